@@ -1,0 +1,180 @@
+//! One step's readings on their way from the hooks to the exporters.
+
+use std::time::{Duration, SystemTime};
+
+use crate::{Kind, MicroStep, Reading, Step, TensorId};
+
+/// One tensor, measured once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Record {
+    /// Which tensor.
+    pub tensor: TensorId,
+    /// Which signal.
+    pub kind: Kind,
+    /// Which micro-batch of the step; 0 where there is but one.
+    pub micro_step: MicroStep,
+    /// What was found; `None` if the hook was given no tensor (a module output without gradient).
+    pub reading: Option<Reading>,
+}
+
+/// What the monitor's own work is split into, for its cost figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// In the training thread: reading tensor memory.
+    Measure,
+    /// In the training thread: launching device statistics and collecting finished ones.
+    Launch,
+    /// In the training thread: handing the batch over.
+    Offer,
+    /// In the worker: everything exporters did with the batch.
+    Export,
+}
+
+impl Phase {
+    /// Every phase.
+    pub const ALL: [Self; 4] = [Self::Measure, Self::Launch, Self::Offer, Self::Export];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measure => "measure",
+            Self::Launch => "launch",
+            Self::Offer => "offer",
+            Self::Export => "export",
+        }
+    }
+
+    /// Whether the phase delays the training thread.
+    pub const fn is_in_step(self) -> bool {
+        !matches!(self, Self::Export)
+    }
+}
+
+/// Time spent per [`Phase`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseTimes([Duration; 4]);
+
+impl PhaseTimes {
+    /// Adds to one phase.
+    pub fn add(&mut self, phase: Phase, time: Duration) {
+        self.0[phase as usize] += time;
+    }
+
+    /// The time of one phase.
+    pub fn get(&self, phase: Phase) -> Duration {
+        self.0[phase as usize]
+    }
+
+    /// The time the training thread lost.
+    pub fn in_step(&self) -> Duration {
+        Phase::ALL.into_iter().filter(|phase| phase.is_in_step()).map(|phase| self.get(phase)).sum()
+    }
+}
+
+/// Everything observed in one optimizer step. Batches are recycled: in steady state none is allocated.
+#[derive(Clone, Debug)]
+pub struct StepBatch {
+    /// The step.
+    pub step: Step,
+    /// Wall clock at the step's end.
+    pub time: SystemTime,
+    /// From the end of the previous step to the end of this one; `None` for the first.
+    pub duration: Option<Duration>,
+    /// Whether tensors were measured in this step, or only the clock advanced.
+    pub collected: bool,
+    /// The loss, if the caller told it.
+    pub loss: Option<f64>,
+    /// The learning rate, if the caller told it.
+    pub learning_rate: Option<f64>,
+    /// The readings, in the order the hooks fired.
+    pub records: Vec<Record>,
+    /// What the step cost the training thread.
+    pub cost: PhaseTimes,
+    /// Tensor memory read.
+    pub bytes_read: u64,
+}
+
+impl Default for StepBatch {
+    fn default() -> Self {
+        Self {
+            step: Step(0),
+            time: SystemTime::UNIX_EPOCH,
+            duration: None,
+            collected: false,
+            loss: None,
+            learning_rate: None,
+            records: Vec::new(),
+            cost: PhaseTimes::default(),
+            bytes_read: 0,
+        }
+    }
+}
+
+impl StepBatch {
+    /// Empties the batch for the next step, keeping its memory.
+    pub fn reset(&mut self) {
+        let mut records = std::mem::take(&mut self.records);
+        records.clear();
+        *self = Self { records, ..Self::default() };
+    }
+
+    /// The global gradient norm before clipping: over `GradUnreduced` records of the step's last micro-batch if there
+    /// are any, else over `GradReduced`. `None` when no gradient was measured.
+    pub fn grad_norm(&self) -> Option<f64> {
+        let last = self.records.iter().filter(|r| r.kind == Kind::GradUnreduced).map(|r| r.micro_step).max();
+        let (kind, micro_step) = match last {
+            Some(micro_step) => (Kind::GradUnreduced, micro_step),
+            None => (Kind::GradReduced, MicroStep(0)),
+        };
+        root_of_squares(self.norms(kind, micro_step))
+    }
+
+    fn norms(&self, kind: Kind, micro_step: MicroStep) -> impl Iterator<Item = f64> + Clone {
+        self.records
+            .iter()
+            .filter(move |record| record.kind == kind && record.micro_step == micro_step)
+            .filter_map(|record| record.reading.map(|reading| reading.norm))
+    }
+}
+
+/// sqrt of the sum of squares; `None` for no values. Norms beyond 1e±150 are scaled first: their squares leave float64.
+fn root_of_squares(norms: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let largest = norms.clone().reduce(|a, b| if a.is_nan() || a > b { a } else { b })?;
+    if largest == 0.0 || !largest.is_finite() {
+        return Some(largest);
+    }
+    let scale = if (1e-150..1e150).contains(&largest) { 1.0 } else { largest };
+    Some(scale * norms.map(|norm| (norm / scale).powi(2)).sum::<f64>().sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn norm_record(kind: Kind, micro_step: u32, norm: f64) -> Record {
+        let reading = Reading { norm, ..Reading::of_value(norm) };
+        Record { tensor: TensorId(0), kind, micro_step: MicroStep(micro_step), reading: Some(reading) }
+    }
+
+    #[test]
+    fn the_global_norm_is_taken_over_the_last_micro_batch_before_clipping() {
+        let mut batch = StepBatch::default();
+        assert_eq!(batch.grad_norm(), None);
+        batch.records.push(norm_record(Kind::GradReduced, 0, 1.0));
+        assert_eq!(batch.grad_norm(), Some(1.0));
+        batch.records.push(norm_record(Kind::GradUnreduced, 0, 100.0));
+        batch.records.push(norm_record(Kind::GradUnreduced, 1, 3.0));
+        batch.records.push(norm_record(Kind::GradUnreduced, 1, 4.0));
+        assert_eq!(batch.grad_norm(), Some(5.0));
+    }
+
+    #[test]
+    fn the_global_norm_survives_large_values_and_shows_nan() {
+        let mut batch = StepBatch::default();
+        batch.records.push(norm_record(Kind::GradReduced, 0, 3e200));
+        batch.records.push(norm_record(Kind::GradReduced, 0, 4e200));
+        assert!((batch.grad_norm().unwrap() / 5e200 - 1.0).abs() < 1e-15);
+        batch.records.push(norm_record(Kind::GradReduced, 0, f64::NAN));
+        assert!(batch.grad_norm().unwrap().is_nan());
+    }
+}

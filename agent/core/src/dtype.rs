@@ -1,0 +1,134 @@
+//! Element types, named as torch names them.
+
+use std::fmt;
+
+/// The element type of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each name is its own documentation")]
+pub enum Dtype {
+    F64,
+    F32,
+    F16,
+    Bf16,
+    F8E4M3Fn,
+    F8E4M3Fnuz,
+    F8E5M2,
+    F8E5M2Fnuz,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Bool,
+    /// Two `F32`: real, imaginary.
+    Complex64,
+    /// Two `F64`: real, imaginary.
+    Complex128,
+}
+
+impl Dtype {
+    /// Every dtype, for tables and tests.
+    pub const ALL: [Self; 19] = [
+        Self::F64,
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::F8E4M3Fn,
+        Self::F8E4M3Fnuz,
+        Self::F8E5M2,
+        Self::F8E5M2Fnuz,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::U8,
+        Self::U16,
+        Self::U32,
+        Self::U64,
+        Self::Bool,
+        Self::Complex64,
+        Self::Complex128,
+    ];
+
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz | Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 | Self::Complex64 => 8,
+            Self::Complex128 => 16,
+        }
+    }
+
+    /// The alignment its memory needs: that of one real part for complex types.
+    pub const fn align(self) -> usize {
+        match self {
+            Self::Complex64 => 4,
+            Self::Complex128 => 8,
+            other => other.size(),
+        }
+    }
+
+    /// Torch's name, say `torch.float32`.
+    pub const fn torch_name(self) -> &'static str {
+        match self {
+            Self::F64 => "torch.float64",
+            Self::F32 => "torch.float32",
+            Self::F16 => "torch.float16",
+            Self::Bf16 => "torch.bfloat16",
+            Self::F8E4M3Fn => "torch.float8_e4m3fn",
+            Self::F8E4M3Fnuz => "torch.float8_e4m3fnuz",
+            Self::F8E5M2 => "torch.float8_e5m2",
+            Self::F8E5M2Fnuz => "torch.float8_e5m2fnuz",
+            Self::I8 => "torch.int8",
+            Self::I16 => "torch.int16",
+            Self::I32 => "torch.int32",
+            Self::I64 => "torch.int64",
+            Self::U8 => "torch.uint8",
+            Self::U16 => "torch.uint16",
+            Self::U32 => "torch.uint32",
+            Self::U64 => "torch.uint64",
+            Self::Bool => "torch.bool",
+            Self::Complex64 => "torch.complex64",
+            Self::Complex128 => "torch.complex128",
+        }
+    }
+
+    /// The dtype of torch's name, with or without `torch.`.
+    pub fn from_torch_name(name: &str) -> Option<Self> {
+        let bare = name.strip_prefix("torch.").unwrap_or(name);
+        Self::ALL.into_iter().find(|dtype| dtype.torch_name()["torch.".len()..] == *bare)
+    }
+
+    /// Whether elements can be NaN or infinite.
+    pub const fn is_floating(self) -> bool {
+        !matches!(
+            self,
+            Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::Bool
+        )
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.torch_name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torch_names_lead_back_to_their_dtype() {
+        for dtype in Dtype::ALL {
+            assert_eq!(Dtype::from_torch_name(dtype.torch_name()), Some(dtype));
+        }
+        assert_eq!(Dtype::from_torch_name("float8_e4m3fn"), Some(Dtype::F8E4M3Fn));
+        assert_eq!(Dtype::from_torch_name("float128"), None);
+    }
+}

@@ -1,0 +1,41 @@
+//! Newtypes for the numbers that are easily mixed up.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// An optimizer step, counted from the caller's `start_iteration`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Step(pub u64);
+
+/// The index of a micro-batch inside one optimizer step, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MicroStep(pub u32);
+
+/// A global rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rank(pub u32);
+
+/// A tensor's place in the [`TensorTable`](crate::TensorTable); given once, when a hook is installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TensorId(pub u32);
+
+impl TensorId {
+    /// The position in the table.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+macro_rules! display_number {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+display_number!(Step, MicroStep, Rank, TensorId);

@@ -1,0 +1,28 @@
+//! The vocabulary every other crate of trainmon speaks.
+//!
+//! No I/O, no async runtime, no torch, no Python. A [`TensorView`] borrows a tensor's memory, a [`Reading`] is what
+//! one pass over it found, a [`StepBatch`] carries one step's readings from the hooks to the exporters, and the
+//! [`Ledger`] counts every record that got lost on the way.
+
+mod batch;
+pub mod config;
+mod dtype;
+mod id;
+mod kind;
+mod ledger;
+mod reading;
+mod shape;
+mod statistic;
+mod tensors;
+mod view;
+
+pub use batch::{Phase, PhaseTimes, Record, StepBatch};
+pub use dtype::Dtype;
+pub use id::{MicroStep, Rank, Step, TensorId};
+pub use kind::Kind;
+pub use ledger::{DropReason, Ledger, LedgerSnapshot, SinkLedger, SinkSnapshot};
+pub use reading::{Reading, Scalar};
+pub use shape::{MAX_DIMS, Shape, ShapeError};
+pub use statistic::{Statistic, StatisticSet};
+pub use tensors::{TensorInfo, TensorTable};
+pub use view::{Element, TensorView, ViewError};

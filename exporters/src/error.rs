@@ -1,0 +1,59 @@
+//! What can go wrong while a batch leaves the process.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An export failed. The batch's records count as failed; the exporter is given the next batch all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// A file could not be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A directory could not be made.
+    #[error("cannot create directory `{}`", path.display())]
+    CreateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The scrape page's address could not be bound.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// The address asked for.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread or runtime of the exporter could not be started.
+    #[error("cannot start the {what}")]
+    Start {
+        /// What was to be started.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl ExportError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Write { source, .. } | Self::CreateDirectory { source, .. }
+                if source.kind() == io::ErrorKind::StorageFull =>
+            {
+                "free space on that disk; writing resumes by itself with the next step"
+            }
+            Self::Write { .. } | Self::CreateDirectory { .. } => {
+                "make the directory writable, or name another in MONITOR_OUTPUT_DIR or `output_dir`"
+            }
+            Self::Bind { .. } => "another process listens there: set `prometheus.port` (0 lets the system choose)",
+            Self::Start { .. } => "the machine is out of threads or file descriptors: see `ulimit -u -n`",
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The one trait an exporter fulfils.
+
+use std::time::Instant;
+
+use trainmon_core::{Rank, StepBatch, TensorInfo};
+
+use crate::ExportError;
+
+/// The run an exporter works for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunInfo {
+    /// A name for the run, the same on every rank: the `run` label.
+    pub run: String,
+    /// This process's global rank.
+    pub rank: Rank,
+    /// This process's rank on its machine.
+    pub local_rank: Rank,
+    /// How many ranks there are.
+    pub world_size: u32,
+}
+
+/// Takes step batches, on a thread of its own. Only that thread calls it, in step order.
+pub trait Exporter: Send {
+    /// The `sink` label and thread name: `csv`, `prometheus`.
+    fn name(&self) -> &'static str;
+
+    /// Delivers one batch. `names[record.tensor.index()]` is the record's tensor.
+    ///
+    /// Returns once the batch is as safe as this exporter can make it: a CSV's rows are with the operating system.
+    ///
+    /// # Errors
+    /// The records of the batch then count as failed.
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportError>;
+
+    /// Finishes: flushes what is buffered and closes, by `deadline`.
+    ///
+    /// # Errors
+    /// What was exported stays exported; the error is reported.
+    fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError>;
+
+    /// Where the user finds what was written, one line each: a directory, an address.
+    fn whereabouts(&self) -> Vec<String>;
+}
