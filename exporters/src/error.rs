@@ -3,7 +3,17 @@
 use std::io;
 use std::path::PathBuf;
 
-/// An export failed. The batch's records count as failed; the exporter is given the next batch all the same.
+/// A batch was not delivered whole. The exporter is given the next batch all the same.
+#[derive(Debug, thiserror::Error)]
+#[error("{lost_records} records lost")]
+pub struct ExportFailure {
+    /// Records of the batch that will never arrive.
+    pub lost_records: u64,
+    /// The first thing that went wrong.
+    pub source: ExportError,
+}
+
+/// What can go wrong in an exporter.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// A file could not be written.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use trainmon_core::{Rank, StepBatch, TensorInfo};
 
-use crate::ExportError;
+use crate::{ExportError, ExportFailure};
 
 /// The run an exporter works for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub trait Exporter: Send {
     /// Returns once the batch is as safe as this exporter can make it: a CSV's rows are with the operating system.
     ///
     /// # Errors
-    /// The records of the batch then count as failed.
-    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportError>;
+    /// The failure says how many records are lost; they count as failed.
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure>;
 
     /// Finishes: flushes what is buffered and closes, by `deadline`.
     ///

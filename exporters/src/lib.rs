@@ -3,5 +3,5 @@
 mod error;
 mod exporter;
 
-pub use error::ExportError;
+pub use error::{ExportError, ExportFailure};
 pub use exporter::{Exporter, RunInfo};

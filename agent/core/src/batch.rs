@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::{Kind, MicroStep, Reading, Step, TensorId};
+use crate::{Kind, LedgerSnapshot, MicroStep, Reading, Step, TensorId};
 
 /// One tensor, measured once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,6 +92,8 @@ pub struct StepBatch {
     pub cost: PhaseTimes,
     /// Tensor memory read.
     pub bytes_read: u64,
+    /// The monitor's books at the step's end, this batch not yet offered.
+    pub books: LedgerSnapshot,
 }
 
 impl Default for StepBatch {
@@ -106,6 +108,7 @@ impl Default for StepBatch {
             records: Vec::new(),
             cost: PhaseTimes::default(),
             bytes_read: 0,
+            books: LedgerSnapshot::default(),
         }
     }
 }
@@ -122,18 +125,12 @@ impl StepBatch {
     /// are any, else over `GradReduced`. `None` when no gradient was measured.
     pub fn grad_norm(&self) -> Option<f64> {
         let last = self.records.iter().filter(|r| r.kind == Kind::GradUnreduced).map(|r| r.micro_step).max();
-        let (kind, micro_step) = match last {
-            Some(micro_step) => (Kind::GradUnreduced, micro_step),
-            None => (Kind::GradReduced, MicroStep(0)),
+        let of_gradient = |record: &&Record| match last {
+            Some(micro_step) => record.kind == Kind::GradUnreduced && record.micro_step == micro_step,
+            None => record.kind == Kind::GradReduced,
         };
-        root_of_squares(self.norms(kind, micro_step))
-    }
-
-    fn norms(&self, kind: Kind, micro_step: MicroStep) -> impl Iterator<Item = f64> + Clone {
-        self.records
-            .iter()
-            .filter(move |record| record.kind == kind && record.micro_step == micro_step)
-            .filter_map(|record| record.reading.map(|reading| reading.norm))
+        let norms = self.records.iter().filter(of_gradient);
+        root_of_squares(norms.filter_map(|record| record.reading.map(|reading| reading.norm)))
     }
 }
 

@@ -4,6 +4,7 @@
 //! one pass over it found, a [`StepBatch`] carries one step's readings from the hooks to the exporters, and the
 //! [`Ledger`] counts every record that got lost on the way.
 
+mod activation;
 mod batch;
 pub mod config;
 mod dtype;
@@ -16,6 +17,7 @@ mod statistic;
 mod tensors;
 mod view;
 
+pub use activation::{ModuleEnd, activation_name};
 pub use batch::{Phase, PhaseTimes, Record, StepBatch};
 pub use dtype::Dtype;
 pub use id::{MicroStep, Rank, Step, TensorId};

@@ -1,0 +1,52 @@
+//! Names of module inputs and outputs, in each dialect's spelling.
+
+use crate::config::Dialect;
+
+/// Which end of a module a tensor stands at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ModuleEnd {
+    /// What goes into the module.
+    Input,
+    /// What comes out of it.
+    Output,
+}
+
+/// The name of the `index`-th of `of` tensors at one end of `module`.
+///
+/// V1: `fc1.input`, or `attn.input_1` where there are several; gradients have the same names. V2: `fc1.input.0`, and
+/// `fc1.grad_input.0` for gradients. The root module's name is empty, so its input is `.input`.
+pub fn activation_name(
+    dialect: Dialect,
+    module: &str,
+    end: ModuleEnd,
+    is_gradient: bool,
+    index: usize,
+    of: usize,
+) -> String {
+    let end = match end {
+        ModuleEnd::Input => "input",
+        ModuleEnd::Output => "output",
+    };
+    match dialect {
+        Dialect::V1 if of == 1 => format!("{module}.{end}"),
+        Dialect::V1 => format!("{module}.{end}_{index}"),
+        Dialect::V2 if is_gradient => format!("{module}.grad_{end}.{index}"),
+        Dialect::V2 => format!("{module}.{end}.{index}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_dialect_spells_its_own_names() {
+        let name =
+            |dialect, gradient, index, of| activation_name(dialect, "fc1", ModuleEnd::Input, gradient, index, of);
+        assert_eq!(name(Dialect::V1, false, 0, 1), "fc1.input");
+        assert_eq!(name(Dialect::V1, true, 1, 2), "fc1.input_1");
+        assert_eq!(name(Dialect::V2, false, 0, 1), "fc1.input.0");
+        assert_eq!(name(Dialect::V2, true, 0, 1), "fc1.grad_input.0");
+        assert_eq!(activation_name(Dialect::V1, "", ModuleEnd::Output, false, 0, 1), ".output");
+    }
+}
