@@ -1,0 +1,164 @@
+//! msprobe's CSV files: complete rows with the operating system after every step.
+//!
+//! A step's rows of one file are written with one call, so SIGKILL tears no row; a write that a full disk cut short is
+//! taken back. Whatever cannot be written is counted and tried again from the next step's rows on.
+
+mod file;
+mod layout;
+mod number;
+mod rows;
+mod steps;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use trainmon_core::config::{Config, Csv, Dialect};
+use trainmon_core::{Kind, Record, StepBatch, TensorInfo};
+
+use self::file::{LineFile, create_directory};
+use self::layout::{FileClass, file_class, run_directory};
+use self::rows::{Lines, Style};
+use self::steps::StepsFile;
+use crate::{ExportError, ExportFailure, Exporter, RunInfo};
+
+/// Writes msprobe's CSV layout, V1 or V2 as the config says.
+pub struct CsvExporter {
+    config: Config,
+    csv: Csv,
+    directory: PathBuf,
+    /// One entry per kind that the config measures; several kinds may share a file.
+    classes: HashMap<Kind, FileClass>,
+    open: HashMap<&'static str, LineFile>,
+    steps: StepsFile,
+    has_chunks: bool,
+}
+
+impl CsvExporter {
+    /// Prepares a run directory below `base`; it is made with the first rows, so this cannot fail.
+    ///
+    /// `config.csv` must be present: `csv` is it.
+    pub fn new(config: &Config, csv: &Csv, base: &Path, run: &RunInfo) -> Self {
+        let directory = run_directory(base, config.dialect, run.rank, &jiff::Zoned::now());
+        let classes = Kind::ALL.into_iter().filter_map(|kind| Some((kind, file_class(config, kind)?))).collect();
+        Self {
+            config: config.clone(),
+            csv: csv.clone(),
+            steps: StepsFile::new(&directory),
+            directory,
+            classes,
+            open: HashMap::new(),
+            has_chunks: false,
+        }
+    }
+
+    /// Where this run's files lie.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn write_file(
+        &mut self,
+        class: &FileClass,
+        names: &[TensorInfo],
+        batch: &StepBatch,
+        records: &[&Record],
+    ) -> Result<(), ExportError> {
+        let path = self.directory.join(class.file_name(&self.config, batch.step, self.csv.step_count_per_record));
+        let style = Style { dialect: self.config.dialect, ndigits: self.csv.ndigits, has_chunks: self.has_chunks };
+        let mut lines = Lines::new(style);
+        for record in records {
+            lines
+                .push(&class.columns, batch.step, &names[record.tensor.index()], record)
+                .map_err(|error| ExportError::Write { path: path.clone(), source: error.into() })?;
+        }
+        let bytes =
+            lines.into_bytes().map_err(|error| ExportError::Write { path: path.clone(), source: error.into() })?;
+        if self.open.get(class.prefix).is_none_or(|file| file.path() != path) {
+            create_directory(&self.directory)?;
+            self.open.insert(class.prefix, LineFile::open(path, &class.header(self.config.dialect))?);
+        }
+        let Some(file) = self.open.get_mut(class.prefix) else { return Ok(()) };
+        let written = file.append(&bytes);
+        if written.is_err() || self.csv.step_count_per_record == 1 {
+            // A file of one step is complete; one that failed is opened afresh, lest a vanished disk linger.
+            self.open.remove(class.prefix);
+        }
+        written
+    }
+}
+
+impl Exporter for CsvExporter {
+    fn name(&self) -> &'static str {
+        "csv"
+    }
+
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        self.has_chunks = self.has_chunks || names.iter().any(|info| info.vpp_stage > 0);
+        let mut failure: Option<ExportFailure> = None;
+        for (class, records) in records_by_file(self.config.dialect, &self.classes, names, &batch.records) {
+            if let Err(source) = self.write_file(&class, names, batch, &records) {
+                let lost = records.len() as u64;
+                match &mut failure {
+                    Some(failure) => failure.lost_records += lost,
+                    None => failure = Some(ExportFailure { lost_records: lost, source }),
+                }
+            }
+        }
+        if let Err(source) = self.steps.append(batch) {
+            failure.get_or_insert(ExportFailure { lost_records: 0, source });
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
+        self.open.clear();
+        Ok(())
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        vec![self.directory.display().to_string()]
+    }
+}
+
+/// A batch's records, file by file in kind order, each in its file's row order.
+fn records_by_file<'a>(
+    dialect: Dialect,
+    classes: &HashMap<Kind, FileClass>,
+    names: &[TensorInfo],
+    records: &'a [Record],
+) -> Vec<(FileClass, Vec<&'a Record>)> {
+    let mut files: Vec<(FileClass, Vec<&Record>)> = Vec::new();
+    for kind in Kind::ALL {
+        let Some(class) = classes.get(&kind) else { continue };
+        // V2 has no row for a hook that was given no tensor; V1 fills one with `nan`.
+        let has_row = |record: &Record| record.reading.is_some() || dialect == Dialect::V1;
+        let of_kind = |record: &&Record| record.kind == kind && has_row(record);
+        let mut rows: Vec<&Record> = records.iter().filter(of_kind).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        if kind == Kind::Actv && dialect == Dialect::V1 {
+            group_by_module(names, &mut rows);
+        }
+        match files.iter_mut().find(|(known, _)| known.prefix == class.prefix) {
+            Some((_, shared)) => shared.extend(rows),
+            None => files.push((class.clone(), rows)),
+        }
+    }
+    files
+}
+
+/// V1 writes a module's rows of all micro-batches together, modules in the order of their first call.
+fn group_by_module(names: &[TensorInfo], rows: &mut [&Record]) {
+    let mut first_call: HashMap<(u32, String), usize> = HashMap::new();
+    let mut module = |record: &Record| {
+        let info = &names[record.tensor.index()];
+        let module = info.name.rsplit_once('.').map_or(&*info.name, |(module, _)| module);
+        let next = first_call.len();
+        *first_call.entry((info.vpp_stage, module.to_owned())).or_insert(next)
+    };
+    let order: HashMap<*const Record, usize> =
+        rows.iter().map(|record| (std::ptr::from_ref(*record), module(record))).collect();
+    rows.sort_by_key(|record| order[&std::ptr::from_ref(*record)]);
+}

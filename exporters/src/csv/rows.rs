@@ -1,0 +1,162 @@
+//! Records to lines, through the `csv` crate: it quotes where a cell needs it and refuses rows of unequal length.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use trainmon_core::config::Dialect;
+use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, Step, TensorInfo};
+
+use super::layout::Columns;
+use super::number::{push_float, round_decimals};
+
+/// How numbers and names are written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Style {
+    pub(super) dialect: Dialect,
+    pub(super) ndigits: Option<u32>,
+    /// V2 writes -1 for a model that is not split into chunks.
+    pub(super) has_chunks: bool,
+}
+
+/// Lines in the making, all of one file.
+pub(super) struct Lines {
+    csv: csv::Writer<Vec<u8>>,
+    cell: Vec<u8>,
+    style: Style,
+}
+
+impl Lines {
+    pub(super) fn new(style: Style) -> Self {
+        let csv = csv::WriterBuilder::new().terminator(csv::Terminator::Any(b'\n')).from_writer(Vec::new());
+        Self { csv, cell: Vec::new(), style }
+    }
+
+    /// The lines written so far, complete.
+    pub(super) fn into_bytes(self) -> Result<Vec<u8>, csv::Error> {
+        self.csv.into_inner().map_err(|error| csv::Error::from(std::io::Error::from(error.error().kind())))
+    }
+
+    /// Adds one record.
+    pub(super) fn push(
+        &mut self,
+        columns: &Columns,
+        step: Step,
+        info: &TensorInfo,
+        record: &Record,
+    ) -> Result<(), csv::Error> {
+        match self.style.dialect {
+            Dialect::V1 => {
+                self.display(info.vpp_stage)?;
+                self.display(&info.name)?;
+                self.display(step)?;
+                if columns.micro_step {
+                    self.display(record.micro_step)?;
+                }
+            }
+            Dialect::V2 => {
+                self.display(if self.style.has_chunks { i64::from(info.vpp_stage) } else { -1 })?;
+                self.display(step)?;
+                self.v2_name_and_scope(info, record.kind)?;
+                if columns.micro_step {
+                    self.display(record.micro_step.0 + 1)?;
+                }
+            }
+        }
+        if columns.is_value {
+            self.number(record.reading.map_or(f64::NAN, |reading| reading.mean))?;
+        } else {
+            self.statistics(columns, record.reading.as_ref())?;
+        }
+        self.csv.write_record(None::<&[u8]>)
+    }
+
+    fn v2_name_and_scope(&mut self, info: &TensorInfo, kind: Kind) -> Result<(), csv::Error> {
+        let scope = match kind {
+            Kind::Actv => "forward",
+            Kind::ActvGrad => "backward",
+            Kind::GradUnreduced => "unreduced",
+            Kind::GradReduced => "reduced",
+            kind => kind.name(),
+        };
+        if kind.is_moment() {
+            self.display(format_args!("{}.{scope}", info.name))?;
+        } else {
+            self.display(&info.name)?;
+        }
+        self.display(scope)
+    }
+
+    fn statistics(&mut self, columns: &Columns, reading: Option<&Reading>) -> Result<(), csv::Error> {
+        for &op in &columns.ops {
+            match reading {
+                Some(reading) => self.statistic(reading, op)?,
+                None => self.missing()?,
+            }
+        }
+        match reading {
+            _ if !columns.shape_and_dtype => Ok(()),
+            Some(reading) => {
+                self.display(reading.shape)?;
+                self.display(reading.dtype)
+            }
+            None => {
+                self.missing()?;
+                self.missing()
+            }
+        }
+    }
+
+    fn statistic(&mut self, reading: &Reading, op: Statistic) -> Result<(), csv::Error> {
+        match op {
+            Statistic::Min => self.scalar(reading.min),
+            Statistic::Max => self.scalar(reading.max),
+            Statistic::Id => match reading.id() {
+                Some(value) => self.scalar(value),
+                None => self.missing(),
+            },
+            Statistic::Crc32 => self.display(format_args!("{:08x}", reading.crc32)),
+            Statistic::Xor64 => self.display(format_args!("{:#018x}", reading.xor64)),
+            Statistic::Nans => self.count(reading.nans),
+            Statistic::Infs => self.count(reading.infs),
+            Statistic::Count => self.count(reading.count),
+            Statistic::Mean | Statistic::Norm | Statistic::AbsMax | Statistic::Std | Statistic::Zeros => {
+                self.number(reading.value(op))
+            }
+        }
+    }
+
+    fn scalar(&mut self, value: Scalar) -> Result<(), csv::Error> {
+        match (self.style.dialect, value) {
+            (Dialect::V2, value) => self.number(value.as_f64()),
+            (Dialect::V1, Scalar::Float(value)) => self.number(value),
+            (Dialect::V1, Scalar::Int(value)) => self.display(value),
+            (Dialect::V1, Scalar::UInt(value)) => self.display(value),
+            (Dialect::V1, Scalar::Bool(value)) => self.display(if value { "True" } else { "False" }),
+        }
+    }
+
+    /// V1 prints counts as integers, V2 as floats.
+    fn count(&mut self, count: u64) -> Result<(), csv::Error> {
+        match self.style.dialect {
+            Dialect::V1 => self.display(count),
+            Dialect::V2 => self.number(count as f64),
+        }
+    }
+
+    fn number(&mut self, value: f64) -> Result<(), csv::Error> {
+        let value = self.style.ndigits.map_or(value, |ndigits| round_decimals(value, ndigits));
+        self.cell.clear();
+        push_float(&mut self.cell, value);
+        self.csv.write_field(&self.cell)
+    }
+
+    fn display(&mut self, value: impl Display) -> Result<(), csv::Error> {
+        self.cell.clear();
+        write!(self.cell, "{value}")?;
+        self.csv.write_field(&self.cell)
+    }
+
+    fn missing(&mut self) -> Result<(), csv::Error> {
+        self.csv.write_field("nan")
+    }
+}

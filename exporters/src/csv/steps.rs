@@ -1,0 +1,68 @@
+//! `steps.csv`: one line per step about the run and about the monitor itself.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use trainmon_core::{DropReason, Phase, StepBatch};
+
+use super::file::{LineFile, create_directory};
+use super::number::push_float;
+use crate::ExportError;
+
+const HEADER: &str = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm,measure_seconds,launch_seconds,\
+                      offer_seconds,bytes_read,records,observed_total,not_sampled_total,dropped_total\n";
+
+/// The file beside msprobe's; its tools pass over names they do not know.
+pub(super) struct StepsFile {
+    path: PathBuf,
+    file: Option<LineFile>,
+}
+
+impl StepsFile {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self { path: directory.join("steps.csv"), file: None }
+    }
+
+    /// Appends the step's line.
+    pub(super) fn append(&mut self, batch: &StepBatch) -> Result<(), ExportError> {
+        let file = if let Some(file) = &mut self.file {
+            file
+        } else {
+            if let Some(directory) = self.path.parent() {
+                create_directory(directory)?;
+            }
+            self.file.insert(LineFile::open(self.path.clone(), HEADER.as_bytes())?)
+        };
+        let result = file.append(&line(batch));
+        if result.is_err() {
+            self.file = None;
+        }
+        result
+    }
+}
+
+fn line(batch: &StepBatch) -> Vec<u8> {
+    let mut out = batch.step.to_string().into_bytes();
+    let unix = batch.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = |phase| batch.cost.get(phase).as_secs_f64();
+    for value in [
+        Some(unix.as_secs_f64()),
+        batch.duration.map(|duration| duration.as_secs_f64()),
+        batch.loss,
+        batch.learning_rate,
+        batch.grad_norm(),
+        Some(seconds(Phase::Measure)),
+        Some(seconds(Phase::Launch)),
+        Some(seconds(Phase::Offer)),
+    ] {
+        out.push(b',');
+        push_float(&mut out, value.unwrap_or(f64::NAN));
+    }
+    let dropped: u64 = DropReason::ALL.into_iter().map(|reason| batch.books.dropped[reason as usize]).sum();
+    let counts = [batch.bytes_read, batch.records.len() as u64, batch.books.observed, batch.books.not_sampled, dropped];
+    for count in counts {
+        out.extend_from_slice(format!(",{count}").as_bytes());
+    }
+    out.push(b'\n');
+    out
+}
