@@ -6,11 +6,13 @@
 
 mod activation;
 mod batch;
+pub mod catalog;
 pub mod config;
 mod dtype;
 mod id;
 mod kind;
 mod ledger;
+mod naming;
 mod reading;
 mod shape;
 mod statistic;
@@ -23,6 +25,7 @@ pub use dtype::Dtype;
 pub use id::{MicroStep, Rank, Step, TensorId};
 pub use kind::Kind;
 pub use ledger::{DropReason, Ledger, LedgerSnapshot, SinkLedger, SinkSnapshot};
+pub use naming::{Group, MAX_LAYER_BYTES, layer_of};
 pub use reading::{Reading, Scalar};
 pub use shape::{MAX_DIMS, Shape, ShapeError};
 pub use statistic::{Statistic, StatisticSet};

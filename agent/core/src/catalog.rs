@@ -1,0 +1,332 @@
+//! Every metric, once: exporters, dashboards, rules and `docs/metrics.md` take names, types and units from here.
+//!
+//! Target labels (`run`, `rank`) are no labels of ours: service discovery or the OpenTelemetry resource adds them.
+
+use std::fmt::Write as _;
+
+/// How a metric's values relate to each other over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetricType {
+    /// A current value: may go up and down.
+    Gauge,
+    /// A sum that only grows; restarts at 0 with the process.
+    Counter,
+    /// Counts by bucket, with sum and count.
+    Histogram,
+}
+
+impl MetricType {
+    /// The word in a `# TYPE` line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Counter => "counter",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Whether a metric has a source today.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Served.
+    Available,
+    /// Named, so that rules and dashboards can be written; not served yet.
+    Planned,
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Metric {
+    /// The Prometheus name, with its unit and `_total` suffix.
+    pub name: &'static str,
+    /// The OpenTelemetry name; empty where resource attributes carry the same facts.
+    pub otel_name: &'static str,
+    /// The OpenTelemetry unit (UCUM). Empty for a norm: `1` would become `_ratio` on its way to Prometheus.
+    pub unit: &'static str,
+    /// Gauge, counter or histogram.
+    pub metric_type: MetricType,
+    /// The labels of a sample, target labels apart.
+    pub labels: &'static [&'static str],
+    /// Whether it is served today.
+    pub status: Status,
+    /// The `# HELP` text: one sentence.
+    pub help: &'static str,
+}
+
+macro_rules! catalog {
+    ($($constant:ident: $status:ident $metric_type:ident $name:literal {$($label:literal),*}
+       otel $otel_name:literal unit $unit:literal $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub const $constant: Metric = Metric {
+                name: $name,
+                otel_name: $otel_name,
+                unit: $unit,
+                metric_type: MetricType::$metric_type,
+                labels: &[$($label),*],
+                status: Status::$status,
+                help: $help,
+            };
+        )*
+
+        /// Every metric, in the order of the documentation.
+        pub const ALL: &[Metric] = &[$($constant),*];
+    };
+}
+
+catalog! {
+    BUILD_INFO: Available Gauge "trainmon_build_info" {"version"} otel "" unit ""
+        "Version of trainmon; the value is always 1.";
+    RANK_INFO: Available Gauge "trainmon_rank_info" {"host"} otel "" unit ""
+        "Where the rank runs, to be joined to other series; the value is always 1.";
+    WORLD_SIZE: Available Gauge "trainmon_world_size" {} otel "training.world.size" unit "{rank}"
+        "Ranks in the run.";
+
+    STEP: Available Gauge "trainmon_step" {} otel "training.step" unit "{step}"
+        "Last completed optimizer step; goes back when a run resumes.";
+    STEPS: Available Counter "trainmon_steps_total" {} otel "training.steps" unit "{step}"
+        "Optimizer steps seen by this process.";
+    SKIPPED_STEPS: Available Counter "trainmon_skipped_steps_total" {} otel "training.steps.skipped" unit "{step}"
+        "Optimizer steps the framework skipped, as told to the monitor; no front tells it yet.";
+    LAST_STEP_TIMESTAMP: Available Gauge "trainmon_last_step_timestamp_seconds" {}
+        otel "training.step.last_time" unit "s" "Unix time of the last completed step.";
+    STEP_DURATION: Available Histogram "trainmon_step_duration_seconds" {} otel "training.step.duration" unit "s"
+        "Time from the end of one step to the end of the next.";
+    LOSS: Available Gauge "trainmon_loss" {} otel "training.loss" unit ""
+        "Loss, as last told by the training script.";
+    LEARNING_RATE: Available Gauge "trainmon_learning_rate" {} otel "training.learning_rate" unit ""
+        "Learning rate, as last told by the training script.";
+    LOSS_SCALE: Planned Gauge "trainmon_loss_scale" {} otel "training.loss_scale" unit ""
+        "Loss scale of mixed-precision training.";
+    LOSS_SCALING_ENABLED: Planned Gauge "trainmon_loss_scaling_enabled" {}
+        otel "training.loss_scaling.enabled" unit ""
+        "1 where the loss is scaled, which makes some non-finite gradients normal.";
+
+    GRAD_NORM: Available Gauge "trainmon_grad_norm" {} otel "training.grad.norm" unit ""
+        "L2 norm over all measured gradients of the last measured step, before clipping where that is measured.";
+    GRAD_NORM_INTERVAL_MAX: Available Gauge "trainmon_grad_norm_interval_max" {}
+        otel "training.grad.norm.interval_max" unit ""
+        "Largest gradient norm of the configured window, so that no scrape misses a peak; NaN counts as largest.";
+    GRAD_NORM_INTERVAL_MAX_STEP: Available Gauge "trainmon_grad_norm_interval_max_step" {}
+        otel "training.grad.norm.interval_max_step" unit "{step}"
+        "The step of the largest gradient norm in that window.";
+    GRAD_NORM_SELF_CHECK: Planned Gauge "trainmon_grad_norm_self_check_ratio" {}
+        otel "training.grad.norm.self_check" unit "1" "Our gradient norm over the framework's.";
+    GRAD_NORM_SPIKES: Planned Counter "trainmon_grad_norm_spikes_total" {}
+        otel "training.grad.norm.spikes" unit "{spike}" "Gradient norm spikes found by the detector.";
+    GRAD_NORM_ZSCORE: Planned Gauge "trainmon_grad_norm_zscore" {} otel "training.grad.norm.zscore" unit ""
+        "Distance of the gradient norm from its recent mean, in standard deviations.";
+    UPDATE_NORM: Available Gauge "trainmon_update_norm" {} otel "training.update.norm" unit ""
+        "L2 norm of the last measured step's change to all parameters.";
+    UPDATE_RATIO: Available Gauge "trainmon_update_ratio" {"agg"} otel "training.update.ratio" unit "1"
+        "Norm of the change over norm of the parameter: largest and median over parameters.";
+    UPDATE_NORM_SPIKES: Planned Counter "trainmon_update_norm_spikes_total" {}
+        otel "training.update.norm.spikes" unit "{spike}" "Update norm spikes found by the detector.";
+    TOP_GRAD_NORM: Available Gauge "trainmon_top_grad_norm" {"slot"} otel "training.grad.norm.top" unit ""
+        "The largest gradient norms, slot 0 the largest; /top names the parameters.";
+    GROUP_GRAD_NORM_SHARE: Available Gauge "trainmon_group_grad_norm_share" {"group"}
+        otel "training.grad.norm.share" unit "1" "Share of the squared gradient norm a group has, 0 to 1.";
+
+    LAYER_NORM: Available Gauge "trainmon_layer_norm" {"layer", "group", "tensor", "scope"}
+        otel "training.layer.norm" unit "" "L2 norm over one layer and group.";
+    LAYER_ABS_MAX: Available Gauge "trainmon_layer_abs_max" {"layer", "group", "tensor", "scope"}
+        otel "training.layer.abs_max" unit "" "Largest magnitude in one layer and group; NaN if any element is.";
+    LAYER_MEAN: Available Gauge "trainmon_layer_mean" {"layer", "group", "tensor", "scope"}
+        otel "training.layer.mean" unit "" "Mean element of one layer and group.";
+    ZERO_ELEMENTS_RATIO: Available Gauge "trainmon_zero_elements_ratio" {"layer", "group", "tensor", "scope"}
+        otel "training.zero.elements" unit "1" "Share of elements with a magnitude below eps, 0 to 1.";
+    PARAMETER_NORM: Available Gauge "trainmon_parameter_norm" {"name", "vpp_stage", "tensor", "scope"}
+        otel "training.parameter.norm" unit "" "L2 norm of one tensor; served only when asked for.";
+    NONFINITE_ELEMENTS: Available Counter "trainmon_nonfinite_elements_total" {"tensor"}
+        otel "training.nonfinite.elements" unit "{element}"
+        "NaN and infinite elements in the tensors measured; at least 1 per affected tensor where they are not counted.";
+    SPIKED_ELEMENTS: Planned Counter "trainmon_spiked_elements_total" {"group"}
+        otel "training.spiked.elements" unit "{element}" "Gradient elements far above their second moment.";
+    REPLICA_MISMATCHES: Planned Counter "trainmon_replica_mismatches_total" {"process_group"}
+        otel "training.replica.mismatches" unit "{mismatch}" "Copies that should be bit-equal and are not.";
+    FP8_UNDERFLOW: Planned Gauge "trainmon_fp8_underflow_ratio" {"layer", "tensor"}
+        otel "training.fp8.underflow" unit "1" "Share of elements lost to zero by the cast to fp8.";
+    FP8_AMAX: Planned Gauge "trainmon_fp8_amax" {"layer", "tensor"} otel "training.fp8.amax" unit ""
+        "Largest magnitude before the cast to fp8.";
+
+    COLLECTIVE_OPERATIONS: Planned Counter "trainmon_collective_operations_total" {"op", "process_group"}
+        otel "training.collective.operations" unit "{operation}" "Collective operations started.";
+    COLLECTIVE_PAYLOAD: Planned Counter "trainmon_collective_payload_bytes_total" {"op", "process_group"}
+        otel "training.collective.payload" unit "By" "Bytes handed to collective operations.";
+    COLLECTIVE_DURATION: Planned Histogram "trainmon_collective_duration_seconds" {"op", "process_group"}
+        otel "training.collective.duration" unit "s" "Time inside collective operations.";
+
+    COLLECT_DURATION: Available Histogram "trainmon_collect_duration_seconds" {"phase"}
+        otel "training.monitor.collect.duration" unit "s"
+        "The monitor's own time per step, by phase; only export runs beside the training thread.";
+    COLLECT_DEVICE_TIME: Planned Counter "trainmon_collect_device_seconds_total" {}
+        otel "training.monitor.device.time" unit "s" "Device time spent on statistics.";
+    BYTES_READ: Available Counter "trainmon_bytes_read_total" {} otel "training.monitor.read" unit "By"
+        "Tensor memory read.";
+    RECORDS_OBSERVED: Available Counter "trainmon_records_observed_total" {}
+        otel "training.monitor.records.observed" unit "{record}" "Tensors shown to the hooks.";
+    RECORDS_NOT_SAMPLED: Available Counter "trainmon_records_not_sampled_total" {}
+        otel "training.monitor.records.not_sampled" unit "{record}"
+        "Tensors shown to the hooks and not measured: outside the step window, or of an unsupported form.";
+    RECORDS_ACCEPTED: Available Counter "trainmon_records_accepted_total" {"sink"}
+        otel "training.monitor.records.accepted" unit "{record}" "Records meant for a sink.";
+    RECORDS_EXPORTED: Available Counter "trainmon_records_exported_total" {"sink"}
+        otel "training.monitor.records.exported" unit "{record}" "Records a sink delivered.";
+    RECORDS_DROPPED: Available Counter "trainmon_records_dropped_total" {"sink", "reason"}
+        otel "training.monitor.records.dropped" unit "{record}"
+        "Records lost; sink worker is the queue from the training thread.";
+    QUEUE_LENGTH: Available Gauge "trainmon_queue_length" {"sink"} otel "training.monitor.queue.length" unit "{step}"
+        "Step batches waiting.";
+    QUEUE_CAPACITY: Available Gauge "trainmon_queue_capacity" {"sink"}
+        otel "training.monitor.queue.capacity" unit "{step}" "Step batches that may wait.";
+    SERIES: Available Gauge "trainmon_series" {} otel "training.monitor.series.served" unit "{series}"
+        "Series on this page.";
+    SERIES_LIMIT: Available Gauge "trainmon_series_limit" {} otel "training.monitor.series.limit" unit "{series}"
+        "The most series this page may have, as configured.";
+    SERIES_OVERFLOW: Available Counter "trainmon_series_overflow_total" {}
+        otel "training.monitor.series.overflow" unit "{series}"
+        "Values not served because their series is above the limit: a refused series counts in every step it had one.";
+    SCRAPE_DURATION: Available Histogram "trainmon_scrape_duration_seconds" {}
+        otel "training.monitor.scrape.duration" unit "s" "Time to render this page.";
+    OVERHEAD_BUDGET: Planned Gauge "trainmon_overhead_budget_ratio" {} otel "training.monitor.budget" unit "1"
+        "The share of step time the monitor may use.";
+    SAMPLING: Planned Gauge "trainmon_sampling_ratio" {} otel "training.monitor.sampling" unit "1"
+        "The share of steps measured under the overhead budget.";
+    HOST_SYNCS: Planned Counter "trainmon_host_syncs_total" {} otel "training.monitor.host_syncs" unit "{sync}"
+        "Waits of the host for a device caused by the monitor; must stay 0.";
+    DUMPS: Planned Counter "trainmon_dumps_total" {"trigger"} otel "training.monitor.dumps" unit "{dump}"
+        "Dumps taken.";
+    DUMP_BYTES: Planned Counter "trainmon_dump_bytes_total" {} otel "training.monitor.dump.size" unit "By"
+        "Bytes written to dumps.";
+    JOURNAL_BYTES: Planned Counter "trainmon_journal_bytes_total" {} otel "training.monitor.journal.size" unit "By"
+        "Bytes written to the journal.";
+    JOURNAL_ERRORS: Planned Counter "trainmon_journal_errors_total" {}
+        otel "training.monitor.journal.errors" unit "{error}" "Failed writes to the journal.";
+}
+
+/// The catalogue as the document `docs/metrics.md`.
+pub fn markdown() -> String {
+    let mut text = String::from(INTRODUCTION);
+    for (heading, status) in [("Available", Status::Available), ("Planned", Status::Planned)] {
+        let heading = format!(
+            "\n## {heading}\n\n| Prometheus | type | OpenTelemetry | unit | meaning |\n|---|---|---|---|---|\n"
+        );
+        text.push_str(&heading);
+        for metric in ALL.iter().filter(|metric| metric.status == status) {
+            push_row(&mut text, metric);
+        }
+    }
+    text.push_str(CLOSING);
+    text
+}
+
+fn push_row(text: &mut String, metric: &Metric) {
+    let Metric { name, otel_name, unit, metric_type, labels, help, .. } = metric;
+    let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+    let code = |word: &str| if word.is_empty() { "–".to_owned() } else { format!("`{word}`") };
+    // Writing to a String cannot fail.
+    writeln!(text, "| `{name}{labels}` | {} | {} | {} | {help} |", metric_type.name(), code(otel_name), code(unit))
+        .unwrap_or_default();
+}
+
+const INTRODUCTION: &str = "\
+# Metrics
+
+Generated from `agent/core/src/catalog.rs`; `TRAINMON_BLESS=1 cargo test -p trainmon-core catalog` writes it anew.
+
+A page's samples have no `run` and no `rank` label: those belong to the target, and the alert rules group by them. The
+target file trainmon writes (`prometheus.target_file`) carries both, one file per rank on a machine:
+
+```yaml
+scrape_configs:
+- job_name: trainmon
+  file_sd_configs:
+  - files: ['/var/run/trainmon/targets.rank*.json']
+```
+
+Who lists targets by hand adds them by hand:
+
+```yaml
+  static_configs:
+  - {targets: ['127.0.0.1:9465'], labels: {run: my-run, rank: '0'}}
+```
+
+Never a label: the step, and (unless `per_parameter` is on) the name of a parameter. `/top` names the parameters with
+the largest gradient norms as JSON.
+";
+
+const CLOSING: &str = "
+## Labels
+
+| Label | Values |
+|---|---|
+| `layer` | the name up to its first number (`model.layers.7`), else its first component; `1:` and so on in front for later virtual-pipeline stages |
+| `group` | `attn`, `mlp`, `norm`, `embed`, `head`, `moe`, `other` |
+| `tensor` | `grad`, `actv`, `actv_grad`, `param` (after the step), `param_origin` (before it), `update`, `mg_direction`, or the optimizer's own name for a moment: `exp_avg`, `exp_avg_sq`, … |
+| `scope` | `unreduced` or `reduced` for gradients; absent otherwise |
+| `agg` | `max`, `median` |
+| `slot` | `0` to `k-1` |
+| `phase` | `measure`, `launch`, `offer` (in the training thread), `export` (beside it) |
+| `sink` | `worker` (the queue from the training thread) or an exporter: `csv`, `prometheus` |
+| `reason` | `queue_full`, `worker_gone`; for an exporter also `failed`, `abandoned` |
+";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn catalog_and_document_agree() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+        if std::env::var_os("TRAINMON_BLESS").is_some() {
+            std::fs::write(&path, markdown()).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == markdown(),
+            "docs/metrics.md is not what the catalogue says; run `TRAINMON_BLESS=1 cargo test -p trainmon-core catalog`"
+        );
+    }
+
+    #[test]
+    fn names_are_unique_and_follow_the_conventions_of_prometheus() {
+        let mut names = HashSet::new();
+        for metric in ALL {
+            assert!(names.insert(metric.name), "{} twice", metric.name);
+            assert!(metric.name.starts_with("trainmon_"), "{}", metric.name);
+            assert_eq!(metric.name.ends_with("_total"), metric.metric_type == MetricType::Counter, "{}", metric.name);
+            let base = metric.name.trim_end_matches("_total");
+            match metric.unit {
+                "s" => assert!(base.ends_with("_seconds"), "{}", metric.name),
+                "By" => assert!(base.ends_with("_bytes") || base.ends_with("bytes_read"), "{}", metric.name),
+                _ => {}
+            }
+            assert!(metric.help.ends_with('.') && !metric.help.contains(['\n', '|']), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn neither_step_nor_target_labels_are_sample_labels() {
+        for metric in ALL {
+            for label in metric.labels {
+                assert!(!["step", "run", "rank", "job", "instance", "le"].contains(label), "{}", metric.name);
+                assert!(*label != "name" || metric.name == PARAMETER_NORM.name, "{}", metric.name);
+            }
+        }
+    }
+
+    #[test]
+    fn opentelemetry_names_are_unique_and_carry_no_unit() {
+        let mut names = HashSet::new();
+        for metric in ALL.iter().filter(|metric| !metric.otel_name.is_empty()) {
+            assert!(names.insert(metric.otel_name), "{} twice", metric.otel_name);
+            let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '_';
+            assert!(metric.otel_name.chars().all(allowed), "{}", metric.otel_name);
+            assert!(!metric.otel_name.ends_with("total") && !metric.otel_name.ends_with("seconds"));
+        }
+    }
+}
