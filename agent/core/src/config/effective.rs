@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::{Statistic, StatisticSet, Step};
+use crate::{Kind, Statistic, StatisticSet, Step};
 
 /// Which of msprobe's two file layouts the config asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,6 +47,28 @@ pub struct Config {
     pub prometheus: Option<Prometheus>,
     /// Queue lengths and deadlines.
     pub pipeline: Pipeline,
+}
+
+impl Config {
+    /// What is measured of a kind; `None` if nothing is.
+    pub fn signal(&self, kind: Kind) -> Option<&Signal> {
+        let activations = |wanted: fn(&Activations) -> bool| self.activations.as_ref().filter(|a| wanted(a));
+        match kind {
+            Kind::Actv => activations(|a| a.forward).map(|a| &a.signal),
+            Kind::ActvGrad => activations(|a| a.backward).map(|a| &a.signal),
+            Kind::GradUnreduced | Kind::GradReduced => self.weight_grad.as_ref().map(|grad| &grad.signal),
+            Kind::ParamOrigin | Kind::ParamUpdated => self.param.as_ref(),
+            Kind::Update | Kind::UpdateRatio => self.update.as_ref(),
+            Kind::MgDirection => self.mg_direction.as_ref(),
+            Kind::ExpAvg
+            | Kind::ExpAvgSq
+            | Kind::MaxExpAvgSq
+            | Kind::MomentumBuffer
+            | Kind::SquareAvg
+            | Kind::GradAvg
+            | Kind::Sum => self.moments.as_ref(),
+        }
+    }
 }
 
 /// Which steps are measured: `start_step`, then every `step_interval`-th, at most `collect_times` of them, none from

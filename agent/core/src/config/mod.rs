@@ -1,8 +1,28 @@
 //! The config file: one JSON document in one of two dialects, read into one [`Config`].
+//!
+//! ```text
+//! text ─▶ source: tree with positions ─▶ check: against the schema ─▶ file: typed ─▶ normalise ─▶ Config
+//!                                           ▲
+//!                                    schema: generated from file
+//! ```
 
+mod check;
+mod diagnostic;
 mod effective;
+mod file;
+mod normalise;
+mod parse;
+mod report;
+mod schema;
+mod similar;
+mod source;
+mod targets;
 
+pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
     Activations, Config, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect, Pipeline, Prometheus, Signal,
     TargetRule, Targets, WeightGrad, Window,
 };
+pub use parse::Parsed;
+pub use schema::json_schema;
+pub use targets::squash_name;

@@ -1,0 +1,288 @@
+//! Checks a syntax tree against the schema, finds every fault, and keeps what is left as plain JSON.
+
+use jsonc_parser::ast::{Array, NumberLit, Object, ObjectProp, StringLit, Value as Node};
+use jsonc_parser::common::Ranged;
+use serde_json::{Map, Number, Value};
+
+use super::diagnostic::DiagnosticKind as Kind;
+use super::report::{Fault, Report};
+use super::schema::SchemaNode;
+use super::similar::did_you_mean;
+
+/// A longer piece of text is cut in messages.
+const MAX_QUOTED_CHARS: usize = 40;
+
+/// Walks the tree and the schema together.
+pub(super) struct Checker<'r, 'a, 's> {
+    pub(super) report: &'r mut Report<'a>,
+    /// The keys of the other dialect's outermost object.
+    pub(super) other_dialect_keys: Vec<&'s str>,
+}
+
+impl Checker<'_, '_, '_> {
+    /// The value as plain JSON without what was warned about; `None` if it is wrong.
+    pub(super) fn check(&mut self, schema: SchemaNode<'_>, node: &Node<'_>, key: &str) -> Option<Value> {
+        let json_type = type_of(node);
+        let forms: Vec<SchemaNode<'_>> = schema.forms().into_iter().filter(|form| form.takes(json_type)).collect();
+        let Some(&form) = forms.first() else {
+            let mut fault = Fault::new(Kind::WrongType, show(node)).expected(schema.describe());
+            if let Some(hint) = repair(schema, node) {
+                fault = fault.hint(hint);
+            }
+            self.report.error(node.start(), key, fault);
+            return None;
+        };
+        match node {
+            Node::NullKeyword(_) => Some(Value::Null),
+            Node::BooleanLit(literal) => Some(Value::Bool(literal.value)),
+            Node::NumberLit(literal) => self.check_number(form, literal, key),
+            Node::StringLit(literal) => self.check_string(schema, &forms, literal, key),
+            Node::Array(array) => Some(self.check_array(form, array, key)),
+            Node::Object(object) => Some(self.check_object(form, object, key)),
+        }
+    }
+
+    fn check_number(&mut self, form: SchemaNode<'_>, literal: &NumberLit<'_>, key: &str) -> Option<Value> {
+        let text = literal.value;
+        let (minimum, maximum) = form.bounds();
+        let fault = |kind| Fault::new(kind, text).expected(form.describe());
+        let Some(value) = text.parse::<f64>().ok().filter(|value| value.is_finite()) else {
+            let fault = fault(Kind::NotFinite).hint("JSON has no NaN and no Infinity, and numbers end at 1.8e308");
+            self.report.error(literal.range.start, key, fault);
+            return None;
+        };
+        if form.is_integer() && text.parse::<i128>().is_err() {
+            let hint = (value.fract() == 0.0).then(|| format!("write {value:.0}"));
+            let fault = hint.into_iter().fold(fault(Kind::WrongType), Fault::hint);
+            self.report.error(literal.range.start, key, fault);
+            return None;
+        }
+        if minimum.is_some_and(|minimum| value < minimum) || maximum.is_some_and(|maximum| value > maximum) {
+            self.report.error(literal.range.start, key, fault(Kind::OutOfRange));
+            return None;
+        }
+        if form.is_integer() {
+            let Ok(exact) = text.trim_start_matches('-').parse::<u64>() else {
+                self.report.error(literal.range.start, key, fault(Kind::OutOfRange));
+                return None;
+            };
+            return Some(Value::from(exact));
+        }
+        Number::from_f64(value).map(Value::Number)
+    }
+
+    fn check_string(
+        &mut self,
+        schema: SchemaNode<'_>,
+        forms: &[SchemaNode<'_>],
+        literal: &StringLit<'_>,
+        key: &str,
+    ) -> Option<Value> {
+        let text = literal.value.as_ref();
+        let at = literal.range.start;
+        let plain = forms.iter().find(|form| form.words().is_empty());
+        if let Some(form) = plain {
+            let is_refused = text.chars().count() < form.min_length()
+                || (form.format() == Some("ip") && text.parse::<std::net::IpAddr>().is_err());
+            if is_refused {
+                let fault = Fault::new(Kind::OutOfRange, quote(text)).expected(schema.describe());
+                self.report.error(at, key, fault);
+                return None;
+            }
+            return Some(Value::from(text));
+        }
+        match forms.iter().find(|form| form.words().contains(&text)) {
+            Some(form) if form.is_not_implemented() => {
+                let fault = Fault::new(Kind::NotImplemented, format!("`{text}` is not implemented yet"));
+                self.report.error(at, key, fault.hint("leave it out"));
+                None
+            }
+            Some(_) => Some(Value::from(text)),
+            None => {
+                let meant = did_you_mean(text, forms.iter().flat_map(|form| form.words()));
+                let fault = Fault::new(Kind::UnknownValue, quote(text)).expected(schema.describe()).suggestion(meant);
+                self.report.error(at, key, fault);
+                None
+            }
+        }
+    }
+
+    fn check_array(&mut self, form: SchemaNode<'_>, array: &Array<'_>, key: &str) -> Value {
+        let elements = array.elements.iter().enumerate().filter_map(|(index, element)| {
+            let element_key = format!("{key}[{index}]");
+            match form.items() {
+                Some(items) => self.check(items, element, &element_key),
+                None => Some(to_json(element)),
+            }
+        });
+        Value::Array(elements.collect())
+    }
+
+    fn check_object(&mut self, form: SchemaNode<'_>, object: &Object<'_>, key: &str) -> Value {
+        let mut kept = Map::new();
+        for property in &object.properties {
+            let name = property.name.as_str();
+            let child = join(key, name);
+            let at = property.start();
+            if self.report.has(&child) {
+                let (line, column) = self.report.line_and_column(self.report.place(&child));
+                let found = format!("given twice, the first time at {line}:{column}");
+                self.report.error(at, &child, Fault::new(Kind::DuplicateKey, found).hint("keep one of them"));
+                continue;
+            }
+            self.report.remember(&child, at);
+            if let Some(schema) = form.property(name) {
+                if let Some(value) = self.check_property(schema, property, &child) {
+                    kept.insert(name.to_owned(), value);
+                }
+            } else if let Some(schema) = form.other_properties() {
+                if let Some(value) = self.check(schema, &property.value, &child) {
+                    kept.insert(name.to_owned(), value);
+                }
+            } else {
+                self.unknown_key(form, name, &child, at, key.is_empty());
+            }
+        }
+        for name in form.required() {
+            let child = join(key, name);
+            if !self.report.has(&child) {
+                let fault = Fault::new(Kind::MissingKey, "missing");
+                self.report.error(object.range.start, &child, fault);
+            }
+        }
+        Value::Object(kept)
+    }
+
+    fn check_property(&mut self, schema: SchemaNode<'_>, property: &ObjectProp<'_>, key: &str) -> Option<Value> {
+        let at = property.start();
+        let value = self.check(schema, &property.value, key);
+        if let Some(hint) = schema.hint() {
+            self.report.add_hint(key, hint);
+        }
+        if value.is_some() && is_switched_on(&property.value) {
+            if schema.is_not_implemented() {
+                let fault =
+                    Fault::new(Kind::NotImplemented, "not implemented yet").hint("switch it off or leave it out");
+                self.report.error(at, key, fault);
+            }
+            if let Some(why) = schema.mark("x-no-effect").and_then(Value::as_str) {
+                self.report.warn(at, key, Fault::new(Kind::NoEffect, format!("has no effect: {why}")));
+            }
+        }
+        value
+    }
+
+    fn unknown_key(&mut self, form: SchemaNode<'_>, name: &str, key: &str, at: usize, is_outermost: bool) {
+        if name.starts_with('_') || name.starts_with("//") {
+            let fault = Fault::new(Kind::NoEffect, "has no effect: read as a remark");
+            self.report.warn(at, key, fault.hint("// and /* */ comments are allowed"));
+        } else if is_outermost && self.other_dialect_keys.contains(&name) {
+            let fault = Fault::new(Kind::UnknownKey, "has no effect: a key of the other dialect");
+            let hint =
+                "a file with `monitors` or `framework` is a TrainerMonitorV2 config, any other a TrainerMon config";
+            self.report.warn(at, key, fault.hint(hint));
+        } else if let Some(meant) = did_you_mean(name, form.property_names()) {
+            self.report.error(at, key, Fault::new(Kind::UnknownKey, "unknown key").suggestion(Some(meant)));
+        } else {
+            self.report.warn(at, key, Fault::new(Kind::UnknownKey, "unknown key, it has no effect"));
+        }
+    }
+}
+
+/// Joins a key path and a name; a name that is not a plain word is quoted.
+pub(super) fn join(key: &str, name: &str) -> String {
+    let is_word = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '/'));
+    match (key.is_empty(), is_word) {
+        (true, true) => name.to_owned(),
+        (false, true) => format!("{key}.{name}"),
+        (_, false) => format!("{key}[{name:?}]"),
+    }
+}
+
+/// Whether a value asks for something: `false`, `0`, `null`, `""`, `[]` and `{"enabled": false}` do not.
+fn is_switched_on(node: &Node<'_>) -> bool {
+    match node {
+        Node::NullKeyword(_) => false,
+        Node::BooleanLit(literal) => literal.value,
+        Node::NumberLit(literal) => literal.value.parse::<f64>().is_ok_and(|value| value != 0.0),
+        Node::StringLit(literal) => !literal.value.is_empty(),
+        Node::Array(array) => !array.elements.is_empty(),
+        Node::Object(object) => object
+            .get("enabled")
+            .is_none_or(|enabled| enabled.value.as_boolean_lit().is_none_or(|literal| literal.value)),
+    }
+}
+
+fn type_of(node: &Node<'_>) -> &'static str {
+    match node {
+        Node::NullKeyword(_) => "null",
+        Node::BooleanLit(_) => "boolean",
+        Node::NumberLit(_) => "number",
+        Node::StringLit(_) => "string",
+        Node::Array(_) => "array",
+        Node::Object(_) => "object",
+    }
+}
+
+fn show(node: &Node<'_>) -> String {
+    match node {
+        Node::NullKeyword(_) => "null".to_owned(),
+        Node::BooleanLit(literal) => literal.value.to_string(),
+        Node::NumberLit(literal) => literal.value.to_owned(),
+        Node::StringLit(literal) => quote(&literal.value),
+        Node::Array(array) if array.elements.is_empty() => "an empty list".to_owned(),
+        Node::Array(_) => "a list".to_owned(),
+        Node::Object(_) => "an object".to_owned(),
+    }
+}
+
+fn quote(text: &str) -> String {
+    let cut: String = text.chars().take(MAX_QUOTED_CHARS).collect();
+    let ellipsis = if cut.len() < text.len() { "…" } else { "" };
+    format!("{:?}", cut + ellipsis)
+}
+
+/// What to write instead, where the meaning of a value of the wrong type is plain.
+fn repair(schema: SchemaNode<'_>, node: &Node<'_>) -> Option<String> {
+    let takes = |json_type| schema.forms().iter().any(|form| form.takes(json_type));
+    match node {
+        Node::StringLit(literal) => {
+            let text = literal.value.trim();
+            let lowered = text.to_lowercase();
+            if takes("boolean") && matches!(lowered.as_str(), "true" | "false") {
+                return Some(format!("write {lowered} without quotes"));
+            }
+            if takes("number") && text.parse::<f64>().is_ok_and(f64::is_finite) {
+                return Some(format!("write {text} without quotes"));
+            }
+            takes("array").then(|| format!("write [{}]", quote(&literal.value)))
+        }
+        Node::NumberLit(literal) if takes("boolean") => match literal.value {
+            "0" => Some("write false".to_owned()),
+            "1" => Some("write true".to_owned()),
+            _ => None,
+        },
+        Node::NumberLit(literal) if takes("array") => Some(format!("write [{}]", literal.value)),
+        Node::NullKeyword(_) => Some("leave the key out for its default".to_owned()),
+        Node::Array(_) if takes("object") => Some("write {\"name\": {}}".to_owned()).filter(|_| takes_any_key(schema)),
+        _ => None,
+    }
+}
+
+fn takes_any_key(schema: SchemaNode<'_>) -> bool {
+    schema.forms().iter().any(|form| form.takes("object") && form.property_names().is_empty())
+}
+
+/// A value that is not checked, as plain JSON. Numbers beyond float64 and double keys become what they can.
+fn to_json(node: &Node<'_>) -> Value {
+    match node {
+        Node::NullKeyword(_) => Value::Null,
+        Node::BooleanLit(literal) => Value::Bool(literal.value),
+        Node::NumberLit(literal) => literal.value.parse::<f64>().map_or(Value::Null, Value::from),
+        Node::StringLit(literal) => Value::from(literal.value.as_ref()),
+        Node::Array(array) => Value::Array(array.elements.iter().map(to_json).collect()),
+        Node::Object(object) => {
+            Value::Object(object.properties.iter().map(|p| (p.name.as_str().to_owned(), to_json(&p.value))).collect())
+        }
+    }
+}

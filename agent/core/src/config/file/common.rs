@@ -1,0 +1,318 @@
+//! The keys both dialects share.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Statistic;
+use crate::config::{DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS};
+
+/// msprobe's "no end": more steps than any run has.
+const UNLIMITED_STEPS: u64 = 100_000_000;
+/// msprobe's threshold for `zeros`.
+pub(in crate::config) const DEFAULT_EPS: f64 = 1e-8;
+
+/// The keys both dialects share.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct CommonFile {
+    /// The JSON Schema of this file, for editors.
+    #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
+    pub(in crate::config) schema: Option<String>,
+    /// Where the measurements go: one of the names, or a list of them.
+    #[schemars(extend("x-msprobe" = "one name, and `csv` is the only one that works"))]
+    pub(in crate::config) format: Formats,
+    /// The directory in which run directories are made.
+    #[schemars(length(min = 1))]
+    #[schemars(extend("x-msprobe" = "V1 has only the environment variable `MONITOR_OUTPUT_DIR` (default `./monitor_output`), which holds here too when the key is absent; V2 needs the directory to exist"))]
+    pub(in crate::config) output_dir: Option<PathBuf>,
+    /// The first step measured.
+    #[schemars(extend("x-msprobe" = "a bad value falls back to the default"))]
+    pub(in crate::config) start_step: u64,
+    /// The first step no longer measured.
+    #[schemars(extend("x-msprobe" = "V2 only"))]
+    pub(in crate::config) stop_step: Option<u64>,
+    /// One step in this many is measured.
+    #[schemars(range(min = 1))]
+    #[schemars(extend("x-msprobe" = "a bad value falls back to the default; skipped steps are computed all the same"))]
+    pub(in crate::config) step_interval: u64,
+    /// At most this many steps are measured.
+    #[schemars(extend("x-msprobe" = "0 still measures one step"))]
+    pub(in crate::config) collect_times: u64,
+    /// Steps per CSV file.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(in crate::config) step_count_per_record: u64,
+    /// Decimal places in CSV files. Absent: the shortest digits that read back as the same number.
+    #[schemars(range(min = 1, max = 20))]
+    #[schemars(extend(
+        "x-hint" = "leave the key out: numbers are then written with the shortest digits that read back exactly",
+        "x-msprobe" = "V1 rounds to 6 decimals when absent, so 4e-7 becomes 0.0; 0 rounds to integers"
+    ))]
+    pub(in crate::config) ndigits: Option<u32>,
+    /// The scrape page. The object switches it on, as the name in `format` does.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) prometheus: Option<PrometheusFile>,
+    /// OpenTelemetry export.
+    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) otlp: Option<OtlpFile>,
+    /// What to look out for while the training runs.
+    pub(in crate::config) alert: AlertFile,
+    /// Switching measurements on and off while the training runs.
+    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe, which watches the config file (`dynamic_on`)"))]
+    pub(in crate::config) control: Option<SwitchFile>,
+    /// The crash-safe record of every step.
+    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) journal: Option<SwitchFile>,
+    /// The share of a step's time that measuring may take, in percent; what exceeds it is sampled. 0 switches it off.
+    #[schemars(range(min = 0, max = 100))]
+    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) overhead_budget: f64,
+    /// Steps that may wait for the worker, and for each exporter. When the queue is full the newest step is dropped
+    /// and counted; training never waits.
+    #[schemars(range(min = 1, max = 4096))]
+    #[schemars(extend("x-msprobe" = "not in msprobe, which writes inside the training step"))]
+    pub(in crate::config) queue_steps: usize,
+    /// How long the end of the training waits for what is still queued, in milliseconds.
+    #[schemars(range(max = 600_000))]
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) shutdown_timeout_ms: u64,
+}
+
+impl Default for CommonFile {
+    fn default() -> Self {
+        Self {
+            schema: None,
+            format: Formats::One(Format::Csv),
+            output_dir: None,
+            start_step: 0,
+            stop_step: None,
+            step_interval: 1,
+            collect_times: UNLIMITED_STEPS,
+            step_count_per_record: 1,
+            ndigits: None,
+            prometheus: None,
+            otlp: None,
+            alert: AlertFile::default(),
+            control: None,
+            journal: None,
+            overhead_budget: 0.0,
+            queue_steps: DEFAULT_QUEUE_STEPS,
+            shutdown_timeout_ms: DEFAULT_SHUTDOWN_TIMEOUT_MS,
+        }
+    }
+}
+
+/// One name, or several.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(in crate::config) enum Formats {
+    /// One.
+    One(Format),
+    /// Several.
+    Several(Vec<Format>),
+}
+
+impl Formats {
+    pub(in crate::config) fn contains(&self, format: Format) -> bool {
+        match self {
+            Self::One(one) => *one == format,
+            Self::Several(several) => several.contains(&format),
+        }
+    }
+}
+
+/// Where measurements go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::config) enum Format {
+    /// CSV files, one per kind or monitor.
+    Csv,
+    /// A scrape page.
+    Prometheus,
+    /// OpenTelemetry.
+    #[schemars(extend("x-not-implemented" = true))]
+    Otlp,
+    /// TensorBoard event files.
+    #[schemars(extend("x-not-implemented" = true))]
+    Tensorboard,
+    /// The crash-safe record of every step.
+    #[schemars(extend("x-not-implemented" = true))]
+    Journal,
+    /// Nothing is written; the training asks for the numbers.
+    #[schemars(extend("x-not-implemented" = true))]
+    Api,
+}
+
+/// An entry of `ops`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(in crate::config) enum Op {
+    /// A statistic: a column.
+    Statistic(Statistic),
+    /// Always written, asked for or not.
+    Always(AlwaysWritten),
+}
+
+/// The columns that are always written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::config) enum AlwaysWritten {
+    /// The tensor's shape.
+    Shape,
+    /// The tensor's element type.
+    Dtype,
+}
+
+/// The scrape page.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct PrometheusFile {
+    /// Serve the page.
+    pub(in crate::config) enabled: bool,
+    /// The address to listen on. `0.0.0.0` lets other machines in.
+    #[schemars(extend("x-hint" = "write an IP address: 127.0.0.1 for this machine only, 0.0.0.0 for all"))]
+    pub(in crate::config) bind: IpAddr,
+    /// The first port; the local rank is added. 0 lets the system choose.
+    pub(in crate::config) port: u16,
+    /// The most series one rank serves; what is above is counted, not served.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(in crate::config) max_series: usize,
+    /// How many of the largest gradient norms are served by slot.
+    #[schemars(range(max = 16))]
+    pub(in crate::config) top_k: usize,
+    /// Parameter names as labels: one series per parameter, kind and statistic.
+    pub(in crate::config) per_parameter: bool,
+    /// Series per layer.
+    pub(in crate::config) per_layer: bool,
+    /// The window of the `*_interval_max` series, in seconds: at least two scrape intervals.
+    #[schemars(range(min = 1, max = 3600))]
+    pub(in crate::config) interval_max_seconds: u64,
+    /// A `file_sd` target file to write, for scraping many ranks.
+    #[schemars(length(min = 1))]
+    pub(in crate::config) target_file: Option<PathBuf>,
+}
+
+impl Default for PrometheusFile {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            bind: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            port: 9464,
+            max_series: 20_000,
+            top_k: 8,
+            per_parameter: false,
+            per_layer: true,
+            // Four scrapes of Prometheus' usual 15 s.
+            interval_max_seconds: 60,
+            target_file: None,
+        }
+    }
+}
+
+/// OpenTelemetry export.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct OtlpFile {
+    /// Export.
+    pub(in crate::config) enabled: bool,
+    /// The collector's address.
+    pub(in crate::config) endpoint: Option<String>,
+}
+
+impl Default for OtlpFile {
+    fn default() -> Self {
+        Self { enabled: true, endpoint: None }
+    }
+}
+
+/// A feature that is on or off.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct SwitchFile {
+    /// On.
+    pub(in crate::config) enabled: bool,
+}
+
+impl Default for SwitchFile {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}
+
+/// What to look out for, and what to do then.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct AlertFile {
+    /// The rules.
+    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "`AnomalyTurbulence` and `AnomalyNan` only; `rules` is required"))]
+    pub(in crate::config) rules: Vec<AlertRuleFile>,
+    /// Write each alert to a JSON file too.
+    pub(in crate::config) dump: bool,
+    /// What to do beside that, for every rule.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) actions: Vec<AlertAction>,
+}
+
+/// One rule.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct AlertRuleFile {
+    /// Which rule.
+    pub(in crate::config) rule_name: AlertRuleName,
+    /// Its parameters.
+    #[serde(default)]
+    pub(in crate::config) args: AlertArgsFile,
+}
+
+/// The parameters of a rule.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct AlertArgsFile {
+    /// The rule's threshold.
+    #[schemars(range(min = 0))]
+    pub(in crate::config) threshold: Option<f64>,
+}
+
+/// The rules.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+pub(in crate::config) enum AlertRuleName {
+    /// The magnitude exceeds its running average by more than the threshold's share.
+    AnomalyTurbulence,
+    /// Not a number, or a magnitude above the threshold.
+    AnomalyNan,
+    /// A rise far outside the recent scatter.
+    Spike,
+    /// NaN or infinite elements.
+    NonFinite,
+    /// All zeros.
+    Dead,
+    /// Gradients that shrink towards zero.
+    Vanishing,
+    /// The change of a parameter relative to its size leaves its range.
+    UpdateRatio,
+    /// A slow departure from the baseline.
+    Drift,
+    /// No step for too long.
+    Stall,
+    /// Ranks that should agree on a norm do not.
+    NormMismatch,
+}
+
+/// What to do when a rule fires.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::config) enum AlertAction {
+    /// A line in the log.
+    Log,
+    /// A full dump of the next step.
+    Dump,
+    /// End the training.
+    Stop,
+}

@@ -1,0 +1,17 @@
+//! The config file as it is written, one type per object.
+//!
+//! These types are the only list of keys. Their doc comments, defaults, ranges and `x-` marks become the JSON Schema;
+//! the schema drives the checks ([`super::check`]) and the reference page. The marks:
+//!
+//! - `x-not-implemented`: switching it on is refused by name;
+//! - `x-no-effect`: understood, has no effect, and why; giving it is a warning;
+//! - `x-msprobe`: how this differs from msprobe's key;
+//! - `x-hint`: what to do when the value is refused.
+
+mod common;
+mod v1;
+mod v2;
+
+pub(super) use common::{CommonFile, DEFAULT_EPS, Format, Op, PrometheusFile};
+pub(super) use v1::V1File;
+pub(super) use v2::{RankFile, SignalFile, V2File};

@@ -1,0 +1,166 @@
+//! `TrainerMon`: flat keys.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::common::{CommonFile, DEFAULT_EPS, Op};
+
+/// A `TrainerMon` config: flat keys, one CSV per kind of tensor.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct V1File {
+    /// The parameters and modules measured: `{"name": {}}`. Parameters match by prefix, modules by their whole name.
+    /// Empty means everything.
+    #[schemars(with = "BTreeMap<String, Map<String, Value>>")]
+    #[schemars(extend("x-msprobe" = "the same; what stands inside the braces has no effect there either"))]
+    pub(in crate::config) targets: Map<String, Value>,
+    /// The statistics, in column order. `shape` and `dtype` are always written.
+    #[schemars(extend("x-msprobe" = "has norm, min, max, mean, zeros, nans, id; an unknown name is dropped with a warning"))]
+    pub(in crate::config) ops: Vec<Op>,
+    /// An element with a magnitude below this counts as zero in `zeros`.
+    #[schemars(range(min = 0))]
+    #[schemars(extend("x-msprobe" = "a float only: `1` is an error there"))]
+    pub(in crate::config) eps: f64,
+    /// The ranks that measure. Empty means all.
+    #[schemars(extend("x-msprobe" = "only files are limited there, statistics are computed on every rank; without distributed training nothing is written"))]
+    pub(in crate::config) module_ranks: Vec<u32>,
+    /// Weight gradients, before and after they are reduced over ranks.
+    pub(in crate::config) wg_distribution: bool,
+    /// Measure the weight gradient after every micro-batch, not only the last.
+    #[schemars(extend("x-msprobe" = "a value that is not a bool falls back to false"))]
+    pub(in crate::config) monitor_mbs_grad: bool,
+    /// Optimizer moments (`exp_avg`, `exp_avg_sq`).
+    pub(in crate::config) mv_distribution: bool,
+    /// Parameters before and after each step.
+    pub(in crate::config) param_distribution: bool,
+    /// Inputs and outputs of modules and their gradients.
+    pub(in crate::config) xy_distribution: bool,
+    /// With `xy_distribution`: every module, whatever the targets say.
+    pub(in crate::config) all_xy: bool,
+    /// With `xy_distribution`: inputs and outputs only.
+    #[schemars(extend("x-msprobe" = "together with `backward_only` it measures nothing and warns; here that is an error"))]
+    pub(in crate::config) forward_only: bool,
+    /// With `xy_distribution`: gradients of inputs and outputs only.
+    pub(in crate::config) backward_only: bool,
+    /// The share of elements whose gradient and first moment agree in sign.
+    pub(in crate::config) mg_direction: bool,
+    /// The change each step makes to a parameter and its ratio to the parameter. Keeps a copy of each parameter.
+    #[schemars(extend("x-msprobe" = "not in msprobe; takes the place of `ur_distribution`"))]
+    pub(in crate::config) update: bool,
+    /// msprobe's histogram of Adam updates, which it cancels itself.
+    #[schemars(extend("x-no-effect" = "msprobe cancels it as well; `update` measures the update and its ratio"))]
+    pub(in crate::config) ur_distribution: bool,
+    /// Shorten names to the part that starts at the layer, embedding, final, output or norm module.
+    pub(in crate::config) squash_name: bool,
+    /// Switch measuring on and off by editing this file while the training runs.
+    #[schemars(extend("x-not-implemented" = true))]
+    pub(in crate::config) dynamic_on: bool,
+    /// Write the module structure and stop.
+    #[schemars(extend("x-not-implemented" = true))]
+    pub(in crate::config) print_struct: bool,
+    /// Write the call stack of every module.
+    #[schemars(extend("x-not-implemented" = true))]
+    pub(in crate::config) stack_info: bool,
+    /// Collective communication.
+    pub(in crate::config) cc_distribution: CollectivesFile,
+    /// Attention entropy, stable rank and mixture-of-experts features.
+    #[schemars(extend("x-not-implemented" = true))]
+    pub(in crate::config) recording_l2_features: bool,
+    /// With `recording_l2_features`: the modules of each feature.
+    pub(in crate::config) l2_targets: FeatureTargetsFile,
+    /// With `recording_l2_features`: the order of the attention inputs' dimensions.
+    #[schemars(extend("x-msprobe" = "blanks are accepted there and then misread"))]
+    pub(in crate::config) sa_order: AttentionOrder,
+    /// Two time stamps: append to the run directory made between them.
+    #[schemars(extend("x-not-implemented" = true))]
+    pub(in crate::config) append_output: Vec<String>,
+    /// The optimizer's type, a key of old versions.
+    #[schemars(extend("x-no-effect" = "the optimizer is recognised by itself"))]
+    pub(in crate::config) opt_ty: Option<Value>,
+    /// A key that msprobe's validator knows and its monitor does not.
+    #[schemars(extend("x-no-effect" = "the key of this measurement is `mg_direction`"))]
+    pub(in crate::config) mg_distribution: Option<Value>,
+    /// The keys both dialects share.
+    #[serde(flatten)]
+    pub(in crate::config) common: CommonFile,
+}
+
+impl Default for V1File {
+    fn default() -> Self {
+        Self {
+            targets: Map::new(),
+            ops: vec![Op::Statistic(crate::Statistic::Norm)],
+            eps: DEFAULT_EPS,
+            module_ranks: Vec::new(),
+            wg_distribution: false,
+            monitor_mbs_grad: false,
+            mv_distribution: false,
+            param_distribution: false,
+            xy_distribution: false,
+            all_xy: false,
+            forward_only: false,
+            backward_only: false,
+            mg_direction: false,
+            update: false,
+            ur_distribution: false,
+            squash_name: false,
+            dynamic_on: false,
+            print_struct: false,
+            stack_info: false,
+            cc_distribution: CollectivesFile::default(),
+            recording_l2_features: false,
+            l2_targets: FeatureTargetsFile::default(),
+            sa_order: AttentionOrder::SequenceFirst,
+            append_output: Vec::new(),
+            opt_ty: None,
+            mg_distribution: None,
+            common: CommonFile::default(),
+        }
+    }
+}
+
+/// Collective communication.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct CollectivesFile {
+    /// Measure what collectives send and receive.
+    #[schemars(extend("x-not-implemented" = true))]
+    pub(in crate::config) enable: bool,
+    /// Only calls from a stack that matches one of these patterns.
+    pub(in crate::config) cc_codeline: Vec<String>,
+    /// Measure before the call too.
+    pub(in crate::config) cc_pre_hook: bool,
+    /// Write the calls' stacks and stop.
+    pub(in crate::config) cc_log_only: bool,
+}
+
+/// The modules of each feature.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct FeatureTargetsFile {
+    /// Modules whose first two inputs are query and key.
+    pub(in crate::config) attention_hook: Option<Vec<String>>,
+    /// Linear modules; empty means all.
+    pub(in crate::config) linear_hook: Option<Vec<String>>,
+    /// Router modules, for the similarity of their weights.
+    pub(in crate::config) moe_router_weight_hook: Option<Vec<String>>,
+    /// Router modules, for the entropy of their logits.
+    pub(in crate::config) moe_router_logit_hook: Option<Vec<String>>,
+}
+
+/// The order of the attention inputs' dimensions.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+pub(in crate::config) enum AttentionOrder {
+    /// Sequence, batch, head, channel.
+    #[serde(rename = "s,b,h,d")]
+    SequenceFirst,
+    /// Batch, sequence, head, channel.
+    #[serde(rename = "b,s,h,d")]
+    BatchFirst,
+}

@@ -1,0 +1,226 @@
+//! `TrainerMonitorV2`: a `monitors` object.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::common::{CommonFile, DEFAULT_EPS, Op};
+use crate::Statistic;
+
+/// A `TrainerMonitorV2` config: one object per monitor, one CSV per monitor. `monitors` or `framework` tells it from the
+/// flat form.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct V2File {
+    /// The framework of the training.
+    #[schemars(extend("x-msprobe" = "also MindSpore"))]
+    pub(in crate::config) framework: Framework,
+    /// What is measured.
+    pub(in crate::config) monitors: MonitorsFile,
+    /// The rank or ranks that measure. An empty list means all.
+    #[schemars(extend("x-msprobe" = "a bad value means all ranks"))]
+    pub(in crate::config) rank: RankFile,
+    /// Whether to find the end of a step in the optimizer.
+    #[schemars(extend("x-no-effect" = "the training announces its steps"))]
+    pub(in crate::config) patch_optimizer_step: Option<bool>,
+    /// Write in the background.
+    #[schemars(extend("x-no-effect" = "writing always happens in the background", "x-msprobe" = "accepted, without effect there too"))]
+    pub(in crate::config) async_write: Option<bool>,
+    /// The keys both dialects share.
+    #[serde(flatten)]
+    pub(in crate::config) common: CommonFile,
+}
+
+/// The framework of the training.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub(in crate::config) enum Framework {
+    /// PyTorch.
+    #[default]
+    #[serde(rename = "pytorch")]
+    PyTorch,
+    /// PyTorch.
+    #[serde(rename = "pt")]
+    Pt,
+    /// PyTorch.
+    #[serde(rename = "torch")]
+    Torch,
+    /// MindSpore.
+    #[serde(rename = "mindspore")]
+    #[schemars(extend("x-not-implemented" = true))]
+    MindSpore,
+    /// MindSpore.
+    #[serde(rename = "ms")]
+    #[schemars(extend("x-not-implemented" = true))]
+    Ms,
+}
+
+/// One rank, or several.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(in crate::config) enum RankFile {
+    /// One.
+    One(u32),
+    /// Several.
+    Several(Vec<u32>),
+}
+
+impl Default for RankFile {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+/// The monitors. `module` is on when named, unless `enabled` is false; the others need `"enabled": true`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct MonitorsFile {
+    /// Inputs and outputs of modules and their gradients.
+    pub(in crate::config) module: Option<ModuleFile>,
+    /// Weight gradients, before and after they are reduced over ranks.
+    pub(in crate::config) weight_grad: Option<WeightGradFile>,
+    /// Optimizer moments (`exp_avg`, `exp_avg_sq`).
+    pub(in crate::config) optimizer: Option<OptimizerFile>,
+    /// Parameters before and after each step.
+    pub(in crate::config) param: Option<ParamFile>,
+    /// The change each step makes to a parameter and its ratio to the parameter. Keeps a copy of each parameter.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) update: Option<UpdateFile>,
+    /// Collective communication.
+    pub(in crate::config) cc: Option<CcFile>,
+}
+
+/// What every monitor takes.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct SignalFile {
+    /// The statistics, in column order.
+    #[schemars(extend("x-msprobe" = "has min, max, mean, norm, nans"))]
+    pub(in crate::config) ops: Vec<Op>,
+    /// An element with a magnitude below this counts as zero in `zeros`.
+    #[schemars(range(min = 0))]
+    pub(in crate::config) eps: f64,
+}
+
+impl Default for SignalFile {
+    fn default() -> Self {
+        use Statistic::{Max, Mean, Min, Nans, Norm};
+        Self { ops: [Min, Max, Mean, Norm, Nans].map(Op::Statistic).to_vec(), eps: DEFAULT_EPS }
+    }
+}
+
+/// Inputs and outputs of modules.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct ModuleFile {
+    /// On.
+    pub(in crate::config) enabled: bool,
+    /// Parts of module names: a module is measured if its name contains one of them. Empty means all.
+    pub(in crate::config) targets: Vec<String>,
+    /// What every monitor takes.
+    #[serde(flatten)]
+    pub(in crate::config) signal: SignalFile,
+}
+
+impl Default for ModuleFile {
+    fn default() -> Self {
+        Self { enabled: true, targets: Vec::new(), signal: SignalFile::default() }
+    }
+}
+
+/// Weight gradients.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct WeightGradFile {
+    /// On.
+    pub(in crate::config) enabled: bool,
+    /// Measure the weight gradient after every micro-batch, not only the last.
+    pub(in crate::config) monitor_mbs_grad: bool,
+    /// Micro-batches per step. Absent: what the training says.
+    #[schemars(range(min = 1))]
+    pub(in crate::config) micro_batch_number: Option<u32>,
+    /// The same by its other name; `micro_batch_number` goes first.
+    #[schemars(range(min = 1))]
+    pub(in crate::config) grad_acc_steps: Option<u32>,
+    /// What every monitor takes.
+    #[serde(flatten)]
+    pub(in crate::config) signal: SignalFile,
+}
+
+/// Optimizer moments.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct OptimizerFile {
+    /// On.
+    pub(in crate::config) enabled: bool,
+    /// The moments; false switches the monitor off.
+    pub(in crate::config) mv_distribution: bool,
+    /// What every monitor takes.
+    #[serde(flatten)]
+    pub(in crate::config) signal: SignalFile,
+}
+
+impl Default for OptimizerFile {
+    fn default() -> Self {
+        Self { enabled: false, mv_distribution: true, signal: SignalFile::default() }
+    }
+}
+
+/// Parameters.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct ParamFile {
+    /// On.
+    pub(in crate::config) enabled: bool,
+    /// The parameters; false switches the monitor off.
+    pub(in crate::config) param_distribution: bool,
+    /// What every monitor takes.
+    #[serde(flatten)]
+    pub(in crate::config) signal: SignalFile,
+}
+
+impl Default for ParamFile {
+    fn default() -> Self {
+        Self { enabled: false, param_distribution: true, signal: SignalFile::default() }
+    }
+}
+
+/// The change each step makes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct UpdateFile {
+    /// On.
+    pub(in crate::config) enabled: bool,
+    /// What every monitor takes.
+    #[serde(flatten)]
+    pub(in crate::config) signal: SignalFile,
+}
+
+/// Collective communication.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct CcFile {
+    /// On.
+    #[schemars(extend("x-not-implemented" = true))]
+    pub(in crate::config) enabled: bool,
+    /// Only calls from a stack that matches one of these patterns.
+    pub(in crate::config) cc_codeline: Vec<String>,
+    /// Measure before the call too.
+    pub(in crate::config) cc_pre_hook: bool,
+    /// Write the calls' stacks and stop.
+    pub(in crate::config) cc_log_only: bool,
+    /// The ranks that measure collectives. Empty means all.
+    pub(in crate::config) module_ranks: Vec<u32>,
+    /// The same keys, nested as in the flat form.
+    pub(in crate::config) cc_distribution: Option<super::v1::CollectivesFile>,
+    /// What every monitor takes.
+    #[serde(flatten)]
+    pub(in crate::config) signal: SignalFile,
+}

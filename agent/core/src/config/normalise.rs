@@ -1,0 +1,240 @@
+//! From the file's form to the effective config.
+
+use crate::Statistic;
+
+use super::diagnostic::DiagnosticKind as Kind;
+use super::effective::{
+    Activations, Config, Csv, Dialect, Pipeline, Prometheus, Signal, TargetRule, Targets, WeightGrad, Window,
+};
+use super::file::{CommonFile, DEFAULT_EPS, Format, Op, PrometheusFile, RankFile, SignalFile, V1File, V2File};
+use super::report::{Fault, Report};
+
+/// V1's directory variable.
+const OUTPUT_DIR_VARIABLE: &str = "MONITOR_OUTPUT_DIR";
+/// V1's switch for the dynamic mode.
+const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
+
+/// Reads one environment variable.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The effective config of a `TrainerMon` file.
+pub(super) fn from_v1(file: V1File, env: Environment<'_>, report: &mut Report<'_>) -> Config {
+    if env(DYNAMIC_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        let fault = Fault::new(Kind::NotImplemented, "this environment variable's dynamic mode is not implemented yet");
+        report.error(0, DYNAMIC_VARIABLE, fault.hint(format!("unset {DYNAMIC_VARIABLE}")));
+    }
+    let signal = Signal { ops: statistics(&file.ops, &[Statistic::Norm]), eps: file.eps };
+    let when = |is_on: bool| is_on.then(|| signal.clone());
+    for (name, value) in &file.targets {
+        let key = super::check::join("targets", name);
+        if value.as_object().is_some_and(|inner| !inner.is_empty()) {
+            let fault = Fault::new(Kind::NoEffect, "what stands in the braces has no effect");
+            report.warn(report.place(&key), &key, fault.hint("inputs and outputs are always measured both"));
+        }
+    }
+    let outputs = Outputs::of(&file.common, report);
+    Config {
+        dialect: Dialect::V1,
+        window: window(&file.common),
+        ranks: file.module_ranks.clone(),
+        squash_name: file.squash_name,
+        weight_grad: when(file.wg_distribution).map(|signal| WeightGrad {
+            signal,
+            every_micro_batch: file.monitor_mbs_grad,
+            micro_batches: None,
+        }),
+        moments: when(file.mv_distribution),
+        param: when(file.param_distribution),
+        activations: when(file.xy_distribution).and_then(|signal| v1_activations(&file, signal, report)),
+        mg_direction: when(file.mg_direction),
+        update: when(file.update),
+        targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },
+        csv: outputs.csv.then(|| {
+            let from_env = || env(OUTPUT_DIR_VARIABLE).filter(|dir| !dir.is_empty()).map(Into::into);
+            Csv { output_dir: file.common.output_dir.clone().or_else(from_env), ..csv(&file.common) }
+        }),
+        prometheus: outputs.prometheus,
+        pipeline: pipeline(&file.common),
+    }
+}
+
+fn v1_activations(file: &V1File, signal: Signal, report: &mut Report<'_>) -> Option<Activations> {
+    if file.forward_only && file.backward_only {
+        let key = "backward_only";
+        let fault = Fault::new(Kind::Conflict, "excludes `forward_only`: nothing would be measured");
+        report.error(report.place(key), key, fault.hint("leave both out to measure both directions"));
+        return None;
+    }
+    // No targets mean every module; the literal target "" means the root module only.
+    let all = file.all_xy || file.targets.is_empty();
+    Some(Activations { signal, forward: !file.backward_only, backward: !file.forward_only, all })
+}
+
+/// The effective config of a `TrainerMonitorV2` file.
+pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
+    let outputs = Outputs::of(&file.common, report);
+    let monitors = file.monitors;
+    for name in ["weight_grad", "optimizer", "param", "update"] {
+        let key = format!("monitors.{name}");
+        if report.has(&key) && !report.has(&format!("{key}.enabled")) {
+            let fault = Fault::new(Kind::NoEffect, "has no effect: the monitor is not enabled");
+            report.warn(report.place(&key), &key, fault.hint("add \"enabled\": true"));
+        }
+    }
+    let module = monitors.module.filter(|module| module.enabled);
+    let names = module.as_ref().map(|module| module.targets.clone()).unwrap_or_default();
+    Config {
+        dialect: Dialect::V2,
+        window: window(&file.common),
+        ranks: match file.rank {
+            RankFile::One(rank) => vec![rank],
+            RankFile::Several(ranks) => ranks,
+        },
+        squash_name: false,
+        weight_grad: monitors.weight_grad.filter(|weight_grad| weight_grad.enabled).map(|weight_grad| WeightGrad {
+            signal: v2_signal(&weight_grad.signal),
+            every_micro_batch: weight_grad.monitor_mbs_grad,
+            micro_batches: weight_grad.micro_batch_number.or(weight_grad.grad_acc_steps),
+        }),
+        moments: monitors
+            .optimizer
+            .filter(|optimizer| optimizer.enabled && optimizer.mv_distribution)
+            .map(|optimizer| v2_signal(&optimizer.signal)),
+        param: monitors
+            .param
+            .filter(|param| param.enabled && param.param_distribution)
+            .map(|param| v2_signal(&param.signal)),
+        activations: module.map(|module| Activations {
+            signal: v2_signal(&module.signal),
+            forward: true,
+            backward: true,
+            all: module.targets.is_empty(),
+        }),
+        mg_direction: None,
+        update: monitors.update.filter(|update| update.enabled).map(|update| v2_signal(&update.signal)),
+        targets: Targets { names, rule: TargetRule::Substring },
+        csv: outputs.csv.then(|| csv(&file.common)),
+        prometheus: outputs.prometheus,
+        pipeline: pipeline(&file.common),
+    }
+}
+
+fn v2_signal(signal: &SignalFile) -> Signal {
+    Signal { ops: statistics(&signal.ops, &V2_DEFAULT_OPS), eps: signal.eps }
+}
+
+/// What V2 measures when `ops` is absent or holds no statistic.
+const V2_DEFAULT_OPS: [Statistic; 5] =
+    [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm, Statistic::Nans];
+
+/// The statistics among `ops`, each once, in order; `fallback` if there are none.
+fn statistics(ops: &[Op], fallback: &[Statistic]) -> Vec<Statistic> {
+    let mut found = Vec::new();
+    for op in ops {
+        match op {
+            Op::Statistic(statistic) if !found.contains(statistic) => found.push(*statistic),
+            Op::Statistic(_) | Op::Always(_) => {}
+        }
+    }
+    if found.is_empty() { fallback.to_vec() } else { found }
+}
+
+fn window(file: &CommonFile) -> Window {
+    let &CommonFile { start_step, stop_step, step_interval, collect_times, .. } = file;
+    Window { start_step, stop_step, step_interval, collect_times }
+}
+
+fn csv(file: &CommonFile) -> Csv {
+    Csv {
+        output_dir: file.output_dir.clone(),
+        ndigits: file.ndigits,
+        step_count_per_record: file.step_count_per_record,
+    }
+}
+
+fn pipeline(file: &CommonFile) -> Pipeline {
+    Pipeline { queue_steps: file.queue_steps, shutdown_timeout_ms: file.shutdown_timeout_ms }
+}
+
+struct Outputs {
+    csv: bool,
+    prometheus: Option<Prometheus>,
+}
+
+impl Outputs {
+    fn of(file: &CommonFile, report: &mut Report<'_>) -> Self {
+        let is_named = file.format.contains(Format::Prometheus);
+        let page = match &file.prometheus {
+            Some(page) if !page.enabled => {
+                if is_named {
+                    let (key, found) = ("prometheus.enabled", "switches off what `format` asks for");
+                    report.warn(report.place(key), key, Fault::new(Kind::NoEffect, found));
+                }
+                None
+            }
+            Some(page) => Some(page.clone()),
+            None => is_named.then(PrometheusFile::default),
+        };
+        Self { csv: file.format.contains(Format::Csv), prometheus: page.map(Into::into) }
+    }
+}
+
+impl From<PrometheusFile> for Prometheus {
+    fn from(file: PrometheusFile) -> Self {
+        let PrometheusFile {
+            enabled: _,
+            bind,
+            port,
+            max_series,
+            top_k,
+            per_parameter,
+            per_layer,
+            interval_max_seconds,
+            target_file,
+        } = file;
+        Self { bind, port, max_series, top_k, per_parameter, per_layer, interval_max_seconds, target_file }
+    }
+}
+
+/// Warns about a config that does nothing.
+pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
+    let Config { weight_grad, moments, param, activations, mg_direction, update, csv, prometheus, .. } = config;
+    let signals = [moments, param, mg_direction, update];
+    let is_measuring = weight_grad.is_some() || activations.is_some() || signals.iter().any(|signal| signal.is_some());
+    if !is_measuring {
+        let hint = match config.dialect {
+            Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",
+            Dialect::V2 => "name a monitor and give it \"enabled\": true",
+        };
+        report.warn(0, "", Fault::new(Kind::Nothing, "the config measures nothing").hint(hint));
+    } else if csv.is_none() && prometheus.is_none() {
+        let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint("name csv or prometheus in `format`");
+        report.warn(report.place("format"), "", fault);
+    }
+}
+
+impl Default for Config {
+    /// What a run without a config file measures: weight gradients, moments and parameters of everything, on every
+    /// step, into CSV files and a scrape page on this machine.
+    fn default() -> Self {
+        use Statistic::{Max, Mean, Min, Nans, Norm};
+        let signal = Signal { ops: vec![Min, Max, Mean, Norm, Nans], eps: DEFAULT_EPS };
+        let common = CommonFile::default();
+        Self {
+            dialect: Dialect::V1,
+            window: window(&common),
+            ranks: Vec::new(),
+            targets: Targets { names: Vec::new(), rule: TargetRule::Prefix },
+            squash_name: false,
+            weight_grad: Some(WeightGrad { signal: signal.clone(), every_micro_batch: false, micro_batches: None }),
+            moments: Some(signal.clone()),
+            param: Some(signal),
+            activations: None,
+            mg_direction: None,
+            update: None,
+            csv: Some(csv(&common)),
+            prometheus: Some(PrometheusFile::default().into()),
+            pipeline: pipeline(&common),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The way from text to [`Config`].
+
+use jsonc_parser::ast::Value as Node;
+use jsonc_parser::common::Ranged;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::check::Checker;
+use super::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
+use super::effective::{Config, Dialect};
+use super::file::{V1File, V2File};
+use super::normalise::{self, Environment};
+use super::report::{Fault, Report};
+use super::schema::{SchemaNode, json_schema};
+use super::source;
+
+/// A config that was read, and what its author should know about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    /// The effective config.
+    pub config: Config,
+    /// Keys without effect, in the order of the file.
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Config {
+    /// Reads a config file's text: JSON with comments and trailing commas, in either dialect.
+    ///
+    /// `file` is the name used in messages. `env` looks an environment variable up: V1 takes its output directory from
+    /// `MONITOR_OUTPUT_DIR` when the file has none. Nothing else is read: [`Config::default`] is the config of a run
+    /// without a file.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the text at once, in the order of the file, each with its line and column; of faults in the
+    /// syntax only the first.
+    ///
+    /// # Cost
+    ///
+    /// Below a millisecond: the schema is built for each call.
+    pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Parsed, ConfigErrors> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut report = Report::new(file, text);
+        let config = read(text, env, &mut report);
+        match config {
+            Some(config) if !report.has_errors() => {
+                normalise::warn_if_idle(&config, &mut report);
+                Ok(Parsed { config, warnings: report.finish().1 })
+            }
+            _ => {
+                let (errors, warnings) = report.finish();
+                Err(ConfigErrors { errors, warnings })
+            }
+        }
+    }
+}
+
+fn read(text: &str, env: Environment<'_>, report: &mut Report<'_>) -> Option<Config> {
+    let tree = match source::parse(text) {
+        Ok(tree) => tree,
+        Err(syntax) => {
+            let fault = Fault::new(Kind::Syntax, syntax.found);
+            report.error(syntax.offset, "", syntax.hint.into_iter().fold(fault, Fault::hint));
+            return None;
+        }
+    };
+    let dialect = dialect_of(&tree);
+    let schema = json_schema();
+    let other = match dialect {
+        Dialect::V1 => Dialect::V2,
+        Dialect::V2 => Dialect::V1,
+    };
+    let other_forms = SchemaNode::of_file(&schema, other).forms();
+    let other_dialect_keys = other_forms.into_iter().flat_map(SchemaNode::property_names).collect();
+    let mut checker = Checker { report, other_dialect_keys };
+    let value = checker.check(SchemaNode::of_file(&schema, dialect), &tree, "")?;
+    let start = tree.start();
+    match dialect {
+        Dialect::V1 => Some(normalise::from_v1(typed::<V1File>(value, start, report)?, env, report)),
+        Dialect::V2 => Some(normalise::from_v2(typed::<V2File>(value, start, report)?, report)),
+    }
+}
+
+/// The checked value as its type. The checks leave nothing to refuse; should they ever, it is an error like any other.
+fn typed<T: DeserializeOwned>(value: Value, start: usize, report: &mut Report<'_>) -> Option<T> {
+    match serde_json::from_value(value) {
+        Ok(file) => Some(file),
+        // A wrong value was left out of the checked one: what is required may be missing, and was reported.
+        Err(_) if report.has_errors() => None,
+        Err(error) => {
+            report.error(start, "", Fault::new(Kind::WrongType, error.to_string()));
+            None
+        }
+    }
+}
+
+fn dialect_of(tree: &Node<'_>) -> Dialect {
+    let is_v2 = tree.as_object().is_some_and(|object| object.get("monitors").or(object.get("framework")).is_some());
+    if is_v2 { Dialect::V2 } else { Dialect::V1 }
+}

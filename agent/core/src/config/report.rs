@@ -1,0 +1,119 @@
+//! Collecting faults while a file is read.
+
+use std::collections::HashMap;
+
+use super::diagnostic::{Diagnostic, DiagnosticKind};
+use super::source::LineIndex;
+
+/// A fault before it has a place.
+pub(super) struct Fault {
+    kind: DiagnosticKind,
+    expected: Option<String>,
+    found: Option<String>,
+    suggestion: Option<String>,
+    hint: Option<String>,
+}
+
+impl Fault {
+    /// A fault told by one phrase.
+    pub(super) fn new(kind: DiagnosticKind, found: impl Into<String>) -> Self {
+        Self { kind, expected: None, found: Some(found.into()), suggestion: None, hint: None }
+    }
+
+    pub(super) fn expected(mut self, expected: impl Into<String>) -> Self {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    pub(super) fn suggestion(mut self, suggestion: Option<&str>) -> Self {
+        self.suggestion = suggestion.map(str::to_owned);
+        self
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// The faults found so far, and where each key stands.
+pub(super) struct Report<'a> {
+    file: &'a str,
+    lines: LineIndex<'a>,
+    places: HashMap<String, usize>,
+    errors: Vec<(usize, Diagnostic)>,
+    warnings: Vec<(usize, Diagnostic)>,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(file: &'a str, text: &'a str) -> Self {
+        let (errors, warnings) = (Vec::new(), Vec::new());
+        Self { file, lines: LineIndex::new(text), places: HashMap::new(), errors, warnings }
+    }
+
+    /// Remembers where a key stands, for faults found later.
+    pub(super) fn remember(&mut self, key: &str, offset: usize) {
+        self.places.insert(key.to_owned(), offset);
+    }
+
+    /// Whether the file has this key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.places.contains_key(key)
+    }
+
+    /// Where a key stands; the start of the file if it has none.
+    pub(super) fn place(&self, key: &str) -> usize {
+        self.places.get(key).copied().unwrap_or(0)
+    }
+
+    /// Line and column of an offset, both from 1.
+    pub(super) fn line_and_column(&self, offset: usize) -> (usize, usize) {
+        self.lines.line_and_column(offset)
+    }
+
+    pub(super) fn error(&mut self, offset: usize, key: &str, fault: Fault) {
+        let diagnostic = self.locate(offset, key, fault);
+        self.errors.push((offset, diagnostic));
+    }
+
+    pub(super) fn warn(&mut self, offset: usize, key: &str, fault: Fault) {
+        let diagnostic = self.locate(offset, key, fault);
+        self.warnings.push((offset, diagnostic));
+    }
+
+    /// Gives the errors at `key` and at its elements this hint, if they have none.
+    pub(super) fn add_hint(&mut self, key: &str, hint: &str) {
+        for (_, error) in self.errors.iter_mut().filter(|(_, error)| error.key == key && error.hint.is_none()) {
+            error.hint = Some(hint.to_owned());
+        }
+    }
+
+    pub(super) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// Errors and warnings, each in the order of the file.
+    pub(super) fn finish(self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
+        let sorted = |mut list: Vec<(usize, Diagnostic)>| {
+            list.sort_by_key(|(offset, _)| *offset);
+            list.into_iter().map(|(_, diagnostic)| diagnostic).collect()
+        };
+        (sorted(self.errors), sorted(self.warnings))
+    }
+
+    fn locate(&self, offset: usize, key: &str, fault: Fault) -> Diagnostic {
+        let (line, column) = self.line_and_column(offset);
+        let Fault { kind, expected, found, suggestion, hint } = fault;
+        Diagnostic {
+            file: self.file.to_owned(),
+            line,
+            column,
+            key: key.to_owned(),
+            kind,
+            expected,
+            found,
+            suggestion,
+            hint,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! "Did you mean".
+
+/// Below this share of equal letters two names do not mean the same thing.
+const LEAST_SIMILARITY: f64 = 0.66;
+/// A shorter beginning fits too many names.
+const LEAST_PREFIX_LETTERS: usize = 5;
+
+/// The candidate that `name` was probably meant to be.
+///
+/// Case, `-` and blanks are forgiven; a slip of the keyboard and a cut-off ending are recognised.
+pub(super) fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = simplify(name);
+    candidates
+        .into_iter()
+        .map(|candidate| (similarity(&name, &simplify(candidate)), candidate))
+        .filter(|(score, _)| *score >= LEAST_SIMILARITY)
+        .max_by(|(left, _), (right, _)| left.total_cmp(right))
+        .map(|(_, candidate)| candidate)
+}
+
+fn simplify(name: &str) -> String {
+    name.trim().to_lowercase().replace(['-', ' '], "_")
+}
+
+fn similarity(name: &str, candidate: &str) -> f64 {
+    let score = strsim::normalized_damerau_levenshtein(name, candidate);
+    let is_beginning = name.len() >= LEAST_PREFIX_LETTERS && candidate.starts_with(name);
+    if is_beginning { score.max(LEAST_SIMILARITY) } else { score }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [&str; 9] = [
+        "wg_distribution",
+        "mv_distribution",
+        "ops",
+        "eps",
+        "start_step",
+        "output_dir",
+        "targets",
+        "format",
+        "xy_distribution",
+    ];
+
+    #[test]
+    fn slips_case_and_cut_off_endings_are_recognised() {
+        for (name, meant) in [
+            ("wg_distribtion", "wg_distribution"),
+            ("Targets", "targets"),
+            ("start-step", "start_step"),
+            ("output", "output_dir"),
+            ("opps", "ops"),
+            ("fromat", "format"),
+        ] {
+            assert_eq!(did_you_mean(name, KEYS), Some(meant), "{name}");
+        }
+    }
+
+    #[test]
+    fn foreign_keys_resemble_nothing() {
+        for name in ["batch_size", "lr", "comment", "o", "seed", "job_name", "start_iteration"] {
+            assert_eq!(did_you_mean(name, KEYS), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The text of a config file as a syntax tree with positions.
+
+use jsonc_parser::{
+    CollectOptions, CommentCollectionStrategy, ParseOptions,
+    ast::Value,
+    errors::{ParseError, ParseErrorKind},
+};
+
+/// Where each line of a text starts.
+pub(super) struct LineIndex<'a> {
+    text: &'a str,
+    line_starts: Vec<usize>,
+}
+
+impl<'a> LineIndex<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let line_starts =
+            std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1));
+        Self { text, line_starts: line_starts.collect() }
+    }
+
+    /// Line and column, both from 1, the column in characters.
+    pub(super) fn line_and_column(&self, offset: usize) -> (usize, usize) {
+        let line = self.line_starts.partition_point(|&start| start <= offset);
+        let start = self.line_starts[line - 1];
+        let column = self.text.get(start..offset).map_or(1, |before| before.chars().count() + 1);
+        (line, column)
+    }
+}
+
+/// What is wrong with the syntax, in plain words.
+pub(super) struct SyntaxFault {
+    pub(super) offset: usize,
+    pub(super) found: String,
+    pub(super) hint: Option<&'static str>,
+}
+
+/// Parses JSON with `//` and `/* */` comments and trailing commas.
+///
+/// `NaN` and `Infinity` pass here, so that they are reported with the key they stand at.
+pub(super) fn parse(text: &str) -> Result<Value<'_>, SyntaxFault> {
+    let options = ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_non_finite_numbers: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_extended_string_escapes: false,
+    };
+    let collect = CollectOptions { comments: CommentCollectionStrategy::Off, tokens: false };
+    match jsonc_parser::parse_to_ast(text, &collect, &options) {
+        Ok(parsed) => parsed.value.ok_or_else(|| SyntaxFault {
+            offset: 0,
+            found: "the file is empty".to_owned(),
+            hint: Some("the smallest config is {}"),
+        }),
+        Err(error) => Err(explain(text, &error)),
+    }
+}
+
+fn explain(text: &str, error: &ParseError) -> SyntaxFault {
+    let offset = error.range().start.min(text.len());
+    let word: String =
+        text.get(offset..).unwrap_or("").chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    let (found, hint) = describe(error.kind(), &word);
+    SyntaxFault { offset, found, hint }
+}
+
+fn describe(kind: &ParseErrorKind, word: &str) -> (String, Option<&'static str>) {
+    use ParseErrorKind as Kind;
+    let plain = |message: &str| (message.to_owned(), None);
+    match kind {
+        Kind::UnexpectedWord => {
+            let hint = match word {
+                "True" | "TRUE" => Some("write true"),
+                "False" | "FALSE" => Some("write false"),
+                "None" | "nil" | "undefined" | "NULL" | "Null" => Some("write null, or leave the key out"),
+                _ => Some("text stands in double quotes"),
+            };
+            (format!("`{word}` is not a JSON value"), hint)
+        }
+        Kind::ExpectedComma => {
+            ("a comma is missing here".to_owned(), Some("put a comma between one entry and the next"))
+        }
+        Kind::ExpectedColonAfterObjectKey => plain("a colon is missing after the key"),
+        Kind::ExpectedObjectValue => plain("a value is missing after the colon"),
+        Kind::ExpectedStringObjectProperty => {
+            ("a key stands in double quotes".to_owned(), Some("write \"key\": value"))
+        }
+        Kind::SingleQuotedStringsNotAllowed => {
+            ("text stands in double quotes, not single ones".to_owned(), Some("write \"text\""))
+        }
+        Kind::UnterminatedObject => plain("this `{` is never closed"),
+        Kind::UnterminatedArray => plain("this `[` is never closed"),
+        Kind::UnterminatedCommentBlock => plain("this `/*` comment is never closed"),
+        Kind::MultipleRootJsonValues => plain("the file goes on after the end of the config"),
+        Kind::NestingDepthExceeded => plain("nested too deeply"),
+        Kind::UnaryPlusNumbersNotAllowed => plain("a number has no plus sign in JSON"),
+        Kind::BareDecimalPointNumbersNotAllowed => plain("a number has digits on both sides of its point in JSON"),
+        Kind::HexadecimalNumbersNotAllowed => plain("a number is decimal in JSON"),
+        other => {
+            let text = other.to_string();
+            let mut chars = text.chars();
+            let lowered = chars.next().map(|first| first.to_lowercase().collect::<String>()).unwrap_or_default();
+            (lowered + chars.as_str(), None)
+        }
+    }
+}
