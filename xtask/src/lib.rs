@@ -1,1 +1,13 @@
-//! Under construction.
+//! The commands of this repository, as a library: `main.rs` only reads the command line.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its terminal")]
+
+pub mod arrows;
+pub mod command_line;
+pub mod dependencies;
+pub mod graph;
+pub mod hint;
+pub mod process;
+pub mod provision;
+pub mod run;
+pub mod verify;
+pub mod workspace;

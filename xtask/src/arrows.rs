@@ -1,0 +1,273 @@
+//! Who may depend on whom: the arrows of docs/architecture.md, checked against cargo's own graph.
+
+use std::fmt;
+
+use crate::graph::Graph;
+
+/// What a member may depend on.
+#[derive(Clone, Copy, Debug)]
+enum May {
+    /// These members only.
+    On(&'static [&'static str]),
+    /// Every member that others may depend on.
+    OnAnything,
+}
+
+/// One line of the table.
+struct Rule {
+    member: &'static str,
+    may: May,
+}
+
+/// Every member the workspace has or will have; a member without a line here is a violation.
+const RULES: &[Rule] = &[
+    Rule { member: "trainmon-core", may: May::On(&[]) },
+    Rule { member: "trainmon-stats", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-exporters", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-dump", may: May::On(&["trainmon-core"]) },
+    Rule {
+        member: "trainmon-agent",
+        may: May::On(&["trainmon-core", "trainmon-stats", "trainmon-dump", "trainmon-exporters"]),
+    },
+    // The fronts see the agent and what it re-exports.
+    Rule { member: "trainmon-tch", may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats"]) },
+    Rule { member: "trainmon-python", may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats"]) },
+    Rule { member: "trainmon-offline", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-stats"]) },
+    Rule { member: "trainmon-integration-tests", may: May::OnAnything },
+    Rule { member: "xtask", may: May::OnAnything },
+];
+
+/// Members at the top: nobody depends on them.
+const TOPS: &[&str] = &["trainmon-integration-tests", "xtask"];
+
+/// A foreign crate that only some members may reach, over any number of steps.
+struct Fence {
+    foreign: &'static str,
+    /// The members that may; empty: all but `except`.
+    only: &'static [&'static str],
+    why: &'static str,
+}
+
+const FENCES: &[Fence] = &[
+    Fence {
+        foreign: "torch-sys",
+        only: &["trainmon-tch", "trainmon-integration-tests"],
+        why: "trainmon-tch is the only crate that links libtorch",
+    },
+    Fence {
+        foreign: "pyo3",
+        only: &["trainmon-python", "trainmon-integration-tests"],
+        why: "trainmon-python is the only crate that links Python",
+    },
+];
+
+/// What the vocabulary crate must not reach.
+const NOT_IN_CORE: &[&str] = &["tokio", "hyper"];
+
+/// A broken arrow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The table has no line for a member.
+    UnknownMember {
+        /// The member.
+        member: String,
+    },
+    /// A member depends on another it must not know.
+    Forbidden {
+        /// Who depends.
+        from: String,
+        /// On whom.
+        to: String,
+    },
+    /// A member reaches a foreign crate it must not reach.
+    Reaches {
+        /// From the member to the crate.
+        way: Vec<String>,
+        /// The reason for the fence.
+        why: &'static str,
+    },
+    /// A default member would make a plain `cargo build` need libtorch or Python.
+    HeavyDefault {
+        /// The member.
+        member: String,
+        /// What it reaches.
+        foreign: &'static str,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMember { member } => {
+                write!(f, "{member}: not in the table of xtask/src/arrows.rs; add what it may depend on")
+            }
+            Self::Forbidden { from, to } => write!(f, "{from} must not depend on {to}"),
+            Self::Reaches { way, why } => write!(f, "{}: {why}", way.join(" -> ")),
+            Self::HeavyDefault { member, foreign } => {
+                write!(f, "{member} reaches {foreign}: take it out of default-members")
+            }
+        }
+    }
+}
+
+/// Every broken arrow of a workspace; empty when the house stands as drawn. Dev-dependencies are arrows too.
+pub fn violations(graph: &Graph) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (place, member) in graph.members() {
+        let Some(rule) = RULES.iter().find(|rule| rule.member == member.name) else {
+            found.push(Violation::UnknownMember { member: member.name.clone() });
+            continue;
+        };
+        for edge in &member.edges {
+            let to = &graph.packages[edge.to];
+            if to.member && !allows(rule, &to.name) {
+                found.push(Violation::Forbidden { from: member.name.clone(), to: to.name.clone() });
+            }
+        }
+        fences_broken(graph, place, &mut found);
+    }
+    found
+}
+
+fn allows(rule: &Rule, to: &str) -> bool {
+    match rule.may {
+        May::On(allowed) => allowed.contains(&to),
+        May::OnAnything => !TOPS.contains(&to),
+    }
+}
+
+fn fences_broken(graph: &Graph, place: usize, found: &mut Vec<Violation>) {
+    let member = &graph.packages[place];
+    let mut reaches = |way: Vec<&str>, why| {
+        found.push(Violation::Reaches { way: way.into_iter().map(str::to_owned).collect(), why });
+    };
+    for fence in FENCES.iter().filter(|fence| !fence.only.contains(&member.name.as_str())) {
+        if let Some(way) = graph.way_to(place, fence.foreign) {
+            reaches(way, fence.why);
+        }
+    }
+    if member.name == "trainmon-core" {
+        for way in NOT_IN_CORE.iter().filter_map(|foreign| graph.way_to(place, foreign)) {
+            reaches(way, "the vocabulary crate does no I/O");
+        }
+    }
+    if member.default_member {
+        for fence in FENCES.iter().filter(|fence| graph.way_to(place, fence.foreign).is_some()) {
+            found.push(Violation::HeavyDefault { member: member.name.clone(), foreign: fence.foreign });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::made_up::graph;
+    use crate::workspace;
+
+    const GOOD: &str = "
+        **trainmon-core -> serde
+        **trainmon-stats -> trainmon-core
+        **trainmon-exporters -> trainmon-core, tokio
+        **trainmon-dump -> trainmon-core
+        **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-exporters
+        *trainmon-tch -> trainmon-agent, trainmon-stats, tch
+        *trainmon-python -> trainmon-agent, pyo3
+        **trainmon-offline -> trainmon-core, trainmon-dump, trainmon-stats
+        *trainmon-integration-tests -> trainmon-tch, trainmon-offline, trainmon-agent
+        **xtask -> trainmon-core
+        serde
+        tokio
+        tch -> torch-sys
+        torch-sys
+        pyo3";
+
+    /// The good graph with one line replaced.
+    fn with(line: &str) -> Vec<Violation> {
+        let name = |line: &str| line.trim().trim_start_matches('*').split(' ').next().map(str::to_owned);
+        assert!(GOOD.lines().any(|old| name(old) == name(line)), "no line to replace: {line}");
+        let text: Vec<&str> = GOOD.lines().map(|old| if name(old) == name(line) { line } else { old }).collect();
+        violations(&graph(&text.join("\n")))
+    }
+
+    fn forbidden(from: &str, to: &str) -> Violation {
+        Violation::Forbidden { from: from.to_owned(), to: to.to_owned() }
+    }
+
+    #[test]
+    fn the_house_as_drawn_has_no_broken_arrow() {
+        assert_eq!(violations(&graph(GOOD)), []);
+    }
+
+    #[test]
+    fn a_member_must_not_depend_upwards_or_sideways() {
+        assert_eq!(
+            with("**trainmon-stats -> trainmon-core, trainmon-exporters"),
+            [forbidden("trainmon-stats", "trainmon-exporters")]
+        );
+        assert_eq!(with("**trainmon-core -> trainmon-stats"), [forbidden("trainmon-core", "trainmon-stats")]);
+        assert_eq!(
+            with("**trainmon-offline -> trainmon-core, trainmon-agent"),
+            [forbidden("trainmon-offline", "trainmon-agent")]
+        );
+    }
+
+    #[test]
+    fn dev_dependencies_are_arrows_too() {
+        assert_eq!(with("**trainmon-dump -> (trainmon-stats)"), [forbidden("trainmon-dump", "trainmon-stats")]);
+    }
+
+    #[test]
+    fn nobody_depends_on_the_tops() {
+        assert_eq!(
+            with("**trainmon-agent -> (trainmon-integration-tests)")[0],
+            forbidden("trainmon-agent", "trainmon-integration-tests")
+        );
+        assert_eq!(with("*trainmon-integration-tests -> xtask"), [forbidden("trainmon-integration-tests", "xtask")]);
+    }
+
+    #[test]
+    fn a_member_outside_the_table_is_a_violation() {
+        let text = format!("{GOOD}\n*trainmon-helper -> trainmon-core");
+        assert_eq!(violations(&graph(&text)), [Violation::UnknownMember { member: "trainmon-helper".to_owned() }]);
+    }
+
+    #[test]
+    fn only_the_rust_front_reaches_libtorch_and_only_the_python_front_python() {
+        let found = with("**trainmon-offline -> trainmon-core, tch");
+        let way = ["trainmon-offline", "tch", "torch-sys"].map(str::to_owned).to_vec();
+        assert!(matches!(&found[0], Violation::Reaches { way: got, .. } if *got == way), "{found:?}");
+        assert!(matches!(&found[1], Violation::HeavyDefault { foreign: "torch-sys", .. }), "{found:?}");
+        let found = with("*trainmon-tch -> trainmon-agent, pyo3");
+        assert!(matches!(&found[..], [Violation::Reaches { .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn core_reaches_no_runtime_even_through_others() {
+        let text = GOOD.replace("        serde\n", "        serde -> hyper\n        hyper -> tokio\n");
+        let found = violations(&graph(&text));
+        let reached: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            reached,
+            [
+                "trainmon-core -> serde -> hyper -> tokio: the vocabulary crate does no I/O",
+                "trainmon-core -> serde -> hyper: the vocabulary crate does no I/O",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_plain_build_needs_neither_libtorch_nor_python() {
+        let found = with("**trainmon-tch -> trainmon-agent, tch");
+        assert_eq!(found, [Violation::HeavyDefault { member: "trainmon-tch".to_owned(), foreign: "torch-sys" }]);
+        let found = with("**trainmon-integration-tests -> trainmon-tch");
+        assert!(matches!(&found[..], [Violation::HeavyDefault { .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn this_workspace_stands_as_drawn() {
+        let graph = Graph::of_workspace(&workspace::root()).unwrap();
+        assert!(graph.members().count() >= 8, "cargo metadata lists the members");
+        let found: Vec<_> = violations(&graph).iter().map(ToString::to_string).collect();
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}

@@ -1,0 +1,151 @@
+//! What `cargo xtask` understands.
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::provision::environment;
+use crate::run::Bench;
+use crate::verify::{Check, Selection};
+use crate::{provision, run, verify, workspace};
+
+/// The commands of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+pub struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run every check of the project; exit 1 if one fails
+    #[command(after_help = TEST_HELP)]
+    Test {
+        /// Leave out the crates that need libtorch
+        #[arg(long)]
+        quick: bool,
+        /// Run this check only (may be given more than once)
+        #[arg(long, value_name = "NAME")]
+        only: Vec<Check>,
+    },
+    /// Train a small GPT with trainmon watching
+    #[command(after_help = DEMO_HELP)]
+    Demo {
+        /// Passed to the demo as they are
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        arguments: Vec<OsString>,
+    },
+    /// Measure
+    Bench {
+        /// What to measure
+        #[arg(default_value = "all")]
+        which: Bench,
+    },
+    /// Make sure of libtorch, a C++ compiler and Prometheus
+    #[command(after_help = PROVISION_HELP)]
+    Provision,
+    /// Print the variables that lead to libtorch: `eval "$(cargo xtask env)"`, then plain cargo works on every crate
+    Env,
+    /// Run a check by itself, its findings printed
+    Check {
+        /// Which
+        which: Static,
+    },
+}
+
+/// A check that compiles nothing.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Static {
+    /// Crates depend on each other as docs/architecture.md draws it
+    Arrows,
+    /// Foreign crates: licences, sources, banned names
+    Dependencies,
+}
+
+const TEST_HELP: &str = "\
+The first run installs libtorch below target/ (see `cargo xtask provision --help`).
+Exit status: 0 if every check passed, else 1.
+The last line but one reads `N passed, N failed, N skipped` and counts the Rust tests.";
+
+const DEMO_HELP: &str = "\
+Examples:
+  cargo xtask demo                        train and watch
+  cargo xtask demo --steps 500            a longer run
+  cargo xtask demo --inject spike@200     multiply the gradients at step 200: the alert names step and tensor
+  cargo xtask demo -- --help              everything the demo understands
+
+The first run installs libtorch below target/ and compiles for some minutes; later runs start at once.";
+
+const PROVISION_HELP: &str = "\
+libtorch is taken from the first of these that is whole and of the right version:
+  1. the directory $LIBTORCH
+  2. target/libtorch, where an earlier run installed it
+  3. the torch that python3 would import
+or installed into target/libtorch with `python3 -m pip` (1.2 GB, no GPU packages).
+prometheus is installed through apt-get if this runs as root; elsewhere the tests that need it skip themselves.";
+
+impl Arguments {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// The task failed.
+    pub fn run(self) -> Result<()> {
+        let root = workspace::root();
+        match self.task {
+            Task::Test { quick, only } => verify::run(&Selection { quick, only }),
+            Task::Demo { arguments } => run::demo(&arguments),
+            Task::Bench { which } => run::bench(which),
+            Task::Provision => {
+                provision::try_prometheus();
+                let found = provision::libtorch(&root)?;
+                println!("libtorch: {} ({})", found.dir.display(), found.origin);
+                Ok(())
+            }
+            Task::Env => {
+                let found = provision::libtorch(&root)?;
+                print!("{}", environment::shell_lines(&found.dir));
+                Ok(())
+            }
+            Task::Check { which: Static::Arrows } => verify::check_arrows(&root),
+            Task::Check { which: Static::Dependencies } => verify::check_dependencies(&root),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_demo_gets_its_options_untouched() {
+        let line = ["cargo xtask", "demo", "--steps", "5", "--inject", "spike@200"];
+        let Task::Demo { arguments } = Arguments::try_parse_from(line).unwrap().task else { panic!("not the demo") };
+        assert_eq!(arguments, ["--steps", "5", "--inject", "spike@200"]);
+    }
+
+    #[test]
+    fn every_command_the_documents_name_is_understood() {
+        let root = workspace::root();
+        let mut seen = 0;
+        for file in ["README.md", "CONTRIBUTING.md", "docs/architecture.md"] {
+            let text = std::fs::read_to_string(root.join(file)).unwrap();
+            for line in text.split(['\n', '`', '#']).filter_map(|part| part.trim().strip_prefix("cargo xtask ")) {
+                let line = line.trim_end_matches([')', '"']);
+                let words = std::iter::once("cargo xtask").chain(line.split_whitespace());
+                let refused = Arguments::try_parse_from(words).err().filter(|e| e.kind() != ErrorKind::DisplayHelp);
+                assert!(refused.is_none(), "{file}: `cargo xtask {line}`: {}", refused.unwrap());
+                seen += 1;
+            }
+        }
+        assert!(seen >= 4, "the documents name the commands");
+    }
+}

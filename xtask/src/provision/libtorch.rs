@@ -1,0 +1,202 @@
+//! libtorch: found, or installed once below `target/`.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::pip;
+use super::version::{self, LIBTORCH_VERSION, Unfit};
+use crate::hint::Hinted;
+use crate::{process, workspace};
+
+/// Written last into an installation that was found whole; with it there, the files are not compared again.
+const STAMP: &str = "trainmon-libtorch.stamp";
+
+/// The CUDA libraries libtorch's CPU half is linked to, and the wheels that bring them: those of CUDA toolkit 13.0.3,
+/// which torch 2.13.0 asks for. Torch's other CUDA packages (4 GB) are needed on a GPU only.
+const CUDA_WHEELS: [(&str, &str); 2] =
+    [("libcudart.so", "nvidia-cuda-runtime==13.0.96"), ("libcupti.so", "nvidia-cuda-cupti==13.0.85")];
+
+/// A libtorch of the right version, whole and loadable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Libtorch {
+    /// The directory that holds `lib` and `include`.
+    pub dir: PathBuf,
+    /// Where it was found, for people.
+    pub origin: &'static str,
+}
+
+/// Finds libtorch: `$LIBTORCH`, an earlier installation below `target/`, the torch that `python3` imports; installs it
+/// below `target/` if there is none. Progress and the reasons against a candidate go to stderr.
+///
+/// # Errors
+/// It can neither be found nor installed.
+pub(super) fn ensure(root: &Path) -> Result<Libtorch> {
+    let site = workspace::provisioned(root).join("libtorch");
+    if let Some(dir) = std::env::var_os("LIBTORCH").map(PathBuf::from)
+        && let Some(found) = usable(&dir, "LIBTORCH")
+    {
+        return Ok(found);
+    }
+    if let Some(found) = installed_earlier(&site) {
+        return Ok(found);
+    }
+    if let Some(dir) = importable()
+        && let Some(found) = usable(&dir, "the torch that python3 imports")
+    {
+        return Ok(found);
+    }
+    install(&site).with_context(|| format!("cannot install libtorch {LIBTORCH_VERSION} into {}", site.display()))
+}
+
+fn usable(dir: &Path, origin: &'static str) -> Option<Libtorch> {
+    if let Err(reason) = version::check(dir) {
+        eprintln!("note: {origin} is passed over: {reason}");
+        return None;
+    }
+    let missing = missing_libraries(dir);
+    if !missing.is_empty() {
+        eprintln!("note: {origin} is passed over: {} needs {}", dir.display(), missing.join(", "));
+        return None;
+    }
+    Some(Libtorch { dir: dir.to_path_buf(), origin })
+}
+
+/// The installation below `target/`. One without a stamp is compared with pip's list first, then stamped.
+fn installed_earlier(site: &Path) -> Option<Libtorch> {
+    let dir = site.join("torch");
+    let found = Libtorch { dir: dir.clone(), origin: "installed earlier" };
+    let stamped = fs::read_to_string(site.join(STAMP)).is_ok_and(|text| text == LIBTORCH_VERSION);
+    if stamped && version::version_in(&dir).as_deref() == Some(LIBTORCH_VERSION) {
+        return Some(found);
+    }
+    match version::check(&dir) {
+        Err(Unfit::Absent { .. }) => None,
+        Err(reason) => {
+            eprintln!("note: replacing an installation: {reason}");
+            None
+        }
+        Ok(()) if missing_libraries(&dir).is_empty() => {
+            stamp(site).ok()?;
+            Some(found)
+        }
+        Ok(()) => None,
+    }
+}
+
+fn stamp(site: &Path) -> Result<()> {
+    fs::write(site.join(STAMP), LIBTORCH_VERSION).context("cannot write the stamp")
+}
+
+/// Where `import torch` would find it; the package is not imported.
+fn importable() -> Option<PathBuf> {
+    let ask = "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0])";
+    let answer = process::output(pip::PYTHON, &["-c", ask]).ok()?;
+    Some(PathBuf::from(answer.trim())).filter(|dir| dir.is_dir())
+}
+
+fn install(site: &Path) -> Result<Libtorch> {
+    let parent = site.parent().context("no parent directory")?;
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    // One installs, others wait and find it done.
+    let lock = File::create(parent.join("libtorch.lock")).context("cannot make the lock file")?;
+    lock.lock().context("cannot take the lock")?;
+    if let Some(found) = installed_earlier(site) {
+        return Ok(found);
+    }
+    let partial = parent.join("libtorch.partial");
+    remove(&partial)?;
+    eprintln!("libtorch {LIBTORCH_VERSION}: installing once into {} (0.5 GB to download)", site.display());
+    pip::install(&[&format!("torch=={LIBTORCH_VERSION}")], &partial)?;
+    let dir = partial.join("torch");
+    let wheels = wheels_for(&missing_libraries(&dir));
+    if !wheels.is_empty() {
+        pip::install(&wheels, &partial)?;
+    }
+    version::check(&dir).context("the new installation is not whole")?;
+    let missing = missing_libraries(&dir);
+    if !missing.is_empty() {
+        let hint = "install these libraries with your system's package manager";
+        return Err(Hinted::new(format!("libtorch needs {}", missing.join(", ")), hint).into());
+    }
+    stamp(&partial)?;
+    remove(site)?;
+    // Beside its final place: the rename is atomic, so no half-finished directory ever bears the final name.
+    fs::rename(&partial, site).with_context(|| format!("cannot rename {}", partial.display()))?;
+    Ok(Libtorch { dir: site.join("torch"), origin: "installed now" })
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    }
+    Ok(())
+}
+
+/// The libraries the loader would not find for libtorch's CPU half. Empty where there is no `ldd` to ask.
+fn missing_libraries(dir: &Path) -> Vec<String> {
+    if !cfg!(target_os = "linux") {
+        return Vec::new();
+    }
+    let library = dir.join("lib/libtorch_cpu.so");
+    let answer = process::output("ldd", &[&library.display().to_string()]).unwrap_or_default();
+    not_found(&answer)
+}
+
+fn not_found(ldd: &str) -> Vec<String> {
+    let mut names: Vec<String> = ldd
+        .lines()
+        .filter(|line| line.contains("=> not found"))
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn wheels_for(missing: &[String]) -> Vec<&'static str> {
+    let needed = |library: &str| missing.iter().any(|name| name.starts_with(library));
+    CUDA_WHEELS.into_iter().filter(|(library, _)| needed(library)).map(|(_, wheel)| wheel).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provision::version::tests::installed;
+
+    #[test]
+    fn the_loader_names_what_it_misses() {
+        let ldd = "\tlibc10.so => /x/libc10.so (0x1)\n\tlibcupti.so.13 => not found\n\tlibcudart.so.13 => not found\n\
+            \tlibcudart.so.13 => not found\n\tlinux-vdso.so.1 (0x2)\n";
+        let missing = not_found(ldd);
+        assert_eq!(missing, ["libcudart.so.13", "libcupti.so.13"]);
+        assert_eq!(wheels_for(&missing), ["nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cupti==13.0.85"]);
+        assert_eq!(wheels_for(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn an_installation_without_stamp_is_checked_then_stamped() {
+        let site = tempfile::tempdir().unwrap();
+        let dir = installed(site.path());
+        assert_eq!(installed_earlier(site.path()).map(|found| found.dir), Some(dir));
+        assert_eq!(fs::read_to_string(site.path().join(STAMP)).unwrap(), LIBTORCH_VERSION);
+    }
+
+    #[test]
+    fn a_half_finished_installation_is_not_taken_for_a_whole_one() {
+        let site = tempfile::tempdir().unwrap();
+        let dir = installed(site.path());
+        fs::remove_file(dir.join("include/torch/csrc/api/include/torch/torch.h")).unwrap();
+        assert_eq!(installed_earlier(site.path()), None);
+        assert!(!site.path().join(STAMP).exists());
+    }
+
+    #[test]
+    fn a_stamp_of_another_version_proves_nothing() {
+        let site = tempfile::tempdir().unwrap();
+        fs::write(site.path().join(STAMP), "2.12.0").unwrap();
+        assert_eq!(installed_earlier(site.path()), None);
+    }
+}

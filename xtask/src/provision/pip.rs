@@ -1,0 +1,102 @@
+//! Installing wheels into a directory.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Error, Result};
+
+use crate::hint::Hinted;
+use crate::process;
+
+/// The Python whose pip is used; in a virtual environment it is that environment's.
+pub(super) const PYTHON: &str = "python3";
+
+/// Installs wheels, without what they depend on, into a directory. Progress is shown on stderr.
+///
+/// # Errors
+/// No Python, no pip, no network, no space: each with a hint.
+pub(super) fn install(wheels: &[&str], into: &Path) -> Result<()> {
+    if !process::is_on_path(PYTHON) {
+        let hint = "install Python 3.10 or newer with pip, or set LIBTORCH to a libtorch 2.13.0";
+        return Err(Hinted::new(format!("{PYTHON} is not on PATH"), hint).into());
+    }
+    let mut command = Command::new(PYTHON);
+    command
+        // No wheel of an index is to be replaced by compiling a source package; byte code is of no use here.
+        .args(["-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--no-compile", "--target"])
+        .arg(into)
+        .args(wheels)
+        .stdin(Stdio::null())
+        // stdout belongs to the caller: `cargo xtask env` is evaluated by shells.
+        .stdout(std::io::stderr())
+        .stderr(Stdio::piped());
+    let line = process::shown(&command);
+    eprintln!("$ {line}");
+    let mut child = command.spawn().with_context(|| format!("cannot start `{line}`"))?;
+    let mut said = String::new();
+    if let Some(stderr) = child.stderr.take() {
+        for text in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            eprintln!("{text}");
+            said.push_str(&text);
+            said.push('\n');
+        }
+    }
+    let status = child.wait().with_context(|| format!("cannot wait for `{line}`"))?;
+    if status.success() {
+        return Ok(());
+    }
+    let message = format!("`{line}` ended with {status}");
+    Err(match hint_for(&said) {
+        Some(hint) => Hinted::new(message, hint).into(),
+        None => Error::msg(message),
+    })
+}
+
+/// Advice for what pip said on stderr when it failed.
+fn hint_for(said: &str) -> Option<&'static str> {
+    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if has(&["No module named pip"]) {
+        Some("install pip for this Python: `python3 -m ensurepip`, or your system's python3-pip package")
+    } else if has(&["No space left on device", "Disk quota exceeded"]) {
+        Some("free 2 GB: libtorch takes 1.2 GB and its download another 0.5 GB in the temporary directory (TMPDIR)")
+    } else if has(&[
+        "Temporary failure in name resolution",
+        "Name or service not known",
+        "Failed to establish a new connection",
+        "ConnectionError",
+        "Connection refused",
+        "Read timed out",
+        "ReadTimeoutError",
+        "ProxyError",
+    ]) {
+        Some("the package index cannot be reached: check the network, or set LIBTORCH to a libtorch 2.13.0")
+    } else if has(&["No matching distribution found"]) {
+        Some("the index has no wheel for this Python and platform: use CPython 3.10 to 3.14, or set LIBTORCH")
+    } else if has(&["Permission denied"]) {
+        Some("the target directory of this checkout must be writable")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_pip_says_leads_to_advice() {
+        let advice = |said: &str| hint_for(said).unwrap_or_default();
+        assert!(advice("/usr/bin/python3: No module named pip").contains("ensurepip"));
+        assert!(
+            advice("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device")
+                .contains("2 GB")
+        );
+        let offline = "WARNING: Retrying ... Temporary failure in name resolution\n\
+            ERROR: Could not find a version\nERROR: No matching distribution found for torch==2.13.0";
+        assert!(advice(offline).contains("network"), "an unreachable index also ends in `no matching distribution`");
+        assert!(advice("ERROR: No matching distribution found for torch==2.13.0").contains("CPython"));
+        assert_eq!(hint_for("something else"), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! `cargo xtask demo` and `cargo xtask bench`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+
+use crate::{process, provision, workspace};
+
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Bench {
+    /// The reductions over tensor memory, against a read-only pass
+    Stats,
+    /// Rendering /metrics
+    Scrape,
+    /// What monitoring costs a training step
+    Overhead,
+    /// All of them
+    All,
+}
+
+/// Builds the demo training with optimisation and runs it in place of this process.
+///
+/// # Errors
+/// It cannot be provisioned, built or started.
+pub fn demo(arguments: &[OsString]) -> Result<()> {
+    let root = workspace::root();
+    let mut command = demo_command(&root)?;
+    command.args(arguments);
+    replace_with(command)
+}
+
+/// Runs benchmarks, their output visible.
+///
+/// # Errors
+/// One cannot be built or fails.
+pub fn bench(which: Bench) -> Result<()> {
+    let root = workspace::root();
+    let wanted = |bench| which == bench || which == Bench::All;
+    if wanted(Bench::Stats) {
+        benches_of(&root, "trainmon-stats")?;
+    }
+    if wanted(Bench::Scrape) {
+        benches_of(&root, "trainmon-exporters")?;
+    }
+    if wanted(Bench::Overhead) {
+        process::run_visibly(demo_command(&root)?.arg("--measure-overhead"))?;
+    }
+    Ok(())
+}
+
+fn benches_of(root: &Path, package: &str) -> Result<()> {
+    // Named benches only: the unit tests' own programs have no benchmark to run.
+    let arguments = ["bench", "--package", package, "--bench", "*"];
+    process::run_visibly(Command::new(process::cargo_path()).args(arguments).current_dir(root))
+}
+
+/// The built demo, ready to take arguments.
+fn demo_command(root: &Path) -> Result<Command> {
+    let found = provision::libtorch(root)?;
+    let variables = provision::variables(&found);
+    let mut build = Command::new(process::cargo_path());
+    build.args(["build", "--release", "--package", "trainmon-tch", "--example", "gpt"]).current_dir(root);
+    process::with_environment(&mut build, &variables);
+    process::run_visibly(&mut build)?;
+    let mut demo = Command::new(demo_path(root));
+    process::with_environment(&mut demo, &variables);
+    Ok(demo)
+}
+
+fn demo_path(root: &Path) -> PathBuf {
+    workspace::cargo_target(root).join("release/examples").join(format!("gpt{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// Becomes the program, so that Ctrl-C reaches it alone and the shell waits for its orderly end.
+#[cfg(unix)]
+fn replace_with(mut command: Command) -> Result<()> {
+    use std::os::unix::process::CommandExt as _;
+    let line = process::shown(&command);
+    eprintln!("$ {line}");
+    Err(command.exec()).with_context(|| format!("cannot start `{line}`"))
+}
+
+#[cfg(not(unix))]
+fn replace_with(mut command: Command) -> Result<()> {
+    process::run_visibly(&mut command)
+}

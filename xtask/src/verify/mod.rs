@@ -1,0 +1,246 @@
+//! `cargo xtask test`: every check of the project, one after the other.
+
+pub mod report;
+pub mod results;
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::ValueEnum;
+
+use crate::graph::Graph;
+use crate::{arrows, dependencies, hint, process, provision, workspace};
+use report::{Finished, Summary, Verdict};
+use results::Counts;
+
+/// The file to which a test that cannot run appends `name: reason`, one line.
+pub const SKIP_LOG: &str = "TRAINMON_SKIP_LOG";
+
+/// A check, in the order they run: the quick ones first, then those that share what they compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Check {
+    /// rustfmt changes nothing
+    Format,
+    /// Crates depend on each other as docs/architecture.md draws it
+    Arrows,
+    /// Foreign crates: licences, sources, banned names
+    Dependencies,
+    /// libtorch and a C++ compiler are there; installs libtorch if not
+    Provision,
+    /// No lint, in any target
+    Clippy,
+    /// Unit, property, golden and integration tests
+    Tests,
+    /// The examples in doc comments
+    Doctests,
+    /// The documentation builds without a warning
+    Docs,
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Format => "format",
+            Self::Arrows => "arrows",
+            Self::Dependencies => "dependencies",
+            Self::Provision => "provision",
+            Self::Clippy => "clippy",
+            Self::Tests => "tests",
+            Self::Doctests => "doctests",
+            Self::Docs => "docs",
+        }
+    }
+
+    /// Whether it compiles the workspace, and so needs libtorch.
+    fn compiles(self) -> bool {
+        matches!(self, Self::Clippy | Self::Tests | Self::Doctests | Self::Docs)
+    }
+}
+
+/// What to check.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Leave out the members that need libtorch.
+    pub quick: bool,
+    /// These checks only; all if empty.
+    pub only: Vec<Check>,
+}
+
+impl Selection {
+    /// The checks to run, in order. Provisioning comes with whatever compiles.
+    fn checks(&self) -> Vec<Check> {
+        let chosen = |check: Check| self.only.is_empty() || self.only.contains(&check);
+        let compiles = Check::value_variants().iter().any(|&check| chosen(check) && check.compiles());
+        let wanted = |check: Check| match check {
+            Check::Provision => !self.quick && (chosen(check) || compiles),
+            _ => chosen(check),
+        };
+        Check::value_variants().iter().copied().filter(|&check| wanted(check)).collect()
+    }
+}
+
+/// What the checks share.
+struct Session {
+    root: PathBuf,
+    skip_log: PathBuf,
+    /// Once provisioned: the variables that lead to libtorch. Until then only the default members can be compiled.
+    libtorch: Option<Vec<(String, OsString)>>,
+}
+
+/// Runs the checks, prints each one's outcome, all output of those that fail, and the summary.
+///
+/// # Errors
+/// A check failed, or nothing could be started at all.
+pub fn run(selection: &Selection) -> Result<()> {
+    let root = workspace::root();
+    let skip_log = workspace::provisioned(&root).join("skipped-tests.log");
+    fs::create_dir_all(workspace::provisioned(&root)).context("cannot make the target directory")?;
+    fs::write(&skip_log, "").with_context(|| format!("cannot write {}", skip_log.display()))?;
+    let mut session = Session { root, skip_log, libtorch: None };
+    let finished: Vec<Finished> = selection.checks().into_iter().map(|check| session.run(check)).collect();
+    let log = fs::read_to_string(&session.skip_log).unwrap_or_default();
+    print!("\n{}", Summary { finished: &finished, skips: &results::skips(&log) });
+    let failed: Vec<_> = finished.iter().filter(|check| check.verdict == Verdict::Failed).map(|c| c.name).collect();
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+impl Session {
+    fn run(&mut self, check: Check) -> Finished {
+        let name = check.name();
+        eprintln!("… {name}");
+        let started = Instant::now();
+        let outcome = match check {
+            Check::Format => self.cargo(&["fmt", "--all", "--", "--check"], &[]),
+            Check::Arrows => arrows(&self.root).map(|()| Counts::default()),
+            Check::Dependencies => foreign_crates(&self.root).map(|()| Counts::default()),
+            Check::Provision => self.provision().map(|()| Counts::default()),
+            Check::Clippy => self.compile(&["clippy", "--all-targets"], &["--", "-D", "warnings"], &[]),
+            Check::Tests => self.tests(),
+            Check::Doctests => self.compile(&["test", "--doc", "--no-fail-fast"], &[], &[]),
+            Check::Docs => self.compile(&["doc", "--no-deps"], &[], &[("RUSTDOCFLAGS", "-D warnings")]),
+        };
+        let took = started.elapsed();
+        let (verdict, tests) = match outcome {
+            Ok(tests) => (Verdict::Passed, tests),
+            Err(Failure { tests, text }) => {
+                println!("---- {name} ----\n{}\n----", text.trim_end());
+                (Verdict::Failed, tests)
+            }
+        };
+        println!("{name}: {verdict} in {:.1} s", took.as_secs_f64());
+        Finished { name, verdict, took, tests }
+    }
+
+    fn provision(&mut self) -> Result<(), Failure> {
+        provision::try_prometheus();
+        let found = provision::libtorch(&self.root)?;
+        eprintln!("  libtorch: {} ({})", found.dir.display(), found.origin);
+        self.libtorch = Some(provision::variables(&found));
+        Ok(())
+    }
+
+    fn tests(&self) -> Result<Counts, Failure> {
+        // End-to-end tests start programs and examples of other members, which `cargo test --tests` does not build.
+        self.compile(&["build", "--bins", "--examples"], &[], &[])?;
+        self.compile(&["test", "--tests", "--no-fail-fast"], &[], &[])
+    }
+
+    /// Runs cargo on every member that can be compiled here: one set of features for all checks, so that what one has
+    /// compiled serves the next.
+    fn compile(&self, before: &[&str], after: &[&str], variables: &[(&str, &str)]) -> Result<Counts, Failure> {
+        let scope: &[&str] = if self.libtorch.is_some() { &["--workspace"] } else { &[] };
+        self.cargo(&[before, scope, after].concat(), variables)
+    }
+
+    fn cargo(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Counts, Failure> {
+        let mut command = Command::new(process::cargo_path());
+        command.args(arguments).current_dir(&self.root).env(SKIP_LOG, &self.skip_log);
+        command.envs(variables.iter().copied());
+        process::with_environment(&mut command, self.libtorch.as_deref().unwrap_or_default());
+        let line = process::shown(&command);
+        let captured = process::capture(command)?;
+        let tests = Counts::of_output(&captured.text);
+        if captured.status.success() {
+            return Ok(tests);
+        }
+        Err(Failure { tests, text: format!("$ {line}\n{}{}", captured.text, captured.status) })
+    }
+}
+
+/// Why a check failed.
+#[derive(Debug)]
+struct Failure {
+    tests: Counts,
+    text: String,
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self { tests: Counts::default(), text: hint::render(&error) }
+    }
+}
+
+fn arrows(root: &Path) -> Result<(), Failure> {
+    Ok(check_arrows(root)?)
+}
+
+/// `cargo xtask check arrows`.
+///
+/// # Errors
+/// A broken arrow, or cargo does not give the graph.
+pub fn check_arrows(root: &Path) -> Result<()> {
+    refuse(&arrows::violations(&Graph::of_workspace(root)?))
+}
+
+fn foreign_crates(root: &Path) -> Result<(), Failure> {
+    Ok(check_dependencies(root)?)
+}
+
+/// `cargo xtask check dependencies`.
+///
+/// # Errors
+/// A crate that breaks a rule, or cargo does not give the graph.
+pub fn check_dependencies(root: &Path) -> Result<()> {
+    let graph = Graph::of_workspace(root)?;
+    for duplicate in dependencies::duplicates(&graph) {
+        eprintln!("  note: compiled more than once: {duplicate}");
+    }
+    refuse(&dependencies::violations(&graph))
+}
+
+fn refuse(violations: &[impl Display]) -> Result<()> {
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    Err(anyhow!("{}", lines.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_run_has_every_check_in_order() {
+        assert_eq!(Selection::default().checks(), Check::value_variants());
+    }
+
+    #[test]
+    fn a_quick_run_provisions_nothing() {
+        let checks = Selection { quick: true, only: Vec::new() }.checks();
+        assert!(!checks.contains(&Check::Provision));
+        assert_eq!(checks.len(), Check::value_variants().len() - 1);
+    }
+
+    #[test]
+    fn what_compiles_is_provisioned_first_and_what_does_not_is_not() {
+        let only = |check| Selection { quick: false, only: vec![check] }.checks();
+        assert_eq!(only(Check::Docs), [Check::Provision, Check::Docs]);
+        assert_eq!(only(Check::Arrows), [Check::Arrows]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Counting tests from what the test harness prints.
+
+use std::ops::AddAssign;
+
+/// The outcome of tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Ran to the end without a failed assertion, skipped ones included until [`Counts::set_aside`].
+    pub passed: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Did not run: ignored, or could not.
+    pub skipped: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl Counts {
+    /// The sum over every `test result:` line.
+    pub fn of_output(output: &str) -> Self {
+        let mut sum = Self::default();
+        for line in output.lines() {
+            if let Some(counts) = Self::of_line(line) {
+                sum += counts;
+            }
+        }
+        sum
+    }
+
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s`
+    fn of_line(line: &str) -> Option<Self> {
+        let (_verdict, parts) = line.trim().strip_prefix("test result: ")?.split_once(". ")?;
+        let count =
+            |what: &str| parts.split(';').find_map(|part| part.trim().strip_suffix(what)?.trim().parse::<u64>().ok());
+        Some(Self { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored")? })
+    }
+
+    /// The harness calls a test passed that found it could not run and said so: counts this many as skipped instead.
+    #[must_use]
+    pub fn set_aside(self, said_skipped: u64) -> Self {
+        let moved = said_skipped.min(self.passed);
+        Self { passed: self.passed - moved, skipped: self.skipped + moved, ..self }
+    }
+}
+
+/// A test that could not run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Skip {
+    /// The test's name.
+    pub name: String,
+    /// What it lacked.
+    pub reason: String,
+}
+
+/// The skips of a log of `name: reason` lines, each test once, in order of name.
+pub fn skips(log: &str) -> Vec<Skip> {
+    let mut found: Vec<Skip> = log
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(|line| line.split_once(": ").unwrap_or((line, "no reason given")))
+        .map(|(name, reason)| Skip { name: name.to_owned(), reason: reason.to_owned() })
+        .collect();
+    found.sort();
+    found.dedup_by(|a, b| a.name == b.name);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+running 4 tests
+test a ... ok
+test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+   Doc-tests trainmon_core
+test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1.20s
+";
+
+    #[test]
+    fn every_result_line_counts() {
+        assert_eq!(Counts::of_output(OUTPUT), Counts { passed: 13, failed: 2, skipped: 1 });
+    }
+
+    #[test]
+    fn other_lines_do_not_count() {
+        let output =
+            "the test result: ok. 3 passed; 0 failed; 1 ignored\ntest result: ok\ntest result: ok. many passed;";
+        assert_eq!(Counts::of_output(output), Counts::default());
+    }
+
+    #[test]
+    fn a_test_that_could_not_run_is_not_called_passed() {
+        let counts = Counts { passed: 3, failed: 0, skipped: 1 };
+        assert_eq!(counts.set_aside(2), Counts { passed: 1, failed: 0, skipped: 3 });
+        assert_eq!(counts.set_aside(9), Counts { passed: 0, failed: 0, skipped: 4 });
+    }
+
+    #[test]
+    fn a_skip_is_told_once_with_its_reason() {
+        let told = skips("b: no promtool: not installed\n\na: no golden data\nb: no promtool: not installed\nc\n");
+        let skip = |name: &str, reason: &str| Skip { name: name.to_owned(), reason: reason.to_owned() };
+        assert_eq!(
+            told,
+            [skip("a", "no golden data"), skip("b", "no promtool: not installed"), skip("c", "no reason given")]
+        );
+    }
+}
