@@ -1,0 +1,146 @@
+// Statistics by libtorch's own operators, for tensors on a device. Nothing here waits for the device.
+#include "guard.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace {
+
+// Columns of the result, mirrored by device::Column.
+enum Column : std::uint32_t { sum, norm, min, max, abs_max, variance, nans, infs, zeros, columns };
+
+bool asked(std::uint32_t wanted, Column column) { return (wanted & (1U << column)) != 0; }
+
+// What the reductions can read: float8 has no arithmetic, complex counts by magnitude.
+at::Tensor computable(const at::Tensor &tensor) {
+  const at::Tensor detached = tensor.detach();
+  if (detached.is_complex()) {
+    return detached.abs();
+  }
+  switch (detached.scalar_type()) {
+  case at::kFloat8_e4m3fn:
+  case at::kFloat8_e4m3fnuz:
+  case at::kFloat8_e5m2:
+  case at::kFloat8_e5m2fnuz:
+    return detached.to(at::kFloat);
+  default:
+    return detached;
+  }
+}
+
+// One float64 column from one 0-d result per tensor.
+template <class Reduce> at::Tensor column(const std::vector<at::Tensor> &tensors, Reduce &&reduce) {
+  std::vector<at::Tensor> results;
+  results.reserve(tensors.size());
+  for (const at::Tensor &tensor : tensors) {
+    results.push_back(reduce(tensor));
+  }
+  return at::stack(results).to(at::kDouble);
+}
+
+at::Tensor norms(const std::vector<at::Tensor> &tensors, const at::Scalar &order) {
+  std::vector<at::Tensor> floating;
+  floating.reserve(tensors.size());
+  for (const at::Tensor &tensor : tensors) {
+    floating.push_back(tensor.is_floating_point() ? tensor : tensor.to(at::kDouble));
+  }
+  return at::stack(at::_foreach_norm(floating, order, at::kDouble));
+}
+
+at::Tensor extremes(const std::vector<at::Tensor> &tensors, std::vector<at::Tensor> &filled) {
+  std::vector<at::Tensor> largest;
+  for (const at::Tensor &tensor : tensors) {
+    auto [low, high] = at::aminmax(tensor);
+    filled.push_back(low);
+    largest.push_back(high);
+  }
+  return at::stack(largest).to(at::kDouble);
+}
+
+at::Tensor constant(const std::vector<at::Tensor> &tensors, double value) {
+  return at::full({static_cast<std::int64_t>(tensors.size())}, value, tensors[0].options().dtype(at::kDouble));
+}
+
+at::Tensor measure(const std::vector<at::Tensor> &tensors, std::uint32_t wanted, double eps) {
+  std::vector<at::Tensor> all(columns);
+  const auto fill = [&](Column which, auto &&make) {
+    all[which] = asked(wanted, which) ? make() : constant(tensors, 0.0);
+  };
+  fill(sum, [&] { return column(tensors, [](const at::Tensor &t) { return t.sum(at::kDouble); }); });
+  fill(norm, [&] { return norms(tensors, 2); });
+  fill(abs_max, [&] { return norms(tensors, std::numeric_limits<double>::infinity()); });
+  fill(variance, [&] { return column(tensors, [](const at::Tensor &t) { return t.to(at::kDouble).var(); }); });
+  fill(nans, [&] { return column(tensors, [](const at::Tensor &t) { return t.isnan().sum(); }); });
+  fill(infs, [&] { return column(tensors, [](const at::Tensor &t) { return t.isinf().sum(); }); });
+  fill(zeros, [&] {
+    return column(tensors, [&](const at::Tensor &t) {
+      return t.scalar_type() == at::kBool ? t.logical_not().sum() : t.abs().lt(eps).sum();
+    });
+  });
+  if (asked(wanted, min) || asked(wanted, max)) {
+    std::vector<at::Tensor> lowest;
+    all[max] = extremes(tensors, lowest);
+    all[min] = at::stack(lowest).to(at::kDouble);
+  } else {
+    all[min] = all[max] = constant(tensors, 0.0);
+  }
+  return at::stack(all, 1);
+}
+
+// A small result on its way to the host.
+struct Pending {
+  at::Tensor on_device; // kept until the copy is done
+  at::Tensor on_host;
+  std::optional<c10::Event> copied; // none where the result was on the host at once
+};
+
+} // namespace
+
+extern "C" {
+
+// Launches the statistics of `count` tensors of one device and the copy of the [count, columns] result to the host.
+char *tmn_device_launch(const at::Tensor *const *tensors, std::size_t count, std::uint32_t wanted, double eps,
+                        Pending **out) {
+  return trainmon::guarded([&] {
+    const c10::AutoGradMode no_grad(false);
+    TORCH_CHECK(count > 0, "nothing to measure");
+    std::vector<at::Tensor> readable;
+    readable.reserve(count);
+    for (std::size_t index = 0; index < count; ++index) {
+      readable.push_back(computable(*tensors[index]));
+    }
+    auto pending = std::make_unique<Pending>();
+    pending->on_device = measure(readable, wanted, eps).contiguous();
+    const c10::Device device = pending->on_device.device();
+    if (device.is_cpu()) {
+      pending->on_host = pending->on_device;
+    } else {
+      pending->on_host =
+          at::empty(pending->on_device.sizes(), at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
+      pending->on_host.copy_(pending->on_device, /*non_blocking=*/true);
+      const c10::impl::VirtualGuardImpl guard(device.type());
+      pending->copied.emplace(device.type());
+      pending->copied->record(guard.getStream(device));
+    }
+    *out = pending.release();
+  });
+}
+
+// Whether the copy has arrived. Asks, never waits.
+char *tmn_pending_ready(const Pending *pending, std::uint8_t *ready) {
+  return trainmon::guarded([&] { *ready = !pending->copied || pending->copied->query() ? 1 : 0; });
+}
+
+// The result, row by row; valid once ready and until freed.
+const double *tmn_pending_values(const Pending *pending) { return pending->on_host.const_data_ptr<double>(); }
+
+void tmn_pending_free(Pending *pending) { delete pending; }
+
+} // extern "C"

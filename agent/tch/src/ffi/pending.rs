@@ -1,0 +1,79 @@
+//! Statistics launched on a device, on their way to the host.
+
+use std::ffi::c_char;
+use std::ptr::NonNull;
+
+use torch_sys::C_tensor;
+
+use super::{TensorRef, check};
+
+/// Defined in shim/device.cpp.
+#[repr(C)]
+struct Handle {
+    opaque: [u8; 0],
+}
+
+#[expect(unsafe_code, reason = "declared here, defined in shim/device.cpp")]
+unsafe extern "C" {
+    fn tmn_device_launch(
+        tensors: *const *const C_tensor,
+        count: usize,
+        wanted: u32,
+        eps: f64,
+        out: *mut *mut Handle,
+    ) -> *mut c_char;
+    fn tmn_pending_ready(pending: *const Handle, ready: *mut u8) -> *mut c_char;
+    fn tmn_pending_values(pending: *const Handle) -> *const f64;
+    fn tmn_pending_free(pending: *mut Handle);
+}
+
+/// Columns of a result row, as `Column` in shim/device.cpp numbers them.
+pub(crate) const COLUMNS: usize = 9;
+
+/// A launched measurement.
+pub(crate) struct Pending {
+    handle: NonNull<Handle>,
+    rows: usize,
+}
+
+#[expect(unsafe_code, reason = "an owned C++ object without thread affinity")]
+// SAFETY: two counted tensors and an event; events may be queried and freed from any thread.
+unsafe impl Send for Pending {}
+
+#[expect(unsafe_code, reason = "foreign calls on the owned handle")]
+impl Pending {
+    /// Launches the columns named by the bits of `wanted`, for non-empty tensors of one device.
+    pub(crate) fn launch(tensors: &[TensorRef<'_>], wanted: u32, eps: f64) -> Result<Self, String> {
+        let pointers: Vec<*const C_tensor> = tensors.iter().map(|tensor| tensor.as_ptr()).collect();
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the handles are alive for the call, the array holds `len` of them, the result is writable.
+        check(unsafe { tmn_device_launch(pointers.as_ptr(), pointers.len(), wanted, eps, &raw mut handle) })?;
+        let handle = NonNull::new(handle).ok_or_else(|| "libtorch launched nothing".to_owned())?;
+        Ok(Self { handle, rows: tensors.len() })
+    }
+
+    /// Whether the values have arrived. Never waits.
+    pub(crate) fn is_ready(&self) -> Result<bool, String> {
+        let mut ready = 0;
+        // SAFETY: the handle is alive, the result writable.
+        check(unsafe { tmn_pending_ready(self.handle.as_ptr(), &raw mut ready) })?;
+        Ok(ready != 0)
+    }
+
+    /// The rows; to be called once [`is_ready`](Self::is_ready) said yes.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[f64; COLUMNS]> {
+        // SAFETY: the shim holds a contiguous float64 tensor of `rows` times `COLUMNS` values until it is freed.
+        let values = unsafe {
+            std::slice::from_raw_parts(tmn_pending_values(self.handle.as_ptr()), self.rows * COLUMNS)
+        };
+        values.as_chunks::<COLUMNS>().0.iter()
+    }
+}
+
+impl Drop for Pending {
+    #[expect(unsafe_code, reason = "the end of the owned handle")]
+    fn drop(&mut self) {
+        // SAFETY: owned, freed once.
+        unsafe { tmn_pending_free(self.handle.as_ptr()) };
+    }
+}

@@ -1,0 +1,186 @@
+//! The optimizers of libtorch, their options, and what each keeps per parameter.
+
+use serde::{Deserialize, Serialize};
+use trainmon_core::Kind;
+
+use crate::ffi::Moment;
+
+/// Which optimizer of libtorch. The numbers are the shim's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u32)]
+pub enum OptimizerKind {
+    /// Adam.
+    Adam = 0,
+    /// Adam with decoupled weight decay.
+    AdamW = 1,
+    /// Stochastic gradient descent, with momentum if asked for.
+    Sgd = 2,
+    /// `RMSprop`.
+    RmsProp = 3,
+    /// Adagrad.
+    Adagrad = 4,
+}
+
+impl OptimizerKind {
+    /// The name in checkpoints and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adam => "adam",
+            Self::AdamW => "adamw",
+            Self::Sgd => "sgd",
+            Self::RmsProp => "rmsprop",
+            Self::Adagrad => "adagrad",
+        }
+    }
+
+    /// Whether each parameter's steps are counted.
+    pub(crate) const fn counts_steps(self) -> bool {
+        !matches!(self, Self::Sgd)
+    }
+
+    /// What this kind may keep per parameter.
+    pub(crate) const fn moments(self) -> &'static [MomentKind] {
+        match self {
+            Self::Adam | Self::AdamW => &[MomentKind::EXP_AVG, MomentKind::EXP_AVG_SQ, MomentKind::MAX_EXP_AVG_SQ],
+            Self::Sgd => &[MomentKind::MOMENTUM_BUFFER],
+            Self::RmsProp => &[MomentKind::SQUARE_AVG, MomentKind::MOMENTUM_BUFFER, MomentKind::GRAD_AVG],
+            Self::Adagrad => &[MomentKind::SUM],
+        }
+    }
+
+    /// What a parameter that was stepped with these options must have.
+    pub(crate) fn needs(self, moment: Kind, options: &GroupOptions) -> bool {
+        match moment {
+            Kind::MaxExpAvgSq => options.amsgrad,
+            // SGD makes the buffer only when it has momentum; so does RMSprop.
+            Kind::MomentumBuffer => options.momentum > 0.0,
+            Kind::GradAvg => options.centered,
+            _ => true,
+        }
+    }
+}
+
+/// A moment in both vocabularies: ours and the shim's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MomentKind {
+    pub(crate) kind: Kind,
+    pub(crate) slot: Moment,
+}
+
+impl MomentKind {
+    const EXP_AVG: Self = Self { kind: Kind::ExpAvg, slot: Moment::ExpAvg };
+    const EXP_AVG_SQ: Self = Self { kind: Kind::ExpAvgSq, slot: Moment::ExpAvgSq };
+    const MAX_EXP_AVG_SQ: Self = Self { kind: Kind::MaxExpAvgSq, slot: Moment::MaxExpAvgSq };
+    const MOMENTUM_BUFFER: Self = Self { kind: Kind::MomentumBuffer, slot: Moment::MomentumBuffer };
+    const SQUARE_AVG: Self = Self { kind: Kind::SquareAvg, slot: Moment::SquareAvg };
+    const GRAD_AVG: Self = Self { kind: Kind::GradAvg, slot: Moment::GradAvg };
+    const SUM: Self = Self { kind: Kind::Sum, slot: Moment::Sum };
+}
+
+/// Every option of every kind, flat; each kind reads its own and ignores the rest. The layout is the shim's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[repr(C)]
+pub struct GroupOptions {
+    /// Learning rate.
+    pub lr: f64,
+    /// Adam, `AdamW`: decay of the first moment.
+    pub beta1: f64,
+    /// Adam, `AdamW`: decay of the second moment.
+    pub beta2: f64,
+    /// All but SGD: added to the denominator.
+    pub eps: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// SGD, `RMSprop`: momentum.
+    pub momentum: f64,
+    /// SGD: dampening of the momentum.
+    pub dampening: f64,
+    /// `RMSprop`: decay of the second moment.
+    pub alpha: f64,
+    /// Adagrad: decay of the learning rate.
+    pub lr_decay: f64,
+    /// Adagrad: the sum's first value.
+    pub initial_accumulator: f64,
+    /// Adam, `AdamW`: divide by the largest second moment so far.
+    pub amsgrad: bool,
+    /// SGD: Nesterov's momentum.
+    pub nesterov: bool,
+    /// `RMSprop`: subtract the mean gradient.
+    pub centered: bool,
+}
+
+/// What an optimizer is made from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Which optimizer.
+    pub kind: OptimizerKind,
+    /// Its options, for every parameter group.
+    pub options: GroupOptions,
+}
+
+/// Optimizer configurations: tch's own, and [`Adagrad`].
+pub trait OptimizerConfig {
+    /// The settings at this learning rate.
+    fn settings(&self, learning_rate: f64) -> Settings;
+}
+
+impl OptimizerConfig for tch::nn::Adam {
+    fn settings(&self, lr: f64) -> Settings {
+        let Self { beta1, beta2, wd: weight_decay, eps, amsgrad } = *self;
+        let options = GroupOptions { lr, beta1, beta2, weight_decay, eps, amsgrad, ..GroupOptions::default() };
+        Settings { kind: OptimizerKind::Adam, options }
+    }
+}
+
+impl OptimizerConfig for tch::nn::AdamW {
+    fn settings(&self, lr: f64) -> Settings {
+        let Self { beta1, beta2, wd: weight_decay, eps, amsgrad } = *self;
+        let options = GroupOptions { lr, beta1, beta2, weight_decay, eps, amsgrad, ..GroupOptions::default() };
+        Settings { kind: OptimizerKind::AdamW, options }
+    }
+}
+
+impl OptimizerConfig for tch::nn::Sgd {
+    fn settings(&self, lr: f64) -> Settings {
+        let Self { momentum, dampening, wd: weight_decay, nesterov } = *self;
+        let options = GroupOptions { lr, momentum, dampening, weight_decay, nesterov, ..GroupOptions::default() };
+        Settings { kind: OptimizerKind::Sgd, options }
+    }
+}
+
+impl OptimizerConfig for tch::nn::RmsProp {
+    fn settings(&self, lr: f64) -> Settings {
+        let Self { alpha, eps, wd: weight_decay, momentum, centered } = *self;
+        let options = GroupOptions { lr, alpha, eps, weight_decay, momentum, centered, ..GroupOptions::default() };
+        Settings { kind: OptimizerKind::RmsProp, options }
+    }
+}
+
+/// Adagrad, which tch does not offer. The defaults are torch's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adagrad {
+    /// Decay of the learning rate.
+    pub lr_decay: f64,
+    /// Weight decay.
+    pub wd: f64,
+    /// The sum's first value.
+    pub initial_accumulator: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+}
+
+impl Default for Adagrad {
+    fn default() -> Self {
+        Self { lr_decay: 0.0, wd: 0.0, initial_accumulator: 0.0, eps: 1e-10 }
+    }
+}
+
+impl OptimizerConfig for Adagrad {
+    fn settings(&self, lr: f64) -> Settings {
+        let Self { lr_decay, wd: weight_decay, initial_accumulator, eps } = *self;
+        let options = GroupOptions { lr, lr_decay, weight_decay, initial_accumulator, eps, ..GroupOptions::default() };
+        Settings { kind: OptimizerKind::Adagrad, options }
+    }
+}
