@@ -9,3 +9,15 @@ mod exporter;
 pub use self::csv::CsvExporter;
 pub use error::{ExportError, ExportFailure};
 pub use exporter::{Exporter, RunInfo};
+
+use trainmon_core::{Statistic, StatisticSet};
+
+/// The statistics the scrape page is built from, whatever columns the CSV files ask for.
+pub const SCRAPE_STATISTICS: StatisticSet = StatisticSet::EMPTY
+    .with(Statistic::Norm)
+    .with(Statistic::AbsMax)
+    .with(Statistic::Mean)
+    .with(Statistic::Nans)
+    .with(Statistic::Infs)
+    .with(Statistic::Zeros)
+    .with(Statistic::Count);

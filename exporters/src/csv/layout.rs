@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 use jiff::Zoned;
-use trainmon_core::config::{Config, Dialect, Signal};
+use trainmon_core::config::{Config, Dialect};
 use trainmon_core::{Kind, Rank, Statistic, Step};
 
 /// The columns of one file.
@@ -30,7 +30,7 @@ pub(super) struct FileClass {
 
 /// The file a kind's records go to; `None` if the config does not measure it.
 pub(super) fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
-    let signal = signal(config, kind)?;
+    let signal = config.signal(kind)?;
     let every_micro_batch = config.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
     let is_value = kind == Kind::UpdateRatio;
     let (prefix, micro_step) = match config.dialect {
@@ -56,23 +56,6 @@ pub(super) fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
         is_value,
     };
     Some(FileClass { prefix, columns })
-}
-
-fn signal(config: &Config, kind: Kind) -> Option<&Signal> {
-    match kind {
-        Kind::Actv | Kind::ActvGrad => config.activations.as_ref().map(|a| &a.signal),
-        Kind::GradUnreduced | Kind::GradReduced => config.weight_grad.as_ref().map(|g| &g.signal),
-        Kind::ParamOrigin | Kind::ParamUpdated => config.param.as_ref(),
-        Kind::Update | Kind::UpdateRatio => config.update.as_ref(),
-        Kind::MgDirection => config.mg_direction.as_ref(),
-        Kind::ExpAvg
-        | Kind::ExpAvgSq
-        | Kind::MaxExpAvgSq
-        | Kind::MomentumBuffer
-        | Kind::SquareAvg
-        | Kind::GradAvg
-        | Kind::Sum => config.moments.as_ref(),
-    }
 }
 
 impl FileClass {

@@ -1,0 +1,64 @@
+//! The step counter and the decision whether a step is measured.
+
+use trainmon_core::Step;
+use trainmon_core::config::Window;
+
+/// Counts optimizer steps and decides, once per step, whether it is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepClock {
+    window: Window,
+    /// Whether this rank measures at all.
+    rank_measures: bool,
+    step: Step,
+    collected: u64,
+}
+
+impl StepClock {
+    pub(crate) fn new(window: Window, rank_measures: bool, first: Step) -> Self {
+        Self { window, rank_measures, step: first, collected: 0 }
+    }
+
+    pub(crate) fn step(&self) -> Step {
+        self.step
+    }
+
+    /// Whether the current step is measured.
+    pub(crate) fn collecting(&self) -> bool {
+        self.rank_measures && self.window.includes(self.step, self.collected)
+    }
+
+    /// Ends the current step.
+    pub(crate) fn advance(&mut self) {
+        self.collected += u64::from(self.collecting());
+        self.step.0 += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { start_step: 1, stop_step: None, step_interval: 2, collect_times: 2 };
+
+    fn collected(mut clock: StepClock, steps: u64) -> Vec<u64> {
+        let mut collected = Vec::new();
+        for _ in 0..steps {
+            if clock.collecting() {
+                collected.push(clock.step().0);
+            }
+            clock.advance();
+        }
+        collected
+    }
+
+    #[test]
+    fn the_window_counts_measured_steps_only() {
+        assert_eq!(collected(StepClock::new(WINDOW, true, Step(0)), 10), [1, 3]);
+        assert_eq!(collected(StepClock::new(WINDOW, true, Step(100)), 10), [101, 103]);
+    }
+
+    #[test]
+    fn a_rank_that_is_not_listed_measures_nothing() {
+        assert_eq!(collected(StepClock::new(WINDOW, false, Step(0)), 10), [0u64; 0]);
+    }
+}

@@ -1,0 +1,86 @@
+//! The monitor's voice: few words, to standard error unless the caller listens.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// How much a notice matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Something is not measured or not delivered.
+    Warning,
+}
+
+/// Something the monitor has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What happened, one line.
+    pub message: String,
+    /// What a person can do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Info => "",
+            Severity::Warning => "warning: ",
+        };
+        write!(f, "trainmon: {severity}{}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Receives notices, from any thread.
+#[derive(Clone)]
+pub struct Voice(Arc<dyn Fn(&Notice) + Send + Sync>);
+
+impl Voice {
+    /// Speaks to this listener.
+    pub fn new(listener: impl Fn(&Notice) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(listener))
+    }
+
+    /// Prints to standard error.
+    pub fn stderr() -> Self {
+        #[expect(
+            clippy::print_stderr,
+            reason = "the one place where the library speaks, and the caller can replace it"
+        )]
+        Self::new(|notice| eprintln!("{notice}"))
+    }
+
+    /// Says something is good to know.
+    pub(crate) fn info(&self, message: impl Into<String>) {
+        (self.0)(&Notice { severity: Severity::Info, message: message.into(), hint: None });
+    }
+
+    /// Warns.
+    pub(crate) fn warn(&self, message: impl Into<String>, hint: Option<String>) {
+        (self.0)(&Notice { severity: Severity::Warning, message: message.into(), hint });
+    }
+}
+
+impl fmt::Debug for Voice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Voice")
+    }
+}
+
+/// An error and its causes in one line, outermost first.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

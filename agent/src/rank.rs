@@ -1,0 +1,121 @@
+//! Which rank this process is: from the caller, or from the launcher's environment.
+
+use trainmon_core::Rank;
+
+/// This process's place in the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranks {
+    /// Over all machines.
+    pub rank: Rank,
+    /// On this machine.
+    pub local_rank: Rank,
+    /// Processes in the job.
+    pub world_size: u32,
+}
+
+impl Ranks {
+    /// A job of one process.
+    pub const SINGLE: Self = Self { rank: Rank(0), local_rank: Rank(0), world_size: 1 };
+}
+
+/// A launcher's variable does not make sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RankError {
+    /// Not a number.
+    #[error("environment variable `{variable}`: expected a rank or size, found `{found}`")]
+    NotANumber {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        found: String,
+    },
+    /// A rank outside the job.
+    #[error("environment variable `{variable}` says rank {rank}, yet the job has {world_size} processes")]
+    OutsideWorld {
+        /// The variable.
+        variable: &'static str,
+        /// The rank it gives.
+        rank: u32,
+        /// The size the launcher gives.
+        world_size: u32,
+    },
+}
+
+/// One launcher's names for rank, local rank and size.
+struct Launcher {
+    rank: &'static str,
+    local_rank: &'static str,
+    world_size: &'static str,
+}
+
+/// Asked in this order: torchrun's variables are also set by hand, and inside Slurm or MPI jobs they are the nearer word.
+const LAUNCHERS: [Launcher; 3] = [
+    Launcher { rank: "RANK", local_rank: "LOCAL_RANK", world_size: "WORLD_SIZE" },
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        world_size: "OMPI_COMM_WORLD_SIZE",
+    },
+    Launcher { rank: "SLURM_PROCID", local_rank: "SLURM_LOCALID", world_size: "SLURM_NTASKS" },
+];
+
+impl Ranks {
+    /// Reads torchrun's, OpenMPI's or Slurm's variables, whichever launcher names a rank first; a job of one process if
+    /// none does.
+    ///
+    /// # Errors
+    /// The launcher's values are not numbers, or its rank lies outside its size.
+    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, RankError> {
+        let number = |name: &'static str| -> Result<Option<u32>, RankError> {
+            variable(name)
+                .map(|found| {
+                    found.trim().parse().map_err(|_not_a_number| RankError::NotANumber { variable: name, found })
+                })
+                .transpose()
+        };
+        for launcher in &LAUNCHERS {
+            let Some(rank) = number(launcher.rank)? else { continue };
+            let world_size = number(launcher.world_size)?.unwrap_or(rank + 1);
+            if rank >= world_size {
+                return Err(RankError::OutsideWorld { variable: launcher.rank, rank, world_size });
+            }
+            let local_rank = number(launcher.local_rank)?.unwrap_or(rank);
+            return Ok(Self { rank: Rank(rank), local_rank: Rank(local_rank), world_size });
+        }
+        Ok(Self::SINGLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(variables: &[(&str, &str)]) -> Result<Ranks, RankError> {
+        Ranks::from_environment(|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn each_launcher_is_understood() {
+        let expected = Ranks { rank: Rank(5), local_rank: Rank(1), world_size: 8 };
+        assert_eq!(from(&[("RANK", "5"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "8")]), Ok(expected));
+        let mpi = [("OMPI_COMM_WORLD_RANK", "5"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "8")];
+        assert_eq!(from(&mpi), Ok(expected));
+        assert_eq!(from(&[("SLURM_PROCID", "5"), ("SLURM_LOCALID", "1"), ("SLURM_NTASKS", "8")]), Ok(expected));
+        assert_eq!(from(&[]), Ok(Ranks::SINGLE));
+    }
+
+    #[test]
+    fn torchrun_inside_slurm_wins() {
+        let ranks = from(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("RANK", "3"), ("WORLD_SIZE", "4")]);
+        assert_eq!(ranks.map(|ranks| ranks.rank), Ok(Rank(3)));
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let error = from(&[("RANK", "five")]).unwrap_err();
+        assert_eq!(error.to_string(), "environment variable `RANK`: expected a rank or size, found `five`");
+        assert!(matches!(from(&[("RANK", "4"), ("WORLD_SIZE", "4")]), Err(RankError::OutsideWorld { rank: 4, .. })));
+    }
+}

@@ -1,0 +1,126 @@
+//! The step in progress: its open batch, and closed batches that still wait for late readings.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use trainmon_core::{LedgerSnapshot, Phase, Record, Step, StepBatch};
+
+use crate::clock::StepClock;
+use crate::queue::BatchQueue;
+
+/// Device readings arrive one step late; a batch that waits longer than this many steps is sent without them.
+const MAX_WAITING_STEPS: usize = 4;
+
+/// How many holds keep a batch open.
+#[derive(Debug, Default)]
+pub(crate) struct HoldCount(AtomicUsize);
+
+impl HoldCount {
+    // AcqRel is not needed: the count is only changed and read under the recorder's lock, except for the increment,
+    // which happens before the batch is closed.
+    pub(crate) fn take(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_free(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+struct Waiting {
+    batch: StepBatch,
+    holds: Arc<HoldCount>,
+}
+
+/// Everything that changes while a step runs; lives behind one lock that is held for nanoseconds.
+pub(crate) struct Recorder {
+    pub(crate) clock: StepClock,
+    batch: StepBatch,
+    holds: Arc<HoldCount>,
+    waiting: VecDeque<Waiting>,
+    last_end: Option<Instant>,
+    /// `None` once the monitor is shut down.
+    pub(crate) queue: Option<BatchQueue>,
+}
+
+impl Recorder {
+    pub(crate) fn new(clock: StepClock, queue: Option<BatchQueue>) -> Self {
+        Self {
+            queue,
+            clock,
+            batch: StepBatch::default(),
+            holds: Arc::default(),
+            waiting: VecDeque::with_capacity(MAX_WAITING_STEPS + 1),
+            last_end: None,
+        }
+    }
+
+    /// Adds a record to the open batch.
+    pub(crate) fn push(&mut self, record: Record, phase: Phase, time: Duration, bytes_read: u64) {
+        self.batch.records.push(record);
+        self.add_cost(phase, time, bytes_read);
+    }
+
+    pub(crate) fn add_cost(&mut self, phase: Phase, time: Duration, bytes_read: u64) {
+        self.batch.cost.add(phase, time);
+        self.batch.bytes_read += bytes_read;
+    }
+
+    /// The holds of the open batch.
+    pub(crate) fn holds(&self) -> Arc<HoldCount> {
+        Arc::clone(&self.holds)
+    }
+
+    /// Adds a late record to the batch of `step`; `false` if that batch is gone.
+    pub(crate) fn push_late(&mut self, step: Step, record: Record) -> bool {
+        if self.clock.step() == step {
+            self.batch.records.push(record);
+            return true;
+        }
+        match self.waiting.iter_mut().find(|waiting| waiting.batch.step == step) {
+            Some(waiting) => {
+                waiting.batch.records.push(record);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Closes the open batch and starts the next step.
+    pub(crate) fn close(&mut self, books: LedgerSnapshot, loss: Option<f64>, learning_rate: Option<f64>) {
+        let now = Instant::now();
+        let empty = self.queue.as_ref().map(BatchQueue::empty_batch).unwrap_or_default();
+        let mut batch = std::mem::replace(&mut self.batch, empty);
+        batch.step = self.clock.step();
+        batch.collected = self.clock.collecting();
+        batch.time = SystemTime::now();
+        batch.duration = self.last_end.map(|last| now - last);
+        batch.loss = loss;
+        batch.learning_rate = learning_rate;
+        batch.books = books;
+        self.last_end = Some(now);
+        self.clock.advance();
+        let holds = std::mem::take(&mut self.holds);
+        self.waiting.push_back(Waiting { batch, holds });
+    }
+
+    /// The oldest closed batch, if nothing keeps it any longer. `by_force` takes it all the same.
+    pub(crate) fn next_ready(&mut self, by_force: bool) -> Option<StepBatch> {
+        let overdue = self.waiting.len() > MAX_WAITING_STEPS;
+        let ready = self.waiting.front().is_some_and(|waiting| by_force || overdue || waiting.holds.is_free());
+        if ready { self.waiting.pop_front().map(|waiting| waiting.batch) } else { None }
+    }
+
+    /// Empties the open batch and says how many records it held: a step that never ended.
+    pub(crate) fn discard_open(&mut self) -> u64 {
+        let records = self.batch.records.len() as u64;
+        self.batch.reset();
+        records
+    }
+}

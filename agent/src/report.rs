@@ -1,0 +1,75 @@
+//! The closing account: what was observed, delivered, lost, and what it cost.
+
+use std::fmt;
+use std::time::Duration;
+
+use trainmon_core::{LedgerSnapshot, Phase, SinkSnapshot, Step};
+
+use crate::cost::CostSummary;
+
+/// The account of a run. Its `Display` is the closing lines a user reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The step that would have come next.
+    pub next_step: Step,
+    /// The monitor's books.
+    pub books: LedgerSnapshot,
+    /// Each exporter's books, and where its output is.
+    pub sinks: Vec<SinkReport>,
+    /// What the monitor cost.
+    pub cost: CostSummary,
+}
+
+/// One exporter's account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkReport {
+    /// `csv`, `prometheus`.
+    pub name: &'static str,
+    /// Its books.
+    pub books: SinkSnapshot,
+    /// Where its output is: a directory, an address.
+    pub whereabouts: Vec<String>,
+}
+
+impl Report {
+    /// Whether every observed record is accounted for, here and at every exporter.
+    pub fn balances(&self) -> bool {
+        self.books.balances() && self.sinks.iter().all(|sink| sink.books.balances())
+    }
+
+    /// Records that some exporter never delivered.
+    pub fn lost(&self) -> u64 {
+        self.books.dropped.iter().sum::<u64>() + self.sinks.iter().map(|sink| sink.books.lost()).sum::<u64>()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LedgerSnapshot { observed, not_sampled, offered, accepted: _, dropped } = self.books;
+        writeln!(
+            f,
+            "observed {observed} tensors: {offered} measured, {not_sampled} not sampled, {} dropped",
+            dropped.iter().sum::<u64>()
+        )?;
+        for sink in &self.sinks {
+            let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = sink.books;
+            write!(f, "{}: {exported} of {accepted} records delivered", sink.name)?;
+            for (count, word) in [(failed, "failed"), (abandoned, "abandoned"), (dropped, "dropped")] {
+                if count > 0 {
+                    write!(f, ", {count} {word}")?;
+                }
+            }
+            writeln!(f, "{}", sink.whereabouts.iter().fold(String::new(), |text, place| text + "\n  " + place))?;
+        }
+        let measure = self.cost.phases.iter().find(|(phase, ..)| *phase == Phase::Measure);
+        let measured = measure.map_or(Duration::ZERO, |(_, median, _)| *median);
+        write!(
+            f,
+            "cost: {:.2} % of the step (median {:.3} ms of {:.1} ms), {:.1} MiB read",
+            100.0 * self.cost.share_of_step,
+            1e3 * measured.as_secs_f64(),
+            1e3 * self.cost.step_median.as_secs_f64(),
+            self.cost.bytes_read as f64 / f64::from(1 << 20)
+        )
+    }
+}

@@ -1,0 +1,194 @@
+//! One exporter with its own queue and thread: it can stall or fail without anyone else noticing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use trainmon_core::{Phase, SinkLedger, StepBatch, TensorTable};
+use trainmon_exporters::Exporter;
+
+use crate::cost::CostBook;
+use crate::guard::panic_text;
+use crate::notice::{Voice, with_causes};
+use crate::outputs::Output;
+use crate::queue::BatchReturns;
+
+/// What every sink thread shares.
+#[derive(Clone)]
+pub(crate) struct SinkContext {
+    pub(crate) tensors: TensorTable,
+    pub(crate) returns: BatchReturns,
+    pub(crate) costs: Arc<CostBook>,
+    pub(crate) voice: Voice,
+}
+
+/// The worker's handle to one exporter.
+pub(crate) struct Sink {
+    name: &'static str,
+    queue: Sender<Arc<StepBatch>>,
+    shared: Arc<SinkShared>,
+    done: Receiver<()>,
+}
+
+/// What outlives the sink's thread: its books, and the word that nobody waits any more.
+#[derive(Debug)]
+pub(crate) struct SinkShared {
+    pub(crate) name: &'static str,
+    pub(crate) ledger: SinkLedger,
+    pub(crate) capacity: usize,
+    /// Batches in the queue.
+    pub(crate) queued: AtomicUsize,
+    /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
+    /// is written into the ledger, so that no batch gets two.
+    given_up: Mutex<bool>,
+}
+
+impl SinkShared {
+    /// Empty books for an exporter whose queue holds `capacity` batches.
+    pub(crate) fn new(name: &'static str, capacity: usize) -> Self {
+        Self {
+            name,
+            ledger: SinkLedger::default(),
+            capacity: capacity.max(1),
+            queued: AtomicUsize::new(0),
+            given_up: Mutex::new(false),
+        }
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, bool> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink {
+    /// Starts the exporter's thread.
+    pub(crate) fn start(output: Output, context: SinkContext) -> Result<Self, std::io::Error> {
+        let Output { exporter, shared } = output;
+        let name = exporter.name();
+        let (queue, batches) = bounded(shared.capacity);
+        let (alive, done) = bounded(0);
+        let thread =
+            SinkThread { exporter, shared: Arc::clone(&shared), context, failing_since: None, known: Vec::new() };
+        std::thread::Builder::new().name(format!("trainmon-{name}")).spawn(move || {
+            // Dropped when the thread ends, however it ends: that is what `finish` waits for.
+            let _alive: Sender<()> = alive;
+            thread.run(&batches);
+        })?;
+        Ok(Self { name, queue, shared, done })
+    }
+
+    /// Passes a batch on; if the exporter's queue is full the batch is lost to this exporter alone.
+    pub(crate) fn offer(&self, batch: &Arc<StepBatch>) {
+        let records = batch.records.len() as u64;
+        self.shared.ledger.accept(records);
+        // Counted before it is sent: the thread may take it at once.
+        self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        match self.queue.try_send(Arc::clone(batch)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+                self.shared.ledger.dropped(records);
+            }
+        }
+    }
+
+    /// Lets the thread finish what is queued, until the deadline; what is left then is abandoned, and counted.
+    pub(crate) fn finish(self, deadline: Instant, voice: &Voice) {
+        let Self { name, queue, shared, done } = self;
+        drop(queue);
+        if done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected) {
+            return;
+        }
+        let mut given_up = shared.given_up();
+        *given_up = true;
+        let books = shared.ledger.snapshot();
+        let settled = books.exported + books.failed + books.dropped;
+        let left = books.accepted.saturating_sub(settled);
+        shared.ledger.abandoned(left);
+        drop(given_up);
+        voice.warn(
+            format!("{name}: {left} records were still queued when the shutdown deadline passed"),
+            Some("raise `shutdown_timeout_ms`, or look at why the exporter is slow".to_owned()),
+        );
+    }
+}
+
+struct SinkThread {
+    exporter: Box<dyn Exporter>,
+    shared: Arc<SinkShared>,
+    context: SinkContext,
+    /// Records lost since the exporter began to fail; `None` while it works.
+    failing_since: Option<u64>,
+    known: Vec<trainmon_core::TensorInfo>,
+}
+
+impl SinkThread {
+    fn run(mut self, batches: &Receiver<Arc<StepBatch>>) {
+        for batch in batches {
+            self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+            if *self.shared.given_up() {
+                return;
+            }
+            self.export(&batch);
+            if let Some(batch) = Arc::into_inner(batch) {
+                self.context.returns.give_back(batch);
+            }
+        }
+        let name = self.shared.name;
+        // The deadline is the waiting side's concern: it stops waiting by itself.
+        let closed = catch_unwind(AssertUnwindSafe(|| self.exporter.shutdown(Instant::now() + CLOSE_TIMEOUT)));
+        match closed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                self.context.voice.warn(format!("{name}: {}", with_causes(&error)), Some(error.hint().to_owned()));
+            }
+            Err(panic) => self.context.voice.warn(format!("{name}: closing failed: {}", panic_text(&*panic)), None),
+        }
+    }
+
+    fn export(&mut self, batch: &StepBatch) {
+        let records = batch.records.len() as u64;
+        self.context.tensors.sync_into(&mut self.known);
+        let start = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.exporter.export(&self.known, batch)));
+        self.context.costs.add(Phase::Export, start.elapsed());
+        let (lost, problem) = match outcome {
+            Ok(Ok(())) => (0, None),
+            Ok(Err(failure)) => (
+                failure.lost_records.min(records),
+                Some((with_causes(&failure.source), Some(failure.source.hint().to_owned()))),
+            ),
+            Err(panic) => (records, Some((panic_text(&*panic), None))),
+        };
+        let given_up = self.shared.given_up();
+        if *given_up {
+            return;
+        }
+        self.shared.ledger.failed(lost);
+        self.shared.ledger.exported(records - lost);
+        drop(given_up);
+        self.tell(lost, problem);
+    }
+
+    /// Speaks when the exporter begins to fail and when it works again, not in between.
+    fn tell(&mut self, lost: u64, problem: Option<(String, Option<String>)>) {
+        let name = self.shared.name;
+        match (problem, self.failing_since) {
+            (None, None) => {}
+            (None, Some(total)) => {
+                self.failing_since = None;
+                self.context.voice.info(format!("{name}: works again; {total} records were lost in between"));
+            }
+            (Some(_), Some(total)) => self.failing_since = Some(total + lost),
+            (Some((message, hint)), None) => {
+                self.failing_since = Some(lost);
+                self.context.voice.warn(format!("{name}: {message}; losses are counted, training goes on"), hint);
+            }
+        }
+    }
+}
+
+/// Closing a file or a listener takes milliseconds; what takes longer is stuck.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

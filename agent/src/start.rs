@@ -1,0 +1,185 @@
+//! How a monitor comes to life: from a config, from a file, or inert.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use trainmon_core::config::{Config, Window};
+use trainmon_core::{Kind, Ledger, Statistic, Step, TensorTable};
+use trainmon_exporters::{Exporter, RunInfo, SCRAPE_STATISTICS};
+use trainmon_stats::Request;
+
+use crate::clock::StepClock;
+use crate::cost::CostBook;
+use crate::monitor::{Monitor, Parts};
+use crate::notice::{Voice, with_causes};
+use crate::options::{Options, environment};
+use crate::outputs::open_outputs;
+use crate::queue::batch_queue;
+use crate::rank::{RankError, Ranks};
+use crate::recorder::Recorder;
+use crate::sink::{Sink, SinkContext};
+use crate::worker::Worker;
+
+/// The monitor could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The launcher's environment makes no sense.
+    #[error("cannot tell which rank this is")]
+    Rank(#[from] RankError),
+    /// A thread could not be started.
+    #[error("cannot start the monitor's `{what}` thread")]
+    Thread {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl Monitor {
+    /// Starts a monitor.
+    ///
+    /// An exporter that cannot start (a port taken, say) is reported and left out; the others run.
+    ///
+    /// # Errors
+    /// The rank cannot be told, or a thread cannot be started.
+    pub fn start(config: Config, options: Options) -> Result<Self, StartError> {
+        Self::start_with(config, options, Vec::new())
+    }
+
+    /// Starts a monitor from a config file, and never fails: if the file cannot be read or is wrong, or the monitor
+    /// cannot start, every fault is said and the monitor returned measures nothing, so that training goes on.
+    pub fn open(file: &Path, options: Options) -> Self {
+        let voice = options.voice.clone();
+        let Some(config) = read_config(file, &voice) else { return Self::inert(voice) };
+        Self::start(config, options).unwrap_or_else(|error| {
+            voice.warn(format!("{}: nothing is measured; training goes on", with_causes(&error)), None);
+            Self::inert(voice)
+        })
+    }
+
+    /// A monitor that measures nothing and writes nothing.
+    pub fn inert(voice: Voice) -> Self {
+        let window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: 0 };
+        let config = Config {
+            window,
+            weight_grad: None,
+            moments: None,
+            param: None,
+            activations: None,
+            mg_direction: None,
+            update: None,
+            csv: None,
+            prometheus: None,
+            ..Config::default()
+        };
+        let clock = StepClock::new(window, false, Step(0));
+        let recorder = Recorder::new(clock, None);
+        let costs = Arc::new(CostBook::new());
+        let books = Arc::default();
+        Self::assemble(Parts {
+            requests: [None; Kind::ALL.len()],
+            config,
+            ranks: Ranks::SINGLE,
+            tensors: TensorTable::default(),
+            recorder,
+            worker: None,
+            sinks: Vec::new(),
+            ledger: books,
+            costs,
+            voice,
+        })
+    }
+
+    /// Starts a monitor with exporters of the caller's own besides the configured ones.
+    ///
+    /// # Errors
+    /// As [`Monitor::start`].
+    pub fn start_with(config: Config, options: Options, own: Vec<Box<dyn Exporter>>) -> Result<Self, StartError> {
+        let ranks = match options.ranks {
+            Some(ranks) => ranks,
+            None => Ranks::from_environment(environment::variable)?,
+        };
+        let run = RunInfo {
+            run: options.run.clone().unwrap_or_else(environment::run_name),
+            rank: ranks.rank,
+            local_rank: ranks.local_rank,
+            world_size: ranks.world_size,
+        };
+        let rank_measures = config.ranks.is_empty() || config.ranks.contains(&ranks.rank.0);
+        let (queue, source) = batch_queue(config.pipeline.queue_steps);
+        let outputs = open_outputs(&config, &options, &run, own, rank_measures);
+        let kept = outputs.iter().map(|out| (Arc::clone(&out.shared), out.exporter.whereabouts())).collect();
+        let tensors = TensorTable::default();
+        let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostBook::new()));
+        let context = SinkContext {
+            tensors: tensors.clone(),
+            returns: source.returns.clone(),
+            costs: Arc::clone(&costs),
+            voice: options.voice.clone(),
+        };
+        let mut sinks = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            let what = output.shared.name;
+            let sink = Sink::start(output, context.clone());
+            sinks.push(sink.map_err(|source| StartError::Thread { what, source })?);
+        }
+        let worker = Worker::start(source, sinks).map_err(|source| StartError::Thread { what: "worker", source })?;
+        let clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
+        let recorder = Recorder::new(clock, Some(queue));
+        let (worker, voice) = (Some(worker), options.voice);
+        let requests = Kind::ALL.map(|kind| request(&config, kind));
+        Ok(Self::assemble(Parts {
+            config,
+            ranks,
+            tensors,
+            requests,
+            recorder,
+            worker,
+            sinks: kept,
+            ledger,
+            costs,
+            voice,
+        }))
+    }
+}
+
+/// Reads a config file and says whatever is wrong with it.
+fn read_config(file: &Path, voice: &Voice) -> Option<Config> {
+    let name = file.display().to_string();
+    let off = "nothing is measured; training goes on";
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => {
+            voice.warn(format!("cannot read `{name}`: {error}: {off}"), Some("check the path".to_owned()));
+            return None;
+        }
+    };
+    match Config::parse(&text, &name, &environment::variable) {
+        Ok(parsed) => {
+            for warning in &parsed.warnings {
+                voice.warn(warning.to_string(), None);
+            }
+            Some(parsed.config)
+        }
+        Err(errors) => {
+            let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
+            voice.warn(format!("{errors}\n{off}"), Some(hint));
+            None
+        }
+    }
+}
+
+/// What is measured of one kind: the statistics the config asks for, and those that the monitor's own series need.
+fn request(config: &Config, kind: Kind) -> Option<Request> {
+    let signal = config.signal(kind)?;
+    let mut statistics = signal.set();
+    if config.prometheus.is_some() {
+        statistics = statistics.union(SCRAPE_STATISTICS);
+    }
+    // The global norm in `steps.csv` is built from the tensors' norms.
+    if matches!(kind, Kind::GradUnreduced | Kind::GradReduced) {
+        statistics = statistics.with(Statistic::Norm);
+    }
+    Some(Request { statistics, eps: signal.eps })
+}

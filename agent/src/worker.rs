@@ -1,0 +1,54 @@
+//! The worker thread: takes each batch off the training thread's queue and passes it to every sink.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, bounded};
+use trainmon_core::StepBatch;
+
+use crate::notice::Voice;
+use crate::queue::BatchSource;
+use crate::sink::Sink;
+
+/// The worker thread, for the one who shuts it down.
+pub(crate) struct Worker {
+    drained: Receiver<Vec<Sink>>,
+}
+
+impl Worker {
+    /// Starts the thread. It ends when every [`BatchQueue`](crate::queue::BatchQueue) is dropped and drained.
+    pub(crate) fn start(source: BatchSource, sinks: Vec<Sink>) -> Result<Self, std::io::Error> {
+        let (give_sinks, drained) = bounded(1);
+        std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
+            for batch in &source.batches {
+                distribute(batch, &sinks, &source);
+            }
+            drop(give_sinks.try_send(sinks));
+        })?;
+        Ok(Self { drained })
+    }
+
+    /// Waits until the queue is drained and every sink has finished, or the deadline has passed.
+    pub(crate) fn finish(self, deadline: Instant, voice: &Voice) {
+        match self.drained.recv_deadline(deadline) {
+            Ok(sinks) => {
+                for sink in sinks {
+                    sink.finish(deadline, voice);
+                }
+            }
+            // Distributing never waits for anything, so this is a starved machine; the ledger still shows the gap.
+            Err(_) => voice.warn("the worker thread did not finish before the shutdown deadline", None),
+        }
+    }
+}
+
+fn distribute(batch: StepBatch, sinks: &[Sink], source: &BatchSource) {
+    let shared = Arc::new(batch);
+    for sink in sinks {
+        sink.offer(&shared);
+    }
+    // Without sinks, or when all were quicker than this line, the batch comes back here.
+    if let Some(batch) = Arc::into_inner(shared) {
+        source.returns.give_back(batch);
+    }
+}

@@ -1,0 +1,315 @@
+//! The pipeline with exporters that stall and fail on cue: nothing blocks, every record has a fate.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+mod common;
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use common::config;
+use trainmon_agent::core::config::{Config, Pipeline, Window};
+use trainmon_agent::core::{Kind, MicroStep, Reading, Record, Step, StepBatch, TensorInfo, TensorView};
+use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
+use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+
+/// An exporter that waits at a gate, fails on request and remembers what it got.
+#[derive(Clone, Default)]
+struct Probe(Arc<(Mutex<ProbeState>, Condvar)>);
+
+#[derive(Default)]
+struct ProbeState {
+    closed: bool,
+    waiting: bool,
+    mood: Mood,
+    steps: Vec<(u64, usize)>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Mood {
+    #[default]
+    Work,
+    Fail,
+    Panic,
+}
+
+impl Probe {
+    fn set(&self, change: impl FnOnce(&mut ProbeState)) {
+        change(&mut self.0.0.lock().unwrap());
+        self.0.1.notify_all();
+    }
+
+    fn wait_until(&self, condition: impl Fn(&ProbeState) -> bool) {
+        let mut state = self.0.0.lock().unwrap();
+        while !condition(&state) {
+            state = self.0.1.wait(state).unwrap();
+        }
+    }
+
+    fn steps(&self) -> Vec<(u64, usize)> {
+        self.0.0.lock().unwrap().steps.clone()
+    }
+}
+
+impl Exporter for Probe {
+    fn name(&self) -> &'static str {
+        "probe"
+    }
+
+    fn export(&mut self, _names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        self.set(|state| state.waiting = true);
+        self.wait_until(|state| !state.closed);
+        let mut state = self.0.0.lock().unwrap();
+        state.waiting = false;
+        let mood = state.mood;
+        if mood == Mood::Work {
+            state.steps.push((batch.step.0, batch.records.len()));
+        }
+        drop(state);
+        self.0.1.notify_all();
+        assert!(mood != Mood::Panic, "the probe was told to panic");
+        if mood == Mood::Fail {
+            let source = ExportError::Write { path: "probe".into(), source: std::io::ErrorKind::StorageFull.into() };
+            return Err(ExportFailure { lost_records: batch.records.len() as u64, source });
+        }
+        Ok(())
+    }
+
+    fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
+        Ok(())
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        vec!["a test".to_owned()]
+    }
+}
+
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Heard {
+    fn containing(&self, text: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|message| message.contains(text)).count()
+    }
+}
+
+fn start(config: Config, probe: &Probe) -> (Monitor, Heard) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&heard);
+    let voice = Voice::new(move |notice| listener.lock().unwrap().push(notice.to_string()));
+    let options = Options { ranks: Some(Ranks::SINGLE), voice, ..Options::default() };
+    (Monitor::start_with(config, options, vec![Box::new(probe.clone())]).unwrap(), Heard(heard))
+}
+
+fn one_step(monitor: &Monitor, tensor: trainmon_agent::core::TensorId) {
+    let data = [1.0f32, -2.0];
+    let view = TensorView::from_slice(&data, &[2]).unwrap();
+    monitor.observe(tensor, Kind::GradReduced, MicroStep(0), &view);
+    monitor.end_step(StepFacts::default());
+}
+
+#[test]
+fn every_step_arrives_in_order_and_the_books_balance() {
+    let probe = Probe::default();
+    let (monitor, _heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    for step in 0..50 {
+        one_step(&monitor, tensor);
+        probe.wait_until(|state| state.steps.len() > step);
+    }
+    let report = monitor.shutdown();
+    assert_eq!(probe.steps(), (0..50).map(|step| (step, 1)).collect::<Vec<_>>());
+    assert!(report.balances(), "{report:?}");
+    assert_eq!((report.books.observed, report.lost(), report.next_step), (50, 0, Step(50)));
+}
+
+#[test]
+fn a_stalled_exporter_never_blocks_a_step_and_every_loss_is_counted() {
+    let probe = Probe::default();
+    probe.set(|state| state.closed = true);
+    let (monitor, _heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    one_step(&monitor, tensor);
+    probe.wait_until(|state| state.waiting);
+    // The exporter holds one batch; its queue takes two; the rest has nowhere to go. That this loop ends is the claim.
+    for _ in 1..100 {
+        one_step(&monitor, tensor);
+    }
+    probe.set(|state| state.closed = false);
+    let report = monitor.shutdown();
+    assert!(report.balances(), "{report:?}");
+    assert_eq!(report.books.observed, 100);
+    assert!(report.lost() >= 90, "{report:?}");
+    assert_eq!(report.sinks[0].books.exported + report.lost(), 100);
+}
+
+#[test]
+fn an_exporter_that_never_returns_is_left_behind_at_the_deadline() {
+    let probe = Probe::default();
+    probe.set(|state| state.closed = true);
+    let pipeline = Pipeline { queue_steps: 8, shutdown_timeout_ms: 100 };
+    let (monitor, heard) = start(Config { pipeline, ..config() }, &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    for _ in 0..4 {
+        one_step(&monitor, tensor);
+    }
+    let report = monitor.shutdown();
+    assert!(report.balances(), "{report:?}");
+    assert_eq!(report.sinks[0].books.abandoned, 4);
+    assert_eq!(heard.containing("4 records were still queued"), 1);
+    // Set free afterwards, it must not change the closed books.
+    probe.set(|state| state.closed = false);
+    probe.wait_until(|state| !state.steps.is_empty());
+    assert!(monitor.report().balances());
+}
+
+#[test]
+fn a_failing_exporter_speaks_once_and_again_when_it_recovers() {
+    let probe = Probe::default();
+    let (monitor, heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    probe.set(|state| state.mood = Mood::Fail);
+    for failed in 1..=3 {
+        one_step(&monitor, tensor);
+        wait_for(|| monitor.report().sinks[0].books.failed == failed);
+    }
+    probe.set(|state| state.mood = Mood::Work);
+    one_step(&monitor, tensor);
+    let report = monitor.shutdown();
+    assert_eq!((report.sinks[0].books.failed, report.sinks[0].books.exported), (3, 1));
+    assert!(report.balances());
+    assert_eq!((heard.containing("cannot write `probe`"), heard.containing("works again; 3 records")), (1, 1));
+}
+
+#[test]
+fn an_exporter_that_panics_loses_its_batch_only() {
+    let probe = Probe::default();
+    let (monitor, heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    probe.set(|state| state.mood = Mood::Panic);
+    one_step(&monitor, tensor);
+    wait_for(|| monitor.report().sinks[0].books.failed == 1);
+    probe.set(|state| state.mood = Mood::Work);
+    one_step(&monitor, tensor);
+    let report = monitor.shutdown();
+    assert_eq!(probe.steps(), [(1, 1)]);
+    assert!(report.balances());
+    assert_eq!(heard.containing("told to panic"), 1);
+}
+
+#[test]
+fn the_window_stops_the_measuring_and_says_so_in_the_books() {
+    let probe = Probe::default();
+    let window = Window { start_step: 1, stop_step: None, step_interval: 2, collect_times: 2 };
+    let (monitor, _heard) = start(Config { window, ..config() }, &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    let mut collecting = Vec::new();
+    for step in 0..8 {
+        collecting.push(monitor.collecting());
+        one_step(&monitor, tensor);
+        probe.wait_until(|state| state.steps.len() > step);
+    }
+    let report = monitor.shutdown();
+    assert_eq!(collecting, [false, true, false, true, false, false, false, false]);
+    let measured: Vec<u64> =
+        probe.steps().into_iter().filter(|(_, records)| *records > 0).map(|(step, _)| step).collect();
+    assert_eq!(measured, [1, 3]);
+    assert_eq!((report.books.observed, report.books.not_sampled, report.books.offered), (8, 6, 2));
+    assert_eq!(report.cost.bytes_read, 16, "a step outside the window reads no tensor");
+}
+
+#[test]
+fn a_rank_that_is_not_listed_measures_nothing() {
+    let probe = Probe::default();
+    let (monitor, _heard) = start(Config { ranks: vec![3], ..config() }, &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    one_step(&monitor, tensor);
+    let report = monitor.shutdown();
+    assert_eq!((report.books.not_sampled, report.books.offered, report.cost.bytes_read), (1, 0, 0));
+}
+
+#[test]
+fn a_step_waits_for_its_late_readings_and_keeps_its_place() {
+    let probe = Probe::default();
+    let (monitor, _heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    let late =
+        Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(Reading::of_value(1.0)) };
+    let hold = monitor.hold();
+    monitor.end_step(StepFacts::default());
+    one_step(&monitor, tensor);
+    assert!(probe.steps().is_empty());
+    hold.record(late);
+    hold.record(late);
+    drop(hold);
+    let report = monitor.shutdown();
+    assert_eq!(probe.steps(), [(0, 2), (1, 1)]);
+    assert!(report.balances());
+}
+
+#[test]
+fn a_reading_that_comes_far_too_late_is_counted_not_misplaced() {
+    let probe = Probe::default();
+    let pipeline = Pipeline { queue_steps: 10, ..Pipeline::default() };
+    let (monitor, _heard) = start(Config { pipeline, ..config() }, &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    let hold = monitor.hold();
+    for _ in 0..10 {
+        one_step(&monitor, tensor);
+    }
+    hold.record(Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: None });
+    drop(hold);
+    let report = monitor.shutdown();
+    assert_eq!(probe.steps(), (0..10).map(|step| (step, 1)).collect::<Vec<_>>());
+    assert_eq!(report.books.not_sampled, 1);
+    assert!(report.balances());
+}
+
+#[test]
+fn a_step_that_never_ended_is_counted_as_not_sampled() {
+    let probe = Probe::default();
+    let (monitor, _heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    one_step(&monitor, tensor);
+    let data = [1.0f32];
+    monitor.observe(tensor, Kind::GradReduced, MicroStep(0), &TensorView::from_slice(&data, &[1]).unwrap());
+    let report = monitor.shutdown();
+    assert_eq!((report.books.offered, report.books.not_sampled), (1, 1));
+    assert!(report.balances());
+    // After the shutdown nothing is measured any more, and nothing breaks.
+    one_step(&monitor, tensor);
+    assert!(monitor.report().balances());
+}
+
+#[test]
+fn dropping_the_last_clone_delivers_what_is_queued() {
+    let probe = Probe::default();
+    let (monitor, _heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    let clone = monitor.clone();
+    one_step(&monitor, tensor);
+    drop(monitor);
+    one_step(&clone, tensor);
+    drop(clone);
+    assert_eq!(probe.steps().len(), 2);
+}
+
+#[test]
+fn unsupported_tensors_are_counted_and_named_once() {
+    let probe = Probe::default();
+    let (monitor, heard) = start(config(), &probe);
+    let tensor = monitor.register("embedding.weight", 0);
+    for _ in 0..5 {
+        monitor.observe_unsupported(tensor, Kind::GradReduced, "its layout is sparse");
+        monitor.end_step(StepFacts::default());
+    }
+    let report = monitor.shutdown();
+    assert_eq!((report.books.observed, report.books.not_sampled), (5, 5));
+    assert_eq!(heard.containing("`embedding.weight` is not measured: its layout is sparse"), 1);
+}
+
+/// Waits for a condition, not for a time; a broken monitor is caught by the test runner's own limit.
+fn wait_for(condition: impl Fn() -> bool) {
+    while !condition() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
