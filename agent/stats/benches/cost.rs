@@ -1,0 +1,212 @@
+//! What a measurement costs, as a ratio to reading the same memory and doing nothing with it, measured in the same run.
+//!
+//! `cargo bench -p trainmon-stats`. Every figure is a median over interleaved repetitions with its spread; a target
+//! that is missed is said, never a failure: a busy machine is no defect of the code.
+#![expect(clippy::print_stdout, reason = "the figures are this program's output")]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use trainmon_core::{Dtype, Statistic, StatisticSet, TensorView};
+use trainmon_stats::{Request, difference, measure, read_only_pass, set_threads, sign_agreement, threads};
+
+/// 128 MiB of float32: beyond every cache.
+const LARGE: usize = 32 << 20;
+const REPETITIONS: usize = 21;
+/// Small tensors are timed in groups, a clock reading being a good part of one call.
+const GROUP: usize = 1000;
+
+const CORE: [Statistic; 5] = [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm, Statistic::Nans];
+const TEN: [Statistic; 10] = [
+    Statistic::Min,
+    Statistic::Max,
+    Statistic::Mean,
+    Statistic::Norm,
+    Statistic::AbsMax,
+    Statistic::Std,
+    Statistic::Nans,
+    Statistic::Infs,
+    Statistic::Zeros,
+    Statistic::Count,
+];
+const CHECKSUMS: [Statistic; 2] = [Statistic::Crc32, Statistic::Xor64];
+
+fn request(statistics: impl IntoIterator<Item = Statistic>) -> Request {
+    Request { statistics: statistics.into_iter().collect::<StatisticSet>(), eps: 1e-8 }
+}
+
+/// Seconds of one repetition each.
+struct Times(Vec<f64>);
+
+impl Times {
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    }
+
+    fn spread(&self) -> (f64, f64) {
+        self.0.iter().fold((f64::INFINITY, 0.0), |(low, high), &time| (low.min(time), high.max(time)))
+    }
+}
+
+type Work<'w> = &'w dyn Fn();
+
+/// Runs every work in turn, again and again, so that all of them see the same machine.
+fn interleave(works: &[Work<'_>], group: usize) -> Vec<Times> {
+    let mut times: Vec<Times> = works.iter().map(|_| Times(Vec::new())).collect();
+    for repetition in 0..=REPETITIONS {
+        for (work, times) in works.iter().zip(&mut times) {
+            let start = Instant::now();
+            for _ in 0..group {
+                work();
+            }
+            let time = start.elapsed().as_secs_f64() / group as f64;
+            // The first round warms caches and threads.
+            if repetition > 0 {
+                times.0.push(time);
+            }
+        }
+    }
+    times
+}
+
+fn verdict(value: f64, target: Option<f64>) -> String {
+    match target {
+        None => String::new(),
+        Some(target) if value <= target => format!("PASS (<= {target})"),
+        Some(target) => format!("over (<= {target})"),
+    }
+}
+
+/// Prints each work's time and its ratio to the first.
+fn against_floor(bytes: usize, works: &[(&str, Work<'_>, Option<f64>)]) {
+    let times = interleave(&works.iter().map(|&(_, work, _)| work).collect::<Vec<_>>(), 1);
+    let floor = times[0].median();
+    for ((name, _, target), times) in works.iter().zip(&times) {
+        let (low, high) = times.spread();
+        let (median, ratio) = (times.median(), times.median() / floor);
+        println!(
+            "  {name:<34} {:8.3} ms  [{:.3} .. {:.3}]  {:6.1} GB/s  x{ratio:.2}  {}",
+            median * 1e3,
+            low * 1e3,
+            high * 1e3,
+            bytes as f64 / median / 1e9,
+            verdict(ratio, *target)
+        );
+    }
+}
+
+/// Pseudo-random bytes that are finite in every float format: the top exponent bit of each 16-bit word is clear.
+fn noise(bytes: usize) -> Vec<u64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    (0..bytes / 8)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state & 0xbfff_bfff_bfff_bfff
+        })
+        .collect()
+}
+
+fn view(dtype: Dtype, words: &[u64], elements: usize) -> TensorView<'_> {
+    let whole = TensorView::from_slice(words, &[words.len() as i64]).expect("a slice is a tensor");
+    let dims = [elements as i64];
+    assert!(elements * dtype.size() <= size_of_val(words), "the memory holds the elements");
+    #[expect(unsafe_code, reason = "the same memory seen as another dtype")]
+    // SAFETY: the elements lie inside the slice, whose alignment is the largest any dtype needs.
+    unsafe { TensorView::from_raw_parts(whole.data(), dtype, &dims, &[1]) }.expect("a shape of one size")
+}
+
+fn large(dtype: Dtype, words: &[u64], targets: [Option<f64>; 2]) {
+    let view = view(dtype, words, LARGE);
+    let bytes = LARGE * dtype.size();
+    let (five, ten) = (request(CORE), request(TEN));
+    let all = request(TEN.into_iter().chain(CHECKSUMS));
+    let (crc, xor) = (request([Statistic::Crc32]), request([Statistic::Xor64]));
+    let run = |request: Request| {
+        move || {
+            black_box(measure(&view, request));
+        }
+    };
+    println!("{dtype}, {} Mi elements, {} thread(s)", LARGE >> 20, threads());
+    let floor = || {
+        black_box(read_only_pass(&view));
+    };
+    against_floor(
+        bytes,
+        &[
+            ("read-only pass", &floor, None),
+            ("min max mean norm nans", &run(five), targets[0]),
+            ("all ten", &run(ten), targets[1]),
+            ("all ten + crc32 + xor64", &run(all), None),
+            ("crc32 alone", &run(crc), None),
+            ("xor64 alone", &run(xor), None),
+        ],
+    );
+}
+
+fn pairs(words: &[u64]) {
+    const ELEMENTS: usize = LARGE / 2;
+    let (a, b) =
+        (view(Dtype::F32, &words[..ELEMENTS / 2], ELEMENTS), view(Dtype::F32, &words[ELEMENTS / 2..], ELEMENTS));
+    println!("two float32 tensors of {} Mi elements, {} thread(s)", ELEMENTS >> 20, threads());
+    let floor = || {
+        black_box((read_only_pass(&a), read_only_pass(&b)));
+    };
+    let five = request(CORE);
+    against_floor(
+        2 * ELEMENTS * size_of::<f32>(),
+        &[
+            ("read-only pass", &floor, None),
+            ("sign agreement", &|| drop(black_box(sign_agreement(&a, &b))), None),
+            ("difference: min max mean norm nans", &|| drop(black_box(difference(&a, &b, five))), None),
+        ],
+    );
+}
+
+fn small(words: &[u64]) {
+    let view = view(Dtype::F32, words, 1024);
+    let (five, ten) = (request(CORE), request(TEN));
+    let run = |request: Request| {
+        move || {
+            black_box(measure(black_box(&view), request));
+        }
+    };
+    println!("float32, 1024 elements in the cache");
+    let times = interleave(&[&run(five), &run(ten)], GROUP);
+    for (name, times) in ["min max mean norm nans", "all ten"].into_iter().zip(times) {
+        let (low, high) = times.spread();
+        println!(
+            "  {name:<34} {:8.1} ns  [{:.1} .. {:.1}]  {}",
+            times.median() * 1e9,
+            low * 1e9,
+            high * 1e9,
+            verdict(times.median() * 1e9, Some(150.0))
+        );
+    }
+}
+
+fn processor() -> String {
+    std::fs::read_to_string("/proc/cpuinfo")
+        .ok()
+        .and_then(|text| text.lines().find_map(|line| line.strip_prefix("model name").map(str::to_owned)))
+        .map_or_else(|| "unknown processor".to_owned(), |rest| rest.trim_start_matches([' ', '\t', ':']).to_owned())
+}
+
+fn main() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let isa = trainmon_stats::Isa::available().last();
+    println!("{}, {cores} cores, {isa:?}; medians of {REPETITIONS} interleaved repetitions", processor());
+    let words = noise(LARGE * Dtype::F64.size());
+    small(&words);
+    for wanted in [1, 0] {
+        set_threads(wanted);
+        large(Dtype::F32, &words, [Some(1.25), Some(1.7)]);
+        large(Dtype::Bf16, &words, [Some(1.5), None]);
+        large(Dtype::F16, &words, [Some(1.5), None]);
+        large(Dtype::F64, &words, [None, None]);
+        pairs(&words);
+    }
+}

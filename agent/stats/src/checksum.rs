@@ -1,0 +1,115 @@
+//! CRC-32 and XOR over a tensor's bytes in logical order.
+
+use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
+use trainmon_core::{Statistic, StatisticSet, TensorView};
+
+use crate::layout::{Order, Source};
+use crate::pool;
+
+/// zlib's CRC-32.
+const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc32IsoHdlc;
+
+/// Which checksums are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    crc: bool,
+    xor: bool,
+}
+
+impl Wanted {
+    pub(crate) const NEITHER: Self = Self { crc: false, xor: false };
+
+    pub(crate) fn of(statistics: StatisticSet) -> Self {
+        Self { crc: statistics.contains(Statistic::Crc32), xor: statistics.contains(Statistic::Xor64) }
+    }
+
+    pub(crate) fn any(self) -> bool {
+        self.crc || self.xor
+    }
+}
+
+/// The checksums of a stretch of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checksums {
+    pub(crate) crc: u32,
+    pub(crate) xor: u64,
+    bytes: u64,
+}
+
+impl Checksums {
+    /// Adds the checksums of the bytes that follow.
+    pub(crate) fn append(&mut self, wanted: Wanted, next: &Self) {
+        if wanted.crc {
+            self.crc = checksum_combine(ALGORITHM, self.crc.into(), next.crc.into(), next.bytes) as u32;
+        }
+        self.xor ^= rotated(next.xor, self.bytes);
+        self.bytes += next.bytes;
+    }
+}
+
+/// Moves a word whose bytes were counted from 0 to where they lie when counted from `offset`.
+fn rotated(word: u64, offset: u64) -> u64 {
+    word.rotate_left((offset % 8) as u32 * 8)
+}
+
+/// Checksums in the making.
+pub(crate) struct Summer {
+    crc: Option<Digest>,
+    wants_xor: bool,
+    xor: u64,
+    bytes: u64,
+}
+
+impl Summer {
+    pub(crate) fn new(wanted: Wanted) -> Self {
+        Self { crc: wanted.crc.then(|| Digest::new(ALGORITHM)), wants_xor: wanted.xor, xor: 0, bytes: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        if let Some(crc) = &mut self.crc {
+            crc.update(bytes);
+        }
+        if self.wants_xor {
+            self.xor ^= rotated(xor_of_words(bytes), self.bytes);
+        }
+        self.bytes += bytes.len() as u64;
+    }
+
+    pub(crate) fn finish(self) -> Checksums {
+        Checksums { crc: self.crc.map_or(0, |crc| crc.finalize() as u32), xor: self.xor, bytes: self.bytes }
+    }
+}
+
+/// The tail is padded with zeros.
+fn xor_of_words(bytes: &[u8]) -> u64 {
+    const WORDS: usize = 8;
+    let (words, tail) = bytes.as_chunks::<8>();
+    let (groups, rest) = words.as_chunks::<WORDS>();
+    let mut lanes = [0; WORDS];
+    for group in groups {
+        for (lane, word) in lanes.iter_mut().zip(group) {
+            *lane ^= u64::from_le_bytes(*word);
+        }
+    }
+    let mut last = [0; 8];
+    last[..tail.len()].copy_from_slice(tail);
+    let rest = rest.iter().fold(u64::from_le_bytes(last), |xor, word| xor ^ u64::from_le_bytes(*word));
+    lanes.into_iter().fold(rest, |xor, lane| xor ^ lane)
+}
+
+/// The checksums of a tensor whose memory order is not its logical order: a walk of its own.
+pub(crate) fn in_logical_order(view: &TensorView<'_>, wanted: Wanted) -> Checksums {
+    let source = Source::new([view], Order::Logical);
+    let mut checksums = Checksums::default();
+    pool::fold_shards(
+        source.elements(),
+        |range| {
+            let mut summer = Summer::new(wanted);
+            source.for_each_block(range, |block| summer.update(block.bytes(0)));
+            summer.finish()
+        },
+        |next| checksums.append(wanted, &next),
+    );
+    checksums
+}

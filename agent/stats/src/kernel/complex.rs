@@ -1,0 +1,79 @@
+//! Complex numbers: their magnitudes are measured. A magnitude is NaN if either part is.
+
+use trainmon_core::Scalar;
+
+use super::{Arithmetic, Double, Singles, ZeroBound};
+use crate::isa::Isa;
+use crate::partial::Partial;
+
+/// Magnitudes worked out at a time; they stay in the level-1 cache.
+const CHUNK: usize = 1024;
+
+/// The arithmetic of two float32: magnitudes are float32.
+pub(crate) struct Complex64;
+
+/// The arithmetic of two float64: magnitudes are float64.
+pub(crate) struct Complex128;
+
+/// The squares of float32 parts stay inside float64, so no scaling is needed.
+#[inline]
+fn magnitude64([re, im]: [f32; 2]) -> f32 {
+    let (re, im) = (f64::from(re), f64::from(im));
+    (re * re + im * im).sqrt() as f32
+}
+
+/// `hypot` alone calls an infinite part infinite even beside NaN.
+#[inline]
+fn magnitude128([re, im]: [f64; 2]) -> f64 {
+    if re.is_nan() || im.is_nan() { f64::NAN } else { re.hypot(im) }
+}
+
+impl Arithmetic for Complex64 {
+    type Element = [f32; 2];
+    type Extreme = f64;
+
+    #[inline]
+    fn value(element: [f32; 2]) -> f64 {
+        f64::from(magnitude64(element))
+    }
+
+    fn fold(isa: Isa, block: &[[f32; 2]], zero: &ZeroBound, into: &mut Partial<f64>) {
+        let mut magnitudes = [0.0f32; CHUNK];
+        for chunk in block.chunks(CHUNK) {
+            isa.run(|| {
+                for (magnitude, &element) in magnitudes.iter_mut().zip(chunk) {
+                    *magnitude = magnitude64(element);
+                }
+            });
+            Singles::<f32>::fold(isa, &magnitudes[..chunk.len()], zero, into);
+        }
+    }
+
+    fn scalar(extreme: f64) -> Scalar {
+        Scalar::Float(extreme)
+    }
+}
+
+impl Arithmetic for Complex128 {
+    type Element = [f64; 2];
+    type Extreme = f64;
+
+    #[inline]
+    fn value(element: [f64; 2]) -> f64 {
+        magnitude128(element)
+    }
+
+    fn fold(isa: Isa, block: &[[f64; 2]], zero: &ZeroBound, into: &mut Partial<f64>) {
+        let mut magnitudes = [0.0f64; CHUNK];
+        for chunk in block.chunks(CHUNK) {
+            for (magnitude, &element) in magnitudes.iter_mut().zip(chunk) {
+                *magnitude = magnitude128(element);
+            }
+            Double::fold(isa, &magnitudes[..chunk.len()], zero, into);
+        }
+    }
+
+    fn scalar(extreme: f64) -> Scalar {
+        Scalar::Float(extreme)
+    }
+}

@@ -1,0 +1,94 @@
+//! The arithmetic of each dtype over one block of elements.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod complex;
+mod double;
+mod integer;
+mod narrow;
+mod single;
+
+use trainmon_core::Scalar;
+
+pub(crate) use complex::{Complex64, Complex128};
+pub(crate) use double::Double;
+pub(crate) use integer::{Bools, Integers};
+pub(crate) use narrow::{E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, Narrow};
+pub(crate) use single::{Bf16, F16, Singles};
+
+use crate::isa::Isa;
+use crate::layout::Plain;
+use crate::partial::{Extreme, Partial};
+
+/// The bound below which a magnitude counts as zero, in each arithmetic it may be compared in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ZeroBound {
+    /// Whether zeros are counted at all.
+    pub(crate) is_wanted: bool,
+    /// Bits of the bound as float32: of non-negative floats, order of bits is order of values, NaN last.
+    single: u32,
+    /// Bits of the bound as float64.
+    double: u64,
+    /// For integers |x| < eps is |x| < ceil(eps).
+    integer: u64,
+}
+
+impl ZeroBound {
+    pub(crate) fn new(eps: f64, is_wanted: bool) -> Self {
+        let positive = if eps > 0.0 { eps } else { 0.0 };
+        Self {
+            is_wanted,
+            single: (positive as f32).to_bits(),
+            double: positive.to_bits(),
+            integer: positive.ceil() as u64,
+        }
+    }
+}
+
+/// How the elements of one dtype are measured.
+pub(crate) trait Arithmetic {
+    /// An element in memory.
+    type Element: Plain;
+    /// What its extremes are kept in.
+    type Extreme: Extreme;
+
+    /// The number an element stands for: its magnitude if complex, 0 or 1 if bool.
+    fn value(element: Self::Element) -> f64;
+
+    /// Adds the findings of a block of at least one element.
+    fn fold(isa: Isa, block: &[Self::Element], zero: &ZeroBound, into: &mut Partial<Self::Extreme>);
+
+    /// An extreme as readings carry it.
+    fn scalar(extreme: Self::Extreme) -> Scalar;
+}
+
+/// The sum of ((x - centre) / divisor)² over a block.
+pub(crate) fn spread<A: Arithmetic>(isa: Isa, block: &[A::Element], centre: f64, divisor: f64) -> f64 {
+    isa.run(|| {
+        let mut lanes = [0.0f64; 8];
+        for chunk in block.chunks(8) {
+            for (lane, &element) in lanes.iter_mut().zip(chunk) {
+                let distance = (A::value(element) - centre) / divisor;
+                *lane += distance * distance;
+            }
+        }
+        lanes.iter().sum()
+    })
+}
+
+/// Adds 16 lanes in one fixed order, so that every instruction set gives the same bits.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
+fn sum_of_lanes(lanes: &[f64; 16]) -> f64 {
+    let mut folded = *lanes;
+    let mut width = 8;
+    while width > 0 {
+        for lane in 0..width {
+            folded[lane] += folded[lane + width];
+        }
+        width /= 2;
+    }
+    folded[0]
+}

@@ -1,0 +1,259 @@
+//! float32, and the 16-bit floats that widen to it without loss.
+//!
+//! A square of a float32 is exact in float64 (24 + 24 bits of 53), so a fused multiply-add gives the same bits as
+//! multiply, then add: every instruction set uses 16 lanes in the same order and agrees with the others bit for bit.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m256, __m512};
+use std::marker::PhantomData;
+
+use trainmon_core::Scalar;
+
+use super::{Arithmetic, ZeroBound, sum_of_lanes};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
+use crate::isa::Isa;
+use crate::layout::Plain;
+use crate::partial::Partial;
+
+pub(super) const LANES: usize = 16;
+const MAGNITUDE: u32 = 0x7fff_ffff;
+const INFINITY: u32 = 0x7f80_0000;
+
+/// A bfloat16 in memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Bf16(u16);
+
+/// An IEEE half in memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct F16(u16);
+
+#[expect(unsafe_code, reason = "16 bits without padding")]
+// SAFETY: every pattern of 16 bits is a value.
+unsafe impl Plain for Bf16 {}
+#[expect(unsafe_code, reason = "16 bits without padding")]
+// SAFETY: every pattern of 16 bits is a value.
+unsafe impl Plain for F16 {}
+
+/// A float that widens to float32 exactly.
+#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+pub(crate) trait Single: Plain {
+    /// The same number.
+    fn widen(self) -> f32;
+
+    /// 16 of them, widened.
+    ///
+    /// # Safety
+    /// AVX-512 is there, 16 elements are readable.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn load512(from: *const Self) -> __m512;
+
+    /// 8 of them, widened.
+    ///
+    /// # Safety
+    /// AVX2 and F16C are there, 8 elements are readable.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn load256(from: *const Self) -> __m256;
+}
+
+macro_rules! vector_loads {
+    ($load:ident) => {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        #[inline]
+        unsafe fn load512(from: *const Self) -> __m512 {
+            // SAFETY: the caller's.
+            unsafe { avx512::$load(from.cast()) }
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        #[inline]
+        unsafe fn load256(from: *const Self) -> __m256 {
+            // SAFETY: the caller's.
+            unsafe { avx2::$load(from.cast()) }
+        }
+    };
+}
+
+#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+impl Single for f32 {
+    #[inline]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    vector_loads!(load_f32);
+}
+
+#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+impl Single for Bf16 {
+    #[inline]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.0) << 16)
+    }
+
+    vector_loads!(load_bf16);
+}
+
+#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+impl Single for F16 {
+    /// Branch-free, so that it vectorises: exponents are re-biased as integers; a subnormal half becomes a normal
+    /// float32 by giving it an implied leading bit and subtracting that again.
+    #[inline]
+    fn widen(self) -> f32 {
+        const EXPONENT: u32 = 0x7c00 << 13;
+        const REBIAS: u32 = (127 - 15) << 23;
+        const IMPLIED: u32 = (127 - 14) << 23;
+        let shifted = u32::from(self.0 & 0x7fff) << 13;
+        let exponent = shifted & EXPONENT;
+        let normal = shifted + REBIAS;
+        let special = normal + REBIAS;
+        let subnormal = (f32::from_bits(shifted + IMPLIED) - f32::from_bits(IMPLIED)).to_bits();
+        let finite = if exponent == 0 { subnormal } else { normal };
+        let magnitude = if exponent == EXPONENT { special } else { finite };
+        f32::from_bits(magnitude | (u32::from(self.0 & 0x8000) << 16))
+    }
+
+    vector_loads!(load_f16);
+}
+
+/// What a block gives before NaN and infinities are looked for.
+pub(super) struct BlockTotals {
+    pub(super) min: f32,
+    pub(super) max: f32,
+    pub(super) sum: f64,
+    pub(super) squares: f64,
+    pub(super) zeros: u32,
+}
+
+/// The running findings of 16 interleaved sequences.
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub(super) struct Lanes {
+    pub(super) sum: [f64; LANES],
+    pub(super) squares: [f64; LANES],
+    pub(super) min: [f32; LANES],
+    pub(super) max: [f32; LANES],
+    pub(super) zeros: [u32; LANES],
+}
+
+impl Lanes {
+    pub(super) const NOTHING: Self = Self {
+        sum: [0.0; LANES],
+        squares: [0.0; LANES],
+        min: [f32::INFINITY; LANES],
+        max: [f32::NEG_INFINITY; LANES],
+        zeros: [0; LANES],
+    };
+
+    /// Adds up to 16 elements, the first to the first lane. A NaN leaves the extremes alone.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
+    pub(super) fn add<S: Single, const ZEROS: bool>(&mut self, elements: &[S], zero_bits: u32) {
+        for (lane, element) in elements.iter().enumerate() {
+            let value = element.widen();
+            let wide = f64::from(value);
+            self.sum[lane] += wide;
+            self.squares[lane] += wide * wide;
+            self.min[lane] = if value < self.min[lane] { value } else { self.min[lane] };
+            self.max[lane] = if value > self.max[lane] { value } else { self.max[lane] };
+            if ZEROS {
+                self.zeros[lane] += u32::from(value.to_bits() & MAGNITUDE < zero_bits);
+            }
+        }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
+    pub(super) fn total(&self) -> BlockTotals {
+        let (mut min, mut max) = (self.min, self.max);
+        let mut width = LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                min[lane] = if min[lane + width] < min[lane] { min[lane + width] } else { min[lane] };
+                max[lane] = if max[lane + width] > max[lane] { max[lane + width] } else { max[lane] };
+            }
+            width /= 2;
+        }
+        BlockTotals {
+            min: min[0],
+            max: max[0],
+            sum: sum_of_lanes(&self.sum),
+            squares: sum_of_lanes(&self.squares),
+            zeros: self.zeros.iter().sum(),
+        }
+    }
+}
+
+fn portable<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> BlockTotals {
+    let mut lanes = Lanes::NOTHING;
+    let (chunks, tail) = block.as_chunks::<LANES>();
+    for chunk in chunks {
+        lanes.add::<S, ZEROS>(chunk, zero_bits);
+    }
+    lanes.add::<S, ZEROS>(tail, zero_bits);
+    lanes.total()
+}
+
+#[expect(unsafe_code, reason = "functions compiled for an instruction set")]
+#[inline]
+fn totals<S: Single, const ZEROS: bool>(isa: Isa, block: &[S], zero_bits: u32) -> BlockTotals {
+    match isa {
+        // SAFETY: the instruction set was found present before it was chosen.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { avx512::totals::<S, ZEROS>(block, zero_bits) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::totals::<S, ZEROS>(block, zero_bits) },
+        _ => portable::<S, ZEROS>(block, zero_bits),
+    }
+}
+
+/// The arithmetic of float32 and everything that widens to it.
+pub(crate) struct Singles<S>(PhantomData<S>);
+
+impl<S: Single> Arithmetic for Singles<S> {
+    type Element = S;
+    type Extreme = f64;
+
+    #[inline]
+    fn value(element: S) -> f64 {
+        f64::from(element.widen())
+    }
+
+    #[inline]
+    fn fold(isa: Isa, block: &[S], zero: &ZeroBound, into: &mut Partial<f64>) {
+        let found = if zero.is_wanted {
+            totals::<S, true>(isa, block, zero.single)
+        } else {
+            totals::<S, false>(isa, block, zero.single)
+        };
+        into.include(f64::from(found.min), f64::from(found.max));
+        into.sum.add(found.sum);
+        into.squares.add(found.squares);
+        into.zeros += u64::from(found.zeros);
+        // A block of finite float32 cannot leave float64's range: its sum is finite unless an element is not.
+        if !found.sum.is_finite() {
+            let (nans, infs) = isa.run(|| count_nonfinite(block));
+            into.nans += u64::from(nans);
+            into.infs += u64::from(infs);
+        }
+    }
+
+    fn scalar(extreme: f64) -> Scalar {
+        Scalar::Float(extreme)
+    }
+}
+
+/// NaN and infinite elements of a block known to hold some; it lies in the cache still.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
+fn count_nonfinite<S: Single>(block: &[S]) -> (u32, u32) {
+    block.iter().fold((0, 0), |(nans, infs), element| {
+        let magnitude = element.widen().to_bits() & MAGNITUDE;
+        (nans + u32::from(magnitude > INFINITY), infs + u32::from(magnitude == INFINITY))
+    })
+}

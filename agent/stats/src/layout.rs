@@ -1,0 +1,345 @@
+//! Walks a tensor's memory, whatever its strides, as blocks of elements that lie back to back.
+//!
+//! A layout is normalised first: sizes of 1 vanish, dimensions of stride 0 become a multiplicity (an expanded tensor is
+//! not read again), the rest is sorted by stride and merged where neighbours join. What is left is either long
+//! contiguous runs, which are handed out where they lie, or short and strided ones, which are packed into a block
+//! buffer on the stack.
+#![expect(unsafe_code, reason = "reads the memory a view has vouched for")]
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use trainmon_core::{MAX_DIMS, TensorView};
+
+/// The bytes of one block. Fits the level-1 cache beside a second operand, and makes a block's fixed cost small.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// The elements of one block at most: what per-dtype work buffers are sized for.
+pub(crate) const BLOCK_ELEMENTS: usize = 4096;
+
+/// Contiguous runs of at least this many elements are not worth packing.
+const LONG_RUN: usize = 512;
+
+/// Types that any initialised bytes make a value of.
+///
+/// # Safety
+/// No padding, no invalid bit patterns.
+pub(crate) unsafe trait Plain: Copy + Send + Sync + 'static {}
+
+macro_rules! plain {
+    ($($name:ty),*) => {$(
+        // SAFETY: every bit pattern of a plain number (or a pair of them) is a value.
+        unsafe impl Plain for $name {}
+    )*};
+}
+plain!(f64, f32, i8, i16, i32, i64, u8, u16, u32, u64, [f32; 2], [f64; 2]);
+
+/// In which order elements are visited.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// As they lie in memory; repeated elements once.
+    Memory,
+    /// As the shape counts them; repeated elements every time.
+    Logical,
+}
+
+/// The memory of `N` tensors of one shape, ready to be walked together.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a, const N: usize> {
+    data: [*const u8; N],
+    sizes: [usize; N],
+    rank: usize,
+    /// Innermost first.
+    dims: [usize; MAX_DIMS],
+    /// In elements, per dimension and operand.
+    strides: [[usize; N]; MAX_DIMS],
+    elements: usize,
+    multiplicity: usize,
+    memory: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: a view's memory is readable and not written for 'a, from any thread.
+unsafe impl<const N: usize> Sync for Source<'_, N> {}
+
+/// Some elements of each operand, back to back.
+pub(crate) struct Block<'b, const N: usize> {
+    data: [*const u8; N],
+    sizes: [usize; N],
+    len: usize,
+    memory: PhantomData<&'b [u8]>,
+}
+
+impl<'b, const N: usize> Block<'b, N> {
+    /// The elements of one operand.
+    ///
+    /// # Panics
+    /// `T` has another size than the operand's dtype.
+    #[inline]
+    pub(crate) fn elements<T: Plain>(&self, operand: usize) -> &'b [T] {
+        assert_eq!(size_of::<T>(), self.sizes[operand], "element type and dtype agree");
+        // SAFETY: `len` elements of this size lie there; a view's address and the buffer are aligned for the dtype;
+        // any bytes make a `T`.
+        unsafe { std::slice::from_raw_parts(self.data[operand].cast::<T>(), self.len) }
+    }
+
+    /// Elements of each operand.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes of one operand.
+    #[inline]
+    pub(crate) fn bytes(&self, operand: usize) -> &'b [u8] {
+        // SAFETY: as in `elements`.
+        unsafe { std::slice::from_raw_parts(self.data[operand], self.len * self.sizes[operand]) }
+    }
+}
+
+impl<'a, const N: usize> Source<'a, N> {
+    /// Prepares tensors of equal shape.
+    pub(crate) fn new(views: [&TensorView<'a>; N], order: Order) -> Self {
+        let mut source = Self {
+            data: views.map(|view| view.data()),
+            sizes: views.map(|view| view.dtype().size()),
+            rank: 0,
+            dims: [1; MAX_DIMS],
+            strides: [[0; N]; MAX_DIMS],
+            elements: views[0].elements(),
+            multiplicity: 1,
+            memory: PhantomData,
+        };
+        if source.elements == 0 {
+            return source;
+        }
+        if views.iter().all(|view| view.is_contiguous()) {
+            source.push(source.elements, [1; N]);
+            return source;
+        }
+        let shape = views[0].shape();
+        for axis in (0..shape.dims().len()).rev() {
+            let size = shape.dims()[axis] as usize;
+            let strides = views.map(|view| view.strides()[axis] as usize);
+            if size == 1 {
+                continue;
+            }
+            if order == Order::Memory && strides == [0; N] {
+                source.multiplicity *= size;
+                source.elements /= size;
+            } else {
+                source.push(size, strides);
+            }
+        }
+        if order == Order::Memory {
+            source.sort_by_stride();
+        }
+        source.merge_neighbours();
+        source
+    }
+
+    fn push(&mut self, size: usize, strides: [usize; N]) {
+        self.dims[self.rank] = size;
+        self.strides[self.rank] = strides;
+        self.rank += 1;
+    }
+
+    fn sort_by_stride(&mut self) {
+        // Insertion sort: a handful of dimensions, nearly sorted as a rule.
+        let key = |strides: [usize; N]| strides.iter().sum::<usize>();
+        for end in 1..self.rank {
+            let mut at = end;
+            while at > 0 && key(self.strides[at - 1]) > key(self.strides[at]) {
+                self.strides.swap(at - 1, at);
+                self.dims.swap(at - 1, at);
+                at -= 1;
+            }
+        }
+    }
+
+    fn merge_neighbours(&mut self) {
+        let rank = std::mem::take(&mut self.rank);
+        for at in 0..rank {
+            let (size, strides) = (self.dims[at], self.strides[at]);
+            match self.rank.checked_sub(1) {
+                Some(inner) if self.strides[inner].map(|stride| stride * self.dims[inner]) == strides => {
+                    self.dims[inner] *= size;
+                }
+                _ => self.push(size, strides),
+            }
+        }
+    }
+
+    /// Elements to visit.
+    pub(crate) fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// How often each visited element occurs in the tensor.
+    pub(crate) fn multiplicity(&self) -> u64 {
+        self.multiplicity as u64
+    }
+
+    /// Hands out the elements numbered by `range`, in order, block by block.
+    #[inline]
+    pub(crate) fn for_each_block(&self, range: Range<usize>, mut sink: impl FnMut(&Block<'_, N>)) {
+        assert!(range.end <= self.elements, "a range inside the tensor");
+        let block_len = BLOCK_ELEMENTS.min(BLOCK_BYTES / self.sizes.iter().copied().max().unwrap_or(1));
+        let is_direct = self.rank == 0 || (self.strides[0] == [1; N] && (self.dims[0] >= LONG_RUN || self.rank == 1));
+        if is_direct { self.walk_runs(range, block_len, &mut sink) } else { self.pack(range, block_len, &mut sink) }
+    }
+
+    /// Long contiguous runs, where they lie.
+    #[inline]
+    fn walk_runs(&self, range: Range<usize>, block_len: usize, sink: &mut impl FnMut(&Block<'_, N>)) {
+        let mut cursor = Cursor::at(self, range.start);
+        let mut left = range.len();
+        while left > 0 {
+            let run = left.min(cursor.run_left());
+            let mut data = cursor.address();
+            let mut run_left = run;
+            while run_left > 0 {
+                let len = run_left.min(block_len);
+                sink(&Block { data, sizes: self.sizes, len, memory: PhantomData });
+                run_left -= len;
+                for (address, size) in data.iter_mut().zip(self.sizes) {
+                    *address = address.wrapping_add(len * size);
+                }
+            }
+            cursor.advance(run);
+            left -= run;
+        }
+    }
+
+    /// Short or strided runs, through a buffer.
+    #[inline(never)]
+    fn pack(&self, range: Range<usize>, block_len: usize, sink: &mut impl FnMut(&Block<'_, N>)) {
+        let mut buffers = [const { MaybeUninit::<Buffer>::uninit() }; N];
+        let buffer_at = buffers.each_mut().map(|buffer| buffer.as_mut_ptr().cast::<u8>());
+        let mut cursor = Cursor::at(self, range.start);
+        let mut left = range.len();
+        while left > 0 {
+            let len = left.min(block_len);
+            let mut filled = 0;
+            while filled < len {
+                let run = (len - filled).min(cursor.run_left());
+                for (operand, &from) in cursor.address().iter().enumerate() {
+                    let size = self.sizes[operand];
+                    // SAFETY: the layout reaches `run` elements from here; `filled + run` elements fit the buffer.
+                    unsafe {
+                        copy_run(from, buffer_at[operand].add(filled * size), run, self.strides[0][operand], size);
+                    }
+                }
+                cursor.advance(run);
+                filled += run;
+            }
+            let data = buffer_at.map(<*mut u8>::cast_const);
+            sink(&Block { data, sizes: self.sizes, len, memory: PhantomData });
+            left -= len;
+        }
+    }
+}
+
+#[repr(C, align(64))]
+struct Buffer([u8; BLOCK_BYTES]);
+
+/// A place in the walk.
+struct Cursor<'s, 'a, const N: usize> {
+    source: &'s Source<'a, N>,
+    at: [usize; MAX_DIMS],
+    /// In elements, per operand.
+    offset: [usize; N],
+}
+
+impl<'s, 'a, const N: usize> Cursor<'s, 'a, N> {
+    fn at(source: &'s Source<'a, N>, index: usize) -> Self {
+        let mut cursor = Self { source, at: [0; MAX_DIMS], offset: [0; N] };
+        let mut rest = index;
+        for dim in 0..source.rank {
+            cursor.at[dim] = rest % source.dims[dim];
+            rest /= source.dims[dim];
+            for operand in 0..N {
+                cursor.offset[operand] += cursor.at[dim] * source.strides[dim][operand];
+            }
+        }
+        cursor
+    }
+
+    /// Elements left in the innermost dimension.
+    fn run_left(&self) -> usize {
+        self.source.dims[0] - self.at[0]
+    }
+
+    fn address(&self) -> [*const u8; N] {
+        let mut address = self.source.data;
+        for operand in 0..N {
+            address[operand] = address[operand].wrapping_add(self.offset[operand] * self.source.sizes[operand]);
+        }
+        address
+    }
+
+    /// Goes `run` elements on, at most to the end of the innermost dimension, and carries.
+    fn advance(&mut self, run: usize) {
+        let mut step = run;
+        for dim in 0..self.source.rank.max(1) {
+            self.at[dim] += step;
+            for operand in 0..N {
+                self.offset[operand] += step * self.source.strides[dim][operand];
+            }
+            if self.at[dim] < self.source.dims[dim] {
+                return;
+            }
+            self.at[dim] = 0;
+            for operand in 0..N {
+                self.offset[operand] -= self.source.dims[dim] * self.source.strides[dim][operand];
+            }
+            step = 1;
+        }
+    }
+}
+
+/// Copies `run` elements of `size` bytes that lie `stride` elements apart.
+///
+/// # Safety
+/// All of them readable, `run * size` bytes writable at `to`, both aligned for a number of this size (pairs: half).
+unsafe fn copy_run(from: *const u8, to: *mut u8, run: usize, stride: usize, size: usize) {
+    // SAFETY: the caller's; each branch reads and writes exactly the elements named above.
+    unsafe {
+        match size {
+            _ if stride == 1 => std::ptr::copy_nonoverlapping(from, to, run * size),
+            1 => gather::<u8>(from, to, run, stride),
+            2 => gather::<u16>(from, to, run, stride),
+            4 => gather::<u32>(from, to, run, stride),
+            8 => gather::<[u32; 2]>(from, to, run, stride),
+            _ => gather::<[u64; 2]>(from, to, run, stride),
+        }
+    }
+}
+
+/// # Safety
+/// As [`copy_run`].
+unsafe fn gather<T: Copy>(from: *const u8, to: *mut u8, run: usize, stride: usize) {
+    let (from, to) = (from.cast::<T>(), to.cast::<T>());
+    for index in 0..run {
+        // SAFETY: the caller's.
+        unsafe { to.add(index).write(from.add(index * stride).read()) };
+    }
+}
+
+/// Copies a tensor's elements, in logical order, back to back.
+///
+/// One `memcpy` for a contiguous tensor; element by element for a strided one. Allocates nothing.
+///
+/// # Panics
+/// `target` is not exactly as long as the tensor's elements.
+pub fn copy_contiguous(view: &TensorView<'_>, target: &mut [u8]) {
+    assert_eq!(target.len(), view.elements() * view.dtype().size(), "the target holds exactly the tensor");
+    let source = Source::new([view], Order::Logical);
+    let mut rest = target;
+    source.for_each_block(0..source.elements(), |block| {
+        let bytes = block.bytes(0);
+        let (head, tail) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+        head.copy_from_slice(bytes);
+        rest = tail;
+    });
+}

@@ -1,0 +1,120 @@
+//! Measuring one tensor.
+
+use trainmon_core::{Dtype, Reading, Statistic, StatisticSet, TensorView};
+
+use crate::Request;
+use crate::checksum::{self, Checksums, Summer, Wanted};
+use crate::finish::Found;
+use crate::float_env::StandardFloats;
+use crate::isa::Isa;
+use crate::kernel::{
+    Arithmetic, Bf16, Bools, Complex64, Complex128, Double, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, Integers, Narrow,
+    Singles, ZeroBound, spread,
+};
+use crate::layout::{Order, Source};
+use crate::partial::{Partial, Sum};
+use crate::pool;
+
+/// What needs no arithmetic on elements.
+fn without_arithmetic() -> StatisticSet {
+    StatisticSet::EMPTY.with(Statistic::Count).with(Statistic::Crc32).with(Statistic::Xor64)
+}
+
+/// Measures a tensor: one pass over its memory.
+///
+/// Fields of the reading that were not asked for may be filled nevertheless. The crate's documentation says what each
+/// statistic means for NaN, infinities, bool and complex elements. Costs one read of the memory; a second one in the
+/// rare cases named there, and for checksums of a tensor that is not contiguous. Allocates nothing.
+pub fn measure(view: &TensorView<'_>, request: Request) -> Reading {
+    let _standard = StandardFloats::enter();
+    if view.elements() == 0 {
+        return Reading::empty(view.dtype(), view.shape());
+    }
+    let wanted = Wanted::of(request.statistics);
+    let is_interleaved = wanted.any() && view.is_contiguous();
+    let in_passing = if is_interleaved { wanted } else { Wanted::NEITHER };
+    let needs_arithmetic = request.statistics.union(without_arithmetic()) != without_arithmetic();
+    let (mut reading, mut checksums) = if needs_arithmetic {
+        by_dtype(view, request, in_passing)
+    } else {
+        let count = view.elements() as u64;
+        (Reading { count, ..Reading::empty(view.dtype(), view.shape()) }, Checksums::default())
+    };
+    if wanted.any() && !(is_interleaved && needs_arithmetic) {
+        checksums = checksum::in_logical_order(view, wanted);
+    }
+    reading.crc32 = checksums.crc;
+    reading.xor64 = checksums.xor;
+    reading
+}
+
+fn by_dtype(view: &TensorView<'_>, request: Request, checksums: Wanted) -> (Reading, Checksums) {
+    match view.dtype() {
+        Dtype::F64 => pass::<Double>(view, request, checksums),
+        Dtype::F32 => pass::<Singles<f32>>(view, request, checksums),
+        Dtype::F16 => pass::<Singles<F16>>(view, request, checksums),
+        Dtype::Bf16 => pass::<Singles<Bf16>>(view, request, checksums),
+        Dtype::F8E4M3Fn => pass::<Narrow<E4M3FN>>(view, request, checksums),
+        Dtype::F8E4M3Fnuz => pass::<Narrow<E4M3FNUZ>>(view, request, checksums),
+        Dtype::F8E5M2 => pass::<Narrow<E5M2>>(view, request, checksums),
+        Dtype::F8E5M2Fnuz => pass::<Narrow<E5M2FNUZ>>(view, request, checksums),
+        Dtype::I8 => pass::<Integers<i8>>(view, request, checksums),
+        Dtype::I16 => pass::<Integers<i16>>(view, request, checksums),
+        Dtype::I32 => pass::<Integers<i32>>(view, request, checksums),
+        Dtype::I64 => pass::<Integers<i64>>(view, request, checksums),
+        Dtype::U8 => pass::<Integers<u8>>(view, request, checksums),
+        Dtype::U16 => pass::<Integers<u16>>(view, request, checksums),
+        Dtype::U32 => pass::<Integers<u32>>(view, request, checksums),
+        Dtype::U64 => pass::<Integers<u64>>(view, request, checksums),
+        Dtype::Bool => pass::<Bools>(view, request, checksums),
+        Dtype::Complex64 => pass::<Complex64>(view, request, checksums),
+        Dtype::Complex128 => pass::<Complex128>(view, request, checksums),
+    }
+}
+
+/// One pass over the elements of one dtype, checksums taken block by block while the block is in the cache.
+fn pass<A: Arithmetic>(view: &TensorView<'_>, request: Request, wanted: Wanted) -> (Reading, Checksums) {
+    let isa = Isa::current();
+    let source = Source::new([view], Order::Memory);
+    let zero = ZeroBound::new(request.eps, request.statistics.contains(Statistic::Zeros));
+    let mut partial = Partial::NOTHING;
+    let mut checksums = Checksums::default();
+    pool::fold_shards(
+        source.elements(),
+        |range| {
+            let mut partial = Partial::NOTHING;
+            let mut summer = wanted.any().then(|| Summer::new(wanted));
+            source.for_each_block(range, |block| {
+                A::fold(isa, block.elements(0), &zero, &mut partial);
+                if let Some(summer) = &mut summer {
+                    summer.update(block.bytes(0));
+                }
+            });
+            (partial, summer.map(Summer::finish))
+        },
+        |(next, next_checksums)| {
+            partial.merge(&next);
+            if let Some(next) = next_checksums {
+                checksums.append(wanted, &next);
+            }
+        },
+    );
+    let found = Found { partial, visited: source.elements() as u64, multiplicity: source.multiplicity() };
+    let spread_pass = |centre, divisor| spread_of::<A>(isa, &source, centre, divisor);
+    (found.reading(view, request, A::scalar, &spread_pass), checksums)
+}
+
+#[cold]
+fn spread_of<A: Arithmetic>(isa: Isa, source: &Source<'_, 1>, centre: f64, divisor: f64) -> f64 {
+    let mut total = Sum::default();
+    pool::fold_shards(
+        source.elements(),
+        |range| {
+            let mut sum = Sum::default();
+            source.for_each_block(range, |block| sum.add(spread::<A>(isa, block.elements(0), centre, divisor)));
+            sum
+        },
+        |next| total.merge(next),
+    );
+    total.value()
+}

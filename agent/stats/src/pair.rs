@@ -1,0 +1,201 @@
+//! Two tensors of one shape, walked together.
+
+use trainmon_core::{Dtype, Reading, TensorView};
+
+use crate::Request;
+use crate::finish::Found;
+use crate::float_env::StandardFloats;
+use crate::isa::Isa;
+use crate::kernel::{
+    Arithmetic, Bf16, Double, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, Narrow, Singles, ZeroBound, spread,
+};
+use crate::layout::{BLOCK_ELEMENTS, Block, Order, Source};
+use crate::partial::{Partial, Sum};
+use crate::pool;
+
+/// Elements of either tensor worked on at a time: four buffers of float64 still fit the level-1 cache.
+const CHUNK: usize = 1024;
+const _: () = assert!(BLOCK_ELEMENTS.is_multiple_of(CHUNK));
+
+/// Writes some elements of one operand, converted, to a buffer of the same length.
+type Convert<T> = fn(Isa, &Block<'_, 2>, usize, usize, &mut [T]);
+
+fn signs<A: Arithmetic>(isa: Isa, block: &Block<'_, 2>, operand: usize, start: usize, out: &mut [i8]) {
+    let elements = &block.elements::<A::Element>(operand)[start..][..out.len()];
+    isa.run(|| {
+        for (sign, &element) in out.iter_mut().zip(elements) {
+            let value = A::value(element);
+            *sign = i8::from(value > 0.0) - i8::from(value < 0.0);
+        }
+    });
+}
+
+fn singles<A: Arithmetic>(isa: Isa, block: &Block<'_, 2>, operand: usize, start: usize, out: &mut [f32]) {
+    let elements = &block.elements::<A::Element>(operand)[start..][..out.len()];
+    isa.run(|| {
+        for (value, &element) in out.iter_mut().zip(elements) {
+            *value = A::value(element) as f32;
+        }
+    });
+}
+
+fn doubles<A: Arithmetic>(isa: Isa, block: &Block<'_, 2>, operand: usize, start: usize, out: &mut [f64]) {
+    let elements = &block.elements::<A::Element>(operand)[start..][..out.len()];
+    isa.run(|| {
+        for (value, &element) in out.iter_mut().zip(elements) {
+            *value = A::value(element);
+        }
+    });
+}
+
+/// The instance of a generic conversion for a real float dtype; `None` for the others.
+macro_rules! for_real_float {
+    ($convert:ident, $dtype:expr) => {
+        match $dtype {
+            Dtype::F64 => Some($convert::<Double> as Convert<_>),
+            Dtype::F32 => Some($convert::<Singles<f32>> as Convert<_>),
+            Dtype::F16 => Some($convert::<Singles<F16>> as Convert<_>),
+            Dtype::Bf16 => Some($convert::<Singles<Bf16>> as Convert<_>),
+            Dtype::F8E4M3Fn => Some($convert::<Narrow<E4M3FN>> as Convert<_>),
+            Dtype::F8E4M3Fnuz => Some($convert::<Narrow<E4M3FNUZ>> as Convert<_>),
+            Dtype::F8E5M2 => Some($convert::<Narrow<E5M2>> as Convert<_>),
+            Dtype::F8E5M2Fnuz => Some($convert::<Narrow<E5M2FNUZ>> as Convert<_>),
+            _ => None,
+        }
+    };
+}
+
+/// How far two tensors agree in sign: ((sum of sign(a) x sign(b)) / elements + 1) / 2.
+///
+/// 1 if every element agrees, 0 if every one is opposed; a pair with a zero in it counts half. NaN has sign 0. The
+/// float dtypes may differ. `None` for different shapes, no elements, or a dtype that is not a real float. One pass over
+/// both, exact; allocates nothing.
+pub fn sign_agreement(a: &TensorView<'_>, b: &TensorView<'_>) -> Option<f64> {
+    let _standard = StandardFloats::enter();
+    if a.shape() != b.shape() || a.elements() == 0 {
+        return None;
+    }
+    let signs_of = [for_real_float!(signs, a.dtype())?, for_real_float!(signs, b.dtype())?];
+    let isa = Isa::current();
+    let source = Source::new([a, b], Order::Memory);
+    let mut agreement = 0i64;
+    pool::fold_shards(
+        source.elements(),
+        |range| {
+            let mut buffers = [[0i8; CHUNK]; 2];
+            let mut sum = 0i64;
+            source.for_each_block(range, |block| {
+                for_each_chunk(block, |start, len| {
+                    for (operand, buffer) in buffers.iter_mut().enumerate() {
+                        signs_of[operand](isa, block, operand, start, &mut buffer[..len]);
+                    }
+                    sum += i64::from(isa.run(|| product_sum(&buffers[0][..len], &buffers[1][..len])));
+                });
+            });
+            sum
+        },
+        |next| agreement += next,
+    );
+    Some(f64::midpoint(agreement as f64 / source.elements() as f64, 1.0))
+}
+
+#[inline]
+fn product_sum(a: &[i8], b: &[i8]) -> i32 {
+    a.iter().zip(b).map(|(&a, &b)| i32::from(a * b)).sum()
+}
+
+#[inline]
+fn for_each_chunk(block: &Block<'_, 2>, mut work: impl FnMut(usize, usize)) {
+    let mut start = 0;
+    while start < block.len() {
+        let len = CHUNK.min(block.len() - start);
+        work(start, len);
+        start += len;
+    }
+}
+
+/// The reading of `after - before`, which is never held in memory as a whole.
+///
+/// Differences are taken in float32, in float64 if either tensor is float64; the dtypes may differ. The reading carries
+/// the dtype and shape of `after`. Checksums are not taken (0). An empty pair gives [`Reading::empty`]. `None` for
+/// different shapes or a dtype that is not a real float. One pass over both; allocates nothing.
+pub fn difference(before: &TensorView<'_>, after: &TensorView<'_>, request: Request) -> Option<Reading> {
+    let _standard = StandardFloats::enter();
+    if before.shape() != after.shape() {
+        return None;
+    }
+    let pair = [before, after];
+    if pair.iter().any(|view| view.dtype() == Dtype::F64) {
+        let convert = [for_real_float!(doubles, before.dtype())?, for_real_float!(doubles, after.dtype())?];
+        Some(Difference::<Double> { source: Source::new(pair, Order::Memory), convert }.reading(after, request))
+    } else {
+        let convert = [for_real_float!(singles, before.dtype())?, for_real_float!(singles, after.dtype())?];
+        Some(Difference::<Singles<f32>> { source: Source::new(pair, Order::Memory), convert }.reading(after, request))
+    }
+}
+
+struct Difference<'a, A: Arithmetic> {
+    /// Before, after.
+    source: Source<'a, 2>,
+    convert: [Convert<A::Element>; 2],
+}
+
+impl<A> Difference<'_, A>
+where
+    A: Arithmetic,
+    A::Element: Default + std::ops::Sub<Output = A::Element>,
+{
+    fn reading(&self, after: &TensorView<'_>, request: Request) -> Reading {
+        if self.source.elements() == 0 {
+            return Reading::empty(after.dtype(), after.shape());
+        }
+        let isa = Isa::current();
+        let zero = ZeroBound::new(request.eps, request.statistics.contains(trainmon_core::Statistic::Zeros));
+        let mut partial = Partial::NOTHING;
+        pool::fold_shards(
+            self.source.elements(),
+            |range| {
+                let mut partial = Partial::NOTHING;
+                self.for_each_chunk(isa, range, |chunk| A::fold(isa, chunk, &zero, &mut partial));
+                partial
+            },
+            |next| partial.merge(&next),
+        );
+        let (visited, multiplicity) = (self.source.elements() as u64, self.source.multiplicity());
+        let spread_pass = |centre, divisor| self.spread(isa, centre, divisor);
+        Found { partial, visited, multiplicity }.reading(after, request, A::scalar, &spread_pass)
+    }
+
+    #[cold]
+    fn spread(&self, isa: Isa, centre: f64, divisor: f64) -> f64 {
+        let mut total = Sum::default();
+        pool::fold_shards(
+            self.source.elements(),
+            |range| {
+                let mut sum = Sum::default();
+                self.for_each_chunk(isa, range, |chunk| sum.add(spread::<A>(isa, chunk, centre, divisor)));
+                sum
+            },
+            |next| total.merge(next),
+        );
+        total.value()
+    }
+
+    fn for_each_chunk(&self, isa: Isa, range: std::ops::Range<usize>, mut sink: impl FnMut(&[A::Element])) {
+        let mut buffers = [[A::Element::default(); CHUNK]; 2];
+        self.source.for_each_block(range, |block| {
+            for_each_chunk(block, |start, len| {
+                for (operand, buffer) in buffers.iter_mut().enumerate() {
+                    self.convert[operand](isa, block, operand, start, &mut buffer[..len]);
+                }
+                let [before, after] = &mut buffers;
+                isa.run(|| {
+                    for (after, &before) in after[..len].iter_mut().zip(&before[..len]) {
+                        *after = *after - before;
+                    }
+                });
+                sink(&after[..len]);
+            });
+        });
+    }
+}

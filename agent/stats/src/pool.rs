@@ -1,0 +1,217 @@
+//! A few threads that share the work on large tensors.
+//!
+//! The threads are started at the first large tensor, named, and parked between calls; a call allocates nothing. A large
+//! tensor is always cut into the same shards and their findings are combined in order, so a result does not depend on
+//! how many threads took part. Nobody waits for the pool: if another call is using it, or this process was forked from
+//! the one that owns the threads, the shards run on the calling thread.
+#![expect(unsafe_code, reason = "lends the caller's stack to the pool's threads for the length of a call")]
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+use crate::float_env::StandardFloats;
+
+/// From here on a tensor is shared out. A pass over a million elements takes some 100 us, waking a thread 5 to 50 us.
+const LARGE: usize = 1 << 20;
+
+/// Pieces a large tensor is cut into: enough that a thread which loses its core for a while leaves little behind.
+const SHARDS: usize = 64;
+
+/// Shards begin at multiples of this, so that blocks and 64-bit words do not straddle them.
+const SHARD_ALIGN: usize = 16 << 10;
+
+/// Memory bandwidth is spent with a few cores; the others belong to the training.
+const MOST_BY_DEFAULT: usize = 4;
+
+/// 0 until set.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// The most threads a measurement runs on, the calling one included.
+///
+/// By default the processor's parallelism, at most 4.
+pub fn threads() -> usize {
+    static DEFAULT: OnceLock<usize> = OnceLock::new();
+    match THREADS.load(Ordering::Relaxed) {
+        0 => *DEFAULT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get).min(MOST_BY_DEFAULT)),
+        set => set,
+    }
+}
+
+/// Sets [`threads`] for the whole process; 0 restores the default. Threads that are no longer wanted stay parked.
+pub fn set_threads(threads: usize) {
+    THREADS.store(threads, Ordering::Relaxed);
+}
+
+/// Folds the numbers `0..elements` in shards, side by side where it pays, and hands the results over in order.
+pub(crate) fn fold_shards<R: Send + Sync>(
+    elements: usize,
+    fold: impl Fn(Range<usize>) -> R + Sync,
+    mut merge: impl FnMut(R),
+) {
+    if elements < LARGE {
+        merge(fold(0..elements));
+        return;
+    }
+    let size = elements.div_ceil(SHARDS).next_multiple_of(SHARD_ALIGN);
+    let shards = elements.div_ceil(size);
+    let results = [const { OnceLock::<R>::new() }; SHARDS];
+    POOL.run(shards, &|shard| {
+        let start = shard * size;
+        results[shard].get_or_init(|| fold(start..elements.min(start + size)));
+    });
+    results.into_iter().filter_map(OnceLock::into_inner).for_each(&mut merge);
+}
+
+static POOL: Pool = Pool {
+    owner: AtomicU32::new(0),
+    is_busy: AtomicBool::new(false),
+    state: Mutex::new(State { task: None, number: 0, started: 0, free_seats: 0, working: 0 }),
+    begun: Condvar::new(),
+    left: Condvar::new(),
+};
+
+struct Pool {
+    /// The process whose threads these are; 0 before the first use.
+    owner: AtomicU32,
+    is_busy: AtomicBool,
+    state: Mutex<State>,
+    begun: Condvar,
+    left: Condvar,
+}
+
+struct State {
+    task: Option<Task>,
+    /// Of the task; a thread takes part in each at most once.
+    number: u64,
+    /// Threads that were started.
+    started: usize,
+    /// How many more threads may join the task.
+    free_seats: usize,
+    /// Threads that have joined and not left.
+    working: usize,
+}
+
+/// Borrowed from the stack of the call that runs it. Valid while it stands in the state, and for those who joined
+/// until they leave.
+#[derive(Clone, Copy)]
+struct Task {
+    work: *const Work<'static>,
+}
+
+// SAFETY: `Work` is shared between threads on purpose and is Sync.
+unsafe impl Send for Task {}
+
+struct Work<'w> {
+    run: &'w (dyn Fn(usize) + Sync),
+    next: AtomicUsize,
+    shards: usize,
+    has_panicked: AtomicBool,
+}
+
+impl Work<'_> {
+    fn take_part(&self) {
+        loop {
+            let shard = self.next.fetch_add(1, Ordering::Relaxed);
+            if shard >= self.shards {
+                return;
+            }
+            (self.run)(shard);
+        }
+    }
+}
+
+impl Pool {
+    fn run(&'static self, shards: usize, run: &(dyn Fn(usize) + Sync)) {
+        let helpers = threads().min(shards) - 1;
+        if helpers == 0 || !self.is_ours() || self.is_busy.swap(true, Ordering::Acquire) {
+            (0..shards).for_each(run);
+            return;
+        }
+        let work = Work { run, next: AtomicUsize::new(0), shards, has_panicked: AtomicBool::new(false) };
+        {
+            let _call = self.begin(&work, helpers);
+            work.take_part();
+        }
+        assert!(!work.has_panicked.load(Ordering::Relaxed), "a shard of a measurement panicked");
+    }
+
+    /// Whether the threads live in this process: they do not survive a fork.
+    fn is_ours(&self) -> bool {
+        let process = std::process::id();
+        match self.owner.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(owner) => owner == process,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Invites helpers. The call that is returned must end before `work` does.
+    fn begin(&'static self, work: &Work<'_>, helpers: usize) -> Call {
+        let mut state = self.lock();
+        while state.started < helpers {
+            let name = format!("trainmon-stats-{}", state.started + 1);
+            // Without the thread the others do its part.
+            if thread::Builder::new().name(name).spawn(|| self.help()).is_err() {
+                break;
+            }
+            state.started += 1;
+        }
+        state.task = Some(Task { work: std::ptr::from_ref(work).cast() });
+        state.number += 1;
+        state.free_seats = helpers;
+        drop(state);
+        self.begun.notify_all();
+        Call { pool: self }
+    }
+
+    /// The life of a helper.
+    fn help(&self) {
+        let _standard = StandardFloats::enter();
+        let mut last = 0;
+        let mut state = self.lock();
+        loop {
+            let Some(task) = state.task.filter(|_| state.number != last && state.free_seats > 0) else {
+                state = self.begun.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            last = state.number;
+            state.free_seats -= 1;
+            state.working += 1;
+            drop(state);
+            // SAFETY: the call that lent it waits for `working` to be 0 before it takes it back.
+            let work = unsafe { &*task.work };
+            if catch_unwind(AssertUnwindSafe(|| work.take_part())).is_err() {
+                work.has_panicked.store(true, Ordering::Relaxed);
+            }
+            state = self.lock();
+            state.working -= 1;
+            if state.working == 0 {
+                self.left.notify_one();
+            }
+        }
+    }
+}
+
+/// A call in progress. Its end, by return or by panic, waits for every helper that joined.
+struct Call {
+    pool: &'static Pool,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        state.task = None;
+        while state.working > 0 {
+            state = self.pool.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        self.pool.is_busy.store(false, Ordering::Release);
+    }
+}
