@@ -1,1 +1,12 @@
-//! Under construction.
+//! What is done beside and after a training, as a library and as the `trainmon` command.
+//!
+//! Each verb is a module whose functions return what there is to say; [`run`] is the command: it reads the arguments,
+//! says it through the printer and gives the exit code.
+
+pub mod check_config;
+mod cli;
+mod excerpt;
+pub mod key_reference;
+mod printer;
+
+pub use cli::run;

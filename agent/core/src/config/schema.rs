@@ -180,7 +180,7 @@ impl<'a> SchemaNode<'a> {
                 _ => "text in quotes".to_owned(),
             },
             "array" => match self.items() {
-                Some(items) => format!("a list whose entries are {}", items.describe()),
+                Some(items) => format!("a list, each entry {}", items.describe()),
                 None => "a list".to_owned(),
             },
             _ => "an object in braces".to_owned(),
@@ -188,9 +188,9 @@ impl<'a> SchemaNode<'a> {
     }
 
     fn describe_number(self, noun: &str) -> String {
-        // The largest number of a 64-bit key is no news to anyone.
+        // The largest number of a 32- or 64-bit key is no news to anyone.
         match self.bounds() {
-            (Some(minimum), Some(maximum)) if maximum <= f64::from(u32::MAX) => {
+            (Some(minimum), Some(maximum)) if maximum < f64::from(u32::MAX) => {
                 format!("{noun} from {minimum} to {maximum}")
             }
             (Some(minimum), _) => format!("{noun} of at least {minimum}"),

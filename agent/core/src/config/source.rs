@@ -74,7 +74,7 @@ fn describe(kind: &ParseErrorKind, word: &str) -> (String, Option<&'static str>)
     use ParseErrorKind as Kind;
     let plain = |message: &str| (message.to_owned(), None);
     match kind {
-        Kind::UnexpectedWord => {
+        Kind::UnexpectedWord | Kind::UnexpectedToken if !word.is_empty() => {
             let hint = match word {
                 "True" | "TRUE" => Some("write true"),
                 "False" | "FALSE" => Some("write false"),

@@ -1,0 +1,176 @@
+//! The command line: arguments, verbs, exit codes.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use serde_json::json;
+
+use crate::check_config::{self, Finding, Report, Unreadable};
+use crate::excerpt::excerpt;
+use crate::printer::Printer;
+
+/// All is well.
+const EXIT_OK: u8 = 0;
+/// Something is wrong with the arguments, the input or the machine. 1 is for "differs" and "alert".
+const EXIT_ERROR: u8 = 2;
+
+/// Watch, capture and explain trainings.
+#[derive(Parser)]
+#[command(name = "trainmon", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
+    "  trainmon config-schema > trainmon.schema.json\n",
+    "  trainmon completions bash > ~/.local/share/bash-completion/completions/trainmon\n",
+    "\n",
+    "Exit codes: 0 fine, 1 a difference or an alert, 2 an error"
+))]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a difference or an alert, 2 an error";
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Check a config file and show what it means
+    ///
+    /// Prints the effective config, defaults filled in, as JSON. Errors and warnings go to stderr, all at once, each
+    /// with its line, column and key.
+    #[command(after_long_help = concat!(
+        "Examples:\n",
+        "  trainmon check-config train.json\n",
+        "  trainmon check-config train.json | jq .window\n",
+        "  trainmon check-config train.json --json | jq '.errors[].message'"
+    ))]
+    CheckConfig {
+        /// The config file: JSON, comments and trailing commas allowed
+        file: PathBuf,
+        /// Print one JSON object with the errors, the warnings and the config, also on failure
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of config files, for editors
+    #[command(after_long_help = concat!(
+        "Example:\n",
+        "  trainmon config-schema > trainmon.schema.json\n",
+        "Then begin the config with { \"$schema\": \"./trainmon.schema.json\", and the editor completes and explains keys."
+    ))]
+    ConfigSchema,
+    /// Print the completion script of a shell
+    #[command(after_long_help = concat!(
+        "Examples:\n",
+        "  trainmon completions bash > ~/.local/share/bash-completion/completions/trainmon\n",
+        "  trainmon completions zsh > ~/.zfunc/_trainmon\n",
+        "  trainmon completions fish > ~/.config/fish/completions/trainmon.fish"
+    ))]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// The `trainmon` command: 0 fine, 1 a difference or an alert, 2 an error.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut printer = Printer::new();
+    let code = match Cli::try_parse_from(arguments) {
+        Ok(cli) => dispatch(cli.verb, &mut printer),
+        Err(message) => explain_usage(&message, &mut printer),
+    };
+    ExitCode::from(code.unwrap_or_else(|error| {
+        printer.failure(&OutputFailure { source: error }, None);
+        EXIT_ERROR
+    }))
+}
+
+/// The output cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the output")]
+struct OutputFailure {
+    source: io::Error,
+}
+
+/// Help and version go to stdout, usage errors to stderr.
+fn explain_usage(message: &clap::Error, printer: &mut Printer) -> io::Result<u8> {
+    let text = message.render().ansi().to_string();
+    if message.use_stderr() {
+        printer.styled_note(&text);
+        return Ok(EXIT_ERROR);
+    }
+    printer.result(&text)?;
+    Ok(EXIT_OK)
+}
+
+fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
+    match verb {
+        Verb::CheckConfig { file, json } => {
+            let checked = check_config::check(&file);
+            if json { print_report_as_json(&file, &checked, printer) } else { print_report(&checked, printer) }
+        }
+        Verb::ConfigSchema => {
+            printer.result(&pretty(&trainmon_core::config::json_schema())?)?;
+            Ok(EXIT_OK)
+        }
+        Verb::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "trainmon", &mut script);
+            printer.result(&String::from_utf8_lossy(&script))?;
+            Ok(EXIT_OK)
+        }
+    }
+}
+
+fn print_report(checked: &Result<Report, Unreadable>, printer: &mut Printer) -> io::Result<u8> {
+    let report = match checked {
+        Ok(report) => report,
+        Err(unreadable) => {
+            printer.failure(unreadable, Some(unreadable.hint()));
+            return Ok(EXIT_ERROR);
+        }
+    };
+    let below = |finding: &Finding| excerpt(&report.text, finding.diagnostic.line, finding.diagnostic.column);
+    for warning in &report.warnings {
+        printer.warning(&warning.message, &below(warning), warning.diagnostic.hint.as_deref());
+    }
+    for error in &report.errors {
+        printer.error(&error.message, &below(error), error.diagnostic.hint.as_deref());
+    }
+    match &report.config {
+        Some(config) => {
+            printer.result(&pretty(config)?)?;
+            Ok(EXIT_OK)
+        }
+        None => {
+            let count = report.errors.len();
+            printer.note(&format!("{}: {count} error{}", report.file, if count == 1 { "" } else { "s" }));
+            Ok(EXIT_ERROR)
+        }
+    }
+}
+
+fn print_report_as_json(file: &Path, checked: &Result<Report, Unreadable>, printer: &mut Printer) -> io::Result<u8> {
+    let (text, is_ok) = match checked {
+        Ok(report) => (pretty(report)?, report.ok),
+        Err(unreadable) => {
+            let (message, cause) = (unreadable.to_string(), unreadable.source.to_string());
+            let error = json!({
+                "message": format!("{message}: {cause}"), "file": file.display().to_string(), "line": null,
+                "column": null, "key": "", "kind": "unreadable", "expected": null, "found": cause,
+                "suggestion": null, "hint": unreadable.hint(),
+            });
+            let file = file.display().to_string();
+            let report = json!({"file": file, "ok": false, "errors": [error], "warnings": [], "config": null});
+            (pretty(&report)?, false)
+        }
+    };
+    printer.result(&text)?;
+    Ok(if is_ok { EXIT_OK } else { EXIT_ERROR })
+}
+
+fn pretty(value: &impl serde::Serialize) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
