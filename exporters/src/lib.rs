@@ -4,9 +4,13 @@
 mod csv;
 mod error;
 mod exporter;
+#[cfg(feature = "prometheus")]
+mod prometheus;
 
 #[cfg(feature = "csv")]
 pub use self::csv::CsvExporter;
+#[cfg(feature = "prometheus")]
+pub use self::prometheus::{MeasuredStatistics, PrometheusExporter, QueueGauge, SinkSource, Sources};
 pub use error::{ExportError, ExportFailure};
 pub use exporter::{Exporter, RunInfo};
 

@@ -1,0 +1,104 @@
+//! Rendering a scrape page: the exporter's table against the `prometheus` crate, same series, same run.
+//!
+//! `cargo bench -p trainmon-exporters --bench scrape`. It prints medians and their ratio; it asserts nothing about time.
+#![expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result};
+use prometheus::core::Collector;
+use prometheus::{GaugeVec, Opts, TextEncoder};
+use trainmon_core::catalog::PARAMETER_NORM;
+use trainmon_core::config;
+use trainmon_core::{Kind, Ledger, MicroStep, Rank, Reading, Record, Step, StepBatch, TensorId, TensorInfo};
+use trainmon_exporters::{Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, Sources};
+
+const ROUNDS: usize = 15;
+
+fn main() -> Result<()> {
+    println!("{:>8} {:>12} {:>12} {:>7} {:>12} {:>10}", "series", "table", "prometheus", "ratio", "export", "page");
+    for series in [10_000, 100_000] {
+        let names = names(series);
+        let mut exporter = exporter(series)?;
+        let mut step = 0;
+        let mut batch = batch(series);
+        let export = median(|| {
+            step += 1;
+            batch.step = Step(step);
+            exporter.export(&names, &batch)
+        })?;
+        let table = median(|| anyhow::Ok(exporter.page()))?;
+        let gauges = crate_gauges(&names, &batch)?;
+        let by_crate = median(|| TextEncoder::new().encode_to_string(&gauges.collect()))?;
+        let ratio = by_crate.as_secs_f64() / table.as_secs_f64();
+        let bytes = exporter.page().len() as f64 / 1e6;
+        println!("{series:>8} {table:>12.2?} {by_crate:>12.2?} {ratio:>6.1}x {export:>12.2?} {bytes:>7.1} MB");
+        exporter.shutdown(Instant::now() + Duration::from_secs(1))?;
+    }
+    Ok(())
+}
+
+/// One series per parameter: the dearest tier, with the longest labels.
+fn exporter(series: usize) -> Result<PrometheusExporter> {
+    let config = config::Prometheus {
+        bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        port: 0,
+        max_series: series + 10_000,
+        top_k: 16,
+        per_parameter: true,
+        per_layer: false,
+        interval_max_seconds: 60,
+        target_file: None,
+    };
+    let run = RunInfo { run: "bench".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
+    let sources = Sources {
+        ledger: Arc::new(Ledger::default()),
+        worker_queue: QueueGauge { length: Arc::new(|| 0), capacity: 16 },
+        sinks: Vec::new(),
+        statistics: MeasuredStatistics::everything(),
+    };
+    PrometheusExporter::start(&config, run, sources).context("starting the exporter")
+}
+
+fn names(count: usize) -> Vec<TensorInfo> {
+    let name = |index: usize| format!("model.layers.{}.mlp.experts.{}.down_proj.weight", index / 100, index % 100);
+    (0..count).map(|index| TensorInfo { name: name(index).into(), vpp_stage: 0 }).collect()
+}
+
+fn batch(count: usize) -> StepBatch {
+    let record = |index: usize| Record {
+        tensor: TensorId(index as u32),
+        kind: Kind::GradReduced,
+        micro_step: MicroStep(0),
+        reading: Some(Reading::of_value(1.0 / (index as f64 + 3.0))),
+    };
+    StepBatch {
+        time: SystemTime::now(),
+        collected: true,
+        records: (0..count).map(record).collect(),
+        ..StepBatch::default()
+    }
+}
+
+fn crate_gauges(names: &[TensorInfo], batch: &StepBatch) -> Result<GaugeVec> {
+    let gauges = GaugeVec::new(Opts::new(PARAMETER_NORM.name, PARAMETER_NORM.help), PARAMETER_NORM.labels)?;
+    for record in &batch.records {
+        let name = &*names[record.tensor.index()].name;
+        let norm = record.reading.map_or(f64::NAN, |reading| reading.norm);
+        gauges.get_metric_with_label_values(&[name, "0", "grad", "reduced"])?.set(norm);
+    }
+    Ok(gauges)
+}
+
+fn median<T, E: Into<anyhow::Error>>(mut work: impl FnMut() -> Result<T, E>) -> Result<Duration> {
+    let mut times = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        std::hint::black_box(work().map_err(Into::into)?);
+        times.push(started.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times[ROUNDS / 2])
+}

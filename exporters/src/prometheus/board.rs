@@ -1,0 +1,205 @@
+//! From step batches to current values: what runs in the exporter's thread.
+//!
+//! The board works on its own table and then publishes a copy. Publishing and starting a scrape both hold one lock for
+//! the swap of a pointer: a scrape in progress renders from its own snapshot and never delays a step, nor does a step
+//! delay a scrape. The price is a second copy of the values, 8 bytes per series; the texts are shared.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use trainmon_core::config::Prometheus;
+use trainmon_core::{Group, Kind, Statistic, Step, StepBatch, TensorInfo};
+
+use super::cells::{Budget, Cells, Tier};
+use super::counters::Counters;
+use super::gradient::{GradientSummary, Gradients, last_micro_steps, update_norm, update_ratios};
+use super::interval_max::{IntervalMax, Peak};
+use super::run_gauges::{RunGauge, RunSeries};
+use super::series::{Table, label_text};
+use super::sources::MeasuredStatistics;
+
+/// One of the largest gradient norms, with its name.
+#[derive(Clone, Debug)]
+pub(crate) struct TopEntry {
+    pub(crate) tensor: TensorInfo,
+    pub(crate) norm: f64,
+}
+
+/// What a scrape works from.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) table: Table,
+    pub(crate) peaks: IntervalMax,
+    pub(crate) top: Vec<TopEntry>,
+    /// The step of `top`.
+    pub(crate) top_step: Option<Step>,
+    /// The last step and when it arrived.
+    pub(crate) last_step: Option<(Step, Instant)>,
+}
+
+/// The current snapshot. The lock is held for the swap of a pointer.
+#[derive(Debug)]
+pub(crate) struct Current(Mutex<Arc<Snapshot>>);
+
+impl Current {
+    /// What a scrape that begins now serves.
+    pub(crate) fn get(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, next: Arc<Snapshot>) -> Arc<Snapshot> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), next)
+    }
+}
+
+/// The exporter thread's side.
+#[derive(Debug)]
+pub(crate) struct Board {
+    working: Snapshot,
+    run_series: RunSeries,
+    tiers: Vec<Cells>,
+    gradients: Gradients,
+    measured: MeasuredStatistics,
+    series_left: usize,
+    ratios: Vec<f64>,
+    current: Arc<Current>,
+    /// The snapshot published before the current one; its memory is used again unless a scrape still reads it.
+    spare: Option<Arc<Snapshot>>,
+    counters: Arc<Counters>,
+}
+
+impl Board {
+    /// The layer and parameter tiers stay empty until [`Board::allow_series`].
+    pub(crate) fn new(
+        config: &Prometheus,
+        measured: MeasuredStatistics,
+        counters: Arc<Counters>,
+        now: Instant,
+    ) -> Self {
+        let asked = [(Tier::Layer, config.per_layer), (Tier::Parameter, config.per_parameter)];
+        let mut metrics = RunGauge::metrics();
+        let mut tiers = Vec::new();
+        for (tier, _) in asked.into_iter().filter(|&(_, asked)| asked) {
+            tiers.push(Cells::new(tier, metrics.len(), measured));
+            metrics.extend(tier.metrics());
+        }
+        let peaks = IntervalMax::new(Duration::from_secs(config.interval_max_seconds), now);
+        let working = Snapshot { table: Table::new(&metrics), peaks, top: Vec::new(), top_step: None, last_step: None };
+        Self {
+            current: Arc::new(Current(Mutex::new(Arc::new(working.clone())))),
+            working,
+            run_series: RunSeries::default(),
+            tiers,
+            gradients: Gradients::new(config.top_k, measured),
+            measured,
+            series_left: 0,
+            ratios: Vec::new(),
+            spare: None,
+            counters,
+        }
+    }
+
+    /// How many series the layer and parameter tiers may make from now on.
+    pub(crate) fn allow_series(&mut self, series: usize) {
+        self.series_left = series;
+    }
+
+    pub(crate) fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current)
+    }
+
+    /// Takes a step in and publishes it. What a step did not measure keeps its last value.
+    pub(crate) fn export(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) {
+        self.set_step(batch, now);
+        self.set_gradients(names, batch, now);
+        self.set_updates(batch);
+        self.set_tiers(names, batch);
+        self.counters.add_step(batch);
+        self.publish();
+    }
+
+    fn set_step(&mut self, batch: &StepBatch, now: Instant) {
+        self.working.last_step = Some((batch.step, now));
+        let unix_seconds = batch.time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        self.set(RunGauge::Step, Some(batch.step.0 as f64));
+        self.set(RunGauge::LastStepTimestamp, Some(unix_seconds));
+        self.set(RunGauge::Loss, batch.loss);
+        self.set(RunGauge::LearningRate, batch.learning_rate);
+    }
+
+    fn set_gradients(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) {
+        let GradientSummary { norm, top, group_norms } = self.gradients.summarise(names, batch);
+        let Some(norm) = norm else { return };
+        self.set(RunGauge::GradNorm, Some(norm));
+        let Snapshot { table, peaks, top: shown, top_step, .. } = &mut self.working;
+        peaks.observe(now, Peak { value: norm, step: batch.step });
+        let slots_before = shown.len();
+        *top_step = Some(batch.step);
+        shown.clear();
+        for entry in &top {
+            let Some(tensor) = names.get(entry.tensor.index()) else { continue };
+            shown.push(TopEntry { tensor: tensor.clone(), norm: entry.norm });
+        }
+        for slot in 0..shown.len().max(slots_before) {
+            // A slot that has no gradient any more has no value either.
+            let value = shown.get(slot).map_or(f64::NAN, |entry| entry.norm);
+            let labels = || label_text(&[("slot", &slot.to_string())]);
+            self.run_series.set_member(table, RunGauge::TopGradNorm, slot, labels, value);
+        }
+        for group in Group::ALL {
+            let Some(of_group) = group_norms[group as usize] else { continue };
+            let labels = || label_text(&[("group", group.name())]);
+            let share = (of_group / norm).powi(2);
+            self.run_series.set_member(table, RunGauge::GroupShare, group as usize, labels, share);
+        }
+    }
+
+    fn set_updates(&mut self, batch: &StepBatch) {
+        if self.measured.of(Kind::Update).contains(Statistic::Norm) {
+            self.set(RunGauge::UpdateNorm, update_norm(batch));
+        }
+        let Some((max, median)) = update_ratios(batch, &mut self.ratios) else { return };
+        for (member, (agg, value)) in [("max", max), ("median", median)].into_iter().enumerate() {
+            let labels = || label_text(&[("agg", agg)]);
+            self.run_series.set_member(&mut self.working.table, RunGauge::UpdateRatio, member, labels, value);
+        }
+    }
+
+    fn set_tiers(&mut self, names: &[TensorInfo], batch: &StepBatch) {
+        let last = last_micro_steps(batch);
+        for record in &batch.records {
+            let (Some(reading), Some(tensor)) = (&record.reading, names.get(record.tensor.index())) else { continue };
+            self.counters.add_reading(record, reading, self.measured);
+            if record.micro_step == last[record.kind as usize] {
+                for tier in &mut self.tiers {
+                    tier.add(tensor, record, reading);
+                }
+            }
+        }
+        let mut budget = Budget { left: self.series_left, refused_values: 0 };
+        for tier in &mut self.tiers {
+            tier.flush(&mut self.working.table, &mut budget);
+        }
+        self.series_left = budget.left;
+        self.counters.add_overflow(budget.refused_values);
+    }
+
+    fn set(&mut self, gauge: RunGauge, value: Option<f64>) {
+        self.run_series.set(&mut self.working.table, gauge, value);
+    }
+
+    fn publish(&mut self) {
+        let mut next = self.spare.take().unwrap_or_else(|| self.current.get());
+        if let Some(snapshot) = Arc::get_mut(&mut next) {
+            let Snapshot { table, peaks, top, top_step, last_step } = &self.working;
+            snapshot.table.copy_from(table);
+            snapshot.peaks.clone_from(peaks);
+            snapshot.top.clone_from(top);
+            snapshot.top_step = *top_step;
+            snapshot.last_step = *last_step;
+        } else {
+            next = Arc::new(self.working.clone());
+        }
+        self.spare = Some(self.current.replace(next));
+    }
+}

@@ -1,0 +1,249 @@
+//! Tensors summed up per layer and group: what bounds the number of series.
+
+use std::collections::HashMap;
+
+use trainmon_core::catalog::{LAYER_ABS_MAX, LAYER_MEAN, LAYER_NORM, Metric, PARAMETER_NORM, ZERO_ELEMENTS_RATIO};
+use trainmon_core::{Group, Kind, Reading, Record, Statistic, StatisticSet, TensorInfo, layer_of};
+
+use super::series::{SeriesId, Table, label_text};
+use super::sources::MeasuredStatistics;
+
+/// The families of the layer tier, with the statistic each is made of.
+const LAYER_FAMILIES: [(Metric, Statistic); 4] = [
+    (LAYER_NORM, Statistic::Norm),
+    (LAYER_ABS_MAX, Statistic::AbsMax),
+    (LAYER_MEAN, Statistic::Mean),
+    (ZERO_ELEMENTS_RATIO, Statistic::Zeros),
+];
+const PARAMETER_FAMILIES: [(Metric, Statistic); 1] = [(PARAMETER_NORM, Statistic::Norm)];
+const MAX_FAMILIES: usize = LAYER_FAMILIES.len();
+
+/// How tensors are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// By layer and group.
+    Layer,
+    /// Not at all: by name.
+    Parameter,
+}
+
+impl Tier {
+    fn families(self) -> &'static [(Metric, Statistic)] {
+        match self {
+            Self::Layer => &LAYER_FAMILIES,
+            Self::Parameter => &PARAMETER_FAMILIES,
+        }
+    }
+
+    /// The families this tier fills, in order.
+    pub(crate) fn metrics(self) -> impl Iterator<Item = Metric> {
+        self.families().iter().map(|&(metric, _)| metric)
+    }
+
+    fn labels(self, tensor: &TensorInfo, kind: Kind) -> String {
+        let (signal, scope) = (tensor_label(kind), scope_label(kind));
+        let stage = tensor.vpp_stage.to_string();
+        match self {
+            Self::Layer => {
+                let layer = layer_of(&tensor.name);
+                // Every chunk of a virtual pipeline counts its layers from 0: unmarked they would be summed up.
+                let layer = if tensor.vpp_stage == 0 { layer.to_owned() } else { format!("{stage}:{layer}") };
+                let group = Group::of(&tensor.name).name();
+                label_text(&[("layer", &layer), ("group", group), ("tensor", signal), ("scope", scope)])
+            }
+            Self::Parameter => {
+                label_text(&[("name", &tensor.name), ("vpp_stage", &stage), ("tensor", signal), ("scope", scope)])
+            }
+        }
+    }
+}
+
+/// The `tensor` label. Both gradients are `grad`: `scope` tells them apart.
+pub(crate) const fn tensor_label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::GradUnreduced | Kind::GradReduced => "grad",
+        Kind::ParamUpdated => "param",
+        other => other.name(),
+    }
+}
+
+const fn scope_label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::GradUnreduced => "unreduced",
+        Kind::GradReduced => "reduced",
+        _ => "",
+    }
+}
+
+/// How many series may still be made, and how many were refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Budget {
+    /// Series that may still be made.
+    pub(crate) left: usize,
+    /// Values not served in this step because their series was refused.
+    pub(crate) refused_values: u64,
+}
+
+/// First come, first served: a refused series is never made later, so the page's set of series is stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Unasked,
+    Refused,
+    Made(SeriesId),
+}
+
+/// The running sums of one layer, group and signal within one step.
+#[derive(Clone, Copy, Debug)]
+struct Sums {
+    tensors: u32,
+    norm: f64,
+    abs_max: f64,
+    /// Of elements: mean times count.
+    total: f64,
+    elements: f64,
+    zeros: f64,
+}
+
+impl Sums {
+    const NONE: Self = Self { tensors: 0, norm: 0.0, abs_max: 0.0, total: 0.0, elements: 0.0, zeros: 0.0 };
+
+    fn add(&mut self, reading: &Reading) {
+        self.tensors += 1;
+        self.norm = combine_norms(self.norm, reading.norm);
+        // The shape counts, not `count`: that is a statistic one may not have asked for.
+        let elements = reading.shape.elements() as f64;
+        if elements > 0.0 {
+            self.abs_max = largest(self.abs_max, reading.abs_max);
+            self.total += reading.mean * elements;
+            self.elements += elements;
+            self.zeros += reading.zeros as f64;
+        }
+    }
+
+    /// `None` where there was no element to say something about.
+    fn value(&self, statistic: Statistic) -> Option<f64> {
+        match statistic {
+            Statistic::Norm => Some(self.norm),
+            _ if self.elements == 0.0 => None,
+            Statistic::AbsMax => Some(self.abs_max),
+            Statistic::Mean => Some(self.total / self.elements),
+            Statistic::Zeros => Some(self.zeros / self.elements),
+            _ => None,
+        }
+    }
+}
+
+/// The norm over two sets of elements. Stays finite as long as the result is; NaN if either is.
+pub(crate) fn combine_norms(a: f64, b: f64) -> f64 {
+    // IEEE's hypot gives infinity for (infinity, NaN).
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.hypot(b) }
+}
+
+/// The larger; NaN if either is.
+pub(crate) fn largest(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+}
+
+#[derive(Debug)]
+struct Cell {
+    labels: String,
+    statistics: StatisticSet,
+    sums: Sums,
+    slots: [Slot; MAX_FAMILIES],
+}
+
+/// Every cell of a tier, and the way from a tensor to its cell.
+#[derive(Debug)]
+pub(crate) struct Cells {
+    tier: Tier,
+    /// Where the tier's families begin in the table.
+    first_family: usize,
+    measured: MeasuredStatistics,
+    /// By tensor and kind: the cell, or one of the two below.
+    routes: Vec<[u32; Kind::ALL.len()]>,
+    by_labels: HashMap<String, u32>,
+    all: Vec<Cell>,
+    touched: Vec<u32>,
+}
+
+const UNKNOWN: u32 = u32::MAX;
+const NOT_SERVED: u32 = u32::MAX - 1;
+
+impl Cells {
+    pub(crate) fn new(tier: Tier, first_family: usize, measured: MeasuredStatistics) -> Self {
+        let by_labels = HashMap::new();
+        Self { tier, first_family, measured, routes: Vec::new(), by_labels, all: Vec::new(), touched: Vec::new() }
+    }
+
+    /// Takes one reading in. Costs some nanoseconds once the tensor is known.
+    pub(crate) fn add(&mut self, tensor: &TensorInfo, record: &Record, reading: &Reading) {
+        let place = record.tensor.index();
+        if self.routes.len() <= place {
+            self.routes.resize(place + 1, [UNKNOWN; Kind::ALL.len()]);
+        }
+        let mut route = self.routes[place][record.kind as usize];
+        if route == UNKNOWN {
+            route = self.find_route(tensor, record.kind);
+            self.routes[place][record.kind as usize] = route;
+        }
+        if route == NOT_SERVED {
+            return;
+        }
+        let sums = &mut self.all[route as usize].sums;
+        if sums.tensors == 0 {
+            self.touched.push(route);
+        }
+        sums.add(reading);
+    }
+
+    fn find_route(&mut self, tensor: &TensorInfo, kind: Kind) -> u32 {
+        let statistics = self.statistics(kind);
+        if statistics.is_empty() {
+            return NOT_SERVED;
+        }
+        let labels = self.tier.labels(tensor, kind);
+        if let Some(&cell) = self.by_labels.get(&labels) {
+            return cell;
+        }
+        let cell = self.all.len() as u32;
+        self.by_labels.insert(labels.clone(), cell);
+        self.all.push(Cell { labels, statistics, sums: Sums::NONE, slots: [Slot::Unasked; MAX_FAMILIES] });
+        cell
+    }
+
+    /// What the tier serves of a kind: of what was measured, what makes sense for it.
+    fn statistics(&self, kind: Kind) -> StatisticSet {
+        let sensible = match kind {
+            // One number per parameter, served as largest and median over the run.
+            Kind::UpdateRatio => StatisticSet::EMPTY,
+            Kind::MgDirection => StatisticSet::EMPTY.with(Statistic::Mean),
+            _ => self.measured.of(kind),
+        };
+        self.tier.families().iter().map(|&(_, statistic)| statistic).filter(|&s| sensible.contains(s)).collect()
+    }
+
+    /// Ends the step: writes the sums of the cells it touched into the table.
+    pub(crate) fn flush(&mut self, table: &mut Table, budget: &mut Budget) {
+        for route in self.touched.drain(..) {
+            let cell = &mut self.all[route as usize];
+            let sums = std::mem::replace(&mut cell.sums, Sums::NONE);
+            for (index, &(_, statistic)) in self.tier.families().iter().enumerate() {
+                let Some(value) = sums.value(statistic).filter(|_| cell.statistics.contains(statistic)) else {
+                    continue;
+                };
+                let slot = &mut cell.slots[index];
+                match *slot {
+                    Slot::Made(series) => table.set(series, value),
+                    Slot::Unasked if budget.left > 0 => {
+                        budget.left -= 1;
+                        *slot = Slot::Made(table.add(self.first_family + index, &cell.labels, value));
+                    }
+                    Slot::Unasked | Slot::Refused => {
+                        *slot = Slot::Refused;
+                        budget.refused_values += 1;
+                    }
+                }
+            }
+        }
+    }
+}

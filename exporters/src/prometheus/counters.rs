@@ -1,0 +1,157 @@
+//! The exporter's own counters and histograms: few, so the `prometheus` crate encodes them.
+
+use std::io;
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, TextEncoder};
+use trainmon_core::catalog::{
+    BYTES_READ, COLLECT_DURATION, Metric, NONFINITE_ELEMENTS, SCRAPE_DURATION, SERIES_OVERFLOW, SKIPPED_STEPS,
+    STEP_DURATION, STEPS,
+};
+use trainmon_core::{Kind, Phase, Reading, Record, Statistic, StepBatch};
+
+use super::cells::tensor_label;
+use super::sources::MeasuredStatistics;
+use crate::ExportError;
+
+/// From a toy model on a CPU to a trillion parameters with a slow checkpoint between.
+const STEP_SECONDS: [f64; 14] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 300.0];
+/// One percent of those steps, and what is far too much.
+const COLLECT_SECONDS: [f64; 10] = [1e-5, 1e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0];
+/// Five milliseconds is the promise for 10 k series.
+const SCRAPE_SECONDS: [f64; 6] = [5e-4, 1e-3, 2.5e-3, 5e-3, 2.5e-2, 0.25];
+
+/// Counts as steps arrive; read at a scrape without a lock of ours.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    steps: IntCounter,
+    skipped_steps: IntCounter,
+    step_seconds: Histogram,
+    nonfinite: IntCounterVec,
+    /// The children of `nonfinite` by kind; none for kinds that are no tensor.
+    nonfinite_by_kind: Vec<Option<IntCounter>>,
+    bytes_read: IntCounter,
+    collect: HistogramVec,
+    overflow: IntCounter,
+    scrape: Histogram,
+}
+
+impl Counters {
+    /// Everything at 0, labelled children included: `increase()` cannot see a counter that is born at 1.
+    pub(crate) fn new() -> Result<Self, ExportError> {
+        Self::build().map_err(|error| ExportError::Start { what: "metric counters", source: io::Error::other(error) })
+    }
+
+    fn build() -> prometheus::Result<Self> {
+        let counter = |metric: &Metric| IntCounter::with_opts(Opts::new(metric.name, metric.help));
+        let histogram =
+            |metric: &Metric, buckets: &[f64]| HistogramOpts::new(metric.name, metric.help).buckets(buckets.to_vec());
+        let nonfinite =
+            IntCounterVec::new(Opts::new(NONFINITE_ELEMENTS.name, NONFINITE_ELEMENTS.help), NONFINITE_ELEMENTS.labels)?;
+        let nonfinite_of = |kind: Kind| {
+            let is_tensor = !matches!(kind, Kind::UpdateRatio | Kind::MgDirection);
+            is_tensor.then(|| nonfinite.get_metric_with_label_values(&[tensor_label(kind)])).transpose()
+        };
+        let nonfinite_by_kind = Kind::ALL.into_iter().map(nonfinite_of).collect::<prometheus::Result<_>>()?;
+        let collect = HistogramVec::new(histogram(&COLLECT_DURATION, &COLLECT_SECONDS), COLLECT_DURATION.labels)?;
+        for phase in phases_in_step() {
+            collect.get_metric_with_label_values(&[phase.name()])?;
+        }
+        Ok(Self {
+            steps: counter(&STEPS)?,
+            skipped_steps: counter(&SKIPPED_STEPS)?,
+            step_seconds: Histogram::with_opts(histogram(&STEP_DURATION, &STEP_SECONDS))?,
+            nonfinite,
+            nonfinite_by_kind,
+            bytes_read: counter(&BYTES_READ)?,
+            collect,
+            overflow: counter(&SERIES_OVERFLOW)?,
+            scrape: Histogram::with_opts(histogram(&SCRAPE_DURATION, &SCRAPE_SECONDS))?,
+        })
+    }
+
+    /// A step ended.
+    pub(crate) fn add_step(&self, batch: &StepBatch) {
+        self.steps.inc();
+        if let Some(duration) = batch.duration {
+            self.step_seconds.observe(duration.as_secs_f64());
+        }
+        self.bytes_read.inc_by(batch.bytes_read);
+        for phase in phases_in_step() {
+            self.collect.with_label_values(&[phase.name()]).observe(batch.cost.get(phase).as_secs_f64());
+        }
+    }
+
+    /// A tensor was measured. A gradient read before and after aggregation counts in both readings.
+    pub(crate) fn add_reading(&self, record: &Record, reading: &Reading, measured: MeasuredStatistics) {
+        let nonfinite = nonfinite_elements(reading, record.kind, measured);
+        if let Some(counter) = self.nonfinite_by_kind[record.kind as usize].as_ref().filter(|_| nonfinite > 0) {
+            counter.inc_by(nonfinite);
+        }
+    }
+
+    /// Values were not served for want of series.
+    pub(crate) fn add_overflow(&self, values: u64) {
+        self.overflow.inc_by(values);
+    }
+
+    /// A page was rendered.
+    pub(crate) fn add_scrape(&self, took: Duration) {
+        self.scrape.observe(took.as_secs_f64());
+    }
+
+    /// Appends every family.
+    pub(crate) fn render(&self, page: &mut String) -> prometheus::Result<()> {
+        let Self { steps, skipped_steps, step_seconds, nonfinite, bytes_read, collect, overflow, scrape, .. } = self;
+        let all: [&dyn Collector; 8] =
+            [steps, skipped_steps, step_seconds, nonfinite, bytes_read, collect, overflow, scrape];
+        let mut families: Vec<_> = all.into_iter().flat_map(Collector::collect).collect();
+        for family in &mut families {
+            // The crate's maps have no order: without this a page's lines move from scrape to scrape.
+            family.mut_metric().sort_by(|a, b| label_values(a).cmp(label_values(b)));
+        }
+        TextEncoder::new().encode_utf8(&families, page)
+    }
+}
+
+fn label_values(metric: &prometheus::proto::Metric) -> impl Iterator<Item = &str> {
+    metric.get_label().iter().map(prometheus::proto::LabelPair::value)
+}
+
+/// The export phase is not in a batch: it comes after it.
+fn phases_in_step() -> impl Iterator<Item = Phase> {
+    Phase::ALL.into_iter().filter(|phase| phase.is_in_step())
+}
+
+/// NaN and infinite elements. Where they were not counted, a statistic that is not finite proves at least one.
+fn nonfinite_elements(reading: &Reading, kind: Kind, measured: MeasuredStatistics) -> u64 {
+    let has = |statistic| measured.of(kind).contains(statistic);
+    let counted = reading.nonfinite();
+    if counted > 0 || (has(Statistic::Nans) && has(Statistic::Infs)) || reading.shape.elements() == 0 {
+        return counted;
+    }
+    let betrays = |statistic| has(statistic) && !reading.value(statistic).is_finite();
+    let betrayed =
+        [Statistic::Norm, Statistic::Mean, Statistic::AbsMax, Statistic::Min, Statistic::Max].into_iter().any(betrays);
+    u64::from(betrayed)
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_core::StatisticSet;
+
+    use super::*;
+
+    #[test]
+    fn a_nan_norm_betrays_an_element_nobody_counted() {
+        let mut measured = MeasuredStatistics::everything();
+        let counted = Reading { nans: 3, infs: 2, ..Reading::of_value(f64::NAN) };
+        assert_eq!(nonfinite_elements(&counted, Kind::GradReduced, measured), 5);
+        measured.set(Kind::GradReduced, StatisticSet::EMPTY.with(Statistic::Norm));
+        let uncounted = Reading { nans: 0, ..Reading::of_value(f64::NAN) };
+        assert_eq!(nonfinite_elements(&uncounted, Kind::GradReduced, measured), 1);
+        let finite_norm = Reading { norm: 1.0, ..uncounted };
+        assert_eq!(nonfinite_elements(&finite_norm, Kind::GradReduced, measured), 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! What a step says about its gradients and updates as a whole: norm, largest parameters, shares, update ratios.
+
+use trainmon_core::{Group, Kind, MicroStep, Record, Statistic, StepBatch, TensorId, TensorInfo};
+
+use super::cells::{combine_norms, largest};
+use super::sources::MeasuredStatistics;
+
+/// The most slots of `trainmon_top_grad_norm`.
+pub(crate) const MAX_TOP: usize = 16;
+
+/// One of the largest gradient norms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TopNorm {
+    pub(crate) norm: f64,
+    pub(crate) tensor: TensorId,
+}
+
+/// A step's gradients, put together.
+#[derive(Debug, Default)]
+pub(crate) struct GradientSummary {
+    /// `None` when no gradient norm was measured.
+    pub(crate) norm: Option<f64>,
+    /// Largest first; NaN before all.
+    pub(crate) top: Vec<TopNorm>,
+    /// By [`Group`]; `None` for a group without gradient.
+    pub(crate) group_norms: [Option<f64>; Group::ALL.len()],
+}
+
+/// The last micro-batch of each kind: gradients accumulate, so the last reading is the step's.
+pub(crate) fn last_micro_steps(batch: &StepBatch) -> [MicroStep; Kind::ALL.len()] {
+    let mut last = [MicroStep(0); Kind::ALL.len()];
+    for record in &batch.records {
+        let of_kind = &mut last[record.kind as usize];
+        *of_kind = record.micro_step.max(*of_kind);
+    }
+    last
+}
+
+/// Puts a step's gradients together; keeps the groups of tensors it has seen.
+#[derive(Debug)]
+pub(crate) struct Gradients {
+    top_k: usize,
+    measured: MeasuredStatistics,
+    groups: Vec<Group>,
+}
+
+impl Gradients {
+    pub(crate) fn new(top_k: usize, measured: MeasuredStatistics) -> Self {
+        Self { top_k: top_k.min(MAX_TOP), measured, groups: Vec::new() }
+    }
+
+    /// Over the same records as [`StepBatch::grad_norm`].
+    pub(crate) fn summarise(&mut self, names: &[TensorInfo], batch: &StepBatch) -> GradientSummary {
+        let mut summary = GradientSummary::default();
+        let unreduced = batch.records.iter().any(|record| record.kind == Kind::GradUnreduced);
+        let kind = if unreduced { Kind::GradUnreduced } else { Kind::GradReduced };
+        if !self.measured.of(kind).contains(Statistic::Norm) {
+            return summary;
+        }
+        summary.norm = batch.grad_norm();
+        let last = last_micro_steps(batch)[kind as usize];
+        self.learn_groups(names);
+        for record in batch.records.iter().filter(|record| record.kind == kind) {
+            let Some(reading) = record.reading.filter(|_| !unreduced || record.micro_step == last) else { continue };
+            self.keep_if_large(&mut summary.top, TopNorm { norm: reading.norm, tensor: record.tensor });
+            if let Some(&group) = self.groups.get(record.tensor.index()) {
+                let norm = &mut summary.group_norms[group as usize];
+                *norm = Some(combine_norms(norm.unwrap_or(0.0), reading.norm));
+            }
+        }
+        summary
+    }
+
+    fn learn_groups(&mut self, names: &[TensorInfo]) {
+        if let Some(new) = names.get(self.groups.len()..) {
+            self.groups.extend(new.iter().map(|tensor| Group::of(&tensor.name)));
+        }
+    }
+
+    fn keep_if_large(&self, top: &mut Vec<TopNorm>, candidate: TopNorm) {
+        let larger = |a: f64, b: f64| a > b || (a.is_nan() && !b.is_nan());
+        let place = top.partition_point(|kept| !larger(candidate.norm, kept.norm));
+        if place < self.top_k {
+            top.truncate(self.top_k - 1);
+            top.insert(place, candidate);
+        }
+    }
+}
+
+/// The L2 norm over the step's updates of all parameters.
+pub(crate) fn update_norm(batch: &StepBatch) -> Option<f64> {
+    readings_of(batch, Kind::Update).map(|(_, norm)| norm).reduce(combine_norms)
+}
+
+/// Largest and median update ratio over the parameters. NaN counts as largest in both.
+pub(crate) fn update_ratios(batch: &StepBatch, scratch: &mut Vec<f64>) -> Option<(f64, f64)> {
+    scratch.clear();
+    scratch.extend(readings_of(batch, Kind::UpdateRatio).map(|(value, _)| value));
+    let max = scratch.iter().copied().reduce(largest)?;
+    let middle = scratch.len() / 2;
+    let is_even = scratch.len().is_multiple_of(2);
+    let (below, &mut upper, _) = scratch.select_nth_unstable_by(middle, f64::total_cmp);
+    let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even).unwrap_or(upper);
+    Some((max, f64::midpoint(lower, upper)))
+}
+
+/// Value and norm.
+fn readings_of(batch: &StepBatch, kind: Kind) -> impl Iterator<Item = (f64, f64)> {
+    let of_kind = move |record: &&Record| record.kind == kind;
+    batch.records.iter().filter(of_kind).filter_map(|record| record.reading.map(|r| (r.mean, r.norm)))
+}

@@ -1,0 +1,129 @@
+//! The scrape page: current values and counters of one rank, rendered when scraped.
+//!
+//! A step's way: [`PrometheusExporter::export`] sums the batch up (`board`, with `cells` per layer and group and
+//! `gradient` over all), sets the table (`series`), the counters (`counters`) and the interval's maximum
+//! (`interval_max`), and publishes. A scrape's way: `server` answers, `page` puts the text together from the published
+//! snapshot and the live books (`sources`).
+//!
+//! Samples carry neither `run` nor `rank`: they are labels of the target, which `target_file` tells a Prometheus
+//! server. Served by ourselves they would clash with those, and Prometheus would rename ours to `exported_run`.
+
+mod board;
+mod cells;
+mod counters;
+mod gradient;
+mod interval_max;
+mod page;
+mod run_gauges;
+mod series;
+mod server;
+mod sources;
+mod target_file;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
+
+use trainmon_core::{StepBatch, TensorInfo, config};
+
+use self::board::Board;
+use self::counters::Counters;
+use self::page::Pages;
+use self::run_gauges::RunGauge;
+use self::server::Server;
+pub use self::sources::{MeasuredStatistics, QueueGauge, SinkSource, Sources};
+use self::target_file::TargetFile;
+use crate::{ExportError, ExportFailure, Exporter, RunInfo};
+
+/// Serves `/metrics`, `/healthz` and `/top` over HTTP on a thread of its own.
+///
+/// A step costs the exporter's thread about 50 ns per record; a scrape costs the server's thread about 0.1 us per
+/// series and waits for no step. Memory: about 150 bytes per series.
+#[derive(Debug)]
+pub struct PrometheusExporter {
+    board: Board,
+    pages: Arc<Pages>,
+    server: Server,
+    target_file: Option<TargetFile>,
+}
+
+impl PrometheusExporter {
+    /// Listens on `bind` and `port + local_rank` (or a port the system chooses if `port` is 0), writes the target
+    /// file if one is configured, and serves from then on.
+    ///
+    /// # Errors
+    /// The port is taken or not allowed; the target file cannot be written; the system is out of threads. Nothing is
+    /// left behind then.
+    pub fn start(config: &config::Prometheus, run: RunInfo, sources: Sources) -> Result<Self, ExportError> {
+        let address = listening_address(config, &run)?;
+        let counters = Arc::new(Counters::new()?);
+        let mut board = Board::new(config, sources.statistics, Arc::clone(&counters), Instant::now());
+        let pages = Arc::new(Pages {
+            host: gethostname::gethostname().to_string_lossy().into_owned(),
+            run,
+            series_limit: config.max_series,
+            sources,
+            counters,
+            current: board.current(),
+            last_bytes: AtomicUsize::new(0),
+        });
+        let reserved = pages.own_series() + RunGauge::most_series(config.top_k);
+        board.allow_series(config.max_series.saturating_sub(reserved));
+        let server = Server::start(address, Arc::clone(&pages))?;
+        let target = target(server.address(), &pages.host);
+        let target_file = match &config.target_file {
+            Some(path) => Some(TargetFile::write(path, &target, &pages.run)?),
+            None => None,
+        };
+        Ok(Self { board, pages, server, target_file })
+    }
+
+    /// Where the page is served.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// The page as a scrape would get it now: for a program that has a server of its own.
+    pub fn page(&self) -> String {
+        self.pages.metrics(Instant::now())
+    }
+}
+
+impl Exporter for PrometheusExporter {
+    fn name(&self) -> &'static str {
+        "prometheus"
+    }
+
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        self.board.export(names, batch, Instant::now());
+        Ok(())
+    }
+
+    fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
+        // First the target, so that no server asks for a page that is going away.
+        let removed = self.target_file.take().map_or(Ok(()), |file| file.remove());
+        self.server.shutdown(deadline);
+        removed
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        let mut lines = vec![format!("http://{}/metrics", target(self.address(), &self.pages.host))];
+        lines.extend(self.target_file.as_ref().map(|file| file.path().display().to_string()));
+        lines
+    }
+}
+
+fn listening_address(config: &config::Prometheus, run: &RunInfo) -> Result<SocketAddr, ExportError> {
+    let first = SocketAddr::new(config.bind, config.port);
+    if config.port == 0 {
+        return Ok(first);
+    }
+    let port = u16::try_from(run.local_rank.0).ok().and_then(|rank| config.port.checked_add(rank));
+    port.map(|port| SocketAddr::new(config.bind, port)).ok_or_else(|| server::no_such_port(first, run.local_rank.0))
+}
+
+/// How others reach the page: by the machine's name where it listens on every address.
+fn target(address: SocketAddr, host: &str) -> String {
+    if address.ip().is_unspecified() { format!("{host}:{}", address.port()) } else { address.to_string() }
+}

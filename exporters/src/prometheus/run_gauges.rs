@@ -1,0 +1,94 @@
+//! The run's own gauges. They are always served: the series limit is for the layer and parameter tiers.
+
+use trainmon_core::Group;
+use trainmon_core::catalog::{
+    GRAD_NORM, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, Metric, STEP, TOP_GRAD_NORM,
+    UPDATE_NORM, UPDATE_RATIO,
+};
+
+use super::gradient::MAX_TOP;
+use super::series::{SeriesId, Table};
+
+/// A gauge of the run, in page order: its place is its family in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunGauge {
+    Step,
+    LastStepTimestamp,
+    Loss,
+    LearningRate,
+    GradNorm,
+    UpdateNorm,
+    UpdateRatio,
+    TopGradNorm,
+    GroupShare,
+}
+
+impl RunGauge {
+    const ALL: [Self; 9] = [
+        Self::Step,
+        Self::LastStepTimestamp,
+        Self::Loss,
+        Self::LearningRate,
+        Self::GradNorm,
+        Self::UpdateNorm,
+        Self::UpdateRatio,
+        Self::TopGradNorm,
+        Self::GroupShare,
+    ];
+
+    const fn metric(self) -> Metric {
+        match self {
+            Self::Step => STEP,
+            Self::LastStepTimestamp => LAST_STEP_TIMESTAMP,
+            Self::Loss => LOSS,
+            Self::LearningRate => LEARNING_RATE,
+            Self::GradNorm => GRAD_NORM,
+            Self::UpdateNorm => UPDATE_NORM,
+            Self::UpdateRatio => UPDATE_RATIO,
+            Self::TopGradNorm => TOP_GRAD_NORM,
+            Self::GroupShare => GROUP_GRAD_NORM_SHARE,
+        }
+    }
+
+    /// The families these gauges take, the first ones of the table.
+    pub(crate) fn metrics() -> Vec<Metric> {
+        Self::ALL.into_iter().map(Self::metric).collect()
+    }
+
+    /// The most series these gauges and the interval's maximum can have.
+    pub(crate) fn most_series(top_k: usize) -> usize {
+        let single = 6;
+        let ratios = 2;
+        let maximum_and_its_step = 2;
+        single + ratios + maximum_and_its_step + Group::ALL.len() + top_k.min(MAX_TOP)
+    }
+}
+
+/// Series by gauge and member (a slot, a group), made when they get their first value: an untold loss is not 0.
+#[derive(Debug, Default)]
+pub(crate) struct RunSeries(Vec<((RunGauge, usize), SeriesId)>);
+
+impl RunSeries {
+    /// Sets a gauge without labels; `None` keeps its last value.
+    pub(crate) fn set(&mut self, table: &mut Table, gauge: RunGauge, value: Option<f64>) {
+        if let Some(value) = value {
+            self.set_member(table, gauge, 0, String::new, value);
+        }
+    }
+
+    /// Sets one member of a gauge with labels; their text is asked for once.
+    pub(crate) fn set_member(
+        &mut self,
+        table: &mut Table,
+        gauge: RunGauge,
+        member: usize,
+        labels: impl FnOnce() -> String,
+        value: f64,
+    ) {
+        if let Some(&(_, series)) = self.0.iter().find(|(key, _)| *key == (gauge, member)) {
+            table.set(series, value);
+        } else {
+            self.0.push(((gauge, member), table.add(gauge as usize, &labels(), value)));
+        }
+    }
+}

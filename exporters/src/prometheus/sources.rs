@@ -1,0 +1,87 @@
+//! What the page reads from the rest of the process.
+
+use std::fmt;
+use std::sync::Arc;
+
+use trainmon_core::config::{Config, Signal};
+use trainmon_core::{Kind, Ledger, SinkLedger, Statistic, StatisticSet};
+
+/// The live books: read at every scrape, so a counter is true even while this exporter's own queue is full.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// The books of the monitor.
+    pub ledger: Arc<Ledger>,
+    /// The queue from the training thread to the worker.
+    pub worker_queue: QueueGauge,
+    /// Every exporter, this one included.
+    pub sinks: Vec<SinkSource>,
+    /// Which statistics the readings really hold.
+    pub statistics: MeasuredStatistics,
+}
+
+/// One exporter's books and queue.
+#[derive(Clone, Debug)]
+pub struct SinkSource {
+    /// The `sink` label: [`Exporter::name`](crate::Exporter::name).
+    pub name: &'static str,
+    /// Its books.
+    pub ledger: Arc<SinkLedger>,
+    /// Its queue.
+    pub queue: QueueGauge,
+}
+
+/// How full a queue is.
+#[derive(Clone)]
+pub struct QueueGauge {
+    /// Step batches waiting now. Called at every scrape, on the server's thread: it must not block. It lives as long
+    /// as the exporter: a closure that holds a channel's only other end keeps that channel open.
+    pub length: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// Step batches that may wait.
+    pub capacity: usize,
+}
+
+impl fmt::Debug for QueueGauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueGauge").field("length", &(self.length)()).field("capacity", &self.capacity).finish()
+    }
+}
+
+/// Which statistics the readings of each kind hold. What was not measured has a neutral value in a
+/// [`Reading`](trainmon_core::Reading), which a page must not serve as if it were one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasuredStatistics([StatisticSet; Kind::ALL.len()]);
+
+impl MeasuredStatistics {
+    /// Every statistic of every kind.
+    pub fn everything() -> Self {
+        Self([Statistic::ALL.into_iter().collect(); Kind::ALL.len()])
+    }
+
+    /// What this config asks for, signal by signal.
+    pub fn of_config(config: &Config) -> Self {
+        let signal = |signal: Option<&Signal>| signal.map_or(StatisticSet::EMPTY, Signal::set);
+        let mut measured = Self([StatisticSet::EMPTY; Kind::ALL.len()]);
+        for kind in Kind::ALL {
+            let set = match kind {
+                Kind::Actv | Kind::ActvGrad => signal(config.activations.as_ref().map(|actv| &actv.signal)),
+                Kind::GradUnreduced | Kind::GradReduced => signal(config.weight_grad.as_ref().map(|grad| &grad.signal)),
+                Kind::ParamOrigin | Kind::ParamUpdated => signal(config.param.as_ref()),
+                Kind::Update | Kind::UpdateRatio => signal(config.update.as_ref()),
+                Kind::MgDirection => signal(config.mg_direction.as_ref()),
+                _ => signal(config.moments.as_ref()),
+            };
+            measured.set(kind, set);
+        }
+        measured
+    }
+
+    /// Says that readings of `kind` hold exactly `statistics`.
+    pub fn set(&mut self, kind: Kind, statistics: StatisticSet) {
+        self.0[kind as usize] = statistics;
+    }
+
+    /// What readings of `kind` hold.
+    pub fn of(&self, kind: Kind) -> StatisticSet {
+        self.0[kind as usize]
+    }
+}
