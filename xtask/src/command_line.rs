@@ -67,7 +67,7 @@ enum Static {
 const TEST_HELP: &str = "\
 The first run installs libtorch below target/ (see `cargo xtask provision --help`).
 Exit status: 0 if every check passed, else 1.
-The last line but one reads `N passed, N failed, N skipped` and counts the Rust tests.";
+The totals stand alone on a line, `N passed, N failed, N skipped`, and count the Rust tests.";
 
 const DEMO_HELP: &str = "\
 Examples:

@@ -105,14 +105,25 @@ fn install(site: &Path) -> Result<Libtorch> {
     if let Some(found) = installed_earlier(site) {
         return Ok(found);
     }
-    let partial = parent.join("libtorch.partial");
-    remove(&partial)?;
+    let workshop = parent.join("libtorch.partial");
+    remove(&workshop)?;
+    let made = make(&workshop, site);
+    // Whatever is left is of no use, and it may be what fills the disk.
+    remove(&workshop)?;
+    made?;
+    Ok(Libtorch { dir: site.join("torch"), origin: "installed now" })
+}
+
+/// Installs inside `workshop`, which lies beside `site`, and moves what is whole to `site`.
+fn make(workshop: &Path, site: &Path) -> Result<()> {
+    let (new, scratch) = (workshop.join("site"), workshop.join("scratch"));
+    fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
     eprintln!("libtorch {LIBTORCH_VERSION}: installing once into {} (0.5 GB to download)", site.display());
-    pip::install(&[&format!("torch=={LIBTORCH_VERSION}")], &partial)?;
-    let dir = partial.join("torch");
+    pip::install(&[&format!("torch=={LIBTORCH_VERSION}")], &new, &scratch)?;
+    let dir = new.join("torch");
     let wheels = wheels_for(&missing_libraries(&dir));
     if !wheels.is_empty() {
-        pip::install(&wheels, &partial)?;
+        pip::install(&wheels, &new, &scratch)?;
     }
     version::check(&dir).context("the new installation is not whole")?;
     let missing = missing_libraries(&dir);
@@ -120,11 +131,10 @@ fn install(site: &Path) -> Result<Libtorch> {
         let hint = "install these libraries with your system's package manager";
         return Err(Hinted::new(format!("libtorch needs {}", missing.join(", ")), hint).into());
     }
-    stamp(&partial)?;
+    stamp(&new)?;
     remove(site)?;
-    // Beside its final place: the rename is atomic, so no half-finished directory ever bears the final name.
-    fs::rename(&partial, site).with_context(|| format!("cannot rename {}", partial.display()))?;
-    Ok(Libtorch { dir: site.join("torch"), origin: "installed now" })
+    // On one file system the rename is atomic: no half-finished directory ever bears the final name.
+    fs::rename(&new, site).with_context(|| format!("cannot rename {}", new.display()))
 }
 
 fn remove(dir: &Path) -> Result<()> {

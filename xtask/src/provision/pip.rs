@@ -12,32 +12,27 @@ use crate::process;
 /// The Python whose pip is used; in a virtual environment it is that environment's.
 pub(super) const PYTHON: &str = "python3";
 
-/// Installs wheels, without what they depend on, into a directory. Progress is shown on stderr.
+/// pip shows one 4 MB line when a disk is full.
+const LONGEST_SHOWN: usize = 400;
+
+/// Installs wheels, without what they depend on, into a directory. Progress is shown on stderr. `scratch`, an existing
+/// directory on the same file system, takes what pip unpacks: it then moves whole directories instead of copying them.
 ///
 /// # Errors
 /// No Python, no pip, no network, no space: each with a hint.
-pub(super) fn install(wheels: &[&str], into: &Path) -> Result<()> {
+pub(super) fn install(wheels: &[&str], into: &Path, scratch: &Path) -> Result<()> {
     if !process::is_on_path(PYTHON) {
         let hint = "install Python 3.10 or newer with pip, or set LIBTORCH to a libtorch 2.13.0";
         return Err(Hinted::new(format!("{PYTHON} is not on PATH"), hint).into());
     }
-    let mut command = Command::new(PYTHON);
-    command
-        // No wheel of an index is to be replaced by compiling a source package; byte code is of no use here.
-        .args(["-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--no-compile", "--target"])
-        .arg(into)
-        .args(wheels)
-        .stdin(Stdio::null())
-        // stdout belongs to the caller: `cargo xtask env` is evaluated by shells.
-        .stdout(std::io::stderr())
-        .stderr(Stdio::piped());
+    let mut command = command(wheels, into, scratch);
     let line = process::shown(&command);
     eprintln!("$ {line}");
     let mut child = command.spawn().with_context(|| format!("cannot start `{line}`"))?;
     let mut said = String::new();
     if let Some(stderr) = child.stderr.take() {
         for text in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-            let text = String::from_utf8_lossy(&text).into_owned();
+            let text = shortened(&String::from_utf8_lossy(&text));
             eprintln!("{text}");
             said.push_str(&text);
             said.push('\n');
@@ -54,13 +49,37 @@ pub(super) fn install(wheels: &[&str], into: &Path) -> Result<()> {
     })
 }
 
+fn command(wheels: &[&str], into: &Path, scratch: &Path) -> Command {
+    let mut command = Command::new(PYTHON);
+    command
+        // No wheel of an index is to be replaced by compiling a source package; byte code is of no use here.
+        .args(["-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--no-compile"])
+        // Nothing of the system is touched, whoever runs this.
+        .args(["--root-user-action=ignore", "--target"])
+        .arg(into)
+        .args(wheels)
+        .env("TMPDIR", scratch)
+        .stdin(Stdio::null())
+        // stdout belongs to the caller: `cargo xtask env` is evaluated by shells.
+        .stdout(std::io::stderr())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(LONGEST_SHOWN) {
+        Some((end, _)) => format!("{} … ({} bytes more)", &line[..end], line.len() - end),
+        None => line.to_owned(),
+    }
+}
+
 /// Advice for what pip said on stderr when it failed.
 fn hint_for(said: &str) -> Option<&'static str> {
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if has(&["No module named pip"]) {
         Some("install pip for this Python: `python3 -m ensurepip`, or your system's python3-pip package")
     } else if has(&["No space left on device", "Disk quota exceeded"]) {
-        Some("free 2 GB: libtorch takes 1.2 GB and its download another 0.5 GB in the temporary directory (TMPDIR)")
+        Some("free 2 GB: libtorch takes 1.2 GB, its download another 0.5 GB")
     } else if has(&[
         "Temporary failure in name resolution",
         "Name or service not known",
@@ -72,8 +91,11 @@ fn hint_for(said: &str) -> Option<&'static str> {
         "ProxyError",
     ]) {
         Some("the package index cannot be reached: check the network, or set LIBTORCH to a libtorch 2.13.0")
+    } else if has(&["(from versions: none)"]) {
+        // pip says no more when it does not retry.
+        Some("either the package index cannot be reached, or it has no wheel for this Python: use CPython 3.10 to 3.14")
     } else if has(&["No matching distribution found"]) {
-        Some("the index has no wheel for this Python and platform: use CPython 3.10 to 3.14, or set LIBTORCH")
+        Some("the package index lacks this version: check which index pip uses, or set LIBTORCH to a libtorch 2.13.0")
     } else if has(&["Permission denied"]) {
         Some("the target directory of this checkout must be writable")
     } else {
@@ -96,7 +118,16 @@ mod tests {
         let offline = "WARNING: Retrying ... Temporary failure in name resolution\n\
             ERROR: Could not find a version\nERROR: No matching distribution found for torch==2.13.0";
         assert!(advice(offline).contains("network"), "an unreachable index also ends in `no matching distribution`");
-        assert!(advice("ERROR: No matching distribution found for torch==2.13.0").contains("CPython"));
+        assert!(advice("ERROR: ... (from versions: none)\nERROR: No matching distribution found").contains("CPython"));
+        assert!(advice("ERROR: ... (from versions: 2.12.0)\nERROR: No matching distribution found").contains("lacks"));
         assert_eq!(hint_for("something else"), None);
+    }
+
+    #[test]
+    fn an_endless_line_is_cut_at_a_whole_character() {
+        let line = format!("[Errno 28] No space left on device {}", "é".repeat(5000));
+        let cut = shortened(&line);
+        assert!(cut.starts_with("[Errno 28]") && cut.ends_with("bytes more)") && cut.len() < 1000, "{cut}");
+        assert_eq!(shortened("short"), "short");
     }
 }
