@@ -32,6 +32,8 @@ pub struct Package {
     pub member: bool,
     /// Whether a plain `cargo build` builds it.
     pub default_member: bool,
+    /// Its features without `default`, in order of name.
+    pub features: Vec<String>,
     /// What it depends on, with all features on.
     pub edges: Vec<Edge>,
 }
@@ -77,6 +79,7 @@ impl Graph {
                 source: package.source.as_ref().map(|source| source.repr.clone()),
                 member: metadata.workspace_members.contains(&node.id),
                 default_member: metadata.workspace_default_members.contains(&node.id),
+                features: package.features.keys().filter(|name| *name != "default").cloned().collect(),
                 edges: edges.collect(),
             }
         });
@@ -142,6 +145,7 @@ pub(crate) mod made_up {
             source: (!left.starts_with('*')).then(|| crate::dependencies::CRATES_IO.to_owned()),
             member: left.starts_with('*'),
             default_member: left.starts_with("**"),
+            features: Vec::new(),
             edges: right
                 .split(',')
                 .map(str::trim)

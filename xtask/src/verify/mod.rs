@@ -34,6 +34,8 @@ pub enum Check {
     Provision,
     /// No lint, in any target
     Clippy,
+    /// Crates with features compile without any, and with each alone
+    Features,
     /// Unit, property, golden and integration tests
     Tests,
     /// The examples in doc comments
@@ -50,6 +52,7 @@ impl Check {
             Self::Dependencies => "dependencies",
             Self::Provision => "provision",
             Self::Clippy => "clippy",
+            Self::Features => "features",
             Self::Tests => "tests",
             Self::Doctests => "doctests",
             Self::Docs => "docs",
@@ -120,6 +123,7 @@ impl Session {
             Check::Dependencies => foreign_crates(&self.root).map(|()| Counts::default()),
             Check::Provision => self.provision().map(|()| Counts::default()),
             Check::Clippy => self.compile(&["clippy", "--all-targets"], &["--", "-D", "warnings"], &[]),
+            Check::Features => self.features(),
             Check::Tests => self.tests(),
             Check::Doctests => self.compile(&["test", "--doc", "--no-fail-fast"], &[], &[]),
             Check::Docs => self.compile(&["doc", "--no-deps"], &[], &[("RUSTDOCFLAGS", "-D warnings")]),
@@ -142,6 +146,14 @@ impl Session {
         eprintln!("  libtorch: {} ({})", found.dir.display(), found.origin);
         self.libtorch = Some(provision::variables(&found));
         Ok(())
+    }
+
+    fn features(&self) -> Result<Counts, Failure> {
+        for (package, feature) in feature_sets(&Graph::of_workspace(&self.root)?) {
+            let lint = ["clippy", "--package", &package, "--no-default-features", "--features", &feature];
+            self.cargo(&[&lint[..], &["--", "-D", "warnings"]].concat(), &[])?;
+        }
+        Ok(Counts::default())
     }
 
     fn tests(&self) -> Result<Counts, Failure> {
@@ -185,6 +197,17 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
+/// The sets of features to try: none, and each one, for every default member that has some.
+fn feature_sets(graph: &Graph) -> Vec<(String, String)> {
+    let with_features = graph.members().filter(|(_, member)| member.default_member && !member.features.is_empty());
+    with_features
+        .flat_map(|(_, member)| {
+            let each = std::iter::once("").chain(member.features.iter().map(String::as_str));
+            each.map(|feature| (member.name.clone(), feature.to_owned()))
+        })
+        .collect()
+}
+
 fn arrows(root: &Path) -> Result<(), Failure> {
     Ok(check_arrows(root)?)
 }
@@ -224,6 +247,7 @@ fn refuse(violations: &[impl Display]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::made_up;
 
     #[test]
     fn a_full_run_has_every_check_in_order() {
@@ -235,6 +259,16 @@ mod tests {
         let checks = Selection { quick: true, only: Vec::new() }.checks();
         assert!(!checks.contains(&Check::Provision));
         assert_eq!(checks.len(), Check::value_variants().len() - 1);
+    }
+
+    #[test]
+    fn features_are_tried_one_by_one_and_none_at_all() {
+        let mut graph = made_up::graph("**trainmon-exporters\n*trainmon-tch\n**trainmon-core\nserde");
+        for (place, features) in [(0, &["csv", "otlp"][..]), (1, &["cuda"]), (3, &["derive"])] {
+            graph.packages[place].features = features.iter().map(|&name| name.to_owned()).collect();
+        }
+        let exporters = |feature: &str| ("trainmon-exporters".to_owned(), feature.to_owned());
+        assert_eq!(feature_sets(&graph), [exporters(""), exporters("csv"), exporters("otlp")]);
     }
 
     #[test]
