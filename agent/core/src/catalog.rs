@@ -159,7 +159,7 @@ catalog! {
 
     COLLECT_DURATION: Available Histogram "trainmon_collect_duration_seconds" {"phase"}
         otel "training.monitor.collect.duration" unit "s"
-        "The monitor's own time per step, by phase; only export runs beside the training thread.";
+        "Time the monitor takes from each step in the training thread, by phase.";
     COLLECT_DEVICE_TIME: Planned Counter "trainmon_collect_device_seconds_total" {}
         otel "training.monitor.device.time" unit "s" "Device time spent on statistics.";
     BYTES_READ: Available Counter "trainmon_bytes_read_total" {} otel "training.monitor.read" unit "By"
@@ -249,7 +249,7 @@ Who lists targets by hand adds them by hand:
 
 ```yaml
   static_configs:
-  - {targets: ['127.0.0.1:9465'], labels: {run: my-run, rank: '0'}}
+  - {targets: ['127.0.0.1:9464'], labels: {run: my-run, rank: '0'}}
 ```
 
 Never a label: the step, and (unless `per_parameter` is on) the name of a parameter. `/top` names the parameters with
@@ -267,7 +267,7 @@ const CLOSING: &str = "
 | `scope` | `unreduced` or `reduced` for gradients; absent otherwise |
 | `agg` | `max`, `median` |
 | `slot` | `0` to `k-1` |
-| `phase` | `measure`, `launch`, `offer` (in the training thread), `export` (beside it) |
+| `phase` | `measure`, `launch`, `offer`: all in the training thread |
 | `sink` | `worker` (the queue from the training thread) or an exporter: `csv`, `prometheus` |
 | `reason` | `queue_full`, `worker_gone`; for an exporter also `failed`, `abandoned` |
 ";

@@ -1,6 +1,7 @@
 //! Tensors summed up per layer and group: what bounds the number of series.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use trainmon_core::catalog::{LAYER_ABS_MAX, LAYER_MEAN, LAYER_NORM, Metric, PARAMETER_NORM, ZERO_ELEMENTS_RATIO};
 use trainmon_core::{Group, Kind, Reading, Record, Statistic, StatisticSet, TensorInfo, layer_of};
@@ -146,7 +147,7 @@ pub(crate) fn largest(a: f64, b: f64) -> f64 {
 
 #[derive(Debug)]
 struct Cell {
-    labels: String,
+    labels: Arc<str>,
     statistics: StatisticSet,
     sums: Sums,
     slots: [Slot; MAX_FAMILIES],
@@ -161,7 +162,7 @@ pub(crate) struct Cells {
     measured: MeasuredStatistics,
     /// By tensor and kind: the cell, or one of the two below.
     routes: Vec<[u32; Kind::ALL.len()]>,
-    by_labels: HashMap<String, u32>,
+    by_labels: HashMap<Arc<str>, u32>,
     all: Vec<Cell>,
     touched: Vec<u32>,
 }
@@ -201,12 +202,12 @@ impl Cells {
         if statistics.is_empty() {
             return NOT_SERVED;
         }
-        let labels = self.tier.labels(tensor, kind);
+        let labels = Arc::<str>::from(self.tier.labels(tensor, kind));
         if let Some(&cell) = self.by_labels.get(&labels) {
             return cell;
         }
         let cell = self.all.len() as u32;
-        self.by_labels.insert(labels.clone(), cell);
+        self.by_labels.insert(Arc::clone(&labels), cell);
         self.all.push(Cell { labels, statistics, sums: Sums::NONE, slots: [Slot::Unasked; MAX_FAMILIES] });
         cell
     }

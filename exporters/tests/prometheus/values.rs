@@ -1,0 +1,328 @@
+//! What a page says: values, labels, the limit.
+
+use std::collections::{HashMap, HashSet};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{config, gradient, names, reading, record, run, sources, start, step, value};
+use trainmon_core::catalog::{self, Status};
+use trainmon_core::{
+    DropReason, Kind, MicroStep, Phase, Reading, Record, Scalar, Statistic, StatisticSet, StepBatch, TensorInfo,
+};
+use trainmon_exporters::{Exporter, PrometheusExporter};
+
+/// Every signal of a small model in one step.
+fn full_step(number: u64) -> (Vec<TensorInfo>, StepBatch) {
+    let names = names(&["blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "wte.weight"]);
+    let mut records = Vec::new();
+    for kind in Kind::ALL {
+        records.extend((0..3).map(|tensor| record(tensor, kind, reading(4, f64::from(tensor + 1)))));
+    }
+    let mut batch = StepBatch { loss: Some(2.5), learning_rate: Some(3e-4), ..step(number, records) };
+    batch.cost.add(Phase::Measure, Duration::from_millis(3));
+    (names, batch)
+}
+
+#[test]
+fn layers_add_up_as_norm_maximum_weighted_mean_and_share() {
+    let mut exporter = start(&config());
+    let names = names(&["blocks.1.attn.q_proj.weight", "blocks.1.attn.k_proj.weight", "blocks.1.mlp.fc1.weight"]);
+    let of = |elements, norm, abs_max, mean, zeros| Reading { abs_max, mean, zeros, ..reading(elements, norm) };
+    let records = vec![
+        record(0, Kind::GradReduced, of(10, 3.0, 0.5, 1.0, 10)),
+        record(1, Kind::GradReduced, of(30, 4.0, 0.7, 2.0, 0)),
+        record(2, Kind::GradReduced, of(10, 12.0, 0.1, 0.0, 0)),
+    ];
+    exporter.export(&names, &step(1, records)).unwrap();
+    let page = exporter.page();
+    let attention = |family| {
+        value(&page, &format!("{family}{}", "{layer=\"blocks.1\",group=\"attn\",tensor=\"grad\",scope=\"reduced\"}"))
+    };
+    assert_eq!(attention("trainmon_layer_norm"), Some(5.0));
+    assert_eq!(attention("trainmon_layer_abs_max"), Some(0.7));
+    assert_eq!(attention("trainmon_layer_mean"), Some(1.75));
+    assert_eq!(attention("trainmon_zero_elements_ratio"), Some(0.25));
+    assert_eq!(value(&page, "trainmon_grad_norm"), Some(13.0));
+    let share = value(&page, "trainmon_group_grad_norm_share{group=\"attn\"}").unwrap();
+    assert!((share - 25.0 / 169.0).abs() < 1e-15, "{share}");
+    assert_eq!(value(&page, "trainmon_top_grad_norm{slot=\"0\"}"), Some(12.0));
+    assert_eq!(value(&page, "trainmon_top_grad_norm{slot=\"2\"}"), Some(3.0));
+    assert!(!page.contains("q_proj"), "a parameter's name is no label");
+}
+
+#[test]
+fn of_several_micro_batches_the_last_one_counts() {
+    let mut exporter = start(&config());
+    let at = |micro_step, norm| Record {
+        micro_step: MicroStep(micro_step),
+        ..record(0, Kind::GradUnreduced, reading(4, norm))
+    };
+    let batch = step(1, vec![at(0, 100.0), at(1, 7.0), gradient(0, 1.0)]);
+    exporter.export(&names(&["fc.weight"]), &batch).unwrap();
+    let page = exporter.page();
+    let layer = |scope| {
+        value(&page, &format!("trainmon_layer_norm{{layer=\"fc\",group=\"other\",tensor=\"grad\",scope=\"{scope}\"}}"))
+    };
+    assert_eq!((layer("unreduced"), layer("reduced")), (Some(7.0), Some(1.0)));
+    assert_eq!(value(&page, "trainmon_grad_norm"), Some(7.0));
+    assert_eq!(value(&page, "trainmon_top_grad_norm{slot=\"0\"}"), Some(7.0));
+    assert_eq!(value(&page, "trainmon_top_grad_norm{slot=\"1\"}"), None);
+}
+
+#[test]
+fn a_nan_step_is_served_as_nan_and_counted() {
+    let mut exporter = start(&config());
+    let names = names(&["a.weight", "b.weight"]);
+    exporter.export(&names, &step(1, vec![gradient(0, 1.0), gradient(1, 2.0)])).unwrap();
+    let broken = Reading { nans: 3, infs: 1, max: Scalar::Float(f64::NAN), ..reading(4, f64::NAN) };
+    let infinite = Reading { infs: 1, ..reading(4, f64::INFINITY) };
+    let records = vec![record(0, Kind::GradReduced, broken), record(1, Kind::GradReduced, infinite)];
+    exporter.export(&names, &step(2, records)).unwrap();
+    let page = exporter.page();
+    assert!(page.contains("\ntrainmon_grad_norm NaN\n"), "{page}");
+    assert!(page.contains("layer=\"b\",group=\"other\",tensor=\"grad\",scope=\"reduced\"} +Inf\n"));
+    assert_eq!(value(&page, "trainmon_nonfinite_elements_total{tensor=\"grad\"}"), Some(5.0));
+    assert!(value(&page, "trainmon_top_grad_norm{slot=\"0\"}").unwrap().is_nan());
+    assert!(value(&page, "trainmon_grad_norm_interval_max").unwrap().is_nan());
+    assert_eq!(value(&page, "trainmon_grad_norm_interval_max_step"), Some(2.0));
+    exporter.export(&names, &step(3, vec![gradient(0, 1.0), gradient(1, 2.0)])).unwrap();
+    assert_eq!(
+        value(&exporter.page(), "trainmon_layer_norm{layer=\"a\",group=\"other\",tensor=\"grad\",scope=\"reduced\"}"),
+        Some(1.0)
+    );
+}
+
+#[test]
+fn update_ratios_are_served_as_largest_and_median() {
+    let mut exporter = start(&config());
+    let ratio = |tensor, value| record(tensor, Kind::UpdateRatio, Reading::of_value(value));
+    let records = vec![
+        ratio(0, 0.004),
+        ratio(1, 0.001),
+        ratio(2, 0.5),
+        ratio(3, 0.002),
+        record(0, Kind::Update, reading(4, 3.0)),
+        record(1, Kind::Update, reading(4, 4.0)),
+    ];
+    exporter.export(&names(&["a", "b", "c", "d"]), &step(1, records)).unwrap();
+    let page = exporter.page();
+    assert_eq!(value(&page, "trainmon_update_ratio{agg=\"max\"}"), Some(0.5));
+    assert_eq!(value(&page, "trainmon_update_ratio{agg=\"median\"}"), Some(0.003));
+    assert_eq!(value(&page, "trainmon_update_norm"), Some(5.0));
+}
+
+#[test]
+fn counters_exist_at_zero_before_the_first_step() {
+    let page = start(&config()).page();
+    for series in [
+        "trainmon_steps_total",
+        "trainmon_skipped_steps_total",
+        "trainmon_series_overflow_total",
+        "trainmon_bytes_read_total",
+        "trainmon_step_duration_seconds_count",
+        "trainmon_collect_duration_seconds_sum{phase=\"measure\"}",
+        "trainmon_nonfinite_elements_total{tensor=\"grad\"}",
+        "trainmon_nonfinite_elements_total{tensor=\"exp_avg_sq\"}",
+        "trainmon_nonfinite_elements_total{tensor=\"actv\"}",
+        "trainmon_records_dropped_total{sink=\"worker\",reason=\"queue_full\"}",
+        "trainmon_records_dropped_total{sink=\"worker\",reason=\"worker_gone\"}",
+        "trainmon_records_dropped_total{sink=\"csv\",reason=\"failed\"}",
+        "trainmon_records_dropped_total{sink=\"prometheus\",reason=\"queue_full\"}",
+    ] {
+        assert_eq!(value(&page, series), Some(0.0), "{series}");
+    }
+    assert_eq!(value(&page, "trainmon_loss"), None, "an untold loss is not 0");
+}
+
+#[test]
+fn counters_only_grow_even_when_the_step_goes_back() {
+    let mut exporter = start(&config());
+    let names = names(&["a.weight"]);
+    let mut last = HashMap::new();
+    for (count, number) in [100, 101, 50, 51].into_iter().enumerate() {
+        let nan = Reading { nans: 1, ..reading(4, f64::NAN) };
+        exporter.export(&names, &step(number, vec![record(0, Kind::GradReduced, nan)])).unwrap();
+        let page = exporter.page();
+        assert_eq!(value(&page, "trainmon_step"), Some(number as f64));
+        assert_eq!(value(&page, "trainmon_steps_total"), Some(count as f64 + 1.0));
+        for line in page.lines().filter(|line| !line.starts_with('#')) {
+            let (series, now) = line.rsplit_once(' ').unwrap();
+            let name = series.split('{').next().unwrap();
+            if ["_total", "_count", "_sum", "_bucket"].iter().any(|ending| name.ends_with(ending)) {
+                let now: f64 = now.parse().unwrap();
+                let before = last.insert(series.to_owned(), now).unwrap_or(0.0);
+                assert!(now >= before, "{series}: {before} then {now}");
+            }
+        }
+    }
+    assert_eq!(last["trainmon_step_duration_seconds_sum"], 8.0);
+    assert_eq!(last["trainmon_nonfinite_elements_total{tensor=\"grad\"}"], 4.0);
+}
+
+#[test]
+fn the_books_are_read_when_the_page_is() {
+    let sources = sources();
+    let exporter = PrometheusExporter::start(&config(), run(), sources.clone()).unwrap();
+    sources.ledger.observe(10);
+    sources.ledger.skip(1);
+    sources.ledger.offer(6, Ok(()));
+    sources.ledger.offer(3, Err(DropReason::QueueFull));
+    sources.sinks[0].ledger.accept(6);
+    sources.sinks[0].ledger.exported(4);
+    sources.sinks[0].ledger.failed(2);
+    let page = exporter.page();
+    assert_eq!(value(&page, "trainmon_records_observed_total"), Some(10.0));
+    assert_eq!(value(&page, "trainmon_records_not_sampled_total"), Some(1.0));
+    assert_eq!(value(&page, "trainmon_records_accepted_total{sink=\"worker\"}"), Some(6.0));
+    assert_eq!(value(&page, "trainmon_records_exported_total{sink=\"csv\"}"), Some(4.0));
+    assert_eq!(value(&page, "trainmon_records_dropped_total{sink=\"worker\",reason=\"queue_full\"}"), Some(3.0));
+    assert_eq!(value(&page, "trainmon_records_dropped_total{sink=\"csv\",reason=\"failed\"}"), Some(2.0));
+    assert_eq!(value(&page, "trainmon_queue_length{sink=\"csv\"}"), Some(2.0));
+    assert_eq!(value(&page, "trainmon_queue_capacity{sink=\"worker\"}"), Some(16.0));
+}
+
+#[test]
+fn above_the_limit_the_first_series_stay_and_the_rest_is_counted() {
+    let mut exporter = start(&config());
+    let fixed = {
+        let (names, batch) = full_step(1);
+        exporter.export(&names, &StepBatch { records: Vec::new(), ..batch }).unwrap();
+        value(&exporter.page(), "trainmon_series").unwrap() as usize
+    };
+    let mut limited = config();
+    limited.max_series = fixed + 30;
+    let mut exporter = start(&limited);
+    let many: Vec<String> = (0..100).map(|layer| format!("layers.{layer}.attn.weight")).collect();
+    let names = names(&many.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut served: Option<HashSet<String>> = None;
+    let mut overflow = 0.0;
+    for number in 1..=3 {
+        // The hooks may fire in another order later: who came first stays.
+        let order: Vec<u32> = if number == 1 { (0..100).collect() } else { (0..100).rev().collect() };
+        let records = order.into_iter().map(|tensor| gradient(tensor, 1.0)).collect();
+        exporter.export(&names, &step(number, records)).unwrap();
+        let page = exporter.page();
+        let samples = page.lines().filter(|line| !line.starts_with('#')).count();
+        assert!(samples <= limited.max_series, "{samples} of {}", limited.max_series);
+        assert_eq!(value(&page, "trainmon_series"), Some(samples as f64));
+        assert_eq!(value(&page, "trainmon_series_limit"), Some(limited.max_series as f64));
+        let layers = page.lines().filter(|line| line.contains("layer=\"")).map(|line| line.rsplit_once(' ').unwrap().0);
+        let layers: HashSet<String> = layers.map(str::to_owned).collect();
+        assert!(layers.iter().any(|series| series.contains("layers.0\"")) && layers.len() < 30, "{layers:?}");
+        let refused = 400.0 - layers.len() as f64;
+        assert_eq!(value(&page, "trainmon_series_overflow_total"), Some(overflow + refused));
+        overflow += refused;
+        assert!(served.as_ref().is_none_or(|before| *before == layers));
+        served = Some(layers);
+    }
+}
+
+#[test]
+fn parameters_are_labels_only_when_asked_for_and_then_escaped() {
+    let mut named = config();
+    named.per_parameter = true;
+    let mut exporter = start(&named);
+    let mut names = names(&["a\\b\"c\nd.weight", "e.weight", "e.weight", "e.weight"]);
+    names[3].vpp_stage = 1;
+    let records = vec![gradient(0, 1.5), gradient(1, 3.0), gradient(2, 4.0), gradient(3, 7.0)];
+    exporter.export(&names, &step(1, records)).unwrap();
+    let page = exporter.page();
+    assert_eq!(
+        value(
+            &page,
+            "trainmon_parameter_norm{name=\"a\\\\b\\\"c\\nd.weight\",vpp_stage=\"0\",tensor=\"grad\",scope=\"reduced\"}"
+        ),
+        Some(1.5)
+    );
+    let e = |stage| {
+        value(
+            &page,
+            &format!(
+                "trainmon_parameter_norm{{name=\"e.weight\",vpp_stage=\"{stage}\",tensor=\"grad\",scope=\"reduced\"}}"
+            ),
+        )
+    };
+    assert_eq!(e(0), Some(5.0), "two tensors of one name are one series: Prometheus refuses duplicates");
+    assert_eq!(e(1), Some(7.0));
+    assert!(page.contains("layer=\"1:e\""), "stages do not mix in the layer tier either");
+    assert_passes_promtool(&page);
+}
+
+#[test]
+fn what_was_not_measured_is_not_served() {
+    let mut sources = sources();
+    sources.statistics.set(Kind::GradReduced, StatisticSet::EMPTY.with(Statistic::Mean));
+    let mut exporter = PrometheusExporter::start(&config(), run(), sources).unwrap();
+    exporter.export(&names(&["a.weight"]), &step(1, vec![gradient(0, 0.0)])).unwrap();
+    let page = exporter.page();
+    assert_eq!(value(&page, "trainmon_grad_norm"), None);
+    assert!(page.contains("trainmon_layer_mean{") && !page.contains("trainmon_layer_norm{"));
+}
+
+#[test]
+fn a_page_has_exactly_the_available_metrics_with_their_types_and_labels() {
+    let mut everything = config();
+    everything.per_parameter = true;
+    let mut exporter = start(&everything);
+    let (names, batch) = full_step(7);
+    exporter.export(&names, &batch).unwrap();
+    let page = exporter.page();
+    let mut declared = HashSet::new();
+    for line in page.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (name, metric_type) = line.split_once(' ').unwrap();
+        let metric = catalog::ALL.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(metric.metric_type.name(), metric_type, "{name}");
+        assert!(page.contains(&format!("# HELP {name} {}\n", metric.help)));
+        assert!(declared.insert(name), "{name} twice");
+    }
+    let available = catalog::ALL.iter().filter(|metric| metric.status == Status::Available);
+    assert_eq!(declared, available.map(|metric| metric.name).collect());
+    let mut seen = HashSet::new();
+    for series in page.lines().filter(|line| !line.starts_with('#')).map(|line| line.rsplit_once(' ').unwrap().0) {
+        assert!(seen.insert(series), "{series} twice");
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let endings = ["_bucket", "_sum", "_count"];
+        let base = endings.iter().find_map(|ending| name.strip_suffix(ending)).filter(|base| declared.contains(base));
+        let metric = catalog::ALL.iter().find(|metric| metric.name == base.unwrap_or(name)).unwrap();
+        for label in labels.split(',').filter(|label| !label.is_empty()) {
+            let label = label.split('=').next().unwrap();
+            assert!(label == "le" || metric.labels.contains(&label), "{series}: {label}");
+        }
+    }
+    assert_passes_promtool(&page);
+}
+
+#[test]
+fn pages_before_and_after_steps_pass_promtool() {
+    let mut exporter = start(&config());
+    assert_passes_promtool(&exporter.page());
+    let (names, batch) = full_step(7);
+    exporter.export(&names, &batch).unwrap();
+    assert_passes_promtool(&exporter.page());
+    let nan = step(8, vec![gradient(0, f64::NAN), gradient(1, f64::INFINITY)]);
+    exporter.export(&names, &nan).unwrap();
+    assert_passes_promtool(&exporter.page());
+}
+
+/// Prometheus' own checker: the format is parsed and names are linted. Says so when it is not installed.
+fn assert_passes_promtool(page: &str) {
+    use std::io::Write;
+    let child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped promtool check metrics: promtool is not on PATH (Debian: prometheus)");
+            return;
+        }
+        Err(error) => panic!("promtool: {error}"),
+    };
+    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}\n{page}");
+}
