@@ -13,6 +13,9 @@ use crate::{process, workspace};
 /// Written last into an installation that was found whole; with it there, the files are not compared again.
 const STAMP: &str = "trainmon-libtorch.stamp";
 
+/// Directories in which libtorch is put together begin with this; a process number follows.
+const WORKSHOP: &str = "libtorch.partial-";
+
 /// The CUDA libraries libtorch's CPU half is linked to, and the wheels that bring them: those of CUDA toolkit 13.0.3,
 /// which torch 2.13.0 asks for. Torch's other CUDA packages (4 GB) are needed on a GPU only.
 const CUDA_WHEELS: [(&str, &str); 2] =
@@ -105,8 +108,9 @@ fn install(site: &Path) -> Result<Libtorch> {
     if let Some(found) = installed_earlier(site) {
         return Ok(found);
     }
-    let workshop = parent.join("libtorch.partial");
-    remove(&workshop)?;
+    remove_leftovers(parent);
+    // A name of its own: the pip of a run that was killed may still be writing into the old one.
+    let workshop = parent.join(format!("{WORKSHOP}{}", std::process::id()));
     let made = make(&workshop, site);
     // Whatever is left is of no use, and it may be what fills the disk.
     remove(&workshop)?;
@@ -135,6 +139,16 @@ fn make(workshop: &Path, site: &Path) -> Result<()> {
     remove(site)?;
     // On one file system the rename is atomic: no half-finished directory ever bears the final name.
     fs::rename(&new, site).with_context(|| format!("cannot rename {}", new.display()))
+}
+
+/// What runs that were killed left behind; what cannot be removed yet is left to the next installation.
+fn remove_leftovers(parent: &Path) {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(WORKSHOP)) {
+        if let Err(reason) = remove(&entry.path()) {
+            eprintln!("note: {reason:#}");
+        }
+    }
 }
 
 fn remove(dir: &Path) -> Result<()> {
@@ -201,6 +215,18 @@ mod tests {
         fs::remove_file(dir.join("include/torch/csrc/api/include/torch/torch.h")).unwrap();
         assert_eq!(installed_earlier(site.path()), None);
         assert!(!site.path().join(STAMP).exists());
+    }
+
+    #[test]
+    fn what_killed_runs_left_behind_is_removed_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        for dir in ["libtorch.partial-1/site/torch", "libtorch.partial-22", "libtorch/torch", "debug"] {
+            fs::create_dir_all(parent.path().join(dir)).unwrap();
+        }
+        remove_leftovers(parent.path());
+        let mut left: Vec<_> = fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["debug", "libtorch"]);
     }
 
     #[test]
