@@ -6,8 +6,11 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -76,7 +79,10 @@ at::Tensor measure(const std::vector<at::Tensor> &tensors, std::uint32_t wanted,
   fill(sum, [&] { return column(tensors, [](const at::Tensor &t) { return t.sum(at::kDouble); }); });
   fill(norm, [&] { return norms(tensors, 2); });
   fill(abs_max, [&] { return norms(tensors, std::numeric_limits<double>::infinity()); });
-  fill(variance, [&] { return column(tensors, [](const at::Tensor &t) { return t.to(at::kDouble).var(); }); });
+  fill(variance, [&] { return column(tensors, [](const at::Tensor &t) {
+    // One element has no spread: torch would say so in a warning.
+    return t.numel() < 2 ? at::full({}, NAN, t.options().dtype(at::kDouble)) : t.to(at::kDouble).var();
+  }); });
   fill(nans, [&] { return column(tensors, [](const at::Tensor &t) { return t.isnan().sum(); }); });
   fill(infs, [&] { return column(tensors, [](const at::Tensor &t) { return t.isinf().sum(); }); });
   fill(zeros, [&] {

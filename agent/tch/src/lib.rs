@@ -1,13 +1,26 @@
 //! The Rust front of trainmon: watches a training loop written with tch.
 //!
-//! [`Optimizer`] is libtorch's, as tch's own, with its state in reach: shown, saved, loaded.
+//! Three rooms:
+//!
+//! - [`Watch`] is what a loop holds: it hooks the gradients of a `VarStore`'s variables, wraps modules ([`Watched`]) and
+//!   makes the optimizer's step, measuring around it;
+//! - [`Optimizer`] is libtorch's, as tch's own, with its state in reach: shown, saved, loaded;
+//! - [`DeviceStatistics`] measures tensors where they lie, when that is not the host's memory.
+//!
+//! The C++ shim in `shim/` reaches what tch does not: the optimizers' state, gradient hooks, device events. All calls into
+//! it are in `ffi`. Nothing here writes to a tensor, adds a node to the graph, or waits for a device.
 
+mod device;
 mod ffi;
 mod moments;
 mod names;
 mod optimizer;
+mod watch;
 
+pub use device::{DeviceStatistics, Found, InFlight, LibtorchStatistics};
 pub use moments::MomentSource;
 pub use optimizer::{
     Adagrad, CheckpointError, GroupOptions, Optimizer, OptimizerConfig, OptimizerError, OptimizerKind, Settings,
 };
+pub use trainmon_agent::Monitor;
+pub use watch::{Watch, WatchBuilder, WatchError, Watched, WatchedT};

@@ -4,7 +4,7 @@ mod common;
 
 use common::{bits, loss, parameter_bits, two_layers};
 use tch::nn::{self, OptimizerConfig as _};
-use trainmon_core::Kind;
+use trainmon_agent::core::Kind;
 use trainmon_tch::{Adagrad, CheckpointError, MomentSource as _, Optimizer, OptimizerConfig, OptimizerError};
 
 const STEPS: i64 = 20;

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use tch::Tensor;
 use torch_sys::C_tensor;
-use trainmon_core::{Dtype, TensorView, ViewError};
+use trainmon_agent::core::{Dtype, TensorView, ViewError};
 
 use super::check;
 

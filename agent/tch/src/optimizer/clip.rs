@@ -14,7 +14,7 @@ impl Optimizer {
     /// libtorch refuses.
     pub fn clip_grad_value(&self, max: f64) -> Result<(), OptimizerError> {
         for mut grad in self.gradients() {
-            grad.f_clamp_(-max, max).map_err(|why| doing("cannot clip")(why.to_string()))?;
+            let _clamped = grad.f_clamp_(-max, max).map_err(|why| doing("cannot clip")(why.to_string()))?;
         }
         Ok(())
     }
@@ -37,7 +37,7 @@ impl Optimizer {
             let factor = max / (norm + NORM_EPSILON);
             if factor < 1.0 {
                 for mut grad in gradients {
-                    grad.f_mul_scalar_(factor).map_err(refuse)?;
+                    let _scaled = grad.f_mul_scalar_(factor).map_err(refuse)?;
                 }
             }
             Ok(norm)

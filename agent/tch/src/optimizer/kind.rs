@@ -1,7 +1,7 @@
 //! The optimizers of libtorch, their options, and what each keeps per parameter.
 
 use serde::{Deserialize, Serialize};
-use trainmon_core::Kind;
+use trainmon_agent::core::Kind;
 
 use crate::ffi::Moment;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::nn::VarStore;
 use tch::{Tensor, nn};
-use trainmon_core::Kind;
+use trainmon_agent::core::Kind;
 
 pub use error::{CheckpointError, OptimizerError};
 pub use kind::{Adagrad, GroupOptions, OptimizerConfig, OptimizerKind, Settings};

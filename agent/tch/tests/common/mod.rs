@@ -2,8 +2,15 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::allow_attributes, reason = "each test uses its own part")]
 
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
 use tch::nn::{self, Module, VarStore};
 use tch::{Device, Kind, Tensor};
+use trainmon_agent::core::config::Config;
+use trainmon_agent::core::{Kind as Signal, Reading, StepBatch, TensorInfo};
+use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
+use trainmon_agent::{Monitor, Options, Voice};
 
 /// The bits of every trainable variable, in creation order.
 pub fn parameter_bits(vs: &VarStore) -> Vec<Vec<u32>> {
@@ -52,4 +59,86 @@ pub fn batch(step: i64) -> (Tensor, Tensor) {
 pub fn loss(net: &impl Module, step: i64) -> Tensor {
     let (inputs, targets) = batch(step);
     net.forward(&inputs).mse_loss(&targets, tch::Reduction::Mean)
+}
+
+/// Keeps what the monitor exports.
+#[derive(Clone, Default)]
+pub struct Collected {
+    batches: Arc<Mutex<Vec<StepBatch>>>,
+    names: Arc<Mutex<Vec<TensorInfo>>>,
+    pub notices: Arc<Mutex<Vec<String>>>,
+}
+
+struct Collector(Collected);
+
+impl Exporter for Collector {
+    fn name(&self) -> &'static str {
+        "collector"
+    }
+
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        *self.0.names.lock().unwrap() = names.to_vec();
+        self.0.batches.lock().unwrap().push(batch.clone());
+        Ok(())
+    }
+
+    fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
+        Ok(())
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A reading with the step and name it belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    pub step: u64,
+    pub name: String,
+    pub vpp_stage: u32,
+    pub kind: Signal,
+    pub micro_step: u32,
+    pub reading: Option<Reading>,
+}
+
+impl Collected {
+    /// Everything exported; to be asked after the monitor was shut down.
+    pub fn rows(&self) -> Vec<Row> {
+        let names = self.names.lock().unwrap();
+        let batches = self.batches.lock().unwrap();
+        let rows = batches.iter().flat_map(|batch| {
+            batch.records.iter().map(|record| Row {
+                step: batch.step.0,
+                name: names[record.tensor.index()].name.to_string(),
+                vpp_stage: names[record.tensor.index()].vpp_stage,
+                kind: record.kind,
+                micro_step: record.micro_step.0,
+                reading: record.reading,
+            })
+        });
+        rows.collect()
+    }
+
+    pub fn of_kind(&self, kind: Signal) -> Vec<Row> {
+        self.rows().into_iter().filter(|row| row.kind == kind).collect()
+    }
+
+    pub fn batches(&self) -> Vec<StepBatch> {
+        self.batches.lock().unwrap().clone()
+    }
+}
+
+/// A monitor whose output lands in the second value. `json` is a config file's text.
+pub fn monitor(json: &str) -> (Monitor, Collected) {
+    let mut config = Config::parse(json, "test.json", &|_| None).unwrap().config;
+    (config.csv, config.prometheus) = (None, None);
+    // Nothing may get lost on a slow machine.
+    config.pipeline.queue_steps = 1000;
+    let collected = Collected::default();
+    let heard = Arc::clone(&collected.notices);
+    let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.message.clone()));
+    let options = Options { voice, ..Options::default() };
+    let own: Vec<Box<dyn Exporter>> = vec![Box::new(Collector(collected.clone()))];
+    (Monitor::start_with(config, options, own).unwrap(), collected)
 }

@@ -1,0 +1,197 @@
+//! Tensors on a device: statistics are launched there and their results read a step later. The host never waits.
+//!
+//! [`DeviceLane`] collects what the hooks want measured, launches it in batches, keeps each step's batch of records open
+//! with a hold, and fills it when the results have arrived. [`DeviceStatistics`] is the seam behind which a fused kernel
+//! can stand; [`LibtorchStatistics`] uses libtorch's own operators.
+
+mod libtorch;
+mod target;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use tch::Tensor;
+use trainmon_agent::core::{Phase, Step};
+use trainmon_agent::stats::Request;
+use trainmon_agent::{Hold, Monitor};
+
+pub use libtorch::LibtorchStatistics;
+pub(crate) use target::Target;
+
+/// Computes statistics where the tensors lie.
+pub trait DeviceStatistics: Send {
+    /// Launches the statistics of `tensors`, all on one device and none of them empty, and the copy of the results to the
+    /// host. Must return without waiting for the device. What is launched later on the same stream may overwrite the
+    /// tensors.
+    ///
+    /// # Errors
+    /// Why these tensors cannot be measured, for a person.
+    fn launch(&mut self, tensors: &[&Tensor], request: Request) -> Result<Box<dyn InFlight>, String>;
+}
+
+/// Statistics on their way to the host.
+pub trait InFlight: Send {
+    /// Whether the results have arrived. Asks, never waits.
+    ///
+    /// # Errors
+    /// The device failed; the results never come.
+    fn is_ready(&self) -> Result<bool, String>;
+
+    /// What was found, one entry per tensor; asked for once, when ready.
+    fn found(&self) -> Vec<Found>;
+}
+
+/// What a device found in one tensor. Fields that were not asked for mean nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Sum of the elements (of magnitudes for complex).
+    pub sum: f64,
+    /// Euclidean norm.
+    pub norm: f64,
+    /// Smallest element, NaN if any is. Integers beyond 2^53 are rounded.
+    pub min: f64,
+    /// Largest element, NaN if any is.
+    pub max: f64,
+    /// Largest magnitude, NaN if any element is.
+    pub abs_max: f64,
+    /// Sample variance.
+    pub variance: f64,
+    /// NaN elements.
+    pub nans: f64,
+    /// Infinite elements.
+    pub infs: f64,
+    /// Elements with a magnitude below eps.
+    pub zeros: f64,
+}
+
+/// How many steps results may be late: with more, the device does not keep up and new measurements are left out.
+const MOST_STEPS_LATE: u64 = 4;
+
+/// How long to wait before asking again, once training is over.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Measurements queued, and measurements under way.
+pub(crate) struct DeviceLane {
+    statistics: Box<dyn DeviceStatistics>,
+    queued: Vec<Target>,
+    /// Whether somebody will call [`launch`](Self::launch) soon.
+    is_launch_expected: bool,
+    flights: VecDeque<Flight>,
+}
+
+struct Flight {
+    step: Step,
+    targets: Vec<Target>,
+    results: Box<dyn InFlight>,
+    hold: Hold,
+}
+
+impl DeviceLane {
+    pub(crate) fn new(statistics: Box<dyn DeviceStatistics>) -> Self {
+        Self { statistics, queued: Vec::new(), is_launch_expected: false, flights: VecDeque::new() }
+    }
+
+    pub(crate) fn enqueue(&mut self, target: Target) {
+        self.queued.push(target);
+    }
+
+    /// Whether the caller is the first since the last launch, and so has to see to the next one.
+    pub(crate) fn expect_launch(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_launch_expected, true)
+    }
+
+    /// Launches what is queued: one batch per device and set of statistics.
+    pub(crate) fn launch(&mut self, monitor: &Monitor) {
+        self.is_launch_expected = false;
+        if self.queued.is_empty() {
+            return;
+        }
+        let start = Instant::now();
+        let mut queued = std::mem::take(&mut self.queued);
+        while let Some(first) = queued.first() {
+            let shared = first.batch_key(monitor);
+            let (batch, rest) = queued.into_iter().partition(|target| target.batch_key(monitor) == shared);
+            queued = rest;
+            match shared.request {
+                Some(request) => self.launch_batch(monitor, batch, request),
+                None => drop(batch),
+            }
+        }
+        monitor.add_cost(Phase::Launch, start.elapsed());
+    }
+
+    fn launch_batch(&mut self, monitor: &Monitor, batch: Vec<Target>, request: Request) {
+        let step = monitor.step();
+        let (targets, empty): (Vec<_>, Vec<_>) = batch.into_iter().partition(|target| !target.is_empty());
+        for target in empty {
+            monitor.record(target.empty_record(), Duration::ZERO, 0);
+        }
+        if targets.is_empty() {
+            return;
+        }
+        let refuse = |why: &str| {
+            for target in &targets {
+                target.refuse(monitor, why);
+            }
+        };
+        if self.flights.front().is_some_and(|oldest| step.0.saturating_sub(oldest.step.0) > MOST_STEPS_LATE) {
+            return refuse("the device is several steps behind with earlier statistics");
+        }
+        let tensors: Vec<&Tensor> = targets.iter().map(Target::tensor).collect();
+        match self.statistics.launch(&tensors, request) {
+            Ok(results) => self.flights.push_back(Flight { step, targets, results, hold: monitor.hold() }),
+            Err(why) => refuse(&why),
+        }
+    }
+
+    /// Records what has arrived of earlier steps.
+    pub(crate) fn collect(&mut self, monitor: &Monitor) {
+        let start = Instant::now();
+        let step = monitor.step();
+        let before = self.flights.len();
+        while self.flights.front().is_some_and(|flight| flight.step < step && flight.is_over()) {
+            if let Some(flight) = self.flights.pop_front() {
+                flight.land(monitor);
+            }
+        }
+        if self.flights.len() != before {
+            monitor.add_cost(Phase::Launch, start.elapsed());
+        }
+    }
+
+    /// Waits, at most until `deadline`, for everything under way: the training is over, nobody is delayed.
+    pub(crate) fn finish(&mut self, monitor: &Monitor, deadline: Instant) {
+        self.queued.clear();
+        while let Some(flight) = self.flights.pop_front() {
+            while !flight.is_over() && Instant::now() < deadline {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            flight.land(monitor);
+        }
+    }
+}
+
+impl Flight {
+    fn is_over(&self) -> bool {
+        self.results.is_ready().unwrap_or(true)
+    }
+
+    /// Hands the results to the step they belong to; dropping the hold then lets its batch go.
+    fn land(self, monitor: &Monitor) {
+        match self.results.is_ready() {
+            Ok(true) => {
+                for (target, found) in self.targets.iter().zip(self.results.found()) {
+                    self.hold.record(target.record(&found));
+                }
+            }
+            Ok(false) => self.refuse(monitor, "the device did not deliver the statistics in time"),
+            Err(why) => self.refuse(monitor, &why),
+        }
+    }
+
+    fn refuse(&self, monitor: &Monitor, why: &str) {
+        for target in &self.targets {
+            target.refuse(monitor, why);
+        }
+    }
+}

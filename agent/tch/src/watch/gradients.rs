@@ -1,0 +1,89 @@
+//! Weight gradients: before aggregation from hooks in the backward pass, after it when the optimizer is about to step.
+
+use std::sync::Arc;
+
+use trainmon_agent::core::{Kind, MicroStep};
+
+use super::WatchError;
+use super::parameter::{GradientSlot, Parameter};
+use super::shared::{Label, Shared};
+use crate::ffi::{AccumulatedHook, TensorRef, after_backward};
+
+/// Hooks every parameter that takes a gradient, if gradients are configured. The hooks live as long as the result.
+pub(super) fn hook(shared: &Arc<Shared>, parameters: &[Parameter]) -> Result<Vec<AccumulatedHook>, WatchError> {
+    if shared.monitor.request(Kind::GradUnreduced).is_none() {
+        return Ok(Vec::new());
+    }
+    let trainable = parameters.iter().filter(|parameter| parameter.tensor.requires_grad());
+    let hooks = trainable.map(|parameter| {
+        let (shared, slot) = (Arc::clone(shared), Arc::clone(&parameter.gradient));
+        let label = Label::new(parameter.id, Kind::GradUnreduced);
+        let on_added = move |leaf: TensorRef<'_>| {
+            shared.monitor.guard("weight gradients", || gradient_added(&shared, &slot, label, leaf));
+        };
+        AccumulatedHook::new(&parameter.tensor, on_added)
+            .map_err(|message| WatchError::Hook { parameter: parameter.name.to_string(), message })
+    });
+    hooks.collect()
+}
+
+/// The k-th addition of a step is micro-batch k. The gradient is in the cache now, and nobody aggregated it yet.
+fn gradient_added(shared: &Arc<Shared>, slot: &GradientSlot, label: Label, leaf: TensorRef<'_>) {
+    let mut firings = slot.lock();
+    let micro_step = firings.count;
+    firings.count += 1;
+    firings.known.forget();
+    if !shared.wants(label.kind) || !is_measured(shared, micro_step) {
+        return;
+    }
+    let label = Label { micro_step: MicroStep(micro_step), ..label };
+    let was_queued =
+        leaf.with_grad(|grad| shared.measure_unless_known(label, grad, &mut firings.known).is_none());
+    if was_queued == Some(true) {
+        launch_after_backward(shared);
+    }
+}
+
+/// The last micro-batch has the whole gradient; the others only if every one is asked for.
+fn is_measured(shared: &Shared, micro_step: u32) -> bool {
+    let every = shared.monitor.config().weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
+    every || micro_step + 1 == shared.micro_batches
+}
+
+/// Device gradients are measured together, when the backward pass has ended and before anything aggregates them.
+fn launch_after_backward(shared: &Arc<Shared>) {
+    if !shared.lane().expect_launch() {
+        return;
+    }
+    let later = Arc::clone(shared);
+    let queued = after_backward(move || {
+        later.monitor.guard("device statistics", || later.launch_queued());
+    });
+    if queued.is_err() {
+        shared.launch_queued();
+    }
+}
+
+/// The gradients as the optimizer sees them. One that nobody wrote since its hook is not read again.
+pub(super) fn measure_reduced(shared: &Shared, parameters: &[Parameter]) {
+    for parameter in parameters {
+        let label = Label::new(parameter.id, Kind::GradReduced);
+        let Some(leaf) = TensorRef::new(&parameter.tensor) else { continue };
+        leaf.with_grad(|grad| {
+            let mut firings = parameter.gradient.lock();
+            if shared.foreign_writes {
+                firings.known.forget();
+            }
+            shared.measure_unless_known(label, grad, &mut firings.known)
+        });
+    }
+}
+
+/// The next gradient belongs to the next step.
+pub(super) fn begin_next_step(parameters: &[Parameter]) {
+    for parameter in parameters {
+        let mut firings = parameter.gradient.lock();
+        firings.count = 0;
+        firings.known.forget();
+    }
+}

@@ -1,0 +1,201 @@
+//! The watch over a training loop: hooks, the wrapped optimizer step, watched modules.
+
+mod builder;
+mod gradients;
+mod known;
+mod module;
+mod parameter;
+mod shared;
+mod site;
+mod step;
+mod update;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tch::Tensor;
+use trainmon_agent::{Monitor, Report, StepFacts};
+
+pub use builder::WatchBuilder;
+pub use module::{Watched, WatchedT};
+pub(crate) use shared::Label;
+
+use crate::ffi::{AccumulatedHook, grad_mode_enabled};
+use crate::moments::MomentSource;
+use crate::optimizer::{Optimizer, OptimizerError};
+use module::{Gauge, new_site};
+use parameter::Parameter;
+use shared::Shared;
+use site::Site;
+
+/// A watch could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// There is nothing to watch.
+    #[error("no model was given: call `model(&vs)` before `build()`")]
+    NoModel,
+    /// libtorch refused a gradient hook.
+    #[error("cannot hook the gradient of `{parameter}`: {message}")]
+    Hook {
+        /// The parameter.
+        parameter: String,
+        /// libtorch's words.
+        message: String,
+    },
+}
+
+/// Watches a training loop: build it once the model is, and let it make the optimizer's steps.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tch::{nn, Device};
+/// # let config: trainmon_agent::core::config::Config = unimplemented!();
+/// use trainmon_tch::{Monitor, Optimizer, Watch};
+///
+/// let monitor = Monitor::start(config, trainmon_agent::Options::default())?;
+/// let vs = nn::VarStore::new(Device::Cpu);
+/// let net = nn::linear(vs.root() / "head", 8, 8, nn::LinearConfig::default());
+/// let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-3)?;
+/// let mut watch = Watch::builder(monitor).model(&vs).grad_acc_steps(2).build()?;
+/// let net = watch.module("head", net);
+/// // forward, backward, twice; then
+/// watch.loss(0.5);
+/// watch.step(&mut optimizer)?;
+/// optimizer.zero_grad()?;
+/// println!("{}", watch.finish());
+/// # Ok(()) }
+/// ```
+///
+/// Nothing it does changes the training's numbers, and no failure of its own reaches the loop. Dropping it removes its
+/// hooks; the monitor lives on with its own clones.
+pub struct Watch {
+    /// Declared first: the hooks go before what they use.
+    _hooks: Vec<AccumulatedHook>,
+    parameters: Vec<Parameter>,
+    observed: Mutex<HashMap<String, Option<Arc<Site>>>>,
+    facts: StepFacts,
+    shared: Arc<Shared>,
+}
+
+impl Watch {
+    /// A watch that feeds `monitor`.
+    pub fn builder<'a>(monitor: Monitor) -> WatchBuilder<'a> {
+        WatchBuilder::new(monitor)
+    }
+
+    fn new(shared: Arc<Shared>, parameters: Vec<Parameter>, hooks: Vec<AccumulatedHook>) -> Self {
+        let (observed, facts) = (Mutex::default(), StepFacts::default());
+        Self { _hooks: hooks, parameters, observed, facts, shared }
+    }
+
+    /// The monitor.
+    pub fn monitor(&self) -> &Monitor {
+        &self.shared.monitor
+    }
+
+    /// Wraps a module of the first model so that its input, output and their gradients are measured, if the config asks
+    /// for a module of this name.
+    pub fn module<M: tch::nn::Module>(&self, name: &str, module: M) -> Watched<M> {
+        self.module_of(0, name, module)
+    }
+
+    /// As [`module`](Self::module), for the model of this virtual-pipeline stage.
+    pub fn module_of<M: tch::nn::Module>(&self, vpp_stage: u32, name: &str, module: M) -> Watched<M> {
+        Watched::new(module, Gauge::new(&self.shared, name, vpp_stage))
+    }
+
+    /// As [`module`](Self::module), for a module with a train flag.
+    pub fn module_t<M: tch::nn::ModuleT>(&self, name: &str, module: M) -> WatchedT<M> {
+        self.module_t_of(0, name, module)
+    }
+
+    /// As [`module_t`](Self::module_t), for the model of this virtual-pipeline stage.
+    pub fn module_t_of<M: tch::nn::ModuleT>(&self, vpp_stage: u32, name: &str, module: M) -> WatchedT<M> {
+        WatchedT::new(module, Gauge::new(&self.shared, name, vpp_stage))
+    }
+
+    /// Measures any tensor of the forward pass, and its gradient when it comes: for closures, tuples, and models that
+    /// cannot be wrapped. Call it once per micro-batch and name. Ignored while gradients are off.
+    pub fn observe(&self, name: &str, tensor: &Tensor) {
+        if !grad_mode_enabled() {
+            return;
+        }
+        self.shared.monitor.guard("activations", || {
+            if let Some(site) = self.observed_site(name) {
+                site.pass(&self.shared, tensor);
+            }
+        });
+    }
+
+    fn observed_site(&self, name: &str) -> Option<Arc<Site>> {
+        let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(site) = observed.get(name) {
+            return site.clone();
+        }
+        let config = self.shared.monitor.config();
+        let wanted = config.activations.as_ref().is_some_and(|wanted| wanted.matches_module(&config.targets, name, 0));
+        let site = wanted.then(|| Arc::new(new_site(&self.shared, name, name, 0)));
+        observed.insert(name.to_owned(), site.clone());
+        site
+    }
+
+    /// Tells the loss of the step in progress.
+    pub fn loss(&mut self, loss: f64) {
+        self.facts.loss = Some(loss);
+    }
+
+    /// Tells the learning rate of the step in progress. [`step`](Self::step) asks the optimizer itself.
+    pub fn learning_rate(&mut self, learning_rate: f64) {
+        self.facts.learning_rate = Some(learning_rate);
+    }
+
+    /// Makes the optimizer's step, measures what the config asks for around it, and ends the monitor's step.
+    ///
+    /// # Errors
+    /// The optimizer's own. The step is then not counted.
+    pub fn step(&mut self, optimizer: &mut Optimizer) -> Result<(), OptimizerError> {
+        if self.facts.learning_rate.is_none() {
+            self.facts.learning_rate = optimizer.learning_rate().ok();
+        }
+        self.measure_before(optimizer);
+        optimizer.step()?;
+        self.measure_after(optimizer);
+        Ok(())
+    }
+
+    /// As [`step`](Self::step), for any optimizer: `watch.step_with(&mut optimizer, |optimizer| optimizer.step())`.
+    /// Implement [`MomentSource`] for your own; tch's has it already, and shows no moments.
+    pub fn step_with<O: MomentSource, R>(&mut self, optimizer: &mut O, step: impl FnOnce(&mut O) -> R) -> R {
+        self.measure_before(optimizer);
+        let result = step(optimizer);
+        self.measure_after(optimizer);
+        result
+    }
+
+    fn measure_before(&mut self, moments: &dyn MomentSource) {
+        let Self { shared, parameters, .. } = self;
+        shared.monitor.guard("device statistics", || shared.lane().collect(&shared.monitor));
+        step::before(shared, parameters, moments);
+    }
+
+    fn measure_after(&mut self, moments: &dyn MomentSource) {
+        step::after(&self.shared, &mut self.parameters, moments);
+        self.shared.monitor.end_step(std::mem::take(&mut self.facts));
+    }
+
+    /// Ends the watch: waits, within the config's deadline, for what devices still compute, delivers what is queued, and
+    /// gives the monitor's closing account.
+    pub fn finish(self) -> Report {
+        let monitor = self.shared.monitor.clone();
+        let patience = Duration::from_millis(monitor.config().pipeline.shutdown_timeout_ms);
+        monitor.guard("device statistics", || self.shared.lane().finish(&monitor, Instant::now() + patience));
+        monitor.shutdown()
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("parameters", &self.parameters.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,96 @@
+//! The watched parameters of every model.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tch::Tensor;
+use tch::nn::VarStore;
+use trainmon_agent::Monitor;
+use trainmon_agent::core::TensorId;
+use trainmon_agent::core::config::squash_name;
+
+use super::known::Known;
+use super::update::Snapshot;
+use crate::names;
+
+/// One parameter of one model.
+pub(super) struct Parameter {
+    pub(super) id: TensorId,
+    pub(super) name: Arc<str>,
+    pub(super) tensor: Tensor,
+    /// What its gradient hook leaves behind; shared with the hook.
+    pub(super) gradient: Arc<GradientSlot>,
+    /// The parameter as last measured.
+    pub(super) values: Known,
+    /// The parameter before the step.
+    pub(super) snapshot: Snapshot,
+    /// Whether a step with a gradient was taken under this watch.
+    pub(super) was_stepped: bool,
+}
+
+/// What a parameter's gradient hook leaves behind within one step.
+#[derive(Default)]
+pub(super) struct GradientSlot(Mutex<Firings>);
+
+#[derive(Default)]
+pub(super) struct Firings {
+    /// How often a gradient was added in this step: the number of the next micro-batch.
+    pub(super) count: u32,
+    /// The gradient as last measured.
+    pub(super) known: Known,
+}
+
+impl GradientSlot {
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Firings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The parameters of `models` that the config's targets ask for, in creation order, model by model.
+pub(super) fn watched(monitor: &Monitor, models: &[&VarStore]) -> Vec<Parameter> {
+    let mut parameters = Vec::new();
+    for (vpp_stage, model) in models.iter().enumerate() {
+        let vpp_stage = vpp_stage as u32;
+        let named = names::in_creation_order(&model.variables_.lock().unwrap_or_else(PoisonError::into_inner));
+        let shown = shown_names(named.iter().map(|parameter| &*parameter.name), monitor.config().squash_name);
+        for (parameter, shown) in named.into_iter().zip(shown) {
+            if monitor.config().targets.matches_parameter(&parameter.name, &shown, vpp_stage) {
+                parameters.push(Parameter {
+                    id: monitor.register(&shown, vpp_stage),
+                    name: parameter.name,
+                    tensor: parameter.tensor,
+                    gradient: Arc::default(),
+                    values: Known::default(),
+                    snapshot: Snapshot::default(),
+                    was_stepped: false,
+                });
+            }
+        }
+    }
+    parameters
+}
+
+/// Names as they appear in the output: squashed if asked for and nothing else of the model is called so.
+fn shown_names<'a>(names: impl Iterator<Item = &'a str> + Clone, is_squashed: bool) -> Vec<String> {
+    if !is_squashed {
+        return names.map(str::to_owned).collect();
+    }
+    let mut uses: HashMap<&str, u32> = HashMap::new();
+    for name in names.clone() {
+        *uses.entry(squash_name(name)).or_default() += 1;
+    }
+    let shown = |name: &'a str| if uses[squash_name(name)] == 1 { squash_name(name) } else { name };
+    names.map(|name| shown(name).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn squashed_names_that_clash_stay_whole() {
+        let names = ["a.layers.0.w", "b.layers.0.w", "c.layers.1.w"];
+        assert_eq!(shown_names(names.into_iter(), true), ["a.layers.0.w", "b.layers.0.w", "layers.1.w"]);
+        assert_eq!(shown_names(names.into_iter(), false), names);
+    }
+}

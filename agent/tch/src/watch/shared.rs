@@ -1,0 +1,134 @@
+//! What the hooks and the watch share: the monitor, and the one way a tensor gets measured.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use trainmon_agent::Monitor;
+use trainmon_agent::core::{Kind, MicroStep, Reading, Record, TensorId};
+
+use super::known::Known;
+use crate::device::{DeviceLane, Target};
+use crate::ffi::{Description, TensorRef};
+
+/// Which record a measurement becomes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label {
+    pub(crate) tensor: TensorId,
+    pub(crate) kind: Kind,
+    pub(crate) micro_step: MicroStep,
+}
+
+impl Label {
+    pub(crate) fn new(tensor: TensorId, kind: Kind) -> Self {
+        Self { tensor, kind, micro_step: MicroStep(0) }
+    }
+
+    pub(crate) fn with(self, reading: Reading) -> Record {
+        let Self { tensor, kind, micro_step } = self;
+        Record { tensor, kind, micro_step, reading: Some(reading) }
+    }
+}
+
+/// Shared by the watch, the gradient hooks and the watched modules.
+pub(crate) struct Shared {
+    pub(crate) monitor: Monitor,
+    /// Micro-batches per optimizer step, at least 1.
+    pub(crate) micro_batches: u32,
+    /// Whether gradients may be written behind torch's back (by a communication library, say).
+    pub(crate) foreign_writes: bool,
+    /// Sends host tensors down the device path, for comparisons.
+    pub(crate) device_path_only: bool,
+    lane: Mutex<DeviceLane>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        monitor: Monitor,
+        micro_batches: u32,
+        foreign_writes: bool,
+        device_path_only: bool,
+        lane: DeviceLane,
+    ) -> Self {
+        Self { monitor, micro_batches, foreign_writes, device_path_only, lane: Mutex::new(lane) }
+    }
+
+    /// The queue of device measurements.
+    pub(crate) fn lane(&self) -> MutexGuard<'_, DeviceLane> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this kind is configured and this step measured.
+    pub(crate) fn wants(&self, kind: Kind) -> bool {
+        self.monitor.collecting() && self.monitor.request(kind).is_some()
+    }
+
+    pub(crate) fn is_on_device_path(&self, description: &Description<'_>) -> bool {
+        !description.is_on_host() || self.device_path_only
+    }
+
+    /// Measures a tensor: in place on the host, else queued for the device. What cannot be measured is counted.
+    pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<Reading> {
+        let description = self.describe(label, tensor)?;
+        self.measure_described(label, tensor, &description)
+    }
+
+    /// As [`measure`](Self::measure); takes the known reading if the tensor was not written since, and remembers it.
+    pub(super) fn measure_unless_known(
+        &self,
+        label: Label,
+        tensor: TensorRef<'_>,
+        known: &mut Known,
+    ) -> Option<Reading> {
+        let description = self.describe(label, tensor)?;
+        if let Some(reading) = known.recall(&description) {
+            self.monitor.record(label.with(reading), Duration::ZERO, 0);
+            return Some(reading);
+        }
+        let reading = self.measure_described(label, tensor, &description);
+        match reading {
+            Some(reading) => known.remember(&description, reading),
+            None => known.forget(),
+        }
+        reading
+    }
+
+    /// Where the tensor lies. `None` is recorded as missing or unsupported already.
+    fn describe<'a>(&self, label: Label, tensor: TensorRef<'a>) -> Option<Description<'a>> {
+        match tensor.describe() {
+            Ok(Some(description)) => Some(description),
+            Ok(None) => {
+                self.monitor.observe_missing(label.tensor, label.kind, label.micro_step);
+                None
+            }
+            Err(why) => {
+                self.unsupported(label, &why);
+                None
+            }
+        }
+    }
+
+    fn measure_described(&self, label: Label, tensor: TensorRef<'_>, description: &Description<'_>) -> Option<Reading> {
+        if self.is_on_device_path(description) && description.is_strided() {
+            if let Err(why) = Target::measured(label, tensor, description).map(|target| self.lane().enqueue(target)) {
+                self.unsupported(label, &why);
+            }
+            return None;
+        }
+        match description.view() {
+            Ok(view) => self.monitor.observe(label.tensor, label.kind, label.micro_step, &view),
+            Err(why) => {
+                self.unsupported(label, &why);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn unsupported(&self, label: Label, why: &dyn std::fmt::Display) {
+        self.monitor.observe_unsupported(label.tensor, label.kind, &why.to_string());
+    }
+
+    /// Launches what was queued for the device.
+    pub(crate) fn launch_queued(&self) {
+        self.lane().launch(&self.monitor);
+    }
+}

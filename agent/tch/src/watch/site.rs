@@ -1,0 +1,116 @@
+//! A place in the model whose tensors are measured: one end of a module, or any tensor with a name.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tch::Tensor;
+use trainmon_agent::core::{Kind, MicroStep, TensorId};
+
+use super::shared::{Label, Shared};
+use crate::ffi::{GradientHook, TensorRef, on_gradient};
+use crate::names::identity;
+
+/// A named place where a tensor passes by once per micro-batch.
+pub(crate) struct Site {
+    forward: TensorId,
+    backward: TensorId,
+    /// The step in the upper, the passes counted in it in the lower half.
+    passes: AtomicU64,
+    /// The hook of a leaf that passed here last: it outlives its graph, and must not be hooked twice.
+    leaf: Mutex<Option<LeafHook>>,
+}
+
+/// Holds the leaf: while it lives, no other tensor has its identity.
+struct LeafHook {
+    identity: usize,
+    micro_step: Arc<AtomicU32>,
+    _hook: GradientHook,
+}
+
+impl Site {
+    pub(crate) fn new(forward: TensorId, backward: TensorId) -> Self {
+        Self { forward, backward, passes: AtomicU64::new(0), leaf: Mutex::default() }
+    }
+
+    /// Measures the tensor now and, if it takes part in a backward pass, its gradient then.
+    pub(crate) fn pass(&self, shared: &Arc<Shared>, tensor: &Tensor) {
+        if !shared.monitor.collecting() {
+            return;
+        }
+        let micro_step = self.count_pass(shared);
+        if shared.wants(Kind::Actv)
+            && let Some(tensor) = TensorRef::new(tensor)
+        {
+            let label = Label { tensor: self.forward, kind: Kind::Actv, micro_step };
+            shared.measure(label, tensor);
+            // Activations are many and short-lived: launched at once rather than kept.
+            shared.launch_queued();
+        }
+        if shared.wants(Kind::ActvGrad) && tensor.requires_grad() {
+            self.hook(shared, tensor, micro_step);
+        }
+    }
+
+    /// The number of this micro-batch: passes counted modulo the micro-batches of a step, from 0 in every step.
+    fn count_pass(&self, shared: &Shared) -> MicroStep {
+        let step = (shared.monitor.step().0 as u32 as u64) << 32;
+        // Relaxed: a number for a label, it publishes nothing.
+        let last = self.passes.load(Ordering::Relaxed);
+        let count = if last & !u64::from(u32::MAX) == step { last as u32 } else { 0 };
+        self.passes.store(step | u64::from(count.wrapping_add(1)), Ordering::Relaxed);
+        MicroStep(count % shared.micro_batches)
+    }
+
+    /// A hook on the tensor itself adds no node to the graph. (A node of our own would change the order in which
+    /// gradients are summed, and so their last bits.) It sees the whole gradient of the tensor: for an input that is
+    /// used elsewhere too, the sum over all uses.
+    fn hook(&self, shared: &Arc<Shared>, tensor: &Tensor, micro_step: MicroStep) {
+        let label = Label { tensor: self.backward, kind: Kind::ActvGrad, micro_step };
+        let hooked = if tensor.is_leaf() {
+            self.hook_leaf(shared, tensor, label)
+        } else {
+            on_gradient(tensor, gradient_observer(shared, label, Arc::new(AtomicU32::new(micro_step.0)))).map(drop)
+        };
+        if let Err(why) = hooked {
+            shared.unsupported(label, &why);
+        }
+    }
+
+    /// A leaf keeps its hooks from graph to graph: one that passes again only gets a new number.
+    fn hook_leaf(&self, shared: &Arc<Shared>, tensor: &Tensor, label: Label) -> Result<(), String> {
+        let identity = identity(tensor).ok_or("the tensor is undefined")?;
+        let mut leaf = self.leaf.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = leaf.as_ref().filter(|known| known.identity == identity) {
+            known.micro_step.store(label.micro_step.0, Ordering::Relaxed);
+            return Ok(());
+        }
+        let micro_step = Arc::new(AtomicU32::new(label.micro_step.0));
+        let hook = GradientHook::new(tensor, gradient_observer(shared, label, Arc::clone(&micro_step)))?;
+        *leaf = Some(LeafHook { identity, micro_step, _hook: hook });
+        Ok(())
+    }
+}
+
+/// Measures a gradient when it is known.
+fn gradient_observer(
+    shared: &Arc<Shared>,
+    label: Label,
+    micro_step: Arc<AtomicU32>,
+) -> impl Fn(TensorRef<'_>) + Send + Sync + 'static {
+    let shared = Arc::clone(shared);
+    move |gradient| {
+        shared.monitor.guard("activation gradients", || {
+            if shared.wants(label.kind) {
+                let micro_step = MicroStep(micro_step.load(Ordering::Relaxed));
+                shared.measure(Label { micro_step, ..label }, gradient);
+                shared.launch_queued();
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Site").field("forward", &self.forward).finish_non_exhaustive()
+    }
+}
