@@ -98,7 +98,7 @@ struct OutputFailure {
 fn explain_usage(message: &clap::Error, printer: &mut Printer) -> io::Result<u8> {
     let text = message.render().ansi().to_string();
     if message.use_stderr() {
-        printer.styled_note(&text);
+        printer.note(&text);
         return Ok(EXIT_ERROR);
     }
     printer.result(&text)?;
@@ -112,7 +112,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             if json { print_report_as_json(&file, &checked, printer) } else { print_report(&checked, printer) }
         }
         Verb::ConfigSchema => {
-            printer.result(&pretty(&trainmon_core::config::json_schema())?)?;
+            printer.result(&pretty(trainmon_core::config::json_schema())?)?;
             Ok(EXIT_OK)
         }
         Verb::Completions { shell } => {
@@ -139,17 +139,13 @@ fn print_report(checked: &Result<Report, Unreadable>, printer: &mut Printer) -> 
     for error in &report.errors {
         printer.error(&error.message, &below(error), error.diagnostic.hint.as_deref());
     }
-    match &report.config {
-        Some(config) => {
-            printer.result(&pretty(config)?)?;
-            Ok(EXIT_OK)
-        }
-        None => {
-            let count = report.errors.len();
-            printer.note(&format!("{}: {count} error{}", report.file, if count == 1 { "" } else { "s" }));
-            Ok(EXIT_ERROR)
-        }
+    if let Some(config) = &report.config {
+        printer.result(&pretty(config)?)?;
+        return Ok(EXIT_OK);
     }
+    let count = report.errors.len();
+    printer.note(&format!("{}: {count} error{}\n", report.file, if count == 1 { "" } else { "s" }));
+    Ok(EXIT_ERROR)
 }
 
 fn print_report_as_json(file: &Path, checked: &Result<Report, Unreadable>, printer: &mut Printer) -> io::Result<u8> {

@@ -22,85 +22,108 @@ as well. Without a file, weight gradients, moments and parameters of everything 
   (default `./monitor_output`). `DYNAMIC_MONITOR=True` is refused: its mode is not implemented yet.
 ";
 
-const OPS_NOTE: &str = "\
+const STATISTICS: &str = "
 ## Statistics
 
 What `ops` may name, each a column in the order given. `shape` and `dtype` are accepted and always written.
-";
+
+| name | meaning |
+|---|---|";
 
 /// The page, in Markdown.
 pub fn markdown() -> String {
     let schema = trainmon_core::config::json_schema();
-    let mut page = Page { schema: &schema, text: INTRODUCTION.to_owned(), pending: Vec::new(), done: Vec::new() };
-    page.text.push_str("\n## TrainerMon\n\nFlat keys; one CSV file per kind of tensor.\n\n");
-    let (v1, v2) = (resolve(&schema, &schema["else"]), resolve(&schema, &schema["then"]));
-    page.table(v1, |_| true);
+    let (v1, v2) = (resolve(schema, &schema["else"]), resolve(schema, &schema["then"]));
+    let mut page = Page { schema, lines: vec![INTRODUCTION.to_owned()], pending: Vec::new(), done: Vec::new() };
+
+    page.line("## TrainerMon\n\nFlat keys; one CSV file per kind of tensor.\n");
+    page.table("", v1, |_| true);
     page.drain();
-    page.text.push_str("\n## TrainerMonitorV2\n\nOne object per monitor, one CSV file per monitor. ");
-    page.text.push_str("Every key of the flat form that is not about one signal holds here too");
-    let shared: Vec<&str> =
-        properties(v2).map(|(name, _)| name).filter(|name| !v1["properties"][*name].is_null()).collect();
-    page.text.push_str(&format!(
-        " ({}); in addition:\n\n",
-        shared.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-    ));
-    page.table(v2, |name| !shared.contains(&name));
+
+    let is_shared = |name: &str| !v1["properties"][name].is_null();
+    let shared = properties(v2).map(|(name, _)| name).filter(|name| is_shared(name));
+    let shared: Vec<String> = shared.map(|name| format!("`{name}`")).collect();
+    page.line("\n## TrainerMonitorV2\n\nOne object per monitor, one CSV file per monitor. From the flat form it takes");
+    page.line(format!("{}; in addition:\n", shared.join(", ")));
+    page.table("", v2, |name| !is_shared(name));
     page.drain();
-    page.text.push('\n');
-    page.text.push_str(OPS_NOTE);
-    page.text.push_str("\n| name | meaning |\n|---|---|\n");
+
+    page.line(STATISTICS);
     for choice in schema["$defs"]["Statistic"]["oneOf"].as_array().into_iter().flatten() {
-        page.text.push_str(&format!("| `{}` | {} |\n", text(&choice["const"]), cell(text(&choice["description"]))));
+        page.line(format!("| `{}` | {} |", text(&choice["const"]), cell(text(&choice["description"]))));
     }
-    page.text
+    page.lines.join("\n") + "\n"
 }
 
 struct Page<'a> {
     schema: &'a Value,
-    text: String,
-    /// Objects that were mentioned and still need their table: heading and schema.
-    pending: Vec<(String, &'a Value)>,
+    lines: Vec<String>,
+    /// Objects that were mentioned and still need their table.
+    pending: Vec<Mentioned<'a>>,
+    /// The type names of those that have it.
     done: Vec<String>,
 }
 
+/// An object with keys of its own.
+struct Mentioned<'a> {
+    type_name: &'a str,
+    schema: &'a Value,
+    /// The keys that hold such an object.
+    paths: Vec<String>,
+}
+
 impl<'a> Page<'a> {
-    fn table(&mut self, object: &'a Value, is_shown: impl Fn(&str) -> bool) {
-        self.text.push_str("| key | type | default | meaning | msprobe |\n|---|---|---|---|---|\n");
+    fn line(&mut self, line: impl Into<String>) {
+        self.lines.push(line.into());
+    }
+
+    /// Writes the table of the object at `path` (with a dot at its end).
+    fn table(&mut self, path: &str, object: &'a Value, is_shown: impl Fn(&str) -> bool) {
+        self.line("| key | type | default | meaning | msprobe |\n|---|---|---|---|---|");
         for (name, property) in properties(object).filter(|(name, _)| is_shown(name)) {
-            let (kind, nested) = self.describe(property);
+            let (kind, mentioned) = self.describe(property);
             let default = property.get("default").filter(|default| !default.is_null()).map(default_text);
             let default = default.map(|default| format!("`{default}`")).unwrap_or_default();
-            let row = [format!("`{name}`"), kind, default, meaning(property), cell(text(&property["x-msprobe"]))];
-            self.text.push_str(&format!("| {} |\n", row.join(" | ")));
-            for (title, schema) in nested {
-                if !self.done.contains(&title) {
-                    self.done.push(title.clone());
-                    self.pending.push((format!("`{name}` ({title})"), schema));
-                }
+            let row =
+                [format!("`{name}`"), kind.clone(), default, meaning(property), cell(text(&property["x-msprobe"]))];
+            self.line(format!("| {} |", row.join(" | ")));
+            let each = if kind.starts_with("list") { "[]" } else { "" };
+            for (type_name, schema) in mentioned {
+                self.mention(type_name, schema, format!("{path}{name}{each}"));
             }
+        }
+    }
+
+    fn mention(&mut self, type_name: &'a str, schema: &'a Value, path: String) {
+        if let Some(known) = self.pending.iter_mut().find(|known| known.type_name == type_name) {
+            known.paths.push(path);
+        } else if !self.done.iter().any(|done| done == type_name) {
+            self.pending.push(Mentioned { type_name, schema, paths: vec![path] });
         }
     }
 
     /// Writes the tables of the objects mentioned, and of those they mention.
     fn drain(&mut self) {
         while !self.pending.is_empty() {
-            let (heading, schema) = self.pending.remove(0);
-            self.text.push_str(&format!("\n### {heading}\n\n{}\n\n", cell(text(&schema["description"]))));
-            self.table(schema, |_| true);
+            let Mentioned { type_name, schema, paths } = self.pending.remove(0);
+            self.done.push(type_name.to_owned());
+            let heading: Vec<String> = paths.iter().map(|path| format!("`{path}`")).collect();
+            self.line(format!("\n### {}\n\n{}\n", heading.join(", "), cell(text(&schema["description"]))));
+            let path = format!("{}.", paths.first().map_or("", String::as_str));
+            self.table(&path, schema, |_| true);
         }
     }
 
     /// A value's type in words, and the objects with keys of their own in it.
-    fn describe(&self, node: &'a Value) -> (String, Vec<(String, &'a Value)>) {
+    fn describe(&self, node: &'a Value) -> (String, Vec<(&'a str, &'a Value)>) {
         if let Some(reference) = node["$ref"].as_str() {
             let name = reference.rsplit('/').next().unwrap_or(reference);
             let target = resolve(self.schema, node);
             if target["properties"].is_object() {
-                let title = name.trim_end_matches("File").to_owned();
-                return ("object".to_owned(), vec![(title, target)]);
+                return ("object".to_owned(), vec![(name, target)]);
             }
             if name == "Op" {
-                return ("statistic".to_owned(), Vec::new());
+                return ("statistics".to_owned(), Vec::new());
             }
             return self.describe(target);
         }
@@ -108,7 +131,11 @@ impl<'a> Page<'a> {
         if let Some(choices) = choices {
             let (kinds, nested): (Vec<_>, Vec<_>) = choices.iter().map(|choice| self.describe(choice)).unzip();
             let kinds: Vec<String> = kinds.into_iter().filter(|kind| !kind.is_empty()).collect();
-            return (kinds.join(" or "), nested.into_iter().flatten().collect());
+            let nested = nested.into_iter().flatten().collect();
+            return match kinds.as_slice() {
+                [one, several] if *several == format!("list of {one}") => (format!("{one}; or a list of them"), nested),
+                kinds => (kinds.join(" or "), nested),
+            };
         }
         if let Some(word) = node["const"].as_str() {
             let mark = if node["x-not-implemented"] == true { " (not yet)" } else { "" };
@@ -133,14 +160,9 @@ impl<'a> Page<'a> {
 }
 
 fn meaning(property: &Value) -> String {
-    let mut meaning = cell(text(&property["description"]));
-    if property["x-not-implemented"] == true {
-        meaning.push_str(" **Not implemented yet.**");
-    }
-    if let Some(why) = property["x-no-effect"].as_str() {
-        meaning.push_str(&format!(" **No effect:** {}.", cell(why)));
-    }
-    meaning
+    let pending = if property["x-not-implemented"] == true { " **Not implemented yet.**" } else { "" };
+    let without_effect = property["x-no-effect"].as_str().map(|why| format!(" **No effect:** {}.", cell(why)));
+    cell(text(&property["description"])) + pending + &without_effect.unwrap_or_default()
 }
 
 fn range(node: &Value) -> String {

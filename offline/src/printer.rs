@@ -38,36 +38,21 @@ impl Printer {
 
     /// Writes a failure with its causes.
     pub(crate) fn failure(&mut self, failure: &dyn Error, hint: Option<&str>) {
-        let mut causes = String::new();
-        let mut cause = failure.source();
-        while let Some(error) = cause {
-            causes.push_str(&format!("Caused by: {error}\n"));
-            cause = error.source();
-        }
-        self.finding("error", ERROR, &failure.to_string(), &causes, hint);
+        let causes: Vec<String> = std::iter::successors(failure.source(), |&cause| cause.source())
+            .map(|cause| format!("Caused by: {cause}\n"))
+            .collect();
+        self.finding("error", ERROR, &failure.to_string(), &causes.concat(), hint);
     }
 
-    /// Writes a line that is neither.
+    /// Writes what is neither; it may bring its own styles, like clap's messages.
     pub(crate) fn note(&mut self, text: &str) {
-        self.to_stderr(&format!("{text}\n"));
-    }
-
-    /// Writes text that brings its own styles, like clap's messages, to stderr.
-    pub(crate) fn styled_note(&mut self, text: &str) {
-        self.to_stderr(text);
+        // Nobody is left to hear that stderr failed; the exit code still tells.
+        drop(self.err.write_all(text.as_bytes()));
     }
 
     fn finding(&mut self, label: &str, style: Style, message: &str, below: &str, hint: Option<&str>) {
-        let mut text = format!("{style}{label}:{style:#} {message}\n{below}");
-        if let Some(hint) = hint {
-            text.push_str(&format!("{HINT}hint:{HINT:#} {hint}\n"));
-        }
-        self.to_stderr(&text);
-    }
-
-    fn to_stderr(&mut self, text: &str) {
-        // Nobody is left to hear that stderr failed; the exit code still tells.
-        drop(self.err.write_all(text.as_bytes()));
+        let hint = hint.map(|hint| format!("{HINT}hint:{HINT:#} {hint}\n")).unwrap_or_default();
+        self.note(&format!("{style}{label}:{style:#} {message}\n{below}{hint}"));
     }
 }
 

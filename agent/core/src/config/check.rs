@@ -63,7 +63,8 @@ impl Checker<'_, '_, '_> {
         }
         if form.is_integer() {
             let Ok(exact) = text.trim_start_matches('-').parse::<u64>() else {
-                self.report.error(literal.range.start, key, fault(Kind::OutOfRange));
+                let fault = fault(Kind::OutOfRange).hint(format!("the largest integer is {}", u64::MAX));
+                self.report.error(literal.range.start, key, fault);
                 return None;
             };
             return Some(Value::from(exact));

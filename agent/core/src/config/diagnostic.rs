@@ -61,17 +61,14 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// The fault without its place and hint: "key `x`: expected …, found …; did you mean `y`?".
     pub fn message(&self) -> String {
-        let mut message = if self.key.is_empty() { String::new() } else { format!("key `{}`: ", self.key) };
-        match (&self.expected, &self.found) {
-            (Some(expected), Some(found)) => message.push_str(&format!("expected {expected}, found {found}")),
-            (Some(expected), None) => message.push_str(&format!("expected {expected}")),
-            (None, Some(found)) => message.push_str(found),
-            (None, None) => message.push_str("refused"),
-        }
-        if let Some(suggestion) = &self.suggestion {
-            message.push_str(&format!("; did you mean `{suggestion}`?"));
-        }
-        message
+        let subject = if self.key.is_empty() { String::new() } else { format!("key `{}`: ", self.key) };
+        let matter = match (&self.expected, &self.found) {
+            (Some(expected), Some(found)) => format!("expected {expected}, found {found}"),
+            (Some(expected), None) => format!("expected {expected}"),
+            (None, found) => found.clone().unwrap_or_else(|| "refused".to_owned()),
+        };
+        let meant = self.suggestion.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+        subject + &matter + &meant
     }
 }
 

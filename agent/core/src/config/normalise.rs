@@ -18,7 +18,7 @@ const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The effective config of a `TrainerMon` file.
-pub(super) fn from_v1(file: V1File, env: Environment<'_>, report: &mut Report<'_>) -> Config {
+pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'_>) -> Config {
     if env(DYNAMIC_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         let fault = Fault::new(Kind::NotImplemented, "this environment variable's dynamic mode is not implemented yet");
         report.error(0, DYNAMIC_VARIABLE, fault.hint(format!("unset {DYNAMIC_VARIABLE}")));
@@ -45,7 +45,7 @@ pub(super) fn from_v1(file: V1File, env: Environment<'_>, report: &mut Report<'_
         }),
         moments: when(file.mv_distribution),
         param: when(file.param_distribution),
-        activations: when(file.xy_distribution).and_then(|signal| v1_activations(&file, signal, report)),
+        activations: when(file.xy_distribution).and_then(|signal| v1_activations(file, signal, report)),
         mg_direction: when(file.mg_direction),
         update: when(file.update),
         targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },

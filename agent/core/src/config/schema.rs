@@ -1,5 +1,7 @@
 //! The JSON Schema of the config file, and how the checks read it.
 
+use std::sync::LazyLock;
+
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
@@ -9,7 +11,14 @@ use super::file::{V1File, V2File};
 /// The JSON Schema of a config file in either dialect: draft 2020-12, generated from the types the file is read into.
 ///
 /// Beside the standard keywords it carries the `x-` marks described at the types.
-pub fn json_schema() -> Value {
+///
+/// Built on the first call.
+pub fn json_schema() -> &'static Value {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(generate);
+    &SCHEMA
+}
+
+fn generate() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let v1 = generator.subschema_for::<V1File>().to_value();
     let v2 = generator.subschema_for::<V2File>().to_value();
@@ -153,7 +162,8 @@ impl<'a> SchemaNode<'a> {
     /// What a value at this place looks like, in words.
     pub(super) fn describe(self) -> String {
         let forms = self.forms();
-        let words: Vec<String> = forms.iter().flat_map(|form| form.words()).map(|word| format!("`{word}`")).collect();
+        let choices = forms.iter().filter(|form| !form.is_not_implemented());
+        let words: Vec<String> = choices.flat_map(|form| form.words()).map(|word| format!("`{word}`")).collect();
         let mut parts = Vec::new();
         match words.as_slice() {
             [] => {}

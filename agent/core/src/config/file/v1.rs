@@ -12,6 +12,7 @@ use super::common::{CommonFile, DEFAULT_EPS, Op};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "the file's keys are what they are")]
 pub(in crate::config) struct V1File {
     /// The parameters and modules measured: `{"name": {}}`. Parameters match by prefix, modules by their whole name.
     /// Empty means everything.
@@ -143,6 +144,7 @@ pub(in crate::config) struct CollectivesFile {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the file's keys are what they are")]
 pub(in crate::config) struct FeatureTargetsFile {
     /// Modules whose first two inputs are query and key.
     pub(in crate::config) attention_hook: Option<Vec<String>>,

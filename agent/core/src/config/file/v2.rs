@@ -44,11 +44,11 @@ pub(in crate::config) enum Framework {
     /// PyTorch.
     #[serde(rename = "torch")]
     Torch,
-    /// MindSpore.
+    /// `MindSpore`.
     #[serde(rename = "mindspore")]
     #[schemars(extend("x-not-implemented" = true))]
     MindSpore,
-    /// MindSpore.
+    /// `MindSpore`.
     #[serde(rename = "ms")]
     #[schemars(extend("x-not-implemented" = true))]
     Ms,

@@ -1,0 +1,319 @@
+//! What the config's author is told.
+
+use trainmon_core::Statistic::{self, Max, Mean, Min, Nans, Norm, Zeros};
+use trainmon_core::Step;
+use trainmon_core::config::{Config, ConfigErrors, Diagnostic, DiagnosticKind, Dialect, Parsed, TargetRule};
+
+fn parse(text: &str) -> Result<Parsed, ConfigErrors> {
+    Config::parse(text, "c.json", &|_| None)
+}
+
+fn config(text: &str) -> Config {
+    parse(text).unwrap_or_else(|errors| panic!("{errors}")).config
+}
+
+/// One line per diagnostic, its hint after a bar.
+fn told(diagnostics: &[Diagnostic]) -> String {
+    let line = |diagnostic: &Diagnostic| match &diagnostic.hint {
+        Some(hint) => format!("{diagnostic} | {hint}"),
+        None => diagnostic.to_string(),
+    };
+    diagnostics.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[track_caller]
+fn assert_refused(text: &str, expected: &[&str]) {
+    let errors = parse(text).expect_err(text).errors;
+    assert_eq!(told(&errors), expected.join("\n"), "{text}");
+}
+
+#[track_caller]
+fn assert_warned(text: &str, expected: &[&str]) {
+    let warnings = parse(text).expect(text).warnings;
+    assert_eq!(told(&warnings), expected.join("\n"), "{text}");
+}
+
+#[test]
+fn syntax_faults_have_a_place_and_plain_words() {
+    for (text, expected) in [
+        ("", "c.json:1:1: the file is empty | the smallest config is {}"),
+        ("{\n  'a': 1}", "c.json:2:3: text stands in double quotes, not single ones | write \"text\""),
+        ("{\"a\": 1 \"b\": 2}", "c.json:1:8: a comma is missing here | put a comma between one entry and the next"),
+        ("{\"a\" 1}", "c.json:1:6: a colon is missing after the key"),
+        ("{\"eps\": True}", "c.json:1:9: `True` is not a JSON value | write true"),
+        ("{\"ndigits\": None}", "c.json:1:13: `None` is not a JSON value | write null, or leave the key out"),
+        ("{\"eps\": nan}", "c.json:1:9: `nan` is not a JSON value | text stands in double quotes"),
+        ("{\"a\": [1}", "c.json:1:9: unexpected close brace"),
+        ("{\"a\": 1", "c.json:1:1: this `{` is never closed"),
+        ("{} {}", "c.json:1:4: the file goes on after the end of the config"),
+        ("{eps: 1}", "c.json:1:2: a key stands in double quotes | write \"key\": value"),
+    ] {
+        assert_refused(text, &[expected]);
+    }
+}
+
+#[test]
+fn comments_trailing_commas_and_a_byte_order_mark_are_accepted() {
+    let text = "\u{feff}// one\n{ /* two */ \"wg_distribution\": true, \"ops\": [\"max\", /* three */], }\r\n";
+    let config = config(text);
+    assert_eq!(config.weight_grad.expect("on").signal.ops, [Max]);
+}
+
+#[test]
+fn a_wrong_type_says_what_to_write_where_that_is_plain() {
+    assert_refused(
+        r#"{"start_step": 3.0, "step_interval": "2", "wg_distribution": 1, "ops": "norm", "targets": ["a"], "eps": null}"#,
+        &[
+            "c.json:1:16: key `start_step`: expected an integer of at least 0, found 3.0 | write 3",
+            "c.json:1:38: key `step_interval`: expected an integer of at least 1, found \"2\" | write 2 without quotes",
+            "c.json:1:62: key `wg_distribution`: expected true or false, found 1 | write true",
+            "c.json:1:72: key `ops`: expected a list, each entry one of `min`, `max`, `mean`, `norm`, `absmax`, `std`, \
+             `nans`, `infs`, `zeros`, `count`, `crc32`, `xor64`, `id`, `shape`, `dtype`, found \"norm\" | write [\"norm\"]",
+            "c.json:1:91: key `targets`: expected an object in braces, found a list | write {\"name\": {}}",
+            "c.json:1:105: key `eps`: expected a number of at least 0, found null | leave the key out for its default",
+        ],
+    );
+}
+
+#[test]
+fn numbers_out_of_range_name_the_range() {
+    assert_refused(
+        r#"{"ndigits": 21, "step_interval": 0, "step_count_per_record": 1000001, "eps": -0.5, "module_ranks": [-1],
+"start_step": 18446744073709551616, "prometheus": {"port": 65536, "top_k": 17}}"#,
+        &[
+            "c.json:1:13: key `ndigits`: expected an integer from 1 to 20, found 21 | leave the key out: numbers are \
+             then written with the shortest digits that read back exactly",
+            "c.json:1:34: key `step_interval`: expected an integer of at least 1, found 0",
+            "c.json:1:62: key `step_count_per_record`: expected an integer from 1 to 1000000, found 1000001",
+            "c.json:1:78: key `eps`: expected a number of at least 0, found -0.5",
+            "c.json:1:101: key `module_ranks[0]`: expected an integer of at least 0, found -1",
+            "c.json:2:15: key `start_step`: expected an integer of at least 0, found 18446744073709551616 | the largest \
+             integer is 18446744073709551615",
+            "c.json:2:60: key `prometheus.port`: expected an integer from 0 to 65535, found 65536",
+            "c.json:2:76: key `prometheus.top_k`: expected an integer from 0 to 16, found 17",
+        ],
+    );
+}
+
+#[test]
+fn infinities_and_nan_are_refused_in_clear_words() {
+    for number in ["NaN", "Infinity", "-Infinity", "1e999"] {
+        let expected = format!(
+            "c.json:1:9: key `eps`: expected a number of at least 0, found {number} | JSON has no NaN and no Infinity, \
+             and numbers end at 1.8e308"
+        );
+        assert_refused(&format!("{{\"eps\": {number}}}"), &[&expected]);
+    }
+}
+
+#[test]
+fn a_key_that_resembles_a_real_one_is_an_error_and_any_other_a_warning() {
+    let text = r#"{"wg_distribtion": true, "lr": 1, "prometheus": {"prot": 1}}"#;
+    assert_refused(
+        text,
+        &[
+            "c.json:1:2: key `wg_distribtion`: unknown key; did you mean `wg_distribution`?",
+            "c.json:1:50: key `prometheus.prot`: unknown key; did you mean `port`?",
+        ],
+    );
+    let warnings = parse(text).expect_err("refused").warnings;
+    assert_eq!(told(&warnings), "c.json:1:26: key `lr`: unknown key, it has no effect");
+}
+
+#[test]
+fn keys_without_effect_are_warned_about_and_the_schema_key_is_not() {
+    assert_warned(
+        r#"{"$schema": "s", "_note": 1, "//": "x", "opt_ty": "adam", "ur_distribution": true, "mg_distribution": true,
+"targets": {"a.b": {"input": "tuple[2]:0"}, "c": {}}, "wg_distribution": true}"#,
+        &[
+            "c.json:1:18: key `_note`: has no effect: read as a remark | // and /* */ comments are allowed",
+            "c.json:1:30: key `//`: has no effect: read as a remark | // and /* */ comments are allowed",
+            "c.json:1:41: key `opt_ty`: has no effect: the optimizer is recognised by itself",
+            "c.json:1:59: key `ur_distribution`: has no effect: msprobe cancels it as well; `update` measures the \
+             update and its ratio",
+            "c.json:1:84: key `mg_distribution`: has no effect: the key of this measurement is `mg_direction`",
+            "c.json:2:13: key `targets[\"a.b\"]`: what stands in the braces has no effect | inputs and outputs are \
+             always measured both",
+        ],
+    );
+    assert_warned(r#"{"wg_distribution": true, "ur_distribution": false, "opt_ty": null}"#, &[]);
+}
+
+#[test]
+fn a_key_given_twice_is_an_error_at_any_depth() {
+    assert_refused(
+        "{\"targets\": {\"a\": {},\n\"a\": {}},\n\"targets\": {}}",
+        &[
+            "c.json:2:1: key `targets.a`: given twice, the first time at 1:14 | keep one of them",
+            "c.json:3:1: key `targets`: given twice, the first time at 1:2 | keep one of them",
+        ],
+    );
+}
+
+#[test]
+fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
+    for (key, text) in [
+        ("cc_distribution.enable", r#"{"cc_distribution": {"enable": true}}"#),
+        ("print_struct", r#"{"print_struct": true}"#),
+        ("stack_info", r#"{"stack_info": true}"#),
+        ("recording_l2_features", r#"{"recording_l2_features": true}"#),
+        ("dynamic_on", r#"{"dynamic_on": true}"#),
+        ("alert.rules", r#"{"alert": {"rules": [{"rule_name": "Spike"}]}}"#),
+        ("append_output", r#"{"append_output": ["Dec03_21-34-40", "Dec03_21-34-41"]}"#),
+        ("format", r#"{"format": "tensorboard"}"#),
+        ("format[1]", r#"{"format": ["csv", "otlp"]}"#),
+        ("otlp", r#"{"otlp": {}}"#),
+        ("journal", r#"{"journal": {"enabled": true}}"#),
+        ("control", r#"{"control": {}}"#),
+        ("overhead_budget", r#"{"overhead_budget": 1}"#),
+        ("monitors.cc.enabled", r#"{"monitors": {"cc": {"enabled": true}}}"#),
+        ("framework", r#"{"framework": "ms"}"#),
+    ] {
+        let errors = parse(text).expect_err(text).errors;
+        let found: Vec<_> = errors.iter().map(|error| (error.key.as_str(), error.kind)).collect();
+        assert_eq!(found, [(key, DiagnosticKind::NotImplemented)], "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_implemented_is_accepted_while_off() {
+    assert_warned(
+        r#"{"wg_distribution": true, "cc_distribution": {"enable": false, "cc_codeline": ["a"]}, "print_struct": false,
+            "recording_l2_features": false, "l2_targets": {"linear_hook": []}, "dynamic_on": false, "append_output": [],
+            "alert": {"rules": [], "dump": true}, "otlp": {"enabled": false}, "journal": null, "overhead_budget": 0}"#,
+        &[],
+    );
+    assert_warned(r#"{"monitors": {"module": {}, "cc": {"cc_pre_hook": true}}}"#, &[]);
+}
+
+#[test]
+fn the_dynamic_mode_of_the_environment_is_refused() {
+    let env = |name: &str| (name == "DYNAMIC_MONITOR").then(|| "True".to_owned());
+    let errors = Config::parse("{\"wg_distribution\": true}", "c.json", &env).expect_err("refused").errors;
+    assert_eq!((errors[0].key.as_str(), errors[0].kind), ("DYNAMIC_MONITOR", DiagnosticKind::NotImplemented));
+}
+
+#[test]
+fn a_key_of_the_other_dialect_is_a_warning() {
+    let hint = "a file with `monitors` or `framework` is a TrainerMonitorV2 config, any other a TrainerMon config";
+    let expected =
+        |place, key| format!("c.json:{place}: key `{key}`: has no effect: a key of the other dialect | {hint}");
+    assert_warned(r#"{"monitors": {"module": {}}, "ops": ["max"]}"#, &[&expected("1:30", "ops")]);
+    assert_warned(r#"{"wg_distribution": true, "rank": 0}"#, &[&expected("1:27", "rank")]);
+}
+
+#[test]
+fn both_single_directions_together_are_an_error() {
+    assert_refused(
+        r#"{"xy_distribution": true, "forward_only": true, "backward_only": true}"#,
+        &["c.json:1:49: key `backward_only`: excludes `forward_only`: nothing would be measured | leave both out to \
+           measure both directions"],
+    );
+}
+
+#[test]
+fn a_config_that_does_nothing_is_a_warning() {
+    let hint = "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution";
+    assert_warned("{}", &[&format!("c.json:1:1: the config measures nothing | {hint}")]);
+    assert_warned(
+        r#"{"wg_distribution": true, "format": []}"#,
+        &["c.json:1:27: the config writes nothing | name csv or prometheus in `format`"],
+    );
+    assert_warned(
+        r#"{"monitors": {"module": {}, "param": {"ops": ["norm"]}}}"#,
+        &["c.json:1:29: key `monitors.param`: has no effect: the monitor is not enabled | add \"enabled\": true"],
+    );
+}
+
+#[test]
+fn columns_count_characters_and_keys_are_quoted_where_they_must_be() {
+    assert_refused(
+        "{\"targets\": {\"é.ü\": 1, \"\": 2}}",
+        &[
+            "c.json:1:21: key `targets[\"é.ü\"]`: expected an object in braces, found 1",
+            "c.json:1:28: key `targets[\"\"]`: expected an object in braces, found 2",
+        ],
+    );
+}
+
+#[test]
+fn statistics_keep_their_order_lose_repetitions_and_fall_back_to_the_norm() {
+    let ops = |ops: &str| config(&format!("{{\"param_distribution\": true, \"ops\": {ops}}}")).param.expect("on").ops;
+    assert_eq!(ops(r#"["zeros", "shape", "min", "zeros", "dtype"]"#), [Zeros, Min]);
+    assert_eq!(ops(r#"["shape"]"#), [Norm]);
+    assert_eq!(ops("[]"), [Norm]);
+    let every: Vec<String> = Statistic::ALL.iter().map(|statistic| format!("\"{statistic}\"")).collect();
+    assert_eq!(ops(&format!("[{}]", every.join(","))), Statistic::ALL);
+}
+
+#[test]
+fn targets_of_the_flat_dialect_decide_whether_all_modules_are_measured() {
+    let all = |text: &str| config(&format!("{{\"xy_distribution\": true{text}}}")).activations.expect("on").all;
+    assert!(all(""));
+    assert!(all(r#", "targets": {}"#));
+    assert!(!all(r#", "targets": {"": {}}"#));
+    assert!(all(r#", "targets": {"": {}}, "all_xy": true"#));
+    assert!(config(r#"{"wg_distribution": true, "all_xy": true}"#).activations.is_none());
+}
+
+#[test]
+fn the_scrape_page_is_on_when_named_or_configured_and_off_when_switched_off() {
+    let page = |text: &str| config(&format!("{{\"wg_distribution\": true{text}}}")).prometheus.map(|page| page.port);
+    assert_eq!(page(""), None);
+    assert_eq!(page(r#", "format": "prometheus""#), Some(9464));
+    assert_eq!(page(r#", "prometheus": {}"#), Some(9464));
+    assert_eq!(page(r#", "format": ["csv", "prometheus"], "prometheus": {"port": 1}"#), Some(1));
+    assert_eq!(page(r#", "prometheus": {"enabled": false}"#), None);
+    assert_eq!(page(r#", "format": ["csv", "prometheus"], "prometheus": {"enabled": false}"#), None);
+    let is_writing_csv =
+        |format: &str| config(&format!("{{\"wg_distribution\": true, \"format\": {format}}}")).csv.is_some();
+    assert!(
+        is_writing_csv("\"csv\"") && !is_writing_csv("\"prometheus\"") && is_writing_csv("[\"prometheus\", \"csv\"]")
+    );
+}
+
+#[test]
+fn the_output_directory_comes_from_the_file_before_the_environment() {
+    let env = |name: &str| (name == "MONITOR_OUTPUT_DIR").then(|| "/from/env".to_owned());
+    let dir = |text: &str| {
+        let config = Config::parse(text, "c.json", &env).expect("accepted").config;
+        config.csv.expect("on").output_dir.map(|dir| dir.display().to_string())
+    };
+    assert_eq!(dir(r#"{"wg_distribution": true}"#).as_deref(), Some("/from/env"));
+    assert_eq!(dir(r#"{"wg_distribution": true, "output_dir": "./a b/ü"}"#).as_deref(), Some("./a b/ü"));
+    assert_eq!(dir(r#"{"monitors": {"module": {}}}"#), None);
+}
+
+#[test]
+fn the_second_dialect_is_read_whole() {
+    let config = config(
+        r#"{"framework": "torch", "rank": 3, "start_step": 1, "stop_step": 9, "step_interval": 2, "monitors": {
+            "module": {"targets": ["ln"], "ops": ["max"]},
+            "weight_grad": {"enabled": true, "monitor_mbs_grad": true, "grad_acc_steps": 4},
+            "optimizer": {"enabled": true, "mv_distribution": false},
+            "param": {"enabled": true, "ops": ["norm"], "eps": 1},
+            "update": {"enabled": true}}}"#,
+    );
+    assert_eq!((config.dialect, config.targets.rule), (Dialect::V2, TargetRule::Substring));
+    assert_eq!((config.ranks, config.targets.names), (vec![3], vec!["ln".to_owned()]));
+    let steps: Vec<u64> = (0..12).filter(|&step| config.window.includes(Step(step), 0)).collect();
+    assert_eq!(steps, [1, 3, 5, 7]);
+    let activations = config.activations.expect("on");
+    assert_eq!((activations.all, activations.signal.ops), (false, vec![Max]));
+    let weight_grad = config.weight_grad.expect("on");
+    assert_eq!((weight_grad.every_micro_batch, weight_grad.micro_batches), (true, Some(4)));
+    assert_eq!(weight_grad.signal.ops, [Min, Max, Mean, Norm, Nans]);
+    assert!(config.moments.is_none() && config.update.is_some());
+    let param = config.param.expect("on");
+    assert_eq!((param.ops, param.eps), (vec![Norm], 1.0));
+}
+
+#[test]
+fn without_a_file_gradients_moments_and_parameters_go_to_both_outputs() {
+    let Config { weight_grad, moments, param, activations, csv, prometheus, window, .. } = Config::default();
+    let ops = vec![Min, Max, Mean, Norm, Nans];
+    assert_eq!(weight_grad.expect("on").signal.ops, ops);
+    assert_eq!((moments.expect("on").ops, param.expect("on").ops), (ops.clone(), ops));
+    assert!(activations.is_none() && csv.is_some() && prometheus.is_some());
+    assert_eq!((window.start_step, window.step_interval, window.stop_step), (0, 1, None));
+}
