@@ -37,7 +37,8 @@ pub struct Libtorch {
 /// It can neither be found nor installed.
 pub(super) fn ensure(root: &Path) -> Result<Libtorch> {
     let site = workspace::provisioned(root).join("libtorch");
-    if let Some(dir) = std::env::var_os("LIBTORCH").map(PathBuf::from)
+    // Absolute: cargo's build scripts run elsewhere.
+    if let Some(dir) = std::env::var_os("LIBTORCH").and_then(|dir| std::path::absolute(dir).ok())
         && let Some(found) = usable(&dir, "LIBTORCH")
     {
         return Ok(found);
