@@ -1,13 +1,11 @@
 //! CRC-32 and XOR over a tensor's bytes in logical order.
 
-use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
+use crc32fast::Hasher;
 use trainmon_core::{Statistic, StatisticSet, TensorView};
 
+use crate::isa::Isa;
 use crate::layout::{Order, Source};
 use crate::pool;
-
-/// zlib's CRC-32.
-const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc32IsoHdlc;
 
 /// Which checksums are asked for.
 #[derive(Clone, Copy)]
@@ -40,7 +38,9 @@ impl Checksums {
     /// Adds the checksums of the bytes that follow.
     pub(crate) fn append(&mut self, wanted: Wanted, next: &Self) {
         if wanted.crc {
-            self.crc = checksum_combine(ALGORITHM, self.crc.into(), next.crc.into(), next.bytes) as u32;
+            let mut joined = Hasher::new_with_initial_len(self.crc, self.bytes);
+            joined.combine(&Hasher::new_with_initial_len(next.crc, next.bytes));
+            self.crc = joined.finalize();
         }
         self.xor ^= rotated(next.xor, self.bytes);
         self.bytes += next.bytes;
@@ -54,7 +54,7 @@ fn rotated(word: u64, offset: u64) -> u64 {
 
 /// Checksums in the making.
 pub(crate) struct Summer {
-    crc: Option<Digest>,
+    crc: Option<Hasher>,
     wants_xor: bool,
     xor: u64,
     bytes: u64,
@@ -62,28 +62,30 @@ pub(crate) struct Summer {
 
 impl Summer {
     pub(crate) fn new(wanted: Wanted) -> Self {
-        Self { crc: wanted.crc.then(|| Digest::new(ALGORITHM)), wants_xor: wanted.xor, xor: 0, bytes: 0 }
+        Self { crc: wanted.crc.then(Hasher::new), wants_xor: wanted.xor, xor: 0, bytes: 0 }
     }
 
     #[inline]
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, isa: Isa, bytes: &[u8]) {
         if let Some(crc) = &mut self.crc {
             crc.update(bytes);
         }
         if self.wants_xor {
-            self.xor ^= rotated(xor_of_words(bytes), self.bytes);
+            self.xor ^= rotated(isa.run(|| xor_of_words(bytes)), self.bytes);
         }
         self.bytes += bytes.len() as u64;
     }
 
     pub(crate) fn finish(self) -> Checksums {
-        Checksums { crc: self.crc.map_or(0, |crc| crc.finalize() as u32), xor: self.xor, bytes: self.bytes }
+        Checksums { crc: self.crc.map_or(0, Hasher::finalize), xor: self.xor, bytes: self.bytes }
     }
 }
 
-/// The tail is padded with zeros.
-fn xor_of_words(bytes: &[u8]) -> u64 {
-    const WORDS: usize = 8;
+/// The tail is padded with zeros. Compiled for the instruction set of its caller.
+#[inline]
+pub(crate) fn xor_of_words(bytes: &[u8]) -> u64 {
+    /// Eight of the widest registers: enough loads in flight for any level of the memory.
+    const WORDS: usize = 64;
     let (words, tail) = bytes.as_chunks::<8>();
     let (groups, rest) = words.as_chunks::<WORDS>();
     let mut lanes = [0; WORDS];
@@ -95,18 +97,27 @@ fn xor_of_words(bytes: &[u8]) -> u64 {
     let mut last = [0; 8];
     last[..tail.len()].copy_from_slice(tail);
     let rest = rest.iter().fold(u64::from_le_bytes(last), |xor, word| xor ^ u64::from_le_bytes(*word));
-    lanes.into_iter().fold(rest, |xor, lane| xor ^ lane)
+    // By halves, so that it stays in vectors.
+    let mut width = WORDS / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] ^= lanes[lane + width];
+        }
+        width /= 2;
+    }
+    rest ^ lanes[0]
 }
 
 /// The checksums of a tensor whose memory order is not its logical order: a walk of its own.
 pub(crate) fn in_logical_order(view: &TensorView<'_>, wanted: Wanted) -> Checksums {
+    let isa = Isa::current();
     let source = Source::new([view], Order::Logical);
     let mut checksums = Checksums::default();
     pool::fold_shards(
         source.elements(),
         |range| {
             let mut summer = Summer::new(wanted);
-            source.for_each_block(range, |block| summer.update(block.bytes(0)));
+            source.for_each_block(range, &mut |block| summer.update(isa, block.bytes(0)));
             summer.finish()
         },
         |next| checksums.append(wanted, &next),

@@ -101,7 +101,7 @@ impl<'a, const N: usize> Source<'a, N> {
     /// Prepares tensors of equal shape.
     pub(crate) fn new(views: [&TensorView<'a>; N], order: Order) -> Self {
         let mut source = Self {
-            data: views.map(|view| view.data()),
+            data: views.map(TensorView::data),
             sizes: views.map(|view| view.dtype().size()),
             rank: 0,
             dims: [1; MAX_DIMS],
@@ -181,17 +181,15 @@ impl<'a, const N: usize> Source<'a, N> {
     }
 
     /// Hands out the elements numbered by `range`, in order, block by block.
-    #[inline]
-    pub(crate) fn for_each_block(&self, range: Range<usize>, mut sink: impl FnMut(&Block<'_, N>)) {
+    pub(crate) fn for_each_block(&self, range: Range<usize>, sink: &mut dyn FnMut(&Block<'_, N>)) {
         assert!(range.end <= self.elements, "a range inside the tensor");
         let block_len = BLOCK_ELEMENTS.min(BLOCK_BYTES / self.sizes.iter().copied().max().unwrap_or(1));
         let is_direct = self.rank == 0 || (self.strides[0] == [1; N] && (self.dims[0] >= LONG_RUN || self.rank == 1));
-        if is_direct { self.walk_runs(range, block_len, &mut sink) } else { self.pack(range, block_len, &mut sink) }
+        if is_direct { self.walk_runs(range, block_len, sink) } else { self.pack(range, block_len, sink) }
     }
 
     /// Long contiguous runs, where they lie.
-    #[inline]
-    fn walk_runs(&self, range: Range<usize>, block_len: usize, sink: &mut impl FnMut(&Block<'_, N>)) {
+    fn walk_runs(&self, range: Range<usize>, block_len: usize, sink: &mut dyn FnMut(&Block<'_, N>)) {
         let mut cursor = Cursor::at(self, range.start);
         let mut left = range.len();
         while left > 0 {
@@ -213,7 +211,7 @@ impl<'a, const N: usize> Source<'a, N> {
 
     /// Short or strided runs, through a buffer.
     #[inline(never)]
-    fn pack(&self, range: Range<usize>, block_len: usize, sink: &mut impl FnMut(&Block<'_, N>)) {
+    fn pack(&self, range: Range<usize>, block_len: usize, sink: &mut dyn FnMut(&Block<'_, N>)) {
         let mut buffers = [const { MaybeUninit::<Buffer>::uninit() }; N];
         let buffer_at = buffers.each_mut().map(|buffer| buffer.as_mut_ptr().cast::<u8>());
         let mut cursor = Cursor::at(self, range.start);
@@ -254,6 +252,9 @@ struct Cursor<'s, 'a, const N: usize> {
 impl<'s, 'a, const N: usize> Cursor<'s, 'a, N> {
     fn at(source: &'s Source<'a, N>, index: usize) -> Self {
         let mut cursor = Self { source, at: [0; MAX_DIMS], offset: [0; N] };
+        if index == 0 {
+            return cursor;
+        }
         let mut rest = index;
         for dim in 0..source.rank {
             cursor.at[dim] = rest % source.dims[dim];
@@ -271,11 +272,9 @@ impl<'s, 'a, const N: usize> Cursor<'s, 'a, N> {
     }
 
     fn address(&self) -> [*const u8; N] {
-        let mut address = self.source.data;
-        for operand in 0..N {
-            address[operand] = address[operand].wrapping_add(self.offset[operand] * self.source.sizes[operand]);
-        }
-        address
+        std::array::from_fn(|operand| {
+            self.source.data[operand].wrapping_add(self.offset[operand] * self.source.sizes[operand])
+        })
     }
 
     /// Goes `run` elements on, at most to the end of the innermost dimension, and carries.
@@ -336,7 +335,7 @@ pub fn copy_contiguous(view: &TensorView<'_>, target: &mut [u8]) {
     assert_eq!(target.len(), view.elements() * view.dtype().size(), "the target holds exactly the tensor");
     let source = Source::new([view], Order::Logical);
     let mut rest = target;
-    source.for_each_block(0..source.elements(), |block| {
+    source.for_each_block(0..source.elements(), &mut |block| {
         let bytes = block.bytes(0);
         let (head, tail) = std::mem::take(&mut rest).split_at_mut(bytes.len());
         head.copy_from_slice(bytes);

@@ -77,41 +77,45 @@ fn pass<A: Arithmetic>(view: &TensorView<'_>, request: Request, wanted: Wanted) 
     let isa = Isa::current();
     let source = Source::new([view], Order::Memory);
     let zero = ZeroBound::new(request.eps, request.statistics.contains(Statistic::Zeros));
-    let mut partial = Partial::NOTHING;
+    let mut partial = None;
     let mut checksums = Checksums::default();
     pool::fold_shards(
         source.elements(),
         |range| {
             let mut partial = Partial::NOTHING;
             let mut summer = wanted.any().then(|| Summer::new(wanted));
-            source.for_each_block(range, |block| {
+            source.for_each_block(range, &mut |block| {
                 A::fold(isa, block.elements(0), &zero, &mut partial);
                 if let Some(summer) = &mut summer {
-                    summer.update(block.bytes(0));
+                    summer.update(isa, block.bytes(0));
                 }
             });
             (partial, summer.map(Summer::finish))
         },
         |(next, next_checksums)| {
-            partial.merge(&next);
+            Partial::join(&mut partial, next);
             if let Some(next) = next_checksums {
                 checksums.append(wanted, &next);
             }
         },
     );
-    let found = Found { partial, visited: source.elements() as u64, multiplicity: source.multiplicity() };
-    let spread_pass = |centre, divisor| spread_of::<A>(isa, &source, centre, divisor);
+    let found = Found {
+        partial: partial.unwrap_or(Partial::NOTHING),
+        visited: source.elements() as u64,
+        multiplicity: source.multiplicity(),
+    };
+    let spread_pass = |centre, divisor| spread_of::<A>(&source, centre, divisor);
     (found.reading(view, request, A::scalar, &spread_pass), checksums)
 }
 
 #[cold]
-fn spread_of<A: Arithmetic>(isa: Isa, source: &Source<'_, 1>, centre: f64, divisor: f64) -> f64 {
+fn spread_of<A: Arithmetic>(source: &Source<'_, 1>, centre: f64, divisor: f64) -> f64 {
     let mut total = Sum::default();
     pool::fold_shards(
         source.elements(),
         |range| {
             let mut sum = Sum::default();
-            source.for_each_block(range, |block| sum.add(spread::<A>(isa, block.elements(0), centre, divisor)));
+            source.for_each_block(range, &mut |block| sum.add(spread::<A>(block.elements(0), centre, divisor)));
             sum
         },
         |next| total.merge(next),

@@ -84,7 +84,7 @@ pub fn sign_agreement(a: &TensorView<'_>, b: &TensorView<'_>) -> Option<f64> {
         |range| {
             let mut buffers = [[0i8; CHUNK]; 2];
             let mut sum = 0i64;
-            source.for_each_block(range, |block| {
+            source.for_each_block(range, &mut |block| {
                 for_each_chunk(block, |start, len| {
                     for (operand, buffer) in buffers.iter_mut().enumerate() {
                         signs_of[operand](isa, block, operand, start, &mut buffer[..len]);
@@ -151,7 +151,7 @@ where
         }
         let isa = Isa::current();
         let zero = ZeroBound::new(request.eps, request.statistics.contains(trainmon_core::Statistic::Zeros));
-        let mut partial = Partial::NOTHING;
+        let mut partial = None;
         pool::fold_shards(
             self.source.elements(),
             |range| {
@@ -159,9 +159,10 @@ where
                 self.for_each_chunk(isa, range, |chunk| A::fold(isa, chunk, &zero, &mut partial));
                 partial
             },
-            |next| partial.merge(&next),
+            |next| Partial::join(&mut partial, next),
         );
         let (visited, multiplicity) = (self.source.elements() as u64, self.source.multiplicity());
+        let partial = partial.unwrap_or(Partial::NOTHING);
         let spread_pass = |centre, divisor| self.spread(isa, centre, divisor);
         Found { partial, visited, multiplicity }.reading(after, request, A::scalar, &spread_pass)
     }
@@ -173,7 +174,7 @@ where
             self.source.elements(),
             |range| {
                 let mut sum = Sum::default();
-                self.for_each_chunk(isa, range, |chunk| sum.add(spread::<A>(isa, chunk, centre, divisor)));
+                self.for_each_chunk(isa, range, |chunk| sum.add(spread::<A>(chunk, centre, divisor)));
                 sum
             },
             |next| total.merge(next),
@@ -183,7 +184,7 @@ where
 
     fn for_each_chunk(&self, isa: Isa, range: std::ops::Range<usize>, mut sink: impl FnMut(&[A::Element])) {
         let mut buffers = [[A::Element::default(); CHUNK]; 2];
-        self.source.for_each_block(range, |block| {
+        self.source.for_each_block(range, &mut |block| {
             for_each_chunk(block, |start, len| {
                 for (operand, buffer) in buffers.iter_mut().enumerate() {
                     self.convert[operand](isa, block, operand, start, &mut buffer[..len]);

@@ -1,5 +1,7 @@
 //! What has been found so far, and how two such findings make one.
 
+use crate::kernel::Totals;
+
 /// A float64 sum that keeps what rounding dropped (Neumaier), for the few thousand block sums of a large tensor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
@@ -85,13 +87,38 @@ impl<E: Extreme> Partial<E> {
         }
     }
 
-    /// Adds the findings of the elements that follow.
-    pub(crate) fn merge(&mut self, next: &Self) {
+    /// Adds sums of a block and its zeros.
+    #[inline]
+    pub(crate) fn add_sums(&mut self, found: &Totals) {
+        self.sum.add(found.sum);
+        self.squares.add(found.squares);
+        self.zeros += found.zeros;
+    }
+
+    /// Adds the findings of the next shard to those of the shards before it, if there were any.
+    #[inline]
+    pub(crate) fn join(found: &mut Option<Self>, next: Self) {
+        match found {
+            None => *found = Some(next),
+            Some(found) => found.merge(&next),
+        }
+    }
+
+    fn merge(&mut self, next: &Self) {
         self.include(next.min, next.max);
         self.sum.merge(next.sum);
         self.squares.merge(next.squares);
         self.nans += next.nans;
         self.infs += next.infs;
         self.zeros += next.zeros;
+    }
+}
+
+impl Partial<f64> {
+    /// Adds all that a block of floats gave.
+    #[inline]
+    pub(crate) fn include_totals(&mut self, found: &Totals) {
+        self.include(found.min, found.max);
+        self.add_sums(found);
     }
 }

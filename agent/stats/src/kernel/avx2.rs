@@ -1,15 +1,19 @@
-//! The 16-lane kernel of `single` on AVX2: two vectors of float32, four of float64 sums, four of squares.
+//! The 16-lane kernels on AVX2. float32 takes two vectors, four of float64 sums, four of squares; a block's odd end is
+//! left to the portable code.
 #![expect(unsafe_code, reason = "vector loads and stores at raw addresses")]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256d, _mm_loadu_si128, _mm256_add_pd, _mm256_and_si256, _mm256_castps_si256,
-    _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
-    _mm256_cvtps_pd, _mm256_extractf128_ps, _mm256_fmadd_pd, _mm256_loadu_ps, _mm256_max_ps, _mm256_min_ps,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_pd, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_store_pd,
-    _mm256_store_ps, _mm256_store_si256, _mm256_sub_epi32,
+    __m128i, __m256, __m256d, _mm_loadu_si128, _mm256_add_pd, _mm256_and_si256, _mm256_castpd_si256,
+    _mm256_castps_si256, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_cmpgt_epi64,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_pd, _mm256_extractf128_ps, _mm256_fmadd_pd, _mm256_loadu_pd,
+    _mm256_loadu_ps, _mm256_max_pd, _mm256_max_ps, _mm256_min_pd, _mm256_min_ps, _mm256_mul_pd, _mm256_set1_epi32,
+    _mm256_set1_epi64x, _mm256_set1_pd, _mm256_set1_ps, _mm256_setzero_pd, _mm256_setzero_si256, _mm256_slli_epi32,
+    _mm256_storeu_pd, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_epi64,
 };
 
-use super::single::{BlockTotals, LANES, Lanes, Single};
+use super::double::DoubleLanes;
+use super::single::{Single, SingleLanes};
+use super::{LANES, Totals};
 
 /// # Safety
 /// AVX2 is there, 8 elements are readable.
@@ -45,16 +49,16 @@ fn widen(values: __m256) -> [__m256d; 2] {
     [_mm256_cvtps_pd(_mm256_castps256_ps128(values)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(values))]
 }
 
-/// What a block gives.
+/// What a block of float32, or of what widens to it, gives.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn totals<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> BlockTotals {
+pub(super) fn singles<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> Totals {
     const HALF: usize = LANES / 2;
     let mut sum = [_mm256_setzero_pd(); 4];
     let mut squares = [_mm256_setzero_pd(); 4];
     let mut min = [_mm256_set1_ps(f32::INFINITY); 2];
     let mut max = [_mm256_set1_ps(f32::NEG_INFINITY); 2];
     let mut zeros = [_mm256_setzero_si256(); 2];
-    let magnitude_bits = _mm256_set1_epi32(0x7fff_ffff);
+    let magnitude_bits = _mm256_set1_epi32(i32::MAX);
     // Magnitudes and the bound have no sign bit, so the signed comparison is right.
     let bound = _mm256_set1_epi32(zero_bits.cast_signed());
 
@@ -78,19 +82,63 @@ pub(super) fn totals<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) 
         }
     }
 
-    let mut lanes = Lanes::NOTHING;
-    // SAFETY: each array is 16 lanes wide and, the struct being so, 64-byte aligned.
+    let mut lanes = SingleLanes::NOTHING;
+    // SAFETY: each array is 16 lanes wide.
     unsafe {
         for lane in 0..4 {
-            _mm256_store_pd(lanes.sum.as_mut_ptr().add(lane * 4), sum[lane]);
-            _mm256_store_pd(lanes.squares.as_mut_ptr().add(lane * 4), squares[lane]);
+            _mm256_storeu_pd(lanes.sum.as_mut_ptr().add(lane * 4), sum[lane]);
+            _mm256_storeu_pd(lanes.squares.as_mut_ptr().add(lane * 4), squares[lane]);
         }
         for half in 0..2 {
-            _mm256_store_ps(lanes.min.as_mut_ptr().add(half * HALF), min[half]);
-            _mm256_store_ps(lanes.max.as_mut_ptr().add(half * HALF), max[half]);
-            _mm256_store_si256(lanes.zeros.as_mut_ptr().add(half * HALF).cast(), zeros[half]);
+            _mm256_storeu_ps(lanes.min.as_mut_ptr().add(half * HALF), min[half]);
+            _mm256_storeu_ps(lanes.max.as_mut_ptr().add(half * HALF), max[half]);
+            _mm256_storeu_si256(lanes.zeros.as_mut_ptr().add(half * HALF).cast(), zeros[half]);
         }
     }
     lanes.add::<S, ZEROS>(tail, zero_bits);
+    lanes.total()
+}
+
+/// What a block of float64 gives. Memory bounds it: accumulators that do not fit the 16 registers are no loss.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Totals {
+    const VECTORS: usize = LANES / 4;
+    let mut sum = [_mm256_setzero_pd(); VECTORS];
+    let mut squares = [_mm256_setzero_pd(); VECTORS];
+    let mut min = [_mm256_set1_pd(f64::INFINITY); VECTORS];
+    let mut max = [_mm256_set1_pd(f64::NEG_INFINITY); VECTORS];
+    let mut zeros = [_mm256_setzero_si256(); VECTORS];
+    let magnitude_bits = _mm256_set1_epi64x(i64::MAX);
+    // As above: no sign bits.
+    let bound = _mm256_set1_epi64x(zero_bits.cast_signed());
+
+    let (chunks, tail) = block.as_chunks::<LANES>();
+    for chunk in chunks {
+        for vector in 0..VECTORS {
+            // SAFETY: a chunk is 16 elements.
+            let values = unsafe { _mm256_loadu_pd(chunk.as_ptr().add(vector * 4)) };
+            sum[vector] = _mm256_add_pd(sum[vector], values);
+            squares[vector] = _mm256_add_pd(squares[vector], _mm256_mul_pd(values, values));
+            min[vector] = _mm256_min_pd(values, min[vector]);
+            max[vector] = _mm256_max_pd(values, max[vector]);
+            if ZEROS {
+                let magnitudes = _mm256_and_si256(_mm256_castpd_si256(values), magnitude_bits);
+                zeros[vector] = _mm256_sub_epi64(zeros[vector], _mm256_cmpgt_epi64(bound, magnitudes));
+            }
+        }
+    }
+
+    let mut lanes = DoubleLanes::NOTHING;
+    // SAFETY: each array is 16 lanes wide.
+    unsafe {
+        for vector in 0..VECTORS {
+            _mm256_storeu_pd(lanes.sum.as_mut_ptr().add(vector * 4), sum[vector]);
+            _mm256_storeu_pd(lanes.squares.as_mut_ptr().add(vector * 4), squares[vector]);
+            _mm256_storeu_pd(lanes.min.as_mut_ptr().add(vector * 4), min[vector]);
+            _mm256_storeu_pd(lanes.max.as_mut_ptr().add(vector * 4), max[vector]);
+            _mm256_storeu_si256(lanes.zeros.as_mut_ptr().add(vector * 4).cast(), zeros[vector]);
+        }
+    }
+    lanes.add::<ZEROS>(tail, zero_bits);
     lanes.total()
 }

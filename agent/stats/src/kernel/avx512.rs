@@ -1,87 +1,202 @@
-//! The 16-lane kernel of `single` on AVX-512: one vector of float32, two of float64 sums, two of squares.
-#![expect(unsafe_code, reason = "vector loads and stores at raw addresses")]
+//! The 16-lane kernels on AVX-512. float32 takes one vector, two of float64 sums, two of squares; a block's odd end is
+//! loaded under a mask.
+#![expect(unsafe_code, reason = "vector loads at raw addresses")]
 
 use std::arch::x86_64::{
-    __m256i, __m512, _mm256_loadu_si256, _mm512_add_pd, _mm512_and_si512, _mm512_castps_si512, _mm512_castps512_ps256,
-    _mm512_castsi512_ps, _mm512_cmplt_epu32_mask, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_pd,
-    _mm512_extractf32x8_ps, _mm512_fmadd_pd, _mm512_loadu_ps, _mm512_mask_add_epi32, _mm512_max_ps, _mm512_min_ps,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_pd, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_store_pd,
-    _mm512_store_ps, _mm512_store_si512,
+    __m512, __m512d, __m512i, _mm_add_pd, _mm_add_sd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_pd,
+    _mm256_castpd256_pd128, _mm256_extractf128_pd, _mm256_loadu_ps, _mm256_maskz_loadu_epi16, _mm512_add_pd,
+    _mm512_and_si512, _mm512_castpd_si512, _mm512_castpd512_pd256, _mm512_castps_si512, _mm512_castps512_ps256,
+    _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_pd, _mm512_extractf32x8_ps,
+    _mm512_extractf64x4_pd, _mm512_fmadd_pd, _mm512_mask_add_epi32, _mm512_mask_add_epi64,
+    _mm512_mask_cmplt_epu32_mask, _mm512_mask_cmplt_epu64_mask, _mm512_mask_max_pd, _mm512_mask_max_ps,
+    _mm512_mask_min_pd, _mm512_mask_min_ps, _mm512_maskz_loadu_pd, _mm512_maskz_loadu_ps, _mm512_mul_pd,
+    _mm512_reduce_add_epi32, _mm512_reduce_add_epi64, _mm512_reduce_max_pd, _mm512_reduce_max_ps, _mm512_reduce_min_pd,
+    _mm512_reduce_min_ps, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_set1_pd, _mm512_set1_ps, _mm512_setzero_pd,
+    _mm512_setzero_si512, _mm512_slli_epi32,
 };
 
-use super::single::{BlockTotals, LANES, Lanes, Single};
+use super::single::Single;
+use super::{LANES, Totals};
+
+const ALL: u16 = u16::MAX;
 
 /// # Safety
-/// AVX-512 is there, 16 elements are readable.
+/// AVX-512 is there, the elements named by the mask are readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 #[inline]
-pub(super) unsafe fn load_f32(from: *const f32) -> __m512 {
+pub(super) unsafe fn load_f32(from: *const f32, mask: u16) -> __m512 {
     // SAFETY: the caller's.
-    unsafe { _mm512_loadu_ps(from) }
+    unsafe { _mm512_maskz_loadu_ps(mask, from) }
 }
 
 /// # Safety
-/// AVX-512 is there, 16 elements are readable.
+/// AVX-512 is there, the elements named by the mask are readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 #[inline]
-pub(super) unsafe fn load_bf16(from: *const __m256i) -> __m512 {
+pub(super) unsafe fn load_bf16(from: *const i16, mask: u16) -> __m512 {
     // SAFETY: the caller's.
-    let halves = unsafe { _mm256_loadu_si256(from) };
+    let halves = unsafe { _mm256_maskz_loadu_epi16(mask, from) };
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
 }
 
 /// # Safety
+/// AVX-512 is there, the elements named by the mask are readable.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+#[inline]
+pub(super) unsafe fn load_f16(from: *const i16, mask: u16) -> __m512 {
+    // SAFETY: the caller's.
+    _mm512_cvtph_ps(unsafe { _mm256_maskz_loadu_epi16(mask, from) })
+}
+
+/// In the order of [`sum_of_lanes`](super::sum_of_lanes).
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+#[inline]
+fn sum_of_lanes([low, high]: [__m512d; 2]) -> f64 {
+    let eight = _mm512_add_pd(low, high);
+    let four = _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd::<1>(eight));
+    let two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd::<1>(four));
+    _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
+}
+
+/// The first and the second eight values.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+#[inline]
+fn widen(values: __m512) -> [__m512d; 2] {
+    [_mm512_cvtps_pd(_mm512_castps512_ps256(values)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(values))]
+}
+
+/// The same, read anew: for float32 a load is cheaper than taking a register apart.
+///
+/// # Safety
 /// AVX-512 is there, 16 elements are readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 #[inline]
-pub(super) unsafe fn load_f16(from: *const __m256i) -> __m512 {
+unsafe fn widen_at(from: *const f32) -> [__m512d; 2] {
     // SAFETY: the caller's.
-    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(from) })
+    unsafe { [_mm512_cvtps_pd(_mm256_loadu_ps(from)), _mm512_cvtps_pd(_mm256_loadu_ps(from.add(8)))] }
 }
 
-/// What a block gives.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) fn totals<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> BlockTotals {
-    let (mut sum_low, mut sum_high) = (_mm512_setzero_pd(), _mm512_setzero_pd());
-    let (mut squares_low, mut squares_high) = (_mm512_setzero_pd(), _mm512_setzero_pd());
-    let mut min = _mm512_set1_ps(f32::INFINITY);
-    let mut max = _mm512_set1_ps(f32::NEG_INFINITY);
-    let mut zeros = _mm512_setzero_si512();
-    let magnitude_bits = _mm512_set1_epi32(0x7fff_ffff);
-    let bound = _mm512_set1_epi32(zero_bits.cast_signed());
-    let one = _mm512_set1_epi32(1);
+#[derive(Clone, Copy)]
+struct SingleLanes {
+    sum: [__m512d; 2],
+    squares: [__m512d; 2],
+    min: __m512,
+    max: __m512,
+    zeros: __m512i,
+}
 
+impl SingleLanes {
+    /// Adds the elements named by the mask; the others are 0 and change no sum. A NaN leaves the extremes alone: of two
+    /// operands one of which is NaN, the second is the result.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+    #[inline]
+    fn add<const ZEROS: bool>(&mut self, values: __m512, wide: [__m512d; 2], mask: u16, bound: __m512i) {
+        for (half, wide) in wide.into_iter().enumerate() {
+            self.sum[half] = _mm512_add_pd(self.sum[half], wide);
+            self.squares[half] = _mm512_fmadd_pd(wide, wide, self.squares[half]);
+        }
+        self.min = _mm512_mask_min_ps(self.min, mask, values, self.min);
+        self.max = _mm512_mask_max_ps(self.max, mask, values, self.max);
+        if ZEROS {
+            let magnitudes = _mm512_and_si512(_mm512_castps_si512(values), _mm512_set1_epi32(0x7fff_ffff));
+            let is_zero = _mm512_mask_cmplt_epu32_mask(mask, magnitudes, bound);
+            self.zeros = _mm512_mask_add_epi32(self.zeros, is_zero, self.zeros, _mm512_set1_epi32(1));
+        }
+    }
+}
+
+/// What a block of float32, or of what widens to it, gives.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) fn singles<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> Totals {
+    let mut lanes = SingleLanes {
+        sum: [_mm512_setzero_pd(); 2],
+        squares: [_mm512_setzero_pd(); 2],
+        min: _mm512_set1_ps(f32::INFINITY),
+        max: _mm512_set1_ps(f32::NEG_INFINITY),
+        zeros: _mm512_setzero_si512(),
+    };
+    let bound = _mm512_set1_epi32(zero_bits.cast_signed());
     let (chunks, tail) = block.as_chunks::<LANES>();
     for chunk in chunks {
         // SAFETY: a chunk is 16 elements; this function runs on AVX-512 only.
-        let values = unsafe { S::load512(chunk.as_ptr()) };
-        let low = _mm512_cvtps_pd(_mm512_castps512_ps256(values));
-        let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(values));
-        sum_low = _mm512_add_pd(sum_low, low);
-        sum_high = _mm512_add_pd(sum_high, high);
-        squares_low = _mm512_fmadd_pd(low, low, squares_low);
-        squares_high = _mm512_fmadd_pd(high, high, squares_high);
-        // The second operand is the result when one is NaN.
-        min = _mm512_min_ps(values, min);
-        max = _mm512_max_ps(values, max);
+        let values = unsafe { S::load512(chunk.as_ptr(), ALL) };
+        // SAFETY: the elements are float32 in memory, 16 of them.
+        let wide = if S::IS_F32 { unsafe { widen_at(chunk.as_ptr().cast()) } } else { widen(values) };
+        lanes.add::<ZEROS>(values, wide, ALL, bound);
+    }
+    if !tail.is_empty() {
+        let mask = ALL >> (LANES - tail.len());
+        // SAFETY: the mask names the elements of the tail.
+        let values = unsafe { S::load512(tail.as_ptr(), mask) };
+        lanes.add::<ZEROS>(values, widen(values), mask, bound);
+    }
+    Totals {
+        min: f64::from(_mm512_reduce_min_ps(lanes.min)),
+        max: f64::from(_mm512_reduce_max_ps(lanes.max)),
+        sum: sum_of_lanes(lanes.sum),
+        squares: sum_of_lanes(lanes.squares),
+        zeros: if ZEROS { _mm512_reduce_add_epi32(lanes.zeros) as u64 } else { 0 },
+    }
+}
+
+#[derive(Clone, Copy)]
+struct DoubleLanes {
+    sum: [__m512d; 2],
+    squares: [__m512d; 2],
+    min: [__m512d; 2],
+    max: [__m512d; 2],
+    zeros: __m512i,
+}
+
+impl DoubleLanes {
+    /// As [`SingleLanes::add`], for one half of the lanes.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+    #[inline]
+    fn add<const ZEROS: bool>(&mut self, half: usize, values: __m512d, mask: u8, bound: __m512i) {
+        self.sum[half] = _mm512_add_pd(self.sum[half], values);
+        self.squares[half] = _mm512_add_pd(self.squares[half], _mm512_mul_pd(values, values));
+        self.min[half] = _mm512_mask_min_pd(self.min[half], mask, values, self.min[half]);
+        self.max[half] = _mm512_mask_max_pd(self.max[half], mask, values, self.max[half]);
         if ZEROS {
-            let magnitudes = _mm512_and_si512(_mm512_castps_si512(values), magnitude_bits);
-            let is_zero = _mm512_cmplt_epu32_mask(magnitudes, bound);
-            zeros = _mm512_mask_add_epi32(zeros, is_zero, zeros, one);
+            let magnitudes = _mm512_and_si512(_mm512_castpd_si512(values), _mm512_set1_epi64(i64::MAX));
+            let is_zero = _mm512_mask_cmplt_epu64_mask(mask, magnitudes, bound);
+            self.zeros = _mm512_mask_add_epi64(self.zeros, is_zero, self.zeros, _mm512_set1_epi64(1));
         }
     }
+}
 
-    let mut lanes = Lanes::NOTHING;
-    // SAFETY: each array is 16 lanes wide and, the struct being so, 64-byte aligned.
-    unsafe {
-        _mm512_store_pd(lanes.sum.as_mut_ptr(), sum_low);
-        _mm512_store_pd(lanes.sum.as_mut_ptr().add(8), sum_high);
-        _mm512_store_pd(lanes.squares.as_mut_ptr(), squares_low);
-        _mm512_store_pd(lanes.squares.as_mut_ptr().add(8), squares_high);
-        _mm512_store_ps(lanes.min.as_mut_ptr(), min);
-        _mm512_store_ps(lanes.max.as_mut_ptr(), max);
-        _mm512_store_si512(lanes.zeros.as_mut_ptr().cast(), zeros);
+/// What a block of float64 gives.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Totals {
+    let mut lanes = DoubleLanes {
+        sum: [_mm512_setzero_pd(); 2],
+        squares: [_mm512_setzero_pd(); 2],
+        min: [_mm512_set1_pd(f64::INFINITY); 2],
+        max: [_mm512_set1_pd(f64::NEG_INFINITY); 2],
+        zeros: _mm512_setzero_si512(),
+    };
+    let bound = _mm512_set1_epi64(zero_bits.cast_signed());
+    let (chunks, tail) = block.as_chunks::<LANES>();
+    let masks = |mask: u16| [(0, mask as u8), (1, (mask >> 8) as u8)];
+    for chunk in chunks {
+        for (half, mask) in masks(ALL) {
+            // SAFETY: a chunk is 16 elements.
+            let values = unsafe { _mm512_maskz_loadu_pd(mask, chunk.as_ptr().add(half * 8)) };
+            lanes.add::<ZEROS>(half, values, mask, bound);
+        }
     }
-    lanes.add::<S, ZEROS>(tail, zero_bits);
-    lanes.total()
+    if !tail.is_empty() {
+        for (half, mask) in masks(ALL >> (LANES - tail.len())) {
+            // SAFETY: the masks name the elements of the tail; nothing else is read.
+            let values = unsafe { _mm512_maskz_loadu_pd(mask, tail.as_ptr().wrapping_add(half * 8)) };
+            lanes.add::<ZEROS>(half, values, mask, bound);
+        }
+    }
+    Totals {
+        min: _mm512_reduce_min_pd(lanes.min[0]).min(_mm512_reduce_min_pd(lanes.min[1])),
+        max: _mm512_reduce_max_pd(lanes.max[0]).max(_mm512_reduce_max_pd(lanes.max[1])),
+        sum: sum_of_lanes(lanes.sum),
+        squares: sum_of_lanes(lanes.squares),
+        zeros: if ZEROS { _mm512_reduce_add_epi64(lanes.zeros) as u64 } else { 0 },
+    }
 }

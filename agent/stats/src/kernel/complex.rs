@@ -28,6 +28,25 @@ fn magnitude128([re, im]: [f64; 2]) -> f64 {
     if re.is_nan() || im.is_nan() { f64::NAN } else { re.hypot(im) }
 }
 
+/// Fills the magnitudes of a chunk: by plain squares where they neither overflow nor vanish, else by `hypot`.
+fn magnitudes_of(isa: Isa, chunk: &[[f64; 2]], magnitudes: &mut [f64; CHUNK]) {
+    const SAFE_SQUARES: std::ops::Range<f64> = 1e-280..1e300;
+    let is_safe = isa.run(|| {
+        let mut is_safe = true;
+        for (magnitude, [re, im]) in magnitudes.iter_mut().zip(chunk) {
+            let squares = re * re + im * im;
+            is_safe &= squares == 0.0 && *re == 0.0 && *im == 0.0 || SAFE_SQUARES.contains(&squares);
+            *magnitude = squares.sqrt();
+        }
+        is_safe
+    });
+    if !is_safe {
+        for (magnitude, &element) in magnitudes.iter_mut().zip(chunk) {
+            *magnitude = magnitude128(element);
+        }
+    }
+}
+
 impl Arithmetic for Complex64 {
     type Element = [f32; 2];
     type Extreme = f64;
@@ -66,9 +85,7 @@ impl Arithmetic for Complex128 {
     fn fold(isa: Isa, block: &[[f64; 2]], zero: &ZeroBound, into: &mut Partial<f64>) {
         let mut magnitudes = [0.0f64; CHUNK];
         for chunk in block.chunks(CHUNK) {
-            for (magnitude, &element) in magnitudes.iter_mut().zip(chunk) {
-                *magnitude = magnitude128(element);
-            }
+            magnitudes_of(isa, chunk, &mut magnitudes);
             Double::fold(isa, &magnitudes[..chunk.len()], zero, into);
         }
     }

@@ -4,28 +4,39 @@
 
 use trainmon_core::Scalar;
 
-use super::{Arithmetic, ZeroBound, sum_of_lanes};
+use super::{Arithmetic, LANES, Totals, ZeroBound, fold_lanes, sum_of_lanes};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use crate::isa::Isa;
 use crate::partial::Partial;
 
-const LANES: usize = 16;
 const MAGNITUDE: u64 = 0x7fff_ffff_ffff_ffff;
 
 /// The arithmetic of float64.
 pub(crate) struct Double;
 
-struct Lanes {
-    sum: [f64; LANES],
-    squares: [f64; LANES],
-    min: [f64; LANES],
-    max: [f64; LANES],
-    zeros: [u64; LANES],
+/// The running findings of 16 interleaved sequences.
+pub(super) struct DoubleLanes {
+    pub(super) sum: [f64; LANES],
+    pub(super) squares: [f64; LANES],
+    pub(super) min: [f64; LANES],
+    pub(super) max: [f64; LANES],
+    pub(super) zeros: [u64; LANES],
 }
 
-impl Lanes {
+impl DoubleLanes {
+    pub(super) const NOTHING: Self = Self {
+        sum: [0.0; LANES],
+        squares: [0.0; LANES],
+        min: [f64::INFINITY; LANES],
+        max: [f64::NEG_INFINITY; LANES],
+        zeros: [0; LANES],
+    };
+
+    /// Adds up to 16 elements, the first to the first lane. A NaN leaves the extremes alone.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
-    fn add<const ZEROS: bool>(&mut self, elements: &[f64], zero_bits: u64) {
+    pub(super) fn add<const ZEROS: bool>(&mut self, elements: &[f64], zero_bits: u64) {
         for (lane, &value) in elements.iter().enumerate() {
             self.sum[lane] += value;
             self.squares[lane] += value * value;
@@ -36,24 +47,43 @@ impl Lanes {
             }
         }
     }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
+    pub(super) fn total(&self) -> Totals {
+        Totals {
+            min: fold_lanes(self.min, |a, b| if b < a { b } else { a }),
+            max: fold_lanes(self.max, |a, b| if b > a { b } else { a }),
+            sum: sum_of_lanes(self.sum),
+            squares: sum_of_lanes(self.squares),
+            zeros: self.zeros.iter().sum(),
+        }
+    }
 }
 
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
-fn totals<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Lanes {
-    let mut lanes = Lanes {
-        sum: [0.0; LANES],
-        squares: [0.0; LANES],
-        min: [f64::INFINITY; LANES],
-        max: [f64::NEG_INFINITY; LANES],
-        zeros: [0; LANES],
-    };
+fn portable<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Totals {
+    let mut lanes = DoubleLanes::NOTHING;
     let (chunks, tail) = block.as_chunks::<LANES>();
     for chunk in chunks {
         lanes.add::<ZEROS>(chunk, zero_bits);
     }
     lanes.add::<ZEROS>(tail, zero_bits);
-    lanes
+    lanes.total()
+}
+
+/// What a block of float64 gives.
+#[expect(unsafe_code, reason = "functions compiled for an instruction set")]
+#[inline]
+pub(super) fn totals<const ZEROS: bool>(isa: Isa, block: &[f64], zero_bits: u64) -> Totals {
+    match isa {
+        // SAFETY: the instruction set was found present before it was chosen.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { avx512::doubles::<ZEROS>(block, zero_bits) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::doubles::<ZEROS>(block, zero_bits) },
+        _ => portable::<ZEROS>(block, zero_bits),
+    }
 }
 
 impl Arithmetic for Double {
@@ -66,20 +96,14 @@ impl Arithmetic for Double {
     }
 
     fn fold(isa: Isa, block: &[f64], zero: &ZeroBound, into: &mut Partial<f64>) {
-        let lanes = if zero.is_wanted {
-            isa.run(|| totals::<true>(block, zero.double))
+        let found = if zero.is_wanted {
+            totals::<true>(isa, block, zero.double)
         } else {
-            isa.run(|| totals::<false>(block, zero.double))
+            totals::<false>(isa, block, zero.double)
         };
-        for lane in 0..LANES {
-            into.include(lanes.min[lane], lanes.max[lane]);
-        }
-        let sum = sum_of_lanes(&lanes.sum);
-        into.sum.add(sum);
-        into.squares.add(sum_of_lanes(&lanes.squares));
-        into.zeros += lanes.zeros.iter().sum::<u64>();
+        into.include_totals(&found);
         // Also true when finite elements add up beyond float64; then none is counted.
-        if !sum.is_finite() {
+        if !found.sum.is_finite() {
             into.nans += block.iter().filter(|value| value.is_nan()).count() as u64;
             into.infs += block.iter().filter(|value| value.is_infinite()).count() as u64;
         }

@@ -4,12 +4,13 @@ use std::marker::PhantomData;
 
 use trainmon_core::Scalar;
 
-use super::{Arithmetic, ZeroBound, sum_of_lanes};
+use super::{Arithmetic, Totals, ZeroBound, double};
 use crate::isa::Isa;
 use crate::layout::Plain;
 use crate::partial::{Extreme, Partial};
 
-const LANES: usize = 16;
+/// Elements widened at a time; they stay in the level-1 cache.
+const CHUNK: usize = 1024;
 
 /// An integer type.
 pub(crate) trait Integer: Plain + Ord {
@@ -26,7 +27,7 @@ pub(crate) trait Integer: Plain + Ord {
 }
 
 macro_rules! integers {
-    ($($name:ty => $wide:ty, $scalar:ident, |$value:ident| $magnitude:expr;)*) => {$(
+    ($($name:ty => $wide:ty, $scalar:ident, $to_f64:expr, |$value:ident| $magnitude:expr;)*) => {$(
         impl Integer for $name {
             type Wide = $wide;
 
@@ -37,7 +38,8 @@ macro_rules! integers {
 
             #[inline]
             fn to_f64(self) -> f64 {
-                self as f64
+                let to_f64: fn(Self) -> f64 = $to_f64;
+                to_f64(self)
             }
 
             #[inline]
@@ -53,14 +55,14 @@ macro_rules! integers {
     )*};
 }
 integers! {
-    i8 => i64, Int, |value| value.unsigned_abs();
-    i16 => i64, Int, |value| value.unsigned_abs();
-    i32 => i64, Int, |value| value.unsigned_abs();
-    i64 => i64, Int, |value| value.unsigned_abs();
-    u8 => u64, UInt, |value| value;
-    u16 => u64, UInt, |value| value;
-    u32 => u64, UInt, |value| value;
-    u64 => u64, UInt, |value| value;
+    i8 => i64, Int, f64::from, |value| value.unsigned_abs();
+    i16 => i64, Int, f64::from, |value| value.unsigned_abs();
+    i32 => i64, Int, f64::from, |value| value.unsigned_abs();
+    i64 => i64, Int, |value| value as f64, |value| value.unsigned_abs();
+    u8 => u64, UInt, f64::from, |value| value;
+    u16 => u64, UInt, f64::from, |value| value;
+    u32 => u64, UInt, f64::from, |value| value;
+    u64 => u64, UInt, |value| value as f64, |value| value;
 }
 
 /// The arithmetic of an integer type.
@@ -83,21 +85,21 @@ impl<T: Integer> Arithmetic for Integers<T> {
                 max = max.max(element);
             }
             into.include(min.widen(), max.widen());
-            let (mut sum, mut squares) = ([0.0; LANES], [0.0; LANES]);
-            let (chunks, tail) = block.as_chunks::<LANES>();
-            for chunk in chunks.iter().map(<[T; LANES]>::as_slice).chain([tail]) {
-                for (lane, element) in chunk.iter().enumerate() {
-                    let value = element.to_f64();
-                    sum[lane] += value;
-                    squares[lane] += value * value;
-                }
-            }
-            into.sum.add(sum_of_lanes(&sum));
-            into.squares.add(sum_of_lanes(&squares));
             if zero.is_wanted {
                 into.zeros += block.iter().map(|element| u64::from(element.magnitude() < zero.integer)).sum::<u64>();
             }
         });
+        let mut values = [0.0f64; CHUNK];
+        for chunk in block.chunks(CHUNK) {
+            isa.run(|| {
+                for (value, element) in values.iter_mut().zip(chunk) {
+                    *value = element.to_f64();
+                }
+            });
+            let Totals { sum, squares, .. } = double::totals::<false>(isa, &values[..chunk.len()], 0);
+            into.sum.add(sum);
+            into.squares.add(squares);
+        }
     }
 
     fn scalar(extreme: T::Wide) -> Scalar {

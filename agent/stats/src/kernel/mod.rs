@@ -22,6 +22,18 @@ use crate::isa::Isa;
 use crate::layout::Plain;
 use crate::partial::{Extreme, Partial};
 
+/// Interleaved sequences a block is summed in; the same for every instruction set.
+const LANES: usize = 16;
+
+/// What a block of floats gives before NaN and infinities are looked for.
+pub(crate) struct Totals {
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) sum: f64,
+    pub(crate) squares: f64,
+    pub(crate) zeros: u64,
+}
+
 /// The bound below which a magnitude counts as zero, in each arithmetic it may be compared in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZeroBound {
@@ -64,31 +76,35 @@ pub(crate) trait Arithmetic {
     fn scalar(extreme: Self::Extreme) -> Scalar;
 }
 
-/// The sum of ((x - centre) / divisor)² over a block.
-pub(crate) fn spread<A: Arithmetic>(isa: Isa, block: &[A::Element], centre: f64, divisor: f64) -> f64 {
-    isa.run(|| {
-        let mut lanes = [0.0f64; 8];
-        for chunk in block.chunks(8) {
-            for (lane, &element) in lanes.iter_mut().zip(chunk) {
-                let distance = (A::value(element) - centre) / divisor;
-                *lane += distance * distance;
-            }
+/// The sum of ((x - centre) / divisor)² over a block. For the rare second pass: plain code for every dtype.
+pub(crate) fn spread<A: Arithmetic>(block: &[A::Element], centre: f64, divisor: f64) -> f64 {
+    let mut lanes = [0.0f64; 8];
+    for chunk in block.chunks(8) {
+        for (lane, &element) in lanes.iter_mut().zip(chunk) {
+            let distance = (A::value(element) - centre) / divisor;
+            *lane += distance * distance;
         }
-        lanes.iter().sum()
-    })
+    }
+    lanes.iter().sum()
 }
 
 /// Adds 16 lanes in one fixed order, so that every instruction set gives the same bits.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
-fn sum_of_lanes(lanes: &[f64; 16]) -> f64 {
-    let mut folded = *lanes;
-    let mut width = 8;
+fn sum_of_lanes(lanes: [f64; LANES]) -> f64 {
+    fold_lanes(lanes, |a, b| a + b)
+}
+
+/// Lane 0 with lane 8, 1 with 9 ..., then 0 with 4 ..., to the last.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
+fn fold_lanes<T: Copy>(mut lanes: [T; LANES], combine: impl Fn(T, T) -> T) -> T {
+    let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
-            folded[lane] += folded[lane + width];
+            lanes[lane] = combine(lanes[lane], lanes[lane + width]);
         }
         width /= 2;
     }
-    folded[0]
+    lanes[0]
 }

@@ -9,14 +9,13 @@ use std::marker::PhantomData;
 
 use trainmon_core::Scalar;
 
-use super::{Arithmetic, ZeroBound, sum_of_lanes};
+use super::{Arithmetic, LANES, Totals, ZeroBound, fold_lanes, sum_of_lanes};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::isa::Isa;
 use crate::layout::Plain;
 use crate::partial::Partial;
 
-pub(super) const LANES: usize = 16;
 const MAGNITUDE: u32 = 0x7fff_ffff;
 const INFINITY: u32 = 0x7f80_0000;
 
@@ -40,15 +39,18 @@ unsafe impl Plain for F16 {}
 /// A float that widens to float32 exactly.
 #[expect(unsafe_code, reason = "vector loads from raw addresses")]
 pub(crate) trait Single: Plain {
+    /// Whether widening changes nothing.
+    const IS_F32: bool;
+
     /// The same number.
     fn widen(self) -> f32;
 
-    /// 16 of them, widened.
+    /// 16 of them, widened; 0 where the mask has no bit.
     ///
     /// # Safety
-    /// AVX-512 is there, 16 elements are readable.
+    /// AVX-512 is there, the elements named by the mask are readable.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn load512(from: *const Self) -> __m512;
+    unsafe fn load512(from: *const Self, mask: u16) -> __m512;
 
     /// 8 of them, widened.
     ///
@@ -63,9 +65,9 @@ macro_rules! vector_loads {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
         #[inline]
-        unsafe fn load512(from: *const Self) -> __m512 {
+        unsafe fn load512(from: *const Self, mask: u16) -> __m512 {
             // SAFETY: the caller's.
-            unsafe { avx512::$load(from.cast()) }
+            unsafe { avx512::$load(from.cast(), mask) }
         }
 
         #[cfg(target_arch = "x86_64")]
@@ -80,6 +82,8 @@ macro_rules! vector_loads {
 
 #[expect(unsafe_code, reason = "vector loads from raw addresses")]
 impl Single for f32 {
+    const IS_F32: bool = true;
+
     #[inline]
     fn widen(self) -> f32 {
         self
@@ -90,6 +94,8 @@ impl Single for f32 {
 
 #[expect(unsafe_code, reason = "vector loads from raw addresses")]
 impl Single for Bf16 {
+    const IS_F32: bool = false;
+
     #[inline]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
@@ -100,6 +106,8 @@ impl Single for Bf16 {
 
 #[expect(unsafe_code, reason = "vector loads from raw addresses")]
 impl Single for F16 {
+    const IS_F32: bool = false;
+
     /// Branch-free, so that it vectorises: exponents are re-biased as integers; a subnormal half becomes a normal
     /// float32 by giving it an implied leading bit and subtracting that again.
     #[inline]
@@ -120,19 +128,8 @@ impl Single for F16 {
     vector_loads!(load_f16);
 }
 
-/// What a block gives before NaN and infinities are looked for.
-pub(super) struct BlockTotals {
-    pub(super) min: f32,
-    pub(super) max: f32,
-    pub(super) sum: f64,
-    pub(super) squares: f64,
-    pub(super) zeros: u32,
-}
-
 /// The running findings of 16 interleaved sequences.
-#[derive(Clone)]
-#[repr(C, align(64))]
-pub(super) struct Lanes {
+pub(super) struct SingleLanes {
     pub(super) sum: [f64; LANES],
     pub(super) squares: [f64; LANES],
     pub(super) min: [f32; LANES],
@@ -140,7 +137,7 @@ pub(super) struct Lanes {
     pub(super) zeros: [u32; LANES],
 }
 
-impl Lanes {
+impl SingleLanes {
     pub(super) const NOTHING: Self = Self {
         sum: [0.0; LANES],
         squares: [0.0; LANES],
@@ -168,28 +165,19 @@ impl Lanes {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
-    pub(super) fn total(&self) -> BlockTotals {
-        let (mut min, mut max) = (self.min, self.max);
-        let mut width = LANES / 2;
-        while width > 0 {
-            for lane in 0..width {
-                min[lane] = if min[lane + width] < min[lane] { min[lane + width] } else { min[lane] };
-                max[lane] = if max[lane + width] > max[lane] { max[lane + width] } else { max[lane] };
-            }
-            width /= 2;
-        }
-        BlockTotals {
-            min: min[0],
-            max: max[0],
-            sum: sum_of_lanes(&self.sum),
-            squares: sum_of_lanes(&self.squares),
-            zeros: self.zeros.iter().sum(),
+    pub(super) fn total(&self) -> Totals {
+        Totals {
+            min: f64::from(fold_lanes(self.min, |a, b| if b < a { b } else { a })),
+            max: f64::from(fold_lanes(self.max, |a, b| if b > a { b } else { a })),
+            sum: sum_of_lanes(self.sum),
+            squares: sum_of_lanes(self.squares),
+            zeros: self.zeros.iter().map(|&zeros| u64::from(zeros)).sum(),
         }
     }
 }
 
-fn portable<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> BlockTotals {
-    let mut lanes = Lanes::NOTHING;
+fn portable<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> Totals {
+    let mut lanes = SingleLanes::NOTHING;
     let (chunks, tail) = block.as_chunks::<LANES>();
     for chunk in chunks {
         lanes.add::<S, ZEROS>(chunk, zero_bits);
@@ -200,14 +188,14 @@ fn portable<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> BlockT
 
 #[expect(unsafe_code, reason = "functions compiled for an instruction set")]
 #[inline]
-fn totals<S: Single, const ZEROS: bool>(isa: Isa, block: &[S], zero_bits: u32) -> BlockTotals {
+fn totals<S: Single, const ZEROS: bool>(isa: Isa, block: &[S], zero_bits: u32) -> Totals {
     match isa {
         // SAFETY: the instruction set was found present before it was chosen.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512::totals::<S, ZEROS>(block, zero_bits) },
+        Isa::Avx512 => unsafe { avx512::singles::<S, ZEROS>(block, zero_bits) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { avx2::totals::<S, ZEROS>(block, zero_bits) },
+        Isa::Avx2 => unsafe { avx2::singles::<S, ZEROS>(block, zero_bits) },
         _ => portable::<S, ZEROS>(block, zero_bits),
     }
 }
@@ -231,10 +219,7 @@ impl<S: Single> Arithmetic for Singles<S> {
         } else {
             totals::<S, false>(isa, block, zero.single)
         };
-        into.include(f64::from(found.min), f64::from(found.max));
-        into.sum.add(found.sum);
-        into.squares.add(found.squares);
-        into.zeros += u64::from(found.zeros);
+        into.include_totals(&found);
         // A block of finite float32 cannot leave float64's range: its sum is finite unless an element is not.
         if !found.sum.is_finite() {
             let (nans, infs) = isa.run(|| count_nonfinite(block));
