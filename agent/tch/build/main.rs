@@ -1,5 +1,7 @@
 //! Compiles the C++ shim against the libtorch that torch-sys links.
 
+#![expect(clippy::print_stdout, reason = "how a build script speaks to cargo")]
+
 mod libtorch;
 
 use std::path::Path;

@@ -55,9 +55,8 @@ impl Target {
     pub(super) fn batch_key(&self, monitor: &Monitor) -> BatchKey {
         let configured = monitor.request(self.label.kind);
         let minimum = StatisticSet::EMPTY.with(Statistic::Min);
-        let request = configured.map(|request| {
-            if self.is_value { Request { statistics: minimum, eps: 0.0 } } else { request }
-        });
+        let request =
+            configured.map(|request| if self.is_value { Request { statistics: minimum, eps: 0.0 } } else { request });
         BatchKey { device: self.tensor.device(), request }
     }
 

@@ -74,10 +74,7 @@ unsafe impl Send for AccumulatedHook {}
 impl AccumulatedHook {
     /// Hooks a leaf that requires a gradient. Other hooks on it, also of others, keep working.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn new(
-        leaf: &Tensor,
-        callback: impl Fn(TensorRef<'_>) + Send + Sync + 'static,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(leaf: &Tensor, callback: impl Fn(TensorRef<'_>) + Send + Sync + 'static) -> Result<Self, String> {
         let data = into_data(Box::new(move |tensor| {
             if let Some(tensor) = tensor {
                 callback(tensor);

@@ -116,17 +116,13 @@ impl RawOptimizer {
     ) -> Result<Option<R>, String> {
         let mut tensor = std::ptr::null();
         // SAFETY: both handles are alive. The tensor is borrowed from `self`, which `use_it` cannot reach mutably.
-        check(unsafe {
-            tmn_optimizer_moment(self.0.as_ptr(), parameter.as_ptr(), moment as u32, &raw mut tensor)
-        })?;
+        check(unsafe { tmn_optimizer_moment(self.0.as_ptr(), parameter.as_ptr(), moment as u32, &raw mut tensor) })?;
         Ok(TensorRef::from_raw(tensor).map(use_it))
     }
 
     pub(crate) fn set_moment(&mut self, parameter: &Tensor, moment: Moment, value: &Tensor) -> Result<(), String> {
         // SAFETY: all handles are alive; libtorch keeps its own count on the value.
-        check(unsafe {
-            tmn_optimizer_set_moment(self.0.as_ptr(), parameter.as_ptr(), moment as u32, value.as_ptr())
-        })
+        check(unsafe { tmn_optimizer_set_moment(self.0.as_ptr(), parameter.as_ptr(), moment as u32, value.as_ptr()) })
     }
 
     /// `None` where the kind counts no steps or the parameter was not stepped yet.

@@ -63,9 +63,8 @@ impl Pending {
     /// The rows; to be called once [`is_ready`](Self::is_ready) said yes.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &[f64; COLUMNS]> {
         // SAFETY: the shim holds a contiguous float64 tensor of `rows` times `COLUMNS` values until it is freed.
-        let values = unsafe {
-            std::slice::from_raw_parts(tmn_pending_values(self.handle.as_ptr()), self.rows * COLUMNS)
-        };
+        let values =
+            unsafe { std::slice::from_raw_parts(tmn_pending_values(self.handle.as_ptr()), self.rows * COLUMNS) };
         values.as_chunks::<COLUMNS>().0.iter()
     }
 }

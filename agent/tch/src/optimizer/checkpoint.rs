@@ -170,7 +170,7 @@ impl Optimizer {
             let name = tensor_name(&parameter.name, *moment);
             if let Ok(view) = tensors.tensor(&name) {
                 moments.push((*moment, restore(&name, &view, &parameter.tensor)?));
-            } else if saved.steps.is_some() && self.kind.needs(moment.kind, &header.groups[parameter.group]) {
+            } else if saved.steps.is_some() && header.groups[parameter.group].needs(moment.kind) {
                 return Err(CheckpointError::MissingMoment { tensor: name });
             }
             known.insert(name);

@@ -48,14 +48,16 @@ impl OptimizerKind {
             Self::Adagrad => &[MomentKind::SUM],
         }
     }
+}
 
-    /// What a parameter that was stepped with these options must have.
-    pub(crate) fn needs(self, moment: Kind, options: &GroupOptions) -> bool {
+impl GroupOptions {
+    /// Whether a parameter that was stepped with these options must have this moment.
+    pub(crate) fn needs(&self, moment: Kind) -> bool {
         match moment {
-            Kind::MaxExpAvgSq => options.amsgrad,
+            Kind::MaxExpAvgSq => self.amsgrad,
             // SGD makes the buffer only when it has momentum; so does RMSprop.
-            Kind::MomentumBuffer => options.momentum > 0.0,
-            Kind::GradAvg => options.centered,
+            Kind::MomentumBuffer => self.momentum > 0.0,
+            Kind::GradAvg => self.centered,
             _ => true,
         }
     }
@@ -129,7 +131,7 @@ pub trait OptimizerConfig {
 impl OptimizerConfig for tch::nn::Adam {
     fn settings(&self, lr: f64) -> Settings {
         let Self { beta1, beta2, wd: weight_decay, eps, amsgrad } = *self;
-        let options = GroupOptions { lr, beta1, beta2, weight_decay, eps, amsgrad, ..GroupOptions::default() };
+        let options = GroupOptions { lr, beta1, beta2, eps, weight_decay, amsgrad, ..GroupOptions::default() };
         Settings { kind: OptimizerKind::Adam, options }
     }
 }
@@ -137,7 +139,7 @@ impl OptimizerConfig for tch::nn::Adam {
 impl OptimizerConfig for tch::nn::AdamW {
     fn settings(&self, lr: f64) -> Settings {
         let Self { beta1, beta2, wd: weight_decay, eps, amsgrad } = *self;
-        let options = GroupOptions { lr, beta1, beta2, weight_decay, eps, amsgrad, ..GroupOptions::default() };
+        let options = GroupOptions { lr, beta1, beta2, eps, weight_decay, amsgrad, ..GroupOptions::default() };
         Settings { kind: OptimizerKind::AdamW, options }
     }
 }
@@ -145,7 +147,7 @@ impl OptimizerConfig for tch::nn::AdamW {
 impl OptimizerConfig for tch::nn::Sgd {
     fn settings(&self, lr: f64) -> Settings {
         let Self { momentum, dampening, wd: weight_decay, nesterov } = *self;
-        let options = GroupOptions { lr, momentum, dampening, weight_decay, nesterov, ..GroupOptions::default() };
+        let options = GroupOptions { lr, weight_decay, momentum, dampening, nesterov, ..GroupOptions::default() };
         Settings { kind: OptimizerKind::Sgd, options }
     }
 }
@@ -153,7 +155,7 @@ impl OptimizerConfig for tch::nn::Sgd {
 impl OptimizerConfig for tch::nn::RmsProp {
     fn settings(&self, lr: f64) -> Settings {
         let Self { alpha, eps, wd: weight_decay, momentum, centered } = *self;
-        let options = GroupOptions { lr, alpha, eps, weight_decay, momentum, centered, ..GroupOptions::default() };
+        let options = GroupOptions { lr, eps, weight_decay, momentum, alpha, centered, ..GroupOptions::default() };
         Settings { kind: OptimizerKind::RmsProp, options }
     }
 }
@@ -180,7 +182,7 @@ impl Default for Adagrad {
 impl OptimizerConfig for Adagrad {
     fn settings(&self, lr: f64) -> Settings {
         let Self { lr_decay, wd: weight_decay, initial_accumulator, eps } = *self;
-        let options = GroupOptions { lr, lr_decay, weight_decay, initial_accumulator, eps, ..GroupOptions::default() };
+        let options = GroupOptions { lr, eps, weight_decay, lr_decay, initial_accumulator, ..GroupOptions::default() };
         Settings { kind: OptimizerKind::Adagrad, options }
     }
 }

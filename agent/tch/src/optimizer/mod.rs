@@ -31,7 +31,10 @@ pub struct Optimizer {
 
 impl std::fmt::Debug for Optimizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Optimizer").field("kind", &self.kind).field("parameters", &self.parameters.len()).finish()
+        f.debug_struct("Optimizer")
+            .field("kind", &self.kind)
+            .field("parameters", &self.parameters.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -44,7 +47,11 @@ impl Optimizer {
     ///
     /// # Errors
     /// libtorch refuses the options (a negative learning rate, say).
-    pub fn new(config: &impl OptimizerConfig, variables: &VarStore, learning_rate: f64) -> Result<Self, OptimizerError> {
+    pub fn new(
+        config: &impl OptimizerConfig,
+        variables: &VarStore,
+        learning_rate: f64,
+    ) -> Result<Self, OptimizerError> {
         let Settings { kind, options } = config.settings(learning_rate);
         let raw = RawOptimizer::new(kind, &options).map_err(doing("cannot make the optimizer"))?;
         let variables = Arc::clone(&variables.variables_);
@@ -251,7 +258,8 @@ impl Optimizer {
 impl MomentSource for Optimizer {
     fn visit_moments(&self, parameter: &Tensor, visit: &mut dyn FnMut(Kind, &Tensor)) {
         for moment in self.kind.moments() {
-            let visited = self.raw.with_moment(parameter, moment.slot, |tensor| visit(moment.kind, &tensor.as_tensor()));
+            let visited =
+                self.raw.with_moment(parameter, moment.slot, |tensor| visit(moment.kind, &tensor.as_tensor()));
             // An optimizer that cannot show a moment has none to measure.
             drop(visited);
         }

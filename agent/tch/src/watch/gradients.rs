@@ -37,8 +37,7 @@ fn gradient_added(shared: &Arc<Shared>, slot: &GradientSlot, label: Label, leaf:
         return;
     }
     let label = Label { micro_step: MicroStep(micro_step), ..label };
-    let was_queued =
-        leaf.with_grad(|grad| shared.measure_unless_known(label, grad, &mut firings.known).is_none());
+    let was_queued = leaf.with_grad(|grad| shared.measure_unless_known(label, grad, &mut firings.known).is_none());
     if was_queued == Some(true) {
         launch_after_backward(shared);
     }

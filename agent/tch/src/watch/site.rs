@@ -53,7 +53,7 @@ impl Site {
 
     /// The number of this micro-batch: passes counted modulo the micro-batches of a step, from 0 in every step.
     fn count_pass(&self, shared: &Shared) -> MicroStep {
-        let step = (shared.monitor.step().0 as u32 as u64) << 32;
+        let step = u64::from(shared.monitor.step().0 as u32) << 32;
         // Relaxed: a number for a label, it publishes nothing.
         let last = self.passes.load(Ordering::Relaxed);
         let count = if last & !u64::from(u32::MAX) == step { last as u32 } else { 0 };

@@ -41,7 +41,8 @@ pub fn fill(vs: &VarStore, seed: i64) {
     tch::no_grad(|| {
         for (index, mut variable) in vs.trainable_variables().into_iter().enumerate() {
             let elements = variable.numel() as i64;
-            let values = Tensor::arange(elements, (Kind::Double, Device::Cpu)) + (seed * 1009 + index as i64 * 131) as f64;
+            let values =
+                Tensor::arange(elements, (Kind::Double, Device::Cpu)) + (seed * 1009 + index as i64 * 131) as f64;
             let values = ((values * 12.9898).sin() * 43_758.5).frac() * 0.5;
             variable.copy_(&values.view(variable.size().as_slice()));
         }
