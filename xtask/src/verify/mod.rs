@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use crate::graph::Graph;
 use crate::{arrows, dependencies, hint, process, provision, workspace};
 use report::{Finished, Summary, Verdict};
-use results::Counts;
+use results::Tests;
 
 /// The file to which a test that cannot run appends `name: reason`, one line.
 pub const SKIP_LOG: &str = "TRAINMON_SKIP_LOG";
@@ -119,9 +119,9 @@ impl Session {
         let started = Instant::now();
         let outcome = match check {
             Check::Format => self.cargo(&["fmt", "--all", "--", "--check"], &[]),
-            Check::Arrows => arrows(&self.root).map(|()| Counts::default()),
-            Check::Dependencies => foreign_crates(&self.root).map(|()| Counts::default()),
-            Check::Provision => self.provision().map(|()| Counts::default()),
+            Check::Arrows => arrows(&self.root).map(|()| Tests::default()),
+            Check::Dependencies => foreign_crates(&self.root).map(|()| Tests::default()),
+            Check::Provision => self.provision().map(|()| Tests::default()),
             Check::Clippy => self.compile(&["clippy", "--all-targets"], &["--", "-D", "warnings"], &[]),
             Check::Features => self.features(),
             Check::Tests => self.tests(),
@@ -148,15 +148,15 @@ impl Session {
         Ok(())
     }
 
-    fn features(&self) -> Result<Counts, Failure> {
+    fn features(&self) -> Result<Tests, Failure> {
         for (package, feature) in feature_sets(&Graph::of_workspace(&self.root)?) {
             let lint = ["clippy", "--package", &package, "--no-default-features", "--features", &feature];
             self.cargo(&[&lint[..], &["--", "-D", "warnings"]].concat(), &[])?;
         }
-        Ok(Counts::default())
+        Ok(Tests::default())
     }
 
-    fn tests(&self) -> Result<Counts, Failure> {
+    fn tests(&self) -> Result<Tests, Failure> {
         // End-to-end tests start programs and examples of other members, which `cargo test --tests` does not build.
         self.compile(&["build", "--bins", "--examples"], &[], &[])?;
         self.compile(&["test", "--tests", "--no-fail-fast"], &[], &[])
@@ -164,19 +164,19 @@ impl Session {
 
     /// Runs cargo on every member that can be compiled here: one set of features for all checks, so that what one has
     /// compiled serves the next.
-    fn compile(&self, before: &[&str], after: &[&str], variables: &[(&str, &str)]) -> Result<Counts, Failure> {
+    fn compile(&self, before: &[&str], after: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {
         let scope: &[&str] = if self.libtorch.is_some() { &["--workspace"] } else { &[] };
         self.cargo(&[before, scope, after].concat(), variables)
     }
 
-    fn cargo(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Counts, Failure> {
+    fn cargo(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {
         let mut command = Command::new(process::cargo_path());
         command.args(arguments).current_dir(&self.root).env(SKIP_LOG, &self.skip_log);
         command.envs(variables.iter().copied());
         process::with_environment(&mut command, self.libtorch.as_deref().unwrap_or_default());
         let line = process::shown(&command);
         let captured = process::capture(command)?;
-        let tests = Counts::of_output(&captured.text);
+        let tests = Tests::of_output(&captured.text);
         if captured.status.success() {
             return Ok(tests);
         }
@@ -187,13 +187,13 @@ impl Session {
 /// Why a check failed.
 #[derive(Debug)]
 struct Failure {
-    tests: Counts,
+    tests: Tests,
     text: String,
 }
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self { tests: Counts::default(), text: hint::render(&error) }
+        Self { tests: Tests::default(), text: hint::render(&error) }
     }
 }
 

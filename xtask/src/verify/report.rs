@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::results::{Counts, Skip};
+use super::results::{Counts, Skip, Tests};
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,20 +33,24 @@ pub struct Finished {
     /// How long it took.
     pub took: Duration,
     /// The Rust tests it ran.
-    pub tests: Counts,
+    pub tests: Tests,
 }
 
-/// The tests of all checks together, skips set aside. A check that failed without a failed test (a lint, a build that
-/// breaks, a test program that crashed) counts as one failure, so that `0 failed` always means success.
+/// The tests of all checks together. A check that failed without a failed test (a lint, a build that breaks, a test
+/// program that crashed) counts as one failure, so that `0 failed` always means success. The harness calls a test passed
+/// that found it could not run and said so: it counts as skipped instead. A skipped case of a test counts beside it.
 pub fn total(finished: &[Finished], skips: &[Skip]) -> Counts {
     let mut sum = Counts::default();
     for check in finished {
-        sum += check.tests;
-        if check.verdict == Verdict::Failed && check.tests.failed == 0 {
+        sum += check.tests.counts;
+        if check.verdict == Verdict::Failed && check.tests.counts.failed == 0 {
             sum.failed += 1;
         }
     }
-    sum.set_aside(skips.len() as u64)
+    let called_passed = |skip: &&Skip| finished.iter().any(|check| check.tests.calls_passed(&skip.name));
+    sum.passed = sum.passed.saturating_sub(skips.iter().filter(called_passed).count() as u64);
+    sum.skipped += skips.len() as u64;
+    sum
 }
 
 /// Shown as the table of checks, the list of skips, and the line of totals.
@@ -63,7 +67,7 @@ impl fmt::Display for Summary<'_> {
         let width = self.finished.iter().map(|check| check.name.len()).max().unwrap_or(0);
         for Finished { name, verdict, took, tests } in self.finished {
             write!(f, "{name:width$}  {verdict}  {:7.1} s", took.as_secs_f64())?;
-            match tests.passed + tests.failed + tests.skipped {
+            match tests.counts.passed + tests.counts.failed + tests.counts.skipped {
                 0 => writeln!(f)?,
                 count => writeln!(f, "  {count} tests")?,
             }
@@ -80,7 +84,9 @@ impl fmt::Display for Summary<'_> {
 mod tests {
     use super::*;
 
-    fn finished(name: &'static str, verdict: Verdict, tests: Counts) -> Finished {
+    fn finished(name: &'static str, verdict: Verdict, counts: Counts) -> Finished {
+        let passed = vec!["rules::alerts_fire".to_owned(), "rules::other".to_owned()];
+        let tests = Tests { counts, passed };
         Finished { name, verdict, took: Duration::from_millis(1250), tests }
     }
 
@@ -107,5 +113,13 @@ mod tests {
             finished("doctests", Verdict::Passed, Counts { passed: 1, ..Counts::default() }),
         ];
         assert_eq!(total(&checks, &[]), Counts { passed: 5, failed: 3, skipped: 0 });
+    }
+
+    #[test]
+    fn a_test_that_could_not_run_is_not_called_passed() {
+        let checks = [finished("tests", Verdict::Passed, Counts { passed: 3, failed: 0, skipped: 1 })];
+        let skip = |name: &str| Skip { name: name.to_owned(), reason: "no promtool".to_owned() };
+        assert_eq!(total(&checks, &[skip("alerts_fire")]), Counts { passed: 2, failed: 0, skipped: 2 });
+        assert_eq!(total(&checks, &[skip("a case of another")]), Counts { passed: 3, failed: 0, skipped: 2 });
     }
 }
