@@ -18,9 +18,13 @@ use trainmon_exporters::{Exporter, MeasuredStatistics, PrometheusExporter, Queue
 const ROUNDS: usize = 15;
 
 fn main() -> Result<()> {
-    println!("{:>8} {:>12} {:>12} {:>7} {:>12} {:>10}", "series", "table", "prometheus", "ratio", "export", "page");
+    println!(
+        "{:>8} {:>12} {:>12} {:>7} {:>12} {:>10} {:>12}",
+        "series", "table", "prometheus", "ratio", "export", "page", "memory"
+    );
     for series in [10_000, 100_000] {
         let names = names(series);
+        let before = resident_bytes();
         let mut exporter = exporter(series)?;
         let mut step = 0;
         let mut batch = batch(series);
@@ -29,12 +33,15 @@ fn main() -> Result<()> {
             batch.step = Step(step);
             exporter.export(&names, &batch)
         })?;
+        let memory = (resident_bytes() - before) / series as f64;
         let table = median(|| anyhow::Ok(exporter.page()))?;
         let gauges = crate_gauges(&names, &batch)?;
         let by_crate = median(|| TextEncoder::new().encode_to_string(&gauges.collect()))?;
         let ratio = by_crate.as_secs_f64() / table.as_secs_f64();
         let bytes = exporter.page().len() as f64 / 1e6;
-        println!("{series:>8} {table:>12.2?} {by_crate:>12.2?} {ratio:>6.1}x {export:>12.2?} {bytes:>7.1} MB");
+        println!(
+            "{series:>8} {table:>12.2?} {by_crate:>12.2?} {ratio:>6.1}x {export:>12.2?} {bytes:>7.1} MB {memory:>7.0} B/series"
+        );
         exporter.shutdown(Instant::now() + Duration::from_secs(1))?;
     }
     Ok(())
@@ -90,6 +97,13 @@ fn crate_gauges(names: &[TensorInfo], batch: &StepBatch) -> Result<GaugeVec> {
         gauges.get_metric_with_label_values(&[name, "0", "grad", "reduced"])?.set(norm);
     }
     Ok(gauges)
+}
+
+/// What the process holds in memory; 0 where the system does not tell (not Linux).
+fn resident_bytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).map_or(0.0, |kib: f64| kib * 1024.0)
 }
 
 fn median<T, E: Into<anyhow::Error>>(mut work: impl FnMut() -> Result<T, E>) -> Result<Duration> {

@@ -134,7 +134,7 @@ impl Sums {
     }
 }
 
-/// The norm over two sets of elements. Stays finite as long as the result is; NaN if either is.
+/// The norm over two sets of elements, to the last digit or so. Finite as long as the result is; NaN if either is.
 pub(crate) fn combine_norms(a: f64, b: f64) -> f64 {
     // IEEE's hypot gives infinity for (infinity, NaN).
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.hypot(b) }
@@ -246,5 +246,20 @@ impl Cells {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn norms_combine_beyond_the_range_of_their_squares_and_keep_nan() {
+        assert!((combine_norms(3e200, 4e200) / 5e200 - 1.0).abs() < 1e-15);
+        assert_eq!(combine_norms(f64::INFINITY, 1.0), f64::INFINITY);
+        assert!(combine_norms(f64::INFINITY, f64::NAN).is_nan());
+        assert!(combine_norms(f64::NAN, 0.0).is_nan());
+        assert!(largest(f64::NAN, 1.0).is_nan() && largest(1.0, f64::NAN).is_nan());
+        assert_eq!(largest(-2.0, -1.0), -1.0);
     }
 }

@@ -106,17 +106,9 @@ impl Counters {
         let Self { steps, skipped_steps, step_seconds, nonfinite, bytes_read, collect, overflow, scrape, .. } = self;
         let all: [&dyn Collector; 8] =
             [steps, skipped_steps, step_seconds, nonfinite, bytes_read, collect, overflow, scrape];
-        let mut families: Vec<_> = all.into_iter().flat_map(Collector::collect).collect();
-        for family in &mut families {
-            // The crate's maps have no order: without this a page's lines move from scrape to scrape.
-            family.mut_metric().sort_by(|a, b| label_values(a).cmp(label_values(b)));
-        }
+        let families: Vec<_> = all.into_iter().flat_map(Collector::collect).collect();
         TextEncoder::new().encode_utf8(&families, page)
     }
-}
-
-fn label_values(metric: &prometheus::proto::Metric) -> impl Iterator<Item = &str> {
-    metric.get_label().iter().map(prometheus::proto::LabelPair::value)
 }
 
 /// The export phase is not in a batch: it comes after it.

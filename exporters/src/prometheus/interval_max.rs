@@ -56,11 +56,7 @@ impl IntervalMax {
     pub(crate) fn largest(&self, now: Instant) -> Option<Peak> {
         let oldest = self.number(now).saturating_sub(u64::from(BUCKETS_PER_WINDOW));
         let recent = self.ring.iter().flatten().filter(|(number, _)| *number >= oldest).map(|&(_, peak)| peak);
-        let largest = |a: Peak, b: Peak| match (b.exceeds(a), a.exceeds(b)) {
-            (true, _) => b,
-            (false, false) if b.step < a.step => b,
-            _ => a,
-        };
+        let largest = |a: Peak, b: Peak| if b.exceeds(a) || (!a.exceeds(b) && b.step < a.step) { b } else { a };
         recent.chain(self.latest).reduce(largest)
     }
 
@@ -124,10 +120,16 @@ mod tests {
     fn nan_is_the_largest_and_the_first_of_equals_names_the_step() {
         let start = Instant::now();
         let mut ring = IntervalMax::new(WINDOW, start);
-        ring.observe(start, peak(f64::INFINITY, 1));
-        ring.observe(start, peak(f64::NAN, 2));
-        ring.observe(start, peak(f64::NAN, 3));
-        let largest = ring.largest(start).unwrap();
-        assert!(largest.value.is_nan() && largest.step == Step(2));
+        ring.observe(start, peak(7.0, 1));
+        ring.observe(start, peak(7.0, 2));
+        assert_eq!(ring.largest(start), Some(peak(7.0, 1)));
+        let later = start + Duration::from_secs(10);
+        ring.observe(later, peak(7.0, 3));
+        assert_eq!(ring.largest(later), Some(peak(7.0, 1)));
+        ring.observe(later, peak(f64::INFINITY, 4));
+        ring.observe(later, peak(f64::NAN, 5));
+        ring.observe(later, peak(f64::NAN, 6));
+        let largest = ring.largest(later).unwrap();
+        assert!(largest.value.is_nan() && largest.step == Step(5));
     }
 }
