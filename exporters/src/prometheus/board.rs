@@ -2,7 +2,7 @@
 //!
 //! The board works on its own table and then publishes a copy. Publishing and starting a scrape both hold one lock for
 //! the swap of a pointer: a scrape in progress renders from its own snapshot and never delays a step, nor does a step
-//! delay a scrape. The price is a second copy of the values, 8 bytes per series; the texts are shared.
+//! delay a scrape. The price is two more copies of the values, 8 bytes per series each; the texts are shared.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};

@@ -126,6 +126,12 @@ mod tests {
         let later = start + Duration::from_secs(10);
         ring.observe(later, peak(7.0, 3));
         assert_eq!(ring.largest(later), Some(peak(7.0, 1)));
+        // Also where the ring has begun anew and the later value stands first in it.
+        let mut wrapped = IntervalMax::new(WINDOW, start);
+        for (second, step) in [(32, 1), (33, 2)] {
+            wrapped.observe(start + Duration::from_secs(second), peak(7.0, step));
+        }
+        assert_eq!(wrapped.largest(start + Duration::from_secs(33)), Some(peak(7.0, 1)));
         ring.observe(later, peak(f64::INFINITY, 4));
         ring.observe(later, peak(f64::NAN, 5));
         ring.observe(later, peak(f64::NAN, 6));

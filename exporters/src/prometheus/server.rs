@@ -25,8 +25,9 @@ use crate::ExportError;
 
 /// Of fifteen characters only: Linux cuts a thread's name there.
 const THREAD: &str = "trainmon-scrape";
-/// Several scrapers and a few people. The next one waits in the system's backlog for a place.
-const MAX_CONNECTIONS: usize = 64;
+/// Several scrapers and a few people; each may hold a page in memory (3 MB at 20 k series). The next one waits in the
+/// system's backlog for a place.
+const MAX_CONNECTIONS: usize = 32;
 /// A client that is slower with its request line and headers is not one of ours.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prometheus gives up on a scrape after as long. One connection serves one request, so this bounds a client that

@@ -130,14 +130,14 @@ fn a_scrape_never_mixes_two_steps() {
 fn clients_that_stall_hold_up_neither_scrapes_nor_steps() {
     let mut exporter = start(&config());
     let address = exporter.address();
-    let slow: Vec<TcpStream> = (0..20)
+    let slow: Vec<TcpStream> = (0..12)
         .map(|_| {
             let mut stream = connect(address);
             stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: lo").unwrap();
             stream
         })
         .collect();
-    let deaf: Vec<TcpStream> = (0..20)
+    let deaf: Vec<TcpStream> = (0..12)
         .map(|_| {
             let mut stream = connect(address);
             stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
