@@ -127,14 +127,6 @@ fn a_file_that_is_not_text_is_an_error() {
 }
 
 #[test]
-fn the_output_directory_of_the_environment_is_shown() {
-    let desk = Desk::with("{\"wg_distribution\": true}");
-    let output = desk.trainmon(&["check-config", "train.json"]).env("MONITOR_OUTPUT_DIR", "/data/runs").output();
-    let config: serde_json::Value = serde_json::from_slice(&output.expect("starts").stdout).expect("JSON");
-    assert_eq!(config["csv"]["output_dir"], "/data/runs");
-}
-
-#[test]
 fn a_usage_error_exits_with_two_and_help_with_zero() {
     let desk = Desk::with("{}");
     let wrong = desk.run(&["check-confg"]);

@@ -273,15 +273,19 @@ fn the_scrape_page_is_on_when_named_or_configured_and_off_when_switched_off() {
 }
 
 #[test]
-fn the_output_directory_comes_from_the_file_before_the_environment() {
-    let env = |name: &str| (name == "MONITOR_OUTPUT_DIR").then(|| "/from/env".to_owned());
-    let dir = |text: &str| {
-        let config = Config::parse(text, "c.json", &env).expect("accepted").config;
-        config.csv.expect("on").output_dir.map(|dir| dir.display().to_string())
-    };
-    assert_eq!(dir(r#"{"wg_distribution": true}"#).as_deref(), Some("/from/env"));
+fn the_output_directory_is_any_path_and_stays_open_without_one() {
+    let dir = |text: &str| config(text).csv.expect("on").output_dir.map(|dir| dir.display().to_string());
+    assert_eq!(dir(r#"{"wg_distribution": true}"#), None);
     assert_eq!(dir(r#"{"wg_distribution": true, "output_dir": "./a b/ü"}"#).as_deref(), Some("./a b/ü"));
     assert_eq!(dir(r#"{"monitors": {"module": {}}}"#), None);
+}
+
+#[test]
+fn nesting_without_end_is_refused() {
+    for opening in ["[", "{\"a\":", "{\"_\":["] {
+        let errors = parse(&opening.repeat(100_000)).expect_err("refused").errors;
+        assert_eq!(errors.iter().map(|error| error.kind).collect::<Vec<_>>(), [DiagnosticKind::Syntax]);
+    }
 }
 
 #[test]

@@ -9,8 +9,6 @@ use super::effective::{
 use super::file::{CommonFile, DEFAULT_EPS, Format, Op, PrometheusFile, RankFile, SignalFile, V1File, V2File};
 use super::report::{Fault, Report};
 
-/// V1's directory variable.
-const OUTPUT_DIR_VARIABLE: &str = "MONITOR_OUTPUT_DIR";
 /// V1's switch for the dynamic mode.
 const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
 
@@ -49,10 +47,7 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         mg_direction: when(file.mg_direction),
         update: when(file.update),
         targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },
-        csv: outputs.csv.then(|| {
-            let from_env = || env(OUTPUT_DIR_VARIABLE).filter(|dir| !dir.is_empty()).map(Into::into);
-            Csv { output_dir: file.common.output_dir.clone().or_else(from_env), ..csv(&file.common) }
-        }),
+        csv: outputs.csv.then(|| csv(&file.common)),
         prometheus: outputs.prometheus,
         pipeline: pipeline(&file.common),
     }

@@ -26,9 +26,9 @@ pub struct Parsed {
 impl Config {
     /// Reads a config file's text: JSON with comments and trailing commas, in either dialect.
     ///
-    /// `file` is the name used in messages. `env` looks an environment variable up: V1 takes its output directory from
-    /// `MONITOR_OUTPUT_DIR` when the file has none. Nothing else is read: [`Config::default`] is the config of a run
-    /// without a file.
+    /// `file` is the name used in messages. `env` looks an environment variable up: V1 is refused its dynamic mode
+    /// (`DYNAMIC_MONITOR`). A missing output directory stays missing, for the caller to choose. [`Config::default`] is
+    /// the config of a run without a file.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Config {
     ///
     /// # Cost
     ///
-    /// Some ten microseconds; the first call builds the schema, which takes about a millisecond.
+    /// A tenth of a millisecond for a file with every key; the first call also builds the schema, below a millisecond.
     pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Parsed, ConfigErrors> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut report = Report::new(file, text);

@@ -190,7 +190,8 @@ pub(in crate::config) struct PrometheusFile {
     /// The window of the `*_interval_max` series, in seconds: at least two scrape intervals.
     #[schemars(range(min = 1, max = 3600))]
     pub(in crate::config) interval_max_seconds: u64,
-    /// A `file_sd` target file to write, for scraping many ranks.
+    /// A `file_sd` target file to write, for scraping many ranks. Rank 3 writes `targets.rank3.json` where this says
+    /// `targets.json`; a `{rank}` in the name is replaced instead.
     #[schemars(length(min = 1))]
     pub(in crate::config) target_file: Option<PathBuf>,
 }

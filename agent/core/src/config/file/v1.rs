@@ -15,7 +15,7 @@ use super::common::{CommonFile, DEFAULT_EPS, Op};
 #[expect(clippy::struct_excessive_bools, reason = "the file's keys are what they are")]
 pub(in crate::config) struct V1File {
     /// The parameters and modules measured: `{"name": {}}`. Parameters match by prefix, modules by their whole name.
-    /// Empty means everything.
+    /// `1:name` asks for model chunk 1 only, `""` for all parameters and the root module. Empty means everything.
     #[schemars(with = "BTreeMap<String, Map<String, Value>>")]
     #[schemars(extend("x-msprobe" = "the same; what stands inside the braces has no effect there either"))]
     pub(in crate::config) targets: Map<String, Value>,
