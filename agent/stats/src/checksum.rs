@@ -4,6 +4,7 @@ use crc32fast::Hasher;
 use trainmon_core::{Statistic, StatisticSet, TensorView};
 
 use crate::isa::Isa;
+use crate::kernel::xor_of_words;
 use crate::layout::{Order, Source};
 use crate::pool;
 
@@ -71,7 +72,7 @@ impl Summer {
             crc.update(bytes);
         }
         if self.wants_xor {
-            self.xor ^= rotated(isa.run(|| xor_of_words(bytes)), self.bytes);
+            self.xor ^= rotated(xor_of_words(isa, bytes), self.bytes);
         }
         self.bytes += bytes.len() as u64;
     }
@@ -81,33 +82,6 @@ impl Summer {
     }
 }
 
-/// The tail is padded with zeros. Compiled for the instruction set of its caller.
-#[inline]
-pub(crate) fn xor_of_words(bytes: &[u8]) -> u64 {
-    /// Eight of the widest registers: enough loads in flight for any level of the memory.
-    const WORDS: usize = 64;
-    let (words, tail) = bytes.as_chunks::<8>();
-    let (groups, rest) = words.as_chunks::<WORDS>();
-    let mut lanes = [0; WORDS];
-    for group in groups {
-        for (lane, word) in lanes.iter_mut().zip(group) {
-            *lane ^= u64::from_le_bytes(*word);
-        }
-    }
-    let mut last = [0; 8];
-    last[..tail.len()].copy_from_slice(tail);
-    let rest = rest.iter().fold(u64::from_le_bytes(last), |xor, word| xor ^ u64::from_le_bytes(*word));
-    // By halves, so that it stays in vectors.
-    let mut width = WORDS / 2;
-    while width > 0 {
-        for lane in 0..width {
-            lanes[lane] ^= lanes[lane + width];
-        }
-        width /= 2;
-    }
-    rest ^ lanes[0]
-}
-
 /// The checksums of a tensor whose memory order is not its logical order: a walk of its own.
 pub(crate) fn in_logical_order(view: &TensorView<'_>, wanted: Wanted) -> Checksums {
     let isa = Isa::current();
@@ -115,12 +89,13 @@ pub(crate) fn in_logical_order(view: &TensorView<'_>, wanted: Wanted) -> Checksu
     let mut checksums = Checksums::default();
     pool::fold_shards(
         source.elements(),
-        |range| {
+        &mut checksums,
+        |range, checksums| {
             let mut summer = Summer::new(wanted);
             source.for_each_block(range, &mut |block| summer.update(isa, block.bytes(0)));
-            summer.finish()
+            *checksums = summer.finish();
         },
-        |next| checksums.append(wanted, &next),
+        |checksums, next| checksums.append(wanted, next),
     );
     checksums
 }

@@ -1,6 +1,6 @@
 //! From sums and extremes to a reading.
 
-use trainmon_core::{Reading, Scalar, Statistic, TensorView};
+use trainmon_core::{Reading, Scalar, Statistic};
 
 use crate::Request;
 use crate::partial::Partial;
@@ -25,33 +25,29 @@ pub(crate) struct Found<E> {
 }
 
 impl<E: Copy> Found<E> {
-    /// Fills a reading of `view`. `spread` is called in rare cases only: see the constants above.
-    pub(crate) fn reading(
+    /// Fills an empty reading. `spread` is called in rare cases only: see the constants above.
+    pub(crate) fn fill(
         &self,
-        view: &TensorView<'_>,
+        reading: &mut Reading,
         request: Request,
         scalar: fn(E) -> Scalar,
         spread: SpreadPass<'_>,
-    ) -> Reading {
+    ) {
         let times = self.multiplicity;
         let found = &self.partial;
-        let mut reading = Reading {
-            nans: found.nans * times,
-            infs: found.infs * times,
-            zeros: found.zeros * times,
-            count: self.visited * times,
-            mean: found.sum.value() / self.visited as f64,
-            ..Reading::empty(view.dtype(), view.shape())
-        };
+        reading.nans = found.nans * times;
+        reading.infs = found.infs * times;
+        reading.zeros = found.zeros * times;
+        reading.count = self.visited * times;
         if found.nans > 0 {
             reading.norm = f64::NAN;
-            return reading;
+            return;
         }
+        reading.mean = found.sum.value() / self.visited as f64;
         reading.min = scalar(found.min);
         reading.max = scalar(found.max);
         reading.abs_max = reading.min.as_f64().abs().max(reading.max.as_f64().abs());
-        self.fill_second_moments(&mut reading, request, spread);
-        reading
+        self.fill_second_moments(reading, request, spread);
     }
 
     fn fill_second_moments(&self, reading: &mut Reading, request: Request, spread: SpreadPass<'_>) {

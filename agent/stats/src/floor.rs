@@ -2,8 +2,8 @@
 
 use trainmon_core::TensorView;
 
-use crate::checksum::xor_of_words;
 use crate::isa::Isa;
+use crate::kernel::xor_of_words;
 use crate::layout::{Order, Source};
 use crate::pool;
 
@@ -15,12 +15,11 @@ pub fn read_only_pass(view: &TensorView<'_>) -> u64 {
     let mut folded = 0;
     pool::fold_shards(
         source.elements(),
-        |range| {
-            let mut shard = 0;
-            source.for_each_block(range, &mut |block| shard ^= isa.run(|| xor_of_words(block.bytes(0))));
-            shard
+        &mut folded,
+        |range, folded| {
+            source.for_each_block(range, &mut |block| *folded ^= xor_of_words(isa, block.bytes(0)));
         },
-        |next| folded ^= next,
+        |folded, next| *folded ^= next,
     );
     folded
 }

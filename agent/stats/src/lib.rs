@@ -1,4 +1,39 @@
 //! One pass over a tensor's memory gives every statistic asked for.
+//!
+//! # The life of a measurement
+//!
+//! 1. A [`TensorView`](trainmon_core::TensorView) arrives: pointer, dtype, shape, strides. The thread's floating-point
+//!    environment is checked and, if the host flushes subnormals or traps, set to the default until the call returns.
+//! 2. The layout is normalised: sizes of 1 and expanded (stride 0) dimensions vanish, the others are sorted by stride and
+//!    merged. A contiguous, a transposed and an expanded tensor all become long runs of memory, each read once.
+//! 3. From 2^20 elements on, the work is cut into 64 shards for a small pool of parked threads ([`threads`]). The cut
+//!    depends on the tensor only and findings are joined in order: results are the same bits for any number of threads.
+//! 4. Runs are folded in blocks of at most 4096 elements; short or strided runs are packed into a block on the stack
+//!    first. The kernels (AVX-512, AVX2, or portable code, chosen at run time) widen to float64 for every sum. A block
+//!    that turns out not to be finite is looked at again, in the cache, to count its NaN and infinities. Checksums of a
+//!    contiguous tensor are taken block by block in the same pass.
+//! 5. Block sums are added with compensation, and the [`Reading`](trainmon_core::Reading) is filled.
+//!
+//! # What the numbers mean
+//!
+//! As torch's, with sums in float64:
+//!
+//! * A NaN anywhere makes `min`, `max`, `abs_max`, `mean`, `norm` and `std` NaN. Infinities make `norm` infinite, `mean`
+//!   infinite or (both signs) NaN, `std` NaN.
+//! * `zeros` counts |x| < eps, strictly, compared in float32 for float32 and narrower, in float64 for float64. NaN is no
+//!   zero. Integers and bool (0 and 1) are compared exactly.
+//! * Complex tensors are measured by magnitude, which is NaN if either part is.
+//! * An empty tensor gives [`Reading::empty`](trainmon_core::Reading::empty).
+//! * The CRC-32 and the XOR are those of the contiguous little-endian bytes in logical order.
+//!
+//! # What it costs
+//!
+//! One read of the memory, no allocation, no lock beyond the pool's own. `cargo bench -p trainmon-stats` prints times and
+//! their ratios to a read-only pass. Second reads happen only here:
+//!
+//! * `std` asked for and variance below 1e-7 of the mean square: a centred pass, or cancellation would eat the digits;
+//! * float64 or complex128 values whose squares overflow, or none above 1e-140: a scaled pass for the norm;
+//! * checksums of a tensor that is not contiguous: they need logical order, expanded elements every time.
 
 mod checksum;
 mod finish;

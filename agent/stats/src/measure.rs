@@ -27,85 +27,81 @@ fn without_arithmetic() -> StatisticSet {
 /// rare cases named there, and for checksums of a tensor that is not contiguous. Allocates nothing.
 pub fn measure(view: &TensorView<'_>, request: Request) -> Reading {
     let _standard = StandardFloats::enter();
+    let mut reading = Reading::empty(view.dtype(), view.shape());
     if view.elements() == 0 {
-        return Reading::empty(view.dtype(), view.shape());
+        return reading;
     }
     let wanted = Wanted::of(request.statistics);
     let is_interleaved = wanted.any() && view.is_contiguous();
     let in_passing = if is_interleaved { wanted } else { Wanted::NEITHER };
     let needs_arithmetic = request.statistics.union(without_arithmetic()) != without_arithmetic();
-    let (mut reading, mut checksums) = if needs_arithmetic {
-        by_dtype(view, request, in_passing)
+    if needs_arithmetic {
+        by_dtype(view, request, in_passing, &mut reading);
     } else {
-        let count = view.elements() as u64;
-        (Reading { count, ..Reading::empty(view.dtype(), view.shape()) }, Checksums::default())
-    };
-    if wanted.any() && !(is_interleaved && needs_arithmetic) {
-        checksums = checksum::in_logical_order(view, wanted);
+        reading.count = view.elements() as u64;
     }
-    reading.crc32 = checksums.crc;
-    reading.xor64 = checksums.xor;
+    if wanted.any() && !(is_interleaved && needs_arithmetic) {
+        let checksums = checksum::in_logical_order(view, wanted);
+        (reading.crc32, reading.xor64) = (checksums.crc, checksums.xor);
+    }
     reading
 }
 
-fn by_dtype(view: &TensorView<'_>, request: Request, checksums: Wanted) -> (Reading, Checksums) {
+fn by_dtype(view: &TensorView<'_>, request: Request, wanted: Wanted, reading: &mut Reading) {
     match view.dtype() {
-        Dtype::F64 => pass::<Double>(view, request, checksums),
-        Dtype::F32 => pass::<Singles<f32>>(view, request, checksums),
-        Dtype::F16 => pass::<Singles<F16>>(view, request, checksums),
-        Dtype::Bf16 => pass::<Singles<Bf16>>(view, request, checksums),
-        Dtype::F8E4M3Fn => pass::<Narrow<E4M3FN>>(view, request, checksums),
-        Dtype::F8E4M3Fnuz => pass::<Narrow<E4M3FNUZ>>(view, request, checksums),
-        Dtype::F8E5M2 => pass::<Narrow<E5M2>>(view, request, checksums),
-        Dtype::F8E5M2Fnuz => pass::<Narrow<E5M2FNUZ>>(view, request, checksums),
-        Dtype::I8 => pass::<Integers<i8>>(view, request, checksums),
-        Dtype::I16 => pass::<Integers<i16>>(view, request, checksums),
-        Dtype::I32 => pass::<Integers<i32>>(view, request, checksums),
-        Dtype::I64 => pass::<Integers<i64>>(view, request, checksums),
-        Dtype::U8 => pass::<Integers<u8>>(view, request, checksums),
-        Dtype::U16 => pass::<Integers<u16>>(view, request, checksums),
-        Dtype::U32 => pass::<Integers<u32>>(view, request, checksums),
-        Dtype::U64 => pass::<Integers<u64>>(view, request, checksums),
-        Dtype::Bool => pass::<Bools>(view, request, checksums),
-        Dtype::Complex64 => pass::<Complex64>(view, request, checksums),
-        Dtype::Complex128 => pass::<Complex128>(view, request, checksums),
+        Dtype::F64 => pass::<Double>(view, request, wanted, reading),
+        Dtype::F32 => pass::<Singles<f32>>(view, request, wanted, reading),
+        Dtype::F16 => pass::<Singles<F16>>(view, request, wanted, reading),
+        Dtype::Bf16 => pass::<Singles<Bf16>>(view, request, wanted, reading),
+        Dtype::F8E4M3Fn => pass::<Narrow<E4M3FN>>(view, request, wanted, reading),
+        Dtype::F8E4M3Fnuz => pass::<Narrow<E4M3FNUZ>>(view, request, wanted, reading),
+        Dtype::F8E5M2 => pass::<Narrow<E5M2>>(view, request, wanted, reading),
+        Dtype::F8E5M2Fnuz => pass::<Narrow<E5M2FNUZ>>(view, request, wanted, reading),
+        Dtype::I8 => pass::<Integers<i8>>(view, request, wanted, reading),
+        Dtype::I16 => pass::<Integers<i16>>(view, request, wanted, reading),
+        Dtype::I32 => pass::<Integers<i32>>(view, request, wanted, reading),
+        Dtype::I64 => pass::<Integers<i64>>(view, request, wanted, reading),
+        Dtype::U8 => pass::<Integers<u8>>(view, request, wanted, reading),
+        Dtype::U16 => pass::<Integers<u16>>(view, request, wanted, reading),
+        Dtype::U32 => pass::<Integers<u32>>(view, request, wanted, reading),
+        Dtype::U64 => pass::<Integers<u64>>(view, request, wanted, reading),
+        Dtype::Bool => pass::<Bools>(view, request, wanted, reading),
+        Dtype::Complex64 => pass::<Complex64>(view, request, wanted, reading),
+        Dtype::Complex128 => pass::<Complex128>(view, request, wanted, reading),
     }
 }
 
 /// One pass over the elements of one dtype, checksums taken block by block while the block is in the cache.
-fn pass<A: Arithmetic>(view: &TensorView<'_>, request: Request, wanted: Wanted) -> (Reading, Checksums) {
+fn pass<A: Arithmetic>(view: &TensorView<'_>, request: Request, wanted: Wanted, reading: &mut Reading) {
     let isa = Isa::current();
     let source = Source::new([view], Order::Memory);
     let zero = ZeroBound::new(request.eps, request.statistics.contains(Statistic::Zeros));
-    let mut partial = None;
-    let mut checksums = Checksums::default();
+    let mut pass = (Partial::default(), Checksums::default());
     pool::fold_shards(
         source.elements(),
-        |range| {
-            let mut partial = Partial::NOTHING;
+        &mut pass,
+        |range, (partial, checksums)| {
             let mut summer = wanted.any().then(|| Summer::new(wanted));
             source.for_each_block(range, &mut |block| {
-                A::fold(isa, block.elements(0), &zero, &mut partial);
+                A::fold(isa, block.elements(0), &zero, partial);
                 if let Some(summer) = &mut summer {
                     summer.update(isa, block.bytes(0));
                 }
             });
-            (partial, summer.map(Summer::finish))
-        },
-        |(next, next_checksums)| {
-            Partial::join(&mut partial, next);
-            if let Some(next) = next_checksums {
-                checksums.append(wanted, &next);
+            if let Some(summer) = summer {
+                *checksums = summer.finish();
             }
         },
+        |(partial, checksums), (next, next_checksums)| {
+            partial.merge(next);
+            checksums.append(wanted, next_checksums);
+        },
     );
-    let found = Found {
-        partial: partial.unwrap_or(Partial::NOTHING),
-        visited: source.elements() as u64,
-        multiplicity: source.multiplicity(),
-    };
+    let (partial, checksums) = pass;
+    let found = Found { partial, visited: source.elements() as u64, multiplicity: source.multiplicity() };
     let spread_pass = |centre, divisor| spread_of::<A>(&source, centre, divisor);
-    (found.reading(view, request, A::scalar, &spread_pass), checksums)
+    found.fill(reading, request, A::scalar, &spread_pass);
+    (reading.crc32, reading.xor64) = (checksums.crc, checksums.xor);
 }
 
 #[cold]
@@ -113,12 +109,11 @@ fn spread_of<A: Arithmetic>(source: &Source<'_, 1>, centre: f64, divisor: f64) -
     let mut total = Sum::default();
     pool::fold_shards(
         source.elements(),
-        |range| {
-            let mut sum = Sum::default();
+        &mut total,
+        |range, sum| {
             source.for_each_block(range, &mut |block| sum.add(spread::<A>(block.elements(0), centre, divisor)));
-            sum
         },
-        |next| total.merge(next),
+        Sum::merge,
     );
     total.value()
 }

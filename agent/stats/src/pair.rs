@@ -81,20 +81,19 @@ pub fn sign_agreement(a: &TensorView<'_>, b: &TensorView<'_>) -> Option<f64> {
     let mut agreement = 0i64;
     pool::fold_shards(
         source.elements(),
-        |range| {
+        &mut agreement,
+        |range, sum| {
             let mut buffers = [[0i8; CHUNK]; 2];
-            let mut sum = 0i64;
             source.for_each_block(range, &mut |block| {
                 for_each_chunk(block, |start, len| {
                     for (operand, buffer) in buffers.iter_mut().enumerate() {
                         signs_of[operand](isa, block, operand, start, &mut buffer[..len]);
                     }
-                    sum += i64::from(isa.run(|| product_sum(&buffers[0][..len], &buffers[1][..len])));
+                    *sum += i64::from(isa.run(|| product_sum(&buffers[0][..len], &buffers[1][..len])));
                 });
             });
-            sum
         },
-        |next| agreement += next,
+        |sum, next| *sum += next,
     );
     Some(f64::midpoint(agreement as f64 / source.elements() as f64, 1.0))
 }
@@ -146,25 +145,23 @@ where
     A::Element: Default + std::ops::Sub<Output = A::Element>,
 {
     fn reading(&self, after: &TensorView<'_>, request: Request) -> Reading {
+        let mut reading = Reading::empty(after.dtype(), after.shape());
         if self.source.elements() == 0 {
-            return Reading::empty(after.dtype(), after.shape());
+            return reading;
         }
         let isa = Isa::current();
         let zero = ZeroBound::new(request.eps, request.statistics.contains(trainmon_core::Statistic::Zeros));
-        let mut partial = None;
+        let mut partial = Partial::default();
         pool::fold_shards(
             self.source.elements(),
-            |range| {
-                let mut partial = Partial::NOTHING;
-                self.for_each_chunk(isa, range, |chunk| A::fold(isa, chunk, &zero, &mut partial));
-                partial
-            },
-            |next| Partial::join(&mut partial, next),
+            &mut partial,
+            |range, partial| self.for_each_chunk(isa, range, |chunk| A::fold(isa, chunk, &zero, partial)),
+            Partial::merge,
         );
         let (visited, multiplicity) = (self.source.elements() as u64, self.source.multiplicity());
-        let partial = partial.unwrap_or(Partial::NOTHING);
         let spread_pass = |centre, divisor| self.spread(isa, centre, divisor);
-        Found { partial, visited, multiplicity }.reading(after, request, A::scalar, &spread_pass)
+        Found { partial, visited, multiplicity }.fill(&mut reading, request, A::scalar, &spread_pass);
+        reading
     }
 
     #[cold]
@@ -172,12 +169,9 @@ where
         let mut total = Sum::default();
         pool::fold_shards(
             self.source.elements(),
-            |range| {
-                let mut sum = Sum::default();
-                self.for_each_chunk(isa, range, |chunk| sum.add(spread::<A>(chunk, centre, divisor)));
-                sum
-            },
-            |next| total.merge(next),
+            &mut total,
+            |range, sum| self.for_each_chunk(isa, range, |chunk| sum.add(spread::<A>(chunk, centre, divisor))),
+            Sum::merge,
         );
         total.value()
     }

@@ -19,7 +19,7 @@ impl Sum {
     }
 
     #[inline]
-    pub(crate) fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.add(other.total);
         self.lost += other.lost;
     }
@@ -67,7 +67,7 @@ pub(crate) struct Partial<E> {
 }
 
 impl<E: Extreme> Partial<E> {
-    pub(crate) const NOTHING: Self = Self {
+    const NOTHING: Self = Self {
         min: E::TOP,
         max: E::BOTTOM,
         sum: Sum { total: 0.0, lost: 0.0 },
@@ -95,22 +95,20 @@ impl<E: Extreme> Partial<E> {
         self.zeros += found.zeros;
     }
 
-    /// Adds the findings of the next shard to those of the shards before it, if there were any.
-    #[inline]
-    pub(crate) fn join(found: &mut Option<Self>, next: Self) {
-        match found {
-            None => *found = Some(next),
-            Some(found) => found.merge(&next),
-        }
-    }
-
-    fn merge(&mut self, next: &Self) {
+    /// Adds the findings of the elements that follow.
+    pub(crate) fn merge(&mut self, next: &Self) {
         self.include(next.min, next.max);
-        self.sum.merge(next.sum);
-        self.squares.merge(next.squares);
+        self.sum.merge(&next.sum);
+        self.squares.merge(&next.squares);
         self.nans += next.nans;
         self.infs += next.infs;
         self.zeros += next.zeros;
+    }
+}
+
+impl<E: Extreme> Default for Partial<E> {
+    fn default() -> Self {
+        Self::NOTHING
     }
 }
 

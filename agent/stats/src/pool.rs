@@ -27,18 +27,22 @@ const SHARD_ALIGN: usize = 16 << 10;
 /// Memory bandwidth is spent with a few cores; the others belong to the training.
 const MOST_BY_DEFAULT: usize = 4;
 
-/// 0 until set.
+/// What was set; 0 for the default.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// The default once it is known; 0 before. No lock guards it: a fork could leave that locked in the child for ever.
+static DEFAULT: AtomicUsize = AtomicUsize::new(0);
 
 /// The most threads a measurement runs on, the calling one included.
 ///
 /// By default the processor's parallelism, at most 4.
 pub fn threads() -> usize {
-    static DEFAULT: OnceLock<usize> = OnceLock::new();
-    match THREADS.load(Ordering::Relaxed) {
-        0 => *DEFAULT.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get).min(MOST_BY_DEFAULT)),
-        set => set,
-    }
+    let known = [&THREADS, &DEFAULT].map(|threads| threads.load(Ordering::Relaxed));
+    known.into_iter().find(|&threads| threads > 0).unwrap_or_else(|| {
+        let default = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_BY_DEFAULT);
+        DEFAULT.store(default, Ordering::Relaxed);
+        default
+    })
 }
 
 /// Sets [`threads`] for the whole process; 0 restores the default. Threads that are no longer wanted stay parked.
@@ -46,14 +50,16 @@ pub fn set_threads(threads: usize) {
     THREADS.store(threads, Ordering::Relaxed);
 }
 
-/// Folds the numbers `0..elements` in shards, side by side where it pays, and hands the results over in order.
-pub(crate) fn fold_shards<R: Send + Sync>(
+/// Folds the numbers `0..elements` into `total`, which holds nothing yet: a small tensor in place, a large one in shards,
+/// side by side where it pays, that are joined in order.
+pub(crate) fn fold_shards<R: Default + Send + Sync>(
     elements: usize,
-    fold: impl Fn(Range<usize>) -> R + Sync,
-    mut merge: impl FnMut(R),
+    total: &mut R,
+    fold: impl Fn(Range<usize>, &mut R) + Sync,
+    mut join: impl FnMut(&mut R, &R),
 ) {
     if elements < LARGE {
-        merge(fold(0..elements));
+        fold(0..elements, total);
         return;
     }
     let size = elements.div_ceil(SHARDS).next_multiple_of(SHARD_ALIGN);
@@ -61,9 +67,13 @@ pub(crate) fn fold_shards<R: Send + Sync>(
     let results = [const { OnceLock::<R>::new() }; SHARDS];
     POOL.run(shards, &|shard| {
         let start = shard * size;
-        results[shard].get_or_init(|| fold(start..elements.min(start + size)));
+        results[shard].get_or_init(|| {
+            let mut result = R::default();
+            fold(start..elements.min(start + size), &mut result);
+            result
+        });
     });
-    results.into_iter().filter_map(OnceLock::into_inner).for_each(&mut merge);
+    results.iter().filter_map(OnceLock::get).for_each(|result| join(total, result));
 }
 
 static POOL: Pool = Pool {
@@ -213,5 +223,55 @@ impl Drop for Call {
         }
         drop(state);
         self.pool.is_busy.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panicking_shard_ends_the_call_and_not_the_pool() {
+        set_threads(3);
+        let sum = |broken: Option<usize>| {
+            let mut total = 0;
+            fold_shards(
+                LARGE,
+                &mut total,
+                |range, part| {
+                    assert!(broken.is_none_or(|element| !range.contains(&element)), "a broken shard");
+                    *part = range.sum::<usize>();
+                },
+                |total, part| *total += part,
+            );
+            total
+        };
+        let expected = (0..LARGE).sum::<usize>();
+        for broken in [0, LARGE / 2, LARGE - 1] {
+            assert_eq!(sum(None), expected);
+            assert!(catch_unwind(|| sum(Some(broken))).is_err());
+        }
+        assert_eq!(sum(None), expected);
+        // Another test may be using it; a call that had ended badly would hold it for ever.
+        while POOL.is_busy.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn shards_cover_every_element_once_and_in_order() {
+        for elements in [0, 1, LARGE - 1, LARGE, LARGE + 1, 5 * LARGE + 77] {
+            let mut covered = 0..0;
+            fold_shards(
+                elements,
+                &mut covered,
+                |range, covered| *covered = range,
+                |covered, next| {
+                    assert_eq!(covered.end, next.start);
+                    covered.end = next.end;
+                },
+            );
+            assert_eq!(covered, 0..elements);
+        }
     }
 }

@@ -9,6 +9,7 @@ mod double;
 mod integer;
 mod narrow;
 mod single;
+mod xor;
 
 use trainmon_core::Scalar;
 
@@ -17,6 +18,7 @@ pub(crate) use double::Double;
 pub(crate) use integer::{Bools, Integers};
 pub(crate) use narrow::{E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, Narrow};
 pub(crate) use single::{Bf16, F16, Singles};
+pub(crate) use xor::xor_of_words;
 
 use crate::isa::Isa;
 use crate::layout::Plain;

@@ -6,18 +6,24 @@ use trainmon_core::{Dtype, Shape, TensorView};
 
 /// A tensor with its memory.
 #[derive(Clone, Debug)]
-pub struct Tensor {
-    pub dtype: Dtype,
-    pub dims: Vec<i64>,
-    pub strides: Vec<i64>,
+pub(crate) struct Tensor {
+    pub(crate) dtype: Dtype,
+    pub(crate) dims: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
     /// In elements, from the start of the memory.
-    pub offset: usize,
+    pub(crate) offset: usize,
     memory: Vec<u64>,
 }
 
 impl Tensor {
     /// Takes as much memory as shape and strides reach, filled by `word`.
-    pub fn new(dtype: Dtype, dims: &[i64], strides: &[i64], offset: usize, mut word: impl FnMut() -> u64) -> Self {
+    pub(crate) fn new(
+        dtype: Dtype,
+        dims: &[i64],
+        strides: &[i64],
+        offset: usize,
+        mut word: impl FnMut() -> u64,
+    ) -> Self {
         let last: i64 = dims.iter().zip(strides).map(|(&size, &stride)| (size - 1).max(0) * stride).sum();
         let elements = offset + last as usize + 1;
         let words = (elements * dtype.size()).div_ceil(8).next_multiple_of(2);
@@ -25,7 +31,7 @@ impl Tensor {
         Self { dtype, dims: dims.to_vec(), strides: strides.to_vec(), offset, memory }
     }
 
-    pub fn view(&self) -> TensorView<'_> {
+    pub(crate) fn view(&self) -> TensorView<'_> {
         // SAFETY: `new` allocated what shape and strides reach.
         unsafe {
             let start = self.memory.as_ptr().cast::<u8>().add(self.offset * self.dtype.size());
@@ -34,7 +40,7 @@ impl Tensor {
     }
 
     /// The bytes of the elements in logical order.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let memory: Vec<u8> = self.memory.iter().flat_map(|word| word.to_le_bytes()).collect();
         let count = Shape::new(&self.dims).expect("a shape").elements();
         let size = self.dtype.size();
@@ -52,14 +58,14 @@ impl Tensor {
     }
 
     /// The elements in logical order.
-    pub fn numbers(&self) -> Vec<Number> {
+    pub(crate) fn numbers(&self) -> Vec<Number> {
         self.bytes().chunks(self.dtype.size()).map(|bytes| decode(self.dtype, bytes)).collect()
     }
 }
 
 /// An element as the oracle sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Number {
+pub(crate) enum Number {
     /// Compared with eps in float32.
     Single(f64),
     /// Compared with eps in float64.
@@ -68,14 +74,14 @@ pub enum Number {
 }
 
 impl Number {
-    pub fn value(self) -> f64 {
+    pub(crate) fn value(self) -> f64 {
         match self {
             Self::Single(value) | Self::Double(value) => value,
             Self::Integer(value) => value as f64,
         }
     }
 
-    pub fn is_zero(self, eps: f64) -> bool {
+    pub(crate) fn is_zero(self, eps: f64) -> bool {
         match self {
             Self::Single(value) => (value.abs() as f32) < eps as f32,
             Self::Double(value) => value.abs() < eps,
@@ -139,7 +145,7 @@ fn decode(dtype: Dtype, bytes: &[u8]) -> Number {
 
 /// What the bits of the memory look like.
 #[derive(Clone, Copy, Debug)]
-pub enum Content {
+pub(crate) enum Content {
     /// Every pattern, NaN, infinities and subnormals included.
     Anything,
     /// No infinity or NaN in any float format of 16 bits or more, magnitudes below 2.
@@ -148,7 +154,7 @@ pub enum Content {
     Sparse,
 }
 
-pub fn word(content: Content, state: &mut u64) -> u64 {
+pub(crate) fn word(content: Content, state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let noise = (*state ^ (*state >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let noise = noise ^ (noise >> 32);
@@ -160,7 +166,7 @@ pub fn word(content: Content, state: &mut u64) -> u64 {
     }
 }
 
-pub fn contents() -> impl Strategy<Value = Content> {
+pub(crate) fn contents() -> impl Strategy<Value = Content> {
     prop_oneof![Just(Content::Anything), Just(Content::Finite), Just(Content::Sparse)]
 }
 
@@ -177,7 +183,7 @@ fn lengths() -> impl Strategy<Value = Vec<i64>> {
 }
 
 /// Strides for these sizes: dimensions in any order in memory, gaps between them, some expanded.
-pub fn strides(dims: Vec<i64>) -> impl Strategy<Value = (Vec<i64>, Vec<i64>)> {
+pub(crate) fn strides(dims: Vec<i64>) -> impl Strategy<Value = (Vec<i64>, Vec<i64>)> {
     let rank = dims.len();
     let order = Just((0..rank).collect::<Vec<_>>()).prop_shuffle();
     let identity = Just((0..rank).rev().collect::<Vec<_>>());
@@ -195,11 +201,11 @@ pub fn strides(dims: Vec<i64>) -> impl Strategy<Value = (Vec<i64>, Vec<i64>)> {
     })
 }
 
-pub fn layouts() -> impl Strategy<Value = (Vec<i64>, Vec<i64>)> {
+pub(crate) fn layouts() -> impl Strategy<Value = (Vec<i64>, Vec<i64>)> {
     lengths().prop_flat_map(strides)
 }
 
-pub fn tensors() -> impl Strategy<Value = Tensor> {
+pub(crate) fn tensors() -> impl Strategy<Value = Tensor> {
     (prop::sample::select(Dtype::ALL.to_vec()), layouts(), 0usize..4, contents(), any::<u64>()).prop_map(
         |(dtype, (dims, strides), offset, content, mut seed)| {
             Tensor::new(dtype, &dims, &strides, offset, || word(content, &mut seed))
