@@ -8,7 +8,6 @@ use trainmon_core::config::Config;
 use trainmon_core::{
     DropReason, Kind, Ledger, MicroStep, Phase, Reading, Record, Step, TensorId, TensorInfo, TensorTable, TensorView,
 };
-use trainmon_exporters::Exporter;
 use trainmon_stats::{Request, measure};
 
 use crate::cost::{CostBook, CostSummary};

@@ -4,6 +4,9 @@ use std::io::Write;
 
 /// Appends `value` as Python's `repr` prints it: the shortest digits that read back as the same float64, an exponent
 /// below 1e-4 and from 1e16 on (`4.2e-11`, `1e-08`, `1e+16`), `nan`, `inf`.
+///
+/// The digits are `ryu`'s: of two equally short and equally near candidates it takes the even one, as Python does.
+/// Rust's own formatting takes the larger.
 pub(super) fn push_float(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         out.extend_from_slice(b"nan");
@@ -13,28 +16,28 @@ pub(super) fn push_float(out: &mut Vec<u8>, value: f64) {
         out.extend_from_slice(if value > 0.0 { b"inf" } else { b"-inf" });
         return;
     }
-    let magnitude = value.abs();
-    if value != 0.0 && !(1e-4..1e16).contains(&magnitude) {
-        push_exponent_form(out, value);
-    } else {
-        // Rust's Debug prints the shortest digits too, and always a fraction: `1.0`. Writing to a Vec cannot fail.
-        let _infallible = write!(out, "{value:?}");
+    let mut buffer = ryu::Buffer::new();
+    let text = buffer.format_finite(value);
+    match text.split_once('e') {
+        Some((digits, exponent)) => push_exponent_form(out, digits, exponent.parse().unwrap_or(0)),
+        // ryu writes 0.0000123 where Python has 1.23e-05 already.
+        None if (1e-5..1e-4).contains(&value.abs()) => {
+            let (sign, digits) = text.split_at(usize::from(value < 0.0));
+            let digits = digits.trim_start_matches(['0', '.']);
+            let (first, rest) = digits.split_at(1);
+            let point = if rest.is_empty() { "" } else { "." };
+            push_exponent_form(out, &format!("{sign}{first}{point}{rest}"), -5);
+        }
+        None => out.extend_from_slice(text.as_bytes()),
     }
 }
 
-/// Rust's `{:e}` has Python's digits; its exponent lacks the sign and the second digit.
-fn push_exponent_form(out: &mut Vec<u8>, value: f64) {
-    let start = out.len();
-    let _infallible = write!(out, "{value:e}");
-    let Some(e) = out[start..].iter().rposition(|&byte| byte == b'e') else { return };
-    let digits = start + e + 1;
-    let negative = out[digits] == b'-';
-    if !negative {
-        out.insert(digits, b'+');
-    }
-    if out.len() - (digits + 1) < 2 {
-        out.insert(digits + 1, b'0');
-    }
+/// Python writes the exponent with a sign and at least two digits, and no `.0` before it.
+fn push_exponent_form(out: &mut Vec<u8>, digits: &str, exponent: i32) {
+    let digits = digits.strip_suffix(".0").unwrap_or(digits);
+    let sign = if exponent < 0 { '-' } else { '+' };
+    // Writing to a Vec cannot fail.
+    let _infallible = write!(out, "{digits}e{sign}{:02}", exponent.unsigned_abs());
 }
 
 /// `value` rounded to `ndigits` decimals as numpy's `round` does it: scale, round half to even, scale back. Values that
@@ -65,6 +68,11 @@ mod tests {
             (-0.047_878_697_515, "-0.047878697515"),
             (0.0001, "0.0001"),
             (0.000_099_9, "9.99e-05"),
+            (-0.000_012_34, "-1.234e-05"),
+            (0.000_01, "1e-05"),
+            // Two candidates are equally short and near: ...562 and ...563.
+            (2.624_794_006_347_656_25, "2.6247940063476562"),
+            (-2.057_929_992_675_781_25, "-2.0579299926757812"),
             (4.2e-11, "4.2e-11"),
             (-5.588e-09, "-5.588e-09"),
             (1e-100, "1e-100"),

@@ -1,0 +1,77 @@
+//! The walk over msprobe's own answers: every recorded tensor goes through agent, stats and csv, and the files are held
+//! against those the real msprobe wrote, cell by cell.
+//!
+//! `TRAINMON_GOLDEN` names the data (default: `shared/golden` beside the checkout). Each way in which ours may differ is
+//! a [`Deviation`](deviations::Deviation) with its reason, listed in `docs/msprobe-compatibility.md`; everything else
+//! fails the test.
+
+#![expect(clippy::unwrap_used, reason = "a golden file that cannot be read fails the test")]
+#![expect(clippy::print_stdout, reason = "the walk prints what it compared")]
+
+mod case;
+mod compare;
+mod deviations;
+mod replay;
+mod table;
+
+use std::path::PathBuf;
+
+use crate::case::{Case, Skipped};
+use crate::compare::Tally;
+
+fn golden_root() -> PathBuf {
+    std::env::var_os("TRAINMON_GOLDEN")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from)
+}
+
+#[test]
+fn every_monitor_case_gives_msprobes_cells_apart_from_the_listed_deviations() {
+    let root = golden_root().join("01_monitor");
+    if !root.is_dir() {
+        skip("golden monitor cases", &format!("`{}` does not exist; TRAINMON_GOLDEN names the data", root.display()));
+        return;
+    }
+    let mut directories: Vec<PathBuf> = std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    directories.sort();
+    let mut total = Tally::default();
+    let mut walked = 0;
+    for directory in directories.into_iter().filter(|path| path.join("case.json").is_file()) {
+        let case = Case::load(&directory);
+        let output = tempfile::tempdir().unwrap();
+        match case.check_replayable().and_then(|()| replay::run(&case, output.path())) {
+            Ok(played) => {
+                let tally = compare::run(&case, &played, output.path());
+                println!("{:<32} {tally}", case.name);
+                total.add(&tally);
+                walked += 1;
+            }
+            Err(Skipped(reason)) => skip(&format!("golden {}", case.name), &reason),
+        }
+    }
+    println!("{walked} cases: {total}");
+    for (deviation, count) in total.deviations() {
+        println!("{count:>8}  {} ({})", deviation.name(), deviation.reason());
+    }
+    assert!(total.faults.is_empty(), "{} unlisted differences:\n{}", total.faults.len(), total.faults.join("\n"));
+    assert!(walked > 0 && total.cells > 0, "no case was walked");
+}
+
+#[test]
+fn every_deviation_is_explained_in_the_compatibility_document() {
+    let document = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/msprobe-compatibility.md");
+    let text = std::fs::read_to_string(&document).unwrap();
+    for deviation in deviations::Deviation::ALL {
+        let name = format!("`{}`", deviation.name());
+        assert!(text.contains(&name), "{} does not explain {name}: {}", document.display(), deviation.reason());
+    }
+}
+
+/// Says that a check could not run: on standard output, and in the file that `TRAINMON_SKIP_LOG` names.
+fn skip(name: &str, reason: &str) {
+    use std::io::Write;
+    println!("SKIPPED {name}: {reason}");
+    if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+        writeln!(log, "{name}: {reason}").unwrap();
+    }
+}
