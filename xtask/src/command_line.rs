@@ -73,10 +73,11 @@ const DEMO_HELP: &str = "\
 Examples:
   cargo xtask demo                        train and watch
   cargo xtask demo --steps 500            a longer run
-  cargo xtask demo --inject spike@200     multiply the gradients at step 200: the alert names step and tensor
+  cargo xtask demo --inject spike@200     break step 200 and see it named
   cargo xtask demo -- --help              everything the demo understands
 
-The first run installs libtorch below target/ and compiles for some minutes; later runs start at once.";
+The first run installs libtorch below target/ and compiles for some minutes.
+Later runs start at once.";
 
 const PROVISION_HELP: &str = "\
 libtorch is taken from the first of these that is whole and of the right version:
