@@ -1,10 +1,16 @@
 //! Which exporters a config asks for, and how each is opened.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use trainmon_core::config::Config;
-use trainmon_exporters::{CsvExporter, Exporter, RunInfo};
+use trainmon_core::config::{Config, Csv};
+use trainmon_core::{Kind, Ledger, StatisticSet};
+use trainmon_exporters::{
+    CsvExporter, Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
+};
+use trainmon_stats::Request;
 
+use crate::notice::with_causes;
 use crate::options::{Options, environment};
 use crate::sink::SinkShared;
 
@@ -21,22 +27,74 @@ impl Output {
     }
 }
 
-/// Opens what the config asks for, and the caller's own exporters. A rank that does not measure writes no CSV.
-pub(crate) fn open_outputs(
-    config: &Config,
-    options: &Options,
-    run: &RunInfo,
-    own: Vec<Box<dyn Exporter>>,
-    rank_measures: bool,
-) -> Vec<Output> {
-    let mut outputs: Vec<Output> = own.into_iter().map(|exporter| Output::new(exporter, config)).collect();
-    if let Some(csv) = config.csv.as_ref().filter(|_| rank_measures) {
+/// What exporters are opened with.
+pub(crate) struct Opening<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) options: &'a Options,
+    pub(crate) run: &'a RunInfo,
+    /// Whether this rank measures: one that does not writes no CSV.
+    pub(crate) rank_measures: bool,
+    pub(crate) ledger: &'a Arc<Ledger>,
+    /// Batches waiting for the worker.
+    pub(crate) waiting: Arc<AtomicUsize>,
+    /// What is measured of each kind, by `Kind as usize`.
+    pub(crate) requests: &'a [Option<Request>; Kind::ALL.len()],
+}
+
+impl Opening<'_> {
+    /// Opens what the config asks for, besides the caller's own exporters. One that cannot be opened is reported and
+    /// left out.
+    pub(crate) fn open(self, own: Vec<Box<dyn Exporter>>) -> Vec<Output> {
+        let mut outputs: Vec<Output> = own.into_iter().map(|exporter| Output::new(exporter, self.config)).collect();
+        if let Some(csv) = self.config.csv.as_ref().filter(|_| self.rank_measures) {
+            outputs.push(Output::new(Box::new(self.csv(csv)), self.config));
+        }
+        if let Some(prometheus) = &self.config.prometheus {
+            // Its own books are on its page too, so they exist before it does.
+            let shared = Arc::new(SinkShared::new("prometheus", self.config.pipeline.queue_steps));
+            let sinks = outputs.iter().map(|output| &output.shared).chain([&shared]);
+            let sources = self.sources(sinks);
+            match PrometheusExporter::start(prometheus, self.run.clone(), sources) {
+                Ok(exporter) => outputs.push(Output { exporter: Box::new(exporter), shared }),
+                Err(error) => self.options.voice.warn(
+                    format!("no scrape page: {}; everything else goes on", with_causes(&error)),
+                    Some(error.hint().to_owned()),
+                ),
+            }
+        }
+        outputs
+    }
+
+    fn csv(&self, csv: &Csv) -> CsvExporter {
         let base = csv
             .output_dir
             .clone()
-            .or_else(|| options.output_dir.clone())
-            .unwrap_or_else(|| environment::default_output_dir(config.dialect));
-        outputs.push(Output::new(Box::new(CsvExporter::new(config, csv, &base, run)), config));
+            .or_else(|| self.options.output_dir.clone())
+            .unwrap_or_else(|| environment::default_output_dir(self.config.dialect));
+        CsvExporter::new(self.config, csv, &base, self.run)
     }
-    outputs
+
+    fn sources<'b>(&self, sinks: impl Iterator<Item = &'b Arc<SinkShared>>) -> Sources {
+        let mut statistics = MeasuredStatistics::everything();
+        for kind in Kind::ALL {
+            let measured = self.requests[kind as usize].map_or(StatisticSet::EMPTY, |request| request.statistics);
+            statistics.set(kind, measured);
+        }
+        Sources {
+            ledger: Arc::clone(self.ledger),
+            worker_queue: queue_gauge(Arc::clone(&self.waiting), self.config.pipeline.queue_steps),
+            sinks: sinks
+                .map(|shared| SinkSource {
+                    name: shared.name,
+                    ledger: Arc::clone(&shared.ledger),
+                    queue: queue_gauge(Arc::clone(&shared.queued), shared.capacity),
+                })
+                .collect(),
+            statistics,
+        }
+    }
+}
+
+fn queue_gauge(waiting: Arc<AtomicUsize>, capacity: usize) -> QueueGauge {
+    QueueGauge { length: Arc::new(move || waiting.load(Ordering::Relaxed)), capacity }
 }

@@ -1,20 +1,38 @@
 //! The bounded way from the training thread to the worker, and the batches that come back empty.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use trainmon_core::{DropReason, StepBatch};
 
 /// The training thread's end.
-#[derive(Clone)]
 pub(crate) struct BatchQueue {
     full: Sender<StepBatch>,
+    waiting: Arc<AtomicUsize>,
     empty: Receiver<StepBatch>,
     returns: Sender<StepBatch>,
 }
 
-/// The worker's end. Dropping every `BatchReturns` and the receiver frees all batches.
+/// The worker's end.
 pub(crate) struct BatchSource {
-    pub(crate) batches: Receiver<StepBatch>,
+    batches: Receiver<StepBatch>,
+    waiting: Arc<AtomicUsize>,
     pub(crate) returns: BatchReturns,
+}
+
+impl BatchSource {
+    /// The next batch; `None` when the queue is closed and drained.
+    pub(crate) fn next(&self) -> Option<StepBatch> {
+        let batch = self.batches.recv().ok()?;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(batch)
+    }
+
+    /// How many batches wait, for whoever watches the queue. Holding it keeps nothing open.
+    pub(crate) fn waiting(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.waiting)
+    }
 }
 
 /// Where an emptied batch goes, to be filled again.
@@ -35,17 +53,22 @@ pub(crate) fn batch_queue(capacity: usize) -> (BatchQueue, BatchSource) {
     let capacity = capacity.max(1);
     let (full, batches) = bounded(capacity);
     let (returns, empty) = bounded(capacity);
-    (BatchQueue { full, empty, returns: returns.clone() }, BatchSource { batches, returns: BatchReturns(returns) })
+    let waiting: Arc<AtomicUsize> = Arc::default();
+    let queue = BatchQueue { full, empty, returns: returns.clone(), waiting: Arc::clone(&waiting) };
+    (queue, BatchSource { batches, returns: BatchReturns(returns), waiting })
 }
 
 impl BatchQueue {
     /// Hands a batch over without waiting. A batch that is not taken goes back for reuse.
     pub(crate) fn offer(&self, batch: StepBatch) -> Result<(), DropReason> {
+        // Counted before it is sent: the worker may take it at once.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let (batch, reason) = match self.full.try_send(batch) {
             Ok(()) => return Ok(()),
             Err(TrySendError::Full(batch)) => (batch, DropReason::QueueFull),
             Err(TrySendError::Disconnected(batch)) => (batch, DropReason::WorkerGone),
         };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         BatchReturns(self.returns.clone()).give_back(batch);
         Err(reason)
     }
@@ -53,11 +76,6 @@ impl BatchQueue {
     /// An empty batch: a used one if any came back.
     pub(crate) fn empty_batch(&self) -> StepBatch {
         self.empty.try_recv().unwrap_or_default()
-    }
-
-    /// Steps waiting for the worker.
-    pub(crate) fn len(&self) -> usize {
-        self.full.len()
     }
 }
 
@@ -74,7 +92,8 @@ mod tests {
             assert_eq!(queue.offer(StepBatch { step: Step(step), ..StepBatch::default() }), Ok(()));
         }
         assert_eq!(queue.offer(StepBatch::default()), Err(DropReason::QueueFull));
-        assert_eq!(source.batches.recv().unwrap().step, Step(0));
+        assert_eq!(source.next().unwrap().step, Step(0));
+        assert_eq!(source.waiting().load(Ordering::Relaxed), 1);
         drop(source);
         assert_eq!(queue.offer(StepBatch::default()), Err(DropReason::WorkerGone));
     }

@@ -36,10 +36,10 @@ pub(crate) struct Sink {
 #[derive(Debug)]
 pub(crate) struct SinkShared {
     pub(crate) name: &'static str,
-    pub(crate) ledger: SinkLedger,
+    pub(crate) ledger: Arc<SinkLedger>,
     pub(crate) capacity: usize,
     /// Batches in the queue.
-    pub(crate) queued: AtomicUsize,
+    pub(crate) queued: Arc<AtomicUsize>,
     /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
     /// is written into the ledger, so that no batch gets two.
     given_up: Mutex<bool>,
@@ -50,9 +50,9 @@ impl SinkShared {
     pub(crate) fn new(name: &'static str, capacity: usize) -> Self {
         Self {
             name,
-            ledger: SinkLedger::default(),
+            ledger: Arc::default(),
             capacity: capacity.max(1),
-            queued: AtomicUsize::new(0),
+            queued: Arc::default(),
             given_up: Mutex::new(false),
         }
     }

@@ -13,7 +13,7 @@ use crate::cost::CostBook;
 use crate::monitor::{Monitor, Parts};
 use crate::notice::{Voice, with_causes};
 use crate::options::{Options, environment};
-use crate::outputs::open_outputs;
+use crate::outputs::Opening;
 use crate::queue::batch_queue;
 use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
@@ -108,10 +108,20 @@ impl Monitor {
         };
         let rank_measures = config.ranks.is_empty() || config.ranks.contains(&ranks.rank.0);
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
-        let outputs = open_outputs(&config, &options, &run, own, rank_measures);
+        let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostBook::new()));
+        let requests = Kind::ALL.map(|kind| request(&config, kind));
+        let opening = Opening {
+            config: &config,
+            options: &options,
+            run: &run,
+            rank_measures,
+            ledger: &ledger,
+            waiting: source.waiting(),
+            requests: &requests,
+        };
+        let outputs = opening.open(own);
         let kept = outputs.iter().map(|out| (Arc::clone(&out.shared), out.exporter.whereabouts())).collect();
         let tensors = TensorTable::default();
-        let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostBook::new()));
         let context = SinkContext {
             tensors: tensors.clone(),
             returns: source.returns.clone(),
@@ -128,7 +138,6 @@ impl Monitor {
         let clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         let recorder = Recorder::new(clock, Some(queue));
         let (worker, voice) = (Some(worker), options.voice);
-        let requests = Kind::ALL.map(|kind| request(&config, kind));
         Ok(Self::assemble(Parts {
             config,
             ranks,
@@ -158,7 +167,7 @@ fn read_config(file: &Path, voice: &Voice) -> Option<Config> {
     match Config::parse(&text, &name, &environment::variable) {
         Ok(parsed) => {
             for warning in &parsed.warnings {
-                voice.warn(warning.to_string(), None);
+                voice.warn(warning.to_string(), warning.hint.clone());
             }
             Some(parsed.config)
         }

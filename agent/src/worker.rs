@@ -20,7 +20,7 @@ impl Worker {
     pub(crate) fn start(source: BatchSource, sinks: Vec<Sink>) -> Result<Self, std::io::Error> {
         let (give_sinks, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
-            for batch in &source.batches {
+            while let Some(batch) = source.next() {
                 distribute(batch, &sinks, &source);
             }
             drop(give_sinks.try_send(sinks));
