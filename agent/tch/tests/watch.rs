@@ -260,7 +260,8 @@ fn a_panic_inside_the_backward_pass_does_not_cross_into_libtorch() {
         loss(&net, step).backward();
         watch.step(&mut optimizer).unwrap();
     }
-    watch.finish();
+    let report = watch.finish();
+    assert!(report.balances() && report.books.not_sampled > 0 && report.books.offered > 0, "{report}");
     assert_eq!(optimizer.steps_taken(&vs.trainable_variables()[0]).unwrap(), Some(2));
     let notices = collected.notices.lock().unwrap();
     assert!(notices.iter().any(|notice| notice.contains("the device is gone")), "{notices:?}");

@@ -144,6 +144,15 @@ impl DeviceLane {
         }
     }
 
+    /// Counts as unmeasured what nobody launched by the end of the step (launching is off after a fault): the tensors
+    /// must not be kept.
+    pub(crate) fn give_up_queued(&mut self, monitor: &Monitor) {
+        self.is_launch_expected = false;
+        for target in self.queued.drain(..) {
+            target.refuse(monitor, "device statistics are off");
+        }
+    }
+
     /// Records what has arrived of earlier steps.
     pub(crate) fn collect(&mut self, monitor: &Monitor) {
         let start = Instant::now();

@@ -49,6 +49,7 @@ pub(super) fn after(shared: &Shared, parameters: &mut [Parameter], moments: &dyn
         guard("updates", &mut || update::measure(shared, parameters));
     }
     guard("device statistics", &mut || shared.launch_queued());
+    shared.lane().give_up_queued(&shared.monitor);
     for parameter in &mut *parameters {
         parameter.was_stepped |= has_gradient(&parameter.tensor);
     }

@@ -1,0 +1,103 @@
+//! Trains a small GPT on this repository's own text, with trainmon watching.
+
+#![expect(clippy::print_stdout, reason = "a program for people to look at")]
+
+mod data;
+mod faults;
+mod model;
+mod overhead;
+mod report;
+mod trainer;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use trainmon_agent::core::config::Config;
+use trainmon_agent::{Monitor, Options};
+
+use data::Corpus;
+use faults::{Fault, Faults};
+use report::Progress;
+use trainer::Trainer;
+
+/// Train a character-level GPT on this repository's own text, watched by trainmon
+#[derive(Parser)]
+struct Arguments {
+    /// Optimizer steps
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    steps: u64,
+    /// Break the training: spike@STEP, nan@STEP, dead@STEP or drift@STEP; may be repeated
+    #[arg(long, value_name = "FAULT@STEP")]
+    inject: Vec<Fault>,
+    /// What is watched [default: configs/demo.json]
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Where the CSV files go [default: `monitor_output` here, unless the config says otherwise]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Train without trainmon
+    #[arg(long, conflicts_with = "measure_overhead")]
+    no_monitor: bool,
+    /// Train with and without trainmon in turn, and print what watching costs
+    #[arg(long, conflicts_with = "inject")]
+    measure_overhead: bool,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let root = repository_root()?;
+    let corpus = Corpus::read(&root)?;
+    println!(
+        "text: {} characters of {} files, alphabet of {}; {} more are kept for validation",
+        corpus.training.len(),
+        corpus.files,
+        corpus.vocabulary,
+        corpus.validation.len()
+    );
+    let monitor = if arguments.no_monitor { None } else { Some(start_monitor(&arguments, &root)?) };
+    match monitor {
+        Some(monitor) if arguments.measure_overhead => overhead::measure(&corpus, arguments.steps, &monitor),
+        monitor => train(&corpus, arguments, monitor),
+    }
+}
+
+/// Where this crate was built from.
+fn repository_root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().with_context(|| format!("the sources are no longer at {}", root.display()))
+}
+
+fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
+    let file = arguments.config.clone().unwrap_or_else(|| root.join("configs/demo.json"));
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let parsed = Config::parse(&text, &file.display().to_string(), &|name| std::env::var(name).ok())?;
+    for warning in &parsed.warnings {
+        println!("{warning}");
+    }
+    let mut config = parsed.config;
+    if let (Some(csv), Some(out)) = (&mut config.csv, &arguments.out) {
+        csv.output_dir = Some(out.clone());
+    }
+    let monitor = Monitor::start(config, Options { run: Some("demo".to_owned()), ..Options::default() })?;
+    for (exporter, places) in monitor.whereabouts() {
+        for place in places {
+            println!("{exporter}: {place}");
+        }
+    }
+    Ok(monitor)
+}
+
+fn train(corpus: &Corpus, arguments: Arguments, monitor: Option<Monitor>) -> Result<()> {
+    let progress = Progress::new(arguments.steps, monitor.clone());
+    let mut trainer = Trainer::new(corpus, arguments.steps, Faults::new(arguments.inject), monitor)?;
+    println!("model: {} parameters; loss before training {:.4}", trainer.parameters(), trainer.validation_loss()?);
+    for _step in 0..arguments.steps {
+        progress.show(&trainer.step()?);
+    }
+    println!("validation loss {:.4}", trainer.validation_loss()?);
+    if let Some(watch) = trainer.into_watch() {
+        report::show_closing_words(&watch.finish());
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! What the user sees: a progress line, and the closing words.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Instant;
+
+use trainmon_agent::Report;
+use trainmon_tch::Monitor;
+
+use crate::trainer::Figures;
+
+/// On a terminal the line is redrawn every step; elsewhere one line in this many steps is printed.
+const STEPS_PER_LINE: u64 = 10;
+
+/// The progress of a training.
+pub(crate) struct Progress {
+    steps: u64,
+    start: Instant,
+    monitor: Option<Monitor>,
+    is_terminal: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(steps: u64, monitor: Option<Monitor>) -> Self {
+        Self { steps, start: Instant::now(), monitor, is_terminal: std::io::stdout().is_terminal() }
+    }
+
+    /// Shows a finished step.
+    pub(crate) fn show(&self, figures: &Figures) {
+        let Figures { step, loss, grad_norm, was_skipped } = *figures;
+        let done = step + 1;
+        let rate = done as f64 / self.start.elapsed().as_secs_f64();
+        let width = self.steps.to_string().len();
+        let share = self.monitor.as_ref().map(|monitor| monitor.cost().share_of_step).filter(|share| share.is_finite());
+        let share = share.map(|share| format!("  trainmon {:.2} % of the step", 100.0 * share)).unwrap_or_default();
+        let skipped = if was_skipped { "  (update skipped: the gradient is not finite)" } else { "" };
+        let steps = self.steps;
+        let line = format!(
+            "step {done:>width$}/{steps}  loss {loss:7.4}  grad norm {grad_norm:8.4}  {rate:5.2} steps/s{share}{skipped}"
+        );
+        if self.is_terminal {
+            let end = if was_skipped || done == self.steps { "\n" } else { "" };
+            print!("\r\x1b[2K{line}{end}");
+            // A progress line that cannot be drawn is no reason to stop training.
+            drop(std::io::stdout().flush());
+        } else if was_skipped || done == 1 || done.is_multiple_of(STEPS_PER_LINE) || done == self.steps {
+            println!("{line}");
+        }
+    }
+}
+
+/// What was written, where, what it cost, and what to open.
+pub(crate) fn show_closing_words(report: &Report) {
+    println!("\n{report}");
+    if !report.balances() {
+        println!("the books do not balance: please report this");
+    }
+    println!("\nOpen next:");
+    for sink in &report.sinks {
+        let what = match sink.name {
+            "csv" => "one CSV file per signal, a row per tensor and step; steps.csv has the run's own curves",
+            "prometheus" => "the scrape page served while the training ran",
+            _ => "its output",
+        };
+        for place in &sink.whereabouts {
+            println!("  {place}  ({}: {what})", sink.name);
+        }
+    }
+}

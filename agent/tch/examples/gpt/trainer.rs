@@ -1,0 +1,135 @@
+//! The training loop's body: what one optimizer step is.
+
+use anyhow::Result;
+use tch::nn::{self, VarStore};
+use tch::{Device, Tensor};
+use trainmon_tch::{Monitor, Optimizer, Watch};
+
+use crate::data::{Batches, Corpus};
+use crate::faults::Faults;
+use crate::model::{CONTEXT, DRIFTING, Gpt};
+
+pub(crate) const MICRO_BATCHES: u32 = 2;
+const BATCH: usize = 8;
+const PEAK_LEARNING_RATE: f64 = 2e-3;
+const WARM_UP_STEPS: u64 = 20;
+const CLIP_NORM: f64 = 1.0;
+const SEED: u64 = 1337;
+const VALIDATION_BATCHES: usize = 16;
+
+/// A model in training, with or without a watch over it.
+pub(crate) struct Trainer<'a> {
+    corpus: &'a Corpus,
+    vs: VarStore,
+    net: Gpt,
+    optimizer: Optimizer,
+    watch: Option<Watch>,
+    batches: Batches,
+    faults: Faults,
+    drifting: Vec<Tensor>,
+    steps: u64,
+    step: u64,
+}
+
+/// What one step gave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    pub(crate) step: u64,
+    pub(crate) loss: f64,
+    pub(crate) grad_norm: f64,
+    /// The gradient was not finite: the weights were left as they are.
+    pub(crate) was_skipped: bool,
+}
+
+impl<'a> Trainer<'a> {
+    /// A model that will be trained for `steps` steps. Every call makes the same one.
+    pub(crate) fn new(corpus: &'a Corpus, steps: u64, faults: Faults, monitor: Option<Monitor>) -> Result<Self> {
+        tch::manual_seed(SEED as i64);
+        let vs = VarStore::new(Device::Cpu);
+        let net = Gpt::new(&vs, corpus.vocabulary, &faults.switches);
+        let optimizer = Optimizer::new(&nn::AdamW::default().beta2(0.95).wd(0.1), &vs, PEAK_LEARNING_RATE)?;
+        let watch = monitor.map(|monitor| Watch::builder(monitor).model(&vs).grad_acc_steps(MICRO_BATCHES).build());
+        let watch = watch.transpose()?;
+        let net = match &watch {
+            Some(watch) => net.watched(watch),
+            None => net,
+        };
+        let drifting = vs.variables().into_iter().filter(|(name, _)| name.starts_with(DRIFTING));
+        let drifting = drifting.map(|(_, variable)| variable).collect();
+        let batches = Batches::new(SEED, BATCH, CONTEXT as usize);
+        Ok(Self { corpus, vs, net, optimizer, watch, batches, faults, drifting, steps, step: 0 })
+    }
+
+    /// Parameters of the model.
+    pub(crate) fn parameters(&self) -> usize {
+        self.vs.trainable_variables().iter().map(Tensor::numel).sum()
+    }
+
+    /// One optimizer step over two micro-batches.
+    pub(crate) fn step(&mut self) -> Result<Figures> {
+        let step = self.step;
+        self.faults.begin_step(step);
+        self.optimizer.set_lr(self.learning_rate())?;
+        self.optimizer.zero_grad()?;
+        let mut loss = 0.0;
+        for _micro_batch in 0..MICRO_BATCHES {
+            let (inputs, targets) = self.batches.draw(&self.corpus.training);
+            let share = self.faults.loss(step, self.net.loss(&inputs, &targets)) / f64::from(MICRO_BATCHES);
+            share.f_backward()?;
+            loss += share.f_double_value(&[])?;
+        }
+        let grad_norm = self.optimizer.clip_grad_norm(CLIP_NORM)?;
+        let was_skipped = !grad_norm.is_finite();
+        self.optimizer_step(loss, was_skipped)?;
+        self.faults.end_step(step, &self.drifting);
+        self.step += 1;
+        Ok(Figures { step, loss, grad_norm, was_skipped })
+    }
+
+    /// A gradient that is not finite would ruin the weights for good: such a step is left out, as loss scalers do.
+    fn optimizer_step(&mut self, loss: f64, is_skipped: bool) -> Result<()> {
+        let take = |optimizer: &mut Optimizer| if is_skipped { Ok(()) } else { optimizer.step() };
+        match &mut self.watch {
+            Some(watch) => {
+                watch.loss(loss);
+                watch.learning_rate(self.optimizer.learning_rate()?);
+                watch.step_with(&mut self.optimizer, take)?;
+            }
+            None => take(&mut self.optimizer)?,
+        }
+        Ok(())
+    }
+
+    /// Linear warm-up, then half a cosine down to a tenth.
+    fn learning_rate(&self) -> f64 {
+        if self.step < WARM_UP_STEPS {
+            return PEAK_LEARNING_RATE * (self.step + 1) as f64 / WARM_UP_STEPS as f64;
+        }
+        let left = (self.steps.saturating_sub(WARM_UP_STEPS)).max(1) as f64;
+        let progress = ((self.step - WARM_UP_STEPS) as f64 / left).min(1.0);
+        PEAK_LEARNING_RATE * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * progress).cos()))
+    }
+
+    /// The loss on text the model was not trained on.
+    pub(crate) fn validation_loss(&self) -> Result<f64> {
+        let mut batches = Batches::new(SEED + 1, BATCH, CONTEXT as usize);
+        tch::no_grad(|| {
+            let mut sum = 0.0;
+            for _batch in 0..VALIDATION_BATCHES {
+                let (inputs, targets) = batches.draw(&self.corpus.validation);
+                sum += self.net.loss(&inputs, &targets).f_double_value(&[])?;
+            }
+            Ok(sum / VALIDATION_BATCHES as f64)
+        })
+    }
+
+    /// Sizes of the parameters in elements, for the read-only floor.
+    pub(crate) fn parameter_sizes(&self) -> Vec<usize> {
+        self.vs.trainable_variables().iter().map(Tensor::numel).collect()
+    }
+
+    /// Ends the training and hands the watch back.
+    pub(crate) fn into_watch(self) -> Option<Watch> {
+        self.watch
+    }
+}
