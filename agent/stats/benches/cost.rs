@@ -12,7 +12,7 @@ use trainmon_stats::{Request, difference, measure, read_only_pass, set_threads, 
 
 /// 128 MiB of float32: beyond every cache.
 const LARGE: usize = 32 << 20;
-const REPETITIONS: usize = 21;
+const REPETITIONS: usize = 31;
 /// Small tensors are timed in groups, a clock reading being a good part of one call.
 const GROUP: usize = 1000;
 
@@ -79,19 +79,21 @@ fn verdict(value: f64, target: Option<f64>) -> String {
     }
 }
 
-/// Prints each work's time and its ratio to the first.
+/// Prints each work's time and its ratio to the first: of medians, and of the least times, which a busy machine bends
+/// less.
 fn against_floor(bytes: usize, works: &[(&str, Work<'_>, Option<f64>)]) {
     let times = interleave(&works.iter().map(|&(_, work, _)| work).collect::<Vec<_>>(), 1);
-    let floor = times[0].median();
+    let floor = (times[0].median(), times[0].spread().0);
     for ((name, _, target), times) in works.iter().zip(&times) {
         let (low, high) = times.spread();
-        let (median, ratio) = (times.median(), times.median() / floor);
+        let (median, ratio) = (times.median(), times.median() / floor.0);
         println!(
-            "  {name:<34} {:8.3} ms  [{:.3} .. {:.3}]  {:6.1} GB/s  x{ratio:.2}  {}",
+            "  {name:<34} {:8.3} ms  [{:.3} .. {:.3}]  {:6.1} GB/s  x{ratio:.2} (least x{:.2})  {}",
             median * 1e3,
             low * 1e3,
             high * 1e3,
             bytes as f64 / median / 1e9,
+            low / floor.1,
             verdict(ratio, *target)
         );
     }
@@ -130,7 +132,7 @@ fn large(dtype: Dtype, lines: &[Line], targets: [Option<f64>; 2]) {
     let (crc, xor) = (request([Statistic::Crc32]), request([Statistic::Xor64]));
     let run = |request: Request| {
         move || {
-            black_box(measure(&view, request));
+            black_box(&measure(&view, request));
         }
     };
     println!("{dtype}, {} Mi elements, {} thread(s)", LARGE >> 20, threads());
@@ -179,7 +181,7 @@ fn small(lines: &[Line]) {
     let (five, ten) = (request(CORE), request(TEN));
     let run = |request: Request| {
         move || {
-            black_box(measure(black_box(&view), request));
+            black_box(&measure(black_box(&view), request));
         }
     };
     println!("float32, 1024 elements in the cache");

@@ -5,7 +5,7 @@ mod common;
 use common::{Number, Tensor, contents, layouts, strides, tensors, word};
 use proptest::prelude::*;
 use trainmon_core::{Dtype, Reading, Scalar, Statistic, StatisticSet};
-use trainmon_stats::{Request, copy_contiguous, difference, measure, sign_agreement};
+use trainmon_stats::{Isa, Request, copy_contiguous, difference, measure, sign_agreement};
 
 const EPS: f64 = 1e-3;
 
@@ -122,6 +122,12 @@ fn check(reading: &Reading, numbers: &[Number]) -> Result<(), TestCaseError> {
     check_moments(reading, &numbers.iter().map(|number| number.value()).collect::<Vec<_>>())
 }
 
+/// Every bit of two readings. NaN is NaN, and the sign of a zero extreme is nobody's.
+fn are_same(a: &Reading, b: &Reading) -> bool {
+    let bits = |value: f64| if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() };
+    Statistic::ALL.iter().all(|&statistic| bits(a.value(statistic)) == bits(b.value(statistic)))
+}
+
 fn real_float() -> impl Strategy<Value = Dtype> {
     prop::sample::select(Dtype::ALL[..8].to_vec())
 }
@@ -196,5 +202,18 @@ proptest! {
         let reading = difference(&pair.0.view(), &pair.1.view(), everything()).expect("two float tensors of one shape");
         prop_assert_eq!(reading.dtype, pair.1.dtype);
         check(&reading, &numbers)?;
+    }
+
+    /// Others run at the same time on whatever is forced here; their answers must be right on any.
+    #[test]
+    fn instruction_sets_agree_bit_for_bit(tensor in tensors()) {
+        Isa::force(Some(Isa::Portable));
+        let portable = measure(&tensor.view(), everything());
+        for isa in Isa::available() {
+            Isa::force(Some(isa));
+            let other = measure(&tensor.view(), everything());
+            prop_assert!(are_same(&portable, &other), "{:?}: {:?} for {:?}", isa, other, portable);
+        }
+        Isa::force(None);
     }
 }
