@@ -1,5 +1,8 @@
 //! Which instruction set the kernels run on.
-#![expect(unsafe_code, reason = "a function compiled for an instruction set may only run where it exists")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "a function compiled for an instruction set may only run where it exists")
+)]
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

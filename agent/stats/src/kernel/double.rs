@@ -72,7 +72,7 @@ fn portable<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Totals {
 }
 
 /// What a block of float64 gives.
-#[expect(unsafe_code, reason = "functions compiled for an instruction set")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "functions compiled for an instruction set"))]
 #[inline]
 pub(super) fn totals<const ZEROS: bool>(isa: Isa, block: &[f64], zero_bits: u64) -> Totals {
     match isa {

@@ -37,7 +37,7 @@ unsafe impl Plain for Bf16 {}
 unsafe impl Plain for F16 {}
 
 /// A float that widens to float32 exactly.
-#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 pub(crate) trait Single: Plain {
     /// Whether widening changes nothing.
     const IS_F32: bool;
@@ -80,7 +80,7 @@ macro_rules! vector_loads {
     };
 }
 
-#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for f32 {
     const IS_F32: bool = true;
 
@@ -92,7 +92,7 @@ impl Single for f32 {
     vector_loads!(load_f32);
 }
 
-#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for Bf16 {
     const IS_F32: bool = false;
 
@@ -104,7 +104,7 @@ impl Single for Bf16 {
     vector_loads!(load_bf16);
 }
 
-#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for F16 {
     const IS_F32: bool = false;
 
@@ -186,7 +186,7 @@ fn portable<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> Totals
     lanes.total()
 }
 
-#[expect(unsafe_code, reason = "functions compiled for an instruction set")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "functions compiled for an instruction set"))]
 #[inline]
 fn totals<S: Single, const ZEROS: bool>(isa: Isa, block: &[S], zero_bits: u32) -> Totals {
     match isa {

@@ -17,7 +17,7 @@ pub(crate) fn xor_of_words(isa: Isa, bytes: &[u8]) -> u64 {
     lanes.into_iter().chain(rest).fold(0, |xor, word| xor ^ word)
 }
 
-#[expect(unsafe_code, reason = "a function compiled for an instruction set")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a function compiled for an instruction set"))]
 fn xor_of_groups(isa: Isa, groups: &[[u8; GROUP]]) -> [u64; 8] {
     match isa {
         // SAFETY: the instruction set was found present before it was chosen.
