@@ -23,4 +23,4 @@ pub use optimizer::{
     Adagrad, CheckpointError, GroupOptions, Optimizer, OptimizerConfig, OptimizerError, OptimizerKind, Settings,
 };
 pub use trainmon_agent::Monitor;
-pub use watch::{Watch, WatchBuilder, WatchError, Watched, WatchedT};
+pub use watch::{Observer, Watch, WatchBuilder, WatchError, Watched, WatchedT};

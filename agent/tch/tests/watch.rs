@@ -151,11 +151,12 @@ fn the_gradient_of_an_input_is_its_whole_gradient_and_a_leaf_is_hooked_once() {
     let (vs, _net) = two_layers(3);
     let mut watch = Watch::builder(monitor).model(&vs).build().unwrap();
     let double = watch.module("double", nn::func(|xs| xs * 2.0));
+    let observer = watch.observer();
     let unasked = watch.module("unasked", nn::func(|xs| xs * 2.0));
     let input = Tensor::ones([4], (Kind::Float, Device::Cpu)).set_requires_grad(true);
     for _step in 0..3 {
         let output = double.forward(&input) + &input + unasked.forward(&input);
-        watch.observe("squares", &output.square());
+        observer.observe("squares", &output.square());
         output.square().sum(Kind::Float).backward();
         watch.step_with(&mut nn::AdamW::default().build(&vs, 0.1).unwrap(), |_| ());
     }

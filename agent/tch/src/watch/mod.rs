@@ -4,14 +4,14 @@ mod builder;
 mod gradients;
 mod known;
 mod module;
+mod observer;
 mod parameter;
 mod shared;
 mod site;
 mod step;
 mod update;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tch::Tensor;
@@ -19,15 +19,15 @@ use trainmon_agent::{Monitor, Report, StepFacts};
 
 pub use builder::WatchBuilder;
 pub use module::{Watched, WatchedT};
+pub use observer::Observer;
 pub(crate) use shared::Label;
 
-use crate::ffi::{AccumulatedHook, grad_mode_enabled};
+use crate::ffi::AccumulatedHook;
 use crate::moments::MomentSource;
 use crate::optimizer::{Optimizer, OptimizerError};
-use module::{Gauge, new_site};
+use module::Gauge;
 use parameter::Parameter;
 use shared::Shared;
-use site::Site;
 
 /// A watch could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub struct Watch {
     /// Declared first: the hooks go before what they use.
     _hooks: Vec<AccumulatedHook>,
     parameters: Vec<Parameter>,
-    observed: Mutex<HashMap<String, Option<Arc<Site>>>>,
+    observer: Observer,
     facts: StepFacts,
     shared: Arc<Shared>,
 }
@@ -85,8 +85,8 @@ impl Watch {
     }
 
     fn new(shared: Arc<Shared>, parameters: Vec<Parameter>, hooks: Vec<AccumulatedHook>) -> Self {
-        let (observed, facts) = (Mutex::default(), StepFacts::default());
-        Self { _hooks: hooks, parameters, observed, facts, shared }
+        let observer = Observer::new(Arc::clone(&shared));
+        Self { _hooks: hooks, parameters, observer, facts: StepFacts::default(), shared }
     }
 
     /// The monitor.
@@ -115,29 +115,14 @@ impl Watch {
         WatchedT::new(module, Gauge::new(&self.shared, name, vpp_stage))
     }
 
-    /// Measures any tensor of the forward pass, and its gradient when it comes: for closures, tuples, and models that
-    /// cannot be wrapped. Call it once per micro-batch and name. Ignored while gradients are off.
+    /// Measures any tensor of the forward pass by name; see [`Observer::observe`].
     pub fn observe(&self, name: &str, tensor: &Tensor) {
-        if !grad_mode_enabled() {
-            return;
-        }
-        self.shared.monitor.guard("activations", || {
-            if let Some(site) = self.observed_site(name) {
-                site.pass(&self.shared, tensor);
-            }
-        });
+        self.observer.observe(name, tensor);
     }
 
-    fn observed_site(&self, name: &str) -> Option<Arc<Site>> {
-        let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(site) = observed.get(name) {
-            return site.clone();
-        }
-        let config = self.shared.monitor.config();
-        let wanted = config.activations.as_ref().is_some_and(|wanted| wanted.matches_module(&config.targets, name, 0));
-        let site = wanted.then(|| Arc::new(new_site(&self.shared, name, name, 0)));
-        observed.insert(name.to_owned(), site.clone());
-        site
+    /// A handle for a model or a closure to keep, so that it need not borrow the watch.
+    pub fn observer(&self) -> Observer {
+        self.observer.clone()
     }
 
     /// Tells the loss of the step in progress.
@@ -159,7 +144,11 @@ impl Watch {
             self.facts.learning_rate = optimizer.learning_rate().ok();
         }
         self.measure_before(optimizer);
-        optimizer.step()?;
+        if let Err(error) = optimizer.step() {
+            // The next gradients are the first of their step again.
+            gradients::begin_next_step(&self.parameters);
+            return Err(error);
+        }
         self.measure_after(optimizer);
         Ok(())
     }
