@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trainmon_core::{Record, Step};
 
-use crate::monitor::Inner;
+use crate::inner::Inner;
 use crate::recorder::HoldCount;
 
 /// Keeps one step's batch from leaving until its late readings are in. Dropping it lets the batch go.

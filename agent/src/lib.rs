@@ -11,17 +11,19 @@
 //! - the worker (`worker`) passes it to every exporter's own queue (`sink`): a stalled exporter starves only itself;
 //! - [`Monitor::shutdown`] drains them by a deadline and gives the [`Report`].
 //!
-//! Beside the way: `start` opens a monitor, `guard` keeps panics out of the host, `fork` makes a forked child inert, `rank` finds out which
+//! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics out of the host, `fork` makes a forked child inert, `rank` finds out which
 //! rank this is, `outputs` opens the exporters, `cost` keeps what the monitor itself costs, `notice` is its voice.
 //!
 //! Memory is bounded: at most `queue_steps` batches wait for the worker and `queue_steps` for each exporter, four may
 //! wait for late device readings, and one is open. A record takes about 250 bytes.
 
+mod books;
 mod clock;
 mod cost;
 mod fork;
 mod guard;
 mod hold;
+mod inner;
 mod monitor;
 mod notice;
 mod options;

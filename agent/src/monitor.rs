@@ -1,28 +1,17 @@
 //! The public face: show it tensors, end steps, shut it down. `start` opens it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_core::config::Config;
-use trainmon_core::{
-    DropReason, Kind, Ledger, MicroStep, Phase, Reading, Record, Step, TensorId, TensorInfo, TensorTable, TensorView,
-};
+use trainmon_core::{Kind, MicroStep, Phase, Reading, Record, Step, TensorId, TensorInfo, TensorView};
 use trainmon_stats::{Request, measure};
 
-use crate::cost::{CostBook, CostSummary};
-use crate::fork::ForkGuard;
-use crate::guard::HookGuard;
+use crate::cost::CostSummary;
 use crate::hold::Hold;
-use crate::notice::Voice;
+use crate::inner::{FLAG, Inner, Parts};
 use crate::rank::Ranks;
-use crate::recorder::Recorder;
-use crate::report::{Report, SinkReport};
-use crate::sink::SinkShared;
-use crate::worker::Worker;
-
-/// Flags and counters that hooks read publish no other memory.
-const FLAG: Ordering = Ordering::Relaxed;
+use crate::report::Report;
 
 /// What the caller knows about a step and the monitor cannot see.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,51 +32,9 @@ pub struct Monitor {
     inner: Arc<Inner>,
 }
 
-/// What every clone shares.
-pub(crate) struct Inner {
-    config: Config,
-    ranks: Ranks,
-    tensors: TensorTable,
-    /// What is measured of each kind, by `Kind as usize`.
-    requests: [Option<Request>; Kind::ALL.len()],
-    step: AtomicU64,
-    collecting: AtomicBool,
-    recorder: Mutex<Recorder>,
-    /// `None` once shut down, and in an inert monitor.
-    worker: Mutex<Option<Worker>>,
-    sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
-    ledger: Arc<Ledger>,
-    costs: Arc<CostBook>,
-    guard: HookGuard,
-    fork: ForkGuard,
-    /// Whether the user was told that the queue overflows.
-    overflow_told: AtomicBool,
-    unsupported_told: Mutex<Vec<String>>,
-    voice: Voice,
-}
-
 impl Monitor {
     pub(crate) fn assemble(parts: Parts) -> Self {
-        let Parts { config, ranks, tensors, requests, recorder, worker, sinks, ledger, costs, voice } = parts;
-        let inner = Inner {
-            ranks,
-            tensors,
-            requests,
-            step: AtomicU64::new(recorder.clock.step().0),
-            collecting: AtomicBool::new(recorder.clock.collecting()),
-            recorder: Mutex::new(recorder),
-            worker: Mutex::new(worker),
-            sinks,
-            ledger,
-            costs,
-            guard: HookGuard::new(voice.clone()),
-            fork: ForkGuard::new(),
-            overflow_told: AtomicBool::new(false),
-            unsupported_told: Mutex::default(),
-            voice,
-            config,
-        };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(Inner::new(parts)) }
     }
 
     /// The config the monitor runs with.
@@ -236,96 +183,5 @@ impl Monitor {
     pub fn shutdown(&self) -> Report {
         self.inner.shutdown();
         self.inner.report()
-    }
-}
-
-/// What a monitor is made of.
-pub(crate) struct Parts {
-    pub(crate) config: Config,
-    pub(crate) ranks: Ranks,
-    pub(crate) tensors: TensorTable,
-    pub(crate) requests: [Option<Request>; Kind::ALL.len()],
-    pub(crate) recorder: Recorder,
-    pub(crate) worker: Option<Worker>,
-    pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) costs: Arc<CostBook>,
-    pub(crate) voice: Voice,
-}
-
-impl Inner {
-    fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends every closed batch that nothing holds back any longer.
-    pub(crate) fn send_ready(&self, by_force: bool) {
-        if !self.fork.is_child() {
-            self.send(&mut self.recorder(), by_force);
-        }
-    }
-
-    fn send(&self, recorder: &mut Recorder, by_force: bool) {
-        while let Some(batch) = recorder.next_ready(by_force) {
-            self.costs.add_step(&batch.cost, batch.duration, batch.bytes_read);
-            let records = batch.records.len() as u64;
-            let outcome = match &recorder.queue {
-                Some(queue) => queue.offer(batch),
-                None => Err(DropReason::WorkerGone),
-            };
-            self.ledger.offer(records, outcome);
-            if outcome == Err(DropReason::QueueFull) && !self.overflow_told.swap(true, FLAG) {
-                self.voice.warn(
-                    "the worker cannot keep up: this step's records are dropped and counted, training goes on",
-                    Some("raise `step_interval`, measure less, or raise `queue_steps`".to_owned()),
-                );
-            }
-        }
-    }
-
-    pub(crate) fn record_late(&self, step: Step, record: Record) {
-        self.ledger.observe(1);
-        if !self.recorder().push_late(step, record) {
-            self.ledger.skip(1);
-        }
-    }
-
-    fn report(&self) -> Report {
-        Report {
-            next_step: Step(self.step.load(FLAG)),
-            books: self.ledger.snapshot(),
-            sinks: self
-                .sinks
-                .iter()
-                .map(|(shared, whereabouts)| SinkReport {
-                    name: shared.name,
-                    books: shared.ledger.snapshot(),
-                    whereabouts: whereabouts.clone(),
-                })
-                .collect(),
-            cost: self.costs.summary(),
-        }
-    }
-
-    fn shutdown(&self) {
-        // The threads exist in the parent only, and a lock may have been held when it forked.
-        if self.fork.is_child() {
-            return;
-        }
-        let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        let deadline = Instant::now() + Duration::from_millis(self.config.pipeline.shutdown_timeout_ms);
-        self.collecting.store(false, FLAG);
-        let mut recorder = self.recorder();
-        self.send(&mut recorder, true);
-        self.ledger.skip(recorder.discard_open());
-        recorder.queue = None;
-        drop(recorder);
-        worker.finish(deadline, &self.voice);
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.shutdown();
     }
 }

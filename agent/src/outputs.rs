@@ -10,9 +10,9 @@ use trainmon_exporters::{
 };
 use trainmon_stats::Request;
 
+use crate::books::SinkShared;
 use crate::notice::with_causes;
 use crate::options::{Options, environment};
-use crate::sink::SinkShared;
 
 /// An exporter and the books it will be run with.
 pub(crate) struct Output {

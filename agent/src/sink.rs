@@ -1,14 +1,15 @@
 //! One exporter with its own queue and thread: it can stall or fail without anyone else noticing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
-use trainmon_core::{Phase, SinkLedger, StepBatch, TensorTable};
+use trainmon_core::{Phase, StepBatch, TensorTable};
 use trainmon_exporters::Exporter;
 
+use crate::books::SinkShared;
 use crate::cost::CostBook;
 use crate::guard::panic_text;
 use crate::notice::{Voice, with_causes};
@@ -30,36 +31,6 @@ pub(crate) struct Sink {
     queue: Sender<Arc<StepBatch>>,
     shared: Arc<SinkShared>,
     done: Receiver<()>,
-}
-
-/// What outlives the sink's thread: its books, and the word that nobody waits any more.
-#[derive(Debug)]
-pub(crate) struct SinkShared {
-    pub(crate) name: &'static str,
-    pub(crate) ledger: Arc<SinkLedger>,
-    pub(crate) capacity: usize,
-    /// Batches in the queue.
-    pub(crate) queued: Arc<AtomicUsize>,
-    /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
-    /// is written into the ledger, so that no batch gets two.
-    given_up: Mutex<bool>,
-}
-
-impl SinkShared {
-    /// Empty books for an exporter whose queue holds `capacity` batches.
-    pub(crate) fn new(name: &'static str, capacity: usize) -> Self {
-        Self {
-            name,
-            ledger: Arc::default(),
-            capacity: capacity.max(1),
-            queued: Arc::default(),
-            given_up: Mutex::new(false),
-        }
-    }
-
-    fn given_up(&self) -> MutexGuard<'_, bool> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Sink {

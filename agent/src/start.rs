@@ -10,7 +10,8 @@ use trainmon_stats::Request;
 
 use crate::clock::StepClock;
 use crate::cost::CostBook;
-use crate::monitor::{Monitor, Parts};
+use crate::inner::Parts;
+use crate::monitor::Monitor;
 use crate::notice::{Voice, with_causes};
 use crate::options::{Options, environment};
 use crate::outputs::Opening;

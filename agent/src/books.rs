@@ -1,0 +1,37 @@
+//! An exporter's books and queue, as everyone but its own thread sees them.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use trainmon_core::SinkLedger;
+
+/// What outlives the sink's thread: its books, and the word that nobody waits any more.
+#[derive(Debug)]
+pub(crate) struct SinkShared {
+    pub(crate) name: &'static str,
+    pub(crate) ledger: Arc<SinkLedger>,
+    pub(crate) capacity: usize,
+    /// Batches in the queue.
+    pub(crate) queued: Arc<AtomicUsize>,
+    /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
+    /// is written into the ledger, so that no batch gets two.
+    given_up: Mutex<bool>,
+}
+
+impl SinkShared {
+    /// Empty books for an exporter whose queue holds `capacity` batches.
+    pub(crate) fn new(name: &'static str, capacity: usize) -> Self {
+        Self {
+            name,
+            ledger: Arc::default(),
+            capacity: capacity.max(1),
+            queued: Arc::default(),
+            given_up: Mutex::new(false),
+        }
+    }
+
+    /// Locks the word that nobody waits any more.
+    pub(crate) fn given_up(&self) -> MutexGuard<'_, bool> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
