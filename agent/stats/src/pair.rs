@@ -1,6 +1,6 @@
 //! Two tensors of one shape, walked together.
 
-use trainmon_core::{Dtype, Reading, TensorView};
+use trainmon_core::{Dtype, Reading, Statistic, TensorView};
 
 use crate::Request;
 use crate::finish::Found;
@@ -124,12 +124,16 @@ pub fn difference(before: &TensorView<'_>, after: &TensorView<'_>, request: Requ
         return None;
     }
     let pair = [before, after];
+    let are_all = |dtype| pair.iter().all(|view| view.dtype() == dtype);
+    let source = Source::new(pair, Order::Memory);
     if pair.iter().any(|view| view.dtype() == Dtype::F64) {
         let convert = [for_real_float!(doubles, before.dtype())?, for_real_float!(doubles, after.dtype())?];
-        Some(Difference::<Double> { source: Source::new(pair, Order::Memory), convert }.reading(after, request))
+        let is_native = are_all(Dtype::F64);
+        Some(Difference::<Double> { source, convert, is_native }.reading(after, request))
     } else {
         let convert = [for_real_float!(singles, before.dtype())?, for_real_float!(singles, after.dtype())?];
-        Some(Difference::<Singles<f32>> { source: Source::new(pair, Order::Memory), convert }.reading(after, request))
+        let is_native = are_all(Dtype::F32);
+        Some(Difference::<Singles<f32>> { source, convert, is_native }.reading(after, request))
     }
 }
 
@@ -137,6 +141,8 @@ struct Difference<'a, A: Arithmetic> {
     /// Before, after.
     source: Source<'a, 2>,
     convert: [Convert<A::Element>; 2],
+    /// Whether both tensors hold what differences are taken in: nothing to convert.
+    is_native: bool,
 }
 
 impl<A> Difference<'_, A>
@@ -150,7 +156,7 @@ where
             return reading;
         }
         let isa = Isa::current();
-        let zero = ZeroBound::new(request.eps, request.statistics.contains(trainmon_core::Statistic::Zeros));
+        let zero = ZeroBound::new(request.eps, request.statistics.contains(Statistic::Zeros));
         let mut partial = Partial::default();
         pool::fold_shards(
             self.source.elements(),
@@ -180,15 +186,23 @@ where
         let mut buffers = [[A::Element::default(); CHUNK]; 2];
         self.source.for_each_block(range, &mut |block| {
             for_each_chunk(block, |start, len| {
-                for (operand, buffer) in buffers.iter_mut().enumerate() {
-                    self.convert[operand](isa, block, operand, start, &mut buffer[..len]);
-                }
                 let [before, after] = &mut buffers;
-                isa.run(|| {
-                    for (after, &before) in after[..len].iter_mut().zip(&before[..len]) {
-                        *after = *after - before;
-                    }
-                });
+                if self.is_native {
+                    let [from, to] = [0, 1].map(|operand| &block.elements::<A::Element>(operand)[start..][..len]);
+                    isa.run(|| {
+                        for ((change, &to), &from) in after.iter_mut().zip(to).zip(from) {
+                            *change = to - from;
+                        }
+                    });
+                } else {
+                    self.convert[0](isa, block, 0, start, &mut before[..len]);
+                    self.convert[1](isa, block, 1, start, &mut after[..len]);
+                    isa.run(|| {
+                        for (after, &before) in after[..len].iter_mut().zip(&before[..len]) {
+                            *after = *after - before;
+                        }
+                    });
+                }
                 sink(&after[..len]);
             });
         });

@@ -3,22 +3,27 @@
 #![expect(unsafe_code, reason = "vector loads at raw addresses")]
 
 use std::arch::x86_64::{
-    __m512, __m512d, __m512i, _mm_add_pd, _mm_add_sd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_pd,
-    _mm256_castpd256_pd128, _mm256_extractf128_pd, _mm256_loadu_ps, _mm256_maskz_loadu_epi16, _mm512_add_pd,
-    _mm512_and_si512, _mm512_castpd_si512, _mm512_castpd512_pd256, _mm512_castps_si512, _mm512_castps512_ps256,
-    _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_pd, _mm512_extractf32x8_ps,
-    _mm512_extractf64x4_pd, _mm512_fmadd_pd, _mm512_loadu_si512, _mm512_mask_add_epi32, _mm512_mask_add_epi64,
-    _mm512_mask_cmplt_epu32_mask, _mm512_mask_cmplt_epu64_mask, _mm512_mask_max_pd, _mm512_mask_max_ps,
-    _mm512_mask_min_pd, _mm512_mask_min_ps, _mm512_maskz_loadu_pd, _mm512_maskz_loadu_ps, _mm512_mul_pd,
-    _mm512_reduce_add_epi32, _mm512_reduce_add_epi64, _mm512_reduce_max_pd, _mm512_reduce_max_ps, _mm512_reduce_min_pd,
-    _mm512_reduce_min_ps, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_set1_pd, _mm512_set1_ps, _mm512_setzero_pd,
-    _mm512_setzero_si512, _mm512_slli_epi32, _mm512_storeu_si512, _mm512_xor_si512,
+    __m512, __m512d, __m512i, _MM_HINT_T0, _mm_add_pd, _mm_add_sd, _mm_cvtsd_f64, _mm_prefetch, _mm_unpackhi_pd,
+    _mm256_add_pd, _mm256_castpd256_pd128, _mm256_extractf128_pd, _mm256_loadu_ps, _mm256_maskz_loadu_epi16,
+    _mm512_add_pd, _mm512_and_si512, _mm512_castpd_si512, _mm512_castpd512_pd256, _mm512_castps_si512,
+    _mm512_castps512_ps256, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_pd,
+    _mm512_extractf32x8_ps, _mm512_extractf64x4_pd, _mm512_fmadd_pd, _mm512_loadu_si512, _mm512_mask_add_epi32,
+    _mm512_mask_add_epi64, _mm512_mask_cmplt_epu32_mask, _mm512_mask_cmplt_epu64_mask, _mm512_mask_max_pd,
+    _mm512_mask_max_ps, _mm512_mask_min_pd, _mm512_mask_min_ps, _mm512_maskz_loadu_pd, _mm512_maskz_loadu_ps,
+    _mm512_mul_pd, _mm512_reduce_add_epi32, _mm512_reduce_add_epi64, _mm512_reduce_max_pd, _mm512_reduce_max_ps,
+    _mm512_reduce_min_pd, _mm512_reduce_min_ps, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_set1_pd, _mm512_set1_ps,
+    _mm512_setzero_pd, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
 use super::single::Single;
 use super::{LANES, Totals};
 
 const ALL: u16 = u16::MAX;
+
+/// How far ahead memory is asked for, in bytes: what arrives during one memory latency (some 100 ns at 40 GB/s). The
+/// processor's own prefetching stops at page ends and while a block's checksum is taken. Beyond the tensor's end it is
+/// a hint without effect.
+const AHEAD: usize = 4096;
 
 /// # Safety
 /// AVX-512 is there, the elements named by the mask are readable.
@@ -118,6 +123,7 @@ pub(super) fn singles<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32)
     let bound = _mm512_set1_epi32(zero_bits.cast_signed());
     let (chunks, tail) = block.as_chunks::<LANES>();
     for chunk in chunks {
+        _mm_prefetch::<_MM_HINT_T0>(chunk.as_ptr().wrapping_byte_add(AHEAD).cast());
         // SAFETY: a chunk is 16 elements; this function runs on AVX-512 only.
         let values = unsafe { S::load512(chunk.as_ptr(), ALL) };
         // SAFETY: the elements are float32 in memory, 16 of them.
@@ -180,6 +186,7 @@ pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Total
     let masks = |mask: u16| [(0, mask as u8), (1, (mask >> 8) as u8)];
     for chunk in chunks {
         for (half, mask) in masks(ALL) {
+            _mm_prefetch::<_MM_HINT_T0>(chunk.as_ptr().wrapping_add(half * 8).wrapping_byte_add(AHEAD).cast());
             // SAFETY: a chunk is 16 elements.
             let values = unsafe { _mm512_maskz_loadu_pd(mask, chunk.as_ptr().add(half * 8)) };
             lanes.add::<ZEROS>(half, values, mask, bound);

@@ -40,6 +40,7 @@ unsafe impl Plain for F16 {}
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 pub(crate) trait Single: Plain {
     /// Whether widening changes nothing.
+    #[cfg(target_arch = "x86_64")]
     const IS_F32: bool;
 
     /// The same number.
@@ -82,6 +83,7 @@ macro_rules! vector_loads {
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for f32 {
+    #[cfg(target_arch = "x86_64")]
     const IS_F32: bool = true;
 
     #[inline]
@@ -94,6 +96,7 @@ impl Single for f32 {
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for Bf16 {
+    #[cfg(target_arch = "x86_64")]
     const IS_F32: bool = false;
 
     #[inline]
@@ -106,6 +109,7 @@ impl Single for Bf16 {
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for F16 {
+    #[cfg(target_arch = "x86_64")]
     const IS_F32: bool = false;
 
     /// Branch-free, so that it vectorises: exponents are re-biased as integers; a subnormal half becomes a normal
