@@ -288,6 +288,28 @@ fn a_sparse_gradient_is_counted_and_said_once_not_fatal() {
     assert_eq!(notices.iter().filter(|notice| notice.contains("sparse")).count(), 1, "{notices:?}");
 }
 
+/// Bytes read in a step in which nobody touched the gradients after the backward pass.
+fn bytes_of_a_step(are_written_outside: bool) -> u64 {
+    let (monitor, _collected) = monitor(r#"{"ops": ["norm"], "wg_distribution": true}"#);
+    let (vs, net) = two_layers(1);
+    let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-2).unwrap();
+    let mut builder = Watch::builder(monitor).model(&vs);
+    if are_written_outside {
+        builder = builder.tensors_are_written_outside_torch();
+    }
+    let mut watch = builder.build().unwrap();
+    loss(&net, 0).backward();
+    watch.step(&mut optimizer).unwrap();
+    watch.finish().cost.bytes_read
+}
+
+#[test]
+fn a_gradient_torch_knows_to_be_unchanged_is_read_once() {
+    let gradients = 4 * (8 * 16 + 16 + 16 * 4 + 4);
+    assert_eq!(bytes_of_a_step(false), gradients);
+    assert_eq!(bytes_of_a_step(true), 2 * gradients);
+}
+
 #[test]
 fn steps_outside_the_window_are_not_measured() {
     let (monitor, collected) = monitor(

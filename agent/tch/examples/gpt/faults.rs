@@ -47,6 +47,17 @@ impl FromStr for Fault {
     }
 }
 
+impl Fault {
+    fn in_words(&self) -> &'static str {
+        match self.kind {
+            FaultKind::Spike => "injected: the loss times 50",
+            FaultKind::Nan => "injected: a NaN in an attention output",
+            FaultKind::Dead => "injected: blocks.2.mlp gets no gradient any more",
+            FaultKind::Drift => "injected: the weights of blocks.2.mlp grow by 1 % per step",
+        }
+    }
+}
+
 /// Switches the model's own faults, from outside.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switches {
@@ -85,6 +96,12 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn new(faults: Vec<Fault>) -> Self {
         Self { faults, switches: Switches::default() }
+    }
+
+    /// What goes wrong from this step on, for the progress line.
+    pub(crate) fn beginning_at(&self, step: u64) -> Option<String> {
+        let words: Vec<&str> = self.faults.iter().filter(|fault| fault.step == step).map(Fault::in_words).collect();
+        (!words.is_empty()).then(|| words.join(", "))
     }
 
     /// Sets the model's switches for this step.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use trainmon_agent::core::{Phase, TensorView};
+use trainmon_agent::core::TensorView;
 use trainmon_agent::stats::read_only_pass;
 use trainmon_tch::Monitor;
 
@@ -22,7 +22,8 @@ pub(crate) fn measure(corpus: &Corpus, steps: u64, monitor: &Monitor) -> Result<
     let mut watched = Trainer::new(corpus, steps, Faults::default(), Some(monitor.clone()))?;
     let blocks = (steps / STEPS_PER_BLOCK).max(2);
     println!("{blocks} pairs of blocks of {STEPS_PER_BLOCK} steps, with and without trainmon, in turn");
-    let (mut without, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut found = Comparison::default();
+    let mut floor = None;
     for block in 0..WARM_UP_BLOCKS + blocks {
         let is_watched_first = block % 2 == 1;
         let first = if is_watched_first { time_block(&mut watched)? } else { time_block(&mut plain)? };
@@ -30,16 +31,22 @@ pub(crate) fn measure(corpus: &Corpus, steps: u64, monitor: &Monitor) -> Result<
         if block < WARM_UP_BLOCKS {
             continue;
         }
-        let (plain, watched) = if is_watched_first { (second, first) } else { (first, second) };
-        ratios.push(median(&watched).as_secs_f64() / median(&plain).as_secs_f64());
-        without.extend(plain);
-        with.extend(watched);
+        let (plain, with) = if is_watched_first { (second, first) } else { (first, second) };
+        found.add(plain, with);
+        let floor = floor.get_or_insert_with(|| Floor::new(&watched.parameter_sizes(), bytes_per_step(monitor)));
+        found.floor.push(floor.time()?);
     }
-    let sizes = watched.parameter_sizes();
+    found.show(monitor);
     let watch = watched.into_watch().context("the watched training has a watch")?;
-    show(&without, &with, &mut ratios, monitor, &sizes)?;
-    println!("\n{}", watch.finish());
+    let report = watch.finish();
+    println!("records lost                  {:8}", report.lost());
     Ok(())
+}
+
+fn bytes_per_step(monitor: &Monitor) -> u64 {
+    let cost = monitor.cost();
+    // The first step has no duration and so is not counted.
+    cost.bytes_read / (cost.steps + 1)
 }
 
 fn time_block(trainer: &mut Trainer<'_>) -> Result<Vec<Duration>> {
@@ -51,57 +58,72 @@ fn time_block(trainer: &mut Trainer<'_>) -> Result<Vec<Duration>> {
     (0..STEPS_PER_BLOCK).map(step).collect()
 }
 
-fn show(without: &[Duration], with: &[Duration], ratios: &mut [f64], monitor: &Monitor, sizes: &[usize]) -> Result<()> {
-    let milliseconds = |time: Duration| 1e3 * time.as_secs_f64();
-    let (plain, watched) = (median(without), median(with));
-    ratios.sort_by(f64::total_cmp);
-    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
-    let quantile = |share: f64| ratios[(share * (ratios.len() - 1) as f64).round() as usize];
-    println!("median step without trainmon  {:8.2} ms", milliseconds(plain));
-    println!("median step with trainmon     {:8.2} ms", milliseconds(watched));
-    println!("overhead of the medians       {:+8.2} %", percent(watched.as_secs_f64() / plain.as_secs_f64()));
-    println!(
-        "overhead per pair of blocks   {:+8.2} % median, {:+.2} to {:+.2} % from the 10th to the 90th percentile",
-        percent(quantile(0.5)),
-        percent(quantile(0.1)),
-        percent(quantile(0.9))
-    );
-    let cost = monitor.cost();
-    let measure = cost.phases.iter().find(|(phase, ..)| *phase == Phase::Measure);
-    let measure = measure.map_or(Duration::ZERO, |(_, median, _)| *median);
-    let share = 100.0 * measure.as_secs_f64() / watched.as_secs_f64();
-    println!("trainmon's own measuring      {:8.3} ms, {share:.2} % of the step", milliseconds(measure));
-    let bytes = cost.bytes_read / (cost.steps + 1).max(1);
-    let floor = read_floor(sizes, bytes)?;
-    println!(
-        "reading the same {:6.1} MiB     {:8.3} ms read-only: measuring takes {:.2} times that",
-        bytes as f64 / f64::from(1 << 20),
-        milliseconds(floor),
-        measure.as_secs_f64() / floor.as_secs_f64()
-    );
-    Ok(())
+/// Step times of both trainings, and what reading alone takes.
+#[derive(Default)]
+struct Comparison {
+    without: Vec<Duration>,
+    with: Vec<Duration>,
+    /// Of the medians of each pair of blocks.
+    ratios: Vec<f64>,
+    floor: Vec<Duration>,
 }
 
-/// The median time of reading `bytes` bytes once, from tensors of the model's sizes, without doing anything with them.
-fn read_floor(sizes: &[usize], bytes: u64) -> Result<Duration> {
-    const REPETITIONS: usize = 51;
-    let tensors: Vec<Vec<f32>> = sizes.iter().map(|&size| vec![1.0; size]).collect();
-    let mut times = Vec::with_capacity(REPETITIONS);
-    for _repetition in 0..REPETITIONS {
-        let start = Instant::now();
-        let mut left = bytes;
-        for tensor in tensors.iter().cycle() {
-            let elements = tensor.len().min(left as usize / size_of::<f32>());
-            if elements == 0 {
-                break;
-            }
-            let view = TensorView::from_slice(&tensor[..elements], &[elements as i64])?;
-            std::hint::black_box(read_only_pass(&view));
-            left -= (elements * size_of::<f32>()) as u64;
-        }
-        times.push(start.elapsed());
+impl Comparison {
+    fn add(&mut self, without: Vec<Duration>, with: Vec<Duration>) {
+        self.ratios.push(median(&with).as_secs_f64() / median(&without).as_secs_f64());
+        self.without.extend(without);
+        self.with.extend(with);
     }
-    Ok(median(&times))
+
+    fn show(&mut self, monitor: &Monitor) {
+        let milliseconds = |time: Duration| 1e3 * time.as_secs_f64();
+        let (plain, watched, floor) = (median(&self.without), median(&self.with), median(&self.floor));
+        self.ratios.sort_by(f64::total_cmp);
+        let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+        let quantile = |share: f64| percent(self.ratios[(share * (self.ratios.len() - 1) as f64).round() as usize]);
+        println!("median step without trainmon  {:8.2} ms", milliseconds(plain));
+        println!("median step with trainmon     {:8.2} ms", milliseconds(watched));
+        println!("overhead of the medians       {:+8.2} %", percent(watched.as_secs_f64() / plain.as_secs_f64()));
+        let (low, middle, high) = (quantile(0.1), quantile(0.5), quantile(0.9));
+        println!(
+            "overhead per pair of blocks   {middle:+8.2} % median, {low:+.2} to {high:+.2} % (10th to 90th percentile)"
+        );
+        let cost = monitor.cost();
+        let in_step = cost.phases.iter().filter(|(phase, ..)| phase.is_in_step());
+        let own: Duration = in_step.map(|(_, median, _)| *median).sum();
+        let share = 100.0 * own.as_secs_f64() / watched.as_secs_f64();
+        println!("trainmon's own work           {:8.3} ms, {share:.2} % of the step", milliseconds(own));
+        let mebibytes = bytes_per_step(monitor) as f64 / f64::from(1 << 20);
+        let ratio = own.as_secs_f64() / floor.as_secs_f64();
+        println!(
+            "reading {mebibytes:6.1} MiB            {:8.3} ms, read-only, as cold: trainmon takes {ratio:.2} times that",
+            milliseconds(floor)
+        );
+    }
+}
+
+/// Tensors of the model's sizes, as many bytes as trainmon reads in a step. Between two passes a training runs, so they
+/// are as cold as the tensors it reads.
+struct Floor(Vec<Vec<f32>>);
+
+impl Floor {
+    fn new(sizes: &[usize], bytes: u64) -> Self {
+        let mut left = bytes as usize / size_of::<f32>();
+        let tensors = sizes.iter().cycle().map_while(|&size| {
+            let elements = size.min(left);
+            left -= elements;
+            (elements > 0).then(|| vec![1.0; elements])
+        });
+        Self(tensors.collect())
+    }
+
+    fn time(&self) -> Result<Duration> {
+        let start = Instant::now();
+        for tensor in &self.0 {
+            std::hint::black_box(read_only_pass(&TensorView::from_slice(tensor, &[tensor.len() as i64])?));
+        }
+        Ok(start.elapsed())
+    }
 }
 
 fn median(times: &[Duration]) -> Duration {

@@ -26,23 +26,23 @@ impl Progress {
 
     /// Shows a finished step.
     pub(crate) fn show(&self, figures: &Figures) {
-        let Figures { step, loss, grad_norm, was_skipped } = *figures;
+        let Figures { step, loss, grad_norm, ref note } = *figures;
         let done = step + 1;
         let rate = done as f64 / self.start.elapsed().as_secs_f64();
         let width = self.steps.to_string().len();
         let share = self.monitor.as_ref().map(|monitor| monitor.cost().share_of_step).filter(|share| share.is_finite());
         let share = share.map(|share| format!("  trainmon {:.2} % of the step", 100.0 * share)).unwrap_or_default();
-        let skipped = if was_skipped { "  (update skipped: the gradient is not finite)" } else { "" };
+        let remark = note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
         let steps = self.steps;
         let line = format!(
-            "step {done:>width$}/{steps}  loss {loss:7.4}  grad norm {grad_norm:8.4}  {rate:5.2} steps/s{share}{skipped}"
+            "step {done:>width$}/{steps}  loss {loss:7.4}  grad norm {grad_norm:8.4}  {rate:5.2} steps/s{share}{remark}"
         );
         if self.is_terminal {
-            let end = if was_skipped || done == self.steps { "\n" } else { "" };
+            let end = if note.is_some() || done == self.steps { "\n" } else { "" };
             print!("\r\x1b[2K{line}{end}");
             // A progress line that cannot be drawn is no reason to stop training.
             drop(std::io::stdout().flush());
-        } else if was_skipped || done == 1 || done.is_multiple_of(STEPS_PER_LINE) || done == self.steps {
+        } else if note.is_some() || done == 1 || done.is_multiple_of(STEPS_PER_LINE) || done == self.steps {
             println!("{line}");
         }
     }
@@ -58,7 +58,7 @@ pub(crate) fn show_closing_words(report: &Report) {
     for sink in &report.sinks {
         let what = match sink.name {
             "csv" => "one CSV file per signal, a row per tensor and step; steps.csv has the run's own curves",
-            "prometheus" => "the scrape page served while the training ran",
+            "prometheus" => "the scrape page; it is there while a training runs",
             _ => "its output",
         };
         for place in &sink.whereabouts {

@@ -10,7 +10,7 @@ use crate::faults::Faults;
 use crate::model::{CONTEXT, DRIFTING, Gpt};
 
 pub(crate) const MICRO_BATCHES: u32 = 2;
-const BATCH: usize = 8;
+const BATCH: usize = 16;
 const PEAK_LEARNING_RATE: f64 = 2e-3;
 const WARM_UP_STEPS: u64 = 20;
 const CLIP_NORM: f64 = 1.0;
@@ -32,13 +32,13 @@ pub(crate) struct Trainer<'a> {
 }
 
 /// What one step gave.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) step: u64,
     pub(crate) loss: f64,
     pub(crate) grad_norm: f64,
-    /// The gradient was not finite: the weights were left as they are.
-    pub(crate) was_skipped: bool,
+    /// What was out of the ordinary.
+    pub(crate) note: Option<String>,
 }
 
 impl<'a> Trainer<'a> {
@@ -83,7 +83,10 @@ impl<'a> Trainer<'a> {
         self.optimizer_step(loss, was_skipped)?;
         self.faults.end_step(step, &self.drifting);
         self.step += 1;
-        Ok(Figures { step, loss, grad_norm, was_skipped })
+        let skipped = was_skipped.then(|| "update skipped: the gradient is not finite".to_owned());
+        let notes: Vec<String> = self.faults.beginning_at(step).into_iter().chain(skipped).collect();
+        let note = (!notes.is_empty()).then(|| notes.join("; "));
+        Ok(Figures { step, loss, grad_norm, note })
     }
 
     /// A gradient that is not finite would ruin the weights for good: such a step is left out, as loss scalers do.

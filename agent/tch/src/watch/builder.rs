@@ -46,10 +46,11 @@ impl<'a> WatchBuilder<'a> {
         self
     }
 
-    /// Gradients are written behind torch's back between the backward pass and the step, by a communication library
-    /// working on raw pointers, say. They are then always read twice. (Writes through torch are noticed.)
+    /// Gradients or parameters are written behind torch's back, by a communication library working on raw pointers, say.
+    /// Each is then always read anew; otherwise one that torch knows to be unchanged is not. (Writes through torch are
+    /// noticed.)
     #[must_use]
-    pub fn gradients_are_written_outside_torch(mut self) -> Self {
+    pub fn tensors_are_written_outside_torch(mut self) -> Self {
         self.foreign_writes = true;
         self
     }

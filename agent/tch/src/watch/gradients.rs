@@ -68,13 +68,7 @@ pub(super) fn measure_reduced(shared: &Shared, parameters: &[Parameter]) {
     for parameter in parameters {
         let label = Label::new(parameter.id, Kind::GradReduced);
         let Some(leaf) = TensorRef::new(&parameter.tensor) else { continue };
-        leaf.with_grad(|grad| {
-            let mut firings = parameter.gradient.lock();
-            if shared.foreign_writes {
-                firings.known.forget();
-            }
-            shared.measure_unless_known(label, grad, &mut firings.known)
-        });
+        leaf.with_grad(|grad| shared.measure_unless_known(label, grad, &mut parameter.gradient.lock().known));
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) monitor: Monitor,
     /// Micro-batches per optimizer step, at least 1.
     pub(crate) micro_batches: u32,
-    /// Whether gradients may be written behind torch's back (by a communication library, say).
+    /// Whether gradients and parameters may be written behind torch's back (by a communication library, say).
     pub(crate) foreign_writes: bool,
     /// Sends host tensors down the device path, for comparisons.
     pub(crate) device_path_only: bool,
@@ -80,7 +80,9 @@ impl Shared {
         known: &mut Known,
     ) -> Option<Reading> {
         let description = self.describe(label, tensor)?;
-        if let Some(reading) = known.recall(&description) {
+        if !self.foreign_writes
+            && let Some(reading) = known.recall(&description)
+        {
             self.monitor.record(label.with(reading), Duration::ZERO, 0);
             return Some(reading);
         }
