@@ -311,6 +311,24 @@ fn a_gradient_torch_knows_to_be_unchanged_is_read_once() {
 }
 
 #[test]
+fn another_number_of_micro_batches_than_announced_is_said_once() {
+    let (monitor, collected) = monitor(r#"{"ops": ["norm"], "wg_distribution": true}"#);
+    let (vs, net) = two_layers(1);
+    let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-2).unwrap();
+    let mut watch = Watch::builder(monitor).model(&vs).grad_acc_steps(2).build().unwrap();
+    for step in 0..3 {
+        optimizer.zero_grad().unwrap();
+        loss(&net, step).backward();
+        watch.step(&mut optimizer).unwrap();
+    }
+    assert!(watch.finish().balances());
+    assert_eq!(collected.of_kind(Signal::GradUnreduced), []);
+    assert_eq!(collected.of_kind(Signal::GradReduced).len(), 3 * NAMES.len());
+    let notices = collected.notices.lock().unwrap();
+    assert_eq!(notices.iter().filter(|notice| notice.contains("2 backward passes per step")).count(), 1, "{notices:?}");
+}
+
+#[test]
 fn steps_outside_the_window_are_not_measured() {
     let (monitor, collected) = monitor(
         r#"{"ops": ["norm"], "wg_distribution": true, "xy_distribution": true, "start_step": 1, "step_interval": 2}"#,

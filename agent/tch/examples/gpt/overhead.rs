@@ -37,6 +37,8 @@ pub(crate) fn measure(corpus: &Corpus, steps: u64, monitor: &Monitor) -> Result<
         found.floor.push(floor.time()?);
     }
     found.show(monitor);
+    let equality = if plain.has_weights_of(&watched) { "bitwise equal" } else { "DIFFERENT" };
+    println!("weights after both trainings  {equality}");
     let watch = watched.into_watch().context("the watched training has a watch")?;
     let report = watch.finish();
     println!("records lost                  {:8}", report.lost());

@@ -131,6 +131,13 @@ impl<'a> Trainer<'a> {
         self.vs.trainable_variables().iter().map(Tensor::numel).collect()
     }
 
+    /// Whether both models hold the same bits.
+    pub(crate) fn has_weights_of(&self, other: &Self) -> bool {
+        let bits = |weights: &Tensor| weights.detach().view_dtype(tch::Kind::Int);
+        let pairs = self.vs.trainable_variables().into_iter().zip(other.vs.trainable_variables());
+        pairs.into_iter().all(|(mine, theirs)| bits(&mine).equal(&bits(&theirs)))
+    }
+
     /// Ends the training and hands the watch back.
     pub(crate) fn into_watch(self) -> Option<Watch> {
         self.watch

@@ -45,8 +45,11 @@ fn gradient_added(shared: &Arc<Shared>, slot: &GradientSlot, label: Label, leaf:
 
 /// The last micro-batch has the whole gradient; the others only if every one is asked for.
 fn is_measured(shared: &Shared, micro_step: u32) -> bool {
-    let every = shared.monitor.config().weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
-    every || micro_step + 1 == shared.micro_batches
+    every_micro_batch(shared) || micro_step + 1 == shared.micro_batches
+}
+
+fn every_micro_batch(shared: &Shared) -> bool {
+    shared.monitor.config().weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch)
 }
 
 /// Device gradients are measured together, when the backward pass has ended and before anything aggregates them.
@@ -69,6 +72,23 @@ pub(super) fn measure_reduced(shared: &Shared, parameters: &[Parameter]) {
         let label = Label::new(parameter.id, Kind::GradReduced);
         let Some(leaf) = TensorRef::new(&parameter.tensor) else { continue };
         leaf.with_grad(|grad| shared.measure_unless_known(label, grad, &mut parameter.gradient.lock().known));
+    }
+}
+
+/// Gradients that never met the micro-batch at which they are recorded, because another number of backward passes came
+/// than was announced: counted as not measured, and said.
+pub(super) fn account_for_unmet(shared: &Shared, parameters: &[Parameter]) {
+    let announced = shared.micro_batches;
+    if every_micro_batch(shared) {
+        return;
+    }
+    for parameter in parameters {
+        let came = parameter.gradient.lock().count;
+        if came != 0 && came != announced {
+            let label = Label::new(parameter.id, Kind::GradUnreduced);
+            let why = format!("{announced} backward passes per step were announced (grad_acc_steps), {came} came");
+            shared.unsupported(label, &why);
+        }
     }
 }
 

@@ -18,7 +18,10 @@ use crate::moments::MomentSource;
 pub(super) fn before(shared: &Shared, parameters: &mut [Parameter], moments: &dyn MomentSource) {
     let guard = |hook, body: &mut dyn FnMut()| shared.monitor.guard(hook, body);
     if shared.wants(Kind::GradReduced) {
-        guard("reduced gradients", &mut || gradients::measure_reduced(shared, parameters));
+        guard("reduced gradients", &mut || {
+            gradients::account_for_unmet(shared, parameters);
+            gradients::measure_reduced(shared, parameters);
+        });
     }
     if shared.monitor.config().dialect == Dialect::V1 && shared.wants(Kind::ExpAvg) {
         guard("moments", &mut || measure_moments(shared, parameters, moments));
