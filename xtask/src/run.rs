@@ -16,6 +16,8 @@ pub enum Bench {
     Stats,
     /// Rendering /metrics
     Scrape,
+    /// The worker's side: 2,000 tensors through CSV and /metrics
+    Pipeline,
     /// What monitoring costs a training step
     Overhead,
     /// All of them
@@ -40,11 +42,14 @@ pub fn demo(arguments: &[OsString]) -> Result<()> {
 pub fn bench(which: Bench) -> Result<()> {
     let root = workspace::root();
     let wanted = |bench| which == bench || which == Bench::All;
-    if wanted(Bench::Stats) {
-        benches_of(&root, "trainmon-stats")?;
-    }
-    if wanted(Bench::Scrape) {
-        benches_of(&root, "trainmon-exporters")?;
+    // With libtorch at hand the benchmark of the statistics shows torch's own operators too.
+    let variables = provision::variables(&provision::libtorch(&root)?);
+    for (bench, package) in
+        [(Bench::Stats, "trainmon-stats"), (Bench::Scrape, "trainmon-exporters"), (Bench::Pipeline, "trainmon-agent")]
+    {
+        if wanted(bench) {
+            benches_of(&root, package, &variables)?;
+        }
     }
     if wanted(Bench::Overhead) {
         process::run_visibly(demo_command(&root)?.arg("--measure-overhead"))?;
@@ -52,10 +57,13 @@ pub fn bench(which: Bench) -> Result<()> {
     Ok(())
 }
 
-fn benches_of(root: &Path, package: &str) -> Result<()> {
+fn benches_of(root: &Path, package: &str, variables: &[(String, OsString)]) -> Result<()> {
     // Named benches only: the unit tests' own programs have no benchmark to run.
     let arguments = ["bench", "--package", package, "--bench", "*"];
-    process::run_visibly(Command::new(process::cargo_path()).args(arguments).current_dir(root))
+    let mut command = Command::new(process::cargo_path());
+    command.args(arguments).current_dir(root);
+    process::with_environment(&mut command, variables);
+    process::run_visibly(&mut command)
 }
 
 /// The built demo, ready to take arguments.

@@ -219,4 +219,18 @@ fn main() {
         large(Dtype::F64, &lines, [None, None]);
         pairs(&lines);
     }
+    torch_operators();
+}
+
+/// torch's separate operators on the same memory: a program of the crate that links libtorch, which this one must not.
+fn torch_operators() {
+    if std::env::var_os("LIBTORCH").is_none() {
+        println!("torch's separate operators: LIBTORCH is not set; `cargo xtask bench stats` provides it");
+        return;
+    }
+    let program = ["run", "--release", "--quiet", "--package", "trainmon-tch", "--example", "operators"];
+    let ended = std::process::Command::new(env!("CARGO")).args(program).status();
+    if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
+        println!("torch's separate operators: {program:?} ended with {ended:?}");
+    }
 }

@@ -1,46 +1,50 @@
-//! The 16-lane kernels on AVX2. float32 takes two vectors, four of float64 sums, four of squares; a block's odd end is
-//! left to the portable code.
+//! The kernels on AVX2. 16 lanes of float32 take two vectors, four of float64 sums, four of squares: all 16 registers with
+//! what is computed, so the 32 lanes are two passes over a block that lies in the cache. A block's odd end is left to the
+//! portable code.
 #![expect(unsafe_code, reason = "vector loads and stores at raw addresses")]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256d, _mm_loadu_si128, _mm256_add_pd, _mm256_and_si256, _mm256_castpd_si256,
-    _mm256_castps_si256, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_cmpgt_epi64,
-    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_pd, _mm256_extractf128_ps, _mm256_fmadd_pd, _mm256_loadu_pd,
-    _mm256_loadu_ps, _mm256_max_pd, _mm256_max_ps, _mm256_min_pd, _mm256_min_ps, _mm256_mul_pd, _mm256_set1_epi32,
-    _mm256_set1_epi64x, _mm256_set1_pd, _mm256_set1_ps, _mm256_setzero_pd, _mm256_setzero_si256, _mm256_slli_epi32,
-    _mm256_storeu_pd, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_epi64,
+    __m256, __m256d, _mm_loadu_si128, _mm256_add_pd, _mm256_and_si256, _mm256_castpd_si256, _mm256_castps_si256,
+    _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_cmpgt_epi64, _mm256_cvtph_ps,
+    _mm256_cvtps_pd, _mm256_extractf128_ps, _mm256_fmadd_pd, _mm256_loadu_pd, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_max_pd, _mm256_max_ps, _mm256_min_pd, _mm256_min_ps, _mm256_mul_pd, _mm256_set1_epi32, _mm256_set1_epi64x,
+    _mm256_set1_pd, _mm256_set1_ps, _mm256_setzero_pd, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_storeu_pd,
+    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_epi64,
 };
 
 use super::double::DoubleLanes;
 use super::single::{Single, SingleLanes};
-use super::{LANES, Totals};
+use super::{LANES, SINGLE_LANES, Totals};
 
 /// # Safety
-/// AVX2 is there, 8 elements are readable.
+/// AVX2 is there, 32 elements are readable, `half` and `quarter` are 0 or 1.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) unsafe fn load_f32(from: *const f32) -> __m256 {
+pub(super) unsafe fn load_f32(chunk: *const f32, half: usize, quarter: usize) -> __m256 {
     // SAFETY: the caller's.
-    unsafe { _mm256_loadu_ps(from) }
+    unsafe { _mm256_loadu_ps(chunk.add(half * SIXTEEN + quarter * EIGHT)) }
+}
+
+/// Of 16 elements in a row the even or the odd ones.
+///
+/// # Safety
+/// AVX2 is there, 32 elements are readable, `half` and `quarter` are 0 or 1.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(super) unsafe fn load_bf16(chunk: *const u16, half: usize, quarter: usize) -> __m256 {
+    // SAFETY: the caller's.
+    let pairs = unsafe { _mm256_loadu_si256(chunk.add(quarter * SIXTEEN).cast()) };
+    let odd = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
+    _mm256_castsi256_ps(if half == 0 { _mm256_slli_epi32::<16>(pairs) } else { _mm256_and_si256(pairs, odd) })
 }
 
 /// # Safety
-/// AVX2 is there, 8 elements are readable.
+/// AVX2 and F16C are there, 32 elements are readable, `half` and `quarter` are 0 or 1.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) unsafe fn load_bf16(from: *const __m128i) -> __m256 {
+pub(super) unsafe fn load_f16(chunk: *const u16, half: usize, quarter: usize) -> __m256 {
     // SAFETY: the caller's.
-    let halves = unsafe { _mm_loadu_si128(from) };
-    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves)))
-}
-
-/// # Safety
-/// AVX2 and F16C are there, 8 elements are readable.
-#[target_feature(enable = "avx2,fma,f16c")]
-#[inline]
-pub(super) unsafe fn load_f16(from: *const __m128i) -> __m256 {
-    // SAFETY: the caller's.
-    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(from) })
+    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(chunk.add(half * SIXTEEN + quarter * EIGHT).cast()) })
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -52,7 +56,30 @@ fn widen(values: __m256) -> [__m256d; 2] {
 /// What a block of float32, or of what widens to it, gives.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn singles<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> Totals {
-    const HALF: usize = LANES / 2;
+    let (chunks, tail) = block.as_chunks::<SINGLE_LANES>();
+    let mut lanes = SingleLanes::NOTHING;
+    for half in 0..2 {
+        sixteen_lanes::<S, ZEROS>(chunks, half, zero_bits, &mut lanes);
+    }
+    lanes.add::<S, ZEROS>(tail, zero_bits);
+    lanes.total()
+}
+
+/// Half of [`SINGLE_LANES`]: what the registers hold.
+const SIXTEEN: usize = SINGLE_LANES / 2;
+/// The float32 in one register.
+const EIGHT: usize = 8;
+
+/// Fills one half of the lanes, each with the elements that are its own in every chunk.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn sixteen_lanes<S: Single, const ZEROS: bool>(
+    chunks: &[[S; SINGLE_LANES]],
+    half: usize,
+    zero_bits: u32,
+    lanes: &mut SingleLanes,
+) {
+    assert!(half < 2);
     let mut sum = [_mm256_setzero_pd(); 4];
     let mut squares = [_mm256_setzero_pd(); 4];
     let mut min = [_mm256_set1_ps(f32::INFINITY); 2];
@@ -62,41 +89,38 @@ pub(super) fn singles<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32)
     // Magnitudes and the bound have no sign bit, so the signed comparison is right.
     let bound = _mm256_set1_epi32(zero_bits.cast_signed());
 
-    let (chunks, tail) = block.as_chunks::<LANES>();
     for chunk in chunks {
-        for half in 0..2 {
-            // SAFETY: a chunk is 16 elements; this function runs on AVX2 only.
-            let values = unsafe { S::load256(chunk.as_ptr().add(half * HALF)) };
-            for (quarter, wide) in widen(values).into_iter().enumerate() {
-                let lane = half * 2 + quarter;
-                sum[lane] = _mm256_add_pd(sum[lane], wide);
-                squares[lane] = _mm256_fmadd_pd(wide, wide, squares[lane]);
+        for quarter in 0..2 {
+            // SAFETY: a chunk is 32 elements; this function runs on AVX2 only.
+            let values = unsafe { S::load256(chunk.as_ptr(), half, quarter) };
+            for (part, wide) in widen(values).into_iter().enumerate() {
+                let at = quarter * 2 + part;
+                sum[at] = _mm256_add_pd(sum[at], wide);
+                squares[at] = _mm256_fmadd_pd(wide, wide, squares[at]);
             }
             // The second operand is the result when one is NaN.
-            min[half] = _mm256_min_ps(values, min[half]);
-            max[half] = _mm256_max_ps(values, max[half]);
+            min[quarter] = _mm256_min_ps(values, min[quarter]);
+            max[quarter] = _mm256_max_ps(values, max[quarter]);
             if ZEROS {
                 let magnitudes = _mm256_and_si256(_mm256_castps_si256(values), magnitude_bits);
-                zeros[half] = _mm256_sub_epi32(zeros[half], _mm256_cmpgt_epi32(bound, magnitudes));
+                zeros[quarter] = _mm256_sub_epi32(zeros[quarter], _mm256_cmpgt_epi32(bound, magnitudes));
             }
         }
     }
 
-    let mut lanes = SingleLanes::NOTHING;
-    // SAFETY: each array is 16 lanes wide.
+    let first = half * SIXTEEN;
+    // SAFETY: each array is 32 lanes wide, and 16 follow `first`.
     unsafe {
-        for lane in 0..4 {
-            _mm256_storeu_pd(lanes.sum.as_mut_ptr().add(lane * 4), sum[lane]);
-            _mm256_storeu_pd(lanes.squares.as_mut_ptr().add(lane * 4), squares[lane]);
+        for at in 0..4 {
+            _mm256_storeu_pd(lanes.sum.as_mut_ptr().add(first + at * 4), sum[at]);
+            _mm256_storeu_pd(lanes.squares.as_mut_ptr().add(first + at * 4), squares[at]);
         }
-        for half in 0..2 {
-            _mm256_storeu_ps(lanes.min.as_mut_ptr().add(half * HALF), min[half]);
-            _mm256_storeu_ps(lanes.max.as_mut_ptr().add(half * HALF), max[half]);
-            _mm256_storeu_si256(lanes.zeros.as_mut_ptr().add(half * HALF).cast(), zeros[half]);
+        for quarter in 0..2 {
+            _mm256_storeu_ps(lanes.min.as_mut_ptr().add(first + quarter * EIGHT), min[quarter]);
+            _mm256_storeu_ps(lanes.max.as_mut_ptr().add(first + quarter * EIGHT), max[quarter]);
+            _mm256_storeu_si256(lanes.zeros.as_mut_ptr().add(first + quarter * EIGHT).cast(), zeros[quarter]);
         }
     }
-    lanes.add::<S, ZEROS>(tail, zero_bits);
-    lanes.total()
 }
 
 /// What a block of float64 gives. Memory bounds it: accumulators that do not fit the 16 registers are no loss.

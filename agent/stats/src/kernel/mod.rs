@@ -24,8 +24,11 @@ use crate::isa::Isa;
 use crate::layout::Plain;
 use crate::partial::{Extreme, Partial};
 
-/// Interleaved sequences a block is summed in; the same for every instruction set.
+/// Interleaved sequences a block of float64 is summed in; the same for every instruction set. Memory bounds it.
 const LANES: usize = 16;
+/// As above, for float32 and what widens to it: with 16 the additions wait for each other before memory does, most of
+/// all for the 16-bit floats.
+const SINGLE_LANES: usize = 32;
 
 /// What a block of floats gives before NaN and infinities are looked for.
 pub(crate) struct Totals {
@@ -90,18 +93,18 @@ pub(crate) fn spread<A: Arithmetic>(block: &[A::Element], centre: f64, divisor: 
     lanes.iter().sum()
 }
 
-/// Adds 16 lanes in one fixed order, so that every instruction set gives the same bits.
+/// Adds lanes in one fixed order, so that every instruction set gives the same bits.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
-fn sum_of_lanes(lanes: [f64; LANES]) -> f64 {
+fn sum_of_lanes<const N: usize>(lanes: [f64; N]) -> f64 {
     fold_lanes(lanes, |a, b| a + b)
 }
 
-/// Lane 0 with lane 8, 1 with 9 ..., then 0 with 4 ..., to the last.
+/// Of 16: lane 0 with lane 8, 1 with 9 ..., then 0 with 4 ..., to the last.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
-fn fold_lanes<T: Copy>(mut lanes: [T; LANES], combine: impl Fn(T, T) -> T) -> T {
-    let mut width = LANES / 2;
+fn fold_lanes<T: Copy, const N: usize>(mut lanes: [T; N], combine: impl Fn(T, T) -> T) -> T {
+    let mut width = N / 2;
     while width > 0 {
         for lane in 0..width {
             lanes[lane] = combine(lanes[lane], lanes[lane + width]);

@@ -1,7 +1,7 @@
 //! float32, and the 16-bit floats that widen to it without loss.
 //!
 //! A square of a float32 is exact in float64 (24 + 24 bits of 53), so a fused multiply-add gives the same bits as
-//! multiply, then add: every instruction set uses 16 lanes in the same order and agrees with the others bit for bit.
+//! multiply, then add: every instruction set uses 32 lanes in the same order and agrees with the others bit for bit.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m512};
@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use trainmon_core::Scalar;
 
-use super::{Arithmetic, LANES, Totals, ZeroBound, fold_lanes, sum_of_lanes};
+use super::{Arithmetic, SINGLE_LANES, Totals, ZeroBound, fold_lanes, sum_of_lanes};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::isa::Isa;
@@ -46,19 +46,26 @@ pub(crate) trait Single: Plain {
     /// The same number.
     fn widen(self) -> f32;
 
-    /// 16 of them, widened; 0 where the mask has no bit.
+    /// The lane of the element at this place of a chunk of [`SINGLE_LANES`]. What vector instructions find cheapest: 16-bit
+    /// halves of a register are taken apart without moving any.
+    #[inline]
+    fn lane(place: usize) -> usize {
+        place
+    }
+
+    /// Up to 32 of them, widened, lane by lane; 0 where the mask (of places) has no bit.
     ///
     /// # Safety
     /// AVX-512 is there, the elements named by the mask are readable.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn load512(from: *const Self, mask: u16) -> __m512;
+    unsafe fn load512(chunk: *const Self, mask: u32) -> [__m512; 2];
 
-    /// 8 of them, widened.
+    /// Eight of a chunk of 32, widened: those of the lanes from `half * 16 + quarter * 8` on.
     ///
     /// # Safety
-    /// AVX2 and F16C are there, 8 elements are readable.
+    /// AVX2 and F16C are there, 32 elements are readable, `half` and `quarter` are 0 or 1.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn load256(from: *const Self) -> __m256;
+    unsafe fn load256(chunk: *const Self, half: usize, quarter: usize) -> __m256;
 }
 
 macro_rules! vector_loads {
@@ -66,17 +73,17 @@ macro_rules! vector_loads {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
         #[inline]
-        unsafe fn load512(from: *const Self, mask: u16) -> __m512 {
+        unsafe fn load512(chunk: *const Self, mask: u32) -> [__m512; 2] {
             // SAFETY: the caller's.
-            unsafe { avx512::$load(from.cast(), mask) }
+            unsafe { avx512::$load(chunk.cast(), mask) }
         }
 
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c")]
         #[inline]
-        unsafe fn load256(from: *const Self) -> __m256 {
+        unsafe fn load256(chunk: *const Self, half: usize, quarter: usize) -> __m256 {
             // SAFETY: the caller's.
-            unsafe { avx2::$load(from.cast()) }
+            unsafe { avx2::$load(chunk.cast(), half, quarter) }
         }
     };
 }
@@ -102,6 +109,12 @@ impl Single for Bf16 {
     #[inline]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
+    }
+
+    /// A register of 32-bit words holds two each: the even places make the first half of the lanes, the odd the second.
+    #[inline]
+    fn lane(place: usize) -> usize {
+        (place % 2) * (SINGLE_LANES / 2) + place / 2
     }
 
     vector_loads!(load_bf16);
@@ -132,29 +145,30 @@ impl Single for F16 {
     vector_loads!(load_f16);
 }
 
-/// The running findings of 16 interleaved sequences.
+/// The running findings of 32 interleaved sequences.
 pub(super) struct SingleLanes {
-    pub(super) sum: [f64; LANES],
-    pub(super) squares: [f64; LANES],
-    pub(super) min: [f32; LANES],
-    pub(super) max: [f32; LANES],
-    pub(super) zeros: [u32; LANES],
+    pub(super) sum: [f64; SINGLE_LANES],
+    pub(super) squares: [f64; SINGLE_LANES],
+    pub(super) min: [f32; SINGLE_LANES],
+    pub(super) max: [f32; SINGLE_LANES],
+    pub(super) zeros: [u32; SINGLE_LANES],
 }
 
 impl SingleLanes {
     pub(super) const NOTHING: Self = Self {
-        sum: [0.0; LANES],
-        squares: [0.0; LANES],
-        min: [f32::INFINITY; LANES],
-        max: [f32::NEG_INFINITY; LANES],
-        zeros: [0; LANES],
+        sum: [0.0; SINGLE_LANES],
+        squares: [0.0; SINGLE_LANES],
+        min: [f32::INFINITY; SINGLE_LANES],
+        max: [f32::NEG_INFINITY; SINGLE_LANES],
+        zeros: [0; SINGLE_LANES],
     };
 
-    /// Adds up to 16 elements, the first to the first lane. A NaN leaves the extremes alone.
+    /// Adds up to 32 elements, each to its lane. A NaN leaves the extremes alone.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
     pub(super) fn add<S: Single, const ZEROS: bool>(&mut self, elements: &[S], zero_bits: u32) {
-        for (lane, element) in elements.iter().enumerate() {
+        for (place, element) in elements.iter().enumerate() {
+            let lane = S::lane(place);
             let value = element.widen();
             let wide = f64::from(value);
             self.sum[lane] += wide;
@@ -182,7 +196,7 @@ impl SingleLanes {
 
 fn portable<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> Totals {
     let mut lanes = SingleLanes::NOTHING;
-    let (chunks, tail) = block.as_chunks::<LANES>();
+    let (chunks, tail) = block.as_chunks::<SINGLE_LANES>();
     for chunk in chunks {
         lanes.add::<S, ZEROS>(chunk, zero_bits);
     }
