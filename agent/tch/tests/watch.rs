@@ -130,6 +130,8 @@ fn the_last_micro_batch_is_recorded_or_every_one_if_asked_for() {
     let norms: Vec<f64> =
         gradients.iter().filter(|row| row.name == NAMES[0]).map(|row| row.reading.unwrap().norm).collect();
     assert!(norms[0] != norms[1], "the running sum grows");
+    // The reduced gradient is the whole step's: it carries the last micro-batch's number, from which V2 counts.
+    assert_eq!(micro_steps(&every.of_kind(Signal::GradReduced), NAMES[0]), [(0, 1), (1, 1)]);
     // Nobody wrote to the gradient after its hook: the second reading is the first.
     assert_eq!(reading(&every.of_kind(Signal::GradReduced), 0, NAMES[0]).norm, norms[1]);
 }

@@ -69,7 +69,9 @@ fn launch_after_backward(shared: &Arc<Shared>) {
 /// The gradients as the optimizer sees them. One that nobody wrote since its hook is not read again.
 pub(super) fn measure_reduced(shared: &Shared, parameters: &[Parameter]) {
     for parameter in parameters {
-        let label = Label::new(parameter.id, Kind::GradReduced);
+        // The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
+        let micro_step = MicroStep(shared.micro_batches - 1);
+        let label = Label { micro_step, ..Label::new(parameter.id, Kind::GradReduced) };
         let Some(leaf) = TensorRef::new(&parameter.tensor) else { continue };
         leaf.with_grad(|grad| shared.measure_unless_known(label, grad, &mut parameter.gradient.lock().known));
     }
