@@ -74,7 +74,8 @@ impl CsvExporter {
         }
         let bytes =
             lines.into_bytes().map_err(|error| ExportError::Write { path: path.clone(), source: error.into() })?;
-        if self.open.get(class.prefix).is_none_or(|file| file.path() != path) {
+        // A file that was deleted under us would swallow rows unseen: it is made anew.
+        if self.open.get(class.prefix).is_none_or(|file| file.path() != path || !path.exists()) {
             create_directory(&self.directory)?;
             self.open.insert(class.prefix, LineFile::open(path, &class.header(self.config.dialect))?);
         }

@@ -25,7 +25,7 @@ impl StepsFile {
 
     /// Appends the step's line.
     pub(super) fn append(&mut self, batch: &StepBatch) -> Result<(), ExportError> {
-        let file = if let Some(file) = &mut self.file {
+        let file = if let Some(file) = self.file.as_mut().filter(|_| self.path.exists()) {
             file
         } else {
             if let Some(directory) = self.path.parent() {
