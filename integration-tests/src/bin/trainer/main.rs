@@ -1,0 +1,142 @@
+//! A small real training, watched by the monitor: the program that the end-to-end tests start.
+//!
+//! It prints `step N loss X` once each step is over, at the end `final loss X`, `parameters H` (a hash of their bits) and
+//! the monitor's closing account. It exits with 0 whenever the training succeeded, whatever became of the monitor.
+
+#![expect(clippy::print_stdout, reason = "this is a program; standard output is what the tests read")]
+
+mod model;
+
+use std::io::stdin;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+use tch::nn::{self, VarStore};
+use tch::{Device, Kind};
+use trainmon_agent::{Monitor, Options, Report};
+use trainmon_tch::{Optimizer, Watch};
+
+use model::{Tower, examples, layers, parameter_hash};
+
+const MICRO_BATCHES: u32 = 2;
+const LEARNING_RATE: f64 = 1e-2;
+
+/// Trains a small network, watched by the monitor.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Optimizer steps to make
+    #[arg(long, default_value_t = 20)]
+    steps: u64,
+    /// The monitor's config file
+    #[arg(long, required_unless_present = "no_monitor")]
+    config: Option<PathBuf>,
+    /// Where output goes if the config does not say
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Time to rest after each step
+    #[arg(long, default_value_t = 0)]
+    step_sleep_ms: u64,
+    /// Wait, after this step, for a line (or the end) of standard input; may be given more than once
+    #[arg(long)]
+    pause_after: Vec<u64>,
+    /// Train without a monitor
+    #[arg(long)]
+    no_monitor: bool,
+    /// Seed of the first parameters
+    #[arg(long, default_value_t = 7)]
+    seed: i64,
+    /// Layers of the network, each with a weight and a bias
+    #[arg(long, default_value_t = 2)]
+    layers: usize,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    // One thread: the tests run several trainings at once.
+    tch::set_num_threads(1);
+    tch::manual_seed(arguments.seed);
+    let vs = VarStore::new(Device::Cpu);
+    let layers = layers(&vs, arguments.layers);
+    let optimizer = Optimizer::new(&nn::AdamW::default(), &vs, LEARNING_RATE)?;
+    let watch = arguments.monitor().and_then(|monitor| {
+        let watch = Watch::builder(monitor).model(&vs).grad_acc_steps(MICRO_BATCHES).build();
+        watch.inspect_err(|error| println!("not watched: {error}")).ok()
+    });
+    let tower = Tower::new(layers, watch.as_ref());
+    let (loss, watch) = train(&arguments, &tower, optimizer, watch)?;
+    println!("final loss {loss:?}");
+    println!("parameters {:016x}", parameter_hash(&vs)?);
+    if let Some(watch) = watch {
+        print_account(&watch.finish());
+    }
+    Ok(())
+}
+
+impl Arguments {
+    fn monitor(&self) -> Option<Monitor> {
+        let config = self.config.as_ref().filter(|_| !self.no_monitor)?;
+        Some(Monitor::open(config, Options { output_dir: self.out.clone(), ..Options::default() }))
+    }
+}
+
+/// Gives back the loss of the last step, and the watch.
+fn train(
+    arguments: &Arguments,
+    tower: &Tower,
+    mut optimizer: Optimizer,
+    mut watch: Option<Watch>,
+) -> Result<(f64, Option<Watch>)> {
+    let mut loss = f64::NAN;
+    for step in 0..arguments.steps {
+        optimizer.zero_grad()?;
+        loss = 0.0;
+        for micro_batch in 0..MICRO_BATCHES {
+            let (inputs, targets) = examples(step * u64::from(MICRO_BATCHES) + u64::from(micro_batch));
+            let error = tower.forward(&inputs) - targets;
+            let share = error.square().mean(Kind::Float) / f64::from(MICRO_BATCHES);
+            share.f_backward()?;
+            loss += share.f_double_value(&[])?;
+        }
+        match &mut watch {
+            Some(watch) => {
+                watch.loss(loss);
+                watch.step(&mut optimizer)?;
+            }
+            None => optimizer.step()?,
+        }
+        println!("step {step} loss {loss:?}");
+        std::thread::sleep(Duration::from_millis(arguments.step_sleep_ms));
+        if arguments.pause_after.contains(&step) {
+            let _nothing_at_the_end = stdin().read_line(&mut String::new())?;
+        }
+    }
+    Ok((loss, watch))
+}
+
+/// Once for people, once in figures.
+fn print_account(report: &Report) {
+    println!("{report}");
+    println!("report balances {}", report.balances());
+    let books = &report.books;
+    println!(
+        "books observed={} not_sampled={} offered={} accepted={} dropped={} bytes_read={}",
+        books.observed,
+        books.not_sampled,
+        books.offered,
+        books.accepted,
+        books.dropped.iter().sum::<u64>(),
+        report.cost.bytes_read
+    );
+    for sink in &report.sinks {
+        let books = &sink.books;
+        println!(
+            "sink {} accepted={} exported={} failed={} abandoned={} dropped={}",
+            sink.name, books.accepted, books.exported, books.failed, books.abandoned, books.dropped
+        );
+        for place in &sink.whereabouts {
+            println!("place {} {place}", sink.name);
+        }
+    }
+}

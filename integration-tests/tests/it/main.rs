@@ -1,0 +1,13 @@
+//! Trainings in processes of their own, while everything around the monitor goes wrong. Each ends as it would have ended
+//! without one, every loss is in the closing account, and the user was told what to do.
+
+mod configs;
+mod directory;
+mod disk;
+mod kill;
+mod memory;
+mod port;
+mod ranks;
+mod scrape;
+mod support;
+mod window;

@@ -1,0 +1,65 @@
+//! One rank of a job, as a launcher starts it.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use anyhow::{Context as _, Result};
+use trainmon_integration_tests::{Trainer, get};
+
+use crate::support::{EVERYTHING, Scene, assert_csv_complete, assert_unharmed, run_directory};
+
+const STEPS: u64 = 5;
+
+fn as_rank_1_of_2(trainer: Trainer) -> Trainer {
+    trainer.variable("RANK", "1").variable("WORLD_SIZE", "2").variable("LOCAL_RANK", "1")
+}
+
+/// A port that is free, and the one before it.
+fn free_port() -> Result<(u16, u16)> {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    Ok((port, port - 1))
+}
+
+#[test]
+fn a_rank_names_its_directory_and_listens_on_the_port_after_the_first() -> Result<()> {
+    let (port, first_port) = free_port()?;
+    let scene = Scene::new(&format!("{EVERYTHING}, \"prometheus\": {{\"port\": {first_port}}}"))?;
+    let last = STEPS - 1;
+    let trainer = as_rank_1_of_2(scene.trainer(STEPS)).option("--pause-after", last.to_string());
+    let mut training = trainer.start()?;
+    training.wait_for_step(last)?;
+    let page = get(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "/metrics")?;
+    assert!(page.contains("# TYPE trainmon_step gauge\n"), "{page}");
+    let ended = training.end()?;
+    assert_unharmed(&ended, STEPS)?;
+    assert_csv_complete(&ended, &scene.out(), STEPS)?;
+    let directory = run_directory(&scene.out())?;
+    let name = directory.file_name().context("no name")?.to_string_lossy();
+    assert!(name.contains("-rank1-"), "{name}");
+    assert_eq!(ended.line("place csv")?, directory.to_string_lossy());
+    assert!(ended.line("place prometheus")?.contains(&format!(":{port}")), "{:#?}", ended.stdout);
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_is_not_asked_for_reads_and_writes_nothing() -> Result<()> {
+    let scene = Scene::new(&format!("{EVERYTHING}, \"module_ranks\": [0]"))?;
+    let ended = as_rank_1_of_2(scene.trainer(STEPS)).run()?;
+    assert_unharmed(&ended, STEPS)?;
+    assert!(!scene.out().exists());
+    assert_eq!(ended.figure("books", "offered")?, 0);
+    assert_eq!(ended.figure("books", "bytes_read")?, 0);
+    assert_eq!(ended.stderr, "");
+    Ok(())
+}
+
+#[test]
+fn a_launcher_that_makes_no_sense_costs_the_measurements_and_nothing_else() -> Result<()> {
+    let scene = Scene::new(EVERYTHING)?;
+    let ended = scene.trainer(STEPS).variable("RANK", "2").variable("WORLD_SIZE", "2").run()?;
+    assert_unharmed(&ended, STEPS)?;
+    assert!(!scene.out().exists());
+    let told = "trainmon: warning: cannot tell which rank this is: environment variable `RANK` says rank 2, yet the job \
+                has 2 processes: nothing is measured; training goes on";
+    assert_eq!(ended.stderr, told);
+    Ok(())
+}
