@@ -16,6 +16,7 @@ use trainmon_agent::stats::Request;
 use trainmon_agent::{Hold, Monitor};
 
 pub use libtorch::LibtorchStatistics;
+use target::Place;
 pub(crate) use target::Target;
 
 /// Computes statistics where the tensors lie.
@@ -81,7 +82,7 @@ pub(crate) struct DeviceLane {
 
 struct Flight {
     step: Step,
-    targets: Vec<Target>,
+    places: Vec<Place>,
     results: Box<dyn InFlight>,
     hold: Hold,
 }
@@ -122,25 +123,22 @@ impl DeviceLane {
 
     fn launch_batch(&mut self, monitor: &Monitor, batch: Vec<Target>, request: Request) {
         let step = monitor.step();
-        let (targets, empty): (Vec<_>, Vec<_>) = batch.into_iter().partition(|target| !target.is_empty());
+        let (targets, empty): (Vec<_>, Vec<_>) = batch.into_iter().partition(|target| !target.place.is_empty());
         for target in empty {
-            monitor.record(target.empty_record(), Duration::ZERO, 0);
+            monitor.record(target.place.empty_record(), Duration::ZERO, 0);
         }
         if targets.is_empty() {
             return;
         }
-        let refuse = |why: &str| {
-            for target in &targets {
-                target.refuse(monitor, why);
-            }
-        };
+        // The tensors are let go once launched: their memory is reused in the order of the stream.
+        let (tensors, places): (Vec<Tensor>, Vec<Place>) =
+            targets.into_iter().map(|target| (target.tensor, target.place)).unzip();
         if self.flights.front().is_some_and(|oldest| step.0.saturating_sub(oldest.step.0) > MOST_STEPS_LATE) {
-            return refuse("the device is several steps behind with earlier statistics");
+            return refuse(&places, monitor, "the device is several steps behind with earlier statistics");
         }
-        let tensors: Vec<&Tensor> = targets.iter().map(Target::tensor).collect();
-        match self.statistics.launch(&tensors, request) {
-            Ok(results) => self.flights.push_back(Flight { step, targets, results, hold: monitor.hold() }),
-            Err(why) => refuse(&why),
+        match self.statistics.launch(&tensors.iter().collect::<Vec<_>>(), request) {
+            Ok(results) => self.flights.push_back(Flight { step, places, results, hold: monitor.hold() }),
+            Err(why) => refuse(&places, monitor, &why),
         }
     }
 
@@ -149,7 +147,7 @@ impl DeviceLane {
     pub(crate) fn give_up_queued(&mut self, monitor: &Monitor) {
         self.is_launch_expected = false;
         for target in self.queued.drain(..) {
-            target.refuse(monitor, "device statistics are off");
+            target.place.refuse(monitor, "device statistics are off");
         }
     }
 
@@ -189,18 +187,18 @@ impl Flight {
     fn land(self, monitor: &Monitor) {
         match self.results.is_ready() {
             Ok(true) => {
-                for (target, found) in self.targets.iter().zip(self.results.found()) {
-                    self.hold.record(target.record(&found));
+                for (place, found) in self.places.iter().zip(self.results.found()) {
+                    self.hold.record(place.record(&found));
                 }
             }
-            Ok(false) => self.refuse(monitor, "the device did not deliver the statistics in time"),
-            Err(why) => self.refuse(monitor, &why),
+            Ok(false) => refuse(&self.places, monitor, "the device did not deliver the statistics in time"),
+            Err(why) => refuse(&self.places, monitor, &why),
         }
     }
+}
 
-    fn refuse(&self, monitor: &Monitor, why: &str) {
-        for target in &self.targets {
-            target.refuse(monitor, why);
-        }
+fn refuse(places: &[Place], monitor: &Monitor, why: &str) {
+    for place in places {
+        place.refuse(monitor, why);
     }
 }

@@ -9,10 +9,15 @@ use super::Found;
 use crate::ffi::{Description, TensorRef, Unreadable};
 use crate::watch::Label;
 
-/// A tensor to be measured. Keeps it alive until the measurement is launched and read.
+/// A tensor to be measured, until the measurement is launched.
 pub(crate) struct Target {
+    pub(super) tensor: Tensor,
+    pub(super) place: Place,
+}
+
+/// Where the reading of a launched measurement belongs.
+pub(super) struct Place {
     label: Label,
-    tensor: Tensor,
     dtype: Dtype,
     shape: Shape,
     /// The tensor is a single number that the monitor computed itself.
@@ -36,28 +41,27 @@ impl Target {
     ) -> Result<Self, Unreadable> {
         let shape = Shape::new(description.dims()).map_err(ViewError::from)?;
         let dtype = description.dtype()?;
-        Ok(Self { label, tensor: tensor.as_tensor().shallow_clone(), dtype, shape, is_value: false })
+        let place = Place { label, dtype, shape, is_value: false };
+        Ok(Self { tensor: tensor.as_tensor().shallow_clone(), place })
     }
 
     /// A number, computed on the device as a tensor without dimensions.
     pub(crate) fn value(label: Label, tensor: Tensor) -> Self {
-        Self { label, tensor, dtype: Dtype::F32, shape: Shape::default(), is_value: true }
-    }
-
-    pub(super) fn tensor(&self) -> &Tensor {
-        &self.tensor
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.shape.elements() == 0
+        Self { tensor, place: Place { label, dtype: Dtype::F32, shape: Shape::default(), is_value: true } }
     }
 
     pub(super) fn batch_key(&self, monitor: &Monitor) -> BatchKey {
-        let configured = monitor.request(self.label.kind);
+        let configured = monitor.request(self.place.label.kind);
         let minimum = StatisticSet::EMPTY.with(Statistic::Min);
-        let request =
-            configured.map(|request| if self.is_value { Request { statistics: minimum, eps: 0.0 } } else { request });
+        let request = configured
+            .map(|request| if self.place.is_value { Request { statistics: minimum, eps: 0.0 } } else { request });
         BatchKey { device: self.tensor.device(), request }
+    }
+}
+
+impl Place {
+    pub(super) fn is_empty(&self) -> bool {
+        self.shape.elements() == 0
     }
 
     pub(super) fn refuse(&self, monitor: &Monitor, why: &str) {
