@@ -233,7 +233,7 @@ fn push_row(text: &mut String, metric: &Metric) {
 const INTRODUCTION: &str = "\
 # Metrics
 
-Generated from `agent/core/src/catalog.rs`; `TRAINMON_BLESS=1 cargo test -p trainmon-core catalog` writes it anew.
+Generated from `agent/core/src/catalog.rs`; `TRAINMON_REGENERATE=1 cargo test -p trainmon-core catalog` writes it anew.
 
 A page's samples have no `run` and no `rank` label: those belong to the target, and the alert rules group by them. The
 target file trainmon writes (`prometheus.target_file`) carries both, one file per rank on a machine:
@@ -282,13 +282,13 @@ mod tests {
     #[test]
     fn catalog_and_document_agree() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
-        if std::env::var_os("TRAINMON_BLESS").is_some() {
+        if std::env::var_os("TRAINMON_REGENERATE").is_some() {
             std::fs::write(&path, markdown()).unwrap();
         }
         let written = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             written == markdown(),
-            "docs/metrics.md is not what the catalogue says; run `TRAINMON_BLESS=1 cargo test -p trainmon-core catalog`"
+            "docs/metrics.md is not what the catalogue says; run `TRAINMON_REGENERATE=1 cargo test -p trainmon-core catalog`"
         );
     }
 

@@ -39,15 +39,17 @@ fn inputs(step: i64) -> Tensor {
 }
 
 /// Parameters and gradients after the last step.
-fn train(watched_with: Option<&str>) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
+fn train(watched_with: Option<(&str, bool)>) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     let vs = VarStore::new(Device::Cpu);
     let modules: Vec<nn::Linear> = ["first", "second", "third"].map(|name| linear(&vs, name)).into();
     let norms: Vec<nn::LayerNorm> = ["n1", "n2", "n3"].map(|name| norm(&vs, name)).into();
     fill(&vs, 42);
     let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-2).unwrap();
-    let mut watch = watched_with.map(|json| {
+    let mut watch = watched_with.map(|(json, is_device)| {
         let (monitor, _collected) = monitor(json);
-        Watch::builder(monitor).model(&vs).grad_acc_steps(2).build().unwrap()
+        let builder = Watch::builder(monitor).model(&vs).grad_acc_steps(2);
+        let builder = if is_device { builder.everything_through_the_device_path() } else { builder };
+        builder.build().unwrap()
     });
     let mut net: Vec<Box<dyn Module>> = Vec::new();
     for ((index, inner), norm) in modules.into_iter().enumerate().zip(norms) {
@@ -101,7 +103,10 @@ fn parameters_and_gradients_are_bitwise_equal_with_and_without_trainmon() {
         tch::set_num_threads(threads);
         let unwatched = train(None);
         for config in [V1, V2] {
-            assert!(train(Some(config)) == unwatched, "{threads} threads, {config}");
+            for is_device in [false, true] {
+                let watched = train(Some((config, is_device)));
+                assert!(watched == unwatched, "{threads} threads, device path: {is_device}, {config}");
+            }
         }
     }
 }
