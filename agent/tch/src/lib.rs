@@ -24,3 +24,8 @@ pub use optimizer::{
 };
 pub use trainmon_agent::Monitor;
 pub use watch::{Observer, Watch, WatchBuilder, WatchError, Watched, WatchedT};
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
