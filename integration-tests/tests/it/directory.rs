@@ -14,7 +14,7 @@ fn assert_rows_resume(steps_per_file: u64) -> Result<()> {
     let mut training = scene.trainer(20).option("--pause-after", pause.to_string()).start()?;
     training.wait_for_step(pause)?;
     let out = scene.out();
-    let written = || Ok((CsvTree::read(&out)?.steps()?.last() == Some(&pause)).then_some(()));
+    let written = || Ok((CsvTree::read_whole_lines(&out)?.steps()?.last() == Some(&pause)).then_some(()));
     wait_for("rows of the last step before the pause", written)?;
     let whole = CsvTree::read(&out)?.rows_by_kind_and_step()?;
     let directory = run_directory(&out)?;

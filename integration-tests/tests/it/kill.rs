@@ -9,8 +9,10 @@ use trainmon_integration_tests::{CsvTree, Ended};
 use crate::support::{EVERYTHING, Scene, assert_csv_complete, assert_unharmed};
 
 const KILLS: u64 = 5;
-/// `queue_steps` of the config: so many announced steps may still be on their way to the files.
-const QUEUE_STEPS: u64 = 16;
+/// `queue_steps` of the config: so many announced steps may still be on their way to the files. At [`STEP_MS`] each it
+/// takes a machine that starves the exporter for more than half a second to lose one.
+const QUEUE_STEPS: u64 = 64;
+const STEP_MS: u64 = 10;
 /// The first step at which the axe may fall: beyond the queue, so that something must have been written.
 const FIRST_DEADLY_STEP: u64 = QUEUE_STEPS + 4;
 /// A training killed as planned does not get there; one whose test went away ends by itself.
@@ -24,7 +26,8 @@ fn random_moment() -> (u64, Duration) {
 
 fn killed(scene: &Scene, layers: &str) -> Result<(Ended, (u64, Duration))> {
     let (step, while_after) = random_moment();
-    let mut training = scene.trainer(STEPS).option("--step-sleep-ms", "5").option("--layers", layers).start()?;
+    let training = scene.trainer(STEPS).option("--step-sleep-ms", STEP_MS.to_string());
+    let mut training = training.option("--layers", layers).start()?;
     training.wait_for_step(step)?;
     std::thread::sleep(while_after);
     Ok((training.kill()?, (step, while_after)))

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
-use trainmon_integration_tests::{CsvFile, Prometheus, check_metrics, get, skip, wait_for};
+use trainmon_integration_tests::{CsvTree, Prometheus, check_metrics, get, skip, wait_for};
 
-use crate::support::{EVERYTHING, Scene, assert_csv_complete, assert_unharmed, run_directory};
+use crate::support::{EVERYTHING, Scene, assert_csv_complete, assert_unharmed};
 
 const STEPS: u64 = 25;
 /// The training rests after these steps, so that what is scraped is known.
@@ -22,10 +22,9 @@ fn scene() -> Result<Scene> {
 /// `steps.csv` has a line of this step: the exporters are done with it, or as good as.
 fn gradient_norm_in_csv(scene: &Scene, step: u64) -> Result<f64> {
     wait_for("line in steps.csv", || {
-        let path = run_directory(&scene.out())?.join("steps.csv");
-        let file = CsvFile::read_whole_lines(&path)?;
-        let row = file.rows.iter().find(|row| row["step"] == step.to_string());
-        Ok(row.map(|row| row["grad_norm"].parse()).transpose()?)
+        let csv = CsvTree::read_whole_lines(&scene.out())?;
+        let mut rows = csv.files.iter().filter(|file| file.prefix == "steps").flat_map(|file| &file.rows);
+        Ok(rows.find(|row| row["step"] == step.to_string()).map(|row| row["grad_norm"].parse()).transpose()?)
     })
 }
 
