@@ -95,6 +95,9 @@ impl Comparison {
         let own: Duration = in_step.map(|(_, median, _)| *median).sum();
         let share = 100.0 * own.as_secs_f64() / watched.as_secs_f64();
         println!("trainmon's own work           {:8.3} ms, {share:.2} % of the step", milliseconds(own));
+        let export = cost.phases.iter().filter(|(phase, ..)| !phase.is_in_step());
+        let export: Duration = export.map(|(_, median, _)| *median).sum();
+        println!("an exporter's, beside it      {:8.3} ms per step, in a thread of its own", milliseconds(export));
         let mebibytes = bytes_per_step(monitor) as f64 / f64::from(1 << 20);
         let ratio = own.as_secs_f64() / floor.as_secs_f64();
         println!(
