@@ -17,7 +17,7 @@ pub enum Severity {
 pub struct Notice {
     /// How much it matters.
     pub severity: Severity,
-    /// What happened, one line.
+    /// What happened: one line, or one per fault of a config file.
     pub message: String,
     /// What a person can do about it.
     pub hint: Option<String>,

@@ -61,6 +61,9 @@ impl fmt::Display for Report {
             }
             writeln!(f, "{}", sink.whereabouts.iter().fold(String::new(), |text, place| text + "\n  " + place))?;
         }
+        if self.cost.steps == 0 {
+            return write!(f, "cost: no step was timed");
+        }
         let measure = self.cost.phases.iter().find(|(phase, ..)| *phase == Phase::Measure);
         let measured = measure.map_or(Duration::ZERO, |(_, median, _)| *median);
         write!(

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
@@ -31,6 +31,9 @@ pub(crate) struct Sink {
     queue: Sender<Arc<StepBatch>>,
     shared: Arc<SinkShared>,
     done: Receiver<()>,
+    voice: Voice,
+    /// Whether the user was told that this exporter cannot keep up.
+    overflow_told: AtomicBool,
 }
 
 impl Sink {
@@ -40,6 +43,7 @@ impl Sink {
         let name = exporter.name();
         let (queue, batches) = bounded(shared.capacity);
         let (alive, done) = bounded(0);
+        let voice = context.voice.clone();
         let thread =
             SinkThread { exporter, shared: Arc::clone(&shared), context, failing_since: None, known: Vec::new() };
         std::thread::Builder::new().name(format!("trainmon-{name}")).spawn(move || {
@@ -47,7 +51,7 @@ impl Sink {
             let _alive: Sender<()> = alive;
             thread.run(&batches);
         })?;
-        Ok(Self { name, queue, shared, done })
+        Ok(Self { name, queue, shared, done, voice, overflow_told: AtomicBool::new(false) })
     }
 
     /// Passes a batch on; if the exporter's queue is full the batch is lost to this exporter alone.
@@ -61,13 +65,23 @@ impl Sink {
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.shared.queued.fetch_sub(1, Ordering::Relaxed);
                 self.shared.ledger.dropped(records);
+                self.tell_overflow();
             }
+        }
+    }
+
+    fn tell_overflow(&self) {
+        if !self.overflow_told.swap(true, Ordering::Relaxed) {
+            self.voice.warn(
+                format!("{}: cannot keep up; steps it has no room for are dropped and counted", self.name),
+                Some("look at why it is slow, raise `step_interval`, or raise `queue_steps`".to_owned()),
+            );
         }
     }
 
     /// Lets the thread finish what is queued, until the deadline; what is left then is abandoned, and counted.
     pub(crate) fn finish(self, deadline: Instant, voice: &Voice) {
-        let Self { name, queue, shared, done } = self;
+        let Self { name, queue, shared, done, .. } = self;
         drop(queue);
         if done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected) {
             return;

@@ -1,12 +1,14 @@
 //! A file that grows by whole lines only.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::ExportError;
 
-/// An append-only file of complete lines: what is in it survives SIGKILL, and a full disk leaves no torn line.
+/// An append-only file of complete lines. What is in it survives SIGKILL; a full disk leaves no torn line. A kill that
+/// falls into the write itself may cut it at a page boundary (the kernel's own grain): then the last line is torn, and
+/// taken off when the file is next opened.
 #[derive(Debug)]
 pub(super) struct LineFile {
     path: PathBuf,
@@ -15,32 +17,51 @@ pub(super) struct LineFile {
 }
 
 impl LineFile {
-    /// Opens or makes the file; a new one starts with `header`.
+    /// Opens or makes the file; a new one starts with `header`. A file of other columns is set aside under a new name,
+    /// not mixed with ours.
     pub(super) fn open(path: PathBuf, header: &[u8]) -> Result<Self, ExportError> {
-        let failed = |source| ExportError::Write { path: path.clone(), source };
-        let file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed)?;
-        let good_length = file.metadata().map_err(failed)?.len();
-        let mut lines = Self { path, file, good_length };
-        if lines.good_length == 0 {
-            lines.append(header)?;
+        Self::open_whole(&path, header)
+            .and_then(|(file, good_length)| {
+                let mut lines = Self { path: path.clone(), file, good_length };
+                if lines.good_length == 0 {
+                    lines.append_raw(header)?;
+                }
+                Ok(lines)
+            })
+            .map_err(|source| ExportError::Write { path, source })
+    }
+
+    /// The file, without a torn last line, and its length.
+    fn open_whole(path: &Path, header: &[u8]) -> io::Result<(File, u64)> {
+        let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
+        let mut file = open()?;
+        let mut length = file.metadata()?.len();
+        if length > 0 && !begins_with(&file, header)? {
+            std::fs::rename(path, unused_name(path))?;
+            file = open()?;
+            length = 0;
         }
-        Ok(lines)
+        let whole = length_of_whole_lines(&mut file, length)?;
+        if whole < length {
+            file.set_len(whole)?;
+        }
+        Ok((file, whole))
     }
 
     /// Appends complete lines with one write, so that a kill between writes tears none. If the disk is full, the part
     /// that was written is taken back.
     pub(super) fn append(&mut self, lines: &[u8]) -> Result<(), ExportError> {
-        match self.file.write_all(lines) {
-            Ok(()) => {
-                self.good_length += lines.len() as u64;
-                Ok(())
-            }
-            Err(source) => {
-                // Taking back the torn part can itself fail; the error that matters is the first.
-                let _torn_tail_stays = self.file.set_len(self.good_length);
-                Err(ExportError::Write { path: self.path.clone(), source })
-            }
+        self.append_raw(lines).map_err(|source| ExportError::Write { path: self.path.clone(), source })
+    }
+
+    fn append_raw(&mut self, lines: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all(lines);
+        match &written {
+            Ok(()) => self.good_length += lines.len() as u64,
+            // Taking back the torn part can itself fail; the error that matters is the first.
+            Err(_) => drop(self.file.set_len(self.good_length)),
         }
+        written
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -48,8 +69,87 @@ impl LineFile {
     }
 }
 
+fn begins_with(file: &File, header: &[u8]) -> io::Result<bool> {
+    let mut first = Vec::new();
+    BufReader::new(file.take(header.len() as u64)).read_until(b'\n', &mut first)?;
+    Ok(first == header)
+}
+
+/// How much of the file is complete lines: up to its last newline.
+fn length_of_whole_lines(file: &mut File, length: u64) -> io::Result<u64> {
+    const GRAIN: u64 = 4096;
+    let mut end = length;
+    while end > 0 {
+        let start = end.saturating_sub(GRAIN);
+        let mut part = Vec::new();
+        file.seek(SeekFrom::Start(start))?;
+        (&*file).take(end - start).read_to_end(&mut part)?;
+        if let Some(newline) = part.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(start + newline as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+/// `x.csv` becomes `x.csv.old`, or `x.csv.old.2` if that is taken.
+fn unused_name(path: &Path) -> PathBuf {
+    let named = |suffix: String| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let first = named(".old".to_owned());
+    if !first.exists() {
+        return first;
+    }
+    (2..u32::MAX).map(|number| named(format!(".old.{number}"))).find(|name| !name.exists()).unwrap_or(first)
+}
+
 /// Makes a directory and its parents.
 pub(super) fn create_directory(path: &Path) -> Result<(), ExportError> {
     std::fs::create_dir_all(path)
         .map_err(|source: io::Error| ExportError::CreateDirectory { path: path.to_path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &[u8] = b"name,norm\n";
+
+    fn content_after_reopening(before: &[u8]) -> (String, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("grad.csv");
+        std::fs::write(&path, before).unwrap();
+        LineFile::open(path.clone(), HEADER).unwrap().append(b"new,2\n").unwrap();
+        (std::fs::read_to_string(path).unwrap(), directory)
+    }
+
+    #[test]
+    fn a_file_is_continued_and_its_header_written_once() {
+        assert_eq!(content_after_reopening(b"").0, "name,norm\nnew,2\n");
+        assert_eq!(content_after_reopening(b"name,norm\na,1\n").0, "name,norm\na,1\nnew,2\n");
+    }
+
+    #[test]
+    fn a_torn_last_line_is_taken_off_and_every_whole_one_kept() {
+        assert_eq!(content_after_reopening(b"name,norm\na,1\nb,").0, "name,norm\na,1\nnew,2\n");
+        let long = [b"name,norm\na,1\n".as_slice(), &[b'x'; 10_000]].concat();
+        assert_eq!(content_after_reopening(&long).0, "name,norm\na,1\nnew,2\n");
+    }
+
+    #[test]
+    fn a_file_of_other_columns_is_set_aside_whole() {
+        let (content, directory) = content_after_reopening(b"name,max\na,1\n");
+        assert_eq!(content, "name,norm\nnew,2\n");
+        let old = std::fs::read_to_string(directory.path().join("grad.csv.old")).unwrap();
+        assert_eq!(old, "name,max\na,1\n");
+    }
+
+    #[test]
+    fn a_torn_header_is_written_anew() {
+        let (content, _directory) = content_after_reopening(b"name,no");
+        assert_eq!(content, "name,norm\nnew,2\n");
+    }
 }

@@ -1,7 +1,8 @@
 //! msprobe's CSV files: complete rows with the operating system after every step.
 //!
-//! A step's rows of one file are written with one call, so SIGKILL tears no row; a write that a full disk cut short is
-//! taken back. Whatever cannot be written is counted and tried again from the next step's rows on.
+//! A step's rows of one file are written with one call, so SIGKILL between steps tears nothing; one that falls into the
+//! call itself can cut that file's last row, never an earlier step. A write that a full disk cut short is taken back.
+//! Whatever cannot be written is counted and tried again from the next step's rows on.
 
 mod file;
 mod layout;
