@@ -37,6 +37,6 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.count.release();
-        self.inner.send_ready(false);
+        self.inner.send_ready();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_core::config::Config;
-use trainmon_core::{DropReason, Kind, Ledger, Record, Step, TensorTable};
+use trainmon_core::{DropReason, Kind, Ledger, Phase, Record, Step, TensorTable};
 use trainmon_stats::Request;
 
 use crate::books::SinkShared;
@@ -14,7 +14,7 @@ use crate::fork::ForkGuard;
 use crate::guard::HookGuard;
 use crate::notice::Voice;
 use crate::rank::Ranks;
-use crate::recorder::Recorder;
+use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport};
 use crate::worker::Worker;
 
@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) fork: ForkGuard,
     /// Whether the user was told that the queue overflows.
     overflow_told: AtomicBool,
+    /// Whether the user was told that a step does not end.
+    full_step_told: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
     pub(crate) voice: Voice,
 }
@@ -66,7 +68,7 @@ impl Inner {
             tensors,
             requests,
             step: AtomicU64::new(recorder.clock.step().0),
-            collecting: AtomicBool::new(recorder.clock.collecting()),
+            collecting: AtomicBool::new(recorder.collecting()),
             recorder: Mutex::new(recorder),
             worker: Mutex::new(worker),
             sinks,
@@ -75,6 +77,7 @@ impl Inner {
             guard: HookGuard::new(voice.clone()),
             fork: ForkGuard::new(),
             overflow_told: AtomicBool::new(false),
+            full_step_told: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
             voice,
             config,
@@ -85,14 +88,49 @@ impl Inner {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends every closed batch that nothing holds back any longer.
-    pub(crate) fn send_ready(&self, by_force: bool) {
-        if !self.fork.is_child() {
-            self.send(&mut self.recorder(), by_force);
+    /// Books a record and says what became of it.
+    pub(crate) fn book(&self, pushed: Pushed) {
+        self.ledger.observe(1);
+        if pushed != Pushed::Kept {
+            self.ledger.skip(1);
+        }
+        if pushed == Pushed::StepFull && !self.full_step_told.swap(true, FLAG) {
+            self.voice.warn(
+                format!("the step has {MAX_STEP_RECORDS} records; more are counted, not kept, until it ends"),
+                Some("does the loop end its steps (`Watch::step`, `Monitor::end_step`)?".to_owned()),
+            );
         }
     }
 
-    pub(crate) fn send(&self, recorder: &mut Recorder, by_force: bool) {
+    /// Ends the step in progress and sends what may leave.
+    pub(crate) fn end_step(&self, loss: Option<f64>, learning_rate: Option<f64>) {
+        let start = Instant::now();
+        let mut recorder = self.recorder();
+        if recorder.queue.is_none() {
+            return;
+        }
+        recorder.close(self.ledger.snapshot(), loss, learning_rate);
+        self.step.store(recorder.clock.step().0, FLAG);
+        self.collecting.store(recorder.collecting(), FLAG);
+        let overflows = self.send(&mut recorder, false);
+        // The batch is gone: its own handing over is booked on the next one.
+        recorder.add_cost(Phase::Offer, start.elapsed(), 0);
+        drop(recorder);
+        self.tell_overflow(overflows);
+    }
+
+    /// Sends every closed batch that nothing holds back any longer.
+    pub(crate) fn send_ready(&self) {
+        if !self.fork.is_child() {
+            let overflows = self.send(&mut self.recorder(), false);
+            self.tell_overflow(overflows);
+        }
+    }
+
+    /// Whether the queue was full. Does not say so: the lock is held, and a listener may do anything.
+    #[must_use]
+    fn send(&self, recorder: &mut Recorder, by_force: bool) -> bool {
+        let mut overflows = false;
         while let Some(batch) = recorder.next_ready(by_force) {
             self.costs.add_step(&batch.cost, batch.duration, batch.bytes_read);
             let records = batch.records.len() as u64;
@@ -101,20 +139,28 @@ impl Inner {
                 None => Err(DropReason::WorkerGone),
             };
             self.ledger.offer(records, outcome);
-            if outcome == Err(DropReason::QueueFull) && !self.overflow_told.swap(true, FLAG) {
-                self.voice.warn(
-                    "the worker cannot keep up: this step's records are dropped and counted, training goes on",
-                    Some("raise `step_interval`, measure less, or raise `queue_steps`".to_owned()),
-                );
-            }
+            overflows |= outcome == Err(DropReason::QueueFull);
+        }
+        overflows
+    }
+
+    fn tell_overflow(&self, overflows: bool) {
+        if overflows && !self.overflow_told.swap(true, FLAG) {
+            self.voice.warn(
+                "the worker cannot keep up: this step's records are dropped and counted, training goes on",
+                Some("raise `step_interval`, measure less, or raise `queue_steps`".to_owned()),
+            );
         }
     }
 
+    /// Books records that were kept for a step that never ended.
+    pub(crate) fn unkeep(&self, records: u64) {
+        self.ledger.skip(records);
+    }
+
     pub(crate) fn record_late(&self, step: Step, record: Record) {
-        self.ledger.observe(1);
-        if !self.recorder().push_late(step, record) {
-            self.ledger.skip(1);
-        }
+        let pushed = self.recorder().push_late(step, record);
+        self.book(pushed);
     }
 
     pub(crate) fn report(&self) -> Report {
@@ -143,10 +189,11 @@ impl Inner {
         let deadline = Instant::now() + Duration::from_millis(self.config.pipeline.shutdown_timeout_ms);
         self.collecting.store(false, FLAG);
         let mut recorder = self.recorder();
-        self.send(&mut recorder, true);
-        self.ledger.skip(recorder.discard_open());
+        let overflows = self.send(&mut recorder, true);
+        self.unkeep(recorder.discard_open());
         recorder.queue = None;
         drop(recorder);
+        self.tell_overflow(overflows);
         worker.finish(deadline, &self.voice);
     }
 }

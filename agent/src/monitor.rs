@@ -11,7 +11,11 @@ use crate::cost::CostSummary;
 use crate::hold::Hold;
 use crate::inner::{FLAG, Inner, Parts};
 use crate::rank::Ranks;
+use crate::recorder::Pushed;
 use crate::report::Report;
+
+/// Different reasons why a tensor is not measured that are said; more are only counted.
+const MAX_REASONS_TOLD: usize = 32;
 
 /// What the caller knows about a step and the monitor cannot see.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -84,16 +88,16 @@ impl Monitor {
         view: &TensorView<'_>,
     ) -> Option<Reading> {
         let request = self.request(kind)?;
-        self.inner.ledger.observe(1);
         if !self.collecting() {
-            self.inner.ledger.skip(1);
+            self.inner.book(Pushed::TooLate);
             return None;
         }
         let start = Instant::now();
         let reading = measure(view, request);
         let bytes = (view.elements() * view.dtype().size()) as u64;
         let record = Record { tensor, kind, micro_step, reading: Some(reading) };
-        self.inner.recorder().push(record, Phase::Measure, start.elapsed(), bytes);
+        let pushed = self.inner.recorder().push(record, Phase::Measure, start.elapsed(), bytes);
+        self.inner.book(pushed);
         Some(reading)
     }
 
@@ -104,18 +108,20 @@ impl Monitor {
         }
     }
 
-    /// Counts a tensor that cannot be measured (sparse, quantised, without memory) and says why, once per reason.
+    /// Counts a tensor that cannot be measured (sparse, quantised, without memory) and says why, once per reason; two
+    /// reasons that differ in numbers only are one.
     pub fn observe_unsupported(&self, tensor: TensorId, kind: Kind, why: &str) {
         if self.request(kind).is_none() {
             return;
         }
-        self.inner.ledger.observe(1);
-        self.inner.ledger.skip(1);
+        self.inner.book(Pushed::TooLate);
+        // The text may hold an address or a size: what is left without digits tells one reason from another.
+        let reason: String = why.chars().filter(|letter| !letter.is_ascii_hexdigit()).collect();
         let mut told = self.inner.unsupported_told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.iter().any(|known| known == why) {
+        if told.len() >= MAX_REASONS_TOLD || told.contains(&reason) {
             return;
         }
-        told.push(why.to_owned());
+        told.push(reason);
         drop(told);
         let name = self.inner.tensors.get(tensor).map_or_else(|| "?".to_owned(), |info| info.name.to_string());
         self.inner.voice.warn(format!("{kind} of `{name}` is not measured: {why}"), None);
@@ -124,17 +130,19 @@ impl Monitor {
     /// Records a reading made elsewhere: derived from another, or computed by the front. `time` is what it cost the
     /// training thread, `bytes_read` the memory it read.
     pub fn record(&self, record: Record, time: Duration, bytes_read: u64) {
-        self.inner.ledger.observe(1);
-        if self.collecting() {
-            self.inner.recorder().push(record, Phase::Measure, time, bytes_read);
+        let pushed = if self.collecting() {
+            self.inner.recorder().push(record, Phase::Measure, time, bytes_read)
         } else {
-            self.inner.ledger.skip(1);
-        }
+            Pushed::TooLate
+        };
+        self.inner.book(pushed);
     }
 
     /// Adds time the training thread spent for the monitor outside of [`Monitor::observe`].
     pub fn add_cost(&self, phase: Phase, time: Duration) {
-        self.inner.recorder().add_cost(phase, time, 0);
+        if !self.inner.fork.is_child() {
+            self.inner.recorder().add_cost(phase, time, 0);
+        }
     }
 
     /// Keeps the batch of the step in progress open for readings that arrive after its end.
@@ -151,16 +159,19 @@ impl Monitor {
         if self.inner.fork.is_child() {
             return;
         }
-        self.guard("end_step", || {
-            let start = Instant::now();
-            let mut recorder = self.inner.recorder();
-            recorder.close(self.inner.ledger.snapshot(), facts.loss, facts.learning_rate);
-            self.inner.step.store(recorder.clock.step().0, FLAG);
-            self.inner.collecting.store(recorder.clock.collecting(), FLAG);
-            self.inner.send(&mut recorder, false);
-            // The batch is gone: its own handing over is booked on the next one.
-            recorder.add_cost(Phase::Offer, start.elapsed(), 0);
-        });
+        if self.guard("end_step", || self.inner.end_step(facts.loss, facts.learning_rate)).is_none() {
+            // Steps that never end would pile up in one batch.
+            self.inner.collecting.store(false, FLAG);
+        }
+    }
+
+    /// The optimizer left the step in progress out (a loss scaler found an overflow, say): what was measured for it is
+    /// discarded and counted as not sampled, the skip is counted, and the step keeps its number.
+    pub fn skip_step(&self) {
+        if !self.inner.fork.is_child() {
+            let records = self.inner.recorder().skip_step();
+            self.inner.unkeep(records);
+        }
     }
 
     /// Runs a hook so that nothing it does reaches the host. A hook that panics is disabled and says so once; `None`

@@ -1,6 +1,8 @@
 //! The monitor's voice: few words, to standard error unless the caller listens.
 
 use std::fmt;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// How much a notice matters.
@@ -37,7 +39,8 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Receives notices, from any thread.
+/// Receives notices, from any thread. A listener that panics is not heard of again for that notice: no word of the
+/// monitor's may stop the training.
 #[derive(Clone)]
 pub struct Voice(Arc<dyn Fn(&Notice) + Send + Sync>);
 
@@ -49,21 +52,23 @@ impl Voice {
 
     /// Prints to standard error.
     pub fn stderr() -> Self {
-        #[expect(
-            clippy::print_stderr,
-            reason = "the one place where the library speaks, and the caller can replace it"
-        )]
-        Self::new(|notice| eprintln!("{notice}"))
+        // `eprintln!` panics when standard error is closed or its disk is full.
+        Self::new(|notice| drop(writeln!(std::io::stderr(), "{notice}")))
     }
 
     /// Says something is good to know.
     pub(crate) fn info(&self, message: impl Into<String>) {
-        (self.0)(&Notice { severity: Severity::Info, message: message.into(), hint: None });
+        self.say(&Notice { severity: Severity::Info, message: message.into(), hint: None });
     }
 
     /// Warns.
     pub(crate) fn warn(&self, message: impl Into<String>, hint: Option<String>) {
-        (self.0)(&Notice { severity: Severity::Warning, message: message.into(), hint });
+        self.say(&Notice { severity: Severity::Warning, message: message.into(), hint });
+    }
+
+    fn say(&self, notice: &Notice) {
+        // A panic has been reported by the panic hook; there is nobody else to tell.
+        drop(catch_unwind(AssertUnwindSafe(|| (self.0)(notice))));
     }
 }
 

@@ -75,7 +75,7 @@ impl Ranks {
         };
         for launcher in &LAUNCHERS {
             let Some(rank) = number(launcher.rank)? else { continue };
-            let world_size = number(launcher.world_size)?.unwrap_or(rank + 1);
+            let world_size = number(launcher.world_size)?.unwrap_or(rank.saturating_add(1));
             if rank >= world_size {
                 return Err(RankError::OutsideWorld { variable: launcher.rank, rank, world_size });
             }

@@ -13,6 +13,21 @@ use crate::queue::BatchQueue;
 /// Device readings arrive one step late; a batch that waits longer than this many steps is sent without them.
 const MAX_WAITING_STEPS: usize = 4;
 
+/// More records than any model gives in one step, 64 MiB of them: a loop that never ends its step must not eat the
+/// memory.
+pub(crate) const MAX_STEP_RECORDS: usize = 1 << 18;
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It is in its step's batch.
+    Kept,
+    /// The monitor is shut down, or that batch is gone.
+    TooLate,
+    /// The open step holds as many as it may.
+    StepFull,
+}
+
 /// How many holds keep a batch open.
 #[derive(Debug, Default)]
 pub(crate) struct HoldCount(AtomicUsize);
@@ -45,6 +60,8 @@ pub(crate) struct Recorder {
     holds: Arc<HoldCount>,
     waiting: VecDeque<Waiting>,
     last_end: Option<Instant>,
+    /// Steps the caller skipped since the last batch was closed.
+    skipped_steps: u64,
     /// `None` once the monitor is shut down.
     pub(crate) queue: Option<BatchQueue>,
 }
@@ -58,13 +75,30 @@ impl Recorder {
             holds: Arc::default(),
             waiting: VecDeque::with_capacity(MAX_WAITING_STEPS + 1),
             last_end: None,
+            skipped_steps: 0,
         }
     }
 
+    /// Whether the step in progress is measured.
+    pub(crate) fn collecting(&self) -> bool {
+        self.queue.is_some() && self.clock.collecting()
+    }
+
     /// Adds a record to the open batch.
-    pub(crate) fn push(&mut self, record: Record, phase: Phase, time: Duration, bytes_read: u64) {
-        self.batch.records.push(record);
+    pub(crate) fn push(&mut self, record: Record, phase: Phase, time: Duration, bytes_read: u64) -> Pushed {
         self.add_cost(phase, time, bytes_read);
+        self.push_open(record)
+    }
+
+    fn push_open(&mut self, record: Record) -> Pushed {
+        if self.queue.is_none() {
+            return Pushed::TooLate;
+        }
+        if self.batch.records.len() >= MAX_STEP_RECORDS {
+            return Pushed::StepFull;
+        }
+        self.batch.records.push(record);
+        Pushed::Kept
     }
 
     pub(crate) fn add_cost(&mut self, phase: Phase, time: Duration, bytes_read: u64) {
@@ -77,18 +111,17 @@ impl Recorder {
         Arc::clone(&self.holds)
     }
 
-    /// Adds a late record to the batch of `step`; `false` if that batch is gone.
-    pub(crate) fn push_late(&mut self, step: Step, record: Record) -> bool {
+    /// Adds a late record to the batch of `step`.
+    pub(crate) fn push_late(&mut self, step: Step, record: Record) -> Pushed {
         if self.clock.step() == step {
-            self.batch.records.push(record);
-            return true;
+            return self.push_open(record);
         }
         match self.waiting.iter_mut().find(|waiting| waiting.batch.step == step) {
             Some(waiting) => {
                 waiting.batch.records.push(record);
-                true
+                Pushed::Kept
             }
-            None => false,
+            None => Pushed::TooLate,
         }
     }
 
@@ -98,7 +131,8 @@ impl Recorder {
         let empty = self.queue.as_ref().map(BatchQueue::empty_batch).unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.batch, empty);
         batch.step = self.clock.step();
-        batch.collected = self.clock.collecting();
+        batch.collected = self.collecting();
+        batch.skipped_steps = std::mem::take(&mut self.skipped_steps);
         batch.time = SystemTime::now();
         batch.duration = self.last_end.map(|last| now - last);
         batch.loss = loss;
@@ -120,7 +154,13 @@ impl Recorder {
     /// Empties the open batch and says how many records it held: a step that never ended.
     pub(crate) fn discard_open(&mut self) -> u64 {
         let records = self.batch.records.len() as u64;
-        self.batch.reset();
+        self.batch.records.clear();
         records
+    }
+
+    /// The optimizer left this step out: what was measured for it is discarded, the step number stays.
+    pub(crate) fn skip_step(&mut self) -> u64 {
+        self.skipped_steps += 1;
+        self.discard_open()
     }
 }

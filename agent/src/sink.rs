@@ -79,24 +79,41 @@ impl Sink {
         }
     }
 
-    /// Lets the thread finish what is queued, until the deadline; what is left then is abandoned, and counted.
-    pub(crate) fn finish(self, deadline: Instant, voice: &Voice) {
-        let Self { name, queue, shared, done, .. } = self;
+    /// Says that nothing more comes: the thread finishes what is queued, then ends.
+    pub(crate) fn close(self) -> ClosingSink {
+        let Self { name, queue, shared, done, voice, .. } = self;
         drop(queue);
-        if done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected) {
-            return;
-        }
+        ClosingSink { name, shared, done, voice }
+    }
+}
+
+/// A sink whose thread is finishing.
+pub(crate) struct ClosingSink {
+    name: &'static str,
+    shared: Arc<SinkShared>,
+    done: Receiver<()>,
+    voice: Voice,
+}
+
+impl ClosingSink {
+    /// Waits for the thread's end, until the deadline; what is not delivered then is abandoned, and counted.
+    pub(crate) fn finish(self, deadline: Instant) {
+        let Self { name, shared, done, voice } = self;
+        let ended = done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected);
         let mut given_up = shared.given_up();
         *given_up = true;
         let books = shared.ledger.snapshot();
-        let settled = books.exported + books.failed + books.dropped;
-        let left = books.accepted.saturating_sub(settled);
+        let left = books.accepted.saturating_sub(books.exported + books.failed + books.dropped);
         shared.ledger.abandoned(left);
         drop(given_up);
-        voice.warn(
-            format!("{name}: {left} records were still queued when the shutdown deadline passed"),
-            Some("raise `shutdown_timeout_ms`, or look at why the exporter is slow".to_owned()),
-        );
+        if left > 0 {
+            voice.warn(
+                format!("{name}: {left} records were still queued when the shutdown deadline passed"),
+                Some("raise `shutdown_timeout_ms`, or look at why the exporter is slow".to_owned()),
+            );
+        } else if !ended {
+            voice.warn(format!("{name}: did not close before the shutdown deadline; its records are delivered"), None);
+        }
     }
 }
 

@@ -135,6 +135,7 @@ impl Monitor {
             let sink = Sink::start(output, context.clone());
             sinks.push(sink.map_err(|source| StartError::Thread { what, source })?);
         }
+        trainmon_stats::start_threads();
         let worker = Worker::start(source, sinks).map_err(|source| StartError::Thread { what: "worker", source })?;
         let clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         let recorder = Recorder::new(clock, Some(queue));

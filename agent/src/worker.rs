@@ -8,7 +8,7 @@ use trainmon_core::StepBatch;
 
 use crate::notice::Voice;
 use crate::queue::BatchSource;
-use crate::sink::Sink;
+use crate::sink::{ClosingSink, Sink};
 
 /// The worker thread, for the one who shuts it down.
 pub(crate) struct Worker {
@@ -32,8 +32,10 @@ impl Worker {
     pub(crate) fn finish(self, deadline: Instant, voice: &Voice) {
         match self.drained.recv_deadline(deadline) {
             Ok(sinks) => {
-                for sink in sinks {
-                    sink.finish(deadline, voice);
+                // All are told before any is waited for: a stalled one takes no time from the others.
+                let closing: Vec<ClosingSink> = sinks.into_iter().map(Sink::close).collect();
+                for sink in closing {
+                    sink.finish(deadline);
                 }
             }
             // Distributing never waits for anything, so this is a starved machine; the ledger still shows the gap.

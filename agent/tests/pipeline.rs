@@ -21,6 +21,7 @@ struct Probe(Arc<(Mutex<ProbeState>, Condvar)>);
 struct ProbeState {
     closed: bool,
     waiting: bool,
+    is_shut_down: bool,
     mood: Mood,
     steps: Vec<(u64, usize)>,
 }
@@ -76,6 +77,7 @@ impl Exporter for Probe {
     }
 
     fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
+        self.set(|state| state.is_shut_down = true);
         Ok(())
     }
 
@@ -278,6 +280,141 @@ fn a_step_that_never_ended_is_counted_as_not_sampled() {
     // After the shutdown nothing is measured any more, and nothing breaks.
     one_step(&monitor, tensor);
     assert!(monitor.report().balances());
+}
+
+#[test]
+fn after_the_shutdown_nothing_is_measured_and_the_books_stay_closed() {
+    let probe = Probe::default();
+    let (monitor, _heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    one_step(&monitor, tensor);
+    let closed = monitor.shutdown();
+    let data = [1.0f32];
+    let view = TensorView::from_slice(&data, &[1]).unwrap();
+    for _ in 0..3 {
+        assert!(monitor.observe(tensor, Kind::GradReduced, MicroStep(0), &view).is_none());
+        one_step(&monitor, tensor);
+        assert!(!monitor.collecting());
+    }
+    assert!(monitor.observe(tensor, Kind::GradReduced, MicroStep(0), &view).is_none());
+    let later = monitor.report();
+    assert!(later.balances(), "{later:?}");
+    assert_eq!((later.next_step, later.books.offered), (closed.next_step, closed.books.offered));
+}
+
+#[test]
+fn threads_that_observe_while_the_monitor_shuts_down_leave_balanced_books() {
+    for _ in 0..100 {
+        let probe = Probe::default();
+        let (monitor, _heard) = start(config(), &probe);
+        let tensor = monitor.register("fc.weight", 0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let data = [1.0f32];
+                    let view = TensorView::from_slice(&data, &[1]).unwrap();
+                    for _ in 0..200 {
+                        monitor.observe(tensor, Kind::GradReduced, MicroStep(0), &view);
+                    }
+                });
+            }
+            one_step(&monitor, tensor);
+            monitor.shutdown();
+        });
+        let report = monitor.report();
+        assert!(report.balances(), "{report:?}");
+    }
+}
+
+#[test]
+fn a_listener_that_panics_or_shuts_the_monitor_down_harms_nobody() {
+    let probe = Probe::default();
+    probe.set(|state| state.closed = true);
+    let itself: Arc<Mutex<Option<Monitor>>> = Arc::default();
+    let listener = Arc::clone(&itself);
+    let voice = Voice::new(move |_notice| {
+        let monitor = listener.lock().unwrap().take();
+        if let Some(monitor) = monitor {
+            monitor.shutdown();
+        }
+        panic!("a listener may do anything");
+    });
+    let options = Options { ranks: Some(Ranks::SINGLE), voice, ..Options::default() };
+    let pipeline = Pipeline { queue_steps: 1, shutdown_timeout_ms: 50 };
+    let own: Vec<Box<dyn Exporter>> = vec![Box::new(probe.clone())];
+    let monitor = Monitor::start_with(Config { pipeline, ..config() }, options, own).unwrap();
+    *itself.lock().unwrap() = Some(monitor.clone());
+    let tensor = monitor.register("fc.weight", 0);
+    monitor.observe_unsupported(tensor, Kind::GradReduced, "its layout is sparse");
+    for _ in 0..20 {
+        one_step(&monitor, tensor);
+    }
+    probe.set(|state| state.closed = false);
+    let report = monitor.shutdown();
+    assert!(report.balances(), "{report:?}");
+}
+
+#[test]
+fn a_stalled_exporter_takes_no_time_from_the_others_at_shutdown() {
+    let (stalled, healthy) = (Probe::default(), Probe::default());
+    stalled.set(|state| state.closed = true);
+    let options = Options { ranks: Some(Ranks::SINGLE), voice: Voice::new(|_| {}), ..Options::default() };
+    let pipeline = Pipeline { queue_steps: 8, shutdown_timeout_ms: 100 };
+    let own: Vec<Box<dyn Exporter>> = vec![Box::new(stalled.clone()), Box::new(healthy.clone())];
+    let monitor = Monitor::start_with(Config { pipeline, ..config() }, options, own).unwrap();
+    let tensor = monitor.register("fc.weight", 0);
+    for _ in 0..4 {
+        one_step(&monitor, tensor);
+    }
+    let report = monitor.shutdown();
+    healthy.wait_until(|state| state.is_shut_down);
+    assert_eq!((report.sinks[0].books.abandoned, report.sinks[1].books.exported), (4, 4));
+    assert!(report.balances(), "{report:?}");
+    stalled.set(|state| state.closed = false);
+}
+
+#[test]
+fn a_step_that_never_ends_is_bounded_and_says_so_once() {
+    let probe = Probe::default();
+    let (monitor, heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    let record = Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: None };
+    const MOST: u64 = 1 << 18;
+    for _ in 0..MOST + 10 {
+        monitor.record(record, Duration::ZERO, 0);
+    }
+    monitor.end_step(StepFacts::default());
+    let report = monitor.shutdown();
+    assert_eq!((report.books.observed, report.books.not_sampled), (MOST + 10, 10));
+    assert!(report.balances());
+    assert_eq!(heard.containing("does the loop end its steps"), 1);
+}
+
+#[test]
+fn a_skipped_step_keeps_its_number_and_its_readings_are_discarded() {
+    let probe = Probe::default();
+    let (monitor, _heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    let data = [f32::INFINITY];
+    monitor.observe(tensor, Kind::GradReduced, MicroStep(0), &TensorView::from_slice(&data, &[1]).unwrap());
+    monitor.skip_step();
+    one_step(&monitor, tensor);
+    let report = monitor.shutdown();
+    assert_eq!(probe.steps(), [(0, 1)]);
+    assert_eq!((report.books.observed, report.books.not_sampled, report.next_step), (2, 1, Step(1)));
+    assert!(report.balances());
+}
+
+#[test]
+fn reasons_that_differ_in_numbers_only_are_one_reason() {
+    let probe = Probe::default();
+    let (monitor, heard) = start(config(), &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    for address in [0xdead_beef_u64, 0xf00d, 12] {
+        monitor.observe_unsupported(tensor, Kind::GradReduced, &format!("memory at {address:#x} is not aligned"));
+    }
+    monitor.shutdown();
+    assert_eq!(heard.containing("is not aligned"), 1);
 }
 
 #[test]

@@ -82,6 +82,8 @@ pub struct StepBatch {
     pub duration: Option<Duration>,
     /// Whether tensors were measured in this step, or only the clock advanced.
     pub collected: bool,
+    /// Steps the optimizer left out since the last batch (loss scaling, say), as the caller told it.
+    pub skipped_steps: u64,
     /// The loss, if the caller told it.
     pub loss: Option<f64>,
     /// The learning rate, if the caller told it.
@@ -103,6 +105,7 @@ impl Default for StepBatch {
             time: SystemTime::UNIX_EPOCH,
             duration: None,
             collected: false,
+            skipped_steps: 0,
             loss: None,
             learning_rate: None,
             records: Vec::new(),
@@ -121,17 +124,26 @@ impl StepBatch {
         *self = Self { records, ..Self::default() };
     }
 
-    /// The global gradient norm before clipping: over `GradUnreduced` records of the step's last micro-batch if there
-    /// are any, else over `GradReduced`. `None` when no gradient was measured.
+    /// The global gradient norm, before clipping where that was measured: of each tensor its `GradUnreduced` record of
+    /// the last micro-batch it took part in, else its `GradReduced` one. `None` when no gradient was measured.
+    ///
+    /// Cost: one sort of the step's gradient records.
     pub fn grad_norm(&self) -> Option<f64> {
-        let last = self.records.iter().filter(|r| r.kind == Kind::GradUnreduced).map(|r| r.micro_step).max();
-        let of_gradient = |record: &&Record| match last {
-            Some(micro_step) => record.kind == Kind::GradUnreduced && record.micro_step == micro_step,
-            None => record.kind == Kind::GradReduced,
-        };
-        let norms = self.records.iter().filter(of_gradient);
-        root_of_squares(norms.filter_map(|record| record.reading.map(|reading| reading.norm)))
+        let mut norms: Vec<(TensorId, u32, f64)> = self.records.iter().filter_map(norm_before_clipping).collect();
+        norms.sort_unstable_by_key(|&(tensor, rank, _)| (tensor, std::cmp::Reverse(rank)));
+        norms.dedup_by_key(|&mut (tensor, ..)| tensor);
+        root_of_squares(norms.iter().map(|&(.., norm)| norm))
     }
+}
+
+/// A gradient's norm, with the rank among the records of its tensor: later micro-batches first, the reduced one last.
+fn norm_before_clipping(record: &Record) -> Option<(TensorId, u32, f64)> {
+    let rank = match record.kind {
+        Kind::GradUnreduced => record.micro_step.0.saturating_add(1),
+        Kind::GradReduced => 0,
+        _ => return None,
+    };
+    Some((record.tensor, rank, record.reading?.norm))
 }
 
 /// sqrt of the sum of squares; `None` for no values. Norms beyond 1e±150 are scaled first: their squares leave float64.
@@ -148,30 +160,39 @@ fn root_of_squares(norms: impl Iterator<Item = f64> + Clone) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn norm_record(kind: Kind, micro_step: u32, norm: f64) -> Record {
+    fn norm_record(tensor: u32, kind: Kind, micro_step: u32, norm: f64) -> Record {
         let reading = Reading { norm, ..Reading::of_value(norm) };
-        Record { tensor: TensorId(0), kind, micro_step: MicroStep(micro_step), reading: Some(reading) }
+        Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(micro_step), reading: Some(reading) }
     }
 
     #[test]
-    fn the_global_norm_is_taken_over_the_last_micro_batch_before_clipping() {
+    fn the_global_norm_is_taken_before_clipping_where_that_was_measured() {
         let mut batch = StepBatch::default();
         assert_eq!(batch.grad_norm(), None);
-        batch.records.push(norm_record(Kind::GradReduced, 0, 1.0));
+        batch.records.push(norm_record(0, Kind::GradReduced, 1, 1.0));
         assert_eq!(batch.grad_norm(), Some(1.0));
-        batch.records.push(norm_record(Kind::GradUnreduced, 0, 100.0));
-        batch.records.push(norm_record(Kind::GradUnreduced, 1, 3.0));
-        batch.records.push(norm_record(Kind::GradUnreduced, 1, 4.0));
+        batch.records.push(norm_record(0, Kind::GradUnreduced, 0, 100.0));
+        batch.records.push(norm_record(0, Kind::GradUnreduced, 1, 3.0));
+        batch.records.push(norm_record(1, Kind::GradUnreduced, 1, 4.0));
+        assert_eq!(batch.grad_norm(), Some(5.0));
+    }
+
+    #[test]
+    fn a_tensor_without_a_reading_before_aggregation_counts_with_the_one_after() {
+        let mut batch = StepBatch::default();
+        batch.records.push(norm_record(0, Kind::GradUnreduced, 0, 3.0));
+        batch.records.push(norm_record(0, Kind::GradReduced, 0, 1.0));
+        batch.records.push(norm_record(1, Kind::GradReduced, 0, 4.0));
         assert_eq!(batch.grad_norm(), Some(5.0));
     }
 
     #[test]
     fn the_global_norm_survives_large_values_and_shows_nan() {
         let mut batch = StepBatch::default();
-        batch.records.push(norm_record(Kind::GradReduced, 0, 3e200));
-        batch.records.push(norm_record(Kind::GradReduced, 0, 4e200));
+        batch.records.push(norm_record(0, Kind::GradReduced, 0, 3e200));
+        batch.records.push(norm_record(1, Kind::GradReduced, 0, 4e200));
         assert!((batch.grad_norm().unwrap() / 5e200 - 1.0).abs() < 1e-15);
-        batch.records.push(norm_record(Kind::GradReduced, 0, f64::NAN));
+        batch.records.push(norm_record(2, Kind::GradReduced, 0, f64::NAN));
         assert!(batch.grad_norm().unwrap().is_nan());
     }
 }

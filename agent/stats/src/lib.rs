@@ -54,7 +54,7 @@ pub use isa::Isa;
 pub use layout::copy_contiguous;
 pub use measure::measure;
 pub use pair::{difference, sign_agreement};
-pub use pool::{set_threads, threads};
+pub use pool::{set_threads, start_threads, threads};
 
 use trainmon_core::StatisticSet;
 

@@ -1,6 +1,6 @@
 //! A few threads that share the work on large tensors.
 //!
-//! The threads are started at the first large tensor, named, and parked between calls; a call allocates nothing. A large
+//! The threads are started by [`start_threads`] or at the first large tensor, named, and parked between calls; a call allocates nothing. A large
 //! tensor is always cut into the same shards and their findings are combined in order, so a result does not depend on
 //! how many threads took part. Nobody waits for the pool: if another call is using it, or this process was forked from
 //! the one that owns the threads, the shards run on the calling thread.
@@ -48,6 +48,13 @@ pub fn threads() -> usize {
 /// Sets [`threads`] for the whole process; 0 restores the default. Threads that are no longer wanted stay parked.
 pub fn set_threads(threads: usize) {
     THREADS.store(threads, Ordering::Relaxed);
+}
+
+/// Starts the threads that [`threads`] allows, so that no measurement has to. Without it the first large tensor does.
+pub fn start_threads() {
+    if POOL.is_ours() {
+        POOL.start(&mut POOL.lock(), threads().min(SHARDS) - 1);
+    }
 }
 
 /// Folds the numbers `0..elements` into `total`, which holds nothing yet: a small tensor in place, a large one in shards,
@@ -165,20 +172,24 @@ impl Pool {
     /// Invites helpers. The call that is returned must end before `work` does.
     fn begin(&'static self, work: &Work<'_>, helpers: usize) -> Call {
         let mut state = self.lock();
-        while state.started < helpers {
-            let name = format!("trainmon-stats-{}", state.started + 1);
-            // Without the thread the others do its part.
-            if thread::Builder::new().name(name).spawn(|| self.help()).is_err() {
-                break;
-            }
-            state.started += 1;
-        }
+        self.start(&mut state, helpers);
         state.task = Some(Task { work: std::ptr::from_ref(work).cast() });
         state.number += 1;
         state.free_seats = helpers;
         drop(state);
         self.begun.notify_all();
         Call { pool: self }
+    }
+
+    /// Has at least this many threads parked, as far as the system allows: without one the others do its part.
+    fn start(&'static self, state: &mut State, helpers: usize) {
+        while state.started < helpers {
+            let name = format!("trainmon-stats-{}", state.started + 1);
+            if thread::Builder::new().name(name).spawn(|| self.help()).is_err() {
+                break;
+            }
+            state.started += 1;
+        }
     }
 
     /// The life of a helper.

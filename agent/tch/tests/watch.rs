@@ -416,3 +416,45 @@ fn the_device_path_finds_what_the_host_path_finds() {
         }
     }
 }
+
+#[test]
+fn a_skipped_step_leaves_nothing_behind_in_the_next() {
+    let (monitor, collected) = monitor(r#"{"ops": ["norm", "nans"], "wg_distribution": true}"#);
+    let (vs, net) = two_layers(3);
+    let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-2).unwrap();
+    let mut watch = Watch::builder(monitor).model(&vs).build().unwrap();
+    optimizer.zero_grad().unwrap();
+    (loss(&net, 0) * f64::NAN).backward();
+    watch.skip_step();
+    optimizer.zero_grad().unwrap();
+    loss(&net, 1).backward();
+    let expected = norm_of(&parameter(&vs, NAMES[0]).grad());
+    watch.step(&mut optimizer).unwrap();
+    let report = watch.finish();
+    assert!(report.balances(), "{report}");
+    let gradients = collected.of_kind(Signal::GradUnreduced);
+    assert_near(reading(&gradients, 0, NAMES[0]).norm, expected);
+    assert!(gradients.iter().all(|row| row.step == 0 && row.reading.unwrap().nans == 0), "{gradients:?}");
+}
+
+#[test]
+fn a_parameter_that_is_unfrozen_in_mid_run_is_measured_from_the_next_step_on() {
+    let (monitor, collected) = monitor(r#"{"ops": ["norm"], "wg_distribution": true}"#);
+    let (mut vs, net) = two_layers(3);
+    let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-2).unwrap();
+    vs.freeze();
+    let _head = parameter(&vs, NAMES[2]).set_requires_grad(true);
+    let mut watch = Watch::builder(monitor).model(&vs).build().unwrap();
+    for step in 0..3 {
+        optimizer.zero_grad().unwrap();
+        loss(&net, step).backward();
+        if step == 0 {
+            vs.unfreeze();
+        }
+        watch.step(&mut optimizer).unwrap();
+    }
+    watch.finish();
+    let gradients = collected.of_kind(Signal::GradUnreduced);
+    assert_eq!(micro_steps(&gradients, NAMES[2]), [(0, 0), (1, 0), (2, 0)]);
+    assert_eq!(micro_steps(&gradients, NAMES[0]), [(1, 0), (2, 0)]);
+}

@@ -10,7 +10,8 @@ use super::number::push_float;
 use crate::ExportError;
 
 const HEADER: &str = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm,measure_seconds,launch_seconds,\
-                      offer_seconds,bytes_read,records,observed_total,not_sampled_total,dropped_total\n";
+                      offer_seconds,bytes_read,records,observed_total,not_sampled_total,dropped_total,\
+                      skipped_steps\n";
 
 /// The file beside msprobe's; its tools pass over names they do not know.
 pub(super) struct StepsFile {
@@ -59,7 +60,14 @@ fn line(batch: &StepBatch) -> Vec<u8> {
         push_float(&mut out, value.unwrap_or(f64::NAN));
     }
     let dropped: u64 = DropReason::ALL.into_iter().map(|reason| batch.books.dropped[reason as usize]).sum();
-    let counts = [batch.bytes_read, batch.records.len() as u64, batch.books.observed, batch.books.not_sampled, dropped];
+    let counts = [
+        batch.bytes_read,
+        batch.records.len() as u64,
+        batch.books.observed,
+        batch.books.not_sampled,
+        dropped,
+        batch.skipped_steps,
+    ];
     for count in counts {
         out.extend_from_slice(format!(",{count}").as_bytes());
     }

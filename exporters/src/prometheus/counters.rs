@@ -74,6 +74,7 @@ impl Counters {
     /// A step ended.
     pub(crate) fn add_step(&self, batch: &StepBatch) {
         self.steps.inc();
+        self.skipped_steps.inc_by(batch.skipped_steps);
         if let Some(duration) = batch.duration {
             self.step_seconds.observe(duration.as_secs_f64());
         }

@@ -151,6 +151,25 @@ impl DeviceLane {
         }
     }
 
+    /// The step in progress is not made after all: what was launched for it is counted as unmeasured.
+    pub(crate) fn abandon_step(&mut self, monitor: &Monitor) {
+        self.give_up_queued(monitor);
+        let step = monitor.step();
+        while self.flights.back().is_some_and(|flight| flight.step == step) {
+            if let Some(flight) = self.flights.pop_back() {
+                refuse(&flight.places, monitor, "its step was skipped");
+            }
+        }
+    }
+
+    /// Counts everything queued and under way as unmeasured.
+    pub(crate) fn abandon(&mut self, monitor: &Monitor, why: &str) {
+        self.give_up_queued(monitor);
+        for flight in self.flights.drain(..) {
+            refuse(&flight.places, monitor, why);
+        }
+    }
+
     /// Records what has arrived of earlier steps.
     pub(crate) fn collect(&mut self, monitor: &Monitor) {
         let start = Instant::now();
@@ -168,7 +187,7 @@ impl DeviceLane {
 
     /// Waits, at most until `deadline`, for everything under way: the training is over, nobody is delayed.
     pub(crate) fn finish(&mut self, monitor: &Monitor, deadline: Instant) {
-        self.queued.clear();
+        self.give_up_queued(monitor);
         while let Some(flight) = self.flights.pop_front() {
             while !flight.is_over() && Instant::now() < deadline {
                 std::thread::sleep(POLL_INTERVAL);
@@ -187,9 +206,12 @@ impl Flight {
     fn land(self, monitor: &Monitor) {
         match self.results.is_ready() {
             Ok(true) => {
-                for (place, found) in self.places.iter().zip(self.results.found()) {
-                    self.hold.record(place.record(&found));
+                let found = self.results.found();
+                for (place, found) in self.places.iter().zip(&found) {
+                    self.hold.record(place.record(found));
                 }
+                let answered = found.len().min(self.places.len());
+                refuse(&self.places[answered..], monitor, "the device's statistics came without it");
             }
             Ok(false) => refuse(&self.places, monitor, "the device did not deliver the statistics in time"),
             Err(why) => refuse(&self.places, monitor, &why),

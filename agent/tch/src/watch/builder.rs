@@ -46,9 +46,9 @@ impl<'a> WatchBuilder<'a> {
         self
     }
 
-    /// Gradients or parameters are written behind torch's back, by a communication library working on raw pointers, say.
-    /// Each is then always read anew; otherwise one that torch knows to be unchanged is not. (Writes through torch are
-    /// noticed.)
+    /// Gradients or parameters are written behind torch's back: by a communication library working on raw pointers, or
+    /// through `Tensor::data()`, whose writes torch does not count. Each is then always read anew; otherwise one that
+    /// torch knows to be unchanged is not. (Other writes through torch are noticed.)
     #[must_use]
     pub fn tensors_are_written_outside_torch(mut self) -> Self {
         self.foreign_writes = true;
@@ -77,7 +77,7 @@ impl<'a> WatchBuilder<'a> {
         if self.models.is_empty() {
             return Err(WatchError::NoModel);
         }
-        let parameters = parameter::watched(&self.monitor, &self.models);
+        let mut parameters = parameter::watched(&self.monitor, &self.models);
         let configured = self.monitor.config().weight_grad.as_ref().and_then(|grad| grad.micro_batches);
         let shared = Arc::new(Shared::new(
             self.monitor,
@@ -86,7 +86,7 @@ impl<'a> WatchBuilder<'a> {
             self.device_path_only,
             DeviceLane::new(self.statistics),
         ));
-        let hooks = gradients::hook(&shared, &parameters)?;
-        Ok(Watch::new(shared, parameters, hooks))
+        gradients::hook(&shared, &mut parameters)?;
+        Ok(Watch::new(shared, parameters))
     }
 }

@@ -9,22 +9,26 @@ use super::parameter::{GradientSlot, Parameter};
 use super::shared::{Label, Shared};
 use crate::ffi::{AccumulatedHook, TensorRef, after_backward};
 
-/// Hooks every parameter that takes a gradient, if gradients are configured. The hooks live as long as the result.
-pub(super) fn hook(shared: &Arc<Shared>, parameters: &[Parameter]) -> Result<Vec<AccumulatedHook>, WatchError> {
+/// Hooks every parameter that takes a gradient and is not hooked yet, if gradients are configured. The first refusal ends
+/// it; what was hooked stays.
+pub(super) fn hook(shared: &Arc<Shared>, parameters: &mut [Parameter]) -> Result<(), WatchError> {
     if shared.monitor.request(Kind::GradUnreduced).is_none() {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let trainable = parameters.iter().filter(|parameter| parameter.tensor.requires_grad());
-    let hooks = trainable.map(|parameter| {
+    for parameter in parameters.iter_mut().filter(|parameter| parameter.hook.is_none()) {
+        if !parameter.tensor.requires_grad() {
+            continue;
+        }
         let (shared, slot) = (Arc::clone(shared), Arc::clone(&parameter.gradient));
         let label = Label::new(parameter.id, Kind::GradUnreduced);
         let on_added = move |leaf: TensorRef<'_>| {
             shared.monitor.guard("weight gradients", || gradient_added(&shared, &slot, label, leaf));
         };
-        AccumulatedHook::new(&parameter.tensor, on_added)
-            .map_err(|message| WatchError::Hook { parameter: parameter.name.to_string(), message })
-    });
-    hooks.collect()
+        let hook = AccumulatedHook::new(&parameter.tensor, on_added);
+        let refused = |message| WatchError::Hook { parameter: parameter.name.to_string(), message };
+        parameter.hook = Some(hook.map_err(refused)?);
+    }
+    Ok(())
 }
 
 /// The k-th addition of a step is micro-batch k. The gradient is in the cache now, and nobody aggregated it yet.
@@ -94,11 +98,17 @@ pub(super) fn account_for_unmet(shared: &Shared, parameters: &[Parameter]) {
     }
 }
 
-/// The next gradient belongs to the next step.
-pub(super) fn begin_next_step(parameters: &[Parameter]) {
-    for parameter in parameters {
+/// The next gradient belongs to the next step. Parameters that were unfrozen meanwhile are hooked now.
+pub(super) fn begin_next_step(shared: &Arc<Shared>, parameters: &mut [Parameter]) {
+    for parameter in &*parameters {
         let mut firings = parameter.gradient.lock();
         firings.count = 0;
         firings.known.forget();
+    }
+    let hooked = shared.monitor.guard("weight gradients", || hook(shared, parameters));
+    if let Some(Err(WatchError::Hook { message, .. })) = hooked
+        && let Some(refused) = parameters.iter().find(|parameter| parameter.hook.is_none())
+    {
+        shared.unsupported(Label::new(refused.id, Kind::GradUnreduced), &message);
     }
 }

@@ -22,7 +22,6 @@ pub use module::{Watched, WatchedT};
 pub use observer::Observer;
 pub(crate) use shared::Label;
 
-use crate::ffi::AccumulatedHook;
 use crate::moments::MomentSource;
 use crate::optimizer::{Optimizer, OptimizerError};
 use module::Gauge;
@@ -70,8 +69,6 @@ pub enum WatchError {
 /// Nothing it does changes the training's numbers, and no failure of its own reaches the loop. Dropping it removes its
 /// hooks; the monitor lives on with its own clones.
 pub struct Watch {
-    /// Declared first: the hooks go before what they use.
-    _hooks: Vec<AccumulatedHook>,
     parameters: Vec<Parameter>,
     observer: Observer,
     facts: StepFacts,
@@ -84,9 +81,9 @@ impl Watch {
         WatchBuilder::new(monitor)
     }
 
-    fn new(shared: Arc<Shared>, parameters: Vec<Parameter>, hooks: Vec<AccumulatedHook>) -> Self {
+    fn new(shared: Arc<Shared>, parameters: Vec<Parameter>) -> Self {
         let observer = Observer::new(Arc::clone(&shared));
-        Self { _hooks: hooks, parameters, observer, facts: StepFacts::default(), shared }
+        Self { parameters, observer, facts: StepFacts::default(), shared }
     }
 
     /// The monitor.
@@ -138,15 +135,14 @@ impl Watch {
     /// Makes the optimizer's step, measures what the config asks for around it, and ends the monitor's step.
     ///
     /// # Errors
-    /// The optimizer's own. The step is then not counted.
+    /// The optimizer's own. The step is then skipped, as by [`skip_step`](Self::skip_step).
     pub fn step(&mut self, optimizer: &mut Optimizer) -> Result<(), OptimizerError> {
         if self.facts.learning_rate.is_none() {
             self.facts.learning_rate = optimizer.learning_rate().ok();
         }
         self.measure_before(optimizer);
         if let Err(error) = optimizer.step() {
-            // The next gradients are the first of their step again.
-            gradients::begin_next_step(&self.parameters);
+            self.skip_step();
             return Err(error);
         }
         self.measure_after(optimizer);
@@ -160,6 +156,17 @@ impl Watch {
         let result = step(optimizer);
         self.measure_after(optimizer);
         result
+    }
+
+    /// Instead of [`step`](Self::step) when the optimizer leaves a step out, because a loss scaler found an overflow, say.
+    /// What was measured for the step is discarded and counted as not sampled; the next attempt has the same number.
+    pub fn skip_step(&mut self) {
+        let Self { shared, parameters, .. } = self;
+        self.facts = StepFacts::default();
+        shared.monitor.guard("device statistics", || shared.lane().abandon_step(&shared.monitor));
+        // The next gradients are the first of their step again.
+        gradients::begin_next_step(shared, parameters);
+        shared.monitor.skip_step();
     }
 
     fn measure_before(&mut self, moments: &dyn MomentSource) {

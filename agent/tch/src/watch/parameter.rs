@@ -11,10 +11,13 @@ use trainmon_agent::core::config::squash_name;
 
 use super::known::Known;
 use super::update::Snapshot;
+use crate::ffi::AccumulatedHook;
 use crate::names;
 
 /// One parameter of one model.
 pub(super) struct Parameter {
+    /// Declared first: it goes before the tensor it sits on. `None` while the parameter takes no gradient.
+    pub(super) hook: Option<AccumulatedHook>,
     pub(super) id: TensorId,
     pub(super) name: Arc<str>,
     pub(super) tensor: Tensor,
@@ -56,6 +59,7 @@ pub(super) fn watched(monitor: &Monitor, models: &[&VarStore]) -> Vec<Parameter>
         for (parameter, shown) in named.into_iter().zip(shown) {
             if monitor.config().targets.matches_parameter(&parameter.name, &shown, vpp_stage) {
                 parameters.push(Parameter {
+                    hook: None,
                     id: monitor.register(&shown, vpp_stage),
                     name: parameter.name,
                     tensor: parameter.tensor,

@@ -134,3 +134,11 @@ impl Shared {
         self.lane().launch(&self.monitor);
     }
 }
+
+/// A watch dropped in mid-run: what devices still compute is counted as not measured.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let lane = self.lane.get_mut().unwrap_or_else(PoisonError::into_inner);
+        lane.abandon(&self.monitor, "the watch was dropped before the device delivered");
+    }
+}

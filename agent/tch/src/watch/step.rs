@@ -1,5 +1,6 @@
 //! What is measured around the optimizer's step.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tch::Tensor;
@@ -40,7 +41,7 @@ pub(super) fn before(shared: &Shared, parameters: &mut [Parameter], moments: &dy
 }
 
 /// What the step made.
-pub(super) fn after(shared: &Shared, parameters: &mut [Parameter], moments: &dyn MomentSource) {
+pub(super) fn after(shared: &Arc<Shared>, parameters: &mut [Parameter], moments: &dyn MomentSource) {
     let guard = |hook, body: &mut dyn FnMut()| shared.monitor.guard(hook, body);
     if shared.wants(Kind::ParamUpdated) {
         guard("parameters", &mut || measure_parameters(shared, parameters, Kind::ParamUpdated));
@@ -56,7 +57,7 @@ pub(super) fn after(shared: &Shared, parameters: &mut [Parameter], moments: &dyn
     for parameter in &mut *parameters {
         parameter.was_stepped |= has_gradient(&parameter.tensor);
     }
-    gradients::begin_next_step(parameters);
+    gradients::begin_next_step(shared, parameters);
 }
 
 pub(super) fn has_gradient(parameter: &Tensor) -> bool {
