@@ -11,7 +11,8 @@
 //! - the worker (`worker`) passes it to every exporter's own queue (`sink`): a stalled exporter starves only itself;
 //! - [`Monitor::shutdown`] drains them by a deadline and gives the [`Report`].
 //!
-//! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics out of the host, `fork` makes a forked child inert, `rank` finds out which
+//! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics out of the host, `fork` makes a forked child inert, `priority`
+//! lets the training's threads go first, `rank` finds out which
 //! rank this is, `outputs` opens the exporters, `cost` keeps what the monitor itself costs, `notice` is its voice.
 //!
 //! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings, at most
@@ -32,6 +33,7 @@ mod monitor;
 mod notice;
 mod options;
 mod outputs;
+mod priority;
 mod queue;
 mod rank;
 mod recorder;

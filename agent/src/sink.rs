@@ -14,6 +14,7 @@ use crate::cost::CostBook;
 use crate::guard::panic_text;
 use crate::notice::{Voice, with_causes};
 use crate::outputs::Output;
+use crate::priority::step_back;
 use crate::queue::BatchReturns;
 
 /// What every sink thread shares.
@@ -49,6 +50,7 @@ impl Sink {
         std::thread::Builder::new().name(format!("trainmon-{name}")).spawn(move || {
             // Dropped when the thread ends, however it ends: that is what `finish` waits for.
             let _alive: Sender<()> = alive;
+            step_back();
             thread.run(&batches);
         })?;
         Ok(Self { name, queue, shared, done, voice, overflow_told: AtomicBool::new(false) })

@@ -7,6 +7,7 @@ use crossbeam_channel::{Receiver, bounded};
 use trainmon_core::StepBatch;
 
 use crate::notice::Voice;
+use crate::priority::step_back;
 use crate::queue::BatchSource;
 use crate::sink::{ClosingSink, Sink};
 
@@ -20,6 +21,7 @@ impl Worker {
     pub(crate) fn start(source: BatchSource, sinks: Vec<Sink>) -> Result<Self, std::io::Error> {
         let (give_sinks, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
+            step_back();
             while let Some(batch) = source.next() {
                 distribute(batch, &sinks, &source);
             }

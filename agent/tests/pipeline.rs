@@ -375,11 +375,11 @@ fn a_stalled_exporter_takes_no_time_from_the_others_at_shutdown() {
 
 #[test]
 fn a_step_that_never_ends_is_bounded_and_says_so_once() {
+    const MOST: u64 = 1 << 18;
     let probe = Probe::default();
     let (monitor, heard) = start(config(), &probe);
     let tensor = monitor.register("fc.weight", 0);
     let record = Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: None };
-    const MOST: u64 = 1 << 18;
     for _ in 0..MOST + 10 {
         monitor.record(record, Duration::ZERO, 0);
     }

@@ -1,0 +1,14 @@
+//! The monitor's threads step back: where cores are short, the training's threads go first.
+
+/// What `nice` gives a background job.
+#[cfg(target_os = "linux")]
+const NICENESS: libc::c_int = 10;
+
+/// Lowers the calling thread's priority. Linux keeps it per thread; elsewhere it would be the whole process's, so nothing
+/// is done.
+pub(crate) fn step_back() {
+    #[cfg(target_os = "linux")]
+    #[expect(unsafe_code, reason = "a system call without memory")]
+    // SAFETY: takes numbers only; 0 is the calling thread. It may be refused, and then the thread runs as the others.
+    let _refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+}
