@@ -11,10 +11,10 @@ use crate::data::Corpus;
 use crate::faults::Faults;
 use crate::trainer::Trainer;
 
-/// Short enough that both kinds of block meet the same weather on a shared machine.
-const STEPS_PER_BLOCK: u64 = 5;
+/// Short enough that both kinds of block meet the same weather on a shared machine: it changes within a second.
+const STEPS_PER_BLOCK: u64 = 1;
 /// Page faults, thread pools, first allocations.
-const WARM_UP_BLOCKS: u64 = 2;
+const WARM_UP_BLOCKS: u64 = 10;
 
 /// Trains twice, `steps` steps each, in alternating blocks, and prints the comparison.
 pub(crate) fn measure(corpus: &Corpus, steps: u64, monitor: &Monitor) -> Result<()> {
