@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use trainmon_core::{LedgerSnapshot, Phase, SinkSnapshot, Step};
+use trainmon_core::{LedgerSnapshot, SinkSnapshot, Step};
 
 use crate::cost::CostSummary;
 
@@ -64,15 +64,22 @@ impl fmt::Display for Report {
         if self.cost.steps == 0 {
             return write!(f, "cost: no step was timed");
         }
-        let measure = self.cost.phases.iter().find(|(phase, ..)| *phase == Phase::Measure);
-        let measured = measure.map_or(Duration::ZERO, |(_, median, _)| *median);
         write!(
             f,
-            "cost: {:.2} % of the step (median {:.3} ms of {:.1} ms), {:.1} MiB read",
+            "cost: {:.2} % of the step (median step {:.1} ms), {:.1} MiB read",
             100.0 * self.cost.share_of_step,
-            1e3 * measured.as_secs_f64(),
-            1e3 * self.cost.step_median.as_secs_f64(),
+            milliseconds(self.cost.step_median),
             self.cost.bytes_read as f64 / f64::from(1 << 20)
-        )
+        )?;
+        for (phase, median, late) in &self.cost.phases {
+            let whose = if phase.is_in_step() { "per step" } else { "per step and exporter, beside the training" };
+            let (median, late) = (milliseconds(*median), milliseconds(*late));
+            write!(f, "\n  {:<8}{median:.3} ms {whose} (99th percentile {late:.3} ms)", phase.name())?;
+        }
+        Ok(())
     }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    1e3 * time.as_secs_f64()
 }

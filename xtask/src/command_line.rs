@@ -73,7 +73,7 @@ const DEMO_HELP: &str = "\
 Examples:
   cargo xtask demo                        train and watch
   cargo xtask demo --steps 500            a longer run
-  cargo xtask demo --inject spike@200     break step 200 and see it named
+  cargo xtask demo --inject spike@200     break step 200 and find it in the files
   cargo xtask demo -- --help              everything the demo understands
 
 The first run installs libtorch below target/ and compiles for some minutes.
