@@ -59,20 +59,7 @@ impl MeasuredStatistics {
 
     /// What this config asks for, signal by signal.
     pub fn of_config(config: &Config) -> Self {
-        let signal = |signal: Option<&Signal>| signal.map_or(StatisticSet::EMPTY, Signal::set);
-        let mut measured = Self([StatisticSet::EMPTY; Kind::ALL.len()]);
-        for kind in Kind::ALL {
-            let set = match kind {
-                Kind::Actv | Kind::ActvGrad => signal(config.activations.as_ref().map(|actv| &actv.signal)),
-                Kind::GradUnreduced | Kind::GradReduced => signal(config.weight_grad.as_ref().map(|grad| &grad.signal)),
-                Kind::ParamOrigin | Kind::ParamUpdated => signal(config.param.as_ref()),
-                Kind::Update | Kind::UpdateRatio => signal(config.update.as_ref()),
-                Kind::MgDirection => signal(config.mg_direction.as_ref()),
-                _ => signal(config.moments.as_ref()),
-            };
-            measured.set(kind, set);
-        }
-        measured
+        Self(Kind::ALL.map(|kind| config.signal(kind).map_or(StatisticSet::EMPTY, Signal::set)))
     }
 
     /// Says that readings of `kind` hold exactly `statistics`.

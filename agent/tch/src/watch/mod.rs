@@ -49,7 +49,7 @@ pub enum WatchError {
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use tch::{nn, Device};
-/// # let config: trainmon_agent::core::config::Config = unimplemented!();
+/// # let config = trainmon_agent::core::config::Config::default();
 /// use trainmon_tch::{Monitor, Optimizer, Watch};
 ///
 /// let monitor = Monitor::start(config, trainmon_agent::Options::default())?;
