@@ -458,3 +458,27 @@ fn a_parameter_that_is_unfrozen_in_mid_run_is_measured_from_the_next_step_on() {
     assert_eq!(micro_steps(&gradients, NAMES[2]), [(0, 0), (1, 0), (2, 0)]);
     assert_eq!(micro_steps(&gradients, NAMES[0]), [(1, 0), (2, 0)]);
 }
+
+#[test]
+fn inputs_of_all_micro_batches_may_wait_for_their_backward_passes() {
+    let (monitor, collected) = monitor(r#"{"ops": ["norm"], "xy_distribution": true, "all_xy": true}"#);
+    let (vs, net) = two_layers(3);
+    let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-2).unwrap();
+    let mut watch = Watch::builder(monitor).model(&vs).grad_acc_steps(2).build().unwrap();
+    let net = watch.module("stage", net);
+    // As a pipeline stage does: every forward pass first, from inputs that came over the wire.
+    let inputs: Vec<Tensor> =
+        (0..2).map(|_| Tensor::randn([4, 8], (Kind::Float, Device::Cpu)).set_requires_grad(true)).collect();
+    let losses: Vec<Tensor> = inputs.iter().map(|input| net.forward(input).square().sum(Kind::Float)).collect();
+    for loss in &losses {
+        loss.backward();
+    }
+    watch.step(&mut optimizer).unwrap();
+    watch.finish();
+    let gradients = collected.of_kind(Signal::ActvGrad);
+    let of_input: Vec<&Row> = gradients.iter().filter(|row| row.name == "stage.input").collect();
+    assert_eq!(of_input.iter().map(|row| row.micro_step).collect::<Vec<_>>(), [0, 1]);
+    for (row, input) in of_input.iter().zip(&inputs) {
+        assert_near(row.reading.unwrap().norm, norm_of(&input.grad()));
+    }
+}

@@ -1,5 +1,6 @@
 //! A place in the model whose tensors are measured: one end of a module, or any tensor with a name.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,8 +17,9 @@ pub(crate) struct Site {
     backward: TensorId,
     /// The step in the upper, the passes counted in it in the lower half.
     passes: AtomicU64,
-    /// The hook of a leaf that passed here last: it outlives its graph, and must not be hooked twice.
-    leaf: Mutex<Option<LeafHook>>,
+    /// The hooks of the leaves that passed here last, as many as there are micro-batches: all of them may be waiting for
+    /// their backward pass. A leaf outlives its graph, and must not be hooked twice.
+    leaves: Mutex<VecDeque<LeafHook>>,
 }
 
 /// Holds the leaf: while it lives, no other tensor has its identity.
@@ -29,7 +31,7 @@ struct LeafHook {
 
 impl Site {
     pub(crate) fn new(forward: TensorId, backward: TensorId) -> Self {
-        Self { forward, backward, passes: AtomicU64::new(0), leaf: Mutex::default() }
+        Self { forward, backward, passes: AtomicU64::new(0), leaves: Mutex::default() }
     }
 
     /// Measures the tensor now and, if it takes part in a backward pass, its gradient then.
@@ -79,14 +81,17 @@ impl Site {
     /// A leaf keeps its hooks from graph to graph: one that passes again only gets a new number.
     fn hook_leaf(&self, shared: &Arc<Shared>, tensor: &Tensor, label: Label) -> Result<(), String> {
         let identity = identity(tensor).ok_or("the tensor is undefined")?;
-        let mut leaf = self.leaf.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = leaf.as_ref().filter(|known| known.identity == identity) {
+        let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = leaves.iter().find(|known| known.identity == identity) {
             known.micro_step.store(label.micro_step.0, Ordering::Relaxed);
             return Ok(());
         }
         let micro_step = Arc::new(AtomicU32::new(label.micro_step.0));
         let hook = GradientHook::new(tensor, gradient_observer(shared, label, Arc::clone(&micro_step)))?;
-        *leaf = Some(LeafHook { identity, micro_step, _hook: hook });
+        if leaves.len() >= shared.micro_batches as usize {
+            leaves.pop_front();
+        }
+        leaves.push_back(LeafHook { identity, micro_step, _hook: hook });
         Ok(())
     }
 }
