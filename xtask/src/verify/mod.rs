@@ -88,7 +88,7 @@ impl Selection {
 }
 
 /// What the checks share.
-struct Session {
+struct CheckRun {
     root: PathBuf,
     skip_log: PathBuf,
     /// Once provisioned: the variables that lead to libtorch. Until then only the default members can be compiled.
@@ -104,15 +104,15 @@ pub fn run(selection: &Selection) -> Result<()> {
     let skip_log = workspace::provisioned(&root).join("skipped-tests.log");
     fs::create_dir_all(workspace::provisioned(&root)).context("cannot make the target directory")?;
     fs::write(&skip_log, "").with_context(|| format!("cannot write {}", skip_log.display()))?;
-    let mut session = Session { root, skip_log, libtorch: None };
-    let finished: Vec<Finished> = selection.checks().into_iter().map(|check| session.run(check)).collect();
-    let log = fs::read_to_string(&session.skip_log).unwrap_or_default();
+    let mut run = CheckRun { root, skip_log, libtorch: None };
+    let finished: Vec<Finished> = selection.checks().into_iter().map(|check| run.run(check)).collect();
+    let log = fs::read_to_string(&run.skip_log).unwrap_or_default();
     print!("\n{}", Summary { finished: &finished, skips: &results::skips(&log) });
     let failed: Vec<_> = finished.iter().filter(|check| check.verdict == Verdict::Failed).map(|c| c.name).collect();
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-impl Session {
+impl CheckRun {
     fn run(&mut self, check: Check) -> Finished {
         let name = check.name();
         eprintln!("… {name}");
