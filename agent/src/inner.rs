@@ -153,11 +153,6 @@ impl Inner {
         }
     }
 
-    /// Books records that were kept for a step that never ended.
-    pub(crate) fn unkeep(&self, records: u64) {
-        self.ledger.skip(records);
-    }
-
     pub(crate) fn record_late(&self, step: Step, record: Record) {
         let pushed = self.recorder().push_late(step, record);
         self.book(pushed);
@@ -190,7 +185,7 @@ impl Inner {
         self.collecting.store(false, FLAG);
         let mut recorder = self.recorder();
         let overflows = self.send(&mut recorder, true);
-        self.unkeep(recorder.discard_open());
+        self.ledger.skip(recorder.discard_open());
         recorder.queue = None;
         drop(recorder);
         self.tell_overflow(overflows);

@@ -170,7 +170,7 @@ impl Monitor {
     pub fn skip_step(&self) {
         if !self.inner.fork.is_child() {
             let records = self.inner.recorder().skip_step();
-            self.inner.unkeep(records);
+            self.inner.ledger.skip(records);
         }
     }
 

@@ -75,11 +75,7 @@ impl Opening<'_> {
     }
 
     fn sources<'b>(&self, sinks: impl Iterator<Item = &'b Arc<SinkShared>>) -> Sources {
-        let mut statistics = MeasuredStatistics::everything();
-        for kind in Kind::ALL {
-            let measured = self.requests[kind as usize].map_or(StatisticSet::EMPTY, |request| request.statistics);
-            statistics.set(kind, measured);
-        }
+        let measured = |kind| self.requests[kind as usize].map_or(StatisticSet::EMPTY, |request| request.statistics);
         Sources {
             ledger: Arc::clone(self.ledger),
             worker_queue: queue_gauge(Arc::clone(&self.waiting), self.config.pipeline.queue_steps),
@@ -90,7 +86,7 @@ impl Opening<'_> {
                     queue: queue_gauge(Arc::clone(&shared.queued), shared.capacity),
                 })
                 .collect(),
-            statistics,
+            statistics: MeasuredStatistics::of_kinds(measured),
         }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct BatchQueue {
     full: Sender<StepBatch>,
     waiting: Arc<AtomicUsize>,
     empty: Receiver<StepBatch>,
-    returns: Sender<StepBatch>,
+    returns: BatchReturns,
 }
 
 /// The worker's end.
@@ -53,9 +53,10 @@ pub(crate) fn batch_queue(capacity: usize) -> (BatchQueue, BatchSource) {
     let capacity = capacity.max(1);
     let (full, batches) = bounded(capacity);
     let (returns, empty) = bounded(capacity);
+    let returns = BatchReturns(returns);
     let waiting: Arc<AtomicUsize> = Arc::default();
     let queue = BatchQueue { full, empty, returns: returns.clone(), waiting: Arc::clone(&waiting) };
-    (queue, BatchSource { batches, returns: BatchReturns(returns), waiting })
+    (queue, BatchSource { batches, waiting, returns })
 }
 
 impl BatchQueue {
@@ -69,7 +70,7 @@ impl BatchQueue {
             Err(TrySendError::Disconnected(batch)) => (batch, DropReason::WorkerGone),
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        BatchReturns(self.returns.clone()).give_back(batch);
+        self.returns.give_back(batch);
         Err(reason)
     }
 

@@ -28,7 +28,6 @@ pub(crate) struct SinkContext {
 
 /// The worker's handle to one exporter.
 pub(crate) struct Sink {
-    name: &'static str,
     queue: Sender<Arc<StepBatch>>,
     shared: Arc<SinkShared>,
     done: Receiver<()>,
@@ -41,7 +40,7 @@ impl Sink {
     /// Starts the exporter's thread.
     pub(crate) fn start(output: Output, context: SinkContext) -> Result<Self, std::io::Error> {
         let Output { exporter, shared } = output;
-        let name = exporter.name();
+        let name = shared.name;
         let (queue, batches) = bounded(shared.capacity);
         let (alive, done) = bounded(0);
         let voice = context.voice.clone();
@@ -53,7 +52,7 @@ impl Sink {
             step_back();
             thread.run(&batches);
         })?;
-        Ok(Self { name, queue, shared, done, voice, overflow_told: AtomicBool::new(false) })
+        Ok(Self { queue, shared, done, voice, overflow_told: AtomicBool::new(false) })
     }
 
     /// Passes a batch on; if the exporter's queue is full the batch is lost to this exporter alone.
@@ -75,7 +74,7 @@ impl Sink {
     fn tell_overflow(&self) {
         if !self.overflow_told.swap(true, Ordering::Relaxed) {
             self.voice.warn(
-                format!("{}: cannot keep up; steps it has no room for are dropped and counted", self.name),
+                format!("{}: cannot keep up; steps it has no room for are dropped and counted", self.shared.name),
                 Some("look at why it is slow, raise `step_interval`, or raise `queue_steps`".to_owned()),
             );
         }
@@ -83,15 +82,14 @@ impl Sink {
 
     /// Says that nothing more comes: the thread finishes what is queued, then ends.
     pub(crate) fn close(self) -> ClosingSink {
-        let Self { name, queue, shared, done, voice, .. } = self;
+        let Self { queue, shared, done, voice, .. } = self;
         drop(queue);
-        ClosingSink { name, shared, done, voice }
+        ClosingSink { shared, done, voice }
     }
 }
 
 /// A sink whose thread is finishing.
 pub(crate) struct ClosingSink {
-    name: &'static str,
     shared: Arc<SinkShared>,
     done: Receiver<()>,
     voice: Voice,
@@ -100,7 +98,8 @@ pub(crate) struct ClosingSink {
 impl ClosingSink {
     /// Waits for the thread's end, until the deadline; what is not delivered then is abandoned, and counted.
     pub(crate) fn finish(self, deadline: Instant) {
-        let Self { name, shared, done, voice } = self;
+        let Self { shared, done, voice } = self;
+        let name = shared.name;
         let ended = done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected);
         let mut given_up = shared.given_up();
         *given_up = true;

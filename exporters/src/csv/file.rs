@@ -17,9 +17,12 @@ pub(super) struct LineFile {
 }
 
 impl LineFile {
-    /// Opens or makes the file; a new one starts with `header`. A file of other columns is set aside under a new name,
+    /// Opens or makes the file and its directory; a new file starts with `header`. A file of other columns is set aside under a new name,
     /// not mixed with ours.
     pub(super) fn open(path: PathBuf, header: &[u8]) -> Result<Self, ExportError> {
+        if let Some(directory) = path.parent() {
+            create_directory(directory)?;
+        }
         Self::open_whole(&path, header)
             .and_then(|(file, good_length)| {
                 let mut lines = Self { path: path.clone(), file, good_length };
@@ -64,8 +67,9 @@ impl LineFile {
         written
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// Whether this is the file at `path`. One that was deleted under us is not: it would swallow rows unseen.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        self.path == path && path.exists()
     }
 }
 
@@ -107,7 +111,7 @@ fn unused_name(path: &Path) -> PathBuf {
 }
 
 /// Makes a directory and its parents.
-pub(super) fn create_directory(path: &Path) -> Result<(), ExportError> {
+fn create_directory(path: &Path) -> Result<(), ExportError> {
     std::fs::create_dir_all(path)
         .map_err(|source: io::Error| ExportError::CreateDirectory { path: path.to_path_buf(), source })
 }

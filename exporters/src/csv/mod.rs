@@ -17,7 +17,7 @@ use std::time::Instant;
 use trainmon_core::config::{Config, Csv, Dialect};
 use trainmon_core::{Kind, Record, StepBatch, TensorInfo};
 
-use self::file::{LineFile, create_directory};
+use self::file::LineFile;
 use self::layout::{FileClass, file_class, run_directory};
 use self::rows::{Lines, Style};
 use self::steps::StepsFile;
@@ -75,9 +75,7 @@ impl CsvExporter {
         }
         let bytes =
             lines.into_bytes().map_err(|error| ExportError::Write { path: path.clone(), source: error.into() })?;
-        // A file that was deleted under us would swallow rows unseen: it is made anew.
-        if self.open.get(class.prefix).is_none_or(|file| file.path() != path || !path.exists()) {
-            create_directory(&self.directory)?;
+        if self.open.get(class.prefix).is_none_or(|file| !file.is_at(&path)) {
             self.open.insert(class.prefix, LineFile::open(path, &class.header(self.config.dialect))?);
         }
         let Some(file) = self.open.get_mut(class.prefix) else { return Ok(()) };

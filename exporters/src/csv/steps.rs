@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use trainmon_core::{DropReason, Phase, StepBatch};
 
-use super::file::{LineFile, create_directory};
+use super::file::LineFile;
 use super::number::push_float;
 use crate::ExportError;
 
@@ -26,13 +26,9 @@ impl StepsFile {
 
     /// Appends the step's line.
     pub(super) fn append(&mut self, batch: &StepBatch) -> Result<(), ExportError> {
-        let file = if let Some(file) = self.file.as_mut().filter(|_| self.path.exists()) {
-            file
-        } else {
-            if let Some(directory) = self.path.parent() {
-                create_directory(directory)?;
-            }
-            self.file.insert(LineFile::open(self.path.clone(), HEADER.as_bytes())?)
+        let file = match self.file.take().filter(|file| file.is_at(&self.path)) {
+            Some(file) => self.file.insert(file),
+            None => self.file.insert(LineFile::open(self.path.clone(), HEADER.as_bytes())?),
         };
         let result = file.append(&line(batch));
         if result.is_err() {

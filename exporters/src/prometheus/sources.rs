@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use trainmon_core::config::{Config, Signal};
 use trainmon_core::{Kind, Ledger, SinkLedger, Statistic, StatisticSet};
 
 /// The live books: read at every scrape, so a counter is true even while this exporter's own queue is full.
@@ -57,9 +56,9 @@ impl MeasuredStatistics {
         Self([Statistic::ALL.into_iter().collect(); Kind::ALL.len()])
     }
 
-    /// What this config asks for, signal by signal.
-    pub fn of_config(config: &Config) -> Self {
-        Self(Kind::ALL.map(|kind| config.signal(kind).map_or(StatisticSet::EMPTY, Signal::set)))
+    /// What `statistics` says of each kind.
+    pub fn of_kinds(statistics: impl FnMut(Kind) -> StatisticSet) -> Self {
+        Self(Kind::ALL.map(statistics))
     }
 
     /// Says that readings of `kind` hold exactly `statistics`.
