@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trainmon_core::{Record, Step};
+use trainmon_core::{GradNorm, Record, Step};
 
 use crate::inner::Inner;
 use crate::recorder::HoldCount;
@@ -31,6 +31,29 @@ impl Hold {
     /// Adds a reading to that step.
     pub fn record(&self, record: Record) {
         self.inner.record_late(self.step, record);
+    }
+
+    /// Tells the step's loss, once a device has delivered it. Too late, and without effect, when the batch has left.
+    pub fn set_loss(&self, loss: f64) {
+        if let Some(batch) = self.inner.recorder().batch_of(self.step) {
+            batch.loss = Some(loss);
+        }
+    }
+
+    /// Tells the step's global gradient norm, once every rank's part is in. Too late, and without effect, when the batch
+    /// has left.
+    pub fn set_grad_norm(&self, norm: f64) {
+        if let Some(batch) = self.inner.recorder().batch_of(self.step) {
+            batch.grad_norm = GradNorm::Known(norm);
+        }
+    }
+
+    /// Tells the global gradient norm as the framework reports it. Too late, and without effect, when the batch has
+    /// left.
+    pub fn set_framework_grad_norm(&self, norm: f64) {
+        if let Some(batch) = self.inner.recorder().batch_of(self.step) {
+            batch.framework_grad_norm = Some(norm);
+        }
     }
 }
 

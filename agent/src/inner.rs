@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_core::config::Config;
-use trainmon_core::{DropReason, Kind, Ledger, Phase, Record, Step, TensorTable};
-use trainmon_stats::Request;
+use trainmon_core::{DropReason, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorTable};
 
 use crate::books::SinkShared;
 use crate::cost::CostBook;
 use crate::fork::ForkGuard;
 use crate::guard::HookGuard;
+use crate::monitor::StepFacts;
 use crate::notice::Voice;
 use crate::rank::Ranks;
 use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport};
+use crate::requests::Requests;
 use crate::worker::Worker;
 
 /// Flags and counters that hooks read publish no other memory.
@@ -26,8 +27,7 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) ranks: Ranks,
     pub(crate) tensors: TensorTable,
-    /// What is measured of each kind, by `Kind as usize`.
-    pub(crate) requests: [Option<Request>; Kind::ALL.len()],
+    pub(crate) requests: Requests,
     pub(crate) step: AtomicU64,
     pub(crate) collecting: AtomicBool,
     pub(crate) recorder: Mutex<Recorder>,
@@ -51,7 +51,7 @@ pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) ranks: Ranks,
     pub(crate) tensors: TensorTable,
-    pub(crate) requests: [Option<Request>; Kind::ALL.len()],
+    pub(crate) requests: Requests,
     pub(crate) recorder: Recorder,
     pub(crate) worker: Option<Worker>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
@@ -103,13 +103,15 @@ impl Inner {
     }
 
     /// Ends the step in progress and sends what may leave.
-    pub(crate) fn end_step(&self, loss: Option<f64>, learning_rate: Option<f64>) {
+    pub(crate) fn end_step(&self, facts: StepFacts) {
         let start = Instant::now();
         let mut recorder = self.recorder();
         if recorder.queue.is_none() {
             return;
         }
-        recorder.close(self.ledger.snapshot(), loss, learning_rate);
+        if let Some(ops) = recorder.close(self.ledger.snapshot(), facts) {
+            self.requests.replace(ops.iter().copied().collect());
+        }
         self.step.store(recorder.clock.step().0, FLAG);
         self.collecting.store(recorder.collecting(), FLAG);
         let overflows = self.send(&mut recorder, false);
@@ -150,6 +152,18 @@ impl Inner {
                 "the worker cannot keep up: this step's records are dropped and counted, training goes on",
                 Some("raise `step_interval`, measure less, or raise `queue_steps`".to_owned()),
             );
+        }
+    }
+
+    /// Measures other statistics: from now on if nothing of the step in progress is measured yet, else both until it
+    /// ends and only the new ones from the next step on. So all records of a batch hold its columns.
+    pub(crate) fn set_ops(&self, ops: &[Statistic]) {
+        let set: StatisticSet = ops.iter().copied().collect();
+        let mut recorder = self.recorder();
+        if recorder.set_ops(ops.into()) {
+            self.requests.replace(set);
+        } else {
+            self.requests.add(set);
         }
     }
 

@@ -11,9 +11,10 @@
 //! - the worker (`worker`) passes it to every exporter's own queue (`sink`): a stalled exporter starves only itself;
 //! - [`Monitor::shutdown`] drains them by a deadline and gives the [`Report`].
 //!
-//! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics out of the host, `fork` makes a forked child inert, `priority`
-//! lets the training's threads go first, `rank` finds out which
-//! rank this is, `outputs` opens the exporters, `cost` keeps what the monitor itself costs, `notice` is its voice.
+//! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics
+//! out of the host, `fork` makes a forked child inert, `priority` lets the training's threads go first, `rank` finds out
+//! which rank this is, `outputs` opens the exporters, `requests` says what is measured, `cost` keeps what the monitor
+//! itself costs, `self_check` compares our gradient norm with the framework's, `notice` is its voice.
 //!
 //! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings, at most
 //! `queue_steps` in the worker's queue and one in its hands, the same again for each exporter, and at most `queue_steps`
@@ -38,6 +39,8 @@ mod queue;
 mod rank;
 mod recorder;
 mod report;
+mod requests;
+mod self_check;
 mod sink;
 mod start;
 mod worker;

@@ -4,12 +4,15 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_core::config::Config;
-use trainmon_core::{Kind, MicroStep, Phase, Reading, Record, Step, TensorId, TensorInfo, TensorView};
+use trainmon_core::{
+    GradNorm, Kind, MicroStep, Phase, Reading, Record, Statistic, Step, TensorId, TensorInfo, TensorView,
+};
 use trainmon_stats::{Request, measure};
 
 use crate::cost::CostSummary;
 use crate::hold::Hold;
 use crate::inner::{FLAG, Inner, Parts};
+use crate::notice::{Notice, Severity};
 use crate::rank::Ranks;
 use crate::recorder::Pushed;
 use crate::report::Report;
@@ -24,6 +27,12 @@ pub struct StepFacts {
     pub loss: Option<f64>,
     /// The learning rate the step was made with.
     pub learning_rate: Option<f64>,
+    /// Where the step's global gradient norm comes from. A front whose records are a part of it says so: with
+    /// [`GradNorm::Unknown`] the step has none until a [`Hold`] tells it.
+    pub grad_norm: GradNorm,
+    /// The global gradient norm as the framework reports it, over the same parameters and before clipping: ours is
+    /// checked against it.
+    pub framework_grad_norm: Option<f64>,
 }
 
 /// A running monitor. Cheap to clone; every clone is the same monitor.
@@ -71,9 +80,30 @@ impl Monitor {
         self.inner.collecting.load(FLAG) && !self.inner.fork.is_child()
     }
 
-    /// What is measured of a kind; `None` if the config does not ask for it.
+    /// What is measured of a kind, nothing for a feature that the front computes; `None` if the config does not ask for
+    /// it.
     pub fn request(&self, kind: Kind) -> Option<Request> {
-        self.inner.requests[kind as usize]
+        self.inner.requests.get(kind)
+    }
+
+    /// Changes the statistics of every signal, in column order; returns what is measured from then on: each once, the
+    /// norm if none is given.
+    ///
+    /// They hold at once if nothing of the step in progress is measured yet, else from the next step on (until its end
+    /// both are measured, one is written). A CSV file that goes on over several steps is set aside as `….csv.old`, and
+    /// one with the new columns takes its name. [`Monitor::config`] keeps saying what the file said. A front that keeps
+    /// readings for tensors that did not change must not use one that was made under another [`Monitor::request`].
+    pub fn set_ops(&self, ops: &[Statistic]) -> Vec<Statistic> {
+        let mut asked: Vec<Statistic> = Vec::with_capacity(ops.len());
+        for &op in if ops.is_empty() { &[Statistic::Norm] } else { ops } {
+            if !asked.contains(&op) {
+                asked.push(op);
+            }
+        }
+        if !self.inner.fork.is_child() {
+            self.inner.set_ops(&asked);
+        }
+        asked
     }
 
     /// Measures a tensor in place and records it. Returns the reading, for a front that can use it twice.
@@ -87,16 +117,24 @@ impl Monitor {
         micro_step: MicroStep,
         view: &TensorView<'_>,
     ) -> Option<Reading> {
-        let request = self.request(kind)?;
+        let mut request = self.request(kind)?;
         if !self.collecting() {
             self.inner.book(Pushed::TooLate);
             return None;
         }
         let start = Instant::now();
-        let reading = measure(view, request);
         let bytes = (view.elements() * view.dtype().size()) as u64;
-        let record = Record { tensor, kind, micro_step, reading: Some(reading) };
-        let pushed = self.inner.recorder().push(record, Phase::Measure, start.elapsed(), bytes);
+        let (reading, pushed) = loop {
+            let reading = measure(view, request);
+            let record = Record { tensor, kind, micro_step, reading: Some(reading) };
+            let mut recorder = self.inner.recorder();
+            // The statistics change under this lock only: a reading of others would stand under the wrong columns.
+            let now = self.request(kind)?;
+            if now == request {
+                break (reading, recorder.push(record, Phase::Measure, start.elapsed(), bytes));
+            }
+            request = now;
+        };
         self.inner.book(pushed);
         Some(reading)
     }
@@ -159,7 +197,7 @@ impl Monitor {
         if self.inner.fork.is_child() {
             return;
         }
-        if self.guard("end_step", || self.inner.end_step(facts.loss, facts.learning_rate)).is_none() {
+        if self.guard("end_step", || self.inner.end_step(facts)).is_none() {
             // Steps that never end would pile up in one batch.
             self.inner.collecting.store(false, FLAG);
         }
@@ -172,6 +210,25 @@ impl Monitor {
             let records = self.inner.recorder().skip_step();
             self.inner.ledger.skip(records);
         }
+    }
+
+    /// The loop gave up the step in progress and begins it anew (a backward pass that ran out of memory, gradients that
+    /// were thrown away): what was measured for it is discarded and counted as not sampled. No step is counted as skipped.
+    pub fn restart_step(&self) {
+        if !self.inner.fork.is_child() {
+            let records = self.inner.recorder().discard_open();
+            self.inner.ledger.skip(records);
+        }
+    }
+
+    /// Says something good to know through the monitor's voice.
+    pub fn info(&self, message: impl Into<String>, hint: Option<String>) {
+        self.inner.voice.say(&Notice { severity: Severity::Info, message: message.into(), hint });
+    }
+
+    /// Warns through the monitor's voice: something is not measured or not delivered.
+    pub fn warn(&self, message: impl Into<String>, hint: Option<String>) {
+        self.inner.voice.warn(message, hint);
     }
 
     /// Runs a hook so that nothing it does reaches the host. A hook that panics is disabled and says so once; `None`

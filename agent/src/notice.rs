@@ -66,7 +66,7 @@ impl Voice {
         self.say(&Notice { severity: Severity::Warning, message: message.into(), hint });
     }
 
-    fn say(&self, notice: &Notice) {
+    pub(crate) fn say(&self, notice: &Notice) {
         // A panic has been reported by the panic hook; there is nobody else to tell.
         drop(catch_unwind(AssertUnwindSafe(|| (self.0)(notice))));
     }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use trainmon_core::config::FrontTask;
+
 use crate::notice::Voice;
 use crate::rank::Ranks;
 
@@ -16,13 +18,15 @@ pub struct Options {
     pub start_iteration: u64,
     /// Where output goes if the config does not say; `MONITOR_OUTPUT_DIR` or `./monitor_output` otherwise.
     pub output_dir: Option<PathBuf>,
+    /// What the front does beside showing tensors: a task the config asks for and that is not listed here is warned of.
+    pub front_tasks: &'static [FrontTask],
     /// Who hears the monitor's notices.
     pub voice: Voice,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { ranks: None, run: None, start_iteration: 0, output_dir: None, voice: Voice::stderr() }
+        Self { ranks: None, run: None, start_iteration: 0, output_dir: None, front_tasks: &[], voice: Voice::stderr() }
     }
 }
 

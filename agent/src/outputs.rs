@@ -1,18 +1,19 @@
 //! Which exporters a config asks for, and how each is opened.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv};
-use trainmon_core::{Kind, Ledger, StatisticSet};
+use trainmon_core::{Ledger, StatisticSet};
 use trainmon_exporters::{
     CsvExporter, Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
 };
-use trainmon_stats::Request;
 
 use crate::books::SinkShared;
 use crate::notice::with_causes;
 use crate::options::{Options, environment};
+use crate::requests::Requests;
 
 /// An exporter and the books it will be run with.
 pub(crate) struct Output {
@@ -37,8 +38,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) ledger: &'a Arc<Ledger>,
     /// Batches waiting for the worker.
     pub(crate) waiting: Arc<AtomicUsize>,
-    /// What is measured of each kind, by `Kind as usize`.
-    pub(crate) requests: &'a [Option<Request>; Kind::ALL.len()],
+    /// What is measured of each kind.
+    pub(crate) requests: &'a Requests,
 }
 
 impl Opening<'_> {
@@ -71,11 +72,33 @@ impl Opening<'_> {
             .clone()
             .or_else(|| self.options.output_dir.clone())
             .unwrap_or_else(|| environment::default_output_dir(self.config.dialect));
-        CsvExporter::new(self.config, csv, &base, self.run)
+        self.continued_csv(csv, &base).unwrap_or_else(|| CsvExporter::new(self.config, csv, &base, self.run))
+    }
+
+    /// The exporter that appends to an earlier run, where that is asked for and there is one; else it says why not.
+    fn continued_csv(&self, csv: &Csv, base: &Path) -> Option<CsvExporter> {
+        let window = csv.append_output?;
+        let (why, hint) = match CsvExporter::continuing(self.config, csv, base, self.run) {
+            Ok(Some(exporter)) => return Some(exporter),
+            Ok(None) => (
+                format!(
+                    "`{}` has no run of rank {} from {} to {}",
+                    base.display(),
+                    self.run.rank,
+                    window.first,
+                    window.last
+                ),
+                "a run directory's name begins with its time",
+            ),
+            Err(error) => (with_causes(&error), error.hint()),
+        };
+        let message = format!("`append_output`: {why}; a new run directory is made");
+        self.options.voice.warn(message, Some(hint.to_owned()));
+        None
     }
 
     fn sources<'b>(&self, sinks: impl Iterator<Item = &'b Arc<SinkShared>>) -> Sources {
-        let measured = |kind| self.requests[kind as usize].map_or(StatisticSet::EMPTY, |request| request.statistics);
+        let measured = |kind| self.requests.get(kind).map_or(StatisticSet::EMPTY, |request| request.statistics);
         Sources {
             ledger: Arc::clone(self.ledger),
             worker_queue: queue_gauge(Arc::clone(&self.waiting), self.config.pipeline.queue_steps),

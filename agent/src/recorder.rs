@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use trainmon_core::{LedgerSnapshot, Phase, Record, Step, StepBatch};
+use trainmon_core::{GradNorm, LedgerSnapshot, Phase, Record, Statistic, Step, StepBatch};
 
 use crate::clock::StepClock;
+use crate::monitor::StepFacts;
 use crate::queue::BatchQueue;
 
 /// Device readings arrive one step late; a batch that waits longer than this many steps is sent without them.
@@ -62,6 +63,10 @@ pub(crate) struct Recorder {
     last_end: Option<Instant>,
     /// Steps the caller skipped since the last batch was closed.
     skipped_steps: u64,
+    /// The columns of the open batch; `None` until they are changed.
+    ops: Option<Arc<[Statistic]>>,
+    /// The columns from the next batch on, if they change with it.
+    next_ops: Option<Arc<[Statistic]>>,
     /// `None` once the monitor is shut down.
     pub(crate) queue: Option<BatchQueue>,
 }
@@ -76,6 +81,8 @@ impl Recorder {
             waiting: VecDeque::with_capacity(MAX_WAITING_STEPS + 1),
             last_end: None,
             skipped_steps: 0,
+            ops: None,
+            next_ops: None,
         }
     }
 
@@ -116,17 +123,37 @@ impl Recorder {
         if self.clock.step() == step {
             return self.push_open(record);
         }
-        match self.waiting.iter_mut().find(|waiting| waiting.batch.step == step) {
-            Some(waiting) => {
-                waiting.batch.records.push(record);
+        match self.closed_batch(step) {
+            Some(batch) => {
+                batch.records.push(record);
                 Pushed::Kept
             }
             None => Pushed::TooLate,
         }
     }
 
-    /// Closes the open batch and starts the next step.
-    pub(crate) fn close(&mut self, books: LedgerSnapshot, loss: Option<f64>, learning_rate: Option<f64>) {
+    /// The batch of `step` while something may still be added to it: open or waiting.
+    pub(crate) fn batch_of(&mut self, step: Step) -> Option<&mut StepBatch> {
+        if self.clock.step() == step { Some(&mut self.batch) } else { self.closed_batch(step) }
+    }
+
+    fn closed_batch(&mut self, step: Step) -> Option<&mut StepBatch> {
+        self.waiting.iter_mut().map(|waiting| &mut waiting.batch).find(|batch| batch.step == step)
+    }
+
+    /// Changes the columns: of the open batch while it is untouched, else of those after it. Whether they hold already.
+    pub(crate) fn set_ops(&mut self, ops: Arc<[Statistic]>) -> bool {
+        let is_untouched = self.batch.records.is_empty() && self.holds.is_free();
+        if is_untouched {
+            (self.ops, self.next_ops) = (Some(ops), None);
+        } else {
+            self.next_ops = Some(ops);
+        }
+        is_untouched
+    }
+
+    /// Closes the open batch and starts the next step. The columns from then on, if they change.
+    pub(crate) fn close(&mut self, books: LedgerSnapshot, facts: StepFacts) -> Option<Arc<[Statistic]>> {
         let now = Instant::now();
         let empty = self.queue.as_ref().map(BatchQueue::empty_batch).unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.batch, empty);
@@ -135,13 +162,21 @@ impl Recorder {
         batch.skipped_steps = std::mem::take(&mut self.skipped_steps);
         batch.time = SystemTime::now();
         batch.duration = self.last_end.map(|last| now - last);
-        batch.loss = loss;
-        batch.learning_rate = learning_rate;
+        batch.learning_rate = facts.learning_rate;
+        // A hold may have told loss and norms before the step's end: what it told stands.
+        batch.loss = batch.loss.or(facts.loss);
+        if batch.grad_norm == GradNorm::OfRecords {
+            batch.grad_norm = facts.grad_norm;
+        }
+        batch.framework_grad_norm = batch.framework_grad_norm.or(facts.framework_grad_norm);
+        batch.ops.clone_from(&self.ops);
         batch.books = books;
         self.last_end = Some(now);
         self.clock.advance();
         let holds = std::mem::take(&mut self.holds);
         self.waiting.push_back(Waiting { batch, holds });
+        self.ops = Some(self.next_ops.take()?);
+        self.ops.clone()
     }
 
     /// The oldest closed batch, if nothing keeps it any longer. `by_force` takes it all the same.
@@ -155,6 +190,7 @@ impl Recorder {
     pub(crate) fn discard_open(&mut self) -> u64 {
         let records = self.batch.records.len() as u64;
         self.batch.records.clear();
+        (self.batch.loss, self.batch.grad_norm, self.batch.framework_grad_norm) = (None, GradNorm::OfRecords, None);
         records
     }
 

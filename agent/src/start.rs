@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trainmon_core::config::{Config, Window};
-use trainmon_core::{Kind, Ledger, Statistic, Step, TensorTable};
-use trainmon_exporters::{Exporter, RunInfo, SCRAPE_STATISTICS};
-use trainmon_stats::Request;
+use trainmon_core::{Ledger, Step, TensorTable};
+use trainmon_exporters::{Exporter, RunInfo};
 
 use crate::clock::StepClock;
 use crate::cost::CostBook;
@@ -18,6 +17,7 @@ use crate::outputs::Opening;
 use crate::queue::batch_queue;
 use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
+use crate::requests::Requests;
 use crate::sink::{Sink, SinkContext};
 use crate::worker::Worker;
 
@@ -69,7 +69,11 @@ impl Monitor {
             param: None,
             activations: None,
             mg_direction: None,
+            adhoc: None,
             update: None,
+            features: None,
+            print_struct: false,
+            stack_info: false,
             csv: None,
             prometheus: None,
             ..Config::default()
@@ -79,7 +83,7 @@ impl Monitor {
         let costs = Arc::new(CostBook::new());
         let books = Arc::default();
         Self::assemble(Parts {
-            requests: [None; Kind::ALL.len()],
+            requests: Requests::none(),
             config,
             ranks: Ranks::SINGLE,
             tensors: TensorTable::default(),
@@ -107,10 +111,14 @@ impl Monitor {
             local_rank: ranks.local_rank,
             world_size: ranks.world_size,
         };
+        for task in config.front_tasks().filter(|task| !options.front_tasks.contains(task)) {
+            let message = format!("`{}` has no effect: this front does not do it", task.key());
+            options.voice.warn(message, Some("leave the key out, or watch the training with another front".to_owned()));
+        }
         let rank_measures = config.ranks.is_empty() || config.ranks.contains(&ranks.rank.0);
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
         let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostBook::new()));
-        let requests = Kind::ALL.map(|kind| request(&config, kind));
+        let requests = Requests::of(&config);
         let opening = Opening {
             config: &config,
             options: &options,
@@ -136,7 +144,8 @@ impl Monitor {
             sinks.push(sink.map_err(|source| StartError::Thread { what, source })?);
         }
         trainmon_stats::start_threads();
-        let worker = Worker::start(source, sinks).map_err(|source| StartError::Thread { what: "worker", source })?;
+        let worker = Worker::start(source, sinks, options.voice.clone())
+            .map_err(|source| StartError::Thread { what: "worker", source })?;
         let clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         let recorder = Recorder::new(clock, Some(queue));
         let (worker, voice) = (Some(worker), options.voice);
@@ -179,18 +188,4 @@ fn read_config(file: &Path, voice: &Voice) -> Option<Config> {
             None
         }
     }
-}
-
-/// What is measured of one kind: the statistics the config asks for, and those that the monitor's own series need.
-fn request(config: &Config, kind: Kind) -> Option<Request> {
-    let signal = config.signal(kind)?;
-    let mut statistics = signal.set();
-    if config.prometheus.is_some() {
-        statistics = statistics.union(SCRAPE_STATISTICS);
-    }
-    // The global norm in `steps.csv` is built from the tensors' norms.
-    if matches!(kind, Kind::GradUnreduced | Kind::GradReduced) {
-        statistics = statistics.with(Statistic::Norm);
-    }
-    Some(Request { statistics, eps: signal.eps })
 }

@@ -9,6 +9,7 @@ use trainmon_core::StepBatch;
 use crate::notice::Voice;
 use crate::priority::step_back;
 use crate::queue::BatchSource;
+use crate::self_check::SelfCheck;
 use crate::sink::{ClosingSink, Sink};
 
 /// The worker thread, for the one who shuts it down.
@@ -18,11 +19,13 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts the thread. It ends when every [`BatchQueue`](crate::queue::BatchQueue) is dropped and drained.
-    pub(crate) fn start(source: BatchSource, sinks: Vec<Sink>) -> Result<Self, std::io::Error> {
+    pub(crate) fn start(source: BatchSource, sinks: Vec<Sink>, voice: Voice) -> Result<Self, std::io::Error> {
         let (give_sinks, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
             step_back();
+            let mut self_check = SelfCheck::new(voice);
             while let Some(batch) = source.next() {
+                self_check.look_at(&batch);
                 distribute(batch, &sinks, &source);
             }
             drop(give_sinks.try_send(sinks));

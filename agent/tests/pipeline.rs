@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::config;
 use trainmon_agent::core::config::{Config, Pipeline, Window};
-use trainmon_agent::core::{Kind, MicroStep, Reading, Record, Step, StepBatch, TensorInfo, TensorView};
+use trainmon_agent::core::{GradNorm, Kind, MicroStep, Reading, Record, Step, StepBatch, TensorInfo, TensorView};
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
@@ -24,6 +24,9 @@ struct ProbeState {
     is_shut_down: bool,
     mood: Mood,
     steps: Vec<(u64, usize)>,
+    /// Ours and the framework's.
+    norms: Vec<(Option<f64>, Option<f64>)>,
+    losses: Vec<Option<f64>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -65,6 +68,8 @@ impl Exporter for Probe {
         let mood = state.mood;
         if mood == Mood::Work {
             state.steps.push((batch.step.0, batch.records.len()));
+            state.norms.push((batch.grad_norm(), batch.framework_grad_norm));
+            state.losses.push(batch.loss);
         }
         drop(state);
         self.0.1.notify_all();
@@ -246,6 +251,85 @@ fn a_step_waits_for_its_late_readings_and_keeps_its_place() {
     let report = monitor.shutdown();
     assert_eq!(probe.steps(), [(0, 2), (1, 1)]);
     assert!(report.balances());
+}
+
+#[test]
+fn the_global_norms_come_with_the_step_or_late() {
+    let probe = Probe::default();
+    let pipeline = Pipeline { queue_steps: 10, ..Pipeline::default() };
+    let (monitor, heard) = start(Config { pipeline, ..config() }, &probe);
+    let tensor = monitor.register("fc.weight", 0);
+    let facts = StepFacts { grad_norm: GradNorm::Known(2.0), framework_grad_norm: Some(2.0), ..StepFacts::default() };
+    monitor.end_step(facts);
+    // Late, after the end of the step.
+    let hold = monitor.hold();
+    monitor.end_step(StepFacts { grad_norm: GradNorm::Unknown, ..StepFacts::default() });
+    hold.set_grad_norm(3.0);
+    hold.set_framework_grad_norm(6.0);
+    drop(hold);
+    // Told before the end of the step, which then says that it does not know.
+    let hold = monitor.hold();
+    hold.set_grad_norm(4.0);
+    monitor.end_step(StepFacts { grad_norm: GradNorm::Unknown, ..StepFacts::default() });
+    drop(hold);
+    // A skipped step takes its norms with it.
+    let hold = monitor.hold();
+    hold.set_grad_norm(99.0);
+    hold.set_framework_grad_norm(99.0);
+    monitor.skip_step();
+    drop(hold);
+    one_step(&monitor, tensor);
+    // Far too late: the batch has left.
+    let hold = monitor.hold();
+    for _ in 0..6 {
+        monitor.end_step(StepFacts { grad_norm: GradNorm::Unknown, ..StepFacts::default() });
+    }
+    hold.set_grad_norm(5.0);
+    drop(hold);
+    monitor.shutdown();
+    let norms = probe.0.0.lock().unwrap().norms.clone();
+    let expected = [(Some(2.0), Some(2.0)), (Some(3.0), Some(6.0)), (Some(4.0), None), (Some(5.0f64.sqrt()), None)];
+    assert_eq!(norms[..4], expected);
+    assert_eq!(norms[4..], [(None, None); 6]);
+    assert_eq!(heard.containing("parts from the framework's by more than 1 %: step 1: ours 3"), 1);
+}
+
+#[test]
+fn the_loss_comes_with_the_step_or_late() {
+    let probe = Probe::default();
+    let pipeline = Pipeline { queue_steps: 20, ..Pipeline::default() };
+    let (monitor, _heard) = start(Config { pipeline, ..config() }, &probe);
+    let of = |loss| StepFacts { loss: Some(loss), ..StepFacts::default() };
+    monitor.end_step(of(1.0));
+    // Late, when a later step has a loss of its own already.
+    let hold = monitor.hold();
+    monitor.end_step(StepFacts::default());
+    monitor.end_step(of(3.0));
+    hold.set_loss(2.0);
+    drop(hold);
+    // Told before the end of the step: it stands, whatever the step's end says.
+    let hold = monitor.hold();
+    hold.set_loss(4.0);
+    drop(hold);
+    monitor.end_step(of(99.0));
+    // A skipped step takes its loss with it.
+    let hold = monitor.hold();
+    hold.set_loss(99.0);
+    monitor.skip_step();
+    drop(hold);
+    monitor.end_step(StepFacts::default());
+    // Far too late: the batch has left.
+    let hold = monitor.hold();
+    for _ in 0..6 {
+        monitor.end_step(StepFacts::default());
+    }
+    hold.set_loss(99.0);
+    drop(hold);
+    monitor.shutdown();
+    let losses = probe.0.0.lock().unwrap().losses.clone();
+    let (first, rest) = losses.split_at(5);
+    assert_eq!(first, [Some(1.0), Some(2.0), Some(3.0), Some(4.0), None]);
+    assert_eq!(rest, [None; 6]);
 }
 
 #[test]

@@ -32,6 +32,14 @@ pub enum ExportError {
         /// Why.
         source: io::Error,
     },
+    /// A directory could not be listed.
+    #[error("cannot list directory `{}`", path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The scrape page's address could not be bound.
     #[error("cannot listen on {address}")]
     Bind {
@@ -62,6 +70,7 @@ impl ExportError {
             Self::Write { .. } | Self::CreateDirectory { .. } => {
                 "make the directory writable, or name another in MONITOR_OUTPUT_DIR or `output_dir`"
             }
+            Self::List { .. } => "make the directory readable, or leave `append_output` out",
             Self::Bind { .. } => "another process listens there: set `prometheus.port` (0 lets the system choose)",
             Self::Start { .. } => "the machine is out of threads or file descriptors: see `ulimit -u -n`",
         }

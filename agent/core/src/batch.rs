@@ -1,8 +1,9 @@
 //! One step's readings on their way from the hooks to the exporters.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::{Kind, LedgerSnapshot, MicroStep, Reading, Step, TensorId};
+use crate::{GradNormCheck, Kind, LedgerSnapshot, MicroStep, Reading, Statistic, Step, TensorId};
 
 /// One tensor, measured once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +72,18 @@ impl PhaseTimes {
     }
 }
 
+/// Where a step's global gradient norm comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum GradNorm {
+    /// The step's own records hold every gradient: see [`StepBatch::grad_norm_of_records`].
+    #[default]
+    OfRecords,
+    /// The front put it together, over ranks that each hold a part.
+    Known(f64),
+    /// The records hold a part only, and the rest is not known.
+    Unknown,
+}
+
 /// Everything observed in one optimizer step. Batches are recycled: in steady state none is allocated.
 #[derive(Clone, Debug)]
 pub struct StepBatch {
@@ -88,6 +101,13 @@ pub struct StepBatch {
     pub loss: Option<f64>,
     /// The learning rate, if the caller told it.
     pub learning_rate: Option<f64>,
+    /// Where the global gradient norm comes from; [`StepBatch::grad_norm`] is the norm.
+    pub grad_norm: GradNorm,
+    /// The global gradient norm as the framework reports it, if the caller told it.
+    pub framework_grad_norm: Option<f64>,
+    /// The statistics asked for while the training ran, in column order: every reading of this batch holds them. `None`:
+    /// those of the config.
+    pub ops: Option<Arc<[Statistic]>>,
     /// The readings, in the order the hooks fired.
     pub records: Vec<Record>,
     /// What the step cost the training thread.
@@ -108,6 +128,9 @@ impl Default for StepBatch {
             skipped_steps: 0,
             loss: None,
             learning_rate: None,
+            grad_norm: GradNorm::OfRecords,
+            framework_grad_norm: None,
+            ops: None,
             records: Vec::new(),
             cost: PhaseTimes::default(),
             bytes_read: 0,
@@ -124,11 +147,28 @@ impl StepBatch {
         *self = Self { records, ..Self::default() };
     }
 
-    /// The global gradient norm, before clipping where that was measured: of each tensor its `GradUnreduced` record of
+    /// The global gradient norm, before clipping where that was measured. `None` when it is not known.
+    ///
+    /// Cost: that of [`grad_norm_of_records`](Self::grad_norm_of_records), unless the front knows it.
+    pub fn grad_norm(&self) -> Option<f64> {
+        match self.grad_norm {
+            GradNorm::OfRecords => self.grad_norm_of_records(),
+            GradNorm::Known(norm) => Some(norm),
+            GradNorm::Unknown => None,
+        }
+    }
+
+    /// Our gradient norm beside the framework's. `None` unless both are known.
+    pub fn grad_norm_check(&self) -> Option<GradNormCheck> {
+        let framework = self.framework_grad_norm?;
+        Some(GradNormCheck { ours: self.grad_norm()?, framework })
+    }
+
+    /// The gradient norm over this step's records, before clipping where that was measured: of each tensor its `GradUnreduced` record of
     /// the last micro-batch it took part in, else its `GradReduced` one. `None` when no gradient was measured.
     ///
     /// Cost: one sort of the step's gradient records.
-    pub fn grad_norm(&self) -> Option<f64> {
+    pub fn grad_norm_of_records(&self) -> Option<f64> {
         let mut norms: Vec<(TensorId, u32, f64)> = self.records.iter().filter_map(norm_before_clipping).collect();
         norms.sort_unstable_by_key(|&(tensor, rank, _)| (tensor, std::cmp::Reverse(rank)));
         norms.dedup_by_key(|&mut (tensor, ..)| tensor);
@@ -184,6 +224,27 @@ mod tests {
         batch.records.push(norm_record(0, Kind::GradReduced, 0, 1.0));
         batch.records.push(norm_record(1, Kind::GradReduced, 0, 4.0));
         assert_eq!(batch.grad_norm(), Some(5.0));
+    }
+
+    #[test]
+    fn a_norm_the_front_knows_goes_before_that_of_the_records() {
+        let mut batch = StepBatch { grad_norm: GradNorm::Known(7.0), ..StepBatch::default() };
+        batch.records.push(norm_record(0, Kind::GradReduced, 0, 3.0));
+        assert_eq!((batch.grad_norm(), batch.grad_norm_of_records()), (Some(7.0), Some(3.0)));
+        batch.grad_norm = GradNorm::Unknown;
+        assert_eq!((batch.grad_norm(), batch.grad_norm_of_records()), (None, Some(3.0)));
+        batch.reset();
+        assert_eq!(batch.grad_norm, GradNorm::OfRecords);
+    }
+
+    #[test]
+    fn the_norms_are_compared_only_where_both_are_known() {
+        let mut batch = StepBatch { framework_grad_norm: Some(4.0), ..StepBatch::default() };
+        assert_eq!(batch.grad_norm_check(), None);
+        batch.grad_norm = GradNorm::Known(2.0);
+        assert_eq!(batch.grad_norm_check(), Some(GradNormCheck { ours: 2.0, framework: 4.0 }));
+        batch.framework_grad_norm = None;
+        assert_eq!(batch.grad_norm_check(), None);
     }
 
     #[test]

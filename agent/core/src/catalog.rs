@@ -111,8 +111,12 @@ catalog! {
     GRAD_NORM_INTERVAL_MAX_STEP: Available Gauge "trainmon_grad_norm_interval_max_step" {}
         otel "training.grad.norm.interval_max_step" unit "{step}"
         "The step of the largest gradient norm in that window.";
-    GRAD_NORM_SELF_CHECK: Planned Gauge "trainmon_grad_norm_self_check_ratio" {}
-        otel "training.grad.norm.self_check" unit "1" "Our gradient norm over the framework's.";
+    GRAD_NORM_SELF_CHECK: Available Gauge "trainmon_grad_norm_self_check_ratio" {}
+        otel "training.grad.norm.self_check" unit "1"
+        "Our gradient norm over the framework's, where the front tells the latter; NaN where a norm is.";
+    GRAD_NORM_MISMATCHES: Available Counter "trainmon_grad_norm_mismatches_total" {}
+        otel "training.grad.norm.mismatches" unit "{step}"
+        "Steps in which our gradient norm and the framework's part by more than 1 %, or one alone is not finite.";
     GRAD_NORM_SPIKES: Planned Counter "trainmon_grad_norm_spikes_total" {}
         otel "training.grad.norm.spikes" unit "{spike}" "Gradient norm spikes found by the detector.";
     GRAD_NORM_ZSCORE: Planned Gauge "trainmon_grad_norm_zscore" {} otel "training.grad.norm.zscore" unit ""

@@ -27,6 +27,8 @@ pub enum Kind {
     GradAvg,
     /// Adagrad's sum of squares.
     Sum,
+    /// State of an optimizer that is not known by name: the tensor's name ends with the state's.
+    OptimizerState,
     /// A parameter just before the optimizer step.
     ParamOrigin,
     /// A parameter just after the optimizer step.
@@ -37,11 +39,21 @@ pub enum Kind {
     UpdateRatio,
     /// Share of elements whose gradient and first moment agree in sign, 0 to 1; one number per parameter.
     MgDirection,
+    /// Entropy of the attention rows and their largest weight; two numbers per module.
+    AttentionHook,
+    /// Stable rank and largest singular value of a linear module's weight; two numbers per module.
+    LinearHook,
+    /// Similarity of a router's expert vectors; one number per module.
+    MoeRouterWeightHook,
+    /// Entropy of a router's choice per token; one number per module.
+    MoeRouterLogitHook,
+    /// Any tensor that the training's script showed of its own accord.
+    Adhoc,
 }
 
 impl Kind {
     /// Every kind, in file order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 22] = [
         Self::Actv,
         Self::ActvGrad,
         Self::GradUnreduced,
@@ -53,11 +65,17 @@ impl Kind {
         Self::SquareAvg,
         Self::GradAvg,
         Self::Sum,
+        Self::OptimizerState,
         Self::ParamOrigin,
         Self::ParamUpdated,
         Self::Update,
         Self::UpdateRatio,
         Self::MgDirection,
+        Self::AttentionHook,
+        Self::LinearHook,
+        Self::MoeRouterWeightHook,
+        Self::MoeRouterLogitHook,
+        Self::Adhoc,
     ];
 
     /// The name: msprobe's CSV file prefix where it has one (`mg_direction` goes to its file `other`).
@@ -74,17 +92,41 @@ impl Kind {
             Self::SquareAvg => "square_avg",
             Self::GradAvg => "grad_avg",
             Self::Sum => "sum",
+            Self::OptimizerState => "optimizer_state",
             Self::ParamOrigin => "param_origin",
             Self::ParamUpdated => "param_updated",
             Self::Update => "update",
             Self::UpdateRatio => "update_ratio",
             Self::MgDirection => "mg_direction",
+            Self::AttentionHook => "attention_hook",
+            Self::LinearHook => "linear_hook",
+            Self::MoeRouterWeightHook => "moe_router_weight_hook",
+            Self::MoeRouterLogitHook => "moe_router_logit_hook",
+            Self::Adhoc => "adhoc",
         }
     }
 
     /// The kind of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The names of the plain numbers a record of this kind carries instead of a tensor's statistics; empty for a
+    /// tensor. [`Reading::values`](crate::Reading::values) has the numbers.
+    pub const fn value_columns(self) -> &'static [&'static str] {
+        match self {
+            Self::UpdateRatio => &["update_ratio"],
+            Self::AttentionHook => &["entropy", "softmax_max"],
+            Self::LinearHook => &["sr", "kernel_norm"],
+            Self::MoeRouterWeightHook => &["router_weight_similarity"],
+            Self::MoeRouterLogitHook => &["per_token_expert_entropy"],
+            _ => &[],
+        }
+    }
+
+    /// Whether this is a feature of a module (msprobe's L2 features): computed by the front.
+    pub const fn is_feature(self) -> bool {
+        matches!(self, Self::AttentionHook | Self::LinearHook | Self::MoeRouterWeightHook | Self::MoeRouterLogitHook)
     }
 
     /// Whether this is optimizer state.
@@ -98,6 +140,7 @@ impl Kind {
                 | Self::SquareAvg
                 | Self::GradAvg
                 | Self::Sum
+                | Self::OptimizerState
         )
     }
 }

@@ -101,6 +101,20 @@ impl Reading {
         }
     }
 
+    /// A reading of two plain numbers the front computed itself: a kind whose [`Kind::value_columns`] are two.
+    ///
+    /// [`Kind::value_columns`]: crate::Kind::value_columns
+    pub fn of_values(first: f64, second: f64) -> Self {
+        Self { std: second, ..Self::of_value(first) }
+    }
+
+    /// The plain numbers of [`of_value`](Self::of_value) and [`of_values`](Self::of_values); the second is NaN if there
+    /// is but one.
+    pub fn values(&self) -> [f64; 2] {
+        // A single number has no deviation: the field is free for the second.
+        [self.mean, self.std]
+    }
+
     /// The share of elements below eps: NaN for an empty tensor and for bool, which has no magnitude (as torch).
     pub fn zeros_ratio(&self) -> f64 {
         if self.count == 0 || self.dtype == Dtype::Bool { f64::NAN } else { self.zeros as f64 / self.count as f64 }

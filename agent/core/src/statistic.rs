@@ -110,6 +110,16 @@ impl StatisticSet {
         Self(self.0 | other.0)
     }
 
+    /// The set as a number: what [`from_bits`](Self::from_bits) takes.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The set of that number; bits that are no statistic are left out.
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits & ((1 << Statistic::ALL.len()) - 1))
+    }
+
     /// Whether nothing is asked for.
     pub const fn is_empty(self) -> bool {
         self.0 == 0

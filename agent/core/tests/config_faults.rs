@@ -1,8 +1,11 @@
 //! What the config's author is told.
 
+use serde_json::json;
 use trainmon_core::Statistic::{self, Max, Mean, Min, Nans, Norm, Zeros};
-use trainmon_core::Step;
-use trainmon_core::config::{Config, ConfigErrors, Diagnostic, DiagnosticKind, Dialect, Parsed, TargetRule};
+use trainmon_core::config::{
+    AttentionOrder, Config, ConfigErrors, Diagnostic, DiagnosticKind, Dialect, FrontTask, Parsed, TargetRule, TimeTag,
+};
+use trainmon_core::{Kind, Step};
 
 fn parse(text: &str) -> Result<Parsed, ConfigErrors> {
     Config::parse(text, "c.json", &|_| None)
@@ -154,12 +157,8 @@ fn a_key_given_twice_is_an_error_at_any_depth() {
 fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
     for (key, text) in [
         ("cc_distribution.enable", r#"{"cc_distribution": {"enable": true}}"#),
-        ("print_struct", r#"{"print_struct": true}"#),
-        ("stack_info", r#"{"stack_info": true}"#),
-        ("recording_l2_features", r#"{"recording_l2_features": true}"#),
         ("dynamic_on", r#"{"dynamic_on": true}"#),
         ("alert.rules", r#"{"alert": {"rules": [{"rule_name": "Spike"}]}}"#),
-        ("append_output", r#"{"append_output": ["Dec03_21-34-40", "Dec03_21-34-41"]}"#),
         ("format", r#"{"format": "tensorboard"}"#),
         ("format[1]", r#"{"format": ["csv", "otlp"]}"#),
         ("otlp", r#"{"otlp": {}}"#),
@@ -178,12 +177,103 @@ fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
 #[test]
 fn what_is_not_implemented_is_accepted_while_off() {
     assert_warned(
-        r#"{"wg_distribution": true, "cc_distribution": {"enable": false, "cc_codeline": ["a"]}, "print_struct": false,
-            "recording_l2_features": false, "l2_targets": {"linear_hook": []}, "dynamic_on": false, "append_output": [],
+        r#"{"wg_distribution": true, "cc_distribution": {"enable": false, "cc_codeline": ["a"]}, "dynamic_on": false,
             "alert": {"rules": [], "dump": true}, "otlp": {"enabled": false}, "journal": null, "overhead_budget": 0}"#,
         &[],
     );
     assert_warned(r#"{"monitors": {"module": {}, "cc": {"cc_pre_hook": true}}}"#, &[]);
+}
+
+#[test]
+fn features_are_on_for_the_modules_named_and_an_empty_list_means_every_linear_module() {
+    let text = |targets: &str| {
+        format!(r#"{{"recording_l2_features": true, "sa_order": "b,s,h,d", "l2_targets": {{{targets}}}}}"#)
+    };
+    let asked = config(&text(r#""linear_hook": [], "attention_hook": ["a.core"], "moe_router_logit_hook": []"#));
+    let features = asked.features.as_ref().expect("on");
+    assert_eq!(features.order, AttentionOrder::BatchFirst);
+    let measured: Vec<_> = Kind::ALL.into_iter().filter(|&kind| asked.measures(kind)).collect();
+    assert_eq!(measured, [Kind::AttentionHook, Kind::LinearHook, Kind::Adhoc]);
+    assert_eq!(features.modules(Kind::LinearHook), Some(&[][..]));
+    assert_eq!(features.modules(Kind::AttentionHook), Some(&["a.core".to_owned()][..]));
+    let without = r#"{"l2_targets": {"linear_hook": []}, "wg_distribution": true}"#;
+    assert_eq!(config(without).features, None);
+    assert_warned(
+        r#"{"recording_l2_features": true, "wg_distribution": true}"#,
+        &["c.json:1:2: key `recording_l2_features`: has no effect: `l2_targets` names no module | \
+           \"l2_targets\": {\"linear_hook\": []} takes every linear module"],
+    );
+}
+
+#[test]
+fn append_output_takes_two_times_in_order_or_nothing() {
+    let window = |text: &str| config(text).csv.expect("on").append_output;
+    let tags = window(r#"{"append_output": ["Dec03_21-34-40", "Dec03_21-34-41"]}"#).expect("on");
+    assert_eq!((tags.first.to_string(), tags.last.to_string()), ("Dec03_21-34-40".into(), "Dec03_21-34-41".into()));
+    let inside = ["Dec03_21-34-39", "Dec03_21-34-40", "Dec03_21-34-41", "Dec03_21-34-42"]
+        .map(|text| tags.contains(TimeTag::parse(text).expect("a time")));
+    assert_eq!(inside, [false, true, true, false]);
+    assert_eq!(window(r#"{"append_output": []}"#), None);
+    for (value, expected) in [
+        (
+            r#"["Dec03_21-34-40"]"#,
+            "c.json:1:2: key `append_output`: expected two times, or an empty list, found 1 entry | \
+             write [\"Dec03_21-34-40\", \"Dec03_21-34-41\"]",
+        ),
+        (
+            r#"["Dec03_21-34-40", "Dec32_21-34-41"]"#,
+            "c.json:1:2: key `append_output[1]`: expected a time like `Dec03_21-34-40`, found \"Dec32_21-34-41\" | \
+             month, day, hour, minute, second, as the run directory's name begins",
+        ),
+        (
+            r#"["Dec03_21-34-41", "Dec03_21-34-40"]"#,
+            "c.json:1:2: key `append_output`: `Dec03_21-34-40` is before `Dec03_21-34-41` | \
+             write the earlier time first; a year's end cannot lie between them",
+        ),
+    ] {
+        assert_refused(&format!(r#"{{"append_output": {value}}}"#), &[expected]);
+    }
+}
+
+#[test]
+fn the_front_is_asked_for_what_is_switched_on() {
+    let keys = |text: &str| config(text).front_tasks().map(FrontTask::key).collect::<Vec<_>>();
+    assert_eq!(keys(r#"{"print_struct": true, "stack_info": true}"#), ["print_struct", "stack_info"]);
+    let features = r#"{"recording_l2_features": true, "l2_targets": {"linear_hook": []}}"#;
+    assert_eq!(keys(features), ["recording_l2_features"]);
+    assert_eq!(keys(r#"{"framework": "pytorch", "patch_optimizer_step": true}"#), ["patch_optimizer_step"]);
+    assert_eq!(keys(r#"{"framework": "pytorch", "patch_optimizer_step": false}"#), [""; 0]);
+}
+
+#[test]
+fn what_the_front_needs_to_know_is_in_the_effective_configs_json() {
+    let json = |text: &str| serde_json::to_value(config(text)).expect("JSON");
+    let flat = json(
+        r#"{"targets": {"fc": {}}, "wg_distribution": true, "monitor_mbs_grad": true, "xy_distribution": true,
+            "forward_only": true, "squash_name": true, "print_struct": true, "stack_info": true, "start_step": 3,
+            "recording_l2_features": true, "l2_targets": {"moe_router_weight_hook": ["r"]}}"#,
+    );
+    for (pointer, expected) in [
+        ("/dialect", json!("v1")),
+        ("/window/start_step", json!(3)),
+        ("/targets/names", json!(["fc"])),
+        ("/squash_name", json!(true)),
+        ("/weight_grad/every_micro_batch", json!(true)),
+        ("/activations/forward", json!(true)),
+        ("/activations/backward", json!(false)),
+        ("/activations/all", json!(false)),
+        ("/print_struct", json!(true)),
+        ("/stack_info", json!(true)),
+        ("/features/attention", json!(null)),
+        ("/features/linear", json!(null)),
+        ("/features/router_weight", json!(["r"])),
+        ("/features/order", json!("s,b,h,d")),
+        ("/patch_optimizer_step", json!(null)),
+    ] {
+        assert_eq!(flat.pointer(pointer), Some(&expected), "{pointer}");
+    }
+    let nested = json(r#"{"monitors": {"param": {"enabled": true}}, "patch_optimizer_step": false}"#);
+    assert_eq!(nested["patch_optimizer_step"], json!(false));
 }
 
 #[test]

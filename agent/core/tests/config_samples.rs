@@ -109,15 +109,12 @@ fn the_incumbents_configs_are_accepted_or_refused_by_name() {
     }
     let alert = |name| (name, "alert.rules".to_owned(), DiagnosticKind::NotImplemented);
     let expected = [
-        ("v1_block_l2", "recording_l2_features".to_owned(), DiagnosticKind::NotImplemented),
-        ("v1_block_print_struct", "print_struct".to_owned(), DiagnosticKind::NotImplemented),
         alert("v1_mlp_alert_nan"),
         alert("v1_mlp_alert_turbulence"),
         alert("v1_mlp_alert_two_rules"),
         ("v1_mlp_format_tensorboard", "format".to_owned(), DiagnosticKind::NotImplemented),
         // The incumbent drops an unknown statistic and measures the norm instead.
         ("v1_mlp_ops_default", "ops[0]".to_owned(), DiagnosticKind::UnknownValue),
-        ("v1_mlp_stack_info", "stack_info".to_owned(), DiagnosticKind::NotImplemented),
     ];
     assert_eq!(refused, expected);
 }

@@ -12,6 +12,7 @@ use crate::ExportError;
 #[derive(Debug)]
 pub(super) struct LineFile {
     path: PathBuf,
+    header: Vec<u8>,
     file: File,
     good_length: u64,
 }
@@ -25,7 +26,7 @@ impl LineFile {
         }
         Self::open_whole(&path, header)
             .and_then(|(file, good_length)| {
-                let mut lines = Self { path: path.clone(), file, good_length };
+                let mut lines = Self { path: path.clone(), header: header.to_vec(), file, good_length };
                 if lines.good_length == 0 {
                     lines.append_raw(header)?;
                 }
@@ -67,9 +68,10 @@ impl LineFile {
         written
     }
 
-    /// Whether this is the file at `path`. One that was deleted under us is not: it would swallow rows unseen.
-    pub(super) fn is_at(&self, path: &Path) -> bool {
-        self.path == path && path.exists()
+    /// Whether this is the file at `path` and has these columns. One that was deleted under us is not: it would swallow
+    /// rows unseen.
+    pub(super) fn continues(&self, path: &Path, header: &[u8]) -> bool {
+        self.path == path && self.header == header && path.exists()
     }
 }
 

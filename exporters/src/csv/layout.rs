@@ -1,10 +1,11 @@
 //! msprobe's two file layouts: which file a record goes to, its header, its directory.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Zoned;
-use trainmon_core::config::{Config, Dialect};
+use trainmon_core::config::{Config, Dialect, TimeTag, TimeWindow};
 use trainmon_core::{Kind, Rank, Statistic, Step};
 
 /// The columns of one file.
@@ -16,8 +17,8 @@ pub(super) struct Columns {
     pub(super) ops: Vec<Statistic>,
     /// Whether `shape,dtype` follow (V1).
     pub(super) shape_and_dtype: bool,
-    /// Whether the single column after the step is the value itself, named like the kind (`update_ratio`).
-    pub(super) is_value: bool,
+    /// The columns of plain numbers that stand in the statistics' place (`update_ratio`); empty for tensors.
+    pub(super) values: &'static [&'static str],
 }
 
 /// A group of kinds that share a file: V1 has one per kind, V2 one per monitor.
@@ -30,13 +31,16 @@ pub(super) struct FileClass {
 
 /// The file a kind's records go to; `None` if the config does not measure it.
 pub(super) fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
-    let signal = config.signal(kind)?;
+    if !config.measures(kind) {
+        return None;
+    }
     let every_micro_batch = config.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
-    let is_value = kind == Kind::UpdateRatio;
+    let values = kind.value_columns();
     let (prefix, micro_step) = match config.dialect {
         Dialect::V1 => (
             if kind == Kind::MgDirection { "other" } else { kind.name() },
-            matches!(kind, Kind::Actv | Kind::ActvGrad) || (kind == Kind::GradUnreduced && every_micro_batch),
+            matches!(kind, Kind::Actv | Kind::ActvGrad | Kind::AttentionHook | Kind::MoeRouterLogitHook)
+                || (kind == Kind::GradUnreduced && every_micro_batch),
         ),
         Dialect::V2 => {
             let prefix = match kind {
@@ -51,9 +55,9 @@ pub(super) fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
     };
     let columns = Columns {
         micro_step,
-        ops: signal.ops.clone(),
-        shape_and_dtype: config.dialect == Dialect::V1 && !is_value,
-        is_value,
+        ops: config.signal(kind).filter(|_| values.is_empty()).map(|signal| signal.ops.clone()).unwrap_or_default(),
+        shape_and_dtype: config.dialect == Dialect::V1 && values.is_empty(),
+        values,
     };
     Some(FileClass { prefix, columns })
 }
@@ -68,11 +72,8 @@ impl FileClass {
         if self.columns.micro_step {
             names.push("micro_step");
         }
-        if self.columns.is_value {
-            names.push(self.prefix);
-        } else {
-            names.extend(self.columns.ops.iter().map(|op| op.name()));
-        }
+        names.extend(self.columns.values);
+        names.extend(self.columns.ops.iter().map(|op| op.name()));
         if self.columns.shape_and_dtype {
             names.extend(["shape", "dtype"]);
         }
@@ -105,6 +106,33 @@ pub(super) fn run_directory(base: &Path, dialect: Dialect, rank: Rank, now: &Zon
     }
 }
 
+/// This rank's newest V1 run directory below `base` that was made within `window`. Its name tells the time; of two made
+/// in the same second the one written to last.
+pub(super) fn run_to_continue(base: &Path, rank: Rank, window: TimeWindow) -> io::Result<Option<PathBuf>> {
+    let entries = match std::fs::read_dir(base) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut newest = None;
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let made = name.to_str().and_then(|name| time_of_run(name, rank)).filter(|&made| window.contains(made));
+        if let Some(made) = made.filter(|_| entry.path().is_dir()) {
+            newest = newest.max(Some((made, entry.metadata()?.modified()?, entry.path())));
+        }
+    }
+    Ok(newest.map(|(.., path)| path))
+}
+
+/// The time in a V1 run directory's name, if it is of this rank.
+fn time_of_run(name: &str, rank: Rank) -> Option<TimeTag> {
+    let (time, rest) = name.split_once("-rank")?;
+    let (of_rank, _unique) = rest.split_once('-')?;
+    if of_rank.parse() == Ok(rank.0) { TimeTag::parse(time).ok() } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +146,34 @@ mod tests {
         assert_eq!(name.len(), "Nov20_16-05-09-rank3-".len() + 8);
         assert_eq!(run_directory(Path::new("out"), Dialect::V2, Rank(3), &now), Path::new("out/rank_3"));
         assert_ne!(path, run_directory(Path::new("out"), Dialect::V1, Rank(3), &now));
+    }
+
+    #[test]
+    fn the_newest_run_of_this_rank_in_the_window_is_continued() {
+        let base = tempfile::tempdir().unwrap();
+        let window = |first: &str, last: &str| TimeWindow {
+            first: TimeTag::parse(first).unwrap(),
+            last: TimeTag::parse(last).unwrap(),
+        };
+        let found = |window| {
+            let path = run_to_continue(base.path(), Rank(1), window).unwrap()?;
+            Some(path.file_name().unwrap().to_str().unwrap().to_owned())
+        };
+        for name in [
+            "Nov20_16-05-09-rank1-00000001",
+            "Nov20_16-05-10-rank1-00000002",
+            "Nov20_16-05-11-rank0-00000003",
+            "Nov20_16-05-11-rank11-00000004",
+            "Nov20_16-05-12-rank1-00000005",
+            "notes-rank1-x",
+        ] {
+            std::fs::create_dir(base.path().join(name)).unwrap();
+        }
+        std::fs::write(base.path().join("Nov20_16-05-11-rank1-00000006"), "a file").unwrap();
+        let wide = window("Nov20_16-05-09", "Nov20_16-05-11");
+        assert_eq!(found(wide).as_deref(), Some("Nov20_16-05-10-rank1-00000002"));
+        assert_eq!(found(window("Nov20_16-05-13", "Nov20_16-05-14")), None);
+        let nowhere = run_to_continue(&base.path().join("nowhere"), Rank(1), wide);
+        assert_eq!(nowhere.unwrap(), None);
     }
 }

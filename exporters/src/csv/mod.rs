@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use trainmon_core::config::{Config, Csv, Dialect};
-use trainmon_core::{Kind, Record, StepBatch, TensorInfo};
+use trainmon_core::{Kind, Record, Statistic, StepBatch, TensorInfo};
 
 use self::file::LineFile;
-use self::layout::{FileClass, file_class, run_directory};
+use self::layout::{FileClass, file_class, run_directory, run_to_continue};
 use self::rows::{Lines, Style};
 use self::steps::StepsFile;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo};
@@ -40,7 +40,22 @@ impl CsvExporter {
     ///
     /// `config.csv` must be present: `csv` is it.
     pub fn new(config: &Config, csv: &Csv, base: &Path, run: &RunInfo) -> Self {
-        let directory = run_directory(base, config.dialect, run.rank, &jiff::Zoned::now());
+        Self::within(config, csv, run_directory(base, config.dialect, run.rank, &jiff::Zoned::now()))
+    }
+
+    /// Prepares to append to this rank's newest run directory below `base` that was made within `csv.append_output`.
+    /// `None` if that is not set or there is none.
+    ///
+    /// # Errors
+    /// The directories below `base` cannot be listed.
+    pub fn continuing(config: &Config, csv: &Csv, base: &Path, run: &RunInfo) -> Result<Option<Self>, ExportError> {
+        let Some(window) = csv.append_output else { return Ok(None) };
+        let found = run_to_continue(base, run.rank, window)
+            .map_err(|source| ExportError::List { path: base.to_path_buf(), source })?;
+        Ok(found.map(|directory| Self::within(config, csv, directory)))
+    }
+
+    fn within(config: &Config, csv: &Csv, directory: PathBuf) -> Self {
         let classes = Kind::ALL.into_iter().filter_map(|kind| Some((kind, file_class(config, kind)?))).collect();
         Self {
             config: config.clone(),
@@ -56,6 +71,14 @@ impl CsvExporter {
     /// Where this run's files lie.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The columns from this step on. A file that was begun with others is set aside when the next row is written.
+    fn set_ops(&mut self, ops: &[Statistic]) {
+        let of_tensors = self.classes.values_mut().map(|class| &mut class.columns).filter(|c| c.values.is_empty());
+        for columns in of_tensors.filter(|columns| columns.ops != ops) {
+            columns.ops = ops.to_vec();
+        }
     }
 
     fn write_file(
@@ -75,8 +98,9 @@ impl CsvExporter {
         }
         let bytes =
             lines.into_bytes().map_err(|error| ExportError::Write { path: path.clone(), source: error.into() })?;
-        if self.open.get(class.prefix).is_none_or(|file| !file.is_at(&path)) {
-            self.open.insert(class.prefix, LineFile::open(path, &class.header(self.config.dialect))?);
+        let header = class.header(self.config.dialect);
+        if self.open.get(class.prefix).is_none_or(|file| !file.continues(&path, &header)) {
+            self.open.insert(class.prefix, LineFile::open(path, &header)?);
         }
         let Some(file) = self.open.get_mut(class.prefix) else { return Ok(()) };
         let written = file.append(&bytes);
@@ -95,6 +119,9 @@ impl Exporter for CsvExporter {
 
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
         self.has_chunks = self.has_chunks || names.iter().any(|info| info.vpp_stage > 0);
+        if let Some(ops) = &batch.ops {
+            self.set_ops(ops);
+        }
         let mut failure: Option<ExportFailure> = None;
         for (class, records) in records_by_file(self.config.dialect, &self.classes, names, &batch.records) {
             if let Err(source) = self.write_file(&class, names, batch, &records) {

@@ -62,9 +62,11 @@ impl Lines {
                 }
             }
         }
-        if columns.is_value {
-            self.number(record.reading.map_or(f64::NAN, |reading| reading.mean))?;
-        } else {
+        let values = record.reading.map_or([f64::NAN; 2], |reading| reading.values());
+        for (_, value) in columns.values.iter().zip(values) {
+            self.number(value)?;
+        }
+        if columns.values.is_empty() {
             self.statistics(columns, record.reading.as_ref())?;
         }
         self.csv.write_record(None::<&[u8]>)

@@ -9,9 +9,9 @@ use super::file::LineFile;
 use super::number::push_float;
 use crate::ExportError;
 
-const HEADER: &str = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm,measure_seconds,launch_seconds,\
-                      offer_seconds,bytes_read,records,observed_total,not_sampled_total,dropped_total,\
-                      skipped_steps\n";
+const HEADER: &str = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm,framework_grad_norm,grad_norm_ratio,\
+                      measure_seconds,launch_seconds,offer_seconds,bytes_read,records,observed_total,\
+                      not_sampled_total,dropped_total,skipped_steps\n";
 
 /// The file beside msprobe's; its tools pass over names they do not know.
 pub(super) struct StepsFile {
@@ -26,7 +26,7 @@ impl StepsFile {
 
     /// Appends the step's line.
     pub(super) fn append(&mut self, batch: &StepBatch) -> Result<(), ExportError> {
-        let file = match self.file.take().filter(|file| file.is_at(&self.path)) {
+        let file = match self.file.take().filter(|file| file.continues(&self.path, HEADER.as_bytes())) {
             Some(file) => self.file.insert(file),
             None => self.file.insert(LineFile::open(self.path.clone(), HEADER.as_bytes())?),
         };
@@ -48,6 +48,8 @@ fn line(batch: &StepBatch) -> Vec<u8> {
         batch.loss,
         batch.learning_rate,
         batch.grad_norm(),
+        batch.framework_grad_norm,
+        batch.grad_norm_check().map(|check| check.ratio()),
         Some(seconds(Phase::Measure)),
         Some(seconds(Phase::Launch)),
         Some(seconds(Phase::Offer)),

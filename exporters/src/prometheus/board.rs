@@ -128,11 +128,14 @@ impl Board {
     }
 
     fn set_gradients(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) {
-        let GradientSummary { norm, top, group_norms } = self.gradients.summarise(names, batch);
-        let Some(norm) = norm else { return };
-        self.set(RunGauge::GradNorm, Some(norm));
+        let GradientSummary { norm, norm_of_records, top, group_norms } = self.gradients.summarise(names, batch);
+        self.set(RunGauge::GradNorm, norm);
+        self.set(RunGauge::GradNormSelfCheck, batch.grad_norm_check().map(|check| check.ratio()));
         let Snapshot { table, peaks, top: shown, top_step, .. } = &mut self.working;
-        peaks.observe(now, Peak { value: norm, step: batch.step });
+        if let Some(norm) = norm {
+            peaks.observe(now, Peak { value: norm, step: batch.step });
+        }
+        let Some(norm_of_records) = norm_of_records else { return };
         let slots_before = shown.len();
         *top_step = Some(batch.step);
         shown.clear();
@@ -149,7 +152,7 @@ impl Board {
         for group in Group::ALL {
             let Some(of_group) = group_norms[group as usize] else { continue };
             let labels = || label_text(&[("group", group.name())]);
-            let share = (of_group / norm).powi(2);
+            let share = (of_group / norm_of_records).powi(2);
             self.run_series.set_member(table, RunGauge::GroupShare, group as usize, labels, share);
         }
     }

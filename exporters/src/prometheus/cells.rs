@@ -215,8 +215,9 @@ impl Cells {
     /// What the tier serves of a kind: of what was measured, what makes sense for it.
     fn statistics(&self, kind: Kind) -> StatisticSet {
         let sensible = match kind {
-            // One number per parameter, served as largest and median over the run.
-            Kind::UpdateRatio => StatisticSet::EMPTY,
+            // An update ratio is served as largest and median over the run; features and what a script shows are in their
+            // CSV files only.
+            kind if !kind.value_columns().is_empty() || kind == Kind::Adhoc => StatisticSet::EMPTY,
             Kind::MgDirection => StatisticSet::EMPTY.with(Statistic::Mean),
             _ => self.measured.of(kind),
         };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, TextEncoder};
 use trainmon_core::catalog::{
-    BYTES_READ, COLLECT_DURATION, Metric, NONFINITE_ELEMENTS, SCRAPE_DURATION, SERIES_OVERFLOW, SKIPPED_STEPS,
-    STEP_DURATION, STEPS,
+    BYTES_READ, COLLECT_DURATION, GRAD_NORM_MISMATCHES, Metric, NONFINITE_ELEMENTS, SCRAPE_DURATION, SERIES_OVERFLOW,
+    SKIPPED_STEPS, STEP_DURATION, STEPS,
 };
 use trainmon_core::{Kind, Phase, Reading, Record, Statistic, StepBatch};
 
@@ -27,6 +27,7 @@ const SCRAPE_SECONDS: [f64; 6] = [5e-4, 1e-3, 2.5e-3, 5e-3, 2.5e-2, 0.25];
 pub(crate) struct Counters {
     steps: IntCounter,
     skipped_steps: IntCounter,
+    norm_mismatches: IntCounter,
     step_seconds: Histogram,
     nonfinite: IntCounterVec,
     /// The children of `nonfinite` by kind; none for kinds that are no tensor.
@@ -50,7 +51,7 @@ impl Counters {
         let nonfinite =
             IntCounterVec::new(Opts::new(NONFINITE_ELEMENTS.name, NONFINITE_ELEMENTS.help), NONFINITE_ELEMENTS.labels)?;
         let nonfinite_of = |kind: Kind| {
-            let is_tensor = !matches!(kind, Kind::UpdateRatio | Kind::MgDirection);
+            let is_tensor = kind.value_columns().is_empty() && !matches!(kind, Kind::MgDirection | Kind::Adhoc);
             is_tensor.then(|| nonfinite.get_metric_with_label_values(&[tensor_label(kind)])).transpose()
         };
         let nonfinite_by_kind = Kind::ALL.into_iter().map(nonfinite_of).collect::<prometheus::Result<_>>()?;
@@ -61,6 +62,7 @@ impl Counters {
         Ok(Self {
             steps: counter(&STEPS)?,
             skipped_steps: counter(&SKIPPED_STEPS)?,
+            norm_mismatches: counter(&GRAD_NORM_MISMATCHES)?,
             step_seconds: Histogram::with_opts(histogram(&STEP_DURATION, &STEP_SECONDS))?,
             nonfinite,
             nonfinite_by_kind,
@@ -75,6 +77,7 @@ impl Counters {
     pub(crate) fn add_step(&self, batch: &StepBatch) {
         self.steps.inc();
         self.skipped_steps.inc_by(batch.skipped_steps);
+        self.norm_mismatches.inc_by(u64::from(batch.grad_norm_check().is_some_and(|check| !check.agrees())));
         if let Some(duration) = batch.duration {
             self.step_seconds.observe(duration.as_secs_f64());
         }
@@ -104,9 +107,10 @@ impl Counters {
 
     /// Appends every family.
     pub(crate) fn render(&self, page: &mut String) -> prometheus::Result<()> {
-        let Self { steps, skipped_steps, step_seconds, nonfinite, bytes_read, collect, overflow, scrape, .. } = self;
-        let all: [&dyn Collector; 8] =
-            [steps, skipped_steps, step_seconds, nonfinite, bytes_read, collect, overflow, scrape];
+        let Self { steps, skipped_steps, norm_mismatches, step_seconds, nonfinite, .. } = self;
+        let Self { bytes_read, collect, overflow, scrape, .. } = self;
+        let all: [&dyn Collector; 9] =
+            [steps, skipped_steps, norm_mismatches, step_seconds, nonfinite, bytes_read, collect, overflow, scrape];
         let families: Vec<_> = all.into_iter().flat_map(Collector::collect).collect();
         TextEncoder::new().encode_utf8(&families, page)
     }

@@ -1,6 +1,6 @@
 //! What a step says about its gradients and updates as a whole: norm, largest parameters, shares, update ratios.
 
-use trainmon_core::{Group, Kind, MicroStep, Record, Statistic, StepBatch, TensorId, TensorInfo};
+use trainmon_core::{GradNorm, Group, Kind, MicroStep, Record, Statistic, StepBatch, TensorId, TensorInfo};
 
 use super::cells::{combine_norms, largest};
 use super::sources::MeasuredStatistics;
@@ -18,8 +18,10 @@ pub(crate) struct TopNorm {
 /// A step's gradients, put together.
 #[derive(Debug, Default)]
 pub(crate) struct GradientSummary {
-    /// `None` when no gradient norm was measured.
+    /// Over the run's gradients; `None` when it is not known.
     pub(crate) norm: Option<f64>,
+    /// Over this rank's records, which the shares are of; `None` when no gradient norm was measured.
+    pub(crate) norm_of_records: Option<f64>,
     /// Largest first; NaN before all.
     pub(crate) top: Vec<TopNorm>,
     /// By [`Group`]; `None` for a group without gradient.
@@ -49,15 +51,21 @@ impl Gradients {
         Self { top_k: top_k.min(MAX_TOP), measured, groups: Vec::new() }
     }
 
-    /// Over the same records as [`StepBatch::grad_norm`].
+    /// Over the same records as [`StepBatch::grad_norm_of_records`].
     pub(crate) fn summarise(&mut self, names: &[TensorInfo], batch: &StepBatch) -> GradientSummary {
         let mut summary = GradientSummary::default();
+        if let GradNorm::Known(norm) = batch.grad_norm {
+            summary.norm = Some(norm);
+        }
         let unreduced = batch.records.iter().any(|record| record.kind == Kind::GradUnreduced);
         let kind = if unreduced { Kind::GradUnreduced } else { Kind::GradReduced };
         if !self.measured.of(kind).contains(Statistic::Norm) {
             return summary;
         }
-        summary.norm = batch.grad_norm();
+        summary.norm_of_records = batch.grad_norm_of_records();
+        if batch.grad_norm == GradNorm::OfRecords {
+            summary.norm = summary.norm_of_records;
+        }
         let last = last_micro_steps(batch)[kind as usize];
         self.learn_groups(names);
         for record in batch.records.iter().filter(|record| record.kind == kind) {

@@ -2,8 +2,8 @@
 
 use trainmon_core::Group;
 use trainmon_core::catalog::{
-    GRAD_NORM, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, Metric, STEP, TOP_GRAD_NORM,
-    UPDATE_NORM, UPDATE_RATIO,
+    GRAD_NORM, GRAD_NORM_SELF_CHECK, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, Metric, STEP,
+    TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO,
 };
 
 use super::gradient::MAX_TOP;
@@ -17,6 +17,7 @@ pub(crate) enum RunGauge {
     Loss,
     LearningRate,
     GradNorm,
+    GradNormSelfCheck,
     UpdateNorm,
     UpdateRatio,
     TopGradNorm,
@@ -24,12 +25,13 @@ pub(crate) enum RunGauge {
 }
 
 impl RunGauge {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Step,
         Self::LastStepTimestamp,
         Self::Loss,
         Self::LearningRate,
         Self::GradNorm,
+        Self::GradNormSelfCheck,
         Self::UpdateNorm,
         Self::UpdateRatio,
         Self::TopGradNorm,
@@ -43,6 +45,7 @@ impl RunGauge {
             Self::Loss => LOSS,
             Self::LearningRate => LEARNING_RATE,
             Self::GradNorm => GRAD_NORM,
+            Self::GradNormSelfCheck => GRAD_NORM_SELF_CHECK,
             Self::UpdateNorm => UPDATE_NORM,
             Self::UpdateRatio => UPDATE_RATIO,
             Self::TopGradNorm => TOP_GRAD_NORM,
@@ -57,7 +60,7 @@ impl RunGauge {
 
     /// The most series these gauges and the interval's maximum can have.
     pub(crate) fn most_series(top_k: usize) -> usize {
-        let single = 6;
+        let single = 7;
         let ratios = 2;
         let maximum_and_its_step = 2;
         single + ratios + maximum_and_its_step + Group::ALL.len() + top_k.min(MAX_TOP)

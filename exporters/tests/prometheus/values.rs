@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::support::{config, gradient, names, reading, record, run, sources, start, step, value};
 use trainmon_core::catalog::{self, Status};
 use trainmon_core::{
-    DropReason, Kind, MicroStep, Phase, Reading, Record, Scalar, Statistic, StatisticSet, StepBatch, TensorInfo,
+    DropReason, GradNorm, Kind, MicroStep, Phase, Reading, Record, Scalar, Statistic, StatisticSet, StepBatch,
+    TensorInfo,
 };
 use trainmon_exporters::{Exporter, PrometheusExporter};
 
@@ -18,7 +19,12 @@ fn full_step(number: u64) -> (Vec<TensorInfo>, StepBatch) {
     for kind in Kind::ALL {
         records.extend((0..3).map(|tensor| record(tensor, kind, reading(4, f64::from(tensor + 1)))));
     }
-    let mut batch = StepBatch { loss: Some(2.5), learning_rate: Some(3e-4), ..step(number, records) };
+    let mut batch = StepBatch {
+        loss: Some(2.5),
+        learning_rate: Some(3e-4),
+        framework_grad_norm: Some(1.0),
+        ..step(number, records)
+    };
     batch.cost.add(Phase::Measure, Duration::from_millis(3));
     (names, batch)
 }
@@ -48,6 +54,44 @@ fn layers_add_up_as_norm_maximum_weighted_mean_and_share() {
     assert_eq!(value(&page, "trainmon_top_grad_norm{slot=\"0\"}"), Some(12.0));
     assert_eq!(value(&page, "trainmon_top_grad_norm{slot=\"2\"}"), Some(3.0));
     assert!(!page.contains("q_proj"), "a parameter's name is no label");
+}
+
+#[test]
+fn the_norm_the_front_knows_is_served_and_checked_against_the_frameworks() {
+    let mut exporter = start(&config());
+    let names = names(&["a.attn.weight", "a.mlp.weight"]);
+    let served = |exporter: &PrometheusExporter| {
+        let page = exporter.page();
+        ["trainmon_grad_norm", "trainmon_grad_norm_self_check_ratio", "trainmon_grad_norm_mismatches_total"]
+            .map(|series| value(&page, series))
+    };
+    let batch = |number, grad_norm, framework_grad_norm| StepBatch {
+        grad_norm,
+        framework_grad_norm,
+        ..step(number, vec![gradient(0, 3.0), gradient(1, 4.0)])
+    };
+    exporter.export(&names, &batch(1, GradNorm::OfRecords, None)).unwrap();
+    assert_eq!(served(&exporter), [Some(5.0), None, Some(0.0)]);
+    exporter.export(&names, &batch(2, GradNorm::Known(10.0), Some(10.0))).unwrap();
+    assert_eq!(served(&exporter), [Some(10.0), Some(1.0), Some(0.0)]);
+    let share = value(&exporter.page(), "trainmon_group_grad_norm_share{group=\"attn\"}").unwrap();
+    assert!((share - 9.0 / 25.0).abs() < 1e-15, "a share is of this rank's records: {share}");
+    exporter.export(&names, &batch(3, GradNorm::Known(10.0), Some(20.0))).unwrap();
+    assert_eq!(served(&exporter), [Some(10.0), Some(0.5), Some(1.0)]);
+    // Without a norm of ours there is nothing to serve and nothing to check.
+    exporter.export(&names, &batch(4, GradNorm::Unknown, Some(7.0))).unwrap();
+    assert_eq!(served(&exporter), [Some(10.0), Some(0.5), Some(1.0)]);
+}
+
+#[test]
+fn features_are_not_on_the_page() {
+    let mut exporter = start(&config());
+    let names = names(&["a.attention"]);
+    let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_feature());
+    let records = kinds.map(|kind| record(0, kind, Reading::of_values(0.5, f64::NAN))).collect();
+    exporter.export(&names, &step(1, records)).unwrap();
+    let page = exporter.page();
+    assert!(!page.contains("_hook"), "{page}");
 }
 
 #[test]

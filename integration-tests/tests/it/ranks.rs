@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use anyhow::{Context as _, Result};
-use trainmon_integration_tests::{Trainer, get};
+use trainmon_integration_tests::{Trainer, get, wait_for};
 
 use crate::support::{EVERYTHING, Scene, assert_csv_complete, assert_unharmed, run_directory};
 
@@ -27,8 +27,11 @@ fn a_rank_names_its_directory_and_listens_on_the_port_after_the_first() -> Resul
     let trainer = as_rank_1_of_2(scene.trainer(STEPS)).option("--pause-after", last.to_string());
     let mut training = trainer.start()?;
     training.wait_for_step(last)?;
-    let page = get(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "/metrics")?;
-    assert!(page.contains("# TYPE trainmon_step gauge\n"), "{page}");
+    // The page is written by a thread of its own, after the training has gone on.
+    wait_for("a step on this rank's page", || {
+        let page = get(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "/metrics")?;
+        Ok(page.contains("# TYPE trainmon_step gauge\n").then_some(()))
+    })?;
     let ended = training.end()?;
     assert_unharmed(&ended, STEPS)?;
     assert_csv_complete(&ended, &scene.out(), STEPS)?;

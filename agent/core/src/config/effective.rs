@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use super::time_tag::TimeWindow;
 use crate::{Kind, Statistic, StatisticSet, Step};
 
 /// Which of msprobe's two file layouts the config asks for.
@@ -39,8 +41,19 @@ pub struct Config {
     pub activations: Option<Activations>,
     /// Agreement in sign of gradient and first moment.
     pub mg_direction: Option<Signal>,
+    /// Tensors that the training's script shows of its own accord: no key of a file asks for them.
+    #[serde(skip)]
+    pub adhoc: Option<Signal>,
     /// The change each step makes to a parameter, and its ratio to the parameter. Keeps a copy of each parameter.
     pub update: Option<Signal>,
+    /// Features of modules beyond their inputs and outputs.
+    pub features: Option<Features>,
+    /// Write the module structure and stop.
+    pub print_struct: bool,
+    /// Write the call stack of every module.
+    pub stack_info: bool,
+    /// V2: whether the front finds the end of a step in the optimizer; `None` if the file does not say.
+    pub patch_optimizer_step: Option<bool>,
     /// The CSV files, if written.
     pub csv: Option<Csv>,
     /// The scrape page, if served.
@@ -50,7 +63,22 @@ pub struct Config {
 }
 
 impl Config {
-    /// What is measured of a kind; `None` if nothing is.
+    /// Whether anything of a kind is measured.
+    pub fn measures(&self, kind: Kind) -> bool {
+        self.signal(kind).is_some() || self.features.as_ref().is_some_and(|features| features.modules(kind).is_some())
+    }
+
+    /// What the config asks the front to do.
+    pub fn front_tasks(&self) -> impl Iterator<Item = FrontTask> {
+        FrontTask::ALL.into_iter().filter(|task| match task {
+            FrontTask::PrintStruct => self.print_struct,
+            FrontTask::StackInfo => self.stack_info,
+            FrontTask::Features => self.features.is_some(),
+            FrontTask::PatchOptimizerStep => self.patch_optimizer_step == Some(true),
+        })
+    }
+
+    /// What is measured of a kind of tensor; `None` if nothing is, and for features.
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {
         let activations = |wanted: fn(&Activations) -> bool| self.activations.as_ref().filter(|a| wanted(a));
         match kind {
@@ -60,13 +88,44 @@ impl Config {
             Kind::ParamOrigin | Kind::ParamUpdated => self.param.as_ref(),
             Kind::Update | Kind::UpdateRatio => self.update.as_ref(),
             Kind::MgDirection => self.mg_direction.as_ref(),
+            Kind::Adhoc => self.adhoc.as_ref(),
             Kind::ExpAvg
             | Kind::ExpAvgSq
             | Kind::MaxExpAvgSq
             | Kind::MomentumBuffer
             | Kind::SquareAvg
             | Kind::GradAvg
-            | Kind::Sum => self.moments.as_ref(),
+            | Kind::Sum
+            | Kind::OptimizerState => self.moments.as_ref(),
+            Kind::AttentionHook | Kind::LinearHook | Kind::MoeRouterWeightHook | Kind::MoeRouterLogitHook => None,
+        }
+    }
+}
+
+/// What only a front can do, and not every front does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrontTask {
+    /// Write the module structure and stop.
+    PrintStruct,
+    /// Write the call stack of every module.
+    StackInfo,
+    /// Compute the features of modules.
+    Features,
+    /// Find the end of a step in the optimizer.
+    PatchOptimizerStep,
+}
+
+impl FrontTask {
+    /// Every task.
+    pub const ALL: [Self; 4] = [Self::PrintStruct, Self::StackInfo, Self::Features, Self::PatchOptimizerStep];
+
+    /// The key that asks for it.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::PrintStruct => "print_struct",
+            Self::StackInfo => "stack_info",
+            Self::Features => "recording_l2_features",
+            Self::PatchOptimizerStep => "patch_optimizer_step",
         }
     }
 }
@@ -137,6 +196,45 @@ pub struct Activations {
     pub all: bool,
 }
 
+/// Features of modules: for each the names of its modules, `None` where it is not measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Features {
+    /// Modules whose first two inputs are query and key; never empty.
+    pub attention: Option<Vec<String>>,
+    /// Linear modules; empty means all.
+    pub linear: Option<Vec<String>>,
+    /// Routers, for the similarity of their weights; never empty.
+    pub router_weight: Option<Vec<String>>,
+    /// Routers, for the entropy of their logits; never empty.
+    pub router_logit: Option<Vec<String>>,
+    /// The order of the attention inputs' dimensions.
+    pub order: AttentionOrder,
+}
+
+impl Features {
+    /// The modules of one feature; `None` if it is not measured or the kind is no feature.
+    pub fn modules(&self, kind: Kind) -> Option<&[String]> {
+        match kind {
+            Kind::AttentionHook => self.attention.as_deref(),
+            Kind::LinearHook => self.linear.as_deref(),
+            Kind::MoeRouterWeightHook => self.router_weight.as_deref(),
+            Kind::MoeRouterLogitHook => self.router_logit.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// The order of the attention inputs' dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AttentionOrder {
+    /// Sequence, batch, head, channel.
+    #[serde(rename = "s,b,h,d")]
+    SequenceFirst,
+    /// Batch, sequence, head, channel.
+    #[serde(rename = "b,s,h,d")]
+    BatchFirst,
+}
+
 /// Which parameters and modules are measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Targets {
@@ -165,6 +263,9 @@ pub struct Csv {
     pub ndigits: Option<u32>,
     /// Steps per file.
     pub step_count_per_record: u64,
+    /// Append to this rank's newest run directory made in this time, if there is one. V2 has one directory per rank and
+    /// always appends.
+    pub append_output: Option<TimeWindow>,
 }
 
 /// The scrape page.

@@ -17,12 +17,14 @@ mod schema;
 mod similar;
 mod source;
 mod targets;
+mod time_tag;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
-    Activations, Config, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect, Pipeline, Prometheus, Signal,
-    TargetRule, Targets, WeightGrad, Window,
+    Activations, AttentionOrder, Config, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect, Features,
+    FrontTask, Pipeline, Prometheus, Signal, TargetRule, Targets, WeightGrad, Window,
 };
 pub use parse::Parsed;
 pub use schema::json_schema;
 pub use targets::squash_name;
+pub use time_tag::{TimeTag, TimeTagError, TimeWindow};

@@ -4,10 +4,13 @@ use crate::Statistic;
 
 use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::{
-    Activations, Config, Csv, Dialect, Pipeline, Prometheus, Signal, TargetRule, Targets, WeightGrad, Window,
+    Activations, Config, Csv, Dialect, Features, Pipeline, Prometheus, Signal, TargetRule, Targets, WeightGrad, Window,
 };
-use super::file::{CommonFile, DEFAULT_EPS, Format, Op, PrometheusFile, RankFile, SignalFile, V1File, V2File};
+use super::file::{
+    CommonFile, DEFAULT_EPS, FeatureTargetsFile, Format, Op, PrometheusFile, RankFile, SignalFile, V1File, V2File,
+};
 use super::report::{Fault, Report};
+use super::time_tag::{TimeTag, TimeWindow};
 
 /// V1's switch for the dynamic mode.
 const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
@@ -31,6 +34,7 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         }
     }
     let outputs = Outputs::of(&file.common, report);
+    let append_output = append_output(&file.append_output, report);
     Config {
         dialect: Dialect::V1,
         window: window(&file.common),
@@ -45,9 +49,14 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         param: when(file.param_distribution),
         activations: when(file.xy_distribution).and_then(|signal| v1_activations(file, signal, report)),
         mg_direction: when(file.mg_direction),
+        adhoc: when(true),
         update: when(file.update),
+        features: features(file, report),
+        print_struct: file.print_struct,
+        stack_info: file.stack_info,
+        patch_optimizer_step: None,
         targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },
-        csv: outputs.csv.then(|| csv(&file.common)),
+        csv: outputs.csv.then(|| Csv { append_output, ..csv(&file.common) }),
         prometheus: outputs.prometheus,
         pipeline: pipeline(&file.common),
     }
@@ -63,6 +72,65 @@ fn v1_activations(file: &V1File, signal: Signal, report: &mut Report<'_>) -> Opt
     // No targets mean every module; the literal target "" means the root module only.
     let all = file.all_xy || file.targets.is_empty();
     Some(Activations { signal, forward: !file.backward_only, backward: !file.forward_only, all })
+}
+
+/// The time between two tags; an empty list is none.
+fn append_output(tags: &[String], report: &mut Report<'_>) -> Option<TimeWindow> {
+    let key = "append_output";
+    let at = report.place(key);
+    let [first, last] = tags else {
+        if !tags.is_empty() {
+            let found = if tags.len() == 1 { "1 entry".to_owned() } else { format!("{} entries", tags.len()) };
+            let fault = Fault::new(Kind::OutOfRange, found).expected("two times, or an empty list");
+            report.error(at, key, fault.hint("write [\"Dec03_21-34-40\", \"Dec03_21-34-41\"]"));
+        }
+        return None;
+    };
+    let mut read = |index: usize, text: &String| {
+        let tag = TimeTag::parse(text).ok();
+        if tag.is_none() {
+            let fault = Fault::new(Kind::OutOfRange, format!("{text:?}")).expected("a time like `Dec03_21-34-40`");
+            let hint = "month, day, hour, minute, second, as the run directory's name begins";
+            report.error(at, &format!("{key}[{index}]"), fault.hint(hint));
+        }
+        tag
+    };
+    let (first, last) = (read(0, first), read(1, last));
+    let window = TimeWindow { first: first?, last: last? };
+    if window.last < window.first {
+        let fault = Fault::new(Kind::Conflict, format!("`{}` is before `{}`", window.last, window.first));
+        report.error(at, key, fault.hint("write the earlier time first; a year's end cannot lie between them"));
+        return None;
+    }
+    Some(window)
+}
+
+/// The features asked for. An empty list means every linear module, and nothing for the other features.
+fn features(file: &V1File, report: &mut Report<'_>) -> Option<Features> {
+    if !file.recording_l2_features {
+        return None;
+    }
+    let FeatureTargetsFile { attention_hook, linear_hook, moe_router_weight_hook, moe_router_logit_hook } =
+        file.l2_targets.clone();
+    let named = |modules: Option<Vec<String>>| modules.filter(|modules| !modules.is_empty());
+    let features = Features {
+        attention: named(attention_hook),
+        linear: linear_hook,
+        router_weight: named(moe_router_weight_hook),
+        router_logit: named(moe_router_logit_hook),
+        order: file.sa_order,
+    };
+    let is_asked_for = crate::Kind::ALL.into_iter().any(|kind| features.modules(kind).is_some());
+    if !is_asked_for {
+        let key = "recording_l2_features";
+        let fault = Fault::new(Kind::NoEffect, "has no effect: `l2_targets` names no module");
+        report.warn(
+            report.place(key),
+            key,
+            fault.hint("\"l2_targets\": {\"linear_hook\": []} takes every linear module"),
+        );
+    }
+    is_asked_for.then_some(features)
 }
 
 /// The effective config of a `TrainerMonitorV2` file.
@@ -106,7 +174,12 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
             all: module.targets.is_empty(),
         }),
         mg_direction: None,
+        adhoc: None,
         update: monitors.update.filter(|update| update.enabled).map(|update| v2_signal(&update.signal)),
+        features: None,
+        print_struct: false,
+        stack_info: false,
+        patch_optimizer_step: file.patch_optimizer_step,
         targets: Targets { names, rule: TargetRule::Substring },
         csv: outputs.csv.then(|| csv(&file.common)),
         prometheus: outputs.prometheus,
@@ -144,6 +217,7 @@ fn csv(file: &CommonFile) -> Csv {
         output_dir: file.output_dir.clone(),
         ndigits: file.ndigits,
         step_count_per_record: file.step_count_per_record,
+        append_output: None,
     }
 }
 
@@ -193,16 +267,21 @@ impl From<PrometheusFile> for Prometheus {
 
 /// Warns about a config that does nothing.
 pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
-    let Config { weight_grad, moments, param, activations, mg_direction, update, csv, prometheus, .. } = config;
+    let Config { weight_grad, moments, param, activations, mg_direction, update, features, csv, prometheus, .. } =
+        config;
+    let is_describing = config.print_struct || config.stack_info;
     let signals = [moments, param, mg_direction, update];
-    let is_measuring = weight_grad.is_some() || activations.is_some() || signals.iter().any(|signal| signal.is_some());
-    if !is_measuring {
+    let is_measuring = weight_grad.is_some()
+        || activations.is_some()
+        || features.is_some()
+        || signals.iter().any(|signal| signal.is_some());
+    if !is_measuring && !is_describing {
         let hint = match config.dialect {
             Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",
             Dialect::V2 => "name a monitor and give it \"enabled\": true",
         };
         report.warn(0, "", Fault::new(Kind::Nothing, "the config measures nothing").hint(hint));
-    } else if csv.is_none() && prometheus.is_none() {
+    } else if is_measuring && csv.is_none() && prometheus.is_none() {
         let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint("name csv or prometheus in `format`");
         report.warn(report.place("format"), "", fault);
     }
@@ -226,7 +305,12 @@ impl Default for Config {
             param: Some(signal),
             activations: None,
             mg_direction: None,
+            adhoc: None,
             update: None,
+            features: None,
+            print_struct: false,
+            stack_info: false,
+            patch_optimizer_step: None,
             csv: Some(csv(&common)),
             prometheus: Some(PrometheusFile::default().into()),
             pipeline: pipeline(&common),

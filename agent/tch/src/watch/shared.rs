@@ -79,16 +79,17 @@ impl Shared {
         tensor: TensorRef<'_>,
         known: &mut Known,
     ) -> Option<Reading> {
+        let request = self.monitor.request(label.kind)?;
         let description = self.describe(label, tensor)?;
         if !self.foreign_writes
-            && let Some(reading) = known.recall(&description)
+            && let Some(reading) = known.recall(&description, request)
         {
             self.monitor.record(label.with(reading), Duration::ZERO, 0);
             return Some(reading);
         }
         let reading = self.measure_described(label, tensor, &description);
         match reading {
-            Some(reading) => known.remember(&description, reading),
+            Some(reading) => known.remember(&description, request, reading),
             None => known.forget(),
         }
         reading

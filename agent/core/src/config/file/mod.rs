@@ -13,5 +13,5 @@ mod v1;
 mod v2;
 
 pub(super) use common::{CommonFile, DEFAULT_EPS, Format, Op, PrometheusFile};
-pub(super) use v1::V1File;
+pub(super) use v1::{FeatureTargetsFile, V1File};
 pub(super) use v2::{RankFile, SignalFile, V2File};

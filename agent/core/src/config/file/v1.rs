@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::common::{CommonFile, DEFAULT_EPS, Op};
+use crate::config::effective::AttentionOrder;
 
 /// A `TrainerMon` config: flat keys, one CSV per kind of tensor.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -60,24 +61,23 @@ pub(in crate::config) struct V1File {
     /// Switch measuring on and off by editing this file while the training runs.
     #[schemars(extend("x-not-implemented" = true))]
     pub(in crate::config) dynamic_on: bool,
-    /// Write the module structure and stop.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// Write the module structure at the first step and stop.
+    #[schemars(extend("x-msprobe" = "stops the training by an exception"))]
     pub(in crate::config) print_struct: bool,
-    /// Write the call stack of every module.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// Write the call stack of every module to `stack_info.csv`, once.
     pub(in crate::config) stack_info: bool,
     /// Collective communication.
     pub(in crate::config) cc_distribution: CollectivesFile,
-    /// Attention entropy, stable rank and mixture-of-experts features.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// Attention entropy, stable rank and mixture-of-experts features of the modules in `l2_targets`: CSV files of their
+    /// own, not on the scrape page.
     pub(in crate::config) recording_l2_features: bool,
     /// With `recording_l2_features`: the modules of each feature.
     pub(in crate::config) l2_targets: FeatureTargetsFile,
     /// With `recording_l2_features`: the order of the attention inputs' dimensions.
     #[schemars(extend("x-msprobe" = "blanks are accepted there and then misread"))]
     pub(in crate::config) sa_order: AttentionOrder,
-    /// Two time stamps: append to the run directory made between them.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// Two times like `Dec03_21-34-40`: append to this rank's newest run directory made between them, if there is one.
+    #[schemars(extend("x-msprobe" = "for distributed training only"))]
     pub(in crate::config) append_output: Vec<String>,
     /// The optimizer's type, a key of old versions.
     #[schemars(extend("x-no-effect" = "the optimizer is recognised by itself"))]
@@ -154,15 +154,4 @@ pub(in crate::config) struct FeatureTargetsFile {
     pub(in crate::config) moe_router_weight_hook: Option<Vec<String>>,
     /// Router modules, for the entropy of their logits.
     pub(in crate::config) moe_router_logit_hook: Option<Vec<String>>,
-}
-
-/// The order of the attention inputs' dimensions.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-pub(in crate::config) enum AttentionOrder {
-    /// Sequence, batch, head, channel.
-    #[serde(rename = "s,b,h,d")]
-    SequenceFirst,
-    /// Batch, sequence, head, channel.
-    #[serde(rename = "b,s,h,d")]
-    BatchFirst,
 }

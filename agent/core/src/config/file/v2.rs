@@ -20,8 +20,7 @@ pub(in crate::config) struct V2File {
     /// The rank or ranks that measure. An empty list means all.
     #[schemars(extend("x-msprobe" = "a bad value means all ranks"))]
     pub(in crate::config) rank: RankFile,
-    /// Whether to find the end of a step in the optimizer.
-    #[schemars(extend("x-no-effect" = "the training announces its steps"))]
+    /// Whether to find the end of a step in the optimizer. Absent: what the training says.
     pub(in crate::config) patch_optimizer_step: Option<bool>,
     /// Write in the background.
     #[schemars(extend("x-no-effect" = "writing always happens in the background", "x-msprobe" = "accepted, without effect there too"))]
