@@ -1,0 +1,74 @@
+"""Callables of ours that hang on other people's objects, and must not come along where those are copied or compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+#: Whether torch traces what is called, by Dynamo or for an export. Torch's own function itself: Dynamo knows it and
+#: folds it, so that what stands behind `if is_compiling(): return` leaves no trace in the graph.
+is_compiling: Callable[[], bool] = (
+    torch.compiler.is_compiling if hasattr(torch.compiler, "is_compiling") else torch._utils.is_compiling
+)
+
+
+def inert(*_arguments: Any) -> None:
+    """A hook that does nothing: what a copied module has in place of ours."""
+
+
+class Hook:
+    """A hook on a module. It calls `body`, and nothing while torch compiles the module: what is compiled is the module
+    as it is without us.
+
+    A deep copy of the module (the moving average of a model, say) is not watched: it gets a hook that does nothing. So
+    does a pickled one, and that needs no trainmon where it is read.
+    """
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        self._body = body
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the body returns."""
+        if is_compiling():
+            return None
+        return self._body(*arguments)
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Callable[..., None]:
+        return inert
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Takes what it is given and returns None, as `inert` does, and every Python has it.
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class Method:
+    """What stands in an instance's dictionary in place of a method. A copied or unpickled instance has its own method
+    again, as if ours had never been there."""
+
+    def __init__(self, owner: Any, name: str, original: Callable[..., Any], *, is_of_class: bool) -> None:
+        """`is_of_class`: whether the original is the class's method, not one in the instance's dictionary."""
+        functools.update_wrapper(self, original)
+        self._owner, self._name = owner, name
+        self._original = original
+        self._is_of_class = is_of_class
+        self.instead: Callable[..., Any] | None = None
+        """What is called in place of the original."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """What the method returns."""
+        return (self.instead or self._original)(*arguments, **keywords)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        # A method is copied as the method of its owner's copy, which `memo` knows while the owner is being copied.
+        return copy.deepcopy(self._original, memo) if id(self._owner) in memo else self._original
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._is_of_class:
+            return getattr, (self._owner, self._name)
+        # A call that gives back the function it is given.
+        return copy.copy, (self._original,)

@@ -1,0 +1,183 @@
+"""The monitor's core: measuring, queues and exporters. Wraps `trainmon-agent`; knows no framework and no torch.
+
+Tensors are handed over as torch objects; only `device`, `dtype`, `layout`, `shape`, `stride()`, `data_ptr()`,
+`_version` and the storage's size are asked of them. After construction no method raises because of a tensor: what
+cannot be measured is counted and said once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, final
+
+__all__ = [
+    "DEVICE_COLUMNS",
+    "KINDS",
+    "ConfigError",
+    "Hold",
+    "Monitor",
+    "__version__",
+    "check_config",
+    "read_only_pass",
+    "squash_name",
+]
+
+__version__: Final[str]
+
+KINDS: Final[tuple[str, ...]]
+"""The names of all kinds of record; a kind's number is its place here."""
+
+DEVICE_COLUMNS: Final[tuple[str, ...]]
+"""What a row of `Hold.record_rows` holds, each as float64: min, max, mean, norm, std, nans, infs, zeros (a count)."""
+
+class ConfigError(ValueError):
+    """A config file that cannot be read or is wrong. The text names every fault with its place and a hint."""
+
+def check_config(text: str, file: str = "config") -> list[str]:
+    """The warnings about a config's text; raises `ConfigError` if it is faulty. Starts nothing."""
+
+def read_only_pass(tensor: Any) -> int | None:
+    """Reads a host tensor's memory once and does next to nothing with it: the floor a benchmark compares with."""
+
+def squash_name(name: str) -> str:
+    """The tail of a parameter's name that says where in the model it is."""
+
+@final
+class Monitor:
+    """One rank's monitor. Its threads end with `shutdown`, or when the object goes."""
+
+    @staticmethod
+    def start(
+        config: str,
+        *,
+        file: str = "config",
+        rank: int | None = None,
+        local_rank: int | None = None,
+        world_size: int | None = None,
+        start_iteration: int = 0,
+        output_dir: str | None = None,
+        run: str | None = None,
+        listener: Callable[[str, str, str | None], None] | None = None,
+    ) -> Monitor:
+        """Starts a monitor from the text of a config; `file` is its name in messages.
+
+        `listener(severity, message, hint)` hears the monitor's notices instead of standard error; it may be called from
+        any thread. Without `rank` the launcher's environment is asked.
+
+        Raises `ConfigError` for a faulty config, `RuntimeError` if the rank cannot be told or a thread not started.
+        """
+
+    @property
+    def step(self) -> int:
+        """The number of the step in progress."""
+    @property
+    def collecting(self) -> bool:
+        """Whether the step in progress is measured on this rank."""
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    def settings(self) -> str:
+        """The effective config as JSON."""
+    def whereabouts(self) -> list[tuple[str, list[str]]]:
+        """Each exporter's name and where its output is. The first place of `csv` is the run directory."""
+    def configured(self, kind: int) -> bool:
+        """Whether the config asks for this kind."""
+    def wants(self, kind: int) -> bool:
+        """Whether this kind is configured and the step in progress measured."""
+    def request(self, kind: int) -> tuple[tuple[str, ...], float] | None:
+        """What is measured of this kind now, in no particular order: the statistics by name, those included that the
+        scrape page, the global norm and the ratio of a change are made of; and below which magnitude an element counts
+        as zero. None if the config does not ask for the kind."""
+    def ops(self) -> list[str]:
+        """The statistics measured now."""
+    def measure(self, tensor: Any) -> dict[str, float]:
+        """The configured statistics of a host tensor, measured now and not recorded; empty if it cannot be."""
+    def latest(self, kind: int) -> list[tuple[str, int, int, dict[str, float]]]:
+        """The latest reading of every tensor of a kind in the step in progress or the one before:
+        `(name, vpp_stage, micro_step, values)`."""
+    def set_ops(self, ops: Sequence[str]) -> list[str]:
+        """Changes the statistics from the next record on; returns what is measured now. Unknown names are warned of and
+        left out; if none is left, `norm` is measured."""
+    def matches_parameter(self, raw: str, squashed: str, vpp_stage: int) -> bool:
+        """Whether the config's targets ask for this parameter."""
+    def matches_module(self, name: str, vpp_stage: int) -> bool:
+        """Whether the config asks for this module's activations."""
+    def activation_name(self, module: str, is_output: bool, is_gradient: bool, index: int, of: int) -> str:
+        """The row name of the `index`-th of `of` tensors at one end of a module, in the config's dialect."""
+    def register(self, name: str, vpp_stage: int) -> int:
+        """Gives a tensor its id. Once per name."""
+    def observe(self, tensor_id: int, kind: int, micro_step: int, tensor: Any, factor: float = 1.0) -> float | None:
+        """Measures a host tensor in place, the GIL released for larger ones, and records it. Returns its norm (if norms
+        of this kind are measured); None if it was not measured. Every value is meant times `factor` (1 / loss scale; a
+        power of two keeps all digits): the reading is that of the scaled tensor, `zeros` included. Cost: one pass over
+        the tensor, no copy."""
+    def observe_once(
+        self, tensor_id: int, kind: int, micro_step: int, tensor: Any, factor: float = 1.0
+    ) -> float | None:
+        """As `observe`, but a tensor measured before under this id (a gradient in this step, a parameter ever) at the
+        same address, with the same `_version` and the same contents at a few sampled places is not read again. Only for
+        tensors that nobody writes behind torch's back."""
+    def record_again(self, tensor_id: int, kind: int, micro_step: int, of_tensor_id: int) -> bool:
+        """Records the reading that another tensor id of this kind got in this step: the two are one tensor. False if
+        there is none. Costs no pass."""
+    def observe_missing(self, tensor_id: int, kind: int, micro_step: int) -> None:
+        """Records that there was no tensor where one was expected (an input without gradient)."""
+    def observe_unsupported(self, tensor_id: int, kind: int, why: str) -> None:
+        """Counts a tensor that cannot be measured and says why, once per reason."""
+    def record_values(self, tensor_id: int, kind: int, micro_step: int, values: Sequence[float]) -> None:
+        """Records numbers computed elsewhere: one for mg_direction, update_ratio and the router features, two for
+        attention_hook (entropy, softmax_max) and linear_hook (sr, kernel_norm)."""
+    def sign_agreement(self, gradient: Any, moment: Any) -> float | None:
+        """(sum of sign(g)*sign(m) / numel + 1) / 2 of two host tensors of one shape, read once; None if they do not
+        fit."""
+    def keep_copy(self, tensor_id: int, tensor: Any) -> None:
+        """Keeps a copy of a host parameter from before the step, for `observe_update`. Its memory is kept and
+        reused."""
+    def observe_update(self, tensor_id: int, tensor: Any) -> None:
+        """Measures the parameter's change since `keep_copy` as kinds update and update_ratio."""
+    def hold(self) -> Hold:
+        """Keeps the step's batch open for readings that come after its end (at most four steps)."""
+    def end_step(
+        self,
+        *,
+        loss: float | None = None,
+        learning_rate: float | None = None,
+        grad_norm: float | None = None,
+        framework_grad_norm: float | None = None,
+    ) -> None:
+        """Ends the step. `grad_norm` is the global norm of the aggregated, unclipped gradient if it is known by now:
+        without it the step has none unless a `Hold` brings it, for this rank's records may be a part only.
+        `framework_grad_norm` is what the framework itself reports. Never waits."""
+    def skip_step(self) -> None:
+        """The optimizer left the step out: its records are discarded and counted, the step keeps its number."""
+    def restart_step(self) -> None:
+        """The loop gave up the step in progress and begins it anew: its records are discarded and counted as not
+        sampled. No step is counted as skipped."""
+    def add_cost(self, phase: str, seconds: float) -> None:
+        """Adds time the training thread spent for the monitor outside of `observe`; phases: measure, launch, offer."""
+    def say(self, severity: str, message: str, hint: str | None = None) -> None:
+        """Says something through the monitor's voice; severity `info` or `warning`."""
+    def books(self) -> Mapping[str, int]:
+        """observed, not_sampled, offered, accepted, dropped, and `lost` over all exporters."""
+    def report(self) -> str:
+        """The account so far, for people."""
+    def shutdown(self) -> str:
+        """Delivers what is queued within the deadline, closes the exporters, and gives the closing account."""
+
+@final
+class Hold:
+    """Keeps one step's batch from leaving until `release`, or until the object goes."""
+
+    @property
+    def step(self) -> int: ...
+    def record_rows(
+        self, labels: Sequence[tuple[int, int, int, str, Sequence[int]]], address: int, columns: int
+    ) -> list[float]:
+        """Records one row per label `(tensor_id, kind, micro_step, dtype, shape)` from float64 memory laid out as
+        `DEVICE_COLUMNS`, row by row, at `address` (the `data_ptr()` of a CPU tensor). `dtype` as torch prints it
+        (`torch.bfloat16`). Returns the norms."""
+    def record_values(self, tensor_id: int, kind: int, micro_step: int, values: Sequence[float]) -> None: ...
+    def set_loss(self, loss: float) -> None:
+        """The step's loss. Without effect once the step has left."""
+    def set_grad_norm(self, norm: float) -> None:
+        """The global norm of the step, once every rank's part is in."""
+    def set_framework_grad_norm(self, norm: float) -> None: ...
+    def release(self) -> None: ...

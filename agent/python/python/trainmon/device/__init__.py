@@ -1,0 +1,7 @@
+"""Tensors on a device: measured there, read a step later. The host never waits."""
+
+from __future__ import annotations
+
+from trainmon.device.lane import DeviceLane
+
+__all__ = ["DeviceLane"]

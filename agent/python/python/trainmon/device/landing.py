@@ -1,0 +1,153 @@
+"""Results on their way to the host, step by step, and the steps kept open for them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from trainmon._trainmon import Hold, Monitor
+from trainmon.device.pages import Entry, Page, deliver, refuse
+from trainmon.device.streams import Streams
+
+#: How many steps results may be late: the monitor keeps a step open no longer.
+MOST_STEPS_LATE = 4
+
+#: Unused pages kept for later steps, per device.
+_SPARE = 8
+
+#: How long to wait before asking again, once the training is over.
+_POLL_SECONDS = 0.001
+
+
+@dataclass(slots=True)
+class Flight:
+    """One step's results."""
+
+    step: int
+    hold: Hold
+    pages: dict[torch.device, list[Page]] = field(default_factory=dict)
+
+    def all_pages(self) -> list[Page]:
+        """Those of every device, oldest first."""
+        return [page for pages in self.pages.values() for page in pages]
+
+
+class Landing:
+    """Keeps a step open from its first launch until its results are in."""
+
+    def __init__(self, monitor: Monitor, streams: Callable[[torch.device], Streams]) -> None:
+        self._monitor = monitor
+        self._make_streams = streams
+        self._streams: dict[torch.device, Streams] = {}
+        self._spare: dict[torch.device, list[Page]] = {}
+        self._flights: deque[Flight] = deque()
+
+    def streams(self, device: torch.device) -> Streams:
+        """The device's streams; made at first use."""
+        streams = self._streams.get(device)
+        if streams is None:
+            streams = self._streams[device] = self._make_streams(device)
+        return streams
+
+    def store(self, device: torch.device, entries: Sequence[Entry], table: torch.Tensor) -> None:
+        """Puts rows on their way for the step in progress. Counted as not measured if the device is too far behind."""
+        step = self._monitor.step
+        if self._flights and step - self._flights[0].step > MOST_STEPS_LATE:
+            refuse(self._monitor, entries, "the device is several steps behind with earlier statistics")
+            return
+        if not self._flights or self._flights[-1].step != step:
+            self._flights.append(Flight(step, self._monitor.hold()))
+        pages = self._flights[-1].pages.setdefault(device, [])
+        done = 0
+        while done < len(entries):
+            if not pages or pages[-1].is_flushed or pages[-1].room == 0:
+                pages.append(self._page(device))
+            page = pages[-1]
+            now = min(page.room, len(entries) - done)
+            page.take(entries[done : done + now]).copy_(table[done : done + now])
+            page.written()
+            if page.room == 0:
+                page.flush()
+            done += now
+
+    def _page(self, device: torch.device) -> Page:
+        spare = self._spare.get(device)
+        return spare.pop() if spare else Page(device, self.streams(device))
+
+    def flush(self) -> None:
+        """Starts the copies to the host of everything launched. Rows launched later in the step follow at its end."""
+        for flight in self._flights:
+            for page in flight.all_pages():
+                if not page.is_flushed:
+                    page.flush()
+
+    def collect(self) -> None:
+        """Delivers earlier steps that have arrived, oldest first; gives up on those that are too late. Never waits."""
+        step = self._monitor.step
+        self._flush_before(step)
+        while self._flights and self._flights[0].step < step:
+            flight = self._flights[0]
+            if self._try_to_land(flight):
+                self._flights.popleft()
+            elif step - flight.step > MOST_STEPS_LATE:
+                self._flights.popleft()
+                self._give_up(flight, "the device did not deliver the statistics in time")
+            else:
+                return
+
+    def _flush_before(self, step: int) -> None:
+        for flight in self._flights:
+            if flight.step < step:
+                for page in flight.all_pages():
+                    if not page.is_flushed:
+                        page.flush()
+
+    def abandon_step(self) -> None:
+        """Counts what was launched for the step in progress as not measured."""
+        if self._flights and self._flights[-1].step == self._monitor.step:
+            self._give_up(self._flights.pop(), "its step was skipped")
+
+    def finish(self, seconds: float) -> None:
+        """Waits, at most this long, for everything under way; counts the rest as not measured."""
+        self.flush()
+        deadline = time.monotonic() + seconds
+        while self._flights:
+            flight = self._flights[0]
+            if self._try_to_land(flight):
+                self._flights.popleft()
+            elif time.monotonic() >= deadline:
+                self._flights.popleft()
+                self._give_up(flight, "the device did not deliver the statistics in time")
+            else:
+                time.sleep(_POLL_SECONDS)
+
+    def _try_to_land(self, flight: Flight) -> bool:
+        """Whether the flight is over, one way or the other."""
+        try:
+            if not all(page.has_arrived() for page in flight.all_pages()):
+                return False
+        except RuntimeError as error:
+            self._give_up(flight, f"the device failed: {first_line(error)}")
+            return True
+        deliver(flight.all_pages(), flight.hold)
+        for device, pages in flight.pages.items():
+            for page in pages:
+                page.clear()
+            self._spare.setdefault(device, []).extend(pages[: _SPARE - len(self._spare.get(device, ()))])
+        flight.hold.release()
+        return True
+
+    def _give_up(self, flight: Flight, why: str) -> None:
+        # Its pages are let go: what still writes into them is known to torch's allocators.
+        for page in flight.all_pages():
+            page.give_up(self._monitor, why)
+        flight.hold.release()
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, without the advice that torch appends."""
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,359 @@
+"""The way of tensors that lie on a device."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+
+from trainmon._kinds import Kind
+from trainmon._trainmon import DEVICE_COLUMNS, Hold, Monitor
+from trainmon.device.copies import Copies
+from trainmon.device.landing import Landing, first_line
+from trainmon.device.pages import COLUMNS, Entry, Numbers, Statistics, refuse
+from trainmon.device.pieces import refusal
+from trainmon.device.quiet import quietly
+from trainmon.device.reductions import (
+    GATHERED,
+    SCALED,
+    Batch,
+    Lengths,
+    Values,
+    Wants,
+    agreement,
+    parts_of,
+    zero_bound,
+)
+from trainmon.device.streams import Streams, streams_of
+from trainmon.device.targets import EndOfBackward, Target, gathering, identity, portions, values_of
+from trainmon.device.wants import Requests
+from trainmon.measurer import UNSCALED, Label, NormSink
+
+_NORM = DEVICE_COLUMNS.index("norm")
+_ONLY_NORM = Wants(frozenset({"norm"}), 0.0)
+
+#: Layouts of gathered tensors remembered; a model has a few per kind.
+_MOST_LAYOUTS = 512
+
+#: How long the interpreter's end may wait for a device nobody closed the watch of.
+_PATIENCE_AT_EXIT = 5.0
+
+
+class DeviceLane:
+    """Measures tensors where they lie; see `trainmon.measurer.Lane`.
+
+    Tensors are queued and measured in batches, on the stream that is current at the launch: nothing waits for them, and
+    what the training queues behind them may overwrite them. Results go to a table on the device, once per step from
+    there to page-locked host memory, and are read by a later step's `collect`, when their event has happened. Their
+    step is kept open by a hold meanwhile. May be used from the threads of a backward pass.
+    """
+
+    def __init__(self, monitor: Monitor, streams: Callable[[torch.device], Streams] = streams_of) -> None:
+        """`streams`: how to order work on a device; tests put a slow one here."""
+        self._monitor = monitor
+        self._requests = Requests(monitor)
+        self._landing = Landing(monitor, streams)
+        self._lock = threading.RLock()
+        self._targets: list[Target] = []
+        self._numbers: list[tuple[Numbers, Sequence[torch.Tensor]]] = []
+        self._passes: set[int] = set()
+        self._order = itertools.count()
+        self._latest: dict[tuple[int, int], tuple[int, Statistics]] = {}
+        self._copies = Copies()
+        self._layouts: dict[Hashable, Lengths] = {}
+        # Before the monitor's own end, which was registered earlier; or when a watch goes that nobody closed.
+        self._finalizer = weakref.finalize(self, self._landing.finish, _PATIENCE_AT_EXIT)
+        self._finalizer.atexit = False
+        atexit.register(self._finalizer)
+
+    # What is taken up.
+
+    def enqueue(
+        self,
+        label: Label,
+        tensor: torch.Tensor,
+        factor: float | torch.Tensor,
+        norm: NormSink | None,
+        *,
+        once: bool = False,
+    ) -> None:
+        """Takes a tensor up. In a backward pass it is measured at once, for it may be aggregated in place right after;
+        with `once` (nobody writes behind torch's back) at the end of the pass, together with others, and counted as not
+        measured if it was written by then."""
+        entry = self._entry(label, tensor, norm)
+        why = self._refusal(tensor)
+        if not self._monitor.wants(label.kind):
+            self._unwanted(label, norm)
+        elif why is not None:
+            refuse(self._monitor, [entry], why)
+        else:
+            target = Target(entry, tensor, factor)
+            backward = torch._C._current_graph_task_id()
+            waits = backward != -1 and once and not tensor.is_inference()
+            if waits:
+                target.version, target.backward = tensor._version, backward
+            with self._lock:
+                self._targets.append(target)
+                self._latest[label.tensor_id, label.kind] = (self._monitor.step, entry)
+            if waits:
+                self._launch_at_end_of(backward)
+            elif backward != -1:
+                self.launch()
+
+    def repeat(self, label: Label, of_tensor_id: int) -> bool:
+        """As `Measurer.repeat`: the reading may still be under way."""
+        with self._lock:
+            step, entry = self._latest.get((of_tensor_id, label.kind), (None, None))
+            if entry is None or step != self._monitor.step:
+                return False
+            row = (label.tensor_id, label.kind, label.micro_step, *entry.label[3:])
+            entry.again.append((row, next(self._order)))
+            return True
+
+    def _entry(self, label: Label, tensor: torch.Tensor, norm: NormSink | None = None) -> Statistics:
+        row = (label.tensor_id, label.kind, label.micro_step, str(tensor.dtype), tensor.shape)
+        return Statistics(row, norm, next(self._order))
+
+    def _unwanted(self, label: Label, norm: NormSink | None) -> None:
+        # Shown outside the measured steps: counted, unless the config does not ask for the kind.
+        self._monitor.observe_missing(label.tensor_id, label.kind, label.micro_step)
+        if norm is not None:
+            norm(float("nan"))
+
+    def _refusal(self, tensor: torch.Tensor) -> str | None:
+        return refusal(tensor) or self._landing.streams(tensor.device).refusal()
+
+    def _launch_at_end_of(self, backward: int) -> None:
+        with self._lock:
+            if backward in self._passes:
+                return
+            self._passes.add(backward)
+        end = EndOfBackward(functools.partial(self._backward_ended, backward))
+        torch.autograd.Variable._execution_engine.queue_callback(end)
+
+    def _backward_ended(self, backward: int, is_whole: bool) -> None:
+        self._passes.discard(backward)
+        if not is_whole:
+            # Its gradients are of no step, and the memory may be wanted for another attempt.
+            self._drop_queue("its backward pass failed", backward)
+            return
+        try:
+            self.launch()
+        except Exception as error:  # it would come out of the script's `backward`
+            self._drop_queue(f"the launch failed: {first_line(error)}")
+
+    def enqueue_scalar(self, tensor: torch.Tensor, sink: Callable[[float], None]) -> None:
+        """Delivers a number's value of now to `sink`, a step later; never, if the device does not."""
+        if self._refusal(tensor) is None and tensor.numel() == 1:
+            with quietly(tensor.device.type):
+                value = tensor.reshape(()).to(torch.float64, copy=True)
+            entry = Numbers(lambda _hold, values: sink(values[0]), None, next(self._order))
+            with self._lock:
+                self._numbers.append((entry, (value,)))
+
+    def enqueue_values(self, label: Label, values: Sequence[torch.Tensor]) -> None:
+        """Records numbers that were computed on the device, tensors without dimensions, as `Monitor.record_values`."""
+        of = len(values)
+
+        def deliver(hold: Hold, found: Sequence[float]) -> None:
+            hold.record_values(label.tensor_id, label.kind, label.micro_step, found[:of])
+
+        with self._lock:
+            self._numbers.append((Numbers(deliver, (label.tensor_id, label.kind), next(self._order)), tuple(values)))
+
+    def enqueue_agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
+        """As `Measurer.agreement`; read now."""
+        if not self._monitor.wants(label.kind):
+            return
+        why = self._refusal(gradient) or self._refusal(moment)
+        fits = gradient.shape == moment.shape and gradient.device == moment.device and gradient.numel() > 0
+        if why is None and not fits:
+            why = f"gradient {tuple(gradient.shape)} and moment {tuple(moment.shape)} do not fit"
+        if why is None and not (gradient.is_floating_point() and moment.is_floating_point()):
+            why = f"only real floats agree in sign, these are {gradient.dtype} and {moment.dtype}"
+        if why is not None:
+            self._monitor.observe_unsupported(label.tensor_id, label.kind, why)
+            return
+        with quietly(gradient.device.type):
+            value = agreement(gradient, moment)
+            self._keep((gradient, moment))
+        self.enqueue_values(label, (value,))
+
+    def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
+        """As `Measurer.keep_copy`. The copy's memory lies on the device and is used again in every step."""
+        self._copies.discard(tensor_id)
+        if not self._monitor.wants(Kind.UPDATE):
+            return
+        why = self._refusal(values)
+        if why is None and not values.is_floating_point():
+            why = f"only real floats have an update, this parameter is {values.dtype}"
+        if why is not None:
+            self._monitor.observe_unsupported(tensor_id, Kind.UPDATE, why)
+            return
+        with quietly(values.device.type):
+            self._copies.keep(tensor_id, values)
+            self._keep((values,))
+
+    def enqueue_update(self, tensor_id: int, values: torch.Tensor) -> None:
+        """As `Measurer.update`. Nothing where there is no copy: that was told when it was to be made."""
+        before = self._copies.take(tensor_id)
+        if before is None:
+            return
+        why = self._refusal(values)
+        if why is None and (values.shape != before.shape or values.dtype != before.dtype):
+            was, now = (f"{one.dtype} {tuple(one.shape)}" for one in (before, values))
+            why = f"the parameter was {was} before the step and is {now} now"
+        if why is not None:
+            self._monitor.observe_unsupported(tensor_id, Kind.UPDATE, why)
+            return
+        with self._lock:
+            self._targets.append(Target(self._entry(Label(tensor_id, Kind.UPDATE), values), values, before=before))
+
+    # Launching.
+
+    def launch(self) -> None:
+        """Measures what is queued, on the current streams. The host goes on at once."""
+        with self._lock:
+            if not self._targets and not self._numbers:
+                return
+            start = time.perf_counter()
+            targets, self._targets = self._targets, []
+            self._launch_targets(self._unwritten(targets))
+            # Ratios of what was measured just now are among them.
+            numbers, self._numbers = self._numbers, []
+            self._launch_numbers(numbers)
+            self._monitor.add_cost("launch", time.perf_counter() - start)
+
+    def _unwritten(self, targets: Sequence[Target]) -> list[Target]:
+        kept = []
+        for target in targets:
+            if target.version is not None and target.tensor._version != target.version:
+                refuse(self._monitor, [target.entry], "it was overwritten before the end of its backward pass")
+            else:
+                kept.append(target)
+        return kept
+
+    def _launch_targets(self, targets: Sequence[Target]) -> None:
+        groups: dict[Hashable, list[Target]] = {}
+        for target in targets:
+            tensor, factor = target.tensor, target.factor
+            shared = (tensor.device, self._requests.of(target.kind), identity(factor))
+            groups.setdefault((*shared, *gathering(target)), []).append(target)
+        for group in groups.values():
+            device = group[0].tensor.device
+            try:
+                with quietly(device.type):
+                    self._launch_group(device, group)
+                    self._keep([target.tensor for target in group])
+            except Exception as error:  # a device out of memory, say: the training goes on without these
+                refuse(self._monitor, [target.entry for target in group], f"torch: {first_line(error)}")
+
+    def _launch_group(self, device: torch.device, group: Sequence[Target]) -> None:
+        wants, factor = self._requests.of(group[0].kind), group[0].factor
+        batch = Batch(device, wants)
+        empty = [target for target in group if target.tensor.numel() == 0]
+        if empty:
+            table = torch.zeros((len(empty), COLUMNS), dtype=torch.float64, device=device)
+            self._landing.store(device, [target.entry for target in empty], table)
+        full = [target for target in group if target.tensor.numel() > 0]
+        is_gathered = gathering(group[0])[0] and len(full) > 1
+        for some in portions(full, GATHERED) if is_gathered else ([full] if full else []):
+            if is_gathered:
+                bound = zero_bound(wants.eps, some[0].tensor.dtype, factor)
+                tensors = [target.tensor for target in some]
+                table = batch.measure_gathered(tensors, self._lengths(device, tensors), bound)
+            else:
+                table = batch.measure([values_of(target, wants) for target in some])
+            if factor is not UNSCALED:
+                table[:, :SCALED].mul_(factor)
+            self._landing.store(device, [target.entry for target in some], table)
+            self._add_ratios(device, some, table)
+
+    def _add_ratios(self, device: torch.device, targets: Sequence[Target], table: torch.Tensor) -> None:
+        """Of each change, its norm over the parameter's before."""
+        changes = [(place, one) for place, one in enumerate(targets) if one.before is not None]
+        if changes:
+            before = Batch(device, _ONLY_NORM).measure(
+                [Values(parts_of(one.before), one.tensor.numel(), 0.0) for _, one in changes if one.before is not None]
+            )
+            for row, (place, one) in enumerate(changes):
+                ratio = table[place, _NORM] / before[row, _NORM]
+                self.enqueue_values(Label(one.entry.label[0], Kind.UPDATE_RATIO), (ratio,))
+
+    def _launch_numbers(self, numbers: Sequence[tuple[Numbers, Sequence[torch.Tensor]]]) -> None:
+        by_device: dict[torch.device, list[tuple[Numbers, Sequence[torch.Tensor]]]] = {}
+        for entry, values in numbers:
+            by_device.setdefault(values[0].device, []).append((entry, values))
+        for device, some in by_device.items():
+            entries: list[Entry] = [entry for entry, _ in some]
+            try:
+                with quietly(device.type):
+                    nothing = torch.zeros((), dtype=torch.float64, device=device)
+                    cells = [cell for _, values in some for cell in (*values, *[nothing] * (COLUMNS - len(values)))]
+                    table = torch.stack([cell.reshape(()).double() for cell in cells]).view(len(some), COLUMNS)
+                    self._landing.store(device, entries, table)
+            except Exception as error:  # as above
+                refuse(self._monitor, entries, f"torch: {first_line(error)}")
+
+    def _lengths(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> Lengths:
+        sizes = tuple(tensor.numel() for tensor in tensors)
+        # Made on one stream, it may not be ready for another.
+        key = (device, self._landing.streams(device).current(), sizes)
+        lengths = self._layouts.get(key)
+        if lengths is None:
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            lengths = self._layouts[key] = Lengths(sizes, device)
+        return lengths
+
+    def _keep(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            self._landing.streams(tensor.device).keep(tensor)
+
+    # Delivering.
+
+    def close_step(self) -> None:
+        """Starts the way to the host of all the step's results, at its end."""
+        with self._lock:
+            self.launch()
+            self._landing.flush()
+
+    def collect(self) -> None:
+        """Records what has arrived of earlier steps. Never waits."""
+        with self._lock:
+            start = time.perf_counter()
+            self._landing.collect()
+            self._monitor.add_cost("launch", time.perf_counter() - start)
+
+    def abandon_step(self) -> None:
+        """Counts what is queued and under way for the step in progress as not measured: it is not made."""
+        with self._lock:
+            self._drop_queue("its step was skipped")
+            self._latest.clear()
+            self._landing.abandon_step()
+
+    def finish(self, seconds: float) -> None:
+        """Waits, at most this long, for what is under way."""
+        with self._lock:
+            self.launch()
+            self._landing.finish(seconds)
+            self._finalizer.detach()
+            atexit.unregister(self._finalizer)
+
+    def _drop_queue(self, why: str, backward: int | None = None) -> None:
+        """Counts what is queued, of one backward pass or all of it, as not measured."""
+        with self._lock:
+            if backward is None:
+                targets, self._targets = self._targets, []
+                numbers, self._numbers = self._numbers, []
+            else:
+                targets = [one for one in self._targets if one.backward == backward]
+                self._targets = [one for one in self._targets if one.backward != backward]
+                numbers = []
+            refuse(self._monitor, [*(one.entry for one in targets), *(entry for entry, _ in numbers)], why)

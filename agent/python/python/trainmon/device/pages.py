@@ -1,0 +1,169 @@
+"""Rows of results: a table on the device, its twin on the host, and what each row becomes when it arrives."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from trainmon._trainmon import DEVICE_COLUMNS, Hold, Monitor
+from trainmon.device.quiet import quietly
+from trainmon.device.streams import Event, Streams
+
+COLUMNS = len(DEVICE_COLUMNS)
+
+#: Rows of a page: 64 KiB.
+ROWS = 1024
+
+#: A tensor's id, kind, micro step, dtype and shape.
+RowLabel = tuple[int, int, int, str, Sequence[int]]
+
+
+@dataclass(slots=True, frozen=True)
+class Statistics:
+    """A row with a tensor's statistics."""
+
+    label: RowLabel
+    norm: Callable[[float], None] | None
+    #: Its place among the records of its step: that in which the hooks showed the tensors.
+    order: int
+    #: Other records with the same reading, each with its place.
+    again: list[tuple[RowLabel, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True, frozen=True)
+class Numbers:
+    """A row with up to `COLUMNS` numbers of another meaning."""
+
+    deliver: Callable[[Hold, Sequence[float]], None]
+    #: The tensor id and kind that are counted if the numbers never come; None for what is no record.
+    record: tuple[int, int] | None
+    order: int
+
+
+Entry = Statistics | Numbers
+
+
+class Page:
+    """Some rows of one step. Filled on the device, flushed once, read when the event says so, then used again."""
+
+    def __init__(self, device: torch.device, streams: Streams) -> None:
+        self._streams = streams
+        # Not filled: rows may come from several streams, and every row is written as a whole.
+        self.device_table = torch.empty((ROWS, COLUMNS), dtype=torch.float64, device=device)
+        self._host_table = streams.host_table(ROWS, COLUMNS)
+        self.entries: list[Entry] = []
+        self._marks: dict[Hashable, Any] = {}
+        self._arrived: Event | None = None
+
+    @property
+    def room(self) -> int:
+        """Rows still free."""
+        return ROWS - len(self.entries)
+
+    def take(self, entries: Sequence[Entry]) -> torch.Tensor:
+        """The rows for these entries, to be written now on the current stream. There must be room."""
+        start = len(self.entries)
+        self.entries.extend(entries)
+        return self.device_table[start : start + len(entries)]
+
+    def written(self) -> None:
+        """Tells that rows were written on the current stream."""
+        self._marks[self._streams.current()] = self._streams.mark()
+        self._streams.keep(self.device_table)
+
+    def flush(self) -> None:
+        """Starts the way to the host."""
+        used = len(self.entries)
+        marks = list(self._marks.values())
+        self._arrived = self._streams.copy(self._host_table[:used], self.device_table[:used], marks)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the rows are on their way."""
+        return self._arrived is not None
+
+    def has_arrived(self) -> bool:
+        """Whether the rows can be read. Raises what the device says if it failed."""
+        return self._arrived is not None and self._arrived.query()
+
+    @property
+    def arrived(self) -> torch.Tensor:
+        """The rows on the host; only when arrived."""
+        return self._host_table[: len(self.entries)]
+
+    def give_up(self, monitor: Monitor, why: str) -> None:
+        """Counts the rows as not measured."""
+        refuse(monitor, self.entries, why)
+        self.entries = []
+
+    def clear(self) -> None:
+        """Ready for another step."""
+        self.entries = []
+        self._marks.clear()
+        self._arrived = None
+
+
+def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
+    """Counts what never comes; who awaits a norm gets NaN."""
+    for entry in entries:
+        if isinstance(entry, Statistics):
+            for label in (entry.label, *(label for label, _ in entry.again)):
+                monitor.observe_unsupported(label[0], label[1], why)
+            if entry.norm is not None:
+                entry.norm(float("nan"))
+        elif entry.record is not None:
+            monitor.observe_unsupported(*entry.record, why)
+
+
+def deliver(pages: Sequence[Page], hold: Hold) -> None:
+    """Hands every row of pages that have arrived to its step, in the order of the hooks."""
+    places: list[_Place] = []
+    for row, entry in enumerate(entry for page in pages for entry in page.entries):
+        if isinstance(entry, Statistics):
+            places.append(_Place(entry.order, row, entry.label, entry.norm))
+            places.extend(_Place(order, row, label, None) for label, order in entry.again)
+        else:
+            places.append(_Place(entry.order, row, entry, None))
+    if not places:
+        return
+    places.sort(key=lambda place: place.order)
+    with quietly("cpu"):
+        rows = torch.cat([page.arrived for page in pages])
+        rows = rows[torch.tensor([place.row for place in places], device="cpu")]
+    address = rows.data_ptr()
+    width = COLUMNS * ctypes.sizeof(ctypes.c_double)
+    for is_numbers, some in itertools.groupby(enumerate(places), key=lambda it: isinstance(it[1].what, Numbers)):
+        run = list(some)
+        start = address + run[0][0] * width
+        if is_numbers:
+            _deliver_numbers(hold, [place for _, place in run], start)
+        else:
+            _record(hold, [place for _, place in run], start)
+
+
+class _Place(NamedTuple):
+    """A row of a table and what it is."""
+
+    order: int
+    row: int
+    what: RowLabel | Numbers
+    norm: Callable[[float], None] | None
+
+
+def _record(hold: Hold, run: Sequence[_Place], address: int) -> None:
+    norms = hold.record_rows([place.what for place in run if not isinstance(place.what, Numbers)], address, COLUMNS)
+    for place, norm in zip(run, norms, strict=True):
+        if place.norm is not None:
+            place.norm(norm)
+
+
+def _deliver_numbers(hold: Hold, run: Sequence[_Place], address: int) -> None:
+    values = (ctypes.c_double * (COLUMNS * len(run))).from_address(address)
+    for index, place in enumerate(run):
+        if isinstance(place.what, Numbers):
+            place.what.deliver(hold, values[index * COLUMNS : (index + 1) * COLUMNS])

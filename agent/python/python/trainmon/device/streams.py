@@ -1,0 +1,121 @@
+"""What a device offers for ordering: streams and events, under whatever module torch keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Protocol
+
+import torch
+
+
+class Event(Protocol):
+    """Something that will have happened."""
+
+    def query(self) -> bool:
+        """Whether it has. Never waits."""
+
+
+class Streams(Protocol):
+    """One device's order of work."""
+
+    def current(self) -> Hashable:
+        """The stream that operations go to now."""
+
+    def mark(self) -> Any:
+        """What follows what was queued on the current stream until now."""
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """The tensor's memory is not given away before what reads it now is done, whoever lets it go."""
+
+    def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
+        """Starts copying `device` to `host` after everything marked, beside the current stream; gives the end."""
+
+    def host_table(self, rows: int, columns: int) -> torch.Tensor:
+        """Host memory that the device can copy into without the host's help."""
+
+    def refusal(self) -> str | None:
+        """Why nothing can be measured just now; None if it can."""
+
+
+class _Past:
+    def query(self) -> bool:
+        return True
+
+
+class NoStreams:
+    """A device whose operations are over when they return (the host itself among them)."""
+
+    def current(self) -> Hashable:
+        return None
+
+    def mark(self) -> Any:
+        return None
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        return None
+
+    def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
+        host.copy_(device)
+        return _Past()
+
+    def host_table(self, rows: int, columns: int) -> torch.Tensor:
+        return torch.zeros((rows, columns), dtype=torch.float64, device="cpu")
+
+    def refusal(self) -> str | None:
+        return None
+
+
+class DeviceStreams:
+    """`torch.cuda`, `torch.xpu`, `torch.npu` and whatever else has `Stream`, `Event` and `current_stream`.
+
+    Statistics are computed on the stream that is current when they are launched: what the training queues there
+    afterwards, such as an aggregation in place, finds them done without anybody waiting. Only the copy to the host goes
+    to a stream of its own; it reads nothing but our table.
+    """
+
+    def __init__(self, module: Any, device: torch.device) -> None:
+        self._module = module
+        self._device = device
+        self._side = module.Stream(device)
+        self._is_capturing = getattr(module, "is_current_stream_capturing", None)
+
+    def current(self) -> Hashable:
+        stream: Hashable = self._module.current_stream(self._device)
+        return stream
+
+    def mark(self) -> Any:
+        event = self._module.Event()
+        event.record(self._module.current_stream(self._device))
+        return event
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        # On the stream it was allocated for this does nothing.
+        tensor.record_stream(self._module.current_stream(self._device))
+
+    def copy(self, host: torch.Tensor, device: torch.Tensor, marks: list[Any]) -> Event:
+        for mark in marks:
+            self._side.wait_event(mark)
+        with self._module.stream(self._side):
+            host.copy_(device, non_blocking=True)
+            device.record_stream(self._side)
+            done: Event = self._module.Event()
+            done.record(self._side)  # type: ignore[attr-defined]
+        return done
+
+    def host_table(self, rows: int, columns: int) -> torch.Tensor:
+        return torch.zeros((rows, columns), dtype=torch.float64, device="cpu", pin_memory=True)
+
+    def refusal(self) -> str | None:
+        if self._is_capturing is not None and self._is_capturing():
+            return "a graph is being captured: what it replays has no hooks"
+        return None
+
+
+def streams_of(device: torch.device) -> Streams:
+    """The streams of a device; `NoStreams` where its type has none."""
+    if device.type == "cpu":
+        return NoStreams()
+    module = getattr(torch, device.type, None)
+    if all(hasattr(module, name) for name in ("Stream", "Event", "current_stream", "stream")):
+        return DeviceStreams(module, device)
+    return NoStreams()

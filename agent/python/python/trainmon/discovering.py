@@ -1,0 +1,230 @@
+"""Finds optimizers and the models they train in a script that knows nothing of us.
+
+Optimizers are noticed when they are made. The first forward pass with gradients through a module that holds parameters
+of one is the moment to attach: wrappers (DDP, FSDP) are on by then, and the first backward pass is still to come.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
+from trainmon.integrations.attaching import attach, say
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainmon._settings import Config
+    from trainmon.watching import Watch
+
+#: Where torch's base class of optimizers is defined.
+_OPTIMIZER_MODULE = "torch.optim.optimizer"
+
+#: So many steps of what is watched are made before the model of another optimizer is not looked for any more: in an
+#: adversarial training it may have its turn late.
+_MOST_STEPS = 32
+
+
+class Discovery:
+    """Watches every optimizer of the process, from `start` to `finish`. Never raises."""
+
+    def __init__(self, config: Config, grad_acc_steps: int = 1, output_dir: str | None = None) -> None:
+        self._config = config
+        self._grad_acc_steps = grad_acc_steps
+        self._output_dir = output_dir
+        self._pending: list[weakref.ref[Any]] = []
+        #: Modules that hold nothing of what is pending.
+        self._strangers: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._forward_hook: Any = None
+        self._undo: list[Callable[[], None]] = []
+        self._is_over = False
+        self._failed = False
+        self._made = 0
+        self._looking_until = _MOST_STEPS
+        self._process = os.getpid()
+        self.watches: list[Watch] = []
+
+    def start(self) -> None:
+        """Begins to look. torch is not imported for that: a script may have to set its environment first."""
+        if _OPTIMIZER_MODULE in sys.modules:
+            self._patch(sys.modules[_OPTIMIZER_MODULE])
+            return
+        finder = _AfterImport(_OPTIMIZER_MODULE, self._patch)
+        sys.meta_path.insert(0, finder)
+        self._undo.append(lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None)
+
+    def finish(self) -> None:
+        """Delivers what was measured, and says it if nothing was."""
+        if os.getpid() != self._process:
+            # A child of the script, forked: the watches are the parent's.
+            return
+        self._is_over = True
+        self._stop_looking()
+        while self._undo:
+            self._undo.pop()()
+        for watch in self.watches:
+            watch.close()
+        if not self.watches and os.environ.get("RANK", "0") == "0" and not self._failed:
+            if self._made:
+                say(
+                    "nothing was measured: no forward pass with gradients went through a module with an optimizer's "
+                    "parameters",
+                    "attach in the script: `trainmon.watch(model, optimizer, config=...)`",
+                )
+            else:
+                say(
+                    "nothing was measured: the script made no torch optimizer",
+                    "if a process that it starts does the training, start that one with `python -m trainmon run`",
+                )
+
+    def _patch(self, module: ModuleType) -> None:
+        base: Any = module.Optimizer
+        original = base.__init__
+
+        @functools.wraps(original)
+        def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(optimizer, *args, **kwargs)
+            self._guarded(lambda: self._made_one(optimizer))
+
+        base.__init__ = __init__
+
+        def put_back() -> None:
+            if base.__init__ is __init__:
+                base.__init__ = original
+
+        self._undo.append(put_back)
+
+    def _made_one(self, optimizer: Any) -> None:
+        if self._is_over or os.getpid() != self._process:
+            return
+        self._made += 1
+        self._pending.append(weakref.ref(optimizer))
+        self._strangers.clear()
+        if self._forward_hook is None:
+            from torch.nn.modules.module import register_module_forward_pre_hook
+
+            from trainmon._hooks import Hook
+
+            self._looking_until = self._steps() + _MOST_STEPS
+            self._forward_hook = register_module_forward_pre_hook(Hook(self._before_forward))
+
+    def _before_forward(self, module: torch.nn.Module, _inputs: Any) -> None:
+        self._guarded(lambda: self._look_at(module))
+
+    def _look_at(self, module: torch.nn.Module) -> None:
+        import torch
+
+        if not torch.is_grad_enabled() or os.getpid() != self._process:
+            return
+        if self._steps() >= self._looking_until:
+            self._give_up()
+            return
+        if module in self._strangers:
+            return
+        held = {id(one) for one in module.parameters()}
+        engine = is_deepspeeds(module, "DeepSpeedEngine")
+        found = False
+        for optimizer in [one for one in (ref() for ref in self._pending) if one is not None]:
+            its = {id(one) for group in optimizer.param_groups for one in group["params"]}
+            if engine or its & held:
+                found = True
+                # The optimizers of an engine wrap each other: one watch knows them all.
+                self._pending = [] if engine else [ref for ref in self._pending if ref() is not optimizer]
+                self._attach(module, its, held, None if engine else optimizer)
+                if engine:
+                    break
+        if not found:
+            self._strangers.add(module)
+        if all(ref() is None for ref in self._pending):
+            self._stop_looking()
+
+    def _attach(self, module: torch.nn.Module, its: set[int], held: set[int], optimizer: Any) -> None:
+        is_of_engine = optimizer is None
+        models = [module] if is_of_engine or its <= held else _roots_with(its)
+        ours = [one for model in models for one in model.parameters() if id(one) in its]
+        watch = attach(
+            models,
+            optimizer,
+            self._config,
+            output_dir=self._output_dir,
+            grad_acc_steps=self._grad_acc_steps,
+            only=ours if self._made > 1 and not is_of_engine else None,
+        )
+        if watch is None:
+            self._failed = True
+        else:
+            self.watches.append(watch)
+
+    def _steps(self) -> int:
+        return max((watch.monitor.step for watch in self.watches), default=0)
+
+    def _give_up(self) -> None:
+        """Every module call costs as long as something is looked for."""
+        self._stop_looking()
+        left = sum(ref() is not None for ref in self._pending)
+        self._pending = []
+        if left and os.environ.get("RANK", "0") == "0":
+            say(
+                f"optimizers that are not watched: {left}, of parameters that no module's forward pass used",
+                "attach in the script: `trainmon.watch(model, optimizer, config=...)`",
+            )
+
+    def _stop_looking(self) -> None:
+        hook, self._forward_hook = self._forward_hook, None
+        if hook is not None:
+            hook.remove()
+
+    def _guarded(self, body: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            body()
+        except Exception as error:
+            self._failed = True
+            say(f"models are not looked for any more; training goes on: {type(error).__name__}: {error}")
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function when a module has been imported."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec that the others find, with a loader that calls the function afterwards."""
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        loader: Any = None if spec is None else spec.loader
+        if loader is not None:
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._then(module)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+def _roots_with(parameters: set[int]) -> list[torch.nn.Module]:
+    """The outermost modules of the process that hold some of these parameters. Once per optimizer, and only where the
+    module that is being called does not hold them all: it walks all objects."""
+    import torch
+
+    modules = [one for one in gc.get_objects() if isinstance(one, torch.nn.Module)]
+    holders = [one for one in modules if any(id(parameter) in parameters for parameter in one.parameters())]
+    inner = {id(child) for one in holders for child in one.modules() if child is not one}
+    return [one for one in holders if id(one) not in inner]

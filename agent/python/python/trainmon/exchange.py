@@ -1,0 +1,336 @@
+"""Adding up one number per step over ranks, beside the training.
+
+No collective is issued: one more among the framework's would have to come in the same order on every rank, and would
+hang where only some ranks are watched. The numbers go through the key-value store that torch.distributed was started
+with, from a thread of our own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmon._trainmon import Monitor
+
+#: Keys are reused after this many steps, so the store does not grow.
+_RING = 8
+#: A batch is held open for this many later steps; then the sum is of no use.
+_LATEST = 4
+#: After this many seconds the sum of a step is given up.
+_PATIENCE_S = 10.0
+#: After this many steps without a sum no more are tried.
+_TRIES = 8
+#: Between looks at the store: at first, per rank of the group, and at most. A store serves all its ranks in one thread.
+_PAUSE_S, _PAUSE_PER_RANK_S, _LONGEST_PAUSE_S = 0.002, 0.0002, 0.25
+#: How long the end of a watch waits for a look at the store to return, and the end of the process for sums under way.
+_LOOK_S, _AT_EXIT_S = 2.0, 1.0
+
+Done = Callable[[float | None], None]
+
+
+class StoreExchange:
+    """Adds up over `ranks` (of the world; each once, in any order) through the default store of torch.distributed.
+
+    The lowest rank adds up in the order of ranks and publishes, so every rank has the same sum. Every member must make
+    its exchanges over the same ranks with the same `label` in the same order; the label keeps exchanges of different
+    models apart where only some ranks watch both.
+
+    Cost: `submit` puts the number into a list. The thread sets one key per step and looks for the others' a few times
+    per step; it sleeps while nothing is under way. A step whose sum does not come within four steps or ten seconds has
+    none, which is said once; after eight such in a row nothing is tried any more. Nobody waits for another rank.
+
+    There is no sum where the store is a file (`init_method="file://..."`): it would grow with every step.
+    """
+
+    def __init__(self, monitor: Monitor, ranks: Sequence[int], label: str = "") -> None:
+        self._adder = adder = _Adder(monitor, sorted(set(ranks)), label)
+        weakref.finalize(self, adder.stop, 0.0, 0.0).atexit = False
+        _adders.add(adder)
+
+    def submit(self, step: int, squares: float, done: Done) -> None:
+        """Gives this rank's part of a step; `done` gets the sum or None, from the exchange's thread."""
+        self._adder.submit(step, squares, done)
+
+    def close(self, seconds: float) -> None:
+        """Waits at most this long for sums under way, then gives up on them."""
+        self._adder.stop(seconds, _LOOK_S)
+
+
+@dataclass(slots=True, eq=False)
+class _Sum:
+    """One step's sum, under way."""
+
+    step: int
+    squares: float
+    done: Done
+    deadline: float
+    is_published: bool = False
+    parts: dict[int, float] = field(default_factory=dict)
+    """On the rank that adds up: by rank, those that have come."""
+
+
+class _Adder:
+    """What the thread works on."""
+
+    def __init__(self, monitor: Monitor, ranks: Sequence[int], label: str) -> None:
+        self._monitor = monitor
+        self._ranks = list(ranks)
+        self._rank = _own_rank()
+        self._leader = self._ranks[0]
+        self._prefix = _prefix(self._ranks, label)
+        self._changed = threading.Condition()
+        self._submitted: list[_Sum] = []
+        self._under_way: list[_Sum] = []
+        self._thread: threading.Thread | None = None
+        self._stop_at: float | None = None
+        self._is_off = self._rank not in self._ranks
+        self._failures = 0
+        self._has_said = False
+        #: Keys that this store was seen to have: asking for them does not block.
+        self._existing: set[str] = set()
+        self._store: weakref.ref[Any] | None = None
+
+    # Called from the training.
+
+    def submit(self, step: int, squares: float, done: Done) -> None:
+        if len(self._ranks) == 1 and not self._is_off:
+            done(squares)
+            return
+        with self._changed:
+            if not self._is_off and self._stop_at is None:
+                self._submitted.append(_Sum(step, squares, done, time.monotonic() + _PATIENCE_S))
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="trainmon-norm", daemon=True)
+                    self._thread.start()
+                self._changed.notify()
+                return
+        done(None)
+
+    def stop(self, seconds: float, further: float) -> None:
+        """Lets the thread work on for `seconds`, then waits `further` for it to end."""
+        with self._changed:
+            self._stop_at = time.monotonic() + seconds
+            thread = self._thread
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds + further)
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while self._await_work():
+                self._advance()
+        except _IsFileError:
+            self._say(
+                "torch.distributed was started with a file as its store, which would grow with every step",
+                'start it with `init_method="env://"` (torchrun does) or "tcp://"; everything else is measured all the '
+                "same",
+            )
+        except Exception as error:
+            # The store went with the job, or the process group was destroyed.
+            self._say(f"{type(error).__name__}: {error}")
+        with self._changed:
+            self._is_off = True
+            left, self._under_way, self._submitted = [*self._under_way, *self._submitted], [], []
+        for one in left:
+            _resolve(one, None)
+
+    def _await_work(self) -> bool:
+        """Sleeps until there is something to look for; False when the thread is to end."""
+        pause = _PAUSE_S + _PAUSE_PER_RANK_S * len(self._ranks)
+        with self._changed:
+            if self._under_way and not self._submitted:
+                self._changed.wait(self._pause(pause))
+            while not (self._under_way or self._submitted or self._stop_at is not None):
+                self._changed.wait()
+            self._under_way += self._submitted
+            self._submitted.clear()
+            is_over = self._stop_at is not None and not self._is_worth_waiting(self._stop_at)
+        return not is_over and self._failures < _TRIES
+
+    def _is_worth_waiting(self, stop_at: float) -> bool:
+        """Whether the end waits for a sum: not where the last ones did not come."""
+        return bool(self._under_way) and not self._failures and time.monotonic() < stop_at
+
+    def _pause(self, shortest: float) -> float:
+        """The longer a sum is awaited the rarer it is looked for."""
+        waited = time.monotonic() + _PATIENCE_S - self._under_way[-1].deadline
+        return max(shortest, min(waited / 4, _LONGEST_PAUSE_S))
+
+    def _advance(self) -> None:
+        store = self._open()
+        newest = self._under_way[-1].step
+        ended = [one for one in self._under_way if self._is_ended(store, one, newest)]
+        self._under_way = [one for one in self._under_way if one not in ended]
+
+    def _open(self) -> Any:
+        """The store, under our prefix. Not kept: whoever destroys the process group expects the store, and its port, to
+        be free; who makes it anew expects nothing of ours in the new one."""
+        from torch.distributed import PrefixStore
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        store = _get_default_store()
+        if _is_file(store):
+            raise _IsFileError
+        if self._store is None or self._store() is not store:
+            self._existing.clear()
+            self._store = weakref.ref(store)
+        return PrefixStore(self._prefix, store)
+
+    def _is_ended(self, store: Any, one: _Sum, newest: int) -> bool:
+        total = self._add_up(store, one) if self._rank == self._leader else self._ask(store, one)
+        if total is not None:
+            self._failures = 0
+            _resolve(one, total)
+            return True
+        if newest <= one.step + _LATEST and time.monotonic() < one.deadline:
+            return False
+        self._failures += 1
+        self._say(self._missing(one))
+        _resolve(one, None)
+        return True
+
+    def _ask(self, store: Any, one: _Sum) -> float | None:
+        """Publishes this rank's part and looks for the sum."""
+        if not one.is_published:
+            one.is_published = True
+            store.set(_key(one.step, self._rank), _packed(one.step, one.squares))
+            # The sum is not there yet: the rank that adds up has to look first.
+            return None
+        (found,) = self._read(store, [_key(one.step, "sum")])
+        return _unpacked(found, one.step)
+
+    def _add_up(self, store: Any, one: _Sum) -> float | None:
+        """Looks for the other ranks' parts, and publishes the sum when all are there."""
+        one.parts[self._rank] = one.squares
+        missing = [rank for rank in self._ranks if rank not in one.parts]
+        for rank, found in zip(missing, self._read(store, [_key(one.step, r) for r in missing]), strict=True):
+            part = _unpacked(found, one.step)
+            if part is not None:
+                one.parts[rank] = part
+        if len(one.parts) < len(self._ranks):
+            return None
+        total = 0.0
+        for rank in self._ranks:
+            total += one.parts[rank]
+        store.set(_key(one.step, "sum"), _packed(one.step, total))
+        return total
+
+    def _read(self, store: Any, keys: Sequence[str]) -> list[bytes | None]:
+        """The keys' values, None for those that may never have been set: asking for such a key would wait for it."""
+        unseen = [key for key in keys if key not in self._existing]
+        if unseen and store.check(unseen):
+            self._existing.update(unseen)
+        elif len(unseen) > 1 and self._is_late():
+            # Once, to tell who is missing.
+            self._existing.update(key for key in unseen if store.check([key]))
+        seen = [key for key in keys if key in self._existing]
+        if len(seen) > 1 and store.has_extended_api():
+            found = dict(zip(seen, store.multi_get(seen), strict=True))
+        else:
+            found = {key: store.get(key) for key in seen}
+        return [found.get(key) for key in keys]
+
+    def _is_late(self) -> bool:
+        oldest = self._under_way[0]
+        is_overtaken = self._under_way[-1].step > oldest.step + _LATEST
+        return is_overtaken or time.monotonic() >= oldest.deadline
+
+    def _missing(self, one: _Sum) -> str:
+        if self._rank != self._leader:
+            return f"rank {self._leader}, which adds up, published no sum of step {one.step}"
+        missing = [rank for rank in self._ranks if rank not in one.parts]
+        return f"no part of step {one.step} came from rank {_shown(missing)}"
+
+    def _say(self, why: str, hint: str | None = None) -> None:
+        if self._has_said or self._stop_at is not None:
+            return
+        self._has_said = True
+        self._monitor.say(
+            "warning",
+            f"the global gradient norm is not known where parts of other ranks are missing: {why}",
+            hint
+            or f"it is added up over ranks {_shown(self._ranks)}: each of them must be watched; everything else is "
+            "measured all the same",
+        )
+
+
+class _IsFileError(Exception):
+    """The store is a file."""
+
+
+def _is_file(store: Any) -> bool:
+    """Whether a store, under whatever prefixes, appends to a file."""
+    from torch.distributed import FileStore, PrefixStore
+
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return isinstance(store, FileStore)
+
+
+_adders: weakref.WeakSet[_Adder] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread inside torch's store must not meet the end of the interpreter."""
+    for adder in list(_adders):
+        adder.stop(_AT_EXIT_S, _LOOK_S)
+
+
+_ordinals: dict[str, int] = {}
+_ordinals_lock = threading.Lock()
+
+
+def _prefix(ranks: Sequence[int], label: str) -> str:
+    """Where this exchange's keys are: the same on every rank, another for the next exchange over these ranks."""
+    group = f"trainmon/{','.join(map(str, ranks)) if len(ranks) <= 8 else _digest(ranks)}/{label}"
+    with _ordinals_lock:
+        ordinal = _ordinals[group] = _ordinals.get(group, -1) + 1
+    return f"{group}/{ordinal}"
+
+
+def _digest(ranks: Sequence[int]) -> str:
+    return f"{len(ranks)}x{zlib.crc32(','.join(map(str, ranks)).encode()):08x}"
+
+
+def _own_rank() -> int:
+    from torch import distributed
+
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+
+
+def _key(step: int, what: int | str) -> str:
+    return f"{step % _RING}/{what}"
+
+
+def _packed(step: int, value: float) -> str:
+    return f"{step} {value.hex()}"
+
+
+def _unpacked(found: bytes | None, step: int) -> float | None:
+    """The value if it is this step's, and not that of a turn of the ring earlier or later."""
+    if found is None:
+        return None
+    number, _, value = found.decode().partition(" ")
+    return float.fromhex(value) if int(number) == step else None
+
+
+def _resolve(one: _Sum, total: float | None) -> None:
+    try:
+        one.done(total)
+    except Exception:
+        # It belongs to a monitor that is shut down; the other steps go on.
+        return
+
+
+def _shown(ranks: Sequence[int]) -> str:
+    listed = ", ".join(map(str, ranks[:8]))
+    return listed if len(ranks) <= 8 else f"{listed} and {len(ranks) - 8} more"

@@ -1,0 +1,123 @@
+"""What is known of a step besides its tensors: loss, learning rate, the framework's own gradient norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from trainmon._guard import Guard
+from trainmon._trainmon import Hold
+from trainmon.frameworks.base import Framework
+from trainmon.gradients import Gradients
+from trainmon.measurer import Measurer
+from trainmon.norm import GlobalNorm
+from trainmon.parameters import Parameter
+
+if TYPE_CHECKING:
+    import torch
+
+
+class StepFacts:
+    """Collects the facts of the step in progress, and ends the step with them."""
+
+    def __init__(self, framework: Framework, measurer: Measurer, norm: GlobalNorm, guard: Guard) -> None:
+        self._framework = framework
+        self._measurer = measurer
+        self._monitor = measurer.monitor
+        self._norm = norm
+        self._guard = guard
+        self._is_told = False
+        self._loss: Any = None
+        self._learning_rate: float | None = None
+        self._clipped_norm: Any = None
+
+    def tell(self, loss: float | torch.Tensor | None, learning_rate: float | None) -> None:
+        """What the script says. A loss on a device is not waited for."""
+        if learning_rate is not None:
+            self._learning_rate = float(learning_rate)
+        if loss is None:
+            return
+        if not hasattr(loss, "numel"):
+            # A number, numpy's perhaps.
+            self._loss = float(loss)
+        elif loss.numel() != 1:
+            if not self._is_told:
+                self._is_told = True
+                self._monitor.say("warning", f"log: expected one number as loss, found {loss.numel()}; it is left out")
+        elif self._measurer.is_at_hand(loss):
+            # Torch may write the next loss into the same tensor.
+            self._loss = self._now_or_never(loss)
+        else:
+            self._loss = loss
+
+    def tell_norm(self, norm: Any) -> None:
+        """What clipping found the norm of all gradients to be. What is clipped twice had its norm before the first."""
+        if self._clipped_norm is None:
+            self._clipped_norm = norm
+
+    def forget(self) -> None:
+        """The optimizer leaves the step out."""
+        self._loss = self._learning_rate = self._clipped_norm = None
+
+    def end_step(self, gradients: Gradients) -> bool:
+        """Ends the monitor's step; what a device still computes follows it. True when done."""
+        part = gradients.take_norm()
+        grad_norm = None if part is None else self._norm.settle(part)
+        reported = self._clipped_norm
+        if reported is None:
+            reported = self._guard.run("the framework's norm", self._framework.reported_norm)
+        rate: Any = self._learning_rate
+        if rate is None:
+            rate = self._guard.run("learning rate", self._framework.learning_rate)
+        # One on a device is not waited for.
+        learning_rate = self._now_or_never(rate)
+        self._monitor.end_step(
+            loss=self._now_or_later(self._loss, lambda hold, loss: hold.set_loss(loss)),
+            learning_rate=learning_rate,
+            grad_norm=grad_norm,
+            # Without a norm of ours there is nothing to compare it with.
+            framework_grad_norm=None
+            if part is None
+            else self._now_or_later(reported, lambda hold, norm: hold.set_framework_grad_norm(norm)),
+        )
+        self.forget()
+        return True
+
+    def _now_or_never(self, value: Any) -> float | None:
+        known: list[float] = []
+        if value is not None and self._measurer.is_at_hand(value):
+            self._measurer.scalar(value, known.append)
+        return known[0] if known else None
+
+    def _now_or_later(self, value: Any, later: Callable[[Hold, float], None]) -> float | None:
+        """A number that lies on the host; one on a device is given to this step's batch when it has come."""
+        if value is None or self._measurer.is_at_hand(value):
+            return self._now_or_never(value)
+        hold = self._monitor.hold()
+
+        def arrived(number: float) -> None:
+            later(hold, number)
+            hold.release()
+
+        self._measurer.scalar(value, arrived)
+        return None
+
+
+class Clipping:
+    """Which call of `clip_grad_norm_` clips all gradients of this training."""
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        self._parameters = parameters
+        self._is_whole = False
+
+    def concerns_us(self, clipped: Any) -> bool:
+        """Whether any of these is ours. Remembers whether all of ours that have a gradient are among them: clipping
+        group by group gives no global norm."""
+        identities = {id(one) for one in clipped} if isinstance(clipped, list) else {id(clipped)}
+        with_gradient = [id(one.tensor) in identities for one in self._parameters if one.tensor.grad is not None]
+        self._is_whole = bool(with_gradient) and all(with_gradient)
+        return any(with_gradient)
+
+    def gives_the_norm(self) -> bool:
+        """Whether the clipping in progress finds the norm of all gradients."""
+        return self._is_whole

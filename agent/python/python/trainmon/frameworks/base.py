@@ -1,0 +1,193 @@
+"""What a framework decides: where gradients are before and after aggregation, where moments are, what a step is."""
+
+from __future__ import annotations
+
+import abc
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from trainmon._settings import Settings
+from trainmon._trainmon import Monitor
+from trainmon.norm import Exchange
+from trainmon.parameters import Parameter, named_parameters
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(slots=True)
+class Job:
+    """What is watched, as the user gave it."""
+
+    models: Sequence[torch.nn.Module]
+    optimizer: Any
+    monitor: Monitor
+    settings: Settings
+    grad_acc_steps: int
+    tp_group: Any = None
+    dp_group: Any = None
+    params_have_main_grad: bool | None = None
+    """msprobe's constructor argument; None lets the framework find out."""
+
+
+class Removable(Protocol):
+    """A hook's handle, torch's kind."""
+
+    def remove(self) -> None: ...
+
+
+class GradientSink(Protocol):
+    """Takes gradients before aggregation. Never raises."""
+
+    def __call__(self, parameter: Parameter, gradient: torch.Tensor | None, /) -> None: ...
+
+
+class Framework(abc.ABC):
+    """One way of training. Hooks are installed by `attach_*`; every handle is kept and removed by `detach`."""
+
+    name: ClassVar[str]
+
+    #: Whether gradients are written behind torch's back between the hook and the step (an all-reduce, a scaling in
+    #: C++). If not, a gradient that was not written since its hook is measured once and recorded twice.
+    aggregates: bool = False
+
+    #: Whether torch's `zero_grad` is how a loop throws gradients away.
+    zero_grad_clears: bool = False
+
+    #: Whether `grad` holds the gradient from the backward pass to the step, on every rank.
+    grad_is_whole: bool = False
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.handles: list[Removable] = []
+        #: To be called when the optimizer, asked for a step, left it out (an overflow). Never raises; set by the watch.
+        self.left_out: Callable[[], None] = _nothing
+        #: To be called when gradients were shown outside a backward pass and are about to be overwritten: starts
+        #: measuring those on a device. Never raises; set by the watch.
+        self.launch: Callable[[], None] = _nothing
+
+    @classmethod
+    @abc.abstractmethod
+    def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
+        """Whether these are this framework's. Must not import it: look at the classes of what is there."""
+
+    def named_parameters(self) -> Iterable[tuple[int, str, torch.Tensor]]:
+        """`(vpp_stage, name, parameter)` in model order; asked once, when the watch attaches."""
+        return named_parameters(self.job.models)
+
+    @abc.abstractmethod
+    def attach_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        """Installs what calls `sink(parameter, gradient)` with this rank's own gradient, once per micro-batch (or once
+        per step where the framework shows it once). The gradient is read inside the call and not kept."""
+
+    def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        """After each step: hooks parameters that take a gradient since. Nothing to do by default."""
+
+    @abc.abstractmethod
+    def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """Installs what calls `before` when the gradients are aggregated and the optimizer is about to step, and
+        `after` when it has. Neither is called for a step the framework leaves out; where that shows only afterwards,
+        `left_out` is called instead of `after`."""
+
+    @abc.abstractmethod
+    def reduced(self, parameter: Parameter) -> torch.Tensor | None:
+        """The aggregated gradient as far as this rank holds it (a shard where sharded); None if there is none."""
+
+    def mark_replicas(self, parameters: Sequence[Parameter]) -> None:
+        """Sets `is_replica` where another tensor-parallel rank holds the same values and reports them: with a
+        `tp_group`, on all ranks of it but the first, for parameters without a true `tensor_model_parallel`."""
+        group = self.job.tp_group
+        if group is None:
+            return
+        from torch import distributed
+
+        if distributed.get_rank(group) != 0:
+            for parameter in parameters:
+                parameter.is_replica = not getattr(parameter.tensor, "tensor_model_parallel", False)
+
+    def reports_reduced(self, parameter: Parameter) -> bool:
+        """Whether this rank writes rows for the aggregated gradient: not where another rank holds the same."""
+        return not parameter.is_replica
+
+    def counts_in_norm(self, parameter: Parameter) -> bool:
+        """Whether this rank's part of the parameter counts in the global norm (a replica counts once)."""
+        return not parameter.is_replica
+
+    @abc.abstractmethod
+    def moments(self, parameter: Parameter) -> Mapping[str, torch.Tensor]:
+        """Optimizer state of this parameter by torch's names, as far as this rank holds it. Tensors only."""
+
+    def values(self, parameter: Parameter) -> torch.Tensor | None:
+        """The parameter's values as far as this rank holds them."""
+        return parameter.tensor.detach()
+
+    @property
+    def has_norm(self) -> bool:
+        """Whether this rank knows its part of the global norm."""
+        return True
+
+    def exchange(self) -> Exchange | None:
+        """What adds up the ranks' sums of squares to the global norm; None if this rank knows it alone."""
+        return None
+
+    def reported_norm(self) -> torch.Tensor | float | None:
+        """The global norm the framework computed itself for the step just made, before clipping, if it did."""
+        return None
+
+    def gradient_factor(self) -> float | torch.Tensor:
+        """What a gradient seen by `sink` or `reduced` must be multiplied with (1 / loss scale); a 0-d tensor where that
+        lies on a device."""
+        return 1.0
+
+    def learning_rate(self) -> torch.Tensor | float | None:
+        """The largest of the parameter groups' (the first's, where they are tensors): the schedule's own, where groups
+        only scale it down."""
+        groups: Any = getattr(self.job.optimizer, "param_groups", None) or []
+        rates = [group.get("lr") for group in groups]
+        numbers = [rate for rate in rates if isinstance(rate, int | float)]
+        return max(numbers) if numbers else next((rate for rate in rates if rate is not None), None)
+
+    def detach(self) -> None:
+        """Removes every hook. Removing twice does nothing."""
+        while self.handles:
+            self.handles.pop().remove()
+
+
+def weakly(sink: GradientSink) -> Callable[[], GradientSink | None]:
+    """The sink for as long as its owner lives. Hooks that hang on tensors hold nothing else: torch's tensors keep what
+    their accumulation hooks hold, and Python's garbage collector does not see that."""
+    if hasattr(sink, "__self__"):
+        return weakref.WeakMethod(sink)
+    return lambda: sink
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+def inner_optimizer(optimizer: Any) -> Any:
+    """The optimizer that this one wraps, if it does."""
+    try:
+        return getattr(optimizer, "optimizer", None)
+    except AssertionError:
+        # Megatron's chain of several refuses to name one.
+        return None
+
+
+def optimizer_state(optimizer: Any) -> Iterator[Mapping[Any, Any]]:
+    """The `state` of an optimizer and of those inside it (`chained_optimizers`, `optimizer`), outermost first."""
+    seen: set[int] = set()
+    queue = [optimizer]
+    while queue:
+        one = queue.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        for name in ("param_to_cpu_states_map", "state"):
+            state = getattr(one, name, None)
+            if isinstance(state, Mapping):
+                yield state
+        queue.extend(getattr(one, "chained_optimizers", None) or [])
+        queue.append(inner_optimizer(one))

@@ -1,0 +1,112 @@
+"""torch DistributedDataParallel: hooks see this rank's gradient, the step sees the mean.
+
+What is shown before aggregation is what this rank added since the last one. With `no_sync` that is the sum of the
+step's micro-batches so far, as msprobe shows it. Without it each backward pass aggregates, and `grad` holds the mean of
+those before plus this one: neither local nor aggregated. There the micro-batch's own gradient is shown.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainmon._guard import Guard
+from trainmon.frameworks.base import GradientSink, Job, weakly
+from trainmon.frameworks.plain import Plain
+from trainmon.parameters import Parameter
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Ddp(Plain):
+    """At least one model is wrapped in DistributedDataParallel."""
+
+    name = "ddp"
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._guard = Guard(job.monitor)
+        self._accumulations: list[_Accumulation] = []
+        self._wrapper_of = {id(one): wrapper for wrapper in _wrappers(job.models) for one in wrapper.parameters()}
+
+    @classmethod
+    def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
+        return next(_wrappers(models), None) is not None
+
+    def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        """One micro-batch per step, or a parameter outside of the wrapper, needs no more than torch's own hook."""
+        accumulating = self.job.grad_acc_steps > 1
+        super().attach_late_gradients(
+            [one for one in parameters if not (accumulating and id(one.tensor) in self._wrapper_of)], sink
+        )
+        for parameter in parameters:
+            tensor = parameter.tensor
+            if tensor.requires_grad and id(tensor) not in self._hooked:
+                self._hooked.add(id(tensor))
+                self._attach(_Accumulation(parameter, self._wrapper_of[id(tensor)]), sink)
+
+    def _attach(self, one: _Accumulation, sink: GradientSink) -> None:
+        self._accumulations.append(one)
+        listener, ours, theirs = weakly(sink), weakref.ref(self), weakref.ref(one)
+
+        def accumulated(_leaf: torch.Tensor) -> None:
+            framework, one, tell = ours(), theirs(), listener()
+            if framework is not None and one is not None and tell is not None:
+                framework.accumulated(one, tell)
+
+        self.handles.append(one.parameter.tensor.register_post_accumulate_grad_hook(accumulated))
+
+    def accumulated(self, one: _Accumulation, sink: GradientSink) -> None:
+        """A gradient was added to the parameter's. Never raises."""
+        parameter = one.parameter
+
+        def arrives(gradient: torch.Tensor) -> None:
+            try:
+                if parameter.firings > 0 and one.is_mixed:
+                    one.is_shown = True
+                    sink(parameter, gradient)
+            except Exception as error:
+                self._guard.failed("weight gradients", error)
+
+        try:
+            if one.is_shown:
+                one.is_shown = False
+            else:
+                one.is_mixed = False
+                sink(parameter, parameter.tensor.grad)
+            if one.is_aggregated_now() and parameter.firings < self.job.grad_acc_steps:
+                one.is_mixed = True
+                self._listen_to_arrivals(one, arrives)
+        except Exception as error:
+            self._guard.failed("weight gradients", error)
+
+    def _listen_to_arrivals(self, one: _Accumulation, hook: Any) -> None:
+        """Only in loops that aggregate before the step's last micro-batch: such a hook costs as much as the other."""
+        if not one.listens:
+            one.listens = True
+            self.handles.append(one.parameter.tensor.register_hook(hook))
+
+
+@dataclass(eq=False)
+class _Accumulation:
+    """How a step's gradient of one parameter comes together."""
+
+    parameter: Parameter
+    wrapper: Any
+    is_mixed: bool = False
+    """Whether the gradient so far holds other ranks' parts."""
+    is_shown: bool = False
+    """Whether the gradient that is being added was shown when it arrived."""
+    listens: bool = False
+
+    def is_aggregated_now(self) -> bool:
+        """Whether the backward pass in progress aggregates: what its forward pass has decided."""
+        return bool(getattr(self.wrapper, "require_forward_param_sync", True))
+
+
+def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[Any]:
+    for model in models:
+        yield from (one for one in model.modules() if type(one).__name__ == "DistributedDataParallel")

@@ -1,0 +1,238 @@
+"""DeepSpeed: the engine divides, reduces and partitions gradients; its optimizer clips and steps flat partitions.
+
+What is shown, the same for every ZeRO stage: before aggregation, each micro-batch's own gradient on this rank, divided
+by the number of micro-batches as the engine divides it, never a sum over micro-batches (stages 2 and 3 keep none);
+`monitor_mbs_grad` shows all of them. After aggregation, what the optimizer is about to step, before clipping, without
+the loss scale: whole in stage 0 and with fp32 accumulation of bf16 in stage 1, else this rank's partition. Moments are
+this rank's partition, as are the parameters of stage 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainmon._guard import Guard
+from trainmon.frameworks.base import GradientSink, Job, inner_optimizer
+from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, Whole, is_deepspeeds, layout_of
+from trainmon.frameworks.plain import Plain, is_moment
+from trainmon.frameworks.stepping import InstanceMethod, hook_step
+from trainmon.norm import Exchange
+from trainmon.parameters import Parameter
+
+if TYPE_CHECKING:
+    import torch
+
+#: Optimizers of DeepSpeed that know how their gradients lie.
+_OPTIMIZERS = (
+    "DeepSpeedZeroOptimizer_Stage3",
+    "DeepSpeedZeroOptimizer",
+    "BF16_Optimizer",
+    "FP16_Optimizer",
+    "FP16_UnfusedOptimizer",
+)
+
+
+class DeepSpeed(Plain):
+    """A model is a DeepSpeed engine, or the optimizer is an engine's."""
+
+    name = "deepspeed"
+    zero_grad_clears = False
+    grad_is_whole = False
+
+    def __init__(self, job: Job) -> None:
+        engine = _engine(job.models, job.optimizer)
+        job.optimizer = _optimizer(job.optimizer, engine)
+        super().__init__(job)
+        # Gradients are reduced and moved behind torch's back.
+        self.aggregates = True
+        self._engine = engine
+        self._guard = Guard(job.monitor)
+        layout = self._guard.run("DeepSpeed's partitions", lambda: layout_of(job.optimizer))
+        self._layout: Layout = Unknown(job.optimizer) if layout is None else layout
+        #: Stage 0 in fp16: the engine of some versions leaves the loss as it is.
+        self._scales_loss = self._layout.is_scaled_by_engine
+        steps = self._guard.run("DeepSpeed's micro-batches", lambda: _steps_of(engine)) or 1
+        if steps > 1:
+            job.grad_acc_steps = job.settings.micro_batches or steps
+
+    @classmethod
+    def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
+        return _engine(models, optimizer) is not None or _is_optimizer(_unwrapped(optimizer))
+
+    # Before aggregation.
+
+    def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        """Hooks see the gradient as it arrives: afterwards it may be in a bucket already, cast, summed, or gone."""
+        for parameter in parameters:
+            tensor = parameter.tensor
+            if not tensor.requires_grad or id(tensor) in self._hooked:
+                continue
+
+            def arrives(gradient: torch.Tensor, parameter: Parameter = parameter) -> None:
+                sink(parameter, gradient)
+
+            self.handles.append(tensor.register_hook(arrives))
+            self._hooked.add(id(tensor))
+
+    # The step.
+
+    def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        if not self._scales_loss and hasattr(self.job.optimizer, "backward"):
+            self.handles.append(InstanceMethod(self.job.optimizer, "backward", self._scaling))
+        if not isinstance(self._layout, Whole):
+            wrapper = self._around(before, after, lambda: bool(getattr(self.job.optimizer, "overflow", False)))
+            self.handles.append(InstanceMethod(self.job.optimizer, "step", wrapper))
+        elif self._engine is not None and getattr(self._engine, "torch_autocast_z0_gradscaler", None) is None:
+            # The engine clips before it steps the optimizer.
+            wrapper = self._around(before, after, lambda: False)
+            self.handles.append(InstanceMethod(self._engine, "_take_model_step", wrapper))
+        else:
+            self.handles.extend(hook_step(self.job.optimizer, before, after))
+
+    def _scaling(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        def scaled(*args: Any, **kwargs: Any) -> Any:
+            self._scales_loss = True
+            return backward(*args, **kwargs)
+
+        return scaled
+
+    def _around(
+        self, before: Callable[[], None], after: Callable[[], None], is_left_out: Callable[[], bool]
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrapper(step: Callable[..., Any]) -> Callable[..., Any]:
+            def stepped(*args: Any, **kwargs: Any) -> Any:
+                before()
+                self._guard.run("DeepSpeed's partitions", self._layout.release)
+                result = step(*args, **kwargs)
+                if self._guard.run("the optimizer's result", is_left_out):
+                    self.left_out()
+                else:
+                    after()
+                return result
+
+            return stepped
+
+        return wrapper
+
+    def reported_norm(self) -> torch.Tensor | float | None:
+        # The engine takes it over after the step; stage 0 in fp32 has none.
+        norm: torch.Tensor | float | None = getattr(self.job.optimizer, "_global_grad_norm", None)
+        return norm
+
+    def gradient_factor(self) -> float | torch.Tensor:
+        scale: Any = getattr(self.job.optimizer, "loss_scale", None) if self._scales_loss else None
+        if scale is None:
+            return 1.0
+        if isinstance(scale, int | float):
+            return 1.0 / scale
+        scale = scale.reshape(())
+        reciprocal: torch.Tensor = scale.double().reciprocal()
+        return 1.0 / float(scale) if scale.is_cpu else reciprocal
+
+    # What is measured around it.
+
+    def reduced(self, parameter: Parameter) -> torch.Tensor | None:
+        return self._layout.gradient(parameter.tensor)
+
+    def moments(self, parameter: Parameter) -> Mapping[str, torch.Tensor]:
+        return {name: value for name, value in self._layout.state(parameter.tensor).items() if is_moment(name, value)}
+
+    def values(self, parameter: Parameter) -> torch.Tensor | None:
+        return self._layout.values(parameter.tensor)
+
+    # Who counts.
+
+    def counts_in_norm(self, parameter: Parameter) -> bool:
+        """DeepSpeed's rule: parameters that pipeline stages share, and tensor-parallel duplicates, count once."""
+        if parameter.is_replica or getattr(parameter.tensor, "ds_pipe_replicated", False):
+            return False
+        is_parallel = any(
+            getattr(parameter.tensor, name, False) for name in ("model_parallel", "tensor_model_parallel")
+        )
+        return is_parallel or _tensor_rank(self.job.optimizer) == 0
+
+    def exchange(self) -> Exchange | None:
+        ranks = self._ranks()
+        if len(ranks) < 2:
+            return None
+        from trainmon.exchange import StoreExchange
+
+        return StoreExchange(self.job.monitor, ranks)
+
+    def _ranks(self) -> tuple[int, ...]:
+        """The ranks that hold a part of the aggregated gradients."""
+        from torch import distributed
+
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return ()
+        optimizer = self.job.optimizer
+        if _has_model_parallel(optimizer):
+            return tuple(range(distributed.get_world_size())) if self._layout.shards_gradients else ()
+        if not self._layout.shards_gradients:
+            return ()
+        group = getattr(optimizer, "dp_process_group", None)
+        if group is None:
+            return tuple(range(distributed.get_world_size()))
+        return tuple(distributed.get_process_group_ranks(group))
+
+    @property
+    def has_norm(self) -> bool:
+        """Not where other ranks hold other layers or slices and gradients are whole on each data-parallel rank."""
+        if isinstance(self._layout, Unknown):
+            return False
+        return self._layout.shards_gradients or not _has_model_parallel(self.job.optimizer)
+
+
+def _engine(models: Sequence[torch.nn.Module], optimizer: Any) -> Any:
+    for one in (*models, optimizer):
+        if is_deepspeeds(one, "DeepSpeedEngine"):
+            return one
+    return None
+
+
+def _optimizer(given: Any, engine: Any) -> Any:
+    """The optimizer whose `step` is the step: the engine's, or the given one without what libraries put around it."""
+    unwrapped = _unwrapped(given)
+    if _is_optimizer(unwrapped) or engine is None:
+        return unwrapped
+    return engine.optimizer
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    """Without accelerate's wrapper, and the like."""
+    one = optimizer
+    for _ in range(4):
+        if one is None or _is_optimizer(one) or is_deepspeeds(one, "DeepSpeedEngine"):
+            return one
+        one = inner_optimizer(one)
+    return optimizer
+
+
+def _is_optimizer(optimizer: Any) -> bool:
+    return is_deepspeeds(optimizer, *_OPTIMIZERS)
+
+
+def _steps_of(engine: Any) -> int:
+    """Micro-batches per step, where the engine counts them."""
+    if engine is None:
+        return 1
+    managed = getattr(engine, "managed_gradient_accumulation", None)
+    if managed is not None and not managed():
+        return 1
+    return int(engine.gradient_accumulation_steps())
+
+
+def _has_model_parallel(optimizer: Any) -> bool:
+    mpu = getattr(optimizer, "mpu", None)
+    size = getattr(mpu, "get_model_parallel_world_size", None)
+    return size is not None and size() > 1
+
+
+def _tensor_rank(optimizer: Any) -> int:
+    mpu = getattr(optimizer, "mpu", None)
+    for name in ("get_tensor_model_parallel_rank", "get_slice_parallel_rank", "get_model_parallel_rank"):
+        rank = getattr(mpu, name, None)
+        if rank is not None:
+            return int(rank())
+    return 0

@@ -1,0 +1,179 @@
+"""torch `fully_shard` and other training with DTensors: each rank holds a part of every parameter.
+
+Before aggregation a gradient is whole: it is seen when a group of parameters has computed theirs, as the sum of what
+this rank added since the last aggregation (with `set_requires_gradient_sync(False)`, of the step's micro-batches so
+far). Afterwards gradients, moments and values are this rank's rows; where it has none there is no row. Nothing is asked
+of a DTensor but its local part: most of its operations are collectives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainmon._guard import Guard
+from trainmon.frameworks.base import GradientSink, Job
+from trainmon.frameworks.functions import listen_after
+from trainmon.frameworks.plain import Plain
+from trainmon.frameworks.sharing import Sharing
+from trainmon.measurer import local_part
+from trainmon.norm import Exchange
+from trainmon.parameters import Parameter, clean_name
+
+if TYPE_CHECKING:
+    import torch
+
+#: Where torch has kept it; the second until 2.5.
+_MODULES = (
+    "torch.distributed.fsdp._fully_shard._fsdp_param",
+    "torch.distributed._composable.fsdp._fsdp_param",
+)
+
+
+class Fsdp2(Plain):
+    """At least one module is sharded by `fully_shard`, or at least one parameter is a DTensor."""
+
+    name = "fsdp2"
+    grad_is_whole = False
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.aggregates = True
+        self._guard = Guard(job.monitor)
+        self._managed: list[Any] = []
+        """torch's `FSDPParam`s: each has the sharded parameter, and the whole one for a forward and backward pass."""
+        self._sharing = Sharing()
+        self._is_known = self._guard.run("sharded parameters", self._take_up) is True
+
+    @classmethod
+    def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
+        return any(
+            next(_managed(model), None) is not None or any(_is_dtensor(one) for one in model.parameters())
+            for model in models
+        )
+
+    def _take_up(self) -> bool:
+        """Reads off torch's own objects, which may look otherwise in a version to come, where everything is."""
+        self._managed = [one for model in self.job.models for one in _managed(model)]
+        for _, _, tensor in self.named_parameters():
+            ranks = _holders(tensor)
+            if ranks:
+                self._sharing.is_split(tensor, ranks)
+        return True
+
+    def named_parameters(self) -> Iterator[tuple[int, str, torch.Tensor]]:
+        """The sharded parameters, also where a module has its whole ones for the moment."""
+        sharded = {id(getattr(one, "_unsharded_param", None)): one.sharded_param for one in self._managed}
+        for vpp_stage, model in enumerate(self.job.models):
+            for name, parameter in model.named_parameters():
+                yield vpp_stage, clean_name(name), sharded.get(id(parameter), parameter)
+
+    def mark_replicas(self, parameters: Sequence[Parameter]) -> None:
+        """With a `tp_group`, on all ranks of it but the first: parameters that are not split over it."""
+        group = self.job.tp_group
+        if group is None:
+            return
+        from torch import distributed
+
+        others = set(distributed.get_process_group_ranks(group)) - {distributed.get_rank()}
+        for parameter in parameters:
+            is_split = bool(others & set(_holders(parameter.tensor))) or len(others) == 0
+            parameter.is_replica = distributed.get_rank(group) != 0 and not is_split
+
+    # Before aggregation.
+
+    def attach_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        if self._managed:
+            by_tensor = {id(one.tensor): one for one in parameters}
+
+            def computed(_result: Any, managed: Any) -> None:
+                try:
+                    parameter = by_tensor.get(id(managed.sharded_param))
+                    if parameter is not None:
+                        _show(parameter, managed, sink)
+                        self.launch()
+                except Exception as error:
+                    self._guard.failed("weight gradients", error)
+
+            # Called for each parameter of a group when its backward pass is over, aggregated now or later.
+            owner = next(sys.modules[name].FSDPParam for name in _MODULES if name in sys.modules)
+            self.handles.append(listen_after(owner, "accumulate_unsharded_grad_if_needed", computed))
+        self.attach_late_gradients(parameters, sink)
+
+    def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        """What is not sharded by `fully_shard`: torch's own hook on such a one would see the mean."""
+        managed = {id(one.sharded_param) for one in self._managed}
+        super().attach_late_gradients([one for one in parameters if id(one.tensor) not in managed], sink)
+
+    # Afterwards.
+
+    def reduced(self, parameter: Parameter) -> torch.Tensor | None:
+        return _filled(parameter.tensor.grad)
+
+    def moments(self, parameter: Parameter) -> Mapping[str, torch.Tensor]:
+        parts = {name: _filled(one) for name, one in super().moments(parameter).items()}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def values(self, parameter: Parameter) -> torch.Tensor | None:
+        return _filled(parameter.tensor)
+
+    # The norm.
+
+    @property
+    def has_norm(self) -> bool:
+        return self._is_known
+
+    def counts_in_norm(self, parameter: Parameter) -> bool:
+        return self._sharing.counts(parameter.tensor)
+
+    def exchange(self) -> Exchange | None:
+        return self._sharing.exchange(self.job.monitor, self.named_parameters()) if self._is_known else None
+
+
+def _managed(model: torch.nn.Module) -> Iterator[Any]:
+    """The `FSDPParam`s of a model."""
+    for module in model.modules():
+        ask = getattr(module, "_get_fsdp_state", None)
+        if ask is None:
+            continue
+        state = ask()
+        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+        for group in groups:
+            yield from getattr(group, "fsdp_params", ())
+
+
+def _show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
+    """The whole gradient so far: summed in the precision of the aggregation, or where autograd left it."""
+    gradient = getattr(managed, "unsharded_accumulated_grad", None)
+    if gradient is None:
+        whole = getattr(managed, "_unsharded_param", None)
+        gradient = None if whole is None else whole.grad
+    if gradient is not None:
+        sink(parameter, local_part(gradient).detach())
+
+
+def _is_dtensor(tensor: object) -> bool:
+    return getattr(tensor, "_local_tensor", None) is not None and hasattr(tensor, "placements")
+
+
+def _holders(tensor: Any) -> tuple[int, ...]:
+    """The ranks over which a DTensor's elements are split; none for any other tensor. Read off the mesh."""
+    if not _is_dtensor(tensor):
+        return ()
+    mesh, place = tensor.device_mesh, tensor.device_mesh.get_coordinate()
+    if place is None:
+        return ()
+    index = tuple(
+        own if placement.is_replicate() else slice(None)
+        for own, placement in zip(place, tensor.placements, strict=True)
+    )
+    return tuple(int(rank) for rank in mesh.mesh[index].flatten().tolist())
+
+
+def _filled(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """This rank's part, unless it is empty."""
+    if tensor is None:
+        return None
+    local = local_part(tensor).detach()
+    return local if local.numel() else None

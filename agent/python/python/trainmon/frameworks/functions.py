@@ -1,0 +1,88 @@
+"""Functions of a framework that are listened to: wrapped on their module or class while anybody listens."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from trainmon.frameworks.base import Removable
+
+
+class Listener(Protocol):
+    """Hears the arguments a function is called with. Never raises, and changes nothing."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+class _Function:
+    """One function, wrapped once whoever listens."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.before: list[Listener] = []
+        self.after: list[Listener] = []
+        self._owner, self._name = owner, name
+        self._original = original = vars(owner)[name]
+
+        @functools.wraps(original)
+        def ours(*args: Any, **kwargs: Any) -> Any:
+            for listener in tuple(self.before):
+                listener(*args, **kwargs)
+            result = original(*args, **kwargs)
+            for listener in tuple(self.after):
+                listener(result, *args, **kwargs)
+            return result
+
+        self._ours = ours
+        setattr(owner, name, ours)
+
+    def put_back(self) -> bool:
+        """Takes the wrapper off; False if somebody wrapped it meanwhile: then it stays, and nobody listens."""
+        if vars(self._owner).get(self._name) is not self._ours:
+            return False
+        setattr(self._owner, self._name, self._original)
+        return True
+
+
+_lock = threading.Lock()
+_functions: dict[tuple[int, str], _Function] = {}
+
+
+class _Ear:
+    """One listener, until `remove`."""
+
+    def __init__(self, key: tuple[int, str], listeners: list[Listener], listener: Listener) -> None:
+        self._key, self._listeners, self._listener = key, listeners, listener
+
+    def remove(self) -> None:
+        with _lock:
+            if self._listener in self._listeners:
+                self._listeners.remove(self._listener)
+            function = _functions.get(self._key)
+            if function is not None and not (function.before or function.after) and function.put_back():
+                del _functions[self._key]
+
+
+def listen_before(owner: Any, name: str, listener: Listener) -> Removable:
+    """Calls `listener` with the arguments of each call of `owner.name` (a module's or a class's function) before it
+    runs. The function must be looked up there when it is called. Raises `AttributeError` if it is not there."""
+    return _listen(owner, name, listener, is_before=True)
+
+
+def listen_after(owner: Any, name: str, listener: Listener) -> Removable:
+    """As `listen_before`, when the function has returned; what it returned comes before the arguments."""
+    return _listen(owner, name, listener, is_before=False)
+
+
+def _listen(owner: Any, name: str, listener: Callable[..., None], *, is_before: bool) -> Removable:
+    if name not in vars(owner):
+        raise AttributeError(f"`{getattr(owner, '__name__', owner)}` has no `{name}`: an unknown version of torch")
+    key = (id(owner), name)
+    with _lock:
+        function = _functions.get(key)
+        if function is None:
+            function = _functions[key] = _Function(owner, name)
+        listeners = function.before if is_before else function.after
+        listeners.append(listener)
+        return _Ear(key, listeners, listener)

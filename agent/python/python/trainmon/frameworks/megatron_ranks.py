@@ -1,0 +1,103 @@
+"""Where this rank stands among Megatron's groups."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainmon.frameworks.megatron_shards import leaves
+
+_STATE = "megatron.core.parallel_state"
+
+
+@dataclass(slots=True, frozen=True)
+class Standing:
+    """This rank's place. Places are 0 where there is no such group."""
+
+    tensor: int
+    """Among ranks with the same pipeline stage and data: holders of replicated parameters."""
+    expert_tensor: int
+    """The same for the experts' parameters."""
+    data: int
+    """Among ranks with the same dense parameters."""
+    expert_data: int
+    """Among ranks with the same experts."""
+    norm: tuple[int, ...] | None
+    """The ranks over which Megatron adds up squared gradients; None if that differs between its optimizers."""
+    world: int
+
+
+#: Where the groups could not be asked.
+UNKNOWN = Standing(0, 0, 0, 0, (), 1)
+
+
+def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: Any) -> Standing:
+    """Asks, in this order: what the user gave, the optimizer and Megatron's DDP wrappers, Megatron's global state."""
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return Standing(0, 0, 0, 0, (0,), 1)
+    owners = leaves(optimizer)
+    tensor = tp_group or _attribute(owners, "tp_group") or _attribute(wrappers, "tp_group")
+    tensor = tensor or _global("get_tensor_model_parallel_group")
+    data = (
+        dp_group
+        or _attribute(wrappers, "dp_cp_group")
+        or _global("get_data_parallel_group", with_context_parallel=True)
+    )
+    expert_data = _attribute(wrappers, "expt_dp_group")
+    expert_data = (
+        expert_data or _global("get_expert_data_parallel_group") or _global("get_data_modulo_expert_parallel_group")
+    )
+    return Standing(
+        tensor=_place(tensor),
+        expert_tensor=_place(_global("get_expert_tensor_parallel_group") or tensor),
+        data=_place(data),
+        expert_data=_place(expert_data),
+        norm=_norm_ranks(optimizer, owners),
+        world=distributed.get_world_size(),
+    )
+
+
+def _norm_ranks(optimizer: Any, owners: Sequence[Any]) -> tuple[int, ...] | None:
+    from torch import distributed
+
+    everyone = tuple(range(distributed.get_world_size()))
+    if any(one.__name__ == "LayerWiseDistributedOptimizer" for one in type(optimizer).__mro__):
+        return everyone
+    found: set[tuple[int, ...]] = set()
+    for owner in owners:
+        ask = getattr(owner, "get_grad_stats_parallel_group", None) or getattr(owner, "get_model_parallel_group", None)
+        if ask is None:
+            # A torch optimizer steps what this rank has; other stages and tensor-parallel parts do likewise.
+            group = _global("get_model_parallel_group")
+            if group is None:
+                return (distributed.get_rank(),)
+        else:
+            group = ask()
+        # None means the whole world to torch, and to Megatron's distributed optimizer.
+        found.add(everyone if group is None else tuple(distributed.get_process_group_ranks(group)))
+    return found.pop() if len(found) == 1 else None
+
+
+def _attribute(owners: Sequence[Any], name: str) -> Any:
+    return next((group for owner in owners if (group := getattr(owner, name, None)) is not None), None)
+
+
+def _global(function: str, **arguments: Any) -> Any:
+    """A group of Megatron's global state; None if it has no such function or is not initialised."""
+    ask = getattr(sys.modules.get(_STATE), function, None)
+    if ask is None:
+        return None
+    try:
+        return ask(**arguments)
+    except (AssertionError, TypeError, RuntimeError):
+        return None
+
+
+def _place(group: Any) -> int:
+    from torch import distributed
+
+    return 0 if group is None else max(0, distributed.get_rank(group))

@@ -1,0 +1,104 @@
+"""Plain torch: gradients arrive at the parameters, nobody aggregates them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainmon.exchange import StoreExchange
+from trainmon.frameworks.base import Framework, GradientSink, Job, optimizer_state, weakly
+from trainmon.frameworks.stepping import hook_step
+from trainmon.norm import Exchange
+from trainmon.parameters import Parameter
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Plain(Framework):
+    """A model, a torch optimizer, one process (or a loop that aggregates by hand)."""
+
+    name = "torch"
+    zero_grad_clears = True
+    grad_is_whole = True
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        from torch import distributed
+
+        # A loop may all-reduce gradients itself; collectives do not count their writes.
+        self.aggregates = distributed.is_available() and distributed.is_initialized()
+        self._hooked: set[int] = set()
+
+    @classmethod
+    def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
+        return True
+
+    def attach_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        self.attach_late_gradients(parameters, sink)
+
+    def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
+        listener = weakly(sink)
+        for parameter in parameters:
+            tensor = parameter.tensor
+            if not tensor.requires_grad or id(tensor) in self._hooked or is_lazy(tensor):
+                continue
+
+            hook = _accumulation_hook(weakref.ref(parameter), listener)
+            self.handles.append(tensor.register_post_accumulate_grad_hook(hook))
+            self._hooked.add(id(tensor))
+
+    def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self.handles.extend(hook_step(self.job.optimizer, before, after))
+
+    def exchange(self) -> Exchange | None:
+        """Tensor-parallel ranks hold different parts of the model."""
+        group = self.job.tp_group
+        if group is None:
+            return None
+        from torch import distributed
+
+        ranks = distributed.get_process_group_ranks(group)
+        return StoreExchange(self.job.monitor, ranks, "tp") if len(ranks) > 1 else None
+
+    def reduced(self, parameter: Parameter) -> torch.Tensor | None:
+        tensor = parameter.tensor
+        if self.job.params_have_main_grad:
+            main: torch.Tensor | None = getattr(tensor, "main_grad", None)
+            if main is not None:
+                return main
+        return tensor.grad
+
+    def moments(self, parameter: Parameter) -> Mapping[str, torch.Tensor]:
+        for state in optimizer_state(self.job.optimizer):
+            own = state.get(parameter.tensor)
+            if own:
+                return {name: value for name, value in own.items() if is_moment(name, value)}
+        return {}
+
+
+def _accumulation_hook(
+    one: weakref.ref[Parameter], listener: Callable[[], GradientSink | None]
+) -> Callable[[torch.Tensor], None]:
+    def accumulated(_leaf: torch.Tensor) -> None:
+        # Must return None: torch hands what a hook returns to the next one as the parameter.
+        tell, parameter = listener(), one()
+        if tell is not None and parameter is not None:
+            tell(parameter, parameter.tensor.grad)
+
+    return accumulated
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether a parameter gets its shape with the first batch: it can be hooked afterwards."""
+    from torch.nn.parameter import is_lazy
+
+    return bool(is_lazy(tensor))
+
+
+def is_moment(name: str, value: object) -> bool:
+    """Whether this piece of state is a tensor, and no mere step counter."""
+    import torch
+
+    return isinstance(value, torch.Tensor) and name != "step"

@@ -1,0 +1,44 @@
+"""Which ranks hold the parts of which parameter, and so what a rank's part counts for in the norm over all of them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+from trainmon._trainmon import Monitor
+from trainmon.exchange import StoreExchange
+
+
+class Sharing:
+    """Parameters that are split over ranks; others are the same on every rank."""
+
+    def __init__(self) -> None:
+        from torch import distributed
+
+        self._own = distributed.get_rank() if distributed.is_initialized() else 0
+        self._holders: dict[int, tuple[int, ...]] = {}
+        self._ranks = {self._own}
+
+    def is_split(self, tensor: object, ranks: Sequence[int]) -> None:
+        """A parameter's elements are split over these ranks of the world."""
+        self._holders[id(tensor)] = tuple(ranks)
+        self._ranks.update(ranks)
+
+    @property
+    def ranks(self) -> list[int]:
+        """All that hold a part of anything that this rank holds a part of; copies of the model elsewhere are not among
+        them."""
+        return sorted(self._ranks)
+
+    def counts(self, tensor: object) -> bool:
+        """Whether this rank's part is added to the norm over `ranks`. Of copies within them one counts: the lowest
+        rank's."""
+        return self.ranks[0] in self._holders.get(id(tensor), (self._own,))
+
+    def exchange(self, monitor: Monitor, named: Iterable[tuple[int, str, object]]) -> StoreExchange | None:
+        """What adds up over `ranks`, told from those of other models by the names of the parameters; None where this
+        rank holds everything."""
+        if len(self._ranks) == 1:
+            return None
+        names = "\n".join(f"{vpp_stage}:{name}" for vpp_stage, name, _ in named)
+        return StoreExchange(monitor, self.ranks, f"{zlib.crc32(names.encode()):08x}")

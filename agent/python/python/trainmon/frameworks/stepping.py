@@ -1,0 +1,112 @@
+"""Noticing an optimizer's step."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from trainmon._hooks import Method
+from trainmon.frameworks.base import Removable
+
+
+class InstanceMethod:
+    """An instance's method wrapped by ours; `remove` puts back what was there unless somebody wrapped ours since."""
+
+    def __init__(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._owner, self._name = owner, name
+        self._had_own = name in vars(owner)
+        self._original = getattr(owner, name)
+        self._ours = Method(owner, name, self._original, is_of_class=not self._had_own)
+        self._ours.instead = wrapper(self._original)
+        setattr(owner, name, self._ours)
+
+    def remove(self) -> None:
+        """Ends the wrapping, also under wrappers that were put on later."""
+        self._ours.instead = None
+        if vars(self._owner).get(self._name) is not self._ours:
+            return
+        if self._had_own:
+            setattr(self._owner, self._name, self._original)
+        else:
+            delattr(self._owner, self._name)
+
+
+def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> list[Removable]:
+    """Calls `before` and `after` around every step of an optimizer.
+
+    torch's own step hooks are used where there are any: they survive every wrapper that schedulers, accelerate or
+    torch.compile put around `step`. With a closure `before` is called when the closure has returned for the first time:
+    it computes the gradients.
+    """
+    while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "register_step_pre_hook"):
+        # accelerate's wrapper: an optimizer by its class only, and the step is made by the one inside.
+        inner = getattr(optimizer, "optimizer", None)
+        if inner is None:
+            break
+        optimizer = inner
+    if not hasattr(optimizer, "register_step_pre_hook"):
+        return [InstanceMethod(optimizer, "step", lambda step: _around(step, before, after))]
+
+    # A class that calls its parent's step has torch's hooks run for both: the outermost is the step.
+    depth = 0
+
+    def pre(_optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        nonlocal depth
+        depth += 1
+        if depth > 1 and _is_inside_step(optimizer):
+            return None
+        depth = 1
+        # args[0] is the optimizer itself.
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], _then(args[1], before), *args[2:]), kwargs
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": _then(kwargs["closure"], before)}
+        before()
+        return None
+
+    def post(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        nonlocal depth
+        depth -= 1
+        if depth == 0:
+            after()
+
+    return [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
+
+
+def _is_inside_step(optimizer: Any) -> bool:
+    """Whether a step of this optimizer is on the stack. Asked only where one seems to be inside another: a step that
+    raised never told its end."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "step" and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _around(step: Callable[..., Any], before: Callable[[], None], after: Callable[[], None]) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        before()
+        result = step(*args, **kwargs)
+        after()
+        return result
+
+    return wrapped
+
+
+def _then(closure: Callable[[], Any], once: Callable[[], None]) -> Callable[[], Any]:
+    """The closure, followed by `once` the first time it is called in a step."""
+    called = False
+
+    @functools.wraps(closure)
+    def evaluated() -> Any:
+        nonlocal called
+        result = closure()
+        if not called:
+            called = True
+            once()
+        return result
+
+    return evaluated

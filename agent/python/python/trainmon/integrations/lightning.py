@@ -1,0 +1,122 @@
+"""A callback for the `Trainer` of Lightning, under either of its names (`lightning`, `pytorch_lightning`).
+
+It is passed to the trainer:
+
+    from trainmon.integrations.lightning import TrainmonCallback
+
+    trainer = Trainer(..., callbacks=[TrainmonCallback(config="monitor.json")])
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from trainmon.integrations.attaching import attach, checked, safely
+
+if TYPE_CHECKING:
+    from trainmon._settings import Config
+    from trainmon.watching import Watch
+
+_NAMES = ("lightning.pytorch", "pytorch_lightning")
+
+
+def _callback_classes() -> tuple[type, ...]:
+    """The base classes: of the name that the process uses, of both if it uses both."""
+    used = [name for name in _NAMES if name in sys.modules]
+    there = used or [name for name in _NAMES if find_spec(name.partition(".")[0]) is not None][:1]
+    if not there:
+        raise ImportError(
+            "trainmon.integrations.lightning needs the package `lightning` or `pytorch_lightning`\n"
+            "hint: pip install lightning"
+        )
+    return tuple(import_module(name).Callback for name in there)
+
+
+class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
+    """Watches what a `Trainer` fits.
+
+    Gradients are shown before clipping; losses are those of this rank, summed over the step's micro-batches as
+    Lightning divides them. Names are those of the model as the strategy has wrapped it: with DDP they begin with
+    `module.`. Each of several optimizers gets a run directory of its own with the parameters it holds.
+    """
+
+    def __init__(self, config: Config, output_dir: str | None = None) -> None:
+        """`config`: a file or a mapping. `output_dir` takes the place of the config's. Raises `ConfigError` if the
+        config is faulty; nothing is raised afterwards."""
+        super().__init__()
+        self._config = checked(config)
+        self._output_dir = output_dir
+        self._loss: Any = None
+        self._by_optimizer: dict[int, Watch] = {}
+
+    @property
+    def watches(self) -> list[Watch]:
+        """One per optimizer, while a training runs."""
+        return list(self._by_optimizer.values())
+
+    def on_train_start(self, trainer: Any, _module: Any) -> None:
+        """Attaches: the strategy has wrapped or sharded the model and made the optimizers."""
+        safely("the end of the watch before", self._end)
+        safely("the beginning of the watch", lambda: self._begin(trainer))
+
+    def _begin(self, trainer: Any) -> None:
+        optimizers = trainer.optimizers
+        for optimizer in optimizers:
+            held = [one for group in optimizer.param_groups for one in group["params"]]
+            watch = attach(
+                trainer.model,
+                optimizer,
+                self._config,
+                start_iteration=trainer.global_step // len(optimizers),
+                output_dir=self._output_dir,
+                grad_acc_steps=trainer.accumulate_grad_batches,
+                only=held if len(optimizers) > 1 else None,
+            )
+            if watch is not None:
+                self._by_optimizer[id(optimizer)] = watch
+
+    def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, batch_idx: int) -> None:
+        """The last step of an epoch may have fewer micro-batches."""
+        for watch in self.watches:
+            watch.guard.run("the step's micro-batches", functools.partial(_expect, watch, trainer, batch_idx))
+
+    def on_before_backward(self, _trainer: Any, _module: Any, loss: Any) -> None:
+        """Adds up the losses of the step's micro-batches, on their device."""
+        for watch in self.watches[:1]:
+            watch.guard.run("loss", lambda: self._add_loss(loss))
+
+    def _add_loss(self, loss: Any) -> None:
+        loss = loss.detach()
+        self._loss = loss.clone() if self._loss is None else self._loss + loss
+
+    def on_before_optimizer_step(self, _trainer: Any, _module: Any, optimizer: Any) -> None:
+        """Gradients are aggregated, unscaled, and not clipped yet."""
+        watch = self._by_optimizer.get(id(getattr(optimizer, "optimizer", optimizer)))
+        loss, self._loss = self._loss, None
+        if watch is not None:
+            watch.guard.run("reduced gradients", watch.gradients.measure_reduced)
+            if loss is not None:
+                watch.log(loss=loss)
+
+    def on_train_end(self, _trainer: Any, _module: Any) -> None:
+        """Delivers what was measured."""
+        safely("the end of the watch", self._end)
+
+    def on_exception(self, _trainer: Any, _module: Any, _exception: BaseException) -> None:
+        """Delivers what was measured until then."""
+        safely("the end of the watch", self._end)
+
+    def _end(self) -> None:
+        watches, self._by_optimizer, self._loss = self.watches, {}, None
+        for watch in watches:
+            watch.close()
+
+
+def _expect(watch: Watch, trainer: Any, batch_idx: int) -> None:
+    steps, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
+    if batch_idx % steps == 0 and isinstance(batches, int):
+        watch.expect(min(steps, batches - batch_idx))

@@ -1,0 +1,118 @@
+"""A callback for the `Trainer` of Hugging Face Transformers.
+
+It is passed to the trainer:
+
+    from trainmon.integrations.transformers import TrainmonCallback
+
+    trainer = Trainer(..., callbacks=[TrainmonCallback(config="monitor.json")])
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise ImportError(
+        f"trainmon.integrations.transformers needs the package `transformers`: {error}\nhint: pip install transformers"
+    ) from error
+
+from trainmon.integrations.attaching import attach, checked, safely
+
+if TYPE_CHECKING:
+    from trainmon._settings import Config
+    from trainmon.watching import Watch
+
+#: How many callers up the trainer is looked for.
+_CALLERS = 12
+
+
+class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
+    """Watches what a `Trainer` trains, from `train()` to its end.
+
+    Gradients are shown before clipping; losses are those of this rank. Names are those of the model as the trainer
+    has wrapped it: with DistributedDataParallel they begin with `module.`. Called again, `train()` opens a run
+    directory of its own; a resumed training goes on with its step numbers.
+    """
+
+    def __init__(self, config: Config, output_dir: str | None = None) -> None:
+        """`config`: a file or a mapping. `output_dir` takes the place of the config's. Raises `ConfigError` if the
+        config is faulty; nothing is raised afterwards."""
+        self._config = checked(config)
+        self._output_dir = output_dir
+        self._trainer: Any = None
+        self._loss_before: Any = None
+        self.watch: Watch | None = None
+
+    def on_train_begin(self, args: Any, state: Any, _control: Any, **kwargs: Any) -> None:
+        """Attaches: the model is wrapped and the optimizer there."""
+        safely("the end of the watch before", self._end)
+        safely("the beginning of the watch", lambda: self._begin(args, state, kwargs))
+
+    def _begin(self, args: Any, state: Any, kwargs: Mapping[str, Any]) -> None:
+        trainer = self._trainer = safely("looking for the trainer", _calling_trainer)
+        model = kwargs.get("model") if trainer is None else trainer.model_wrapped
+        optimizer = kwargs.get("optimizer")
+        self.watch = attach(
+            model,
+            optimizer,
+            self._config,
+            start_iteration=state.global_step,
+            output_dir=self._output_dir,
+            grad_acc_steps=args.gradient_accumulation_steps,
+        )
+
+    def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
+        """The last step of an epoch may have fewer micro-batches."""
+        self._guarded("the step's micro-batches", self._expect)
+        self._guarded("loss", self._remember_loss)
+
+    def on_pre_optimizer_step(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
+        """The loss of the step's micro-batches is complete."""
+        self._guarded("loss", self._log_loss)
+
+    def on_train_end(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
+        """Delivers what was measured."""
+        safely("the end of the watch", self._end)
+
+    def _guarded(self, hook: str, body: Callable[[Watch], None]) -> None:
+        watch = self.watch
+        if watch is not None and self._trainer is not None:
+            watch.guard.run(hook, functools.partial(body, watch))
+
+    def _expect(self, watch: Watch) -> None:
+        count = getattr(self._trainer, "current_gradient_accumulation_steps", None)
+        if isinstance(count, int):
+            watch.expect(count)
+
+    def _remember_loss(self, _watch: Watch) -> None:
+        # The trainer adds up losses on the device between two of its log lines.
+        total = getattr(self._trainer, "_tr_loss", None)
+        self._loss_before = None if total is None else total.clone()
+
+    def _log_loss(self, watch: Watch) -> None:
+        if self._loss_before is not None:
+            watch.log(loss=self._trainer._tr_loss - self._loss_before)
+
+    def _end(self) -> None:
+        watch, self.watch = self.watch, None
+        self._trainer = self._loss_before = None
+        if watch is not None:
+            watch.close()
+
+
+def _calling_trainer() -> Any:
+    """The trainer that calls the callback. It is not among the arguments, nor is the model that it has wrapped."""
+    frame = sys._getframe(1)
+    for _ in range(_CALLERS):
+        one = frame.f_locals.get("self")
+        if hasattr(one, "model_wrapped") and hasattr(one, "callback_handler"):
+            return one
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None

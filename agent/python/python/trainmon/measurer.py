@@ -1,0 +1,218 @@
+"""The one way a tensor gets measured: in place on the host, queued for the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from trainmon._trainmon import Monitor
+from trainmon.norm import StepNorm
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(slots=True, frozen=True)
+class Label:
+    """Which record a measurement becomes."""
+
+    tensor_id: int
+    kind: int
+    micro_step: int = 0
+
+
+#: The factor of a gradient whose loss was not scaled.
+UNSCALED = 1.0
+
+#: Takes a tensor's norm, at once or when the device has delivered.
+NormSink = Callable[[float], None]
+
+
+class Lane(Protocol):
+    """Measures tensors that lie on a device, without waiting for it."""
+
+    def enqueue(
+        self,
+        label: Label,
+        tensor: torch.Tensor,
+        factor: float | torch.Tensor,
+        norm: NormSink | None,
+        *,
+        once: bool = False,
+    ) -> None:
+        """Takes a tensor up; it is read by the next `launch`, in a backward pass at once. `once`: nobody writes it
+        behind torch's back, so that it may be read at the pass's end. `norm` gets its norm once the device has
+        delivered, NaN if it never does."""
+
+    def repeat(self, label: Label, of_tensor_id: int) -> bool:
+        """As `Measurer.repeat`."""
+
+    def enqueue_scalar(self, tensor: torch.Tensor, sink: Callable[[float], None]) -> None:
+        """Delivers a 0-d device tensor's value to `sink` a step later."""
+
+    def enqueue_values(self, label: Label, values: Sequence[torch.Tensor]) -> None:
+        """Records numbers computed on the device, tensors without dimensions, as `Monitor.record_values`."""
+
+    def enqueue_agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
+        """As `Measurer.agreement`."""
+
+    def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
+        """As `Measurer.keep_copy`; the copy stays on the device."""
+
+    def enqueue_update(self, tensor_id: int, values: torch.Tensor) -> None:
+        """As `Measurer.update`."""
+
+    def launch(self) -> None:
+        """Starts measuring what is queued, ordered after the current stream's work and before its next."""
+
+    def close_step(self) -> None:
+        """Launches what is queued and starts the way of the step's results to the host."""
+
+    def collect(self) -> None:
+        """Records what the device has finished. Never waits."""
+
+    def abandon_step(self) -> None:
+        """Forgets what is queued for the step in progress: the optimizer left it out."""
+
+    def finish(self, seconds: float) -> None:
+        """Waits, at most this long, for what is under way."""
+
+
+class Measurer:
+    """Sends tensors the right way."""
+
+    def __init__(self, monitor: Monitor, lane: Callable[[], Lane], *, device_only: bool = False) -> None:
+        self.monitor = monitor
+        self._make_lane = lane
+        self._lane: Lane | None = None
+        self._device_only = device_only
+        import torch
+
+        self._plain_types = (torch.Tensor, torch.nn.Parameter)
+
+    @property
+    def lane(self) -> Lane:
+        """The device lane; made at first use."""
+        if self._lane is None:
+            self._lane = self._make_lane()
+        return self._lane
+
+    def measure(
+        self,
+        label: Label,
+        tensor: torch.Tensor,
+        *,
+        once: bool = False,
+        factor: float | torch.Tensor = UNSCALED,
+        norm: StepNorm | None = None,
+    ) -> None:
+        """Measures a tensor and records it. `once`: it may be known from before (see `Monitor.observe_once`). `factor`:
+        every value is meant times this (1 / loss scale; a 0-d tensor where that lies on a device). Its norm is added to
+        `norm`."""
+        if type(tensor) not in self._plain_types:
+            tensor = local_part(tensor)
+        if tensor.is_cpu and not self._device_only:
+            observe = self.monitor.observe_once if once else self.monitor.observe
+            if factor is UNSCALED:
+                value = observe(label.tensor_id, label.kind, label.micro_step, tensor)
+            else:
+                value = observe(label.tensor_id, label.kind, label.micro_step, tensor, float(factor))
+            if norm is not None and value is not None:
+                norm.add(value)
+            elif norm is not None:
+                norm.is_partial = True
+                norm.squares = math.nan
+        else:
+            self.lane.enqueue(label, tensor, factor, None if norm is None else norm.later(), once=once)
+
+    def repeat(self, label: Label, of_tensor_id: int) -> bool:
+        """Records for `label` the reading that another tensor id of its kind got in this step. False if there is
+        none."""
+        if self._lane is not None and self._lane.repeat(label, of_tensor_id):
+            return True
+        return self.monitor.record_again(label.tensor_id, label.kind, label.micro_step, of_tensor_id)
+
+    def is_at_hand(self, value: torch.Tensor | float) -> bool:
+        """Whether a number lies on the host."""
+        return isinstance(value, int | float) or (value.is_cpu and not self._device_only)
+
+    def scalar(self, tensor: torch.Tensor | float | None, sink: Callable[[float], None]) -> None:
+        """Gives a number to `sink`: at once if it lies on the host, a step later if on a device."""
+        if tensor is None:
+            return
+        if isinstance(tensor, int | float):
+            sink(float(tensor))
+            return
+        number = local_part(tensor.detach())
+        if number.is_cpu and not self._device_only:
+            sink(float(number))
+        else:
+            self.lane.enqueue_scalar(number, sink)
+
+    def agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
+        """Measures how far two tensors of one shape agree in sign (mg_direction)."""
+        if gradient.is_cpu and not self._device_only:
+            value = self.monitor.sign_agreement(gradient, moment)
+            if value is None:
+                why = f"gradient {tuple(gradient.shape)} and moment {tuple(moment.shape)} do not fit"
+                self.monitor.observe_unsupported(label.tensor_id, label.kind, why)
+            else:
+                self.monitor.record_values(label.tensor_id, label.kind, label.micro_step, (value,))
+        else:
+            self.lane.enqueue_agreement(label, gradient, moment)
+
+    def values(self, label: Label, values: Sequence[torch.Tensor]) -> None:
+        """Records numbers that torch computed, tensors without dimensions."""
+        if values[0].is_cpu and not self._device_only:
+            numbers = [float(value) for value in values]
+            self.monitor.record_values(label.tensor_id, label.kind, label.micro_step, numbers)
+        else:
+            self.lane.enqueue_values(label, values)
+
+    def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
+        """Keeps a parameter's values from before the step."""
+        if values.is_cpu and not self._device_only:
+            self.monitor.keep_copy(tensor_id, values)
+        else:
+            self.lane.keep_copy(tensor_id, values)
+
+    def update(self, tensor_id: int, values: torch.Tensor) -> None:
+        """Measures a parameter's change since `keep_copy`: kinds update and update_ratio."""
+        if values.is_cpu and not self._device_only:
+            self.monitor.observe_update(tensor_id, values)
+        else:
+            self.lane.enqueue_update(tensor_id, values)
+
+    def launch(self) -> None:
+        """Starts what was queued for the device."""
+        if self._lane is not None:
+            self._lane.launch()
+
+    def close_step(self) -> None:
+        """Tells that no tensor of the step in progress follows."""
+        if self._lane is not None:
+            self._lane.close_step()
+
+    def collect(self) -> None:
+        """Records what the device has finished meanwhile."""
+        if self._lane is not None:
+            self._lane.collect()
+
+    def abandon_step(self) -> None:
+        """Forgets what is queued for the step in progress."""
+        if self._lane is not None:
+            self._lane.abandon_step()
+
+    def finish(self, seconds: float) -> None:
+        """Waits for what the device still computes, at most this long."""
+        if self._lane is not None:
+            self._lane.finish(seconds)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """A DTensor's part on this rank; any other tensor itself. No collective: `to_local` of a DTensor that a computation
+    still waits for is not asked."""
+    local = getattr(tensor, "_local_tensor", None)
+    return tensor if local is None else local

@@ -1,0 +1,301 @@
+"""Activations: what goes into modules and comes out, and the gradients of both.
+
+Gradients are seen by hooks on the tensors themselves. Module backward hooks would put identity nodes into the graph,
+and with them change the order in which gradients are added up, and so the training's last bits.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from trainmon._guard import Guard
+from trainmon._hooks import Hook
+from trainmon._kinds import Kind
+from trainmon._settings import Settings
+from trainmon.measurer import Label, Measurer
+from trainmon.parameters import clean_name
+
+
+@dataclass(slots=True, eq=False)
+class Site:
+    """One module whose inputs and outputs are measured."""
+
+    name: str
+    vpp_stage: int
+    calls: int = 0
+    """Forward calls in this step: the number of the next micro-batch."""
+    recomputed: int = 0
+    """Forward calls in this step that activation checkpointing repeated."""
+    ids: dict[tuple[bool, bool, int, int], int] = field(default_factory=dict)
+    """By (is output, is gradient, index, of)."""
+
+
+@dataclass(slots=True, eq=False)
+class Shown:
+    """A tensor that was measured."""
+
+    tensor: weakref.ref[torch.Tensor]
+    version: int | None
+    id: int
+    """Under which it was."""
+
+
+@dataclass(slots=True, eq=False)
+class Awaited:
+    """A tensor whose gradient is awaited."""
+
+    tensor: weakref.ref[torch.Tensor]
+    version: int | None
+    labels: list[Label]
+    """Under which the gradient that comes next is recorded. One that comes again, in a second backward pass through
+    the same graph, has none left."""
+    handle: RemovableHandle | None = None
+    """Of a leaf's hook: a leaf outlives its graph, and would keep it."""
+
+
+#: So many tensors are remembered in a step before those that are gone are looked for.
+_MANY = 4096
+
+
+def in_backward() -> bool:
+    """Whether the calling thread runs a backward pass: a forward call there is activation checkpointing's second
+    one."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+class Activations:
+    """Measures the modules that the config asks for."""
+
+    def __init__(self, measurer: Measurer, guard: Guard, settings: Settings) -> None:
+        self._measurer = measurer
+        self._monitor = measurer.monitor
+        self._guard = guard
+        self._settings = settings
+        self._sites: list[Site] = []
+        self._handles: list[RemovableHandle] = []
+        #: What one module puts out is what the next takes in: measured once, recorded for both. By identity; the weak
+        #: reference tells whether it is still the same tensor, the version whether it still has the same contents.
+        self._seen: dict[int, Shown] = {}
+        #: The tensor each id's latest reading is of.
+        self._shown_last: dict[int, weakref.ref[torch.Tensor]] = {}
+        #: By identity; of leaves by that and the id under which the gradient is recorded.
+        self._awaited: dict[Hashable, Awaited] = {}
+        #: From so many on, tensors that are gone are dropped from both: a step may never end.
+        self._many = _MANY
+        self._has_said_again = False
+
+    def attach(self, models: Sequence[torch.nn.Module]) -> None:
+        """Hooks the modules. Those inside a compiled module are left alone: a hook there is compiled with it, and
+        changes what the compiler fuses."""
+        if not (self._settings.forward or self._settings.backward):
+            return
+        for vpp_stage, model in enumerate(models):
+            for name, module in uncompiled_modules(model, self._monitor):
+                if self._monitor.matches_module(name, vpp_stage):
+                    site = Site(name, vpp_stage)
+                    self._sites.append(site)
+                    self._handles.append(module.register_forward_hook(Hook(self._hook(site)), with_kwargs=True))
+
+    def begin_next_step(self) -> None:
+        """The next call of a module is its first in the step."""
+        self._seen.clear()
+        self._shown_last.clear()
+        awaited, self._awaited = self._awaited, {}
+        for one in awaited.values():
+            if one.handle is not None:
+                one.handle.remove()
+        for site in self._sites:
+            site.calls = site.recomputed = 0
+
+    def detach(self) -> None:
+        """Removes the hooks."""
+        self.begin_next_step()
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _hook(self, site: Site) -> Any:
+        def called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            try:
+                if module.training and self._monitor.collecting and not self._guard.is_off("activations"):
+                    self._called(site, args, kwargs, output)
+            except Exception as error:
+                self._guard.failed("activations", error)
+
+        return called
+
+    def _called(self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        is_repeated = in_backward()
+        if is_repeated:
+            micro_step, site.recomputed = site.recomputed, site.recomputed + 1
+        else:
+            micro_step, site.calls = site.calls, site.calls + 1
+        inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        outputs = list(tensors_of(output))
+        if self._settings.forward and not is_repeated:
+            self._measure_forward(site, inputs, outputs, micro_step)
+        if self._settings.backward and torch.is_grad_enabled() and any(one.requires_grad for one in outputs):
+            positional = [value for value in args if isinstance(value, torch.Tensor)]
+            self._await_gradients(site, positional, False, micro_step, report_missing=not is_repeated)
+            self._await_gradients(site, outputs, True, micro_step, report_missing=False)
+        if len(self._seen) + len(self._awaited) > self._many:
+            drop_dead(self._seen)
+            drop_dead(self._awaited)
+            self._many = max(_MANY, 2 * (len(self._seen) + len(self._awaited)))
+
+    def _measure_forward(
+        self, site: Site, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], micro_step: int
+    ) -> None:
+        for is_output, tensors in ((False, inputs), (True, outputs)):
+            for index, tensor in enumerate(tensors):
+                identity = self._id(site, is_output, False, index, len(tensors))
+                label = Label(identity, Kind.ACTV, micro_step)
+                known = self._known(tensor)
+                if known is None or not self._measurer.repeat(label, known):
+                    self._measurer.measure(label, tensor.detach())
+                shown = Shown(weakref.ref(tensor), version_of(tensor), identity)
+                self._seen[id(tensor)] = shown
+                self._shown_last[identity] = shown.tensor
+        self._measurer.launch()
+
+    def _known(self, tensor: torch.Tensor) -> int | None:
+        """The id whose latest reading is that of this very tensor with these very contents."""
+        seen = self._seen.get(id(tensor))
+        if seen is None or not is_same(seen.tensor, tensor):
+            return None
+        if seen.version is None or seen.version != version_of(tensor):
+            return None
+        # The module may have been called again since: its latest reading is of another tensor then.
+        return seen.id if is_same(self._shown_last[seen.id], tensor) else None
+
+    def _await_gradients(
+        self, site: Site, tensors: Sequence[torch.Tensor], is_output: bool, micro_step: int, *, report_missing: bool
+    ) -> None:
+        for index, tensor in enumerate(tensors):
+            label = Label(self._id(site, is_output, True, index, len(tensors)), Kind.ACTV_GRAD, micro_step)
+            if tensor.requires_grad:
+                self._await_gradient(tensor, label)
+            elif report_missing:
+                self._monitor.observe_missing(label.tensor_id, label.kind, micro_step)
+
+    def _await_gradient(self, tensor: torch.Tensor, label: Label) -> None:
+        # A leaf's hook is called in every backward pass of the step, and each place it is passed to has its own.
+        key = (id(tensor), label.tensor_id) if tensor.is_leaf else id(tensor)
+        version = version_of(tensor)
+        awaited = self._awaited.get(key)
+        # In-place operations move the tensor to another place in the graph: its hook stays where it was put.
+        if (
+            awaited is not None
+            and is_same(awaited.tensor, tensor)
+            and (tensor.is_leaf or (version is not None and awaited.version == version))
+        ):
+            awaited.labels.append(label)
+            return
+        awaited = Awaited(weakref.ref(tensor), version, [label])
+        handle = tensor.register_hook(self._gradient_hook(awaited))
+        if tensor.is_leaf:
+            awaited.handle = handle
+        self._awaited[key] = awaited
+
+    def _gradient_hook(self, awaited: Awaited) -> Any:
+        def arrived(gradient: torch.Tensor) -> None:
+            try:
+                if self._monitor.collecting and not self._guard.is_off("activation gradients"):
+                    self._arrived(awaited, gradient)
+            except Exception as error:
+                self._guard.failed("activation gradients", error)
+
+        return arrived
+
+    def _arrived(self, awaited: Awaited, gradient: torch.Tensor) -> None:
+        labels, awaited.labels = awaited.labels, []
+        if not labels:
+            if awaited.handle is None:
+                self._say_again()
+            return
+        first = labels[0]
+        self._measurer.measure(first, gradient)
+        for label in labels[1:]:
+            if not self._measurer.repeat(label, first.tensor_id):
+                self._measurer.measure(label, gradient)
+        self._measurer.launch()
+
+    def _say_again(self) -> None:
+        if not self._has_said_again:
+            self._has_said_again = True
+            self._monitor.say(
+                "info",
+                "activations have more than one gradient: a graph is gone through backwards again; the first is shown",
+                "with `create_graph` that is the one of the inner `autograd.grad`",
+            )
+
+    def _id(self, site: Site, is_output: bool, is_gradient: bool, index: int, of: int) -> int:
+        key = (is_output, is_gradient, index, of)
+        identity = site.ids.get(key)
+        if identity is None:
+            name = self._monitor.activation_name(site.name, is_output, is_gradient, index, of)
+            identity = site.ids[key] = self._monitor.register(name, site.vpp_stage)
+        return identity
+
+
+def is_same(reference: weakref.ref[torch.Tensor], tensor: torch.Tensor) -> bool:
+    """Whether a weak reference is to this very tensor."""
+    found: torch.Tensor | None = reference()
+    return found is tensor
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """Torch's count of writes to a tensor; None where nobody counts, as for those made in inference mode."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def drop_dead(known: dict[Any, Shown] | dict[Any, Awaited]) -> None:
+    """Forgets the tensors that are gone."""
+    for key in [key for key, one in known.items() if one.tensor() is None]:
+        del known[key]
+
+
+def tensors_of(output: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a module's output: itself, the elements of a list or tuple, the values of a mapping (an HF
+    `ModelOutput`). Deeper nesting is not looked into."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        yield from (value for value in output.values() if isinstance(value, torch.Tensor))
+    elif isinstance(output, list | tuple):
+        yield from (value for value in output if isinstance(value, torch.Tensor))
+
+
+def uncompiled_modules(model: torch.nn.Module, monitor: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+    """`(clean name, module)` of a model and everything in it that runs eagerly, children first named as in
+    `named_modules`. Says once which compiled modules are passed over."""
+    passed_over = []
+    compiled: list[str] = []
+    for name, module in model.named_modules():
+        if any(name == prefix or name.startswith(prefix + ".") for prefix in compiled):
+            continue
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            compiled.append(name)
+            passed_over.append(name or type(module).__name__)
+            continue
+        inner = module._modules.get("_orig_mod")
+        if inner is not None:
+            # `torch.compile(module)`: its own hooks run eagerly, those inside do not.
+            compiled.append(f"{name}._orig_mod" if name else "_orig_mod")
+            passed_over.append(name or type(module).__name__)
+        if type(module).__name__ == "FullyShardedDataParallel":
+            continue
+        yield clean_name(name + ".").rstrip("."), module
+    if passed_over:
+        monitor.say(
+            "info",
+            f"activations inside compiled modules are not measured: {', '.join(passed_over[:3])}"
+            + (f" and {len(passed_over) - 3} more" if len(passed_over) > 3 else ""),
+            "their inputs and outputs are where the module itself was wrapped by torch.compile; gradients, moments and "
+            "parameters are measured everywhere",
+        )

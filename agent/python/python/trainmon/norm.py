@@ -1,0 +1,98 @@
+"""The global gradient norm: this rank's sum of squares, and where sharded the other ranks'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from trainmon._trainmon import Hold, Monitor
+
+
+class Exchange(Protocol):
+    """Adds up one number per step over ranks, beside the training."""
+
+    def submit(self, step: int, squares: float, done: Callable[[float | None], None]) -> None:
+        """Gives this rank's part; `done` gets the sum, or None if it cannot be had. May be called from any thread."""
+
+    def close(self, seconds: float) -> None:
+        """Waits at most this long for sums under way, then gives up on them."""
+
+
+class StepNorm:
+    """One step's sum of squares on this rank. Parts measured on a device arrive after the step."""
+
+    __slots__ = ("_awaited", "_closed", "_complete", "is_partial", "squares")
+
+    def __init__(self) -> None:
+        self.squares = 0.0
+        self._awaited = 0
+        self._closed = False
+        self._complete: Callable[[float], None] | None = None
+        #: Whether a gradient that counts could not be measured: the norm is unknown then.
+        self.is_partial = False
+
+    def add(self, norm: float) -> None:
+        """A tensor's norm that is known at once."""
+        self.squares += norm * norm
+
+    def later(self) -> Callable[[float], None]:
+        """Announces a norm that comes later, to the function returned."""
+        self._awaited += 1
+
+        def arrived(norm: float) -> None:
+            self.squares += norm * norm
+            self._awaited -= 1
+            if self._closed and self._awaited == 0 and self._complete is not None:
+                self._complete(self.squares)
+
+        return arrived
+
+    def close(self, complete: Callable[[float], None]) -> None:
+        """No more tensors come; `complete` gets the sum of squares, at once if nothing is awaited."""
+        self._closed = True
+        self._complete = complete
+        if self._awaited == 0:
+            complete(self.squares)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is awaited."""
+        return self._awaited == 0
+
+
+class GlobalNorm:
+    """Turns a step's sum of squares into the step's norm, at once where possible."""
+
+    def __init__(self, monitor: Monitor, exchange: Exchange | None) -> None:
+        self._monitor = monitor
+        self._exchange = exchange
+
+    def settle(self, part: StepNorm) -> float | None:
+        """The norm, if it is known now; None if it follows. Call before the step is ended."""
+        if part.is_partial and self._exchange is None:
+            return None
+        if self._exchange is None and part.is_whole:
+            return math.sqrt(part.squares)
+        hold = self._monitor.hold()
+        step = hold.step
+
+        def complete(squares: float) -> None:
+            if self._exchange is None:
+                _deliver(hold, squares)
+            else:
+                self._exchange.submit(step, squares, lambda total: _deliver(hold, total))
+
+        part.close(complete)
+        return None
+
+    def close(self, seconds: float) -> None:
+        """Waits at most this long for the other ranks' parts."""
+        if self._exchange is not None:
+            self._exchange.close(seconds)
+
+
+def _deliver(hold: Hold, squares: float | None) -> None:
+    if squares is not None:
+        hold.set_grad_norm(math.sqrt(squares))
+    hold.release()

@@ -1,0 +1,115 @@
+"""What is measured around the optimizer's step besides gradients: moments, parameters, updates, directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trainmon._guard import Guard
+from trainmon._kinds import MOMENTS, Kind, kind_of
+from trainmon._settings import Settings
+from trainmon.frameworks.base import Framework
+from trainmon.measurer import Label, Measurer, local_part
+from trainmon.parameters import Parameter
+
+
+class OptimizerStep:
+    """Measures what a step is about to change, and what it changed."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        framework: Framework,
+        measurer: Measurer,
+        guard: Guard,
+        settings: Settings,
+    ) -> None:
+        self._parameters = parameters
+        self._framework = framework
+        self._measurer = measurer
+        self._monitor = measurer.monitor
+        self._guard = guard
+        self._is_v2 = settings.is_v2
+        self._stepped: set[int] = set()
+        self._copied: list[Parameter] = []
+
+    def before(self) -> None:
+        """V1 reads moments here, as the last step left them."""
+        if not self._is_v2:
+            self._when(Kind.EXP_AVG, "moments", self._measure_moments)
+        self._when(Kind.MG_DIRECTION, "mg_direction", self._measure_directions)
+        self._when(Kind.PARAM_ORIGIN, "parameters", lambda: self._measure_values(Kind.PARAM_ORIGIN))
+        self._when(Kind.UPDATE, "updates", self._keep_copies)
+
+    def after(self) -> None:
+        """V2 reads moments here."""
+        self._when(Kind.PARAM_UPDATED, "parameters", lambda: self._measure_values(Kind.PARAM_UPDATED))
+        if self._is_v2:
+            self._when(Kind.EXP_AVG, "moments", self._measure_moments)
+        self._when(Kind.UPDATE, "updates", self._measure_updates)
+
+    def _when(self, kind: int, hook: str, body: Callable[[], None]) -> None:
+        if self._monitor.wants(kind):
+            self._guard.run(hook, body)
+
+    def _reported(self) -> list[Parameter]:
+        return [parameter for parameter in self._parameters if parameter.is_watched and not parameter.is_replica]
+
+    def _measure_moments(self) -> None:
+        for parameter in self._reported():
+            for name, moment in self._framework.moments(parameter).items():
+                kind = MOMENTS.get(name)
+                if kind is not None:
+                    self._measurer.measure(Label(parameter.id, kind), moment)
+                else:
+                    self._measure_other_state(parameter, name, moment)
+
+    def _measure_other_state(self, parameter: Parameter, name: str, state: object) -> None:
+        """State of an optimizer this build does not know by name: one row per parameter and name."""
+        import torch
+
+        kind = kind_of("optimizer_state")
+        if kind is None or not isinstance(state, torch.Tensor):
+            return
+        identity = parameter.state_ids.get(name)
+        if identity is None:
+            identity = self._monitor.register(f"{parameter.name}.{name}", parameter.vpp_stage)
+            parameter.state_ids[name] = identity
+        self._measurer.measure(Label(identity, kind), state)
+
+    def _measure_values(self, kind: int) -> None:
+        for parameter in self._reported():
+            values = self._framework.values(parameter)
+            if values is not None and parameter.tensor.requires_grad:
+                # Read every time: scripts prune and clamp through `.data`, which torch does not count.
+                self._measurer.measure(Label(parameter.id, kind), values)
+
+    def _measure_directions(self) -> None:
+        """How far each gradient agrees in sign with the moving average of those before it: 1 for a parameter's
+        first."""
+        for parameter in self._reported():
+            gradient = self._framework.reduced(parameter)
+            if gradient is None:
+                continue
+            moments = self._framework.moments(parameter)
+            average = moments.get("exp_avg", moments.get("momentum_buffer"))
+            label = Label(parameter.id, Kind.MG_DIRECTION)
+            if average is not None:
+                self._measurer.agreement(label, local_part(gradient), local_part(average))
+            elif parameter.id not in self._stepped:
+                self._monitor.record_values(label.tensor_id, label.kind, 0, (1.0,))
+            self._stepped.add(parameter.id)
+
+    def _keep_copies(self) -> None:
+        self._copied = []
+        for parameter in self._reported():
+            values = self._framework.values(parameter)
+            if values is not None and self._framework.reduced(parameter) is not None:
+                self._measurer.keep_copy(parameter.id, local_part(values))
+                self._copied.append(parameter)
+
+    def _measure_updates(self) -> None:
+        for parameter in self._copied:
+            values = self._framework.values(parameter)
+            if values is not None:
+                self._measurer.update(parameter.id, local_part(values))
+        self._copied = []

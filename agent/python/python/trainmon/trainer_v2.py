@@ -1,0 +1,73 @@
+"""`TrainerMonitorV2`, with msprobe's calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainmon._settings import read_config
+from trainmon._trainmon import check_config
+from trainmon.watching import Watch, start_monitor
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TrainerMonitorV2:
+    """Monitors a training, the way of msprobe's second monitor.
+
+        monitor = TrainerMonitorV2("config.json")
+        monitor.start(model, optimizer, grad_acc_steps=2)
+        ...                       # train; steps are noticed at the optimizer
+        monitor.stop()
+
+    With `"patch_optimizer_step": false`, or without an optimizer, the script says where a step ends: `monitor.step()`.
+    """
+
+    def __init__(self, config_path: str | os.PathLike[str], fr: str | None = None) -> None:
+        """`fr`: the framework's name, `pytorch` (`pt`, `torch`). Raises `ConfigError` if the config is faulty."""
+        if fr is not None and fr not in ("pytorch", "pt", "torch"):
+            raise ValueError(f"framework: expected `pytorch`, found `{fr}`\nhint: MindSpore is not supported")
+        self._file = os.fspath(config_path)
+        check_config(read_config(self._file), self._file)
+        self._watch: Watch | None = None
+        self._told = False
+
+    def start(
+        self,
+        model: torch.nn.Module | Sequence[torch.nn.Module] | None = None,
+        optimizer: Any = None,
+        **context: Any,
+    ) -> None:
+        """Attaches. `context`: `grad_acc_steps` or `micro_batch_number`, backward passes per step (1). Without a model
+        nothing is measured, and that is said. Started again it begins anew."""
+        self.stop()
+        monitor = start_monitor(self._file)
+        if model is None:
+            monitor.say("warning", "no model was given: nothing is measured", "call `start(model=..., optimizer=...)`")
+            monitor.shutdown()
+            return
+        steps = context.get("micro_batch_number", context.get("grad_acc_steps", 1))
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+            monitor.say("warning", f"`grad_acc_steps`: expected a positive integer, found {steps!r}; 1 is taken")
+            steps = 1
+        self._watch = Watch(model, optimizer, monitor, grad_acc_steps=steps, manual_steps=True)
+
+    def step(self) -> None:
+        """Ends a step. Does nothing where the optimizer's step is noticed by itself, and says so once."""
+        watch = self._watch
+        if watch is None:
+            return
+        if watch.steps_by_itself:
+            if not self._told:
+                self._told = True
+                watch.monitor.say("info", "`step()` has no effect: steps are noticed at the optimizer")
+            return
+        watch.step()
+
+    def stop(self) -> None:
+        """Removes every hook and delivers what was measured. The optimizer is as it was before `start`."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()

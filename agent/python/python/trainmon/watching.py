@@ -1,0 +1,340 @@
+"""A watch over one training: a model (or its chunks), an optimizer, a monitor."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from trainmon import patches
+from trainmon._guard import Guard
+from trainmon._kinds import kind_of
+from trainmon._settings import Config, Settings, read_config
+from trainmon._trainmon import Monitor
+from trainmon.facts import Clipping, StepFacts
+from trainmon.features import Features
+from trainmon.frameworks import Job, recognise
+from trainmon.frameworks.nothing import Nothing
+from trainmon.gradients import Gradients
+from trainmon.measurer import Label, Lane, Measurer
+from trainmon.modules import Activations
+from trainmon.norm import GlobalNorm
+from trainmon.optimizing import OptimizerStep
+from trainmon.parameters import Parameter, register
+from trainmon.scaling import LossScale
+from trainmon.stacks import Stacks
+from trainmon.structure import ModuleStructPrinted, Structure
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Self
+
+
+def start_monitor(config: Config, **options: Any) -> Monitor:
+    """A monitor for a config file or a config given as a mapping. Raises `ConfigError` if it is faulty."""
+    if isinstance(config, Mapping):
+        return Monitor.start(json.dumps(dict(config)), file="config", **options)
+    return Monitor.start(read_config(config), file=os.fspath(config), **options)
+
+
+class Watch:
+    """Measures a training from inside. Attached when made; `close` (or leaving its `with` block) removes every hook.
+
+    Nothing it does changes the training's numbers, and no failure of its own reaches the loop.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | Sequence[torch.nn.Module],
+        optimizer: Any,
+        monitor: Monitor,
+        *,
+        grad_acc_steps: int = 1,
+        tp_group: Any = None,
+        dp_group: Any = None,
+        params_have_main_grad: bool | None = None,
+        manual_steps: bool = False,
+        device_only: bool = False,
+        only: Iterable[torch.Tensor] | None = None,
+    ) -> None:
+        """`manual_steps`: where the config says so, or where there is no optimizer, `step` ends the steps.
+        `device_only` sends host tensors down the device's path, for comparisons. `only`: the parameters that are this
+        watch's; for trainings with several optimizers."""
+        self.monitor = monitor
+        self.settings = settings = Settings.of(monitor)
+        self.guard = guard = Guard(monitor)
+        self._adhoc: dict[str, int] = {}
+        self._is_closed = self._is_measured = False
+        #: Parameters in the optimizer's groups when last counted.
+        self._optimized = sum(len(group["params"]) for group in getattr(optimizer, "param_groups", None) or ())
+        models = list(model) if isinstance(model, list | tuple) else [model]
+        if optimizer is None and not manual_steps:
+            monitor.say("info", "no optimizer was given: `step()` of the watch tells where a step ends")
+        steps = settings.micro_batches or max(1, grad_acc_steps)
+        job = Job(models, optimizer, monitor, settings, steps, tp_group, dp_group, params_have_main_grad)
+        self.framework = framework = guard.run("attach", lambda: recognise(models, optimizer)(job)) or Nothing(job)
+        # A framework may know the optimizer of its model.
+        has_optimizer = framework.job.optimizer is not None
+        #: Whether the end of a step is noticed at the optimizer.
+        self.steps_by_itself = has_optimizer and (not manual_steps or settings.patch_optimizer_step)
+        self.measurer = Measurer(monitor, self._make_lane, device_only=device_only)
+        self.parameters = guard.run("parameters", lambda: self._register(only)) or []
+        self.loss_scale = LossScale(optimizer)
+        self.gradients = Gradients(self.parameters, framework, self.measurer, guard, self.loss_scale)
+        self.optimizer_step = OptimizerStep(self.parameters, framework, self.measurer, guard, settings)
+        self.activations = Activations(self.measurer, guard, settings)
+        self.features = Features(self.measurer, guard, settings, job)
+        self.structure = Structure(monitor, guard, settings)
+        self.stacks = Stacks(monitor, guard, settings)
+        self.norm = GlobalNorm(monitor, guard.run("global norm", framework.exchange))
+        self.facts = StepFacts(framework, self.measurer, self.norm, guard)
+        self.clipping = Clipping(self.parameters)
+        self._attach(models)
+
+    def _register(self, only: Iterable[torch.Tensor] | None) -> list[Parameter]:
+        named = self.framework.named_parameters()
+        if only is not None:
+            ours = {id(one) for one in only}
+            named = [one for one in named if id(one[2]) in ours]
+        parameters = register(self.monitor, named, is_squashed=self.settings.squash_name)
+        self.framework.mark_replicas(parameters)
+        return parameters
+
+    def _attach(self, models: Sequence[torch.nn.Module]) -> None:
+        guard, framework = self.guard, self.framework
+        guard.run("weight gradients", self.gradients.attach)
+        for hook, room in self._rooms():
+            guard.run(hook, functools.partial(room.attach, models))
+        framework.left_out = self.skip_step
+        framework.launch = guard.wrap("device statistics", self.measurer.launch)
+        if framework.job.optimizer is not None:
+            guard.run("the optimizer's step", lambda: framework.attach_step(self._about_to_step, self._after_step))
+        guard.run("torch's functions", lambda: patches.listen(self))
+        # A loop that ends without `close` still delivers what was measured.
+        self._finalizer = weakref.finalize(self, self.monitor.shutdown)
+
+    def _rooms(self) -> list[tuple[str, Activations | Features | Structure | Stacks]]:
+        """What hooks modules, with the names of the hooks."""
+        return [
+            ("activations", self.activations),
+            ("features", self.features),
+            ("print_struct", self.structure),
+            ("stack_info", self.stacks),
+        ]
+
+    def _make_lane(self) -> Lane:
+        from trainmon.device import DeviceLane
+
+        return DeviceLane(self.monitor)
+
+    # What happens in a step, in order.
+
+    def _about_to_step(self) -> None:
+        """Raises nothing, but the end of the training that `print_struct` asks for."""
+        self._before_step()
+        if self.guard.run("print_struct", lambda: self.structure.is_printed):
+            raise ModuleStructPrinted
+
+    def _before_step(self) -> None:
+        if self._is_measured and self.steps_by_itself:
+            # The last step raised: what was measured for it is not this one's.
+            self.guard.run("abandoned step", self._restart_step)
+        self.guard.run("print_struct", self.structure.before_step)
+        self.guard.run("device statistics", self.measurer.collect)
+        self.guard.run("reduced gradients", self.gradients.measure_reduced)
+        self.guard.run("state before the step", self.optimizer_step.before)
+        self.guard.run("device statistics", self.measurer.launch)
+        self.guard.run("loss scale", self.loss_scale.step_is_made)
+        self._is_measured = True
+
+    def _after_step(self) -> None:
+        self.guard.run("state after the step", self.optimizer_step.after)
+        self.guard.run("device statistics", self.measurer.launch)
+        if self.steps_by_itself:
+            self._finish_step()
+
+    def step(self) -> None:
+        """Ends a step, where that is not noticed at the optimizer."""
+        if not self.steps_by_itself:
+            self.guard.run("step", self._step)
+
+    def _step(self) -> None:
+        if not self._is_measured:
+            self._before_step()
+        self._finish_step()
+
+    def _finish_step(self) -> None:
+        self._is_measured = False
+        self.guard.run("device statistics", self.measurer.close_step)
+        self.guard.run("stack_info", self.stacks.end_step)
+        if not self.guard.run("the end of the step", lambda: self.facts.end_step(self.gradients)):
+            # A step that never ends would pile up what follows.
+            self.guard.run("the bare end of the step", self.monitor.end_step)
+        self._begin_next_step()
+
+    def _begin_next_step(self) -> None:
+        self.guard.run("new parameters", self._take_up_new_parameters)
+        self.guard.run("activations", self.activations.begin_next_step)
+        self.guard.run("features", self.features.begin_next_step)
+        self.guard.run("weight gradients", self.gradients.begin_next_step)
+
+    # What the script tells.
+
+    def log(self, *, loss: float | torch.Tensor | None = None, learning_rate: float | None = None) -> None:
+        """Tells the loss or the learning rate of the step in progress. A loss on a device is not waited for."""
+        self.guard.run("log", lambda: self.facts.tell(loss, learning_rate))
+
+    def expect(self, micro_batches: int) -> None:
+        """Tells that the step about to begin has this many micro-batches: the last of an epoch may have fewer. A number
+        in the config outranks it."""
+        if self.settings.micro_batches is None and micro_batches >= 1:
+            self.framework.job.grad_acc_steps = micro_batches
+            self.gradients.expect(micro_batches)
+
+    def measure_adhoc(self, name: str, tensor: torch.Tensor, ranks: Sequence[int]) -> None:
+        """Measures any tensor as a row of the file `adhoc`."""
+        kind = kind_of("adhoc")
+        if kind is None or (ranks and self.monitor.rank not in ranks) or not self.monitor.collecting:
+            return
+        identity = self._adhoc.get(name)
+        if identity is None:
+            identity = self._adhoc[name] = self.monitor.register(name, 0)
+        self.measurer.measure(Label(identity, kind), tensor.detach())
+        self.measurer.launch()
+
+    def rehook_activations(self) -> None:
+        """Takes the hooks off the modules and puts them on again: on modules that were added since, too."""
+        self.activations.detach()
+        self.activations.attach(self.framework.job.models)
+
+    def skip_step(self) -> None:
+        """Tells that the optimizer leaves out the step in progress, for loops whose scaler is their own. What was
+        measured for it is discarded and counted; the next attempt has the same number."""
+        self.guard.run("skipped step", self._skip_step)
+
+    def _skip_step(self) -> None:
+        # What is measured from now on is of the next attempt.
+        self._is_measured = False
+        self.measurer.abandon_step()
+        self.monitor.skip_step()
+        self.facts.forget()
+        self._begin_next_step()
+
+    def _restart_step(self) -> None:
+        """The loop gave up the step in progress and begins it anew."""
+        self._is_measured = False
+        self.measurer.abandon_step()
+        self.monitor.restart_step()
+        self.facts.forget()
+        self._begin_next_step()
+
+    def _take_up_new_parameters(self) -> None:
+        """Parameters that the optimizer got since the last step (an adapter, an unfrozen layer) are watched from now
+        on."""
+        groups = getattr(self.framework.job.optimizer, "param_groups", None) or ()
+        count = sum(len(group["params"]) for group in groups)
+        if count == self._optimized:
+            return
+        self._optimized = count
+        known = {id(one.tensor) for one in self.parameters}
+        named = [one for one in self.framework.named_parameters() if id(one[2]) not in known]
+        if named:
+            new = register(self.monitor, named, is_squashed=self.settings.squash_name)
+            self.framework.mark_replicas(new)
+            self.parameters.extend(new)
+            self.gradients.parameters_were_added()
+
+    # What torch's functions tell (`patches.Listener`).
+
+    def gradients_are_cleared(self, owner: Any) -> None:
+        """Gradients that no step used are cleared: the loop gave up the step in progress."""
+        self.guard.run("abandoned step", lambda: self._gradients_are_cleared(owner))
+
+    def _gradients_are_cleared(self, owner: Any) -> None:
+        framework = self.framework
+        if not framework.zero_grad_clears or self._is_measured or not self.gradients.is_begun():
+            return
+        if self._is_ours(owner) or (framework.grad_is_whole and self.gradients.is_cleared()):
+            self._restart_step()
+
+    def _is_ours(self, owner: Any) -> bool:
+        job = self.framework.job
+        return self.loss_scale.is_ours(owner) or any(owner is model for model in job.models)
+
+    def before_clipping(self, parameters: Any) -> None:
+        if self.guard.run("clipping", lambda: self.clipping.concerns_us(parameters)):
+            self.guard.run("reduced gradients", self.gradients.measure_reduced)
+
+    def after_clipping(self, norm: Any) -> None:
+        if self.guard.run("clipping", self.clipping.gives_the_norm):
+            self.guard.run("clipping", lambda: self.facts.tell_norm(norm))
+
+    def loss_is_scaled(self, scaler: Any) -> None:
+        self.guard.run("loss scale", lambda: self.loss_scale.loss_is_scaled(scaler))
+
+    def before_scaler_step(self, optimizer: Any) -> None:
+        self.guard.run("loss scale", lambda: self.loss_scale.before_scaler_step(optimizer))
+
+    def after_scaler_step(self, optimizer: Any) -> None:
+        if self.guard.run("loss scale", lambda: self.loss_scale.left_out(optimizer)):
+            self.skip_step()
+
+    # The end.
+
+    def detach(self) -> None:
+        """Removes every hook; the monitor lives on."""
+        self.guard.run("detach from torch's functions", lambda: patches.unlisten(self))
+        self.guard.run("detach from the framework", self.framework.detach)
+        for hook, room in self._rooms():
+            self.guard.run(f"detach {hook}", room.detach)
+
+    def close(self) -> str:
+        """Removes every hook, waits within the config's deadline for what is under way, delivers it, and gives the
+        closing account. Closing twice does nothing more."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.detach()
+            patience = self.settings.raw["pipeline"]["shutdown_timeout_ms"] / 1000
+            self.guard.run("device statistics", lambda: self.measurer.finish(patience))
+            self.guard.run("global norm", lambda: self.norm.close(patience))
+        return self.monitor.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def watch(
+    model: torch.nn.Module | Sequence[torch.nn.Module],
+    optimizer: Any,
+    *,
+    config: Config,
+    grad_acc_steps: int = 1,
+    start_iteration: int = 0,
+    output_dir: str | None = None,
+    tp_group: Any = None,
+    dp_group: Any = None,
+) -> Watch:
+    """Watches a training.
+
+        with trainmon.watch(model, optimizer, config="monitor.json"):
+            train()
+
+    `model`: a module, or a list of model chunks (virtual pipeline stages). `config`: a file or a mapping.
+    `grad_acc_steps`: backward passes per optimizer step. Raises `ConfigError` for a faulty config; never afterwards.
+    """
+    if isinstance(optimizer, list | tuple):
+        raise TypeError(
+            f"optimizer: expected one, found {len(optimizer)} in a {type(optimizer).__name__}\n"
+            "hint: call `watch` once for each, with an output_dir of its own"
+        )
+    monitor = start_monitor(config, start_iteration=start_iteration, output_dir=output_dir)
+    return Watch(model, optimizer, monitor, grad_acc_steps=grad_acc_steps, tp_group=tp_group, dp_group=dp_group)

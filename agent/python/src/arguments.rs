@@ -1,0 +1,66 @@
+//! What Python passes: numbers and words that stand for things of the core.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use trainmon_agent::core::{Kind, MicroStep, Phase, Reading, Record, TensorId};
+
+/// A kind by its number, its place in `KINDS`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KindNumber(pub(crate) Kind);
+
+impl<'py> FromPyObject<'_, 'py> for KindNumber {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let number: usize = object.extract()?;
+        let kind = Kind::ALL.get(number).copied().ok_or_else(|| {
+            PyValueError::new_err(format!("kind {number}: expected a place in KINDS, 0 to {}", Kind::ALL.len() - 1))
+        });
+        kind.map(Self)
+    }
+}
+
+/// Which record something becomes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label {
+    pub(crate) tensor: TensorId,
+    pub(crate) kind: Kind,
+    pub(crate) micro_step: MicroStep,
+}
+
+impl Label {
+    pub(crate) fn new(tensor: u32, kind: KindNumber, micro_step: u32) -> Self {
+        Self { tensor: TensorId(tensor), kind: kind.0, micro_step: MicroStep(micro_step) }
+    }
+
+    /// The change of a parameter.
+    pub(crate) fn update_of(tensor: TensorId) -> Self {
+        Self { tensor, kind: Kind::Update, micro_step: MicroStep(0) }
+    }
+
+    pub(crate) fn with(self, reading: Reading) -> Record {
+        let Self { tensor, kind, micro_step } = self;
+        Record { tensor, kind, micro_step, reading: Some(reading) }
+    }
+
+    /// The reading of numbers computed elsewhere, as many as the kind has.
+    pub(crate) fn reading_of(self, values: &[f64]) -> PyResult<Reading> {
+        let expected = self.kind.value_columns().len().max(1);
+        match *values {
+            [value] if expected == 1 => Ok(Reading::of_value(value)),
+            [first, second] if expected == 2 => Ok(Reading::of_values(first, second)),
+            _ => {
+                let (kind, found) = (self.kind, values.len());
+                Err(PyValueError::new_err(format!("values of {kind}: expected {expected}, found {found}")))
+            }
+        }
+    }
+}
+
+/// The phase of a name, of those a front may add to.
+pub(crate) fn phase_of(name: &str) -> PyResult<Phase> {
+    let phases = [Phase::Measure, Phase::Launch, Phase::Offer];
+    phases.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {
+        PyValueError::new_err(format!("phase `{name}`: expected one of {}", phases.map(Phase::name).join(", ")))
+    })
+}

@@ -1,0 +1,107 @@
+//! The end of the interpreter: what is queued is delivered, and nobody waits for an interpreter that is gone.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use crate::shared::Shared;
+
+/// Whether the interpreter is about to end: no thread of ours may ask for it from then on.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+/// Threads that ask for the interpreter, or have it, to call a listener.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// Monitors to be shut down at the end.
+static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// Whether Python will tell of its end.
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// A listener that takes longer than this at the interpreter's end is left behind.
+const LAST_CALL: Duration = Duration::from_secs(2);
+
+/// Remembers a monitor that must deliver what it has before the interpreter ends.
+pub(crate) fn shut_down_at_exit(py: Python<'_>, monitor: Weak<Shared>) -> PyResult<()> {
+    if !REGISTERED.swap(true, Ordering::SeqCst) {
+        let at_exit = wrap_pyfunction!(at_exit, py)?;
+        py.import("atexit")?.call_method1("register", (at_exit,))?;
+    }
+    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    live.retain(|monitor| monitor.strong_count() > 0);
+    live.push(monitor);
+    Ok(())
+}
+
+/// Called by Python while everything still works: before modules are torn down and threads are stopped.
+#[pyfunction]
+fn at_exit(py: Python<'_>) {
+    let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
+    py.detach(|| {
+        for shared in live.iter().filter_map(Weak::upgrade) {
+            shared.monitor.shutdown();
+        }
+        CLOSED.store(true, Ordering::SeqCst);
+        let deadline = Instant::now() + LAST_CALL;
+        while CALLS.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// Calls into Python from any thread; `None` once the interpreter is about to end.
+pub(crate) fn with_python<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    // Counted before the flag is read: `at_exit` sees either the count or is seen by us.
+    let _call = Call::enter();
+    if CLOSED.load(Ordering::SeqCst) {
+        return None;
+    }
+    Python::try_attach(call)
+}
+
+struct Call;
+
+impl Call {
+    fn enter() -> Self {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        CALLS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Something whose drop may wait for the monitor's threads: it goes with the interpreter given away, for those threads
+/// may have to call a listener meanwhile.
+pub(crate) struct Detached<T: Send>(ManuallyDrop<T>);
+
+impl<T: Send> Detached<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T: Send> Deref for Detached<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Send> Drop for Detached<T> {
+    #[expect(unsafe_code, reason = "the value moves out of a drop")]
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; nobody sees the shell afterwards.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        let mut value = Some(value);
+        // Once the interpreter is about to end no thread asks for it: there is nothing to make way for.
+        if !CLOSED.load(Ordering::SeqCst) {
+            Python::try_attach(|py| py.detach(|| drop(value.take())));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The latest reading of every tensor, for those who ask in the middle of a step.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use trainmon_agent::core::{Kind, MicroStep, Reading, Step, TensorId};
+
+use crate::arguments::Label;
+
+/// One tensor's latest reading of one kind.
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    step: Step,
+    micro_step: MicroStep,
+    reading: Reading,
+}
+
+/// Names as registered, and the latest readings. Memory: about 250 bytes for each tensor and kind ever measured.
+///
+/// The locks are only held while the interpreter is: a fork through Python never finds them taken.
+#[derive(Debug, Default)]
+pub(crate) struct LatestReadings {
+    names: Mutex<HashMap<TensorId, (String, u32)>>,
+    readings: Mutex<HashMap<(Kind, TensorId), Latest>>,
+}
+
+/// A tensor's name, model chunk, micro step and reading.
+pub(crate) type NamedReading = (String, u32, MicroStep, Reading);
+
+impl LatestReadings {
+    /// Remembers the name and the model chunk of a tensor.
+    pub(crate) fn name(&self, tensor: TensorId, name: &str, vpp_stage: u32) {
+        lock(&self.names).insert(tensor, (name.to_owned(), vpp_stage));
+    }
+
+    /// Remembers a reading of a step.
+    pub(crate) fn remember(&self, step: Step, label: Label, reading: Reading) {
+        let Label { tensor, kind, micro_step } = label;
+        lock(&self.readings).insert((kind, tensor), Latest { step, micro_step, reading });
+    }
+
+    /// The reading of a tensor, if it was taken in this step.
+    pub(crate) fn in_step(&self, kind: Kind, tensor: TensorId, step: Step) -> Option<Reading> {
+        lock(&self.readings).get(&(kind, tensor)).filter(|latest| latest.step == step).map(|latest| latest.reading)
+    }
+
+    /// The latest reading of every tensor of a kind since `oldest`, in the order of registration.
+    pub(crate) fn of(&self, kind: Kind, oldest: Step) -> Vec<NamedReading> {
+        let mut found: Vec<(TensorId, Latest)> = lock(&self.readings)
+            .iter()
+            .filter(|((its_kind, _), latest)| *its_kind == kind && latest.step >= oldest)
+            .map(|(&(_, tensor), &latest)| (tensor, latest))
+            .collect();
+        found.sort_unstable_by_key(|&(tensor, _)| tensor);
+        let names = lock(&self.names);
+        let named = |(tensor, latest): (TensorId, Latest)| {
+            let (name, vpp_stage) = names.get(&tensor)?;
+            Some((name.clone(), *vpp_stage, latest.micro_step, latest.reading))
+        };
+        found.into_iter().filter_map(named).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

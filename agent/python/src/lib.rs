@@ -1,0 +1,70 @@
+//! `trainmon._trainmon`: the monitor for Python.
+//!
+//! Wraps `trainmon-agent` and knows neither torch's library nor any framework: tensors come as Python objects, whose
+//! memory is found through their own attributes (`torch`, `tensor`). One wheel serves every torch from 2.1 on.
+//!
+//! `monitor` and `hold` are the classes, `shared` measures for them, `start` opens a monitor, `arguments` reads what Python passes. `known` spares a
+//! second reading of an unwritten tensor, `copies` measures the change a step makes, `listener` is the monitor's voice
+//! and `exit` the order in which things end. The interface is described, for people and type checkers, in
+//! `python/trainmon/_trainmon.pyi`.
+
+mod arguments;
+mod copies;
+mod exit;
+mod hold;
+mod known;
+mod latest;
+mod listener;
+mod monitor;
+mod scaled;
+mod shared;
+mod start;
+mod swallow;
+mod tensor;
+mod torch;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use trainmon_agent::core::{Kind, config};
+
+#[pymodule]
+mod _trainmon {
+    use super::tensor::HostTensor;
+    use super::{
+        Bound, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, config, hold, pyfunction, start,
+    };
+
+    #[pymodule_export]
+    use super::hold::PyHold;
+    #[pymodule_export]
+    use super::monitor::PyMonitor;
+    #[pymodule_export]
+    use super::start::ConfigError;
+
+    /// The tail of a parameter's name that says where in the model it is.
+    #[pyfunction]
+    fn squash_name(name: &str) -> &str {
+        config::squash_name(name)
+    }
+
+    /// The warnings about a config's text. Starts nothing.
+    #[pyfunction]
+    #[pyo3(signature = (text, file = "config"))]
+    fn check_config(text: &str, file: &str) -> PyResult<Vec<String>> {
+        start::check(text, file)
+    }
+
+    /// Reads a host tensor's memory once, for benchmarks.
+    #[pyfunction]
+    fn read_only_pass(tensor: &Bound<'_, PyAny>) -> Option<u64> {
+        HostTensor::describe(tensor).ok()?.read(trainmon_agent::stats::read_only_pass).ok()
+    }
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("KINDS", PyTuple::new(py, Kind::ALL.map(Kind::name))?)?;
+        module.add("DEVICE_COLUMNS", PyTuple::new(py, hold::COLUMNS)?)
+    }
+}

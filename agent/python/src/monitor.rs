@@ -1,0 +1,290 @@
+//! The class `Monitor`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
+use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
+use trainmon_agent::stats::{Request, measure};
+use trainmon_agent::{Monitor, StepFacts};
+
+use crate::arguments::{KindNumber, Label, phase_of};
+use crate::exit::{Detached, shut_down_at_exit};
+use crate::hold::PyHold;
+use crate::latest::NamedReading;
+use crate::shared::Shared;
+use crate::start::{Wishes, start};
+use crate::tensor::HostTensor;
+
+/// A tensor's name, model chunk, micro step, and its latest values.
+type LatestRow<'py> = (String, u32, u32, Bound<'py, PyDict>);
+
+/// One rank's monitor. Its threads end with `shutdown`, or when the object goes.
+#[pyclass(frozen, name = "Monitor", module = "trainmon._trainmon")]
+pub(crate) struct PyMonitor(Detached<Arc<Shared>>);
+
+impl PyMonitor {
+    fn monitor(&self) -> &Monitor {
+        &self.0.monitor
+    }
+}
+
+// The signatures are Python's: see _trainmon.pyi, which also says what each method does.
+#[pymethods]
+#[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+impl PyMonitor {
+    #[staticmethod]
+    #[pyo3(signature = (
+        config, *, file = "config", rank = None, local_rank = None, world_size = None, start_iteration = 0,
+        output_dir = None, run = None, listener = None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
+    fn start(
+        py: Python<'_>,
+        config: &str,
+        file: &str,
+        rank: Option<u32>,
+        local_rank: Option<u32>,
+        world_size: Option<u32>,
+        start_iteration: u64,
+        output_dir: Option<PathBuf>,
+        run: Option<String>,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let wishes = Wishes { rank, local_rank, world_size, start_iteration, output_dir, run, listener };
+        let shared = Detached::new(Arc::new(Shared::new(start(py, config, file, wishes)?)));
+        shut_down_at_exit(py, Arc::downgrade(&shared))?;
+        Ok(Self(shared))
+    }
+
+    #[getter]
+    fn step(&self) -> u64 {
+        self.monitor().step().0
+    }
+
+    #[getter]
+    fn collecting(&self) -> bool {
+        self.monitor().collecting()
+    }
+
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.monitor().ranks().rank.0
+    }
+
+    #[getter]
+    fn world_size(&self) -> u32 {
+        self.monitor().ranks().world_size
+    }
+
+    fn settings(&self) -> PyResult<String> {
+        serde_json::to_string(self.monitor().config()).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn whereabouts(&self) -> Vec<(&'static str, Vec<String>)> {
+        self.monitor().whereabouts()
+    }
+
+    fn configured(&self, kind: KindNumber) -> bool {
+        self.monitor().request(kind.0).is_some()
+    }
+
+    fn wants(&self, kind: KindNumber) -> bool {
+        self.monitor().collecting() && self.monitor().request(kind.0).is_some()
+    }
+
+    fn request<'py>(&self, py: Python<'py>, kind: KindNumber) -> PyResult<Option<(Bound<'py, PyTuple>, f64)>> {
+        let Some(request) = self.monitor().request(kind.0) else { return Ok(None) };
+        let names: Vec<_> = request.statistics.iter().map(Statistic::name).collect();
+        Ok(Some((PyTuple::new(py, names)?, request.eps)))
+    }
+
+    fn ops(&self) -> Vec<&'static str> {
+        self.0.statistics().into_iter().map(Statistic::name).collect()
+    }
+
+    fn set_ops(&self, ops: Vec<String>) -> Vec<&'static str> {
+        let set = self.monitor().guard("set_ops", || self.0.set_ops(&ops));
+        set.unwrap_or_default().into_iter().map(Statistic::name).collect()
+    }
+
+    fn measure<'py>(&self, py: Python<'py>, tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let statistics = self.0.statistics();
+        let request = Request { statistics: statistics.iter().copied().collect(), eps: self.0.eps() };
+        let reading = self
+            .monitor()
+            .guard("measure", || HostTensor::describe(tensor).ok()?.read(|view| measure(view, request)).ok())
+            .flatten();
+        let values = reading.map(|reading| statistics.iter().map(move |&it| (it.name(), reading.value(it))));
+        values.into_iter().flatten().into_py_dict(py)
+    }
+
+    fn latest<'py>(&self, py: Python<'py>, kind: KindNumber) -> PyResult<Vec<LatestRow<'py>>> {
+        let statistics = self.0.statistics();
+        let step = self.monitor().step();
+        let oldest = Step(step.0.saturating_sub(1));
+        let row = |(name, vpp_stage, micro_step, reading): NamedReading| {
+            let columns = kind.0.value_columns();
+            let values = if columns.is_empty() {
+                statistics.iter().map(|&it| (it.name(), reading.value(it))).into_py_dict(py)?
+            } else {
+                columns.iter().copied().zip(reading.values()).into_py_dict(py)?
+            };
+            Ok((name, vpp_stage, micro_step.0, values))
+        };
+        self.0.latest.of(kind.0, oldest).into_iter().map(row).collect()
+    }
+
+    fn matches_parameter(&self, raw: &str, squashed: &str, vpp_stage: u32) -> bool {
+        self.monitor().config().targets.matches_parameter(raw, squashed, vpp_stage)
+    }
+
+    fn matches_module(&self, name: &str, vpp_stage: u32) -> bool {
+        let config = self.monitor().config();
+        let wanted = config.activations.as_ref();
+        wanted.is_some_and(|activations| activations.matches_module(&config.targets, name, vpp_stage))
+    }
+
+    fn activation_name(&self, module: &str, is_output: bool, is_gradient: bool, index: usize, of: usize) -> String {
+        let end = if is_output { ModuleEnd::Output } else { ModuleEnd::Input };
+        activation_name(self.monitor().config().dialect, module, end, is_gradient, index, of)
+    }
+
+    fn register(&self, name: &str, vpp_stage: u32) -> u32 {
+        let id = self.monitor().register(name, vpp_stage);
+        self.0.latest.name(id, name, vpp_stage);
+        id.0
+    }
+
+    #[pyo3(signature = (tensor_id, kind, micro_step, tensor, factor = 1.0))]
+    fn observe(
+        &self,
+        tensor_id: u32,
+        kind: KindNumber,
+        micro_step: u32,
+        tensor: &Bound<'_, PyAny>,
+        factor: f64,
+    ) -> Option<f64> {
+        let label = Label::new(tensor_id, kind, micro_step);
+        self.monitor().guard("observe", || self.0.observe(label, tensor, factor))?
+    }
+
+    #[pyo3(signature = (tensor_id, kind, micro_step, tensor, factor = 1.0))]
+    fn observe_once(
+        &self,
+        tensor_id: u32,
+        kind: KindNumber,
+        micro_step: u32,
+        tensor: &Bound<'_, PyAny>,
+        factor: f64,
+    ) -> Option<f64> {
+        let label = Label::new(tensor_id, kind, micro_step);
+        self.monitor().guard("observe_once", || self.0.observe_once(label, tensor, factor))?
+    }
+
+    fn record_again(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, of_tensor_id: u32) -> bool {
+        let label = Label::new(tensor_id, kind, micro_step);
+        self.monitor().guard("record_again", || self.0.record_again(label, TensorId(of_tensor_id))).unwrap_or(false)
+    }
+
+    fn observe_missing(&self, tensor_id: u32, kind: KindNumber, micro_step: u32) {
+        let Label { tensor, kind, micro_step } = Label::new(tensor_id, kind, micro_step);
+        self.monitor().guard("observe_missing", || self.monitor().observe_missing(tensor, kind, micro_step));
+    }
+
+    fn observe_unsupported(&self, tensor_id: u32, kind: KindNumber, why: &str) {
+        let tensor = TensorId(tensor_id);
+        self.monitor().guard("observe_unsupported", || self.monitor().observe_unsupported(tensor, kind.0, why));
+    }
+
+    fn record_values(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, values: Vec<f64>) -> PyResult<()> {
+        let label = Label::new(tensor_id, kind, micro_step);
+        let reading = label.reading_of(&values)?;
+        self.monitor().guard("record_values", || self.0.record_value(label, reading));
+        Ok(())
+    }
+
+    fn sign_agreement(&self, gradient: &Bound<'_, PyAny>, moment: &Bound<'_, PyAny>) -> Option<f64> {
+        self.monitor().guard("sign_agreement", || self.0.sign_agreement(gradient, moment))?
+    }
+
+    fn keep_copy(&self, tensor_id: u32, tensor: &Bound<'_, PyAny>) {
+        self.monitor().guard("keep_copy", || self.0.keep_copy(TensorId(tensor_id), tensor));
+    }
+
+    fn observe_update(&self, tensor_id: u32, tensor: &Bound<'_, PyAny>) {
+        self.monitor().guard("observe_update", || self.0.observe_update(TensorId(tensor_id), tensor));
+    }
+
+    fn hold(&self) -> PyHold {
+        PyHold::new(&self.0)
+    }
+
+    #[pyo3(signature = (
+        *, loss = None, learning_rate = None, grad_norm = None, framework_grad_norm = None
+    ))]
+    fn end_step(
+        &self,
+        loss: Option<f64>,
+        learning_rate: Option<f64>,
+        grad_norm: Option<f64>,
+        framework_grad_norm: Option<f64>,
+    ) {
+        // This rank's records may be a part only.
+        let grad_norm = grad_norm.map_or(GradNorm::Unknown, GradNorm::Known);
+        self.monitor().end_step(StepFacts { loss, learning_rate, grad_norm, framework_grad_norm });
+    }
+
+    fn restart_step(&self) {
+        self.monitor().guard("restart_step", || self.monitor().restart_step());
+    }
+
+    fn skip_step(&self) {
+        self.monitor().guard("skip_step", || self.monitor().skip_step());
+    }
+
+    fn add_cost(&self, phase: &str, seconds: f64) -> PyResult<()> {
+        let phase = phase_of(phase)?;
+        // A clock that ran backwards costs nothing.
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        self.monitor().guard("add_cost", || self.monitor().add_cost(phase, time));
+        Ok(())
+    }
+
+    #[pyo3(signature = (severity, message, hint = None))]
+    fn say(&self, severity: &str, message: String, hint: Option<String>) -> PyResult<()> {
+        match severity {
+            "info" => self.monitor().info(message, hint),
+            "warning" => self.monitor().warn(message, hint),
+            other => {
+                return Err(PyValueError::new_err(format!("severity `{other}`: expected one of info, warning")));
+            }
+        }
+        Ok(())
+    }
+
+    fn books<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let report = self.monitor().report();
+        let books = report.books;
+        let dict = PyDict::new(py);
+        dict.set_item("observed", books.observed)?;
+        dict.set_item("not_sampled", books.not_sampled)?;
+        dict.set_item("offered", books.offered)?;
+        dict.set_item("accepted", books.accepted)?;
+        dict.set_item("dropped", books.dropped.iter().sum::<u64>())?;
+        dict.set_item("lost", report.lost())?;
+        Ok(dict)
+    }
+
+    fn report(&self) -> String {
+        self.monitor().report().to_string()
+    }
+
+    fn shutdown(&self, py: Python<'_>) -> String {
+        let monitor = self.monitor();
+        py.detach(|| monitor.shutdown()).to_string()
+    }
+}

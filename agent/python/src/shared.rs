@@ -1,0 +1,226 @@
+//! What a monitor for Python holds, and the one way a tensor gets measured.
+
+use std::fmt::Display;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use trainmon_agent::Monitor;
+use trainmon_agent::core::config::Signal;
+use trainmon_agent::core::{Kind, Phase, Reading, Statistic, TensorId};
+use trainmon_agent::stats::{Request, measure, sign_agreement};
+
+use crate::arguments::Label;
+use crate::copies::{Change, Copies};
+use crate::known::{Contents, Family, Known};
+use crate::latest::LatestReadings;
+use crate::scaled::Factor;
+use crate::tensor::HostTensor;
+
+/// Shared by the Python object and the interpreter's end.
+pub(crate) struct Shared {
+    pub(crate) monitor: Monitor,
+    known: Known,
+    copies: Copies,
+    pub(crate) latest: LatestReadings,
+    /// The statistics since `set_ops`, if it was called.
+    live_ops: Mutex<Option<Vec<Statistic>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(monitor: Monitor) -> Self {
+        Self {
+            monitor,
+            known: Known::default(),
+            copies: Copies::default(),
+            latest: LatestReadings::default(),
+            live_ops: Mutex::default(),
+        }
+    }
+
+    /// The statistics measured now, of any kind.
+    pub(crate) fn statistics(&self) -> Vec<Statistic> {
+        if let Some(ops) = &*self.live_ops() {
+            return ops.clone();
+        }
+        let mut all = Vec::new();
+        for signal in self.signals() {
+            let new: Vec<_> = signal.ops.iter().copied().filter(|it| !all.contains(it)).collect();
+            all.extend(new);
+        }
+        all
+    }
+
+    /// Measures other statistics from now on. Unknown names are warned of and left out.
+    pub(crate) fn set_ops(&self, names: &[String]) -> Vec<Statistic> {
+        let mut known = Vec::with_capacity(names.len());
+        for name in names {
+            match Statistic::from_name(name) {
+                Some(statistic) => known.push(statistic),
+                // Always written.
+                None if name == "shape" || name == "dtype" => {}
+                None => self.monitor.warn(
+                    format!("op `{name}`: unknown, left out"),
+                    Some(format!("expected some of {}", Statistic::ALL.map(Statistic::name).join(", "))),
+                ),
+            }
+        }
+        let ops = self.monitor.set_ops(&known);
+        *self.live_ops() = Some(ops.clone());
+        ops
+    }
+
+    fn live_ops(&self) -> MutexGuard<'_, Option<Vec<Statistic>>> {
+        self.live_ops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The magnitude below which an element counts as zero.
+    pub(crate) fn eps(&self) -> f64 {
+        self.signals().next().map_or(0.0, |signal| signal.eps)
+    }
+
+    fn signals(&self) -> impl Iterator<Item = &Signal> {
+        Kind::ALL.into_iter().filter_map(|kind| self.monitor.config().signal(kind))
+    }
+
+    /// Measures a tensor, meant times `factor`, and records it; gives its norm.
+    pub(crate) fn observe(&self, label: Label, tensor: &Bound<'_, PyAny>, factor: f64) -> Option<f64> {
+        let start = Instant::now();
+        self.request_now(label)?;
+        let factor = self.factor(label, factor)?;
+        let tensor = self.describe(label, tensor)?;
+        let (reading, request) = self.read(label, &tensor, factor)?;
+        self.record(label, factor.scale(reading), start, tensor.layout.bytes());
+        norm(request, factor.scale(reading))
+    }
+
+    /// As [`observe`](Self::observe); takes the known reading if nobody wrote since.
+    pub(crate) fn observe_once(&self, label: Label, tensor: &Bound<'_, PyAny>, factor: f64) -> Option<f64> {
+        let Some(family) = Family::of(label.kind) else { return self.observe(label, tensor, factor) };
+        let start = Instant::now();
+        let request = self.request_now(label)?;
+        let factor = self.factor(label, factor)?;
+        let tensor = self.describe(label, tensor)?;
+        let contents = Contents::of(&tensor, family, self.monitor.step(), factor.request(request));
+        if let Some(reading) = contents.as_ref().and_then(|it| self.known.recall(label.tensor, family, it)) {
+            self.record(label, factor.scale(reading), start, 0);
+            return norm(request, factor.scale(reading));
+        }
+        self.known.forget(label.tensor, family);
+        let (reading, answered) = self.read(label, &tensor, factor)?;
+        if let Some(contents) = contents.filter(|_| answered == request) {
+            self.known.remember(label.tensor, family, contents, reading);
+        }
+        self.record(label, factor.scale(reading), start, tensor.layout.bytes());
+        norm(answered, factor.scale(reading))
+    }
+
+    /// Records the reading another label of this kind got in this step; false if there is none.
+    pub(crate) fn record_again(&self, label: Label, of: TensorId) -> bool {
+        let start = Instant::now();
+        let Some(reading) = self.latest.in_step(label.kind, of, self.monitor.step()) else { return false };
+        self.record(label, reading, start, 0);
+        true
+    }
+
+    /// Records numbers computed elsewhere.
+    pub(crate) fn record_value(&self, label: Label, reading: Reading) {
+        if self.monitor.request(label.kind).is_some() {
+            self.record(label, reading, Instant::now(), 0);
+        }
+    }
+
+    fn record(&self, label: Label, reading: Reading, start: Instant, bytes_read: usize) {
+        self.latest.remember(self.monitor.step(), label, reading);
+        self.monitor.record(label.with(reading), start.elapsed(), bytes_read as u64);
+    }
+
+    /// How far two tensors agree in sign; the time is booked, the outcome left to the caller.
+    pub(crate) fn sign_agreement(&self, gradient: &Bound<'_, PyAny>, moment: &Bound<'_, PyAny>) -> Option<f64> {
+        let start = Instant::now();
+        let gradient = HostTensor::describe(gradient).ok()?;
+        let moment = HostTensor::describe(moment).ok()?;
+        let agreement = gradient.read_with(&moment, sign_agreement).ok().flatten();
+        self.monitor.add_cost(Phase::Measure, start.elapsed());
+        agreement
+    }
+
+    /// Keeps a copy of a parameter, if updates are measured in this step.
+    pub(crate) fn keep_copy(&self, id: TensorId, tensor: &Bound<'_, PyAny>) {
+        self.copies.discard(id);
+        if !self.monitor.collecting() || self.monitor.request(Kind::Update).is_none() {
+            return;
+        }
+        let Some(tensor) = self.describe(Label::update_of(id), tensor) else { return };
+        self.told(Label::update_of(id), self.copies.keep(&self.monitor, id, &tensor));
+    }
+
+    /// Records what changed since the copy.
+    pub(crate) fn observe_update(&self, id: TensorId, tensor: &Bound<'_, PyAny>) {
+        if self.monitor.request(Kind::Update).is_none() || !self.copies.has(id) {
+            return;
+        }
+        let start = Instant::now();
+        let label = Label::update_of(id);
+        let Some(tensor) = self.describe(label, tensor) else { return };
+        let change = self.told(label, self.copies.measure_change(&self.monitor, id, &tensor));
+        if let Some(Change { update, ratio }) = change.flatten() {
+            self.record(label, update, start, 3 * tensor.layout.bytes());
+            let label = Label { kind: Kind::UpdateRatio, ..label };
+            self.record(label, Reading::of_value(ratio), Instant::now(), 0);
+        }
+    }
+
+    /// What is measured of the kind in this step. A tensor shown outside the measured steps is counted.
+    fn request_now(&self, label: Label) -> Option<Request> {
+        let request = self.monitor.request(label.kind)?;
+        if !self.monitor.collecting() {
+            self.monitor.observe_missing(label.tensor, label.kind, label.micro_step);
+            return None;
+        }
+        Some(request)
+    }
+
+    /// The factor, if it is one; what is not is counted and told here.
+    fn factor(&self, label: Label, factor: f64) -> Option<Factor> {
+        let checked = Factor::new(factor);
+        if checked.is_none() {
+            let why = format!("its values are meant times {factor}, which no loss scale gives");
+            self.monitor.observe_unsupported(label.tensor, label.kind, &why);
+        }
+        checked
+    }
+
+    /// Where the tensor lies. What cannot be measured is counted and told here.
+    fn describe<'a, 'py>(&self, label: Label, tensor: &'a Bound<'py, PyAny>) -> Option<HostTensor<'a, 'py>> {
+        if tensor.is_none() {
+            self.monitor.observe_missing(label.tensor, label.kind, label.micro_step);
+            return None;
+        }
+        self.told(label, HostTensor::describe(tensor))
+    }
+
+    /// Reads a tensor for its kind, and says with what statistics.
+    ///
+    /// The config's statistics change only while the interpreter is held, as it is here before and after the reading: a
+    /// reading of others would stand under the wrong columns.
+    fn read(&self, label: Label, tensor: &HostTensor<'_, '_>, factor: Factor) -> Option<(Reading, Request)> {
+        loop {
+            let request = self.monitor.request(label.kind)?;
+            let asked = factor.request(request);
+            let reading = self.told(label, tensor.read(|view| measure(view, asked)))?;
+            if self.monitor.request(label.kind) == Some(request) {
+                return Some((reading, request));
+            }
+        }
+    }
+
+    /// What was found; why nothing was is counted and told here.
+    fn told<T>(&self, label: Label, found: Result<T, impl Display>) -> Option<T> {
+        found.map_err(|why| self.monitor.observe_unsupported(label.tensor, label.kind, &why.to_string())).ok()
+    }
+}
+
+fn norm(request: Request, reading: Reading) -> Option<f64> {
+    request.statistics.contains(Statistic::Norm).then_some(reading.norm)
+}

@@ -1,0 +1,105 @@
+//! How Python opens a monitor.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use trainmon_agent::core::Rank;
+use trainmon_agent::core::config::{Config, ConfigErrors, Diagnostic, FrontTask};
+use trainmon_agent::{Monitor, Options, RankError, Ranks};
+
+use crate::listener::voice;
+
+pyo3::create_exception!(
+    trainmon._trainmon,
+    ConfigError,
+    PyValueError,
+    "A config file that cannot be read or is wrong. The text names every fault with its place and a hint."
+);
+
+/// What `Monitor.start` is told besides the config.
+pub(crate) struct Wishes {
+    pub(crate) rank: Option<u32>,
+    pub(crate) local_rank: Option<u32>,
+    pub(crate) world_size: Option<u32>,
+    pub(crate) start_iteration: u64,
+    pub(crate) output_dir: Option<PathBuf>,
+    pub(crate) run: Option<String>,
+    pub(crate) listener: Option<Py<PyAny>>,
+}
+
+/// Starts a monitor from the text of a config.
+pub(crate) fn start(py: Python<'_>, text: &str, file: &str, wishes: Wishes) -> PyResult<Monitor> {
+    let parsed = Config::parse(text, file, &variable).map_err(|errors| config_error(&errors))?;
+    let ranks = ranks(&wishes)?;
+    let voice = voice(wishes.listener);
+    let options = Options {
+        ranks: Some(ranks),
+        run: wishes.run,
+        start_iteration: wishes.start_iteration,
+        output_dir: wishes.output_dir,
+        // The package does all of them.
+        front_tasks: &FrontTask::ALL,
+        voice,
+    };
+    let monitor =
+        py.detach(|| Monitor::start(parsed.config, options)).map_err(|error| PyRuntimeError::new_err(chain(&error)))?;
+    for warning in parsed.warnings {
+        monitor.warn(warning.to_string(), warning.hint);
+    }
+    Ok(monitor)
+}
+
+/// The warnings about a config's text.
+pub(crate) fn check(text: &str, file: &str) -> PyResult<Vec<String>> {
+    let parsed = Config::parse(text, file, &variable).map_err(|errors| config_error(&errors))?;
+    Ok(parsed.warnings.iter().map(with_hint).collect())
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// This process's place in the job: the launcher's word, the caller's where it gives one.
+fn ranks(wishes: &Wishes) -> PyResult<Ranks> {
+    let Wishes { rank, local_rank, world_size, .. } = *wishes;
+    let ranks = if let Some(rank) = rank {
+        // A launcher's environment may be half set or another job's: it is not asked for what follows from the rank.
+        Ranks {
+            rank: Rank(rank),
+            local_rank: Rank(local_rank.unwrap_or(rank)),
+            world_size: world_size.unwrap_or(rank.saturating_add(1)),
+        }
+    } else {
+        let told = Ranks::from_environment(variable)
+            .map_err(|error: RankError| PyRuntimeError::new_err(format!("cannot tell which rank this is: {error}")))?;
+        Ranks {
+            local_rank: local_rank.map_or(told.local_rank, Rank),
+            world_size: world_size.unwrap_or(told.world_size),
+            ..told
+        }
+    };
+    if ranks.rank.0 >= ranks.world_size {
+        let (rank, size) = (ranks.rank, ranks.world_size);
+        return Err(PyRuntimeError::new_err(format!("rank {rank} lies outside a job of {size} processes")));
+    }
+    Ok(ranks)
+}
+
+fn config_error(errors: &ConfigErrors) -> PyErr {
+    let lines: Vec<String> = errors.errors.iter().map(with_hint).collect();
+    ConfigError::new_err(lines.join("\n"))
+}
+
+fn with_hint(fault: &Diagnostic) -> String {
+    match &fault.hint {
+        Some(hint) => format!("{fault}\n  hint: {hint}"),
+        None => fault.to_string(),
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,277 @@
+//! A tensor handed over by Python: where its memory lies, checked before it is read.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use trainmon_agent::core::{Dtype, MAX_DIMS, Shape, ShapeError, TensorView, ViewError};
+
+use crate::swallow::swallow;
+use crate::torch::{Class, Torch};
+
+/// From here on other Python threads may run while a tensor is read: 16 Ki elements take some microseconds, about what
+/// giving the interpreter away and taking it again may cost.
+const LARGE: usize = 16 << 10;
+
+/// Why a tensor's memory cannot be measured in place.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum Unreadable {
+    /// Not a tensor at all.
+    #[error("expected a torch tensor, found `{class}`")]
+    Foreign {
+        /// Its class.
+        class: String,
+    },
+    /// A tensor around other tensors, or around nothing.
+    #[error("a `{class}` wraps other tensors (or none) and has no memory of its own")]
+    Wrapper {
+        /// Its class.
+        class: String,
+    },
+    /// It lies in a device's memory, or is a meta tensor.
+    #[error("the tensor lies on `{device}`, not in host memory")]
+    OnDevice {
+        /// Torch's name of the device.
+        device: String,
+    },
+    /// Sparse or otherwise not plain memory.
+    #[error("only strided tensors can be measured, this one is `{layout}`")]
+    NotStrided {
+        /// Torch's name of the layout.
+        layout: String,
+    },
+    /// The memory holds the conjugate or the negative of the values.
+    #[error("the tensor is a pending conjugate or negative")]
+    NotResolved,
+    /// A quantised or packed element type.
+    #[error("elements of type `{dtype}` cannot be measured")]
+    Dtype {
+        /// Torch's name of the type.
+        dtype: String,
+    },
+    /// The storage was freed or cut short (by FSDP between uses, say).
+    #[error("the tensor needs {needed} bytes of its storage, which has {held}: freed or resized")]
+    Storage {
+        /// Bytes from the storage's start to the tensor's last element.
+        needed: u128,
+        /// Bytes the storage has.
+        held: u128,
+    },
+    /// Sizes that do not make a tensor.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// The memory itself was refused.
+    #[error(transparent)]
+    View(#[from] ViewError),
+    /// Torch could not tell.
+    #[error("torch: {message}")]
+    Torch {
+        /// Its words.
+        message: String,
+    },
+}
+
+/// Address, type, sizes and strides of a host tensor; equal for equal memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) address: usize,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Shape,
+    /// In elements, one per size.
+    strides: [i64; MAX_DIMS],
+}
+
+impl Layout {
+    /// Bytes of all elements.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shape.elements() * self.dtype.size()
+    }
+
+    /// In elements, one per size.
+    pub(crate) fn strides(&self) -> &[i64] {
+        &self.strides[..self.shape.dims().len()]
+    }
+
+    /// Bytes from the storage's start to behind the last element; `None` if that overflows.
+    fn end(&self, storage_offset: i64) -> Option<u128> {
+        let reach = |(&size, &stride): (&i64, &i64)| i128::from(size - 1).checked_mul(i128::from(stride));
+        let last = self
+            .shape
+            .dims()
+            .iter()
+            .zip(self.strides())
+            .map(reach)
+            .try_fold(i128::from(storage_offset), |sum, next| sum.checked_add(next?))?;
+        u128::try_from(last + 1).ok()?.checked_mul(self.dtype.size() as u128)
+    }
+
+    /// The memory.
+    ///
+    /// # Safety
+    /// For `'a` the tensor this was read from is alive, its storage not resized, and nobody writes into it.
+    #[expect(unsafe_code, reason = "the memory is torch's")]
+    unsafe fn view<'a>(&self) -> Result<TensorView<'a>, ViewError> {
+        let data = std::ptr::with_exposed_provenance(self.address);
+        // SAFETY: `HostTensor::describe` found every element inside the storage; the rest is the caller's promise.
+        unsafe { TensorView::from_raw_parts(data, self.dtype, self.shape.dims(), self.strides()) }
+    }
+}
+
+/// A tensor whose memory can be read: it is kept alive meanwhile.
+pub(crate) struct HostTensor<'a, 'py> {
+    object: &'a Bound<'py, PyAny>,
+    pub(crate) layout: Layout,
+    /// How often torch wrote into the tensor; `None` where it does not count.
+    pub(crate) version: Option<i64>,
+}
+
+impl<'a, 'py> HostTensor<'a, 'py> {
+    /// Finds out where a tensor lies. Cost: about a microsecond for a plain tensor; nothing is allocated.
+    pub(crate) fn describe(object: &'a Bound<'py, PyAny>) -> Result<Self, Unreadable> {
+        let py = object.py();
+        let torch = Torch::loaded(py).map_err(|error| torch_says(py, error))?;
+        let Some(torch) = torch else { return Err(Unreadable::Foreign { class: class_name(object) }) };
+        let class = torch.class_of(object).map_err(|error| torch_says(py, error))?;
+        match class {
+            Class::Plain | Class::Subclass => {}
+            Class::Wrapper => return Err(Unreadable::Wrapper { class: class_name(object) }),
+            Class::Foreign => return Err(Unreadable::Foreign { class: class_name(object) }),
+        }
+        torch
+            .quietly(py, class, || Self::read_attributes(torch, object))
+            .unwrap_or_else(|error| Err(torch_says(py, error)))
+    }
+
+    /// The attributes, the cheapest refusal first. The outer error is torch's.
+    fn read_attributes(torch: &Torch, object: &'a Bound<'py, PyAny>) -> PyResult<Result<Self, Unreadable>> {
+        let py = object.py();
+        if !object.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
+            let device = object.getattr(intern!(py, "device"))?.getattr(intern!(py, "type"))?.to_string();
+            return Ok(Err(Unreadable::OnDevice { device }));
+        }
+        let layout = object.getattr(intern!(py, "layout"))?;
+        if !torch.is_strided(&layout) {
+            return Ok(Err(Unreadable::NotStrided { layout: layout.to_string() }));
+        }
+        let torch_dtype = object.getattr(intern!(py, "dtype"))?;
+        let Some(dtype) = torch.dtype(&torch_dtype) else {
+            return Ok(Err(Unreadable::Dtype { dtype: torch_dtype.to_string() }));
+        };
+        if torch.is_pending(object)? {
+            return Ok(Err(Unreadable::NotResolved));
+        }
+        let (dims, rank) = match numbers(&object.getattr(intern!(py, "shape"))?)? {
+            Ok(sizes) => sizes,
+            Err(too_many) => return Ok(Err(too_many.into())),
+        };
+        let (strides, stride_count) = match numbers(&object.call_method0(intern!(py, "stride"))?)? {
+            Ok(strides) => strides,
+            Err(too_many) => return Ok(Err(too_many.into())),
+        };
+        let (dims, strides_given) = (&dims[..rank], &strides[..stride_count]);
+        let shape = match Shape::new(dims) {
+            Ok(shape) if rank == stride_count && strides_given.iter().all(|&stride| stride >= 0) => shape,
+            Ok(_) => {
+                let error = ViewError::BadStrides { dims: dims.to_vec(), strides: strides_given.to_vec() };
+                return Ok(Err(error.into()));
+            }
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let address = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        let layout = Layout { address, dtype, shape, strides };
+        if let Err(refused) = check_storage(object, &layout)? {
+            return Ok(Err(refused));
+        }
+        // Inference tensors have no version; torch raises then.
+        let version = object.getattr(intern!(py, "_version")).and_then(|version| version.extract());
+        let version = version.map_err(|error| swallow(py, error)).ok();
+        Ok(Ok(Self { object, layout, version }))
+    }
+
+    /// Hands the memory to `work`; the interpreter is given away meanwhile if there is much of it.
+    pub(crate) fn read<R: Send>(&self, work: impl FnOnce(&TensorView<'_>) -> R + Send) -> Result<R, Unreadable> {
+        let layout = self.layout;
+        let run = move || {
+            // SAFETY: see `detached_if`.
+            #[expect(unsafe_code, reason = "the memory is torch's")]
+            let view = unsafe { layout.view() }?;
+            Ok(work(&view))
+        };
+        self.detached_if(layout.shape.elements() >= LARGE, run)
+    }
+
+    /// Hands the memory to `work`, which looks at a few elements only: the interpreter is kept.
+    pub(crate) fn read_few<R>(&self, work: impl FnOnce(&TensorView<'_>) -> R) -> Result<R, Unreadable> {
+        // SAFETY: see `detached_if`.
+        #[expect(unsafe_code, reason = "the memory is torch's")]
+        let view = unsafe { self.layout.view() }?;
+        Ok(work(&view))
+    }
+
+    /// As [`read`](Self::read), two tensors at once.
+    pub(crate) fn read_with<R: Send>(
+        &self,
+        other: &HostTensor<'_, '_>,
+        work: impl FnOnce(&TensorView<'_>, &TensorView<'_>) -> R + Send,
+    ) -> Result<R, Unreadable> {
+        let layouts = (self.layout, other.layout);
+        let run = move || {
+            // SAFETY: see `detached_if`.
+            #[expect(unsafe_code, reason = "the memory is torch's")]
+            let (first, second) = unsafe { (layouts.0.view()?, layouts.1.view()?) };
+            Ok(work(&first, &second))
+        };
+        self.detached_if(self.layout.shape.elements() >= LARGE, run)
+    }
+
+    /// Runs `body`, the interpreter given away meanwhile if `is_long`.
+    ///
+    /// Why a view made in `body` is sound: `describe` found every element inside the storage just now. `self` borrows
+    /// the object, so neither the tensor nor its storage goes before `body` returns. Resizing a storage or writing into
+    /// it from another thread while a hook looks at it would break the training itself: hooks run where torch runs
+    /// them, between the operators that write.
+    fn detached_if<R: Send>(&self, is_long: bool, body: impl FnOnce() -> R + Send) -> R {
+        if is_long { self.object.py().detach(body) } else { body() }
+    }
+}
+
+/// Whether the storage holds every element the layout reaches.
+fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<(), Unreadable>> {
+    let py = object.py();
+    if layout.shape.elements() == 0 {
+        return Ok(Ok(()));
+    }
+    let offset: i64 = object.call_method0(intern!(py, "storage_offset"))?.extract()?;
+    let storage = object.call_method0(intern!(py, "untyped_storage"))?;
+    let held: u64 = storage.call_method0(intern!(py, "nbytes"))?.extract()?;
+    let needed = layout.end(offset).unwrap_or(u128::MAX);
+    if needed > u128::from(held) {
+        return Ok(Err(Unreadable::Storage { needed, held: u128::from(held) }));
+    }
+    Ok(Ok(()))
+}
+
+/// Sizes or strides and how many there are, without a heap.
+fn numbers(tuple: &Bound<'_, PyAny>) -> PyResult<Result<([i64; MAX_DIMS], usize), ShapeError>> {
+    let tuple = tuple.cast::<PyTuple>()?;
+    let len = tuple.len();
+    if len > MAX_DIMS {
+        return Ok(Err(ShapeError::TooManyDims { got: len }));
+    }
+    let mut numbers = [0; MAX_DIMS];
+    for (number, item) in numbers.iter_mut().zip(tuple.iter_borrowed()) {
+        *number = item.extract()?;
+    }
+    Ok(Ok((numbers, len)))
+}
+
+fn class_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_unnamed| "?".to_owned(), |name| name.to_string())
+}
+
+fn torch_says(py: Python<'_>, error: PyErr) -> Unreadable {
+    let text = error.to_string();
+    // Torch's errors go on for pages; the first line says what it is.
+    let message = text.lines().next().unwrap_or_default().to_owned();
+    swallow(py, error);
+    Unreadable::Torch { message }
+}

@@ -1,0 +1,68 @@
+"""Trains the tiny GPT in parallel, unwatched and watched: `parallel_train.py OUTPUT STEPS CASE...`.
+
+Every rank checks for itself: that the bits are the same, that nothing of ours was a collective, that what was shown is
+what the reference says, and that everything is put back at the end.
+"""
+
+import sys
+from pathlib import Path
+
+import trainmon  # before anything of the frameworks
+
+# isort: split
+import torch
+from torch import distributed
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+from support import parallel, tiny
+from support.ranks import finish
+from support.ways import WAYS
+
+
+def patched():
+    from torch.distributed.fsdp import _runtime_utils
+    from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+
+    places = [
+        (_runtime_utils, "_post_backward_reshard"),
+        (FSDPParam, "accumulate_unsharded_grad_if_needed"),
+        (FullyShardedDataParallel, "clip_grad_norm_"),
+        (torch.nn.utils, "clip_grad_norm_"),
+        (torch.amp.GradScaler, "step"),
+    ]
+    return [vars(owner)[name] for owner, name in places]
+
+
+def check(base, name, steps):
+    way = WAYS[name]()
+    plain = way.wrap(tiny.model())
+    start = parallel.collectives()
+    expected = parallel.train(plain, parallel.optimizer_of(plain), way, steps)
+    issued = parallel.collectives() - start
+
+    model = way.wrap(tiny.model())
+    optimizer = parallel.optimizer_of(model)
+    original = patched()
+    start = parallel.collectives()
+    watch = trainmon.watch(
+        model, optimizer, config=parallel.CONFIG, output_dir=str(base / name), grad_acc_steps=way.micro_batches
+    )
+    found = parallel.train(model, optimizer, way, steps)
+    report = watch.close()
+    assert parallel.same(expected, found), f"{name}: the watch changed the training"
+    assert issued > 0
+    assert parallel.collectives() - start == issued, f"{name}: the watch issued collectives"
+    assert "0 dropped" in report, report
+    assert patched() == original, f"{name}: not everything was put back"
+    assert not any(one._post_accumulate_grad_hooks or one._backward_hooks for one in model.parameters())
+    held = parallel.held_by_this_rank(WAYS[name.replace("_flat", "")]())
+    parallel.check_rows(base / name, way, steps, held, every_micro_batch=way.micro_batches > 1)
+
+
+distributed.init_process_group("gloo")
+_, output, steps, *cases = sys.argv
+for case in cases:
+    check(Path(output), case, int(steps))
+    if distributed.get_rank() == 0:
+        print(f"checked {case}", flush=True)
+finish()

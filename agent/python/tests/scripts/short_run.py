@@ -1,0 +1,86 @@
+"""A short monitored training with nothing but torch and trainmon: `short_run.py DIRECTORY [plain|ddp|fsdp1 ...]`.
+
+Prints torch's version when gradients, moments, the global norm and the bits of the training are what they must be.
+"""
+
+import csv
+import math
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import trainmon
+
+PLACE = Path(sys.argv[1])
+CONFIG = {
+    "ops": ["min", "max", "mean", "norm", "nans"],
+    "wg_distribution": True,
+    "mv_distribution": True,
+    "param_distribution": True,
+    "xy_distribution": True,
+    "all_xy": True,
+    "mg_direction": True,
+    "update": True,
+}
+
+
+def build() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
+
+
+def wrap(net: nn.Module, way: str) -> nn.Module:
+    if way == "plain":
+        return net
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", init_method=f"file://{PLACE}/store", rank=0, world_size=1)
+    if way == "ddp":
+        return nn.parallel.DistributedDataParallel(net)
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(net, use_orig_params=True, device_id=torch.device("cpu"))
+
+
+def train(watched: bool, way: str) -> list[torch.Tensor]:
+    net = wrap(build(), way)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    watch = trainmon.watch(net, optimizer, config=CONFIG, output_dir=str(PLACE / way)) if watched else None
+    generator = torch.Generator().manual_seed(1)
+    norms = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        net(torch.randn(8, 16, generator=generator)).square().mean().backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(net.parameters(), 1e9)))
+        optimizer.step()
+    if watch is not None:
+        report = watch.close()
+        assert "0 dropped" in report, report
+        check(PLACE / way, norms)
+    return [one.detach().clone() for one in net.parameters()]
+
+
+def check(base: Path, norms: list[float]) -> None:
+    (run,) = base.iterdir()
+    with (run / "steps.csv").open(newline="") as opened:
+        lines = list(csv.DictReader(opened))
+    assert len(lines) == 5
+    for line, norm in zip(lines, norms, strict=True):
+        assert math.isclose(float(line["grad_norm"]), norm, rel_tol=1e-5), (line["grad_norm"], norm)
+        assert math.isclose(float(line["framework_grad_norm"]), norm, rel_tol=1e-5)
+    for kind in ("grad_unreduced", "grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated", "actv"):
+        with (run / f"{kind}_4-4.csv").open(newline="") as opened:
+            rows = list(csv.DictReader(opened))
+        assert len(rows) >= 4, kind
+        assert all(math.isfinite(float(row["norm"])) for row in rows), kind
+
+
+for way in sys.argv[2:] or ["plain"]:
+    with_us, without = train(True, way), train(False, way)
+    assert all(torch.equal(a, b) for a, b in zip(with_us, without, strict=True)), way
+print(f"torch {torch.__version__}: {' '.join(sys.argv[2:] or ['plain'])}")
+sys.stdout.flush()
+os._exit(0)

@@ -1,0 +1,1 @@
+"""What the tests share: launching ranks, a tiny model with its reference, reading run directories."""

@@ -1,0 +1,174 @@
+"""Breaks what our hooks reach, to see that nothing of it reaches the training."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+#: Rooms that hooks of every framework lead to.
+ROOMS = (
+    "gradients.Gradients",
+    "optimizing.OptimizerStep",
+    "modules.Activations",
+    "features.Features",
+    "structure.Structure",
+    "stacks.Stacks",
+    "measurer.Measurer",
+    "scaling.LossScale",
+    "facts.Clipping",
+    "facts.StepFacts",
+    "norm.GlobalNorm",
+)
+#: What every framework's steps lead to.
+ALWAYS = {
+    "Gradients.attach",
+    "Gradients.measure_reduced",
+    "Gradients.take_norm",
+    "Gradients.begin_next_step",
+    "OptimizerStep.before",
+    "OptimizerStep.after",
+    "OptimizerStep._measure_moments",
+    "OptimizerStep._measure_values",
+    "OptimizerStep._measure_directions",
+    "OptimizerStep._keep_copies",
+    "OptimizerStep._measure_updates",
+    "Activations.attach",
+    "Activations._called",
+    "Activations.begin_next_step",
+    "Activations.detach",
+    "Measurer.measure",
+    "Measurer.launch",
+    "Measurer.collect",
+    "Measurer.close_step",
+    "Measurer.finish",
+    "LossScale.in_backward",
+    "LossScale.before_step",
+    "LossScale.step_is_made",
+    "StepFacts.end_step",
+    "GlobalNorm.settle",
+    "GlobalNorm.close",
+}
+#: What must not raise because nothing is around it: it is the shell around the rest.
+_SHELLS = {("Gradients", "added"), ("Ddp", "accumulated")}
+_CONFIG: dict[str, Any] = {
+    "format": "csv",
+    "ops": ["min", "max", "mean", "norm"],
+    "wg_distribution": True,
+    "mv_distribution": True,
+    "param_distribution": True,
+    "xy_distribution": True,
+    "all_xy": True,
+    "mg_direction": True,
+    "update": True,
+    "monitor_mbs_grad": True,
+    "shutdown_timeout_ms": 2000,
+}
+
+
+def config_of_everything(directory: Any) -> dict[str, Any]:
+    """A config by which every hook has something to do."""
+    return {**_CONFIG, "output_dir": str(directory)}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One function of ours that raises."""
+
+    owner: Any
+    """A class, or a module."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.owner.__name__.rpartition('.')[2]}.{self.name}"
+
+    @contextlib.contextmanager
+    def injected(self) -> Iterator[list[str]]:
+        """The function raises inside; what is given has an entry for each time it did."""
+        calls: list[str] = []
+        is_own = self.name in vars(self.owner)
+        original = inspect.getattr_static(self.owner, self.name)
+
+        def broken(*_args: Any, **_kwargs: Any) -> Any:
+            calls.append(self.name)
+            raise RuntimeError(f"injected into {self}")
+
+        replacement = property(broken) if isinstance(original, property) else broken
+        setattr(self.owner, self.name, replacement)
+        try:
+            yield calls
+        finally:
+            if is_own:
+                setattr(self.owner, self.name, original)
+            else:
+                delattr(self.owner, self.name)
+
+
+def faults_of_class(owner: type, *, made_by_us: bool = False) -> list[Fault]:
+    """Every method of a class, inherited ones of ours included. `made_by_us`: its constructor runs in a guarded
+    place."""
+    names: dict[str, None] = {}
+    for one in owner.__mro__:
+        if one.__module__.partition(".")[0] != "trainmon":
+            continue
+        for name, value in vars(one).items():
+            is_ours = isinstance(value, types.FunctionType | property)
+            is_wanted = not name.startswith("__") or (made_by_us and name == "__init__")
+            if is_ours and is_wanted and (owner.__name__, name) not in _SHELLS:
+                names[name] = None
+    return [Fault(owner, name) for name in names]
+
+
+def faults_of_module(module: Any) -> list[Fault]:
+    """Every function of ours that a module knows by name, its own and those it imported."""
+    return [
+        Fault(module, name)
+        for name, value in vars(module).items()
+        if isinstance(value, types.FunctionType) and value.__module__.partition(".")[0] == "trainmon"
+    ]
+
+
+def faults(*owners: Any) -> list[Fault]:
+    """One for each function that hooks reach: those of every framework's rooms, and of these classes and modules."""
+    found = []
+    for room in ROOMS:
+        module, _, name = room.rpartition(".")
+        found += faults_of_class(getattr(importlib.import_module(f"trainmon.{module}"), name))
+    for owner in owners:
+        found += faults_of_module(owner) if inspect.ismodule(owner) else faults_of_class(owner, made_by_us=True)
+    return found
+
+
+def assert_reached(reached: Iterable[str], expected: Iterable[str]) -> None:
+    """An injected exception that was never raised shows nothing."""
+    missing = set(expected) - set(reached)
+    assert not missing, f"never called: {sorted(missing)}"
+
+
+def take_off(watch: Any) -> None:
+    """Removes what a watch left because its own removal was broken."""
+    if watch is not None:
+        watch.framework.detach()
+        for _, room in watch._rooms():
+            room.detach()
+
+
+def break_hooks(*frameworks: type) -> None:
+    """Every inner function that hooks call raises from now on: of the measurer, and of these frameworks."""
+    from trainmon.frameworks.plain import Plain
+    from trainmon.measurer import Measurer
+
+    def broken(*_args: Any, **_kwargs: Any) -> Any:
+        raise RuntimeError("injected")
+
+    asked = ("reduced", "moments", "values", "gradient_factor", "reported_norm", "learning_rate")
+    for owner, names in (
+        *((framework, asked) for framework in (Plain, *frameworks)),
+        (Measurer, ("measure", "scalar", "launch", "collect")),
+    ):
+        for name in names:
+            setattr(owner, name, broken)

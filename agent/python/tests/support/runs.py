@@ -1,0 +1,69 @@
+"""Reads what a run wrote."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+
+Row = dict[str, str]
+
+
+def run_directory(base: Path, rank: int) -> Path:
+    """The one run directory of a rank below `base`."""
+    found = [path for path in base.iterdir() if f"-rank{rank}-" in path.name]
+    assert len(found) == 1, f"run directories of rank {rank} in {base}: {found}"
+    return found[0]
+
+
+def rows(directory: Path, kind: str) -> list[Row]:
+    """Every row of a kind, over all its files, in step order."""
+    files = sorted(
+        directory.glob(f"{kind}_[0-9]*.csv"), key=lambda path: int(path.stem.rsplit("_", 1)[1].split("-")[0])
+    )
+    found: list[Row] = []
+    for file in files:
+        with file.open(newline="") as opened:
+            found += list(csv.DictReader(opened))
+    return found
+
+
+def steps(directory: Path) -> list[Row]:
+    """The lines of `steps.csv`."""
+    with (directory / "steps.csv").open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def by_name(found: Iterable[Row], step: int, micro_step: int | None = None) -> dict[str, Row]:
+    """The rows of one step (and micro-batch) by name; each name once."""
+    chosen: dict[str, Row] = {}
+    for row in found:
+        if int(row["step"]) == step and (micro_step is None or int(row["micro_step"]) == micro_step):
+            assert row["name"] not in chosen, f"{row['name']} twice in step {step}"
+            chosen[row["name"]] = row
+    return chosen
+
+
+def statistics(tensor: torch.Tensor) -> dict[str, float]:
+    """min, max, mean, norm in float64, by torch."""
+    exact = tensor.detach().double()
+    return {
+        "min": float(exact.min()),
+        "max": float(exact.max()),
+        "mean": float(exact.mean()),
+        "norm": float(exact.norm()),
+    }
+
+
+def assert_shows(row: Mapping[str, str], tensor: torch.Tensor, *, relative: float = 1e-5, what: str = "") -> None:
+    """A row shows this tensor; sums of floats taken in another order may differ by `relative`."""
+    expected = statistics(tensor)
+    scale = expected["norm"] / max(1, tensor.numel()) ** 0.5
+    for name, value in expected.items():
+        if name in row:
+            found = float(row[name])
+            close = math.isclose(found, value, rel_tol=relative, abs_tol=relative * max(scale, 1e-30))
+            assert close, f"{what} {row.get('name')}: {name} is {found}, expected {value}"

@@ -1,0 +1,32 @@
+"""The benchmark runs, and its contenders train alike. What it measures is no test's business."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("msprobe", reason="the benchmark compares with the real msprobe")
+
+SCRIPT = Path(__file__).parents[1] / "benches/overhead.py"
+
+
+def test_monitors_are_raced(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(SCRIPT), "--small", "--rounds", "2", "--warm", "1", "--json", str(figures)]
+    # The first one is part of the second.
+    command += ["--only", "wg+mv+param,xy"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "differ from those without" not in done.stdout, "no contender changes the training"
+    races = json.loads(figures.read_text(encoding="utf-8"))
+    assert [race["config"] for race in races] == ["wg+mv+param", "xy"]
+    for race in races:
+        assert race["floor_ms"] > 0
+        for key in ("wall_trainmon_ms", "wall_msprobe_ms", "cpu_trainmon_ms", "cpu_msprobe_ms"):
+            middle, low, high = race[key]
+            assert low <= middle <= high and math.isfinite(high), key

@@ -1,0 +1,189 @@
+"""`python -m trainmon run`: scripts end as without it, and are watched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from support import runs, tiny
+from support.ranks import SCRIPTS, free_port, run
+
+ALONE = str(SCRIPTS / "run_alone.py")
+OPS = ["norm", "min", "max", "mean"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "monitor.json"
+    switches = {"wg_distribution": True, "mv_distribution": True, "param_distribution": True}
+    path.write_text(json.dumps({"format": "csv", "output_dir": str(tmp_path / "out"), "ops": OPS, **switches}))
+    return path
+
+
+def python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables, cwd=SCRIPTS)
+
+
+@pytest.mark.parametrize("kind", ["raise", "exit", "children"])
+def test_a_script_ends_as_without_us_and_is_watched(config: Path, tmp_path: Path, kind: str) -> None:
+    with_us = python("-m", "trainmon", "run", "--config", config, ALONE, kind, "--config", "its own")
+    without = python(ALONE, kind, "--config", "its own")
+    assert (with_us.returncode, with_us.stdout, with_us.stderr) == (without.returncode, without.stdout, without.stderr)
+    assert with_us.returncode == {"raise": 1, "exit": 7}.get(kind, 0)
+    directory = runs.run_directory(tmp_path / "out", 0)
+    for number, step in enumerate(tiny.reference(1, 3)):
+        reduced, local = (runs.by_name(runs.rows(directory, f"grad_{one}"), number) for one in ("reduced", "unreduced"))
+        for name, mean in step.mean.items():
+            runs.assert_shows(reduced[name], mean)
+            runs.assert_shows(local[name], mean)
+        assert float(runs.steps(directory)[number]["grad_norm"]) == pytest.approx(step.norm, rel=1e-5)
+
+
+def test_a_module_runs_as_with_python_m(config: Path, tmp_path: Path) -> None:
+    with_us = python("-m", "trainmon", "run", "--config", config, "-m", "run_alone", "plain", "-m")
+    without = python("-m", "run_alone", "plain", "-m")
+    assert (with_us.returncode, with_us.stdout, with_us.stderr) == (0, without.stdout, without.stderr)
+    assert len(runs.steps(runs.run_directory(tmp_path / "out", 0))) == 3
+
+
+def test_each_of_two_optimizers_has_its_own_run(config: Path, tmp_path: Path) -> None:
+    done = python("-m", "trainmon", "run", "--config", config, "--", ALONE, "two")
+    assert done.returncode == 0, done.stderr
+    directories = list((tmp_path / "out").iterdir())
+    names = sorted((sorted({row["name"] for row in runs.rows(one, "grad_reduced")}) for one in directories), key=len)
+    assert names == [["bias", "weight"], ["0.bias", "0.weight", "1.bias", "1.weight"]]
+    assert all(len(runs.steps(one)) == 2 for one in directories)
+
+
+COMPILED = """
+import sys, torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+# Of no module: it is looked for while the model is compiled.
+loose = torch.zeros(3, requires_grad=True)
+other = torch.optim.SGD([loose], lr=0.1)
+model(torch.ones(2, 3)).sum().backward()
+optimizer.step()
+
+@torch.compile(fullgraph=True, backend="eager")
+def forward(x):
+    return model(x)
+
+for step in range(40):
+    forward(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    # What runs eagerly sees that nothing is looked for any more.
+    model(torch.ones(2, 3))
+from torch.nn.modules import module
+print("hooks", len(module._global_forward_pre_hooks))
+"""
+
+
+def test_a_script_that_compiles_is_not_in_the_way_of_looking(config: Path, tmp_path: Path) -> None:
+    script = tmp_path / "compiled.py"
+    script.write_text(COMPILED)
+    done = python("-m", "trainmon", "run", "--config", config, script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "hooks 0\n"
+    assert done.stderr.count("optimizers that are not watched: 1") == 1
+    (directory,) = (tmp_path / "out").iterdir()
+    assert runs.steps(directory)[-1]["step"] == "40", "steps were noticed to the end"
+
+
+def test_a_script_without_training_is_told_once(config: Path, tmp_path: Path) -> None:
+    done = python("-m", "trainmon", "run", "--config", config, ALONE, "none")
+    assert done.returncode == 0
+    assert done.stderr.count("trainmon: warning: nothing was measured") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_wrong_is_told_before_the_script_starts(tmp_path: Path, config: Path) -> None:
+    faulty = tmp_path / "faulty.json"
+    faulty.write_text('{"wg_distributio": true, "start_step": -1}')
+    for arguments, words in (
+        ((faulty, ALONE, "plain"), ["error: ", "wg_distribution", "start_step"]),
+        ((tmp_path / "none.json", ALONE, "plain"), ["error: ", "none.json", "hint: "]),
+        ((config, tmp_path / "none.py"), ["error: cannot read the script", "hint: "]),
+        ((config, "-m", "no_such_module"), ["error: cannot find the module", "hint: "]),
+        ((config,), ["error: no script was given", "hint: "]),
+        ((config, "--grad-acc-steps", "0", ALONE, "plain"), ["expected a positive integer"]),
+    ):
+        done = python("-m", "trainmon", "run", "--config", *arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert all(word in done.stderr for word in words), done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_help_teaches_by_example() -> None:
+    done = python("-m", "trainmon", "run", "--help")
+    assert done.returncode == 0
+    assert "torchrun --nproc_per_node=8 -m trainmon run --config monitor.json train.py" in done.stdout
+
+
+def numbers(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith("parameters")]
+
+
+@pytest.fixture(scope="module")
+def unwatched() -> list[str]:
+    """What the script prints of its parameters."""
+    return numbers(python(ALONE, "plain"))
+
+
+BREAK = """
+import sys
+import trainmon.{room} as room
+def broken(*args, **kwargs): raise RuntimeError("injected")
+{owner}.{name} = broken
+sys.argv[:] = ["run_alone.py", "plain"]
+exec(compile(open("run_alone.py").read(), "run_alone.py", "exec"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("room", "owner", "name"),
+    [
+        ("discovering", "room.Discovery", "_look_at"),
+        ("discovering", "room.Discovery", "_attach"),
+        ("watching", "room", "start_monitor"),
+        ("watching", "room.Watch", "__init__"),
+        ("measurer", "room.Measurer", "measure"),
+    ],
+)
+def test_a_broken_hook_does_not_reach_the_script(
+    config: Path, tmp_path: Path, unwatched: list[str], room: str, owner: str, name: str
+) -> None:
+    script = tmp_path / "breaks.py"
+    script.write_text(BREAK.format(room=room, owner=owner, name=name))
+    places = os.pathsep.join([str(SCRIPTS.parent), str(SCRIPTS)])
+    done = python("-m", "trainmon", "run", "--config", config, script, PYTHONPATH=places)
+    assert done.returncode == 0, done.stderr
+    assert numbers(done) == unwatched
+    assert "injected" in done.stderr
+
+
+def test_under_torchrun_with_a_wrapper_put_on_after_the_optimizer(config: Path, tmp_path: Path) -> None:
+    for place, words in (("watched", ["-m", "trainmon", "run", "--config", str(config)]), ("unwatched", [])):
+        (tmp_path / place).mkdir()
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+        run([*launch, *words, str(SCRIPTS / "run_ddp.py"), str(tmp_path / place)])
+    for number, step in enumerate(tiny.reference(2, 3, clip=0.5)):
+        for rank in range(2):
+            directory = runs.run_directory(tmp_path / "out", rank)
+            reduced = runs.by_name(runs.rows(directory, "grad_reduced"), number)
+            local = runs.by_name(runs.rows(directory, "grad_unreduced"), number)
+            for name, mean in step.mean.items():
+                runs.assert_shows(reduced[f"module.{name}"], mean, relative=1e-4)
+                runs.assert_shows(local[f"module.{name}"], step.local[rank][name], relative=1e-4)
+    for rank in range(2):
+        watched, unwatched = (torch.load(tmp_path / place / f"rank{rank}.pt") for place in ("watched", "unwatched"))
+        assert all(torch.equal(watched[name], one) for name, one in unwatched.items())
