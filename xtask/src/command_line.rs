@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::provision::environment;
+use crate::provision::{OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
-use crate::{provision, run, verify, workspace};
+use crate::{hint, provision, run, verify, workspace};
 
 /// The commands of this repository.
 #[derive(Debug, Parser)]
@@ -23,7 +23,7 @@ enum Task {
     /// Run every check of the project; exit 1 if one fails
     #[command(after_help = TEST_HELP)]
     Test {
-        /// Leave out the crates that need libtorch
+        /// Leave out what needs libtorch or Python
         #[arg(long)]
         quick: bool,
         /// Run this check only (may be given more than once)
@@ -38,12 +38,15 @@ enum Task {
         arguments: Vec<OsString>,
     },
     /// Measure
+    #[command(after_help = BENCH_HELP)]
     Bench {
         /// What to measure
         #[arg(default_value = "all")]
         which: Bench,
     },
-    /// Make sure of libtorch, a C++ compiler and Prometheus
+    /// Build the Python extension into the environment of the checks, for working on it
+    Develop,
+    /// Make sure of libtorch, a C++ compiler, the Python environment of the checks and Prometheus
     #[command(after_help = PROVISION_HELP)]
     Provision,
     /// Print the variables that lead to libtorch: `eval "$(cargo xtask env)"`, then plain cargo works on every crate
@@ -65,9 +68,9 @@ enum Static {
 }
 
 const TEST_HELP: &str = "\
-The first run installs libtorch below target/ (see `cargo xtask provision --help`).
+The first run installs libtorch and Python packages below target/ (see `cargo xtask provision --help`).
 Exit status: 0 if every check passed, else 1.
-The totals stand alone on a line, `N passed, N failed, N skipped`, and count the Rust tests.";
+The totals stand alone on a line, `N passed, N failed, N skipped`, and count the tests of Rust and Python.";
 
 const DEMO_HELP: &str = "\
 Examples:
@@ -79,12 +82,21 @@ Examples:
 The first run installs libtorch below target/ and compiles for some minutes.
 Later runs start at once.";
 
+const BENCH_HELP: &str = "\
+overhead trains a 34 M parameter GPT without a monitor, with trainmon and (in PyTorch) with msprobe, the contenders step
+by step in turn, and prints what each adds to a step. Some minutes on two cores; let nothing else run meanwhile.
+The PyTorch half alone, with options: target/python/main/bin/python agent/python/benches/overhead.py --help";
+
 const PROVISION_HELP: &str = "\
 libtorch is taken from the first of these that is whole and of the right version:
   1. the directory $LIBTORCH
   2. target/libtorch, where an earlier run installed it
   3. the torch that python3 would import
 or installed into target/libtorch with `python3 -m pip` (1.2 GB, no GPU packages).
+The Python environment (target/python/main) has the packages of agent/python/requirements, installed by the pip of
+python3 (3 GB to download, 7 GB on disk; most of it are torch's GPU packages, which it does not start without).
+The wheel is tried on older versions of torch, too, in target/python/torch21 and torch26 (5 GB each). Those that do not
+fit on the disk, or have no packages for this Python, are left out: their tests are skipped by name.
 prometheus is installed through apt-get if this runs as root; elsewhere the tests that need it skip themselves.";
 
 impl Arguments {
@@ -102,8 +114,11 @@ impl Arguments {
                 provision::try_prometheus();
                 let found = provision::libtorch(&root)?;
                 println!("libtorch: {} ({})", found.dir.display(), found.origin);
+                println!("python: {}", provision::python(&root)?.program("python").display());
+                provision::other_torches(&root).iter().for_each(tell);
                 Ok(())
             }
+            Task::Develop => run::develop(&root),
             Task::Env => {
                 let found = provision::libtorch(&root)?;
                 print!("{}", environment::shell_lines(&found.dir));
@@ -112,6 +127,13 @@ impl Arguments {
             Task::Check { which: Static::Arrows } => verify::check_arrows(&root),
             Task::Check { which: Static::Dependencies } => verify::check_dependencies(&root),
         }
+    }
+}
+
+fn tell(other: &OtherTorch) {
+    match &other.environment {
+        Ok(environment) => println!("python with another torch: {}", environment.program("python").display()),
+        Err(error) => eprintln!("note: {} is left out: {}", other.name, hint::render(error)),
     }
 }
 

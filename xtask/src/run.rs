@@ -1,4 +1,4 @@
-//! `cargo xtask demo` and `cargo xtask bench`.
+//! `cargo xtask demo`, `cargo xtask bench` and `cargo xtask develop`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
+use crate::provision::Environment;
 use crate::{process, provision, workspace};
 
 /// A benchmark.
@@ -18,7 +19,7 @@ pub enum Bench {
     Scrape,
     /// The worker's side: 2,000 tensors through CSV and /metrics
     Pipeline,
-    /// What monitoring costs a training step
+    /// What monitoring costs a training step: of tch, then of PyTorch, there beside msprobe
     Overhead,
     /// All of them
     All,
@@ -53,8 +54,28 @@ pub fn bench(which: Bench) -> Result<()> {
     }
     if wanted(Bench::Overhead) {
         process::run_visibly(demo_command(&root)?.arg("--measure-overhead"))?;
+        process::run_visibly(&mut python_overhead_command(&root)?)?;
     }
     Ok(())
+}
+
+/// Builds the Python extension with optimisation and makes the environment of the checks import this checkout.
+///
+/// # Errors
+/// The environment cannot be made, or the extension not built.
+pub fn develop(root: &Path) -> Result<()> {
+    let environment = provision::python(root)?;
+    process::run_visibly(&mut develop_command(root, &environment))?;
+    println!("python: {}", environment.program("python").display());
+    Ok(())
+}
+
+/// Builds the extension in place.
+pub(crate) fn develop_command(root: &Path, environment: &Environment) -> Command {
+    let mut command = environment.command("maturin");
+    command.args(["develop", "--release", "--manifest-path"]).arg(root.join("agent/python/Cargo.toml"));
+    command.current_dir(root);
+    command
 }
 
 fn benches_of(root: &Path, package: &str, variables: &[(String, OsString)]) -> Result<()> {
@@ -64,6 +85,15 @@ fn benches_of(root: &Path, package: &str, variables: &[(String, OsString)]) -> R
     command.args(arguments).current_dir(root);
     process::with_environment(&mut command, variables);
     process::run_visibly(&mut command)
+}
+
+/// The PyTorch front's benchmark, the extension built.
+fn python_overhead_command(root: &Path) -> Result<Command> {
+    let environment = provision::python(root)?;
+    process::run_visibly(&mut develop_command(root, &environment))?;
+    let mut command = environment.command("python");
+    command.arg(root.join("agent/python/benches/overhead.py"));
+    Ok(command)
 }
 
 /// The built demo, ready to take arguments.

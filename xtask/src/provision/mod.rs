@@ -1,8 +1,10 @@
-//! Getting what a build needs beyond Rust: libtorch, a C++ compiler, Prometheus for its tests.
+//! Getting what builds and checks need beyond Rust: libtorch, a C++ compiler, a Python environment, Prometheus.
 
+mod disk;
 pub mod environment;
 mod libtorch;
 mod pip;
+mod python;
 mod system;
 mod version;
 
@@ -12,6 +14,7 @@ use std::path::Path;
 use anyhow::Result;
 
 pub use libtorch::Libtorch;
+pub use python::{Environment, OtherTorch};
 pub use system::try_prometheus;
 
 /// Makes sure of the C++ compiler and of libtorch; about 25 s the first time on a fast network, 10 ms afterwards.
@@ -21,6 +24,28 @@ pub use system::try_prometheus;
 pub fn libtorch(root: &Path) -> Result<Libtorch> {
     system::ensure_cpp_compiler()?;
     libtorch::ensure(root)
+}
+
+/// Makes sure of the Python environment of the checks; some minutes the first time, 10 ms afterwards.
+///
+/// # Errors
+/// It cannot be made; the error carries a hint.
+pub fn python(root: &Path) -> Result<Environment> {
+    python::ensure(root)
+}
+
+/// The environments with the other versions of torch that the wheel is tried on; some minutes and 5 GB each the first
+/// time, 10 ms afterwards. Of one that cannot be made the reason.
+pub fn other_torches(root: &Path) -> Vec<OtherTorch> {
+    python::other_torches(root)
+}
+
+/// Installs a wheel into an environment, in place of another one of its version.
+///
+/// # Errors
+/// pip refuses it.
+pub fn install_wheel(environment: &Environment, wheel: &Path) -> Result<()> {
+    python::install_wheel(environment, wheel)
 }
 
 /// The variables a child process needs to build with and run with this libtorch.

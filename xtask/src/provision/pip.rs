@@ -21,12 +21,32 @@ const LONGEST_SHOWN: usize = 400;
 /// # Errors
 /// No Python, no pip, no network, no space: each with a hint.
 pub(super) fn install(wheels: &[&str], into: &Path, scratch: &Path) -> Result<()> {
-    if !process::is_on_path(PYTHON) {
-        let hint = "install Python 3.10 or newer with pip, or set LIBTORCH to a libtorch 2.13.0";
-        return Err(Hinted::new(format!("{PYTHON} is not on PATH"), hint).into());
+    ensure_python("install Python 3.10 or newer with pip, or set LIBTORCH to a libtorch 2.13.0")?;
+    run(&mut command(wheels, into, scratch))
+}
+
+/// Whether there is a Python to ask.
+///
+/// # Errors
+/// There is none; the error carries the hint.
+pub(super) fn ensure_python(hint: &str) -> Result<()> {
+    if process::is_on_path(PYTHON) {
+        return Ok(());
     }
-    let mut command = command(wheels, into, scratch);
-    let line = process::shown(&command);
+    Err(Hinted::new(format!("{PYTHON} is not on PATH"), hint).into())
+}
+
+/// Runs pip, its progress shown on stderr.
+///
+/// # Errors
+/// It failed; with a hint if what it said is understood.
+pub(super) fn run(command: &mut Command) -> Result<()> {
+    command
+        .stdin(Stdio::null())
+        // stdout belongs to the caller: `cargo xtask env` is evaluated by shells.
+        .stdout(std::io::stderr())
+        .stderr(Stdio::piped());
+    let line = process::shown(command);
     eprintln!("$ {line}");
     let mut child = command.spawn().with_context(|| format!("cannot start `{line}`"))?;
     let mut said = String::new();
@@ -53,16 +73,12 @@ fn command(wheels: &[&str], into: &Path, scratch: &Path) -> Command {
     let mut command = Command::new(PYTHON);
     command
         // No wheel of an index is to be replaced by compiling a source package; byte code is of no use here.
-        .args(["-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--no-compile"])
+        .args(["-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--no-compile", "--no-cache-dir"])
         // Nothing of the system is touched, whoever runs this.
         .args(["--root-user-action=ignore", "--target"])
         .arg(into)
         .args(wheels)
-        .env("TMPDIR", scratch)
-        .stdin(Stdio::null())
-        // stdout belongs to the caller: `cargo xtask env` is evaluated by shells.
-        .stdout(std::io::stderr())
-        .stderr(Stdio::piped());
+        .env("TMPDIR", scratch);
     command
 }
 
@@ -79,7 +95,7 @@ fn hint_for(said: &str) -> Option<&'static str> {
     if has(&["No module named pip"]) {
         Some("install pip for this Python: `python3 -m ensurepip`, or your system's python3-pip package")
     } else if has(&["No space left on device", "Disk quota exceeded"]) {
-        Some("free 2 GB: libtorch takes 1.2 GB, its download another 0.5 GB")
+        Some("free 2 GB for libtorch (1.2 GB and its download), 10 GB for the Python environment of the checks")
     } else if has(&[
         "Temporary failure in name resolution",
         "Name or service not known",

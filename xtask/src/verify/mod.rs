@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check of the project, one after the other.
 
+mod python;
 pub mod report;
 pub mod results;
 
@@ -15,6 +16,7 @@ use clap::ValueEnum;
 
 use crate::graph::Graph;
 use crate::{arrows, dependencies, hint, process, provision, workspace};
+use process::Captured;
 use report::{Finished, Summary, Verdict};
 use results::Tests;
 
@@ -42,6 +44,10 @@ pub enum Check {
     Doctests,
     /// The documentation builds without a warning
     Docs,
+    /// Python: no lint, no type error, formatted, and the extension is what its stub says
+    PythonLint,
+    /// Python: the tests of the front, in the environment of the checks
+    PythonTests,
 }
 
 impl Check {
@@ -56,6 +62,8 @@ impl Check {
             Self::Tests => "tests",
             Self::Doctests => "doctests",
             Self::Docs => "docs",
+            Self::PythonLint => "python-lint",
+            Self::PythonTests => "python-tests",
         }
     }
 
@@ -63,12 +71,17 @@ impl Check {
     fn compiles(self) -> bool {
         matches!(self, Self::Clippy | Self::Tests | Self::Doctests | Self::Docs)
     }
+
+    /// Whether it needs the Python environment, which it makes itself.
+    fn is_python(self) -> bool {
+        matches!(self, Self::PythonLint | Self::PythonTests)
+    }
 }
 
 /// What to check.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Leave out the members that need libtorch.
+    /// Leave out what needs libtorch or Python.
     pub quick: bool,
     /// These checks only; all if empty.
     pub only: Vec<Check>,
@@ -81,7 +94,7 @@ impl Selection {
         let compiles = Check::value_variants().iter().any(|&check| chosen(check) && check.compiles());
         let wanted = |check: Check| match check {
             Check::Provision => !self.quick && (chosen(check) || compiles),
-            _ => chosen(check),
+            _ => chosen(check) && !(self.quick && check.is_python()),
         };
         Check::value_variants().iter().copied().filter(|&check| wanted(check)).collect()
     }
@@ -127,6 +140,8 @@ impl CheckRun {
             Check::Tests => self.tests(),
             Check::Doctests => self.compile(&["test", "--doc", "--no-fail-fast"], &[], &[]),
             Check::Docs => self.compile(&["doc", "--no-deps"], &[], &[("RUSTDOCFLAGS", "-D warnings")]),
+            Check::PythonLint => python::lint(&self.root),
+            Check::PythonTests => python::tests(&self.root, &self.skip_log),
         };
         let took = started.elapsed();
         let (verdict, tests) = match outcome {
@@ -177,11 +192,16 @@ impl CheckRun {
         let line = process::shown(&command);
         let captured = process::capture(command)?;
         let tests = Tests::of_output(&captured.text);
-        if captured.status.success() {
-            return Ok(tests);
-        }
-        Err(Failure { tests, text: format!("$ {line}\n{}{}", captured.text, captured.status) })
+        judged(&line, &captured, tests)
     }
+}
+
+/// The outcome of a program that was run for a check.
+fn judged(line: &str, captured: &Captured, tests: Tests) -> Result<Tests, Failure> {
+    if captured.status.success() {
+        return Ok(tests);
+    }
+    Err(Failure { tests, text: format!("$ {line}\n{}{}", captured.text, captured.status) })
 }
 
 /// Why a check failed.
@@ -258,7 +278,8 @@ mod tests {
     fn a_quick_run_provisions_nothing() {
         let checks = Selection { quick: true, only: Vec::new() }.checks();
         assert!(!checks.contains(&Check::Provision));
-        assert_eq!(checks.len(), Check::value_variants().len() - 1);
+        assert!(!checks.iter().any(|check| check.is_python()));
+        assert_eq!(checks.len(), Check::value_variants().len() - 3);
     }
 
     #[test]
@@ -276,5 +297,6 @@ mod tests {
         let only = |check| Selection { quick: false, only: vec![check] }.checks();
         assert_eq!(only(Check::Docs), [Check::Provision, Check::Docs]);
         assert_eq!(only(Check::Arrows), [Check::Arrows]);
+        assert_eq!(only(Check::PythonTests), [Check::PythonTests], "no libtorch is needed, torch comes with Python's");
     }
 }

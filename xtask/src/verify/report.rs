@@ -32,7 +32,7 @@ pub struct Finished {
     pub verdict: Verdict,
     /// How long it took.
     pub took: Duration,
-    /// The Rust tests it ran.
+    /// The tests it ran.
     pub tests: Tests,
 }
 

@@ -1,4 +1,4 @@
-//! Counting tests from what the test harness prints.
+//! Counting tests from what the test harnesses print.
 
 use std::ops::AddAssign;
 
@@ -58,6 +58,26 @@ impl Tests {
         Self { counts: Counts::of_output(output), passed: passed.map(str::to_owned).collect() }
     }
 
+    /// Reads the last line of pytest: `2 failed, 85 passed, 1 skipped, 1 error in 3.27s`. Skipped tests are left to the log
+    /// that names them.
+    pub fn of_pytest(output: &str) -> Self {
+        let words = |line: &str| -> Option<Counts> {
+            let (counts, _time) = line.trim().trim_matches('=').trim().rsplit_once(" in ")?;
+            let mut sum = Counts::default();
+            for part in counts.split(", ") {
+                let (count, word) = part.split_once(' ')?;
+                let count = count.parse::<u64>().ok()?;
+                match word {
+                    "passed" | "xfailed" => sum.passed += count,
+                    "failed" | "error" | "errors" | "xpassed" => sum.failed += count,
+                    _ => {}
+                }
+            }
+            Some(sum)
+        };
+        Self { counts: output.lines().rev().find_map(words).unwrap_or_default(), passed: Vec::new() }
+    }
+
     /// Whether the harness calls the test of this name passed; the name may come with or without its modules.
     pub fn calls_passed(&self, name: &str) -> bool {
         self.passed
@@ -92,6 +112,16 @@ pub fn skips(log: &str) -> Vec<Skip> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pytests_last_line_is_counted_and_skips_are_left_to_the_log() {
+        let counts = |line: &str| Tests::of_pytest(&format!("collected 9 items in 3 files\n{line}\n")).counts;
+        let of = |passed, failed| Counts { passed, failed, skipped: 0 };
+        assert_eq!(counts("======== 88 passed in 3.27s ========"), of(88, 0));
+        assert_eq!(counts("=== 2 failed, 85 passed, 3 skipped, 1 warning, 1 error in 61.20s (0:01:01) ==="), of(85, 3));
+        assert_eq!(counts("===== 5 skipped in 0.12s ====="), of(0, 0));
+        assert_eq!(counts("ImportError while loading conftest"), of(0, 0));
+    }
 
     const OUTPUT: &str = "\
 running 4 tests

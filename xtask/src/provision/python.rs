@@ -1,0 +1,264 @@
+//! The Python environments of the checks: virtual environments below `target/` with pinned packages.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::{disk, pip};
+use crate::hint::Hinted;
+use crate::{process, workspace};
+
+/// Written last: the requirements that are installed. With equal ones pip is not asked again.
+const STAMP: &str = "trainmon-requirements.stamp";
+
+/// What an environment is made of.
+#[derive(Clone, Copy, Debug)]
+struct Recipe {
+    /// Its directory below `target/python`.
+    name: &'static str,
+    /// Files of agent/python/requirements: what to install, and the versions of what that depends on.
+    requirements: &'static str,
+    constraints: Option<&'static str>,
+    /// What the installation takes while it runs, in GiB.
+    gigabytes: u64,
+    /// The last Python that has wheels of it.
+    last_python: Option<(u32, u32)>,
+}
+
+const CHECKS: Recipe = Recipe {
+    name: "main",
+    requirements: "test.txt",
+    constraints: Some("constraints.txt"),
+    gigabytes: 10,
+    last_python: None,
+};
+
+/// The versions of torch the wheel is tried on, besides that of the checks.
+const OTHER_TORCHES: [Recipe; 2] = [
+    Recipe {
+        name: "torch21",
+        requirements: "torch21.txt",
+        constraints: None,
+        gigabytes: 8,
+        last_python: Some((3, 11)),
+    },
+    Recipe {
+        name: "torch26",
+        requirements: "torch26.txt",
+        constraints: None,
+        gigabytes: 8,
+        // Torch has wheels for 3.13, this numpy has not.
+        last_python: Some((3, 12)),
+    },
+];
+
+/// An environment with another torch, or why there is none.
+#[derive(Debug)]
+pub struct OtherTorch {
+    /// `torch21`.
+    pub name: &'static str,
+    /// The environment.
+    pub environment: Result<Environment>,
+}
+
+/// A virtual environment that has what the checks of the Python front need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// The directory that holds `bin`.
+    pub dir: PathBuf,
+}
+
+impl Environment {
+    /// A program of the environment: `python`, `pytest`, `maturin`.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.dir.join("bin").join(name)
+    }
+
+    /// A program of the environment, ready to take arguments, that finds the others and the environment's packages.
+    pub fn command(&self, name: &str) -> Command {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(self.dir.join("bin")).chain(std::env::split_paths(&path));
+        let mut command = Command::new(self.program(name));
+        command.env("VIRTUAL_ENV", &self.dir).env_remove("PYTHONHOME");
+        // A path with a colon cannot be joined; the programs are then found by their own paths only.
+        command.env("PATH", std::env::join_paths(path).unwrap_or_else(|_| OsString::from("/usr/bin:/bin")));
+        command
+    }
+}
+
+/// Where the requirements stand.
+fn requirements_dir(root: &Path) -> PathBuf {
+    root.join("agent/python/requirements")
+}
+
+/// Finds or makes the environment. 10 ms if it is there; else some minutes and about 7 GB, most of it torch's CUDA
+/// packages, without which the torch of the package index cannot be imported.
+///
+/// # Errors
+/// No Python, no network, no space: each with a hint.
+pub(super) fn ensure(root: &Path) -> Result<Environment> {
+    make(root, CHECKS)
+}
+
+/// Finds or makes the environments with other versions of torch: 5 GB each.
+pub(super) fn other_torches(root: &Path) -> Vec<OtherTorch> {
+    let make = |recipe: Recipe| OtherTorch { name: recipe.name, environment: make(root, recipe) };
+    OTHER_TORCHES.map(make).into()
+}
+
+fn make(root: &Path, recipe: Recipe) -> Result<Environment> {
+    let dir = workspace::provisioned(root).join("python").join(recipe.name);
+    let wanted = stamp_of(&requirements_dir(root), recipe)?;
+    let environment = Environment { dir };
+    if is_current(&environment, &wanted) {
+        return Ok(environment);
+    }
+    let parent = environment.dir.parent().context("no parent directory")?;
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    // One installs, others wait and find it done.
+    let lock = File::create(parent.join(format!("{}.lock", recipe.name))).context("cannot make the lock file")?;
+    lock.lock().context("cannot take the lock")?;
+    if is_current(&environment, &wanted) {
+        return Ok(environment);
+    }
+    let shown = environment.dir.display();
+    let make = || {
+        can_be_made(recipe, parent)?;
+        eprintln!("python: installing the packages of {} into {shown} (3 GB to download)", recipe.requirements);
+        install(root, recipe, &environment)
+    };
+    make().with_context(|| format!("cannot make the Python environment {shown}"))?;
+    fs::write(environment.dir.join(STAMP), wanted).context("cannot write the stamp")?;
+    Ok(environment)
+}
+
+fn is_current(environment: &Environment, wanted: &str) -> bool {
+    let stamp = fs::read_to_string(environment.dir.join(STAMP));
+    stamp.is_ok_and(|installed| installed == wanted) && environment.program("python").exists()
+}
+
+/// Refuses at once what pip would refuse after minutes.
+fn can_be_made(recipe: Recipe, place: &Path) -> Result<()> {
+    pip::ensure_python("install Python 3.10 or newer with pip")?;
+    if let Some(last) = recipe.last_python {
+        let found = python_version()?;
+        if found > last {
+            let (major, minor) = found;
+            let message = format!("its packages have no wheels for Python {major}.{minor}");
+            let hint = format!("put a Python between 3.10 and {}.{} first on PATH as {}", last.0, last.1, pip::PYTHON);
+            return Err(Hinted::new(message, hint).into());
+        }
+    }
+    disk::ensure_free(place, recipe.gigabytes)
+}
+
+/// Of the Python whose pip is used.
+fn python_version() -> Result<(u32, u32)> {
+    let ask = "import sys; print(sys.version_info[0], sys.version_info[1])";
+    let answer = process::output(pip::PYTHON, &["-c", ask])?;
+    let parsed =
+        answer.trim().split_once(' ').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    parsed.with_context(|| format!("{} does not tell its version: `{}`", pip::PYTHON, answer.trim()))
+}
+
+/// The text of its files: whatever changes in them is installed anew.
+fn stamp_of(requirements: &Path, recipe: Recipe) -> Result<String> {
+    let read = |file: &str| {
+        let file = requirements.join(file);
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+    };
+    Ok(read(recipe.requirements)? + &recipe.constraints.map(read).transpose()?.unwrap_or_default())
+}
+
+fn install(root: &Path, recipe: Recipe, environment: &Environment) -> Result<()> {
+    if !environment.program("python").exists() {
+        let mut make = Command::new(pip::PYTHON);
+        // Without pip: Debian's Python cannot put one in, and the system's serves.
+        make.args(["-m", "venv", "--without-pip"]).arg(&environment.dir).stdout(std::io::stderr());
+        process::run_visibly(&mut make)?;
+    }
+    let requirements = requirements_dir(root);
+    let mut command = install_command(environment);
+    command.arg("--requirement").arg(requirements.join(recipe.requirements));
+    if let Some(constraints) = recipe.constraints {
+        command.arg("--constraint").arg(requirements.join(constraints));
+    }
+    // DeepSpeed compiles its operators when they are first used, not here.
+    pip::run(command.env("DS_BUILD_OPS", "0"))
+}
+
+/// Installs a wheel, in place of another one of its version.
+///
+/// # Errors
+/// pip refuses it.
+pub(super) fn install_wheel(environment: &Environment, wheel: &Path) -> Result<()> {
+    pip::run(install_command(environment).args(["--quiet", "--no-index", "--no-deps", "--force-reinstall"]).arg(wheel))
+}
+
+fn install_command(environment: &Environment) -> Command {
+    let mut command = Command::new(pip::PYTHON);
+    command.args(["-m", "pip", "--python"]).arg(environment.program("python"));
+    // What is installed once needs no second copy in a cache.
+    command.args(["install", "--no-cache-dir", "--root-user-action=ignore", "--disable-pip-version-check"]);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint;
+
+    #[test]
+    fn an_environment_is_current_only_with_the_very_requirements() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = Environment { dir: dir.path().join("venv") };
+        fs::create_dir_all(environment.dir.join("bin")).unwrap();
+        fs::write(dir.path().join("test.txt"), "torch==2.13.0\n").unwrap();
+        fs::write(dir.path().join("constraints.txt"), "").unwrap();
+        let wanted = stamp_of(dir.path(), CHECKS).unwrap();
+        assert!(!is_current(&environment, &wanted), "nothing is installed");
+        fs::write(environment.dir.join(STAMP), &wanted).unwrap();
+        assert!(!is_current(&environment, &wanted), "a stamp alone is no environment");
+        fs::write(environment.program("python"), "").unwrap();
+        assert!(is_current(&environment, &wanted));
+        fs::write(dir.path().join("constraints.txt"), "numpy==2.4.6\n").unwrap();
+        assert!(!is_current(&environment, &stamp_of(dir.path(), CHECKS).unwrap()));
+    }
+
+    #[test]
+    fn every_requirement_is_pinned() {
+        let files = OTHER_TORCHES.map(|recipe| (recipe.requirements, 3));
+        for (file, at_least) in [("test.txt", 10), ("constraints.txt", 50)].into_iter().chain(files) {
+            let text = fs::read_to_string(requirements_dir(&workspace::root()).join(file)).unwrap();
+            let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+            assert!(lines.len() >= at_least, "{file}");
+            for line in lines {
+                assert!(line.contains("=="), "{file}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_pip_would_refuse_is_refused_with_advice() {
+        let dir = tempfile::tempdir().unwrap();
+        let told = |recipe| can_be_made(recipe, dir.path()).map_err(|error| hint::render(&error));
+        let roomy = Recipe { gigabytes: 0, ..CHECKS };
+        assert_eq!(told(roomy), Ok(()));
+        let no_wheels = told(Recipe { last_python: Some((3, 9)), ..roomy }).unwrap_err();
+        assert!(no_wheels.contains("no wheels for Python 3.") && no_wheels.contains("hint: "), "{no_wheels}");
+        let huge = told(Recipe { gigabytes: 1 << 30, ..CHECKS }).unwrap_err();
+        assert!(huge.contains("GiB free") && huge.contains("hint: "), "{huge}");
+    }
+
+    #[test]
+    fn programs_find_each_other() {
+        let environment = Environment { dir: PathBuf::from("/venv") };
+        let command = environment.command("maturin");
+        assert_eq!(command.get_program(), "/venv/bin/maturin");
+        let path = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, value)| value).unwrap();
+        assert_eq!(std::env::split_paths(path).next(), Some(PathBuf::from("/venv/bin")));
+    }
+}

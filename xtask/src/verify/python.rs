@@ -1,0 +1,110 @@
+//! The checks of the Python front, in its own environment.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::results::Tests;
+use super::{Failure, SKIP_LOG, judged};
+use crate::provision::Environment;
+use crate::run::develop_command;
+use crate::{hint, process, provision, workspace};
+
+/// Where the package, its tests and the settings of the tools are.
+const PACKAGE: &str = "agent/python";
+
+/// The Pythons with other versions of torch, separated like PATH: `tests/test_versions.py` reads it.
+const TORCH_PYTHONS: &str = "TRAINMON_TORCH_PYTHONS";
+
+/// Format, lints, types, and whether the extension is what its stub says. Every tool runs, whatever the others found.
+pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
+    let environment = ready(root)?;
+    let tools: [(&str, &[&str]); 4] = [
+        ("ruff", &["check", "."]),
+        ("ruff", &["format", "--check", "."]),
+        ("mypy", &[]),
+        ("stubtest", &["trainmon._trainmon"]),
+    ];
+    let found: Vec<Failure> =
+        tools.into_iter().filter_map(|(tool, arguments)| run(root, &environment, tool, arguments).err()).collect();
+    if found.is_empty() {
+        return Ok(Tests::default());
+    }
+    let text: Vec<String> = found.into_iter().map(|failure| failure.text).collect();
+    Err(Failure { tests: Tests::default(), text: text.join("\n") })
+}
+
+/// The tests of the package.
+pub(super) fn tests(root: &Path, skip_log: &Path) -> Result<Tests, Failure> {
+    let environment = ready(root)?;
+    let pythons = torch_pythons(root, &environment, skip_log)?;
+    let mut command = environment.command("pytest");
+    command.args(["-q", "--no-header", "--color=no", "tests"]).current_dir(root.join(PACKAGE)).env(SKIP_LOG, skip_log);
+    command.env(TORCH_PYTHONS, pythons);
+    let line = process::shown(&command);
+    let captured = process::capture(command)?;
+    let tests = Tests::of_pytest(&captured.text);
+    judged(&line, &captured, tests)
+}
+
+/// The Pythons with other versions of torch, all with the same wheel. What cannot be made is skipped by name.
+fn torch_pythons(root: &Path, environment: &Environment, skip_log: &Path) -> Result<OsString, Failure> {
+    let mut pythons = Vec::new();
+    let wheel = wheel(root, environment)?;
+    for other in provision::other_torches(root) {
+        match other.environment {
+            Ok(environment) => {
+                provision::install_wheel(&environment, &wheel)?;
+                pythons.push(environment.program("python"));
+            }
+            Err(error) => note_skip(skip_log, &format!("test_versions[{}]", other.name), &hint::render(&error))?,
+        }
+    }
+    Ok(std::env::join_paths(pythons).context("a colon in the path of this checkout")?)
+}
+
+/// Builds the wheel as users get it.
+fn wheel(root: &Path, environment: &Environment) -> Result<PathBuf, Failure> {
+    let place = workspace::provisioned(root).join("python/wheels");
+    // Older ones may have another name.
+    if place.exists() {
+        fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+    }
+    let mut command = environment.command("maturin");
+    command.args(["build", "--release", "--manifest-path"]).arg(root.join(PACKAGE).join("Cargo.toml"));
+    command.arg("--out").arg(&place).current_dir(root);
+    finish(command)?;
+    let made = fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))?;
+    let mut wheels = made.flatten().map(|entry| entry.path());
+    Ok(wheels.next().with_context(|| format!("maturin left no wheel in {}", place.display()))?)
+}
+
+/// A skip that no test can tell of itself.
+fn note_skip(skip_log: &Path, name: &str, reason: &str) -> Result<()> {
+    let reason: Vec<&str> = reason.lines().map(|line| line.trim_start_matches("error: ")).collect();
+    let mut log =
+        fs::OpenOptions::new().append(true).create(true).open(skip_log).context("cannot open the skip log")?;
+    writeln!(log, "{name}: {}", reason.join("; ")).context("cannot write the skip log")
+}
+
+/// The environment, with the extension as it stands in this checkout.
+fn ready(root: &Path) -> Result<Environment, Failure> {
+    let environment = provision::python(root)?;
+    finish(develop_command(root, &environment))?;
+    Ok(environment)
+}
+
+fn run(root: &Path, environment: &Environment, tool: &str, arguments: &[&str]) -> Result<Tests, Failure> {
+    let mut command = environment.command(tool);
+    command.args(arguments).current_dir(root.join(PACKAGE));
+    finish(command)
+}
+
+fn finish(command: Command) -> Result<Tests, Failure> {
+    let line = process::shown(&command);
+    judged(&line, &process::capture(command)?, Tests::default())
+}
