@@ -58,6 +58,14 @@ pub struct Config {
     pub csv: Option<Csv>,
     /// The scrape page, if served.
     pub prometheus: Option<Prometheus>,
+    /// The TensorBoard event files, if written.
+    pub tensorboard: Option<TensorBoard>,
+    /// Live control, if it is on.
+    pub control: Option<Control>,
+    /// V1: msprobe's dynamic mode. `None` where it is off; else whether the file says `dynamic_on`.
+    pub dynamic_on: Option<bool>,
+    /// The share of a step's time that measuring may take, 0 to 1; `None` sets no limit.
+    pub overhead_budget: Option<f64>,
     /// Queue lengths and deadlines.
     pub pipeline: Pipeline,
 }
@@ -132,7 +140,7 @@ impl FrontTask {
 
 /// Which steps are measured: `start_step`, then every `step_interval`-th, at most `collect_times` of them, none from
 /// `stop_step` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// The first step measured.
     pub start_step: u64,
@@ -155,7 +163,7 @@ impl Window {
 }
 
 /// What is measured of one signal, in CSV column order.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Signal {
     /// The statistics, in the order asked for, without repetition.
     pub ops: Vec<Statistic>,
@@ -171,7 +179,7 @@ impl Signal {
 }
 
 /// Weight gradients, before and after aggregation.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightGrad {
     /// What is measured.
     #[serde(flatten)]
@@ -183,7 +191,7 @@ pub struct WeightGrad {
 }
 
 /// Module inputs and outputs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {
     /// What is measured.
     #[serde(flatten)]
@@ -287,6 +295,33 @@ pub struct Prometheus {
     pub interval_max_seconds: u64,
     /// A `file_sd` target file to write, for scraping many ranks.
     pub target_file: Option<PathBuf>,
+}
+
+/// The TensorBoard event files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TensorBoard {
+    /// Where run directories are made if no CSV files are written. `None`: as for [`Csv::output_dir`].
+    pub output_dir: Option<PathBuf>,
+    /// Where the files of all ranks go instead, each rank in a directory of its own.
+    pub dir: Option<PathBuf>,
+    /// The most tags of tensors' statistics one rank writes; what is above is counted, not written.
+    pub max_tags: usize,
+}
+
+/// Live control.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Control {
+    /// The loopback address to listen on.
+    pub bind: std::net::IpAddr,
+    /// The port; 0 lets the system choose, `None` opens none.
+    pub port: Option<u16>,
+    /// The unix socket; `None` puts it into the control directory.
+    pub socket: Option<PathBuf>,
+    /// The file that gets the token; `None` puts it into the control directory.
+    pub token_file: Option<PathBuf>,
+    /// The control directory, which every rank of the job must see. `None`: a run of one process takes its run directory,
+    /// others `control-<run>` beside the run directories.
+    pub directory: Option<PathBuf>,
 }
 
 /// Queue lengths and deadlines.

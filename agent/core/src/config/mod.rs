@@ -12,6 +12,7 @@ mod effective;
 mod file;
 mod normalise;
 mod parse;
+mod plan;
 mod report;
 mod schema;
 mod similar;
@@ -21,10 +22,11 @@ mod time_tag;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
-    Activations, AttentionOrder, Config, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect, Features,
-    FrontTask, Pipeline, Prometheus, Signal, TargetRule, Targets, WeightGrad, Window,
+    Activations, AttentionOrder, Config, Control, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect,
+    Features, FrontTask, Pipeline, Prometheus, Signal, TargetRule, Targets, TensorBoard, WeightGrad, Window,
 };
 pub use parse::Parsed;
+pub use plan::{Plan, PlanChange, SignalName};
 pub use schema::json_schema;
 pub use targets::squash_name;
 pub use time_tag::{TimeTag, TimeTagError, TimeWindow};

@@ -4,11 +4,14 @@ use crate::Statistic;
 
 use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::{
-    Activations, Config, Csv, Dialect, Features, Pipeline, Prometheus, Signal, TargetRule, Targets, WeightGrad, Window,
+    Activations, Config, Control, Csv, Dialect, Features, Pipeline, Prometheus, Signal, TargetRule, Targets,
+    TensorBoard, WeightGrad, Window,
 };
 use super::file::{
-    CommonFile, DEFAULT_EPS, FeatureTargetsFile, Format, Op, PrometheusFile, RankFile, SignalFile, V1File, V2File,
+    ChangeFile, CommonFile, ControlFile, DEFAULT_EPS, FeatureTargetsFile, Format, KindsFile, Op, PrometheusFile,
+    RankFile, SignalFile, TargetsFile, TensorBoardFile, V1File, V2File,
 };
+use super::plan::{PlanChange, SignalName};
 use super::report::{Fault, Report};
 use super::time_tag::{TimeTag, TimeWindow};
 
@@ -20,10 +23,7 @@ pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The effective config of a `TrainerMon` file.
 pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'_>) -> Config {
-    if env(DYNAMIC_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-        let fault = Fault::new(Kind::NotImplemented, "this environment variable's dynamic mode is not implemented yet");
-        report.error(0, DYNAMIC_VARIABLE, fault.hint(format!("unset {DYNAMIC_VARIABLE}")));
-    }
+    let dynamic_on = dynamic_on(file, env, report);
     let signal = Signal { ops: statistics(&file.ops, &[Statistic::Norm]), eps: file.eps };
     let when = |is_on: bool| is_on.then(|| signal.clone());
     for (name, value) in &file.targets {
@@ -58,8 +58,24 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },
         csv: outputs.csv.then(|| Csv { append_output, ..csv(&file.common) }),
         prometheus: outputs.prometheus,
+        tensorboard: outputs.tensorboard,
+        control: control(&file.common, report),
+        dynamic_on,
+        overhead_budget: budget(&file.common),
         pipeline: pipeline(&file.common),
     }
+}
+
+/// msprobe's dynamic mode: the environment switches it on, the file measuring. Its steps begin where the file says
+/// `dynamic_on`, so `start_step` means nothing there.
+fn dynamic_on(file: &V1File, env: Environment<'_>, report: &mut Report<'_>) -> Option<bool> {
+    let is_dynamic = env(DYNAMIC_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    if file.dynamic_on && !is_dynamic {
+        let key = "dynamic_on";
+        let fault = Fault::new(Kind::NoEffect, "has no effect: the dynamic mode is off");
+        report.warn(report.place(key), key, fault.hint(format!("set {DYNAMIC_VARIABLE}=True in the environment")));
+    }
+    is_dynamic.then_some(file.dynamic_on)
 }
 
 fn v1_activations(file: &V1File, signal: Signal, report: &mut Report<'_>) -> Option<Activations> {
@@ -183,6 +199,10 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
         targets: Targets { names, rule: TargetRule::Substring },
         csv: outputs.csv.then(|| csv(&file.common)),
         prometheus: outputs.prometheus,
+        tensorboard: outputs.tensorboard,
+        control: control(&file.common, report),
+        dynamic_on: None,
+        overhead_budget: budget(&file.common),
         pipeline: pipeline(&file.common),
     }
 }
@@ -225,26 +245,62 @@ fn pipeline(file: &CommonFile) -> Pipeline {
     Pipeline { queue_steps: file.queue_steps, shutdown_timeout_ms: file.shutdown_timeout_ms }
 }
 
+fn control(file: &CommonFile, report: &mut Report<'_>) -> Option<Control> {
+    let ControlFile { enabled, bind, port, socket, token_file, directory } = file.control.clone()?;
+    if !bind.is_loopback() {
+        let key = "control.bind";
+        let fault = Fault::new(Kind::OutOfRange, bind.to_string()).expected("an address of this machine only");
+        let hint = "write 127.0.0.1; from another machine come in over ssh: ssh -L 9470:127.0.0.1:9470 host";
+        report.error(report.place(key), key, fault.hint(hint));
+    }
+    enabled.then_some(Control { bind, port, socket, token_file, directory })
+}
+
+/// As a share; 0 is none.
+fn budget(file: &CommonFile) -> Option<f64> {
+    (file.overhead_budget > 0.0).then_some(file.overhead_budget / 100.0)
+}
+
 struct Outputs {
     csv: bool,
     prometheus: Option<Prometheus>,
+    tensorboard: Option<TensorBoard>,
 }
 
 impl Outputs {
     fn of(file: &CommonFile, report: &mut Report<'_>) -> Self {
-        let is_named = file.format.contains(Format::Prometheus);
-        let page = match &file.prometheus {
-            Some(page) if !page.enabled => {
-                if is_named {
-                    let (key, found) = ("prometheus.enabled", "switches off what `format` asks for");
-                    report.warn(report.place(key), key, Fault::new(Kind::NoEffect, found));
-                }
-                None
+        let CommonFile { format, prometheus, tensorboard, .. } = file;
+        let page = prometheus.as_ref().map(|page| (page, page.enabled));
+        let page = asked_for(format.contains(Format::Prometheus), page, "prometheus.enabled", report);
+        let events = tensorboard.as_ref().map(|events| (events, events.enabled));
+        let events = asked_for(format.contains(Format::Tensorboard), events, "tensorboard.enabled", report);
+        let events = events.map(|TensorBoardFile { enabled: _, dir, max_tags }| TensorBoard {
+            output_dir: file.output_dir.clone(),
+            dir,
+            max_tags,
+        });
+        Self { csv: format.contains(Format::Csv), prometheus: page.map(Into::into), tensorboard: events }
+    }
+}
+
+/// What an output that `format` may name and an object of its own may describe is to be like; the flag beside the object
+/// is its key `enabled`, which has the last word.
+fn asked_for<T: Clone + Default>(
+    is_named: bool,
+    described: Option<(&T, bool)>,
+    enabled_key: &str,
+    report: &mut Report<'_>,
+) -> Option<T> {
+    match described {
+        Some((_, false)) => {
+            if is_named {
+                let fault = Fault::new(Kind::NoEffect, "switches off what `format` asks for");
+                report.warn(report.place(enabled_key), enabled_key, fault);
             }
-            Some(page) => Some(page.clone()),
-            None => is_named.then(PrometheusFile::default),
-        };
-        Self { csv: file.format.contains(Format::Csv), prometheus: page.map(Into::into) }
+            None
+        }
+        Some((description, true)) => Some(description.clone()),
+        None => is_named.then(T::default),
     }
 }
 
@@ -265,10 +321,45 @@ impl From<PrometheusFile> for Prometheus {
     }
 }
 
+/// A change as the rest of trainmon reads it.
+pub(super) fn change(file: ChangeFile) -> PlanChange {
+    let ChangeFile { targets, start_step, stop_step, step_interval, collect_times, ops, eps, kinds } = file;
+    let KindsFile { weight_grad, moments, param, activations, mg_direction, update } = kinds.unwrap_or_default();
+    let kinds = [
+        (SignalName::WeightGrad, weight_grad),
+        (SignalName::Moments, moments),
+        (SignalName::Param, param),
+        (SignalName::Activations, activations),
+        (SignalName::MgDirection, mg_direction),
+        (SignalName::Update, update),
+    ];
+    PlanChange {
+        targets: targets.map(TargetsFile::names),
+        start_step,
+        stop_step,
+        step_interval,
+        collect_times,
+        ops: ops.map(|ops| statistics(&ops, &[Statistic::Norm])),
+        eps,
+        kinds: kinds.into_iter().filter_map(|(name, is_on)| Some((name, is_on?))).collect(),
+    }
+}
+
 /// Warns about a config that does nothing.
 pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
-    let Config { weight_grad, moments, param, activations, mg_direction, update, features, csv, prometheus, .. } =
-        config;
+    let Config {
+        weight_grad,
+        moments,
+        param,
+        activations,
+        mg_direction,
+        update,
+        features,
+        csv,
+        prometheus,
+        tensorboard,
+        ..
+    } = config;
     let is_describing = config.print_struct || config.stack_info;
     let signals = [moments, param, mg_direction, update];
     let is_measuring = weight_grad.is_some()
@@ -281,8 +372,9 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
             Dialect::V2 => "name a monitor and give it \"enabled\": true",
         };
         report.warn(0, "", Fault::new(Kind::Nothing, "the config measures nothing").hint(hint));
-    } else if is_measuring && csv.is_none() && prometheus.is_none() {
-        let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint("name csv or prometheus in `format`");
+    } else if is_measuring && csv.is_none() && prometheus.is_none() && tensorboard.is_none() {
+        let hint = "name csv, prometheus or tensorboard in `format`";
+        let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint(hint);
         report.warn(report.place("format"), "", fault);
     }
 }
@@ -313,6 +405,10 @@ impl Default for Config {
             patch_optimizer_step: None,
             csv: Some(csv(&common)),
             prometheus: Some(PrometheusFile::default().into()),
+            tensorboard: None,
+            control: None,
+            dynamic_on: None,
+            overhead_budget: None,
             pipeline: pipeline(&common),
         }
     }

@@ -10,8 +10,9 @@ use super::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
 use super::effective::{Config, Dialect};
 use super::file::{V1File, V2File};
 use super::normalise::{self, Environment};
+use super::plan::PlanChange;
 use super::report::{Fault, Report};
-use super::schema::{SchemaNode, json_schema};
+use super::schema::{SchemaNode, change_schema, json_schema};
 use super::source;
 
 /// A config that was read, and what its author should know about it.
@@ -92,6 +93,43 @@ fn typed<T: DeserializeOwned>(value: Value, start: usize, report: &mut Report<'_
             None
         }
     }
+}
+
+impl PlanChange {
+    /// Reads a change of what is measured: JSON, checked like a config file, and a key it does not know is an error.
+    ///
+    /// `name` is what the text is called in messages.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the text at once.
+    pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
+        let mut report = Report::new(name, text);
+        let change = read_change(text, &mut report);
+        let has_errors = report.has_errors();
+        let (mut errors, warnings) = report.finish();
+        // A request that is obeyed in part only would mislead whoever sent it.
+        errors.extend(warnings);
+        match change {
+            Some(change) if !has_errors && errors.is_empty() => Ok(change),
+            _ => Err(ConfigErrors { errors, warnings: Vec::new() }),
+        }
+    }
+}
+
+fn read_change(text: &str, report: &mut Report<'_>) -> Option<PlanChange> {
+    let tree = match source::parse(text) {
+        Ok(tree) => tree,
+        Err(syntax) => {
+            let fault = Fault::new(Kind::Syntax, syntax.found);
+            report.error(syntax.offset, "", syntax.hint.into_iter().fold(fault, Fault::hint));
+            return None;
+        }
+    };
+    let schema = change_schema();
+    let mut checker = Checker { report, other_dialect_keys: Vec::new() };
+    let value = checker.check(SchemaNode::whole(schema), &tree, "")?;
+    Some(normalise::change(typed(value, tree.start(), report)?))
 }
 
 fn dialect_of(tree: &Node<'_>) -> Dialect {

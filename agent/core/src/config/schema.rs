@@ -6,7 +6,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use super::effective::Dialect;
-use super::file::{V1File, V2File};
+use super::file::{ChangeFile, V1File, V2File};
 
 /// The JSON Schema of a config file in either dialect: draft 2020-12, generated from the types the file is read into.
 ///
@@ -34,6 +34,16 @@ fn generate() -> Value {
     })
 }
 
+/// The JSON Schema of a change of what is measured.
+///
+/// Built on the first call.
+pub(super) fn change_schema() -> &'static Value {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+        SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ChangeFile>().to_value()
+    });
+    &SCHEMA
+}
+
 /// One schema, with the document its references point into.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaNode<'a> {
@@ -49,6 +59,11 @@ impl<'a> SchemaNode<'a> {
             Dialect::V2 => "then",
         };
         Self { document, node: &document[branch] }
+    }
+
+    /// A document that is one schema.
+    pub(super) fn whole(document: &'a Value) -> Self {
+        Self { document, node: document }
     }
 
     fn with(self, node: &'a Value) -> Self {

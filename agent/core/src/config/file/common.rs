@@ -54,6 +54,9 @@ pub(in crate::config) struct CommonFile {
     /// The scrape page. The object switches it on, as the name in `format` does.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) prometheus: Option<PrometheusFile>,
+    /// TensorBoard event files. The object switches them on, as the name in `format` does.
+    #[schemars(extend("x-msprobe" = "not in msprobe, whose format `tensorboard` falls back to CSV with a warning"))]
+    pub(in crate::config) tensorboard: Option<TensorBoardFile>,
     /// OpenTelemetry export.
     #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
     pub(in crate::config) otlp: Option<OtlpFile>,
@@ -61,7 +64,7 @@ pub(in crate::config) struct CommonFile {
     pub(in crate::config) alert: AlertFile,
     /// Switching measurements on and off while the training runs.
     #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe, which watches the config file (`dynamic_on`)"))]
-    pub(in crate::config) control: Option<SwitchFile>,
+    pub(in crate::config) control: Option<ControlFile>,
     /// The crash-safe record of every step.
     #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
     pub(in crate::config) journal: Option<SwitchFile>,
@@ -93,6 +96,7 @@ impl Default for CommonFile {
             step_count_per_record: 1,
             ndigits: None,
             prometheus: None,
+            tensorboard: None,
             otlp: None,
             alert: AlertFile::default(),
             control: None,
@@ -135,7 +139,6 @@ pub(in crate::config) enum Format {
     #[schemars(extend("x-not-implemented" = true))]
     Otlp,
     /// TensorBoard event files.
-    #[schemars(extend("x-not-implemented" = true))]
     Tensorboard,
     /// The crash-safe record of every step.
     #[schemars(extend("x-not-implemented" = true))]
@@ -213,6 +216,29 @@ impl Default for PrometheusFile {
     }
 }
 
+/// TensorBoard event files.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct TensorBoardFile {
+    /// Write them.
+    pub(in crate::config) enabled: bool,
+    /// Where they go: rank 3 writes below `<dir>/rank3`. Absent: the directory `tensorboard` in the run directory.
+    #[schemars(length(min = 1))]
+    pub(in crate::config) dir: Option<PathBuf>,
+    /// The most tags of tensors' statistics one rank writes: what is above is counted, not written. TensorBoard lists
+    /// every tag of a run before it draws one.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(in crate::config) max_tags: usize,
+}
+
+impl Default for TensorBoardFile {
+    fn default() -> Self {
+        // Users report minutes of loading from about 12,000 tags on.
+        Self { enabled: true, dir: None, max_tags: 10_000 }
+    }
+}
+
 /// OpenTelemetry export.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -227,6 +253,37 @@ pub(in crate::config) struct OtlpFile {
 impl Default for OtlpFile {
     fn default() -> Self {
         Self { enabled: true, endpoint: None }
+    }
+}
+
+/// Switching measurements on and off while the training runs.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct ControlFile {
+    /// On. Rank 0 listens; `trainmon ctl` speaks to it.
+    pub(in crate::config) enabled: bool,
+    /// The address to listen on: of this machine only.
+    #[schemars(extend("x-hint" = "write 127.0.0.1; from another machine come in over ssh: ssh -L 9470:127.0.0.1:9470 host"))]
+    pub(in crate::config) bind: IpAddr,
+    /// The HTTP port; 0 lets the system choose. Absent: the unix socket only.
+    pub(in crate::config) port: Option<u16>,
+    /// The unix socket, its path shorter than 108 bytes. Absent: `control.sock` in the control directory.
+    #[schemars(length(min = 1))]
+    pub(in crate::config) socket: Option<PathBuf>,
+    /// The file that gets the token, readable by its owner only. Absent: `control.token` in the control directory.
+    #[schemars(length(min = 1))]
+    pub(in crate::config) token_file: Option<PathBuf>,
+    /// The control directory, through which the ranks agree: on a file system that all of them share. Absent: the run
+    /// directory where there is one process, else `control-<run>` beside the run directories.
+    #[schemars(length(min = 1))]
+    pub(in crate::config) directory: Option<PathBuf>,
+}
+
+impl Default for ControlFile {
+    fn default() -> Self {
+        let bind = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+        Self { enabled: true, bind, port: None, socket: None, token_file: None, directory: None }
     }
 }
 

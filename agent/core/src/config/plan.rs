@@ -1,0 +1,236 @@
+//! What is measured at the moment: the part of a config that may change while the training runs.
+
+use serde::{Deserialize, Serialize};
+
+use super::effective::{Activations, Config, Signal, TargetRule, WeightGrad, Window};
+use crate::{Kind, Statistic};
+
+/// The part of a config that may change while the training runs. Complete in itself: who has the latest plan needs none
+/// of those before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Nothing is measured, whatever the rest says.
+    pub paused: bool,
+    /// Which steps are measured.
+    pub window: Window,
+    /// The ranks that measure; empty means all.
+    pub ranks: Vec<u32>,
+    /// The names measured; empty means everything.
+    pub targets: Vec<String>,
+    /// Weight gradients.
+    pub weight_grad: Option<WeightGrad>,
+    /// Optimizer moments.
+    pub moments: Option<Signal>,
+    /// Parameters before and after the step.
+    pub param: Option<Signal>,
+    /// Module inputs and outputs and their gradients.
+    pub activations: Option<Activations>,
+    /// Agreement in sign of gradient and first moment.
+    pub mg_direction: Option<Signal>,
+    /// The change each step makes to a parameter.
+    pub update: Option<Signal>,
+}
+
+impl Plan {
+    /// What a config asks for. In msprobe's dynamic mode nothing is measured until the file says `dynamic_on`.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            paused: config.dynamic_on == Some(false),
+            window: config.window,
+            ranks: config.ranks.clone(),
+            targets: config.targets.names.clone(),
+            weight_grad: config.weight_grad.clone(),
+            moments: config.moments.clone(),
+            param: config.param.clone(),
+            activations: config.activations.clone(),
+            mg_direction: config.mg_direction.clone(),
+            update: config.update.clone(),
+        }
+    }
+
+    fn signals_mut(&mut self) -> impl Iterator<Item = &mut Signal> {
+        let Self { weight_grad, moments, param, activations, mg_direction, update, .. } = self;
+        let nested = [weight_grad.as_mut().map(|grad| &mut grad.signal), activations.as_mut().map(|a| &mut a.signal)];
+        let plain = [moments, param, mg_direction, update].map(Option::as_mut);
+        nested.into_iter().chain(plain).flatten()
+    }
+
+    /// The statistics of the first signal there is.
+    fn some_signal(&self) -> Option<Signal> {
+        self.clone().signals_mut().next().map(|signal| signal.clone())
+    }
+}
+
+impl Config {
+    /// This config, measuring what the plan says. What a plan does not hold stays; ad-hoc tensors get the columns of the
+    /// plan's first signal.
+    #[must_use]
+    pub fn with_plan(&self, plan: &Plan) -> Self {
+        let Plan { paused: _, window, ranks, targets, weight_grad, moments, param, activations, mg_direction, update } =
+            plan.clone();
+        let mut config = self.clone();
+        config.adhoc = self.adhoc.as_ref().map(|own| plan.some_signal().unwrap_or_else(|| own.clone()));
+        config.targets.names = targets;
+        Self { window, ranks, weight_grad, moments, param, activations, mg_direction, update, ..config }
+    }
+}
+
+/// A change of what is measured; `None` leaves as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlanChange {
+    /// The names measured; empty means everything.
+    pub targets: Option<Vec<String>>,
+    /// The first step measured.
+    pub start_step: Option<u64>,
+    /// The first step no longer measured, or none.
+    pub stop_step: Option<Option<u64>>,
+    /// One step in this many is measured.
+    pub step_interval: Option<u64>,
+    /// At most this many steps from the switch on.
+    pub collect_times: Option<u64>,
+    /// The statistics of every signal, without repetition.
+    pub ops: Option<Vec<Statistic>>,
+    /// The magnitude below which an element counts as zero.
+    pub eps: Option<f64>,
+    /// Kinds switched on or off: one of each signal.
+    pub kinds: Vec<(SignalName, bool)>,
+}
+
+/// A signal that can be switched on and off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalName {
+    /// Weight gradients.
+    WeightGrad,
+    /// Optimizer moments.
+    Moments,
+    /// Parameters.
+    Param,
+    /// Module inputs and outputs.
+    Activations,
+    /// Agreement of gradient and first moment.
+    MgDirection,
+    /// Updates.
+    Update,
+}
+
+impl PlanChange {
+    /// Whether the change names a key of the window: counting then starts anew at the switch.
+    pub fn restarts_window(&self) -> bool {
+        let Self { start_step, stop_step, step_interval, collect_times, .. } = self;
+        start_step.is_some() || stop_step.is_some() || step_interval.is_some() || collect_times.is_some()
+    }
+
+    /// The plan after this change. A signal that is switched on is what `config`, the one of the start, says of it;
+    /// if that does not ask for it, it has the statistics of another signal, the norm if there is none.
+    #[must_use]
+    pub fn applied_to(&self, plan: &Plan, config: &Config) -> Plan {
+        let mut plan = plan.clone();
+        let template = plan.some_signal().or_else(|| Plan::of(config).some_signal());
+        let template = template.unwrap_or(Signal { ops: vec![Statistic::Norm], eps: super::file::DEFAULT_EPS });
+        for &(name, is_on) in &self.kinds {
+            plan.switch(name, is_on, config, &template);
+        }
+        if let Some(targets) = &self.targets {
+            plan.aim(targets.clone(), config);
+        }
+        let window = &mut plan.window;
+        window.start_step = self.start_step.unwrap_or(window.start_step);
+        window.stop_step = self.stop_step.unwrap_or(window.stop_step);
+        window.step_interval = self.step_interval.unwrap_or(window.step_interval);
+        window.collect_times = self.collect_times.unwrap_or(window.collect_times);
+        for signal in plan.signals_mut() {
+            if let Some(ops) = &self.ops {
+                signal.ops.clone_from(ops);
+            }
+            signal.eps = self.eps.unwrap_or(signal.eps);
+        }
+        plan
+    }
+}
+
+impl Plan {
+    fn switch(&mut self, name: SignalName, is_on: bool, config: &Config, template: &Signal) {
+        fn set<T: Clone>(now: &mut Option<T>, is_on: bool, configured: Option<&T>, fresh: impl FnOnce() -> T) {
+            match (is_on, &now) {
+                (false, _) => *now = None,
+                (true, Some(_)) => {}
+                (true, None) => *now = Some(configured.cloned().unwrap_or_else(fresh)),
+            }
+        }
+        let signal = || template.clone();
+        match name {
+            SignalName::WeightGrad => set(&mut self.weight_grad, is_on, config.weight_grad.as_ref(), || WeightGrad {
+                signal: signal(),
+                every_micro_batch: false,
+                micro_batches: None,
+            }),
+            SignalName::Moments => set(&mut self.moments, is_on, config.moments.as_ref(), signal),
+            SignalName::Param => set(&mut self.param, is_on, config.param.as_ref(), signal),
+            SignalName::Activations => {
+                let all = self.targets.is_empty();
+                let fresh = || Activations { signal: signal(), forward: true, backward: true, all };
+                set(&mut self.activations, is_on, config.activations.as_ref(), fresh);
+            }
+            SignalName::MgDirection => set(&mut self.mg_direction, is_on, config.mg_direction.as_ref(), signal),
+            SignalName::Update => set(&mut self.update, is_on, config.update.as_ref(), signal),
+        }
+    }
+
+    /// Other names. No names mean every module, unless the config's `all_xy` means that anyway.
+    fn aim(&mut self, targets: Vec<String>, config: &Config) {
+        let all_is_asked_for = config.targets.rule == TargetRule::Prefix
+            && config.activations.as_ref().is_some_and(|activations| activations.all)
+            && !config.targets.names.is_empty();
+        if let Some(activations) = &mut self.activations {
+            activations.all = targets.is_empty() || all_is_asked_for;
+        }
+        self.targets = targets;
+    }
+
+    /// Whether any tensor of a kind is measured under this plan.
+    pub fn measures(&self, kind: Kind, config: &Config) -> bool {
+        config.with_plan(self).measures(kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        Config::parse(text, "test.json", &|_| None).unwrap().config
+    }
+
+    #[test]
+    fn a_plan_is_the_configs_and_gives_the_config_back() {
+        let config = config(r#"{"wg_distribution": true, "xy_distribution": true, "targets": {"a": {}}}"#);
+        let plan = Plan::of(&config);
+        assert_eq!(config.with_plan(&plan), config);
+        let text = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    }
+
+    #[test]
+    fn a_signal_switched_off_and_on_is_what_the_config_said() {
+        let config = config(r#"{"wg_distribution": true, "monitor_mbs_grad": true, "ops": ["min"]}"#);
+        let plan = Plan::of(&config);
+        let off = PlanChange { kinds: vec![(SignalName::WeightGrad, false)], ..PlanChange::default() };
+        let without = off.applied_to(&plan, &config);
+        assert_eq!(without.weight_grad, None);
+        let on = PlanChange { kinds: vec![(SignalName::WeightGrad, true)], ..PlanChange::default() };
+        assert_eq!(on.applied_to(&without, &config), plan);
+        let more = PlanChange { kinds: vec![(SignalName::Moments, true)], ..PlanChange::default() };
+        assert_eq!(more.applied_to(&without, &config).moments.unwrap().ops, [Statistic::Min]);
+    }
+
+    #[test]
+    fn targets_widen_and_narrow_the_modules_too() {
+        let config = config(r#"{"xy_distribution": true, "targets": {"a": {}}}"#);
+        let plan = Plan::of(&config);
+        assert!(!plan.activations.as_ref().unwrap().all);
+        let all = PlanChange { targets: Some(Vec::new()), ..PlanChange::default() }.applied_to(&plan, &config);
+        assert!(all.activations.as_ref().unwrap().all && all.targets.is_empty());
+        let one = PlanChange { targets: Some(vec!["b".into()]), ..PlanChange::default() }.applied_to(&all, &config);
+        assert!(!one.activations.unwrap().all);
+    }
+}
