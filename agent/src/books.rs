@@ -1,6 +1,6 @@
 //! An exporter's books and queue, as everyone but its own thread sees them.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trainmon_core::SinkLedger;
@@ -13,6 +13,8 @@ pub(crate) struct SinkShared {
     pub(crate) capacity: usize,
     /// Batches in the queue.
     pub(crate) queued: Arc<AtomicUsize>,
+    /// Alerts in the queue and in the exporter's hands.
+    pub(crate) alerts_waiting: AtomicU64,
     /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
     /// is written into the ledger, so that no batch gets two.
     given_up: Mutex<bool>,
@@ -26,6 +28,7 @@ impl SinkShared {
             ledger: Arc::default(),
             capacity: capacity.max(1),
             queued: Arc::default(),
+            alerts_waiting: AtomicU64::new(0),
             given_up: Mutex::new(false),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
-use trainmon_core::{Phase, StepBatch, TensorTable};
+use trainmon_core::{Alert, AlertBook, Phase, StepBatch, TensorTable};
 use trainmon_exporters::Exporter;
 
 use crate::books::SinkShared;
@@ -23,14 +23,30 @@ pub(crate) struct SinkContext {
     pub(crate) tensors: TensorTable,
     pub(crate) returns: BatchReturns,
     pub(crate) costs: Arc<CostBook>,
+    pub(crate) alerts: Arc<AlertBook>,
     pub(crate) voice: Voice,
+}
+
+/// What an exporter is given at once: a step and what was found in it. A stall is found without a step.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    pub(crate) batch: Option<StepBatch>,
+    /// Delivered after the batch, in order.
+    pub(crate) alerts: Vec<Alert>,
+}
+
+impl Delivery {
+    fn records(&self) -> u64 {
+        self.batch.as_ref().map_or(0, |batch| batch.records.len() as u64)
+    }
 }
 
 /// The worker's handle to one exporter.
 pub(crate) struct Sink {
-    queue: Sender<Arc<StepBatch>>,
+    queue: Sender<Arc<Delivery>>,
     shared: Arc<SinkShared>,
     done: Receiver<()>,
+    alerts: Arc<AlertBook>,
     voice: Voice,
     /// Whether the user was told that this exporter cannot keep up.
     overflow_told: AtomicBool,
@@ -43,29 +59,38 @@ impl Sink {
         let name = shared.name;
         let (queue, batches) = bounded(shared.capacity);
         let (alive, done) = bounded(0);
-        let voice = context.voice.clone();
-        let thread =
-            SinkThread { exporter, shared: Arc::clone(&shared), context, failing_since: None, known: Vec::new() };
+        let (voice, alerts) = (context.voice.clone(), Arc::clone(&context.alerts));
+        let thread = SinkThread {
+            exporter,
+            shared: Arc::clone(&shared),
+            context,
+            failing_since: None,
+            alerts_fail: false,
+            known: Vec::new(),
+        };
         std::thread::Builder::new().name(format!("trainmon-{name}")).spawn(move || {
             // Dropped when the thread ends, however it ends: that is what `finish` waits for.
             let _alive: Sender<()> = alive;
             step_back();
             thread.run(&batches);
         })?;
-        Ok(Self { queue, shared, done, voice, overflow_told: AtomicBool::new(false) })
+        Ok(Self { queue, shared, done, alerts, voice, overflow_told: AtomicBool::new(false) })
     }
 
-    /// Passes a batch on; if the exporter's queue is full the batch is lost to this exporter alone.
-    pub(crate) fn offer(&self, batch: &Arc<StepBatch>) {
-        let records = batch.records.len() as u64;
+    /// Passes a step on; if the exporter's queue is full it is lost to this exporter alone, with its alerts.
+    pub(crate) fn offer(&self, delivery: &Arc<Delivery>) {
+        let (records, alerts) = (delivery.records(), delivery.alerts.len() as u64);
         self.shared.ledger.accept(records);
         // Counted before it is sent: the thread may take it at once.
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        match self.queue.try_send(Arc::clone(batch)) {
+        self.shared.alerts_waiting.fetch_add(alerts, Ordering::Relaxed);
+        match self.queue.try_send(Arc::clone(delivery)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.shared.queued.fetch_sub(1, Ordering::Relaxed);
                 self.shared.ledger.dropped(records);
+                self.shared.alerts_waiting.fetch_sub(alerts, Ordering::Relaxed);
+                self.alerts.lose(alerts);
                 self.tell_overflow();
             }
         }
@@ -82,9 +107,9 @@ impl Sink {
 
     /// Says that nothing more comes: the thread finishes what is queued, then ends.
     pub(crate) fn close(self) -> ClosingSink {
-        let Self { queue, shared, done, voice, .. } = self;
+        let Self { queue, shared, done, alerts, voice, overflow_told: _ } = self;
         drop(queue);
-        ClosingSink { shared, done, voice }
+        ClosingSink { shared, done, alerts, voice }
     }
 }
 
@@ -92,13 +117,14 @@ impl Sink {
 pub(crate) struct ClosingSink {
     shared: Arc<SinkShared>,
     done: Receiver<()>,
+    alerts: Arc<AlertBook>,
     voice: Voice,
 }
 
 impl ClosingSink {
     /// Waits for the thread's end, until the deadline; what is not delivered then is abandoned, and counted.
     pub(crate) fn finish(self, deadline: Instant) {
-        let Self { shared, done, voice } = self;
+        let Self { shared, done, alerts, voice } = self;
         let name = shared.name;
         let ended = done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected);
         let mut given_up = shared.given_up();
@@ -106,6 +132,7 @@ impl ClosingSink {
         let books = shared.ledger.snapshot();
         let left = books.accepted.saturating_sub(books.exported + books.failed + books.dropped);
         shared.ledger.abandoned(left);
+        alerts.lose(shared.alerts_waiting.swap(0, Ordering::Relaxed));
         drop(given_up);
         if left > 0 {
             voice.warn(
@@ -124,18 +151,25 @@ struct SinkThread {
     context: SinkContext,
     /// Records lost since the exporter began to fail; `None` while it works.
     failing_since: Option<u64>,
+    /// Whether the last alert could not be delivered.
+    alerts_fail: bool,
     known: Vec<trainmon_core::TensorInfo>,
 }
 
 impl SinkThread {
-    fn run(mut self, batches: &Receiver<Arc<StepBatch>>) {
-        for batch in batches {
+    fn run(mut self, deliveries: &Receiver<Arc<Delivery>>) {
+        for delivery in deliveries {
             self.shared.queued.fetch_sub(1, Ordering::Relaxed);
             if *self.shared.given_up() {
                 return;
             }
-            self.export(&batch);
-            if let Some(batch) = Arc::into_inner(batch) {
+            if let Some(batch) = &delivery.batch {
+                self.export(batch);
+            }
+            for alert in &delivery.alerts {
+                self.alert(alert);
+            }
+            if let Some(batch) = Arc::into_inner(delivery).and_then(|delivery| delivery.batch) {
                 self.context.returns.give_back(batch);
             }
         }
@@ -173,6 +207,33 @@ impl SinkThread {
         self.shared.ledger.exported(records - lost);
         drop(given_up);
         self.tell(lost, problem);
+    }
+
+    /// Delivers an alert; speaks when that begins to fail and when it works again.
+    fn alert(&mut self, alert: &Alert) {
+        let name = self.shared.name;
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.exporter.alert(alert)));
+        let problem = match outcome {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some((with_causes(&error), Some(error.hint().to_owned()))),
+            Err(panic) => Some((panic_text(&*panic), None)),
+        };
+        let (failed_before, fails) = (self.alerts_fail, problem.is_some());
+        self.alerts_fail = fails;
+        let given_up = self.shared.given_up();
+        if *given_up {
+            return;
+        }
+        self.shared.alerts_waiting.fetch_sub(1, Ordering::Relaxed);
+        self.context.alerts.lose(u64::from(fails));
+        drop(given_up);
+        match problem {
+            Some((message, hint)) if !failed_before => {
+                self.context.voice.warn(format!("{name}: an alert is lost: {message}; losses are counted"), hint);
+            }
+            None if failed_before => self.context.voice.info(format!("{name}: delivers alerts again")),
+            _ => {}
+        }
     }
 
     /// Speaks when the exporter begins to fail and when it works again, not in between.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trainmon_core::config::{Config, Window};
-use trainmon_core::{Ledger, Step, TensorTable};
+use trainmon_core::{AlertBook, Ledger, Step, TensorTable};
 use trainmon_exporters::{Exporter, RunInfo};
 
 use crate::clock::StepClock;
@@ -118,6 +118,7 @@ impl Monitor {
         let rank_measures = config.ranks.is_empty() || config.ranks.contains(&ranks.rank.0);
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
         let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostBook::new()));
+        let alert_book = Arc::<AlertBook>::default();
         let requests = Requests::of(&config);
         let opening = Opening {
             config: &config,
@@ -135,6 +136,7 @@ impl Monitor {
             tensors: tensors.clone(),
             returns: source.returns.clone(),
             costs: Arc::clone(&costs),
+            alerts: Arc::clone(&alert_book),
             voice: options.voice.clone(),
         };
         let mut sinks = Vec::with_capacity(outputs.len());

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, bounded};
-use trainmon_core::StepBatch;
 
 use crate::notice::Voice;
 use crate::priority::step_back;
 use crate::queue::BatchSource;
 use crate::self_check::SelfCheck;
-use crate::sink::{ClosingSink, Sink};
+use crate::sink::{ClosingSink, Delivery, Sink};
 
 /// The worker thread, for the one who shuts it down.
 pub(crate) struct Worker {
@@ -26,7 +25,7 @@ impl Worker {
             let mut self_check = SelfCheck::new(voice);
             while let Some(batch) = source.next() {
                 self_check.look_at(&batch);
-                distribute(batch, &sinks, &source);
+                distribute(Delivery { batch: Some(batch), alerts: Vec::new() }, &sinks, &source);
             }
             drop(give_sinks.try_send(sinks));
         })?;
@@ -49,13 +48,13 @@ impl Worker {
     }
 }
 
-fn distribute(batch: StepBatch, sinks: &[Sink], source: &BatchSource) {
-    let shared = Arc::new(batch);
+fn distribute(delivery: Delivery, sinks: &[Sink], source: &BatchSource) {
+    let shared = Arc::new(delivery);
     for sink in sinks {
         sink.offer(&shared);
     }
     // Without sinks, or when all were quicker than this line, the batch comes back here.
-    if let Some(batch) = Arc::into_inner(shared) {
+    if let Some(batch) = Arc::into_inner(shared).and_then(|delivery| delivery.batch) {
         source.returns.give_back(batch);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use trainmon_core::{Rank, StepBatch, TensorInfo};
+use trainmon_core::{Alert, Rank, StepBatch, TensorInfo};
 
 use crate::{ExportError, ExportFailure};
 
@@ -31,6 +31,16 @@ pub trait Exporter: Send {
     /// # Errors
     /// The failure says how many records are lost; they count as failed.
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure>;
+
+    /// Delivers one alert: after the batch of the step it was found in, before the next one's. An exporter that has no
+    /// place for alerts leaves this as it is.
+    ///
+    /// # Errors
+    /// The alert is lost to this exporter; it counts as such.
+    fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
+        let _ = alert;
+        Ok(())
+    }
 
     /// Finishes: flushes what is buffered and closes, by `deadline`.
     ///

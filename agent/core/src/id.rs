@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Step(pub u64);
 
 /// The index of a micro-batch inside one optimizer step, from 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct MicroStep(pub u32);
 
 /// A global rank.

@@ -5,6 +5,8 @@
 //! [`Ledger`] counts every record that got lost on the way.
 
 mod activation;
+mod alert;
+mod alert_book;
 mod batch;
 pub mod catalog;
 pub mod config;
@@ -14,6 +16,7 @@ mod kind;
 mod ledger;
 mod naming;
 mod norm_check;
+pub mod number;
 mod reading;
 mod shape;
 mod statistic;
@@ -21,6 +24,10 @@ mod tensors;
 mod view;
 
 pub use activation::{ModuleEnd, activation_name};
+pub use alert::{
+    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, Expectation, FirstMove,
+};
+pub use alert_book::{AlertBook, AlertBookSnapshot};
 pub use batch::{GradNorm, Phase, PhaseTimes, Record, StepBatch};
 pub use dtype::Dtype;
 pub use id::{MicroStep, Rank, Step, TensorId};

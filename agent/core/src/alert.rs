@@ -1,0 +1,408 @@
+//! What an alert says: the word detectors, exporters and actions share.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{Kind, MicroStep, Rank, Statistic, Step, number};
+
+/// The rules. `AnomalyTurbulence` and `AnomalyNan` are msprobe's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum AlertRule {
+    /// The magnitude exceeds its running average by more than the threshold's share.
+    AnomalyTurbulence,
+    /// Not a number, infinite, or a magnitude above the threshold.
+    AnomalyNan,
+    /// A rise far outside the recent scatter.
+    Spike,
+    /// NaN or infinite elements.
+    NonFinite,
+    /// Zero for many steps.
+    Dead,
+    /// Gradients that shrink towards zero.
+    Vanishing,
+    /// The change of a parameter relative to its size leaves its range.
+    UpdateRatio,
+    /// A slow departure from the baseline.
+    Drift,
+    /// No step for too long.
+    Stall,
+    /// Two ways to one gradient norm do not agree.
+    NormMismatch,
+}
+
+impl AlertRule {
+    /// Every rule, in declaration order.
+    pub const ALL: [Self; 10] = [
+        Self::AnomalyTurbulence,
+        Self::AnomalyNan,
+        Self::Spike,
+        Self::NonFinite,
+        Self::Dead,
+        Self::Vanishing,
+        Self::UpdateRatio,
+        Self::Drift,
+        Self::Stall,
+        Self::NormMismatch,
+    ];
+
+    /// The name in configs, metrics and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AnomalyTurbulence => "AnomalyTurbulence",
+            Self::AnomalyNan => "AnomalyNan",
+            Self::Spike => "Spike",
+            Self::NonFinite => "NonFinite",
+            Self::Dead => "Dead",
+            Self::Vanishing => "Vanishing",
+            Self::UpdateRatio => "UpdateRatio",
+            Self::Drift => "Drift",
+            Self::Stall => "Stall",
+            Self::NormMismatch => "NormMismatch",
+        }
+    }
+}
+
+impl fmt::Display for AlertRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How much an alert matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AlertSeverity {
+    /// Good to know.
+    Info,
+    /// Somebody should look at it.
+    Warning,
+    /// The run is in danger, or lost.
+    Critical,
+}
+
+impl AlertSeverity {
+    /// The word in files and labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// Whether an alert begins or is over. What happens in between is counted, not said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AlertPhase {
+    /// The first finding.
+    Begins,
+    /// The series behaves again; [`Alert::findings`] says in how many steps it did not.
+    Ends,
+}
+
+/// What of the model a series is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AlertScope {
+    /// The whole run.
+    Global,
+    /// One [`Group`](crate::Group).
+    Group,
+    /// One layer, as [`layer_of`](crate::layer_of) names it.
+    Layer,
+    /// One tensor.
+    Tensor,
+}
+
+impl AlertScope {
+    /// The word in configs and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Group => "group",
+            Self::Layer => "layer",
+            Self::Tensor => "tensor",
+        }
+    }
+}
+
+/// Which quantity a series follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AlertSignal {
+    /// The loss, as the training told it.
+    Loss,
+    /// The learning rate, as the training told it.
+    LearningRate,
+    /// Gradients before clipping where that is measured, else after aggregation: of each tensor once a step.
+    Grad,
+    /// Our gradient norm over the framework's.
+    GradNormRatio,
+    /// The time a step takes, in seconds.
+    StepTime,
+    /// A kind of tensor.
+    Kind(Kind),
+}
+
+impl AlertSignal {
+    /// The name in configs and files: a kind has its own.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::LearningRate => "learning_rate",
+            Self::Grad => "grad",
+            Self::GradNormRatio => "grad_norm_ratio",
+            Self::StepTime => "step_time",
+            Self::Kind(kind) => kind.name(),
+        }
+    }
+
+    /// The signal of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Loss, Self::LearningRate, Self::Grad, Self::GradNormRatio, Self::StepTime]
+            .into_iter()
+            .find(|signal| signal.name() == name)
+            .or_else(|| Kind::from_name(name).map(Self::Kind))
+    }
+}
+
+impl fmt::Display for AlertSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for AlertSignal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for AlertSignal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::from_name(&name).ok_or_else(|| serde::de::Error::custom(format!("`{name}` is no signal of trainmon")))
+    }
+}
+
+/// What a series is of: one number per step.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AlertSeries {
+    /// What of the model.
+    pub scope: AlertScope,
+    /// The group, the layer or the tensor; empty for the whole run.
+    pub name: String,
+    /// Which quantity.
+    pub signal: AlertSignal,
+    /// Which statistic of it; `None` where the quantity is a number itself.
+    pub statistic: Option<Statistic>,
+    /// The layer a tensor lies in; the name itself for a layer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub layer: Option<String>,
+    /// Which micro-batch; 0 where there is but one.
+    pub micro_step: MicroStep,
+    /// The virtual-pipeline stage.
+    pub vpp_stage: u32,
+}
+
+impl AlertSeries {
+    /// A series over the whole run.
+    pub fn global(signal: AlertSignal, statistic: Option<Statistic>) -> Self {
+        Self {
+            scope: AlertScope::Global,
+            name: String::new(),
+            signal,
+            statistic,
+            layer: None,
+            micro_step: MicroStep(0),
+            vpp_stage: 0,
+        }
+    }
+}
+
+/// In few words, for messages: `grad norm`, `exp_avg norm of layer model.layers.3`.
+impl fmt::Display for AlertSeries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scope, name, signal, statistic, layer: _, micro_step, vpp_stage } = self;
+        signal.fmt(f)?;
+        if let Some(statistic) = statistic {
+            write!(f, " {statistic}")?;
+        }
+        match scope {
+            AlertScope::Global => {}
+            AlertScope::Group | AlertScope::Layer => write!(f, " of {} {name}", scope.name())?,
+            AlertScope::Tensor => write!(f, " of {name}")?,
+        }
+        if vpp_stage.gt(&0) {
+            write!(f, " in model chunk {vpp_stage}")?;
+        }
+        if micro_step.0 > 0 {
+            write!(f, " in micro-batch {micro_step}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a rule expected. A bound that does not exist is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Expectation {
+    /// The recent level: a mean, a running average, a baseline.
+    #[serde(with = "number::optional", skip_serializing_if = "Option::is_none")]
+    pub typical: Option<f64>,
+    /// The least that would not have been an alert.
+    #[serde(with = "number::optional", skip_serializing_if = "Option::is_none")]
+    pub lower: Option<f64>,
+    /// The most that would not have been an alert.
+    #[serde(with = "number::optional", skip_serializing_if = "Option::is_none")]
+    pub upper: Option<f64>,
+}
+
+/// The signal that left its own recent band first, in the steps up to an alert.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstMove {
+    /// When.
+    pub step: Step,
+    /// Which quantity: gradient, a moment, update, parameter or activation.
+    pub signal: AlertSignal,
+    /// In which layer.
+    pub layer: String,
+    /// In which tensor of it, where one stands out.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tensor: Option<String>,
+    /// Its norm then.
+    #[serde(with = "number")]
+    pub value: f64,
+    /// Its recent mean norm.
+    #[serde(with = "number")]
+    pub expected: f64,
+}
+
+impl fmt::Display for FirstMove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, signal, layer, tensor, value, expected } = self;
+        write!(f, "{signal} of {} at step {step}", tensor.as_deref().unwrap_or(layer))?;
+        write!(f, " (norm {value:.4e}, before {expected:.4e})")
+    }
+}
+
+/// A finding of a rule, as everyone outside the detectors sees it.
+///
+/// As JSON a number that is not finite is one of the texts `"NaN"`, `"Infinity"`, `"-Infinity"`, and `time` is RFC 3339.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alert {
+    /// Which rule.
+    pub rule: AlertRule,
+    /// How much it matters.
+    pub severity: AlertSeverity,
+    /// Whether it begins or is over.
+    pub phase: AlertPhase,
+    /// Findings of this rule on this series since it began, this one included.
+    pub findings: u64,
+    /// The step it was found in; for one that is over the first step that is well again.
+    pub step: Step,
+    /// The rank it was found on.
+    pub rank: Rank,
+    /// Wall clock at that step's end.
+    #[serde(with = "time")]
+    pub time: SystemTime,
+    /// Where.
+    pub series: AlertSeries,
+    /// What was found.
+    #[serde(with = "number")]
+    pub value: f64,
+    /// What was expected.
+    pub expected: Expectation,
+    /// One sentence for a person; what moved first included.
+    pub message: String,
+    /// What moved first, if anything did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub moved_first: Option<FirstMove>,
+}
+
+/// A point in time as RFC 3339.
+mod time {
+    use std::time::SystemTime;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+        let stamp = jiff::Timestamp::try_from(*time).map_err(serde::ser::Error::custom)?;
+        serializer.collect_str(&stamp)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let stamp: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+        Ok(stamp.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn alert() -> Alert {
+        Alert {
+            rule: AlertRule::Spike,
+            severity: AlertSeverity::Warning,
+            phase: AlertPhase::Begins,
+            findings: 1,
+            step: Step(7),
+            rank: Rank(3),
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
+            series: AlertSeries {
+                scope: AlertScope::Tensor,
+                name: "h.3.fc.weight".into(),
+                layer: Some("h.3".into()),
+                vpp_stage: 1,
+                ..AlertSeries::global(AlertSignal::Kind(Kind::ExpAvg), Some(Statistic::Norm))
+            },
+            value: f64::INFINITY,
+            expected: Expectation { typical: Some(1.0), lower: None, upper: Some(f64::NAN) },
+            message: "m".into(),
+            moved_first: Some(FirstMove {
+                step: Step(6),
+                signal: AlertSignal::Grad,
+                layer: "h.3".into(),
+                tensor: None,
+                value: 2.0,
+                expected: 1.0,
+            }),
+        }
+    }
+
+    #[test]
+    fn an_alert_survives_json_with_numbers_that_are_not_finite() {
+        let json = serde_json::to_value(alert()).unwrap();
+        assert_eq!(json["value"], "Infinity");
+        assert_eq!(json["expected"], serde_json::json!({"typical": 1.0, "upper": "NaN"}));
+        assert_eq!(json["time"], "1970-01-01T00:00:01.5Z");
+        assert_eq!(json["series"]["signal"], "exp_avg");
+        let back: Alert = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&back).unwrap(), json);
+        assert_eq!((back.value, back.series, back.moved_first), (alert().value, alert().series, alert().moved_first));
+    }
+
+    #[test]
+    fn names_and_their_rules_and_signals_are_one_to_one() {
+        for rule in AlertRule::ALL {
+            assert_eq!(serde_json::to_value(rule).unwrap(), rule.name());
+        }
+        for kind in Kind::ALL {
+            assert_eq!(AlertSignal::from_name(kind.name()), Some(AlertSignal::Kind(kind)));
+        }
+        assert_eq!(AlertSignal::from_name("grad"), Some(AlertSignal::Grad));
+        assert_eq!(AlertSignal::from_name("hope"), None);
+    }
+
+    #[test]
+    fn a_series_reads_as_a_phrase() {
+        assert_eq!(alert().series.to_string(), "exp_avg norm of h.3.fc.weight in model chunk 1");
+        assert_eq!(AlertSeries::global(AlertSignal::Loss, None).to_string(), "loss");
+    }
+}
