@@ -1,18 +1,28 @@
 //! Where step batches go: one trait, one module per format.
 
+#[cfg(any(feature = "csv", feature = "tensorboard"))]
+mod columns;
 #[cfg(feature = "csv")]
 mod csv;
 mod error;
 mod exporter;
 #[cfg(feature = "prometheus")]
 mod prometheus;
+#[cfg(any(feature = "csv", feature = "tensorboard"))]
+mod run_directory;
+mod sources;
+#[cfg(any(feature = "otlp", feature = "prometheus"))]
+mod summary;
+#[cfg(feature = "tensorboard")]
+pub mod tensorboard;
 
 #[cfg(feature = "csv")]
 pub use self::csv::CsvExporter;
 #[cfg(feature = "prometheus")]
-pub use self::prometheus::{MeasuredStatistics, PrometheusExporter, QueueGauge, SinkSource, Sources};
+pub use self::prometheus::PrometheusExporter;
 pub use error::{ExportError, ExportFailure};
 pub use exporter::{Exporter, RunInfo};
+pub use sources::{MeasuredStatistics, QueueGauge, SinkSource, Sources};
 
 use trainmon_core::{Statistic, StatisticSet};
 

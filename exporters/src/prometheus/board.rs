@@ -10,13 +10,13 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use trainmon_core::config::Prometheus;
 use trainmon_core::{Group, Kind, Statistic, Step, StepBatch, TensorInfo};
 
-use super::cells::{Budget, Cells, Tier};
 use super::counters::Counters;
-use super::gradient::{GradientSummary, Gradients, last_micro_steps, update_norm, update_ratios};
 use super::interval_max::{IntervalMax, Peak};
 use super::run_gauges::{RunGauge, RunSeries};
 use super::series::{Table, label_text};
-use super::sources::MeasuredStatistics;
+use super::tier_series::{Budget, TierSeries};
+use crate::MeasuredStatistics;
+use crate::summary::{GradientSummary, Gradients, Tier, last_micro_steps, update_norm, update_ratios};
 
 /// One of the largest gradient norms, with its name.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl Current {
 pub(crate) struct Board {
     working: Snapshot,
     run_series: RunSeries,
-    tiers: Vec<Cells>,
+    tiers: Vec<TierSeries>,
     gradients: Gradients,
     measured: MeasuredStatistics,
     series_left: usize,
@@ -80,7 +80,7 @@ impl Board {
         let mut metrics = RunGauge::metrics();
         let mut tiers = Vec::new();
         for (tier, _) in asked.into_iter().filter(|&(_, asked)| asked) {
-            tiers.push(Cells::new(tier, metrics.len(), measured));
+            tiers.push(TierSeries::new(tier, metrics.len(), measured));
             metrics.extend(tier.metrics());
         }
         let peaks = IntervalMax::new(Duration::from_secs(config.interval_max_seconds), now);
@@ -175,7 +175,7 @@ impl Board {
             self.counters.add_reading(record, reading, self.measured);
             if record.micro_step == last[record.kind as usize] {
                 for tier in &mut self.tiers {
-                    tier.add(tensor, record, reading);
+                    tier.cells.add(tensor, record, reading);
                 }
             }
         }

@@ -9,11 +9,10 @@ use trainmon_core::catalog::{
     BYTES_READ, COLLECT_DURATION, GRAD_NORM_MISMATCHES, Metric, NONFINITE_ELEMENTS, SCRAPE_DURATION, SERIES_OVERFLOW,
     SKIPPED_STEPS, STEP_DURATION, STEPS,
 };
-use trainmon_core::{Kind, Phase, Reading, Record, Statistic, StepBatch};
+use trainmon_core::{Kind, Phase, Reading, Record, StepBatch};
 
-use super::cells::tensor_label;
-use super::sources::MeasuredStatistics;
-use crate::ExportError;
+use crate::summary::{nonfinite_elements, tensor_label};
+use crate::{ExportError, MeasuredStatistics};
 
 /// From a toy model on a CPU to a trillion parameters with a slow checkpoint between.
 const STEP_SECONDS: [f64; 14] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 300.0];
@@ -119,36 +118,4 @@ impl Counters {
 /// The export phase is not in a batch: it comes after it.
 fn phases_in_step() -> impl Iterator<Item = Phase> {
     Phase::ALL.into_iter().filter(|phase| phase.is_in_step())
-}
-
-/// NaN and infinite elements. Where they were not counted, a statistic that is not finite proves at least one.
-fn nonfinite_elements(reading: &Reading, kind: Kind, measured: MeasuredStatistics) -> u64 {
-    let has = |statistic| measured.of(kind).contains(statistic);
-    let counted = reading.nonfinite();
-    if counted > 0 || (has(Statistic::Nans) && has(Statistic::Infs)) || reading.shape.elements() == 0 {
-        return counted;
-    }
-    let betrays = |statistic| has(statistic) && !reading.value(statistic).is_finite();
-    let betrayed =
-        [Statistic::Norm, Statistic::Mean, Statistic::AbsMax, Statistic::Min, Statistic::Max].into_iter().any(betrays);
-    u64::from(betrayed)
-}
-
-#[cfg(test)]
-mod tests {
-    use trainmon_core::StatisticSet;
-
-    use super::*;
-
-    #[test]
-    fn a_nan_norm_betrays_an_element_nobody_counted() {
-        let mut measured = MeasuredStatistics::everything();
-        let counted = Reading { nans: 3, infs: 2, ..Reading::of_value(f64::NAN) };
-        assert_eq!(nonfinite_elements(&counted, Kind::GradReduced, measured), 5);
-        measured.set(Kind::GradReduced, StatisticSet::EMPTY.with(Statistic::Norm));
-        let uncounted = Reading { nans: 0, ..Reading::of_value(f64::NAN) };
-        assert_eq!(nonfinite_elements(&uncounted, Kind::GradReduced, measured), 1);
-        let finite_norm = Reading { norm: 1.0, ..uncounted };
-        assert_eq!(nonfinite_elements(&finite_norm, Kind::GradReduced, measured), 0);
-    }
 }

@@ -1,24 +1,22 @@
 //! The scrape page: current values and counters of one rank, rendered when scraped.
 //!
-//! A step's way: [`PrometheusExporter::export`] sums the batch up (`board`, with `cells` per layer and group and
-//! `gradient` over all), sets the table (`series`), the counters (`counters`) and the interval's maximum
-//! (`interval_max`), and publishes. A scrape's way: `server` answers, `page` puts the text together from the published
-//! snapshot and the live books (`sources`).
+//! A step's way: [`PrometheusExporter::export`] sums the batch up (`board`, with what `crate::summary` makes of it), sets
+//! the table (`series`, `tier_series`), the counters (`counters`) and the interval's maximum (`interval_max`), and
+//! publishes. A scrape's way: `server` answers, `page` puts the text together from the published snapshot and the live
+//! books (`crate::sources`).
 //!
 //! Samples carry neither `run` nor `rank`: they are labels of the target, which `target_file` tells a Prometheus
 //! server. Served by ourselves they would clash with those, and Prometheus would rename ours to `exported_run`.
 
 mod board;
-mod cells;
 mod counters;
-mod gradient;
 mod interval_max;
 mod page;
 mod run_gauges;
 mod series;
 mod server;
-mod sources;
 mod target_file;
+mod tier_series;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,9 +30,8 @@ use self::counters::Counters;
 use self::page::Pages;
 use self::run_gauges::RunGauge;
 use self::server::Server;
-pub use self::sources::{MeasuredStatistics, QueueGauge, SinkSource, Sources};
 use self::target_file::TargetFile;
-use crate::{ExportError, ExportFailure, Exporter, RunInfo};
+use crate::{ExportError, ExportFailure, Exporter, RunInfo, Sources};
 
 /// Serves `/metrics`, `/healthz` and `/top` over HTTP on a thread of its own.
 ///

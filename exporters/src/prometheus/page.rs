@@ -15,8 +15,7 @@ use trainmon_core::catalog::{
 use super::board::{Current, Snapshot};
 use super::counters::Counters;
 use super::series::{label_text, push_header, push_sample};
-use super::sources::Sources;
-use crate::RunInfo;
+use crate::{RunInfo, Sources};
 
 /// The `sink` label of the queue from the training thread to the worker.
 const WORKER: &str = "worker";

@@ -6,8 +6,8 @@ use trainmon_core::catalog::{
     TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO,
 };
 
-use super::gradient::MAX_TOP;
 use super::series::{SeriesId, Table};
+use crate::summary::MAX_TOP;
 
 /// A gauge of the run, in page order: its place is its family in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

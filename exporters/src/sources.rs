@@ -1,4 +1,4 @@
-//! What the page reads from the rest of the process.
+//! What exporters read from the rest of the process beside the batches.
 
 use std::fmt;
 use std::sync::Arc;

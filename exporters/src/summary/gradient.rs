@@ -3,7 +3,7 @@
 use trainmon_core::{GradNorm, Group, Kind, MicroStep, Record, Statistic, StepBatch, TensorId, TensorInfo};
 
 use super::cells::{combine_norms, largest};
-use super::sources::MeasuredStatistics;
+use crate::MeasuredStatistics;
 
 /// The most slots of `trainmon_top_grad_norm`.
 pub(crate) const MAX_TOP: usize = 16;

@@ -1,13 +1,12 @@
 //! Tensors summed up per layer and group: what bounds the number of series.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use trainmon_core::catalog::{LAYER_ABS_MAX, LAYER_MEAN, LAYER_NORM, Metric, PARAMETER_NORM, ZERO_ELEMENTS_RATIO};
 use trainmon_core::{Group, Kind, Reading, Record, Statistic, StatisticSet, TensorInfo, layer_of};
 
-use super::series::{SeriesId, Table, label_text};
-use super::sources::MeasuredStatistics;
+use crate::MeasuredStatistics;
 
 /// The families of the layer tier, with the statistic each is made of.
 const LAYER_FAMILIES: [(Metric, Statistic); 4] = [
@@ -17,7 +16,8 @@ const LAYER_FAMILIES: [(Metric, Statistic); 4] = [
     (ZERO_ELEMENTS_RATIO, Statistic::Zeros),
 ];
 const PARAMETER_FAMILIES: [(Metric, Statistic); 1] = [(PARAMETER_NORM, Statistic::Norm)];
-const MAX_FAMILIES: usize = LAYER_FAMILIES.len();
+/// The most families a tier has.
+pub(crate) const MAX_FAMILIES: usize = LAYER_FAMILIES.len();
 
 /// How tensors are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,22 +40,37 @@ impl Tier {
     pub(crate) fn metrics(self) -> impl Iterator<Item = Metric> {
         self.families().iter().map(|&(metric, _)| metric)
     }
+}
 
-    fn labels(self, tensor: &TensorInfo, kind: Kind) -> String {
-        let (signal, scope) = (tensor_label(kind), scope_label(kind));
-        let stage = tensor.vpp_stage.to_string();
-        match self {
-            Self::Layer => {
-                let layer = layer_of(&tensor.name);
+/// Whose value it is: what a series' labels are made from, once.
+#[derive(Clone, Debug)]
+pub(crate) struct CellName {
+    tier: Tier,
+    tensor: TensorInfo,
+    kind: Kind,
+}
+
+impl CellName {
+    /// Label names and values, in the catalogue's order. `scope` is empty where there is none.
+    pub(crate) fn labels(&self) -> [(&'static str, Cow<'_, str>); 4] {
+        let (signal, scope) = (tensor_label(self.kind), scope_label(self.kind));
+        let name = &*self.tensor.name;
+        let stage = self.tensor.vpp_stage;
+        let (first, second) = match self.tier {
+            Tier::Layer => {
+                let layer = layer_of(name);
                 // Every chunk of a virtual pipeline counts its layers from 0: unmarked they would be summed up.
-                let layer = if tensor.vpp_stage == 0 { layer.to_owned() } else { format!("{stage}:{layer}") };
-                let group = Group::of(&tensor.name).name();
-                label_text(&[("layer", &layer), ("group", group), ("tensor", signal), ("scope", scope)])
+                let layer = if stage == 0 { Cow::Borrowed(layer) } else { Cow::Owned(format!("{stage}:{layer}")) };
+                (("layer", layer), ("group", Cow::Borrowed(Group::of(name).name())))
             }
-            Self::Parameter => {
-                label_text(&[("name", &tensor.name), ("vpp_stage", &stage), ("tensor", signal), ("scope", scope)])
-            }
-        }
+            Tier::Parameter => (("name", Cow::Borrowed(name)), ("vpp_stage", Cow::Owned(stage.to_string()))),
+        };
+        [first, second, ("tensor", Cow::Borrowed(signal)), ("scope", Cow::Borrowed(scope))]
+    }
+
+    /// Equal for equal labels.
+    fn key(&self) -> Box<str> {
+        self.labels().map(|(_, value)| value).join("\u{1f}").into()
     }
 }
 
@@ -68,29 +83,13 @@ pub(crate) const fn tensor_label(kind: Kind) -> &'static str {
     }
 }
 
-const fn scope_label(kind: Kind) -> &'static str {
+/// The `scope` label; empty where there is none.
+pub(crate) const fn scope_label(kind: Kind) -> &'static str {
     match kind {
         Kind::GradUnreduced => "unreduced",
         Kind::GradReduced => "reduced",
         _ => "",
     }
-}
-
-/// How many series may still be made, and how many were refused.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Budget {
-    /// Series that may still be made.
-    pub(crate) left: usize,
-    /// Values not served in this step because their series was refused.
-    pub(crate) refused_values: u64,
-}
-
-/// First come, first served: a refused series is never made later, so the page's set of series is stable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Unasked,
-    Refused,
-    Made(SeriesId),
 }
 
 /// The running sums of one layer, group and signal within one step.
@@ -147,22 +146,32 @@ pub(crate) fn largest(a: f64, b: f64) -> f64 {
 
 #[derive(Debug)]
 struct Cell {
-    labels: Arc<str>,
+    name: CellName,
     statistics: StatisticSet,
     sums: Sums,
-    slots: [Slot; MAX_FAMILIES],
+}
+
+/// A value of one cell after a step.
+#[derive(Debug)]
+pub(crate) struct CellValue<'a> {
+    /// The cell, counted from 0 in the order of first sight.
+    pub(crate) cell: usize,
+    /// The place of its metric in [`Tier::metrics`].
+    pub(crate) family: usize,
+    /// The value.
+    pub(crate) value: f64,
+    /// Whose it is.
+    pub(crate) name: &'a CellName,
 }
 
 /// Every cell of a tier, and the way from a tensor to its cell.
 #[derive(Debug)]
 pub(crate) struct Cells {
     tier: Tier,
-    /// Where the tier's families begin in the table.
-    first_family: usize,
     measured: MeasuredStatistics,
     /// By tensor and kind: the cell, or one of the two below.
     routes: Vec<[u32; Kind::ALL.len()]>,
-    by_labels: HashMap<Arc<str>, u32>,
+    by_labels: HashMap<Box<str>, u32>,
     all: Vec<Cell>,
     touched: Vec<u32>,
 }
@@ -171,9 +180,9 @@ const UNKNOWN: u32 = u32::MAX;
 const NOT_SERVED: u32 = u32::MAX - 1;
 
 impl Cells {
-    pub(crate) fn new(tier: Tier, first_family: usize, measured: MeasuredStatistics) -> Self {
+    pub(crate) fn new(tier: Tier, measured: MeasuredStatistics) -> Self {
         let by_labels = HashMap::new();
-        Self { tier, first_family, measured, routes: Vec::new(), by_labels, all: Vec::new(), touched: Vec::new() }
+        Self { tier, measured, routes: Vec::new(), by_labels, all: Vec::new(), touched: Vec::new() }
     }
 
     /// Takes one reading in. Costs some nanoseconds once the tensor is known.
@@ -202,13 +211,14 @@ impl Cells {
         if statistics.is_empty() {
             return NOT_SERVED;
         }
-        let labels = Arc::<str>::from(self.tier.labels(tensor, kind));
-        if let Some(&cell) = self.by_labels.get(&labels) {
+        let name = CellName { tier: self.tier, tensor: tensor.clone(), kind };
+        let key = name.key();
+        if let Some(&cell) = self.by_labels.get(&key) {
             return cell;
         }
         let cell = self.all.len() as u32;
-        self.by_labels.insert(Arc::clone(&labels), cell);
-        self.all.push(Cell { labels, statistics, sums: Sums::NONE, slots: [Slot::Unasked; MAX_FAMILIES] });
+        self.by_labels.insert(key, cell);
+        self.all.push(Cell { name, statistics, sums: Sums::NONE });
         cell
     }
 
@@ -224,27 +234,16 @@ impl Cells {
         self.tier.families().iter().map(|&(_, statistic)| statistic).filter(|&s| sensible.contains(s)).collect()
     }
 
-    /// Ends the step: writes the sums of the cells it touched into the table.
-    pub(crate) fn flush(&mut self, table: &mut Table, budget: &mut Budget) {
+    /// Ends the step: gives the values of the cells it touched.
+    pub(crate) fn flush(&mut self, mut take: impl FnMut(CellValue<'_>)) {
         for route in self.touched.drain(..) {
             let cell = &mut self.all[route as usize];
             let sums = std::mem::replace(&mut cell.sums, Sums::NONE);
-            for (index, &(_, statistic)) in self.tier.families().iter().enumerate() {
+            for (family, &(_, statistic)) in self.tier.families().iter().enumerate() {
                 let Some(value) = sums.value(statistic).filter(|_| cell.statistics.contains(statistic)) else {
                     continue;
                 };
-                let slot = &mut cell.slots[index];
-                match *slot {
-                    Slot::Made(series) => table.set(series, value),
-                    Slot::Unasked if budget.left > 0 => {
-                        budget.left -= 1;
-                        *slot = Slot::Made(table.add(self.first_family + index, &cell.labels, value));
-                    }
-                    Slot::Unasked | Slot::Refused => {
-                        *slot = Slot::Refused;
-                        budget.refused_values += 1;
-                    }
-                }
+                take(CellValue { cell: route as usize, family, value, name: &cell.name });
             }
         }
     }
