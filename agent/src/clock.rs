@@ -9,13 +9,15 @@ pub(crate) struct StepClock {
     window: Window,
     /// Whether this rank measures at all.
     rank_measures: bool,
+    /// Whether measuring is interrupted; the steps go on.
+    paused: bool,
     step: Step,
     collected: u64,
 }
 
 impl StepClock {
     pub(crate) fn new(window: Window, rank_measures: bool, first: Step) -> Self {
-        Self { window, rank_measures, step: first, collected: 0 }
+        Self { window, rank_measures, paused: false, step: first, collected: 0 }
     }
 
     pub(crate) fn step(&self) -> Step {
@@ -24,7 +26,25 @@ impl StepClock {
 
     /// Whether the current step is measured.
     pub(crate) fn collecting(&self) -> bool {
-        self.rank_measures && self.window.includes(self.step, self.collected)
+        self.rank_measures && !self.paused && self.window.includes(self.step, self.collected)
+    }
+
+    /// Interrupts measuring, or takes it up again.
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Other steps are measured from the current one on. `restart`: steps measured before do not count any more.
+    pub(crate) fn set_window(&mut self, window: Window, rank_measures: bool, restart: bool) {
+        (self.window, self.rank_measures) = (window, rank_measures);
+        if restart {
+            self.collected = 0;
+        }
+    }
+
+    /// The how-manieth step of the window this is, measured or not; the same on every rank.
+    pub(crate) fn turn(&self) -> u64 {
+        self.step.0.saturating_sub(self.window.start_step) / self.window.step_interval.max(1)
     }
 
     /// Ends the current step.
@@ -55,6 +75,20 @@ mod tests {
     fn the_window_counts_measured_steps_only() {
         assert_eq!(collected(StepClock::new(WINDOW, true, Step(0)), 10), [1, 3]);
         assert_eq!(collected(StepClock::new(WINDOW, true, Step(100)), 10), [101, 103]);
+    }
+
+    #[test]
+    fn a_new_window_counts_anew_and_a_pause_counts_nothing() {
+        let mut clock = StepClock::new(WINDOW, true, Step(0));
+        for _ in 0..4 {
+            clock.advance();
+        }
+        assert_eq!(collected(clock, 10), [0u64; 0]);
+        clock.set_window(Window { start_step: 4, step_interval: 3, ..WINDOW }, true, true);
+        assert_eq!(collected(clock, 10), [4, 7]);
+        clock.set_paused(true);
+        assert_eq!(collected(clock, 10), [0u64; 0]);
+        assert_eq!(clock.turn(), 0);
     }
 
     #[test]

@@ -1,22 +1,25 @@
 //! What every clone of a monitor shares, and the way of a batch out of the training thread.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_core::config::Config;
-use trainmon_core::{DropReason, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorTable};
+use trainmon_core::{DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable};
 
 use crate::books::SinkShared;
 use crate::cost::CostBook;
 use crate::fork::ForkGuard;
 use crate::guard::HookGuard;
+use crate::live::{Live, Switch};
 use crate::monitor::StepFacts;
 use crate::notice::Voice;
 use crate::rank::Ranks;
 use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport};
 use crate::requests::Requests;
+use crate::rotation::Rotation;
+use crate::throttle::Verdict;
 use crate::worker::Worker;
 
 /// Flags and counters that hooks read publish no other memory.
@@ -28,8 +31,9 @@ pub(crate) struct Inner {
     pub(crate) ranks: Ranks,
     pub(crate) tensors: TensorTable,
     pub(crate) requests: Requests,
-    pub(crate) step: AtomicU64,
-    pub(crate) collecting: AtomicBool,
+    /// The step in progress, the plan in force, and the way in for a new one.
+    pub(crate) live: Arc<Live>,
+    pub(crate) rotation: Arc<Rotation>,
     pub(crate) recorder: Mutex<Recorder>,
     /// `None` once shut down, and in an inert monitor.
     worker: Mutex<Option<Worker>>,
@@ -53,6 +57,8 @@ pub(crate) struct Parts {
     pub(crate) tensors: TensorTable,
     pub(crate) requests: Requests,
     pub(crate) recorder: Recorder,
+    pub(crate) live: Arc<Live>,
+    pub(crate) rotation: Arc<Rotation>,
     pub(crate) worker: Option<Worker>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
@@ -62,13 +68,14 @@ pub(crate) struct Parts {
 
 impl Inner {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, ranks, tensors, requests, recorder, worker, sinks, ledger, costs, voice } = parts;
+        let Parts { config, ranks, tensors, requests, recorder, live, rotation, worker, sinks, ledger, costs, voice } =
+            parts;
         Self {
             ranks,
             tensors,
             requests,
-            step: AtomicU64::new(recorder.clock.step().0),
-            collecting: AtomicBool::new(recorder.collecting()),
+            live,
+            rotation,
             recorder: Mutex::new(recorder),
             worker: Mutex::new(worker),
             sinks,
@@ -86,6 +93,11 @@ impl Inner {
 
     pub(crate) fn recorder(&self) -> MutexGuard<'_, Recorder> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is this tensor's turn. What a script shows of its own accord always has one.
+    pub(crate) fn admits(&self, tensor: TensorId, kind: Kind) -> bool {
+        kind == Kind::Adhoc || self.rotation.admits(tensor)
     }
 
     /// Books a record and says what became of it.
@@ -112,13 +124,49 @@ impl Inner {
         if let Some(ops) = recorder.close(self.ledger.snapshot(), facts) {
             self.requests.replace(ops.iter().copied().collect());
         }
-        self.step.store(recorder.clock.step().0, FLAG);
-        self.collecting.store(recorder.collecting(), FLAG);
+        let verdict = recorder.judge_last_step();
+        let switched = self.live.take_due(recorder.clock.step());
+        if let Some(switch) = &switched {
+            self.switch(&mut recorder, switch);
+        }
+        self.rotation.set(recorder.sampling_stride(), recorder.clock.turn());
+        self.live.step.store(recorder.clock.step().0, FLAG);
+        self.live.collecting.store(recorder.collecting(), FLAG);
         let overflows = self.send(&mut recorder, false);
         // The batch is gone: its own handing over is booked on the next one.
         recorder.add_cost(Phase::Offer, start.elapsed(), 0);
+        let budget = recorder.throttle.as_ref().map_or(1.0, |throttle| throttle.budget());
         drop(recorder);
         self.tell_overflow(overflows);
+        self.tell_throttling(verdict, budget);
+    }
+
+    /// Lets a plan rule from the step that begins now.
+    fn switch(&self, recorder: &mut Recorder, switch: &Switch) {
+        recorder.switch(switch, self.ranks.rank.0);
+        self.requests.take_up(&self.config.with_plan(&switch.plan));
+        self.live.set_switched(switch, recorder.clock.step());
+    }
+
+    fn tell_throttling(&self, verdict: Verdict, budget: f64) {
+        let percent = 100.0 * budget;
+        match verdict {
+            Verdict::Keep => {}
+            Verdict::Less(stride) => self.voice.warn(
+                format!("measuring took more than {percent} % of the step: one layer in {stride} is measured per step"),
+                Some(
+                    "measure less, or raise `overhead_budget` or `step_interval`; `sampling_ratio` shows it".to_owned(),
+                ),
+            ),
+            Verdict::More(1) => self.voice.info("measuring keeps its budget again: every layer is measured"),
+            Verdict::More(stride) => {
+                self.voice.info(format!("measuring has room again: one layer in {stride} is measured per step"));
+            }
+            Verdict::Exhausted => self.voice.warn(
+                format!("measuring takes more than {percent} % of the step however little is measured"),
+                Some("raise `overhead_budget` or `step_interval`".to_owned()),
+            ),
+        }
     }
 
     /// Sends every closed batch that nothing holds back any longer.
@@ -135,6 +183,7 @@ impl Inner {
         let mut overflows = false;
         while let Some(batch) = recorder.next_ready(by_force) {
             self.costs.add_step(&batch.cost, batch.duration, batch.bytes_read);
+            self.live.add_step(batch.cost.in_step(), batch.duration, batch.bytes_read);
             let records = batch.records.len() as u64;
             let outcome = match &recorder.queue {
                 Some(queue) => queue.offer(batch),
@@ -174,7 +223,7 @@ impl Inner {
 
     pub(crate) fn report(&self) -> Report {
         Report {
-            next_step: Step(self.step.load(FLAG)),
+            next_step: self.live.step(),
             books: self.ledger.snapshot(),
             sinks: self
                 .sinks
@@ -196,7 +245,7 @@ impl Inner {
         }
         let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let deadline = Instant::now() + Duration::from_millis(self.config.pipeline.shutdown_timeout_ms);
-        self.collecting.store(false, FLAG);
+        self.live.collecting.store(false, FLAG);
         let mut recorder = self.recorder();
         let overflows = self.send(&mut recorder, true);
         self.ledger.skip(recorder.discard_open());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use trainmon_core::config::Config;
+use trainmon_core::config::{Config, Plan};
 use trainmon_core::{
     GradNorm, Kind, MicroStep, Phase, Reading, Record, Statistic, Step, TensorId, TensorInfo, TensorView,
 };
@@ -67,23 +67,57 @@ impl Monitor {
 
     /// Gives a tensor its id. Call once per tensor, when the hook is installed.
     pub fn register(&self, name: &str, vpp_stage: u32) -> TensorId {
-        self.inner.tensors.register(TensorInfo { name: name.into(), vpp_stage })
+        let info = TensorInfo { name: name.into(), vpp_stage };
+        let id = self.inner.tensors.register(info.clone());
+        self.inner.rotation.register(id, &info);
+        id
     }
 
     /// The step in progress.
     pub fn step(&self) -> Step {
-        Step(self.inner.step.load(FLAG))
+        self.inner.live.step()
     }
 
     /// Whether the step in progress is measured on this rank. A front that asks first can skip its own work.
     pub fn collecting(&self) -> bool {
-        self.inner.collecting.load(FLAG) && !self.inner.fork.is_child()
+        self.inner.live.collecting.load(FLAG) && !self.inner.fork.is_child()
     }
 
     /// What is measured of a kind, nothing for a feature that the front computes; `None` if the config does not ask for
     /// it.
     pub fn request(&self, kind: Kind) -> Option<Request> {
         self.inner.requests.get(kind)
+    }
+
+    /// What is measured at the moment: the config's wishes, or those of live control.
+    pub fn plan(&self) -> Arc<Plan> {
+        self.inner.live.plan()
+    }
+
+    /// How often the plan changed. A front that finds another number when a step begins asks the
+    /// [`plan`](Self::plan) for its targets and kinds anew. One load.
+    pub fn plan_version(&self) -> u64 {
+        self.inner.live.version()
+    }
+
+    /// Whether a tensor is measured in the step in progress: its kind is asked for, and the overhead budget leaves it its
+    /// turn. [`observe`](Self::observe) and [`record`](Self::record) ask themselves; a front that asks first can skip
+    /// its own work, and then tells [`leave_out`](Self::leave_out). A few loads.
+    pub fn wants(&self, tensor: TensorId, kind: Kind) -> bool {
+        self.collecting() && self.inner.requests.get(kind).is_some() && self.inner.admits(tensor, kind)
+    }
+
+    /// Counts a tensor that was shown and is not measured because it is not wanted.
+    pub fn leave_out(&self, kind: Kind) {
+        if self.inner.requests.get(kind).is_some() {
+            self.inner.book(Pushed::NotItsTurn);
+        }
+    }
+
+    /// One layer in this many is measured in the step in progress, to keep the overhead budget; 1 measures all. A front
+    /// that puts a norm together over tensors has none while it is above 1.
+    pub fn sampling_stride(&self) -> u32 {
+        self.inner.rotation.stride()
     }
 
     /// Changes the statistics of every signal, in column order; returns what is measured from then on: each once, the
@@ -120,6 +154,10 @@ impl Monitor {
         let mut request = self.request(kind)?;
         if !self.collecting() {
             self.inner.book(Pushed::TooLate);
+            return None;
+        }
+        if !self.inner.admits(tensor, kind) {
+            self.inner.book(Pushed::NotItsTurn);
             return None;
         }
         let start = Instant::now();
@@ -168,7 +206,9 @@ impl Monitor {
     /// Records a reading made elsewhere: derived from another, or computed by the front. `time` is what it cost the
     /// training thread, `bytes_read` the memory it read.
     pub fn record(&self, record: Record, time: Duration, bytes_read: u64) {
-        let pushed = if self.collecting() {
+        let pushed = if !self.inner.admits(record.tensor, record.kind) {
+            Pushed::NotItsTurn
+        } else if self.collecting() {
             self.inner.recorder().push(record, Phase::Measure, time, bytes_read)
         } else {
             Pushed::TooLate
@@ -199,7 +239,7 @@ impl Monitor {
         }
         if self.guard("end_step", || self.inner.end_step(facts)).is_none() {
             // Steps that never end would pile up in one batch.
-            self.inner.collecting.store(false, FLAG);
+            self.inner.live.collecting.store(false, FLAG);
         }
     }
 

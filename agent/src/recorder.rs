@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use trainmon_core::config::Plan;
 use trainmon_core::{GradNorm, LedgerSnapshot, Phase, Record, Statistic, Step, StepBatch};
 
 use crate::clock::StepClock;
+use crate::live::Switch;
 use crate::monitor::StepFacts;
 use crate::queue::BatchQueue;
+use crate::throttle::{Throttle, Verdict};
 
 /// Device readings arrive one step late; a batch that waits longer than this many steps is sent without them.
 const MAX_WAITING_STEPS: usize = 4;
@@ -27,6 +30,8 @@ pub(crate) enum Pushed {
     TooLate,
     /// The open step holds as many as it may.
     StepFull,
+    /// It is not this tensor's turn: see [`Rotation`](crate::rotation::Rotation).
+    NotItsTurn,
 }
 
 /// How many holds keep a batch open.
@@ -67,13 +72,22 @@ pub(crate) struct Recorder {
     ops: Option<Arc<[Statistic]>>,
     /// The columns from the next batch on, if they change with it.
     next_ops: Option<Arc<[Statistic]>>,
+    /// What the open batch measures; `None` until that is changed.
+    plan: Option<Arc<Plan>>,
+    /// One layer and group in this many is measured in the open batch.
+    sampling_stride: u32,
+    /// Keeps the cost within its budget, if there is one.
+    pub(crate) throttle: Option<Throttle>,
     /// `None` once the monitor is shut down.
     pub(crate) queue: Option<BatchQueue>,
 }
 
 impl Recorder {
-    pub(crate) fn new(clock: StepClock, queue: Option<BatchQueue>) -> Self {
+    pub(crate) fn new(clock: StepClock, queue: Option<BatchQueue>, throttle: Option<Throttle>) -> Self {
         Self {
+            plan: None,
+            sampling_stride: 1,
+            throttle,
             queue,
             clock,
             batch: StepBatch::default(),
@@ -152,6 +166,32 @@ impl Recorder {
         is_untouched
     }
 
+    /// Takes up another plan. Right after a step was closed: nothing of the open batch is measured yet.
+    pub(crate) fn switch(&mut self, switch: &Switch, rank: u32) {
+        let plan = &switch.plan;
+        let rank_measures = plan.ranks.is_empty() || plan.ranks.contains(&rank);
+        self.clock.set_window(plan.window, rank_measures, switch.restart);
+        self.clock.set_paused(plan.paused);
+        self.plan = Some(Arc::clone(plan));
+        (self.ops, self.next_ops) = (None, None);
+    }
+
+    /// Judges what the step that was just closed cost: see [`Throttle`].
+    pub(crate) fn judge_last_step(&mut self) -> Verdict {
+        let (Some(throttle), Some(waiting)) = (&mut self.throttle, self.waiting.back()) else { return Verdict::Keep };
+        let batch = &waiting.batch;
+        let verdict = throttle.add_step(batch.cost.in_step(), batch.duration, batch.collected);
+        if let Verdict::Less(stride) | Verdict::More(stride) = verdict {
+            self.sampling_stride = stride;
+        }
+        verdict
+    }
+
+    /// One layer and group in this many is measured in the step in progress.
+    pub(crate) fn sampling_stride(&self) -> u32 {
+        self.sampling_stride
+    }
+
     /// Closes the open batch and starts the next step. The columns from then on, if they change.
     pub(crate) fn close(&mut self, books: LedgerSnapshot, facts: StepFacts) -> Option<Arc<[Statistic]>> {
         let now = Instant::now();
@@ -170,6 +210,12 @@ impl Recorder {
         }
         batch.framework_grad_norm = batch.framework_grad_norm.or(facts.framework_grad_norm);
         batch.ops.clone_from(&self.ops);
+        batch.plan.clone_from(&self.plan);
+        batch.sampling_stride = self.sampling_stride;
+        if self.sampling_stride > 1 && batch.grad_norm == GradNorm::OfRecords {
+            // A sum over a part of the gradients would pass for the whole.
+            batch.grad_norm = GradNorm::Unknown;
+        }
         batch.books = books;
         self.last_end = Some(now);
         self.clock.advance();

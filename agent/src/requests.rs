@@ -1,6 +1,6 @@
 //! What is measured of each kind, changeable while the training runs.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use trainmon_core::config::Config;
 use trainmon_core::{Kind, Statistic, StatisticSet};
@@ -10,40 +10,60 @@ use trainmon_stats::Request;
 /// The set in the low half says all there is to measure; without this bit it comes on top of the config's.
 const REPLACES: u32 = 1 << 16;
 
-/// What the config asks for of one kind.
-#[derive(Clone, Copy, Debug)]
-struct OfKind {
-    /// The columns.
-    ops: StatisticSet,
-    /// What the monitor's own series need, whatever the columns are.
-    own: StatisticSet,
-    eps: f64,
-}
+/// A kind is measured at all: the top bit of its word. Below it the columns, then what our own series need.
+const MEASURED: u64 = 1 << 63;
+const OWN_SHIFT: u32 = 16;
 
-/// The requests, by kind. Read on every tensor: one load and no lock.
+/// The requests, by kind. Read on every tensor: two loads and no lock. They publish no other memory.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    configured: [Option<OfKind>; Kind::ALL.len()],
-    /// A set of statistics for every kind of tensor, and [`REPLACES`]. It publishes no other memory.
+    by_kind: [OfKind; Kind::ALL.len()],
+    /// A set of statistics for every kind of tensor, and [`REPLACES`].
     live: AtomicU32,
+}
+
+/// What is measured of one kind: [`MEASURED`] and two sets, and the bits of `eps`.
+#[derive(Debug, Default)]
+struct OfKind {
+    word: AtomicU64,
+    eps: AtomicU64,
 }
 
 impl Requests {
     pub(crate) fn of(config: &Config) -> Self {
-        Self { configured: Kind::ALL.map(|kind| OfKind::of(config, kind)), live: AtomicU32::new(0) }
+        let requests = Self::none();
+        requests.take_up(config);
+        requests
     }
 
     /// Nothing of any kind.
     pub(crate) fn none() -> Self {
-        Self { configured: [None; Kind::ALL.len()], live: AtomicU32::new(0) }
+        Self { by_kind: std::array::from_fn(|_| OfKind::default()), live: AtomicU32::new(0) }
+    }
+
+    /// Measures what `config` says from now on. Between steps, or a step is measured by two rules.
+    pub(crate) fn take_up(&self, config: &Config) {
+        for kind in Kind::ALL {
+            let of_kind = &self.by_kind[kind as usize];
+            let (word, eps) = asked_for(config, kind);
+            of_kind.eps.store(eps.to_bits(), Ordering::Relaxed);
+            of_kind.word.store(word, Ordering::Relaxed);
+        }
+        self.live.store(0, Ordering::Relaxed);
     }
 
     /// What is measured of a kind now.
     pub(crate) fn get(&self, kind: Kind) -> Option<Request> {
-        let OfKind { ops, own, eps } = self.configured[kind as usize]?;
+        let of_kind = &self.by_kind[kind as usize];
+        let word = of_kind.word.load(Ordering::Relaxed);
+        if word & MEASURED == 0 {
+            return None;
+        }
+        let eps = f64::from_bits(of_kind.eps.load(Ordering::Relaxed));
         if kind.is_feature() {
             return Some(Request { statistics: StatisticSet::EMPTY, eps });
         }
+        let (ops, own) = (StatisticSet::from_bits(word as u16), StatisticSet::from_bits((word >> OWN_SHIFT) as u16));
         let live = self.live.load(Ordering::Relaxed);
         let set = StatisticSet::from_bits(live as u16);
         let asked = if live & REPLACES == 0 { ops.union(set) } else { set };
@@ -61,18 +81,17 @@ impl Requests {
     }
 }
 
-impl OfKind {
-    fn of(config: &Config, kind: Kind) -> Option<Self> {
-        let Some(signal) = config.signal(kind) else {
-            // A feature is computed by the front: there is nothing to read for it here.
-            let nothing = Self { ops: StatisticSet::EMPTY, own: StatisticSet::EMPTY, eps: 0.0 };
-            return config.measures(kind).then_some(nothing);
-        };
-        let mut own = if config.prometheus.is_some() { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
-        // The global norm in `steps.csv` is built from the tensors' norms, the ratio of a change from its own.
-        if matches!(kind, Kind::GradUnreduced | Kind::GradReduced | Kind::Update) {
-            own = own.with(Statistic::Norm);
-        }
-        Some(Self { ops: signal.set(), own, eps: signal.eps })
+/// A kind's word and `eps`.
+fn asked_for(config: &Config, kind: Kind) -> (u64, f64) {
+    let Some(signal) = config.signal(kind) else {
+        // A feature is computed by the front: there is nothing to read for it here.
+        return (if config.measures(kind) { MEASURED } else { 0 }, 0.0);
+    };
+    let mut own = if config.prometheus.is_some() { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
+    // The global norm in `steps.csv` is built from the tensors' norms, the ratio of a change from its own.
+    if matches!(kind, Kind::GradUnreduced | Kind::GradReduced | Kind::Update) {
+        own = own.with(Statistic::Norm);
     }
+    let sets = u64::from(signal.set().bits()) | u64::from(own.bits()) << OWN_SHIFT;
+    (MEASURED | sets, signal.eps)
 }

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use trainmon_core::config::{Config, Window};
+use trainmon_core::config::{Config, Plan, Window};
 use trainmon_core::{AlertBook, Ledger, Step, TensorTable};
 use trainmon_exporters::{Exporter, RunInfo};
 
 use crate::clock::StepClock;
 use crate::cost::CostBook;
 use crate::inner::Parts;
+use crate::live::Live;
 use crate::monitor::Monitor;
 use crate::notice::{Voice, with_causes};
 use crate::options::{Options, environment};
@@ -19,6 +20,7 @@ use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::sink::{Sink, SinkContext};
+use crate::throttle::Throttle;
 use crate::worker::Worker;
 
 /// The monitor could not be started.
@@ -79,7 +81,8 @@ impl Monitor {
             ..Config::default()
         };
         let clock = StepClock::new(window, false, Step(0));
-        let recorder = Recorder::new(clock, None);
+        let recorder = Recorder::new(clock, None, None);
+        let live = Arc::new(Live::new(Step(0), false, Plan::of(&config)));
         let costs = Arc::new(CostBook::new());
         let books = Arc::default();
         Self::assemble(Parts {
@@ -88,6 +91,8 @@ impl Monitor {
             ranks: Ranks::SINGLE,
             tensors: TensorTable::default(),
             recorder,
+            live,
+            rotation: Arc::default(),
             worker: None,
             sinks: Vec::new(),
             ledger: books,
@@ -148,8 +153,11 @@ impl Monitor {
         trainmon_stats::start_threads();
         let worker = Worker::start(source, sinks, options.voice.clone())
             .map_err(|source| StartError::Thread { what: "worker", source })?;
-        let clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
-        let recorder = Recorder::new(clock, Some(queue));
+        let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
+        let plan = Plan::of(&config);
+        clock.set_paused(plan.paused);
+        let recorder = Recorder::new(clock, Some(queue), config.overhead_budget.map(Throttle::new));
+        let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan));
         let (worker, voice) = (Some(worker), options.voice);
         Ok(Self::assemble(Parts {
             config,
@@ -157,6 +165,8 @@ impl Monitor {
             tensors,
             requests,
             recorder,
+            live,
+            rotation: Arc::default(),
             worker,
             sinks: kept,
             ledger,

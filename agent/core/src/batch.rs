@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::config::{Config, Plan};
 use crate::{GradNormCheck, Kind, LedgerSnapshot, MicroStep, Reading, Statistic, Step, TensorId};
 
 /// One tensor, measured once.
@@ -108,6 +109,10 @@ pub struct StepBatch {
     /// The statistics asked for while the training ran, in column order: every reading of this batch holds them. `None`:
     /// those of the config.
     pub ops: Option<Arc<[Statistic]>>,
+    /// What was measured, once that was changed while the training ran. `None`: what the config says. `ops` outranks it.
+    pub plan: Option<Arc<Plan>>,
+    /// One in this many layers and groups was measured, to keep the overhead budget; 1 where all were.
+    pub sampling_stride: u32,
     /// The readings, in the order the hooks fired.
     pub records: Vec<Record>,
     /// What the step cost the training thread.
@@ -131,6 +136,8 @@ impl Default for StepBatch {
             grad_norm: GradNorm::OfRecords,
             framework_grad_norm: None,
             ops: None,
+            plan: None,
+            sampling_stride: 1,
             records: Vec::new(),
             cost: PhaseTimes::default(),
             bytes_read: 0,
@@ -145,6 +152,24 @@ impl StepBatch {
         let mut records = std::mem::take(&mut self.records);
         records.clear();
         *self = Self { records, ..Self::default() };
+    }
+
+    /// The statistics of a kind of tensor in this batch, in column order: what was set last while the training ran, else
+    /// the config's. Empty for a kind that is not measured.
+    pub fn ops_of<'a>(&'a self, config: &'a Config, kind: Kind) -> &'a [Statistic] {
+        if let Some(ops) = &self.ops {
+            return ops;
+        }
+        let signal = match &self.plan {
+            Some(plan) => plan.signal(kind).or_else(|| config.adhoc.as_ref().filter(|_| kind == Kind::Adhoc)),
+            None => config.signal(kind),
+        };
+        signal.map_or(&[], |signal| &signal.ops)
+    }
+
+    /// The share of layers and groups that was measured to keep the overhead budget: 1 where all were.
+    pub fn sampling_ratio(&self) -> f64 {
+        1.0 / f64::from(self.sampling_stride.max(1))
     }
 
     /// The global gradient norm, before clipping where that was measured. `None` when it is not known.

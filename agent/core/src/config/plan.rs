@@ -48,16 +48,34 @@ impl Plan {
         }
     }
 
+    /// What is measured of a kind of tensor. Ad-hoc tensors have the statistics of the first signal there is.
+    pub fn signal(&self, kind: Kind) -> Option<&Signal> {
+        let activations = |wanted: fn(&Activations) -> bool| self.activations.as_ref().filter(|a| wanted(a));
+        match kind {
+            Kind::Actv => activations(|a| a.forward).map(|a| &a.signal),
+            Kind::ActvGrad => activations(|a| a.backward).map(|a| &a.signal),
+            Kind::GradUnreduced | Kind::GradReduced => self.weight_grad.as_ref().map(|grad| &grad.signal),
+            Kind::ParamOrigin | Kind::ParamUpdated => self.param.as_ref(),
+            Kind::Update | Kind::UpdateRatio => self.update.as_ref(),
+            Kind::MgDirection => self.mg_direction.as_ref(),
+            kind if kind.is_moment() => self.moments.as_ref(),
+            Kind::Adhoc => self.first_signal(),
+            _ => None,
+        }
+    }
+
+    fn first_signal(&self) -> Option<&Signal> {
+        let Self { weight_grad, moments, param, activations, mg_direction, update, .. } = self;
+        let nested = [weight_grad.as_ref().map(|grad| &grad.signal), activations.as_ref().map(|a| &a.signal)];
+        let plain = [moments, param, mg_direction, update].map(Option::as_ref);
+        nested.into_iter().chain(plain).flatten().next()
+    }
+
     fn signals_mut(&mut self) -> impl Iterator<Item = &mut Signal> {
         let Self { weight_grad, moments, param, activations, mg_direction, update, .. } = self;
         let nested = [weight_grad.as_mut().map(|grad| &mut grad.signal), activations.as_mut().map(|a| &mut a.signal)];
         let plain = [moments, param, mg_direction, update].map(Option::as_mut);
         nested.into_iter().chain(plain).flatten()
-    }
-
-    /// The statistics of the first signal there is.
-    fn some_signal(&self) -> Option<Signal> {
-        self.clone().signals_mut().next().map(|signal| signal.clone())
     }
 }
 
@@ -69,7 +87,7 @@ impl Config {
         let Plan { paused: _, window, ranks, targets, weight_grad, moments, param, activations, mg_direction, update } =
             plan.clone();
         let mut config = self.clone();
-        config.adhoc = self.adhoc.as_ref().map(|own| plan.some_signal().unwrap_or_else(|| own.clone()));
+        config.adhoc = self.adhoc.as_ref().map(|own| plan.first_signal().unwrap_or(own).clone());
         config.targets.names = targets;
         Self { window, ranks, weight_grad, moments, param, activations, mg_direction, update, ..config }
     }
@@ -125,7 +143,8 @@ impl PlanChange {
     #[must_use]
     pub fn applied_to(&self, plan: &Plan, config: &Config) -> Plan {
         let mut plan = plan.clone();
-        let template = plan.some_signal().or_else(|| Plan::of(config).some_signal());
+        let configured = Plan::of(config);
+        let template = plan.first_signal().or_else(|| configured.first_signal()).cloned();
         let template = template.unwrap_or(Signal { ops: vec![Statistic::Norm], eps: super::file::DEFAULT_EPS });
         for &(name, is_on) in &self.kinds {
             plan.switch(name, is_on, config, &template);
@@ -185,11 +204,6 @@ impl Plan {
             activations.all = targets.is_empty() || all_is_asked_for;
         }
         self.targets = targets;
-    }
-
-    /// Whether any tensor of a kind is measured under this plan.
-    pub fn measures(&self, kind: Kind, config: &Config) -> bool {
-        config.with_plan(self).measures(kind)
     }
 }
 

@@ -1,0 +1,181 @@
+//! Keeps the monitor's own time within its budget: by how much to thin out, from what the last steps cost.
+
+use std::time::Duration;
+
+/// Steps measured before the cost is judged, or as many as a whole turn of the rotation takes.
+const JUDGED_STEPS: u32 = 8;
+/// Steps that are not judged: buffers grow, caches are cold.
+const WARM_UP_STEPS: u32 = 2;
+/// A layer is measured at least every this many measured steps, whatever the cost.
+pub(crate) const MAX_STRIDE: u32 = 256;
+/// Measuring twice as much must stay below this share of the budget, or it would be taken back at once.
+const ROOM: f64 = 0.9;
+/// Judgements in a row that must agree before more is measured again.
+const CALM_JUDGEMENTS: u32 = 2;
+
+/// What became of the stride.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It stays.
+    Keep,
+    /// From now on one in this many is measured: fewer than before.
+    Less(u32),
+    /// More than before; 1 is everything.
+    More(u32),
+    /// It is at its largest and the budget is exceeded all the same. Told once.
+    Exhausted,
+}
+
+/// Judges the cost of steps. Knows no clock.
+#[derive(Clone, Debug)]
+pub(crate) struct Throttle {
+    budget: f64,
+    stride: u32,
+    warm_up: u32,
+    measured: u32,
+    spent: Duration,
+    passed: Duration,
+    calm: u32,
+    is_exhausted: bool,
+}
+
+impl Throttle {
+    /// `budget`: the share of a step's time that measuring may take, above 0.
+    pub(crate) fn new(budget: f64) -> Self {
+        Self {
+            budget,
+            stride: 1,
+            warm_up: WARM_UP_STEPS,
+            measured: 0,
+            spent: Duration::ZERO,
+            passed: Duration::ZERO,
+            calm: 0,
+            is_exhausted: false,
+        }
+    }
+
+    /// The share of a step's time that measuring may take.
+    pub(crate) fn budget(&self) -> f64 {
+        self.budget
+    }
+
+    /// Takes in a step: what it cost the training thread, how long it took from the end of the one before, and whether
+    /// anything was measured.
+    pub(crate) fn add_step(&mut self, spent: Duration, duration: Option<Duration>, measured: bool) -> Verdict {
+        let Some(duration) = duration else { return Verdict::Keep };
+        if self.warm_up > 0 {
+            self.warm_up -= u32::from(measured);
+            return Verdict::Keep;
+        }
+        self.spent += spent;
+        self.passed += duration;
+        self.measured += u32::from(measured);
+        if self.measured < JUDGED_STEPS.max(self.stride) || self.passed.is_zero() {
+            return Verdict::Keep;
+        }
+        let share = self.spent.as_secs_f64() / self.passed.as_secs_f64();
+        (self.spent, self.passed, self.measured) = (Duration::ZERO, Duration::ZERO, 0);
+        self.judge(share)
+    }
+
+    fn judge(&mut self, share: f64) -> Verdict {
+        if share > self.budget {
+            self.calm = 0;
+            if self.stride == MAX_STRIDE {
+                return if std::mem::replace(&mut self.is_exhausted, true) {
+                    Verdict::Keep
+                } else {
+                    Verdict::Exhausted
+                };
+            }
+            let factor = (share / self.budget).min(f64::from(MAX_STRIDE)).ceil() as u32;
+            self.stride = (self.stride * factor.max(2)).next_power_of_two().min(MAX_STRIDE);
+            return Verdict::Less(self.stride);
+        }
+        if self.stride > 1 && 2.0 * share <= ROOM * self.budget {
+            self.calm += 1;
+            if self.calm >= CALM_JUDGEMENTS {
+                self.calm = 0;
+                self.is_exhausted = false;
+                self.stride /= 2;
+                return Verdict::More(self.stride);
+            }
+        } else {
+            self.calm = 0;
+        }
+        Verdict::Keep
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(100);
+
+    /// Steps of 100 ms whose measuring costs `fixed`, and `whole` over the stride. The strides after each of them.
+    fn strides(throttle: &mut Throttle, steps: u32, fixed: Duration, whole: Duration) -> Vec<u32> {
+        (0..steps)
+            .map(|_| {
+                let spent = fixed + whole / throttle.stride;
+                throttle.add_step(spent, Some(STEP + spent), true);
+                throttle.stride
+            })
+            .collect()
+    }
+
+    #[test]
+    fn within_the_budget_everything_is_measured() {
+        let mut throttle = Throttle::new(0.01);
+        assert_eq!(strides(&mut throttle, 100, Duration::ZERO, Duration::from_micros(900)), [1; 100]);
+    }
+
+    #[test]
+    fn above_the_budget_it_thins_out_at_once_as_far_as_needed_and_stays() {
+        let mut throttle = Throttle::new(0.01);
+        let strides = strides(&mut throttle, 200, Duration::ZERO, Duration::from_millis(5));
+        assert_eq!(strides[..WARM_UP_STEPS as usize + 7], [1; 9]);
+        assert_eq!(strides[9..], [8; 191], "5 ms of 105 is five times the budget: one in eight");
+    }
+
+    #[test]
+    fn it_measures_more_again_when_that_fits_and_does_not_swing() {
+        let mut throttle = Throttle::new(0.01);
+        strides(&mut throttle, 50, Duration::ZERO, Duration::from_millis(5));
+        let after = strides(&mut throttle, 200, Duration::ZERO, Duration::from_micros(800));
+        assert_eq!(after.last(), Some(&1));
+        assert!(after.is_sorted_by(|a, b| a >= b), "{after:?}");
+        let border = strides(&mut throttle, 400, Duration::ZERO, Duration::from_micros(1_050));
+        assert_eq!(border.iter().max(), Some(&2));
+        assert!(border[20..].iter().all(|&stride| stride == 2), "half of 1.05 % is not far enough below 1 %");
+    }
+
+    #[test]
+    fn a_cost_that_thinning_does_not_lower_is_told_once() {
+        let mut throttle = Throttle::new(0.01);
+        let mut told = 0;
+        for _ in 0..5_000 {
+            told += u32::from(throttle.add_step(Duration::from_millis(20), Some(STEP), true) == Verdict::Exhausted);
+        }
+        assert_eq!((told, throttle.stride), (1, MAX_STRIDE));
+    }
+
+    #[test]
+    fn steps_between_measured_ones_count_as_time() {
+        let mut throttle = Throttle::new(0.01);
+        for step in 0..200 {
+            let measured = step % 10 == 0;
+            let spent = if measured { Duration::from_millis(5) } else { Duration::ZERO };
+            throttle.add_step(spent, Some(STEP), measured);
+        }
+        assert_eq!(throttle.stride, 1, "5 ms in every tenth step of 100 ms is half a percent");
+    }
+
+    #[test]
+    fn steps_without_a_duration_are_not_judged() {
+        let mut throttle = Throttle::new(0.01);
+        for _ in 0..50 {
+            assert_eq!(throttle.add_step(Duration::from_secs(1), None, true), Verdict::Keep);
+        }
+    }
+}
