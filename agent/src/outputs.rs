@@ -1,11 +1,12 @@
 //! Which exporters a config asks for, and how each is opened.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use trainmon_core::config::{Config, Csv};
+use trainmon_core::config::{Config, Csv, TensorBoard};
 use trainmon_core::{Ledger, StatisticSet};
+use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{
     CsvExporter, Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
 };
@@ -33,7 +34,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) config: &'a Config,
     pub(crate) options: &'a Options,
     pub(crate) run: &'a RunInfo,
-    /// Whether this rank measures: one that does not writes no CSV.
+    /// Whether this rank measures: one that does not writes no files.
     pub(crate) rank_measures: bool,
     pub(crate) ledger: &'a Arc<Ledger>,
     /// Batches waiting for the worker.
@@ -47,9 +48,11 @@ impl Opening<'_> {
     /// left out.
     pub(crate) fn open(self, own: Vec<Box<dyn Exporter>>) -> Vec<Output> {
         let mut outputs: Vec<Output> = own.into_iter().map(|exporter| Output::new(exporter, self.config)).collect();
-        if let Some(csv) = self.config.csv.as_ref().filter(|_| self.rank_measures) {
-            outputs.push(Output::new(Box::new(self.csv(csv)), self.config));
-        }
+        let csv = self.config.csv.as_ref().filter(|_| self.rank_measures).map(|csv| self.csv(csv));
+        let events = self.config.tensorboard.as_ref().filter(|_| self.rank_measures);
+        let events = events.map(|settings| self.events(settings, csv.as_ref().map(CsvExporter::directory)));
+        outputs.extend(csv.map(|csv| Output::new(Box::new(csv), self.config)));
+        outputs.extend(events.map(|events| Output::new(Box::new(events), self.config)));
         if let Some(prometheus) = &self.config.prometheus {
             // Its own books are on its page too, so they exist before it does.
             let shared = Arc::new(SinkShared::new("prometheus", self.config.pipeline.queue_steps));
@@ -67,12 +70,19 @@ impl Opening<'_> {
     }
 
     fn csv(&self, csv: &Csv) -> CsvExporter {
-        let base = csv
-            .output_dir
-            .clone()
-            .or_else(|| self.options.output_dir.clone())
-            .unwrap_or_else(|| environment::default_output_dir(self.config.dialect));
+        let base = self.base(csv.output_dir.as_deref());
         self.continued_csv(csv, &base).unwrap_or_else(|| CsvExporter::new(self.config, csv, &base, self.run))
+    }
+
+    fn events(&self, settings: &TensorBoard, csv_directory: Option<&Path>) -> TensorBoardExporter {
+        let base = self.base(settings.output_dir.as_deref());
+        TensorBoardExporter::new(self.config, settings, csv_directory, &base, self.run)
+    }
+
+    /// Where run directories are made.
+    fn base(&self, configured: Option<&Path>) -> PathBuf {
+        let given = configured.or(self.options.output_dir.as_deref()).map(Path::to_path_buf);
+        given.unwrap_or_else(|| environment::default_output_dir(self.config.dialect))
     }
 
     /// The exporter that appends to an earlier run, where that is asked for and there is one; else it says why not.

@@ -48,6 +48,14 @@ pub enum ExportError {
         /// Why.
         source: io::Error,
     },
+    /// More tags than the user allows: a limit, not a fault of the disk.
+    #[error("{left_out} tags are beyond the most of {max}")]
+    TooManyTags {
+        /// The most there may be.
+        max: usize,
+        /// How many different tags were left out so far.
+        left_out: usize,
+    },
     /// A thread or runtime of the exporter could not be started.
     #[error("cannot start the {what}")]
     Start {
@@ -69,6 +77,9 @@ impl ExportError {
             }
             Self::Write { .. } | Self::CreateDirectory { .. } => {
                 "make the directory writable, or name another in MONITOR_OUTPUT_DIR or `output_dir`"
+            }
+            Self::TooManyTags { .. } => {
+                "raise `tensorboard.max_tags`, or measure less: `targets`, `ops`; TensorBoard is slow with many tags"
             }
             Self::List { .. } => "make the directory readable, or leave `append_output` out",
             Self::Bind { .. } => "another process listens there: set `prometheus.port` (0 lets the system choose)",

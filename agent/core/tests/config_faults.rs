@@ -159,7 +159,6 @@ fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
         ("cc_distribution.enable", r#"{"cc_distribution": {"enable": true}}"#),
         ("dynamic_on", r#"{"dynamic_on": true}"#),
         ("alert.rules", r#"{"alert": {"rules": [{"rule_name": "Spike"}]}}"#),
-        ("format", r#"{"format": "tensorboard"}"#),
         ("format[1]", r#"{"format": ["csv", "otlp"]}"#),
         ("otlp", r#"{"otlp": {}}"#),
         ("journal", r#"{"journal": {"enabled": true}}"#),
@@ -307,7 +306,7 @@ fn a_config_that_does_nothing_is_a_warning() {
     assert_warned("{}", &[&format!("c.json:1:1: the config measures nothing | {hint}")]);
     assert_warned(
         r#"{"wg_distribution": true, "format": []}"#,
-        &["c.json:1:27: the config writes nothing | name csv or prometheus in `format`"],
+        &["c.json:1:27: the config writes nothing | name csv, prometheus or tensorboard in `format`"],
     );
     assert_warned(
         r#"{"monitors": {"module": {}, "param": {"ops": ["norm"]}}}"#,

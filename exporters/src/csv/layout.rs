@@ -1,12 +1,12 @@
 //! msprobe's two file layouts: which file a record goes to, its header, its directory.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jiff::Zoned;
 use trainmon_core::config::{Config, Dialect, TimeTag, TimeWindow};
 use trainmon_core::{Kind, Rank, Statistic, Step};
+
+use crate::columns::micro_step_column;
 
 /// The columns of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,27 +34,17 @@ pub(super) fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
     if !config.measures(kind) {
         return None;
     }
-    let every_micro_batch = config.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
     let values = kind.value_columns();
-    let (prefix, micro_step) = match config.dialect {
-        Dialect::V1 => (
-            if kind == Kind::MgDirection { "other" } else { kind.name() },
-            matches!(kind, Kind::Actv | Kind::ActvGrad | Kind::AttentionHook | Kind::MoeRouterLogitHook)
-                || (kind == Kind::GradUnreduced && every_micro_batch),
-        ),
-        Dialect::V2 => {
-            let prefix = match kind {
-                Kind::Actv | Kind::ActvGrad => "module",
-                Kind::GradUnreduced | Kind::GradReduced => "weight_grad",
-                Kind::ParamOrigin | Kind::ParamUpdated => "param",
-                kind if kind.is_moment() => "optimizer",
-                kind => kind.name(),
-            };
-            (prefix, prefix == "weight_grad")
-        }
+    let prefix = match (config.dialect, kind) {
+        (Dialect::V1, Kind::MgDirection) => "other",
+        (Dialect::V2, Kind::Actv | Kind::ActvGrad) => "module",
+        (Dialect::V2, Kind::GradUnreduced | Kind::GradReduced) => "weight_grad",
+        (Dialect::V2, Kind::ParamOrigin | Kind::ParamUpdated) => "param",
+        (Dialect::V2, kind) if kind.is_moment() => "optimizer",
+        (_, kind) => kind.name(),
     };
     let columns = Columns {
-        micro_step,
+        micro_step: micro_step_column(config, kind),
         ops: config.signal(kind).filter(|_| values.is_empty()).map(|signal| signal.ops.clone()).unwrap_or_default(),
         shape_and_dtype: config.dialect == Dialect::V1 && values.is_empty(),
         values,
@@ -94,18 +84,6 @@ impl FileClass {
     }
 }
 
-/// The directory of this run and rank below `base`: V1 `Nov20_16-05-09-rank3-1f0a9c42`, V2 `rank_3`.
-pub(super) fn run_directory(base: &Path, dialect: Dialect, rank: Rank, now: &Zoned) -> PathBuf {
-    match dialect {
-        Dialect::V1 => {
-            // Only uniqueness is asked of the eight digits; the hasher's random seed gives it.
-            let unique = RandomState::new().hash_one(now.timestamp().as_nanosecond()) as u32;
-            base.join(format!("{}-rank{rank}-{unique:08x}", now.strftime("%b%d_%H-%M-%S")))
-        }
-        Dialect::V2 => base.join(format!("rank_{rank}")),
-    }
-}
-
 /// This rank's newest V1 run directory below `base` that was made within `window`. Its name tells the time; of two made
 /// in the same second the one written to last.
 pub(super) fn run_to_continue(base: &Path, rank: Rank, window: TimeWindow) -> io::Result<Option<PathBuf>> {
@@ -136,17 +114,6 @@ fn time_of_run(name: &str, rank: Rank) -> Option<TimeTag> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_run_directory_is_what_msprobes_tools_look_for() {
-        let now: Zoned = "2026-11-20T16:05:09+00:00[UTC]".parse().unwrap();
-        let path = run_directory(Path::new("out"), Dialect::V1, Rank(3), &now);
-        let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(name.starts_with("Nov20_16-05-09-rank3-"), "{name}");
-        assert_eq!(name.len(), "Nov20_16-05-09-rank3-".len() + 8);
-        assert_eq!(run_directory(Path::new("out"), Dialect::V2, Rank(3), &now), Path::new("out/rank_3"));
-        assert_ne!(path, run_directory(Path::new("out"), Dialect::V1, Rank(3), &now));
-    }
 
     #[test]
     fn the_newest_run_of_this_rank_in_the_window_is_continued() {

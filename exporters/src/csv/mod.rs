@@ -18,9 +18,10 @@ use trainmon_core::config::{Config, Csv, Dialect};
 use trainmon_core::{Kind, Record, Statistic, StepBatch, TensorInfo};
 
 use self::file::LineFile;
-use self::layout::{FileClass, file_class, run_directory, run_to_continue};
+use self::layout::{FileClass, file_class, run_to_continue};
 use self::rows::{Lines, Style};
 use self::steps::StepsFile;
+use crate::run_directory::run_directory;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo};
 
 /// Writes msprobe's CSV layout, V1 or V2 as the config says.

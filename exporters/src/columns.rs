@@ -1,0 +1,17 @@
+//! What the columns of msprobe's files are, for every exporter that follows them.
+
+use trainmon_core::Kind;
+use trainmon_core::config::{Config, Dialect};
+
+/// Whether rows of this kind tell the micro-batch: V1 by kind, V2 for weight gradients only.
+pub(crate) fn micro_step_column(config: &Config, kind: Kind) -> bool {
+    let is_gradient = matches!(kind, Kind::GradUnreduced | Kind::GradReduced);
+    match config.dialect {
+        Dialect::V1 => {
+            let every_micro_batch = config.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
+            matches!(kind, Kind::Actv | Kind::ActvGrad | Kind::AttentionHook | Kind::MoeRouterLogitHook)
+                || (kind == Kind::GradUnreduced && every_micro_batch)
+        }
+        Dialect::V2 => is_gradient,
+    }
+}

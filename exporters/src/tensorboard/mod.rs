@@ -1,0 +1,216 @@
+//! TensorBoard event files: one run per kind of tensor, and one for the run's own numbers.
+//!
+//! ```text
+//! <directory>/events.out.tfevents.…              loss, learning rate, gradient norm, the monitor's own cost
+//! <directory>/grad_reduced/events.out.tfevents.…  tags like vp0:blocks.0.attn.qkv.weight/norm
+//! <directory>/update_ratio/events.out.tfevents.…  the same, and a histogram over the parameters
+//! ```
+//!
+//! Layout and tags are those of msprobe's conversion of CSV files, so one chart shows a statistic of one tensor with a line
+//! for each kind. Values are float32: the format has no other scalar.
+
+mod facts;
+mod histogram;
+mod message;
+mod record;
+mod tags;
+mod writer;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use trainmon_core::config::{Config, Dialect, TensorBoard};
+use trainmon_core::{Kind, Reading, Record, Statistic, StepBatch, TensorInfo};
+
+use self::tags::{TagBook, TagKey};
+use self::writer::unix_seconds;
+use crate::columns::micro_step_column;
+use crate::run_directory::run_directory;
+use crate::{ExportError, ExportFailure, Exporter, RunInfo};
+
+pub use self::facts::{FACTS, Fact};
+pub use self::histogram::Histogram;
+pub use self::tags::{is_number_column, tensor_tag};
+pub use self::writer::{EventWriter, Point, Value};
+
+/// The tag of the distribution of update ratios.
+pub const UPDATE_RATIO_HISTOGRAM: &str = "update_ratio_log10";
+/// The tag of how many update ratios had no place in it.
+pub const UPDATE_RATIO_LEFT_OUT: &str = "update_ratio_log10_left_out";
+/// The tag of how many tags there was no room for; written once there are any.
+pub const TAGS_LEFT_OUT: &str = "monitor/tags_left_out";
+
+/// Writes event files, step by step.
+pub struct TensorBoardExporter {
+    config: Config,
+    directory: PathBuf,
+    facts: EventWriter,
+    kinds: HashMap<Kind, EventWriter>,
+    tags: TagBook,
+}
+
+impl TensorBoardExporter {
+    /// Prepares to write: below the directory that `settings` names, in one for this rank; else beside the CSV files of
+    /// this run (`csv_directory`); else in a run directory of its own below `base`. Nothing is made before the first step,
+    /// so this cannot fail.
+    pub fn new(
+        config: &Config,
+        settings: &TensorBoard,
+        csv_directory: Option<&Path>,
+        base: &Path,
+        run: &RunInfo,
+    ) -> Self {
+        let directory = match (&settings.dir, csv_directory) {
+            (Some(dir), _) => dir.join(format!("rank{}", run.rank)),
+            (None, Some(run_directory)) => run_directory.join("tensorboard"),
+            (None, None) => run_directory(base, config.dialect, run.rank, &jiff::Zoned::now()).join("tensorboard"),
+        };
+        Self {
+            config: config.clone(),
+            facts: EventWriter::new(directory.clone()),
+            directory,
+            kinds: HashMap::new(),
+            tags: TagBook::new(settings.max_tags),
+        }
+    }
+
+    /// Where the event files lie.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes the records of one kind. The failure counts those that are not in the file.
+    fn write_kind(
+        &mut self,
+        kind: Kind,
+        names: &[TensorInfo],
+        batch: &StepBatch,
+        records: &[&Record],
+    ) -> Result<(), ExportFailure> {
+        let columns = self.columns(kind, batch);
+        let shows_micro_step = micro_step_column(&self.config, kind);
+        let first = u32::from(self.config.dialect == Dialect::V2);
+        let keyed = records.iter().map(|record| {
+            let micro_step = shows_micro_step.then_some(record.micro_step.0 + first);
+            (TagKey { kind, tensor: record.tensor, micro_step }, *record)
+        });
+        let admitted: Vec<(TagKey, &Record)> = keyed
+            .filter(|(key, record)| {
+                let info = &names[record.tensor.index()];
+                self.tags.admit(*key, &columns, info.vpp_stage, &info.name)
+            })
+            .collect();
+        let left_out = records.len() - admitted.len();
+        let mut points = Vec::with_capacity(admitted.len() * columns.len() + 2);
+        for (key, record) in &admitted {
+            // A hook that was given no tensor has no values.
+            let Some(reading) = &record.reading else { continue };
+            for column in &columns {
+                let value = column_value(kind, reading, column);
+                points.extend(self.tags.tag(*key, column).zip(value).map(|(tag, value)| scalar(tag, value)));
+            }
+        }
+        if kind == Kind::UpdateRatio {
+            points.extend(distribution(records));
+        }
+        let writer = self.kinds.entry(kind).or_insert_with(|| EventWriter::new(self.directory.join(kind.name())));
+        let written = writer.append(unix_seconds(batch.time), batch.step, &points);
+        written.map_err(|source| ExportFailure { lost_records: records.len() as u64, source })?;
+        if left_out == 0 {
+            return Ok(());
+        }
+        let source = ExportError::TooManyTags { max: self.tags.max(), left_out: self.tags.left_out() };
+        Err(ExportFailure { lost_records: left_out as u64, source })
+    }
+
+    /// The columns of a kind's CSV file that can be shown here.
+    fn columns(&self, kind: Kind, batch: &StepBatch) -> Vec<&'static str> {
+        let values = kind.value_columns();
+        if !values.is_empty() {
+            return values.to_vec();
+        }
+        let configured = self.config.signal(kind).map_or(&[][..], |signal| &signal.ops);
+        let ops = batch.ops.as_deref().unwrap_or(configured);
+        ops.iter().map(|op| op.name()).filter(|name| is_number_column(name)).collect()
+    }
+
+    fn write_facts(&mut self, batch: &StepBatch) -> Result<(), ExportError> {
+        let mut points: Vec<Point<'_>> =
+            FACTS.iter().filter_map(|fact| Some(scalar(fact.tag, fact.of(batch)?))).collect();
+        if self.tags.left_out() > 0 {
+            points.push(scalar(TAGS_LEFT_OUT, self.tags.left_out() as f64));
+        }
+        self.facts.append(unix_seconds(batch.time), batch.step, &points)
+    }
+}
+
+impl Exporter for TensorBoardExporter {
+    fn name(&self) -> &'static str {
+        "tensorboard"
+    }
+
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        let mut total: Option<ExportFailure> = None;
+        for kind in Kind::ALL.into_iter().filter(|&kind| self.config.measures(kind)).collect::<Vec<_>>() {
+            let records: Vec<&Record> = batch.records.iter().filter(|record| record.kind == kind).collect();
+            if records.is_empty() {
+                continue;
+            }
+            if let Err(failure) = self.write_kind(kind, names, batch, &records) {
+                add(&mut total, failure);
+            }
+        }
+        // Last, as the CSV files' `steps.csv`: a step that is told there has been written.
+        if let Err(source) = self.write_facts(batch) {
+            add(&mut total, ExportFailure { lost_records: 0, source });
+        }
+        total.map_or(Ok(()), Err)
+    }
+
+    fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
+        self.kinds.clear();
+        Ok(())
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        vec![self.directory.display().to_string()]
+    }
+}
+
+/// Adds up what is lost. Of the reasons one is told: a write that failed goes before tags without room.
+fn add(total: &mut Option<ExportFailure>, failure: ExportFailure) {
+    let Some(total) = total else {
+        *total = Some(failure);
+        return;
+    };
+    total.lost_records += failure.lost_records;
+    if matches!(total.source, ExportError::TooManyTags { .. }) {
+        total.source = failure.source;
+    }
+}
+
+fn scalar(tag: &str, value: f64) -> Point<'_> {
+    Point { tag, value: Value::Scalar(value) }
+}
+
+/// The value in a column; `None` where a tensor with dimensions has no single value.
+fn column_value(kind: Kind, reading: &Reading, column: &str) -> Option<f64> {
+    let values = kind.value_columns();
+    if let Some(place) = values.iter().position(|name| *name == column) {
+        return reading.values().get(place).copied();
+    }
+    match Statistic::from_name(column)? {
+        Statistic::Id => reading.id().map(trainmon_core::Scalar::as_f64),
+        statistic => Some(reading.value(statistic)),
+    }
+}
+
+/// How the step's update ratios are spread, whether or not each has a tag of its own.
+fn distribution(records: &[&Record]) -> Vec<Point<'static>> {
+    let ratios = records.iter().filter_map(|record| Some(record.reading?.values()[0]));
+    let (histogram, left_out) = Histogram::of_ratios(ratios);
+    let histogram =
+        histogram.map(|histogram| Point { tag: UPDATE_RATIO_HISTOGRAM, value: Value::Histogram(histogram) });
+    histogram.into_iter().chain([scalar(UPDATE_RATIO_LEFT_OUT, left_out as f64)]).collect()
+}

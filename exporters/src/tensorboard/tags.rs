@@ -1,0 +1,108 @@
+//! Tags: how they are spelt, and how many there may be.
+
+use std::collections::{HashMap, HashSet};
+
+use trainmon_core::{Kind, Statistic, TensorId};
+
+/// The tag of a tensor's statistic, spelt as msprobe's conversion of its CSV files spells it:
+/// `vp0:blocks.0.attn.qkv.weight/norm`, `vp0:fc1.input:micro1/norm`. The kind is not in it: it names the run.
+///
+/// `micro_step` is given where the CSV file has that column, with the number it has there.
+pub fn tensor_tag(vpp_stage: u32, name: &str, micro_step: Option<u32>, column: &str) -> String {
+    match micro_step {
+        Some(micro_step) => format!("vp{vpp_stage}:{name}:micro{micro_step}/{column}"),
+        None => format!("vp{vpp_stage}:{name}/{column}"),
+    }
+}
+
+/// Whether a column can be a value of TensorBoard: checksums do not survive a float32.
+pub fn is_number_column(column: &str) -> bool {
+    column != Statistic::Crc32.name() && column != Statistic::Xor64.name()
+}
+
+/// What one record's tags hang on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TagKey {
+    pub(super) kind: Kind,
+    pub(super) tensor: TensorId,
+    /// As the tag shows it.
+    pub(super) micro_step: Option<u32>,
+}
+
+/// The tags in use. TensorBoard lists every tag of a run before it draws any, so there is a most.
+#[derive(Debug)]
+pub(super) struct TagBook {
+    max: usize,
+    used: usize,
+    known: HashMap<TagKey, Vec<(&'static str, String)>>,
+    left_out: HashSet<(TagKey, &'static str)>,
+}
+
+impl TagBook {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, used: 0, known: HashMap::new(), left_out: HashSet::new() }
+    }
+
+    /// Makes the tags of these columns. `false` if there is no room for all of them: then none is made.
+    pub(super) fn admit(&mut self, key: TagKey, columns: &[&'static str], vpp_stage: u32, name: &str) -> bool {
+        let known = self.known.get(&key).map_or(&[][..], Vec::as_slice);
+        let is_new = |column: &&&'static str| !known.iter().any(|(old, _)| old == *column);
+        let new: Vec<&'static str> = columns.iter().filter(is_new).copied().collect();
+        if new.is_empty() {
+            return true;
+        }
+        if self.used + new.len() > self.max {
+            self.left_out.extend(new.into_iter().map(|column| (key, column)));
+            return false;
+        }
+        self.used += new.len();
+        let made = new.into_iter().map(|column| (column, tensor_tag(vpp_stage, name, key.micro_step, column)));
+        self.known.entry(key).or_default().extend(made);
+        true
+    }
+
+    /// The tag of an admitted column.
+    pub(super) fn tag(&self, key: TagKey, column: &str) -> Option<&str> {
+        let known = self.known.get(&key)?;
+        known.iter().find(|(old, _)| *old == column).map(|(_, tag)| tag.as_str())
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// How many different tags there was no room for.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(tensor: u32) -> TagKey {
+        TagKey { kind: Kind::GradReduced, tensor: TensorId(tensor), micro_step: None }
+    }
+
+    #[test]
+    fn tags_are_spelt_as_msprobes_conversion_spells_them() {
+        assert_eq!(tensor_tag(0, "linear.weight", None, "norm"), "vp0:linear.weight/norm");
+        assert_eq!(tensor_tag(1, "linear.input", Some(0), "min"), "vp1:linear.input:micro0/min");
+    }
+
+    #[test]
+    fn a_tensor_has_room_for_all_its_tags_or_for_none() {
+        let mut book = TagBook::new(5);
+        assert!(book.admit(key(0), &["min", "max"], 0, "a"));
+        assert!(book.admit(key(1), &["min", "max"], 0, "b"));
+        for _step in 0..3 {
+            assert!(book.admit(key(0), &["min", "max"], 0, "a"), "known tags stay");
+            assert!(!book.admit(key(2), &["min", "max"], 0, "c"));
+            assert_eq!((book.tag(key(2), "min"), book.left_out()), (None, 2), "each is counted once");
+        }
+        assert!(book.admit(key(1), &["min", "norm"], 0, "b"), "one is left");
+        assert_eq!(book.tag(key(1), "norm"), Some("vp0:b/norm"));
+        assert_eq!(book.tag(key(1), "max"), Some("vp0:b/max"));
+    }
+}

@@ -1,0 +1,165 @@
+//! Event files: one directory is what TensorBoard calls a run.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use prost::Message as _;
+use trainmon_core::Step;
+
+use super::Histogram;
+use super::message::{Event, Number, PluginData, Summary, SummaryMetadata, SummaryValue, What};
+use super::record::framed;
+use crate::ExportError;
+
+/// The format that every reader since 2016 knows.
+const FILE_VERSION: &str = "brain.Event:2";
+
+/// Numbers the files of this process, so that no two have the same name and later ones sort behind.
+static FILES: AtomicU64 = AtomicU64::new(0);
+
+/// A value of one step under its tag.
+#[derive(Clone, Debug)]
+pub struct Point<'a> {
+    /// TensorBoard groups charts by what stands before the first `/`.
+    pub tag: &'a str,
+    /// The value.
+    pub value: Value,
+}
+
+/// What a point shows.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A number, written as the nearest float32: the format has no other.
+    Scalar(f64),
+    /// A distribution.
+    Histogram(Histogram),
+}
+
+/// Appends to one run. The directory and the file are made with the first event.
+///
+/// Every event is one record and one write, with the operating system when [`append`](Self::append) returns. A kill
+/// within the write leaves a torn last record, which TensorBoard passes over. After a write that failed the next event
+/// goes to a file of its own: a reader may have seen the torn part.
+#[derive(Debug)]
+pub struct EventWriter {
+    directory: PathBuf,
+    file: Option<EventFile>,
+}
+
+#[derive(Debug)]
+struct EventFile {
+    path: PathBuf,
+    file: File,
+    good_length: u64,
+    /// Whether there is more in it than its version.
+    holds_events: bool,
+    /// Tags that this file has described: a reader takes a tag's description from its first value.
+    described: HashSet<Box<str>>,
+}
+
+impl EventWriter {
+    /// A run in this directory.
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory, file: None }
+    }
+
+    /// Appends the points of a step; none write nothing. `unix_seconds` is the step's own time.
+    ///
+    /// # Errors
+    /// The directory or file cannot be written; the points are lost, what was appended before stays.
+    pub fn append(&mut self, unix_seconds: f64, step: Step, points: &[Point<'_>]) -> Result<(), ExportError> {
+        if points.is_empty() {
+            return Ok(());
+        }
+        let file = match self.file.take().filter(|file| file.path.exists()) {
+            Some(file) => file,
+            None => EventFile::create(&self.directory)?,
+        };
+        self.file = Some(file.append(unix_seconds, step, points)?);
+        Ok(())
+    }
+}
+
+impl EventFile {
+    fn create(directory: &Path) -> Result<Self, ExportError> {
+        std::fs::create_dir_all(directory)
+            .map_err(|source| ExportError::CreateDirectory { path: directory.to_path_buf(), source })?;
+        let now = unix_seconds(SystemTime::now());
+        let (path, file) = new_file(directory, now as u64)?;
+        let file = Self { path, file, good_length: 0, holds_events: false, described: HashSet::new() };
+        let version =
+            Event { wall_time: now, step: 0, what: Some(What::FileVersion(FILE_VERSION.to_owned())) }.encode_to_vec();
+        file.append_record(&framed(&version))
+    }
+
+    /// The file again, with the points in it; on failure it is left behind whole.
+    fn append(mut self, unix_seconds: f64, step: Step, points: &[Point<'_>]) -> Result<Self, ExportError> {
+        let value = points.iter().map(|point| self.value(point)).collect();
+        let what = Some(What::Summary(Summary { value }));
+        let event = Event { wall_time: unix_seconds, step: step.0.cast_signed(), what };
+        let mut file = self.append_record(&framed(&event.encode_to_vec()))?;
+        file.holds_events = true;
+        Ok(file)
+    }
+
+    fn value(&mut self, point: &Point<'_>) -> SummaryValue {
+        let (number, plugin, description) = match &point.value {
+            Value::Scalar(number) => (Number::Simple(*number as f32), "scalars", ""),
+            Value::Histogram(histogram) => {
+                (Number::Histogram(histogram.to_message()), "histograms", Histogram::DESCRIPTION)
+            }
+        };
+        let is_new = !self.described.contains(point.tag) && self.described.insert(point.tag.into());
+        let metadata = is_new.then(|| SummaryMetadata {
+            plugin_data: Some(PluginData { plugin_name: plugin.to_owned() }),
+            summary_description: description.to_owned(),
+        });
+        SummaryValue { tag: point.tag.to_owned(), metadata, number: Some(number) }
+    }
+
+    fn append_record(mut self, record: &[u8]) -> Result<Self, ExportError> {
+        match self.file.write_all(record) {
+            Ok(()) => {
+                self.good_length += record.len() as u64;
+                Ok(self)
+            }
+            Err(source) => {
+                self.take_back();
+                Err(ExportError::Write { path: self.path, source })
+            }
+        }
+    }
+
+    /// Takes a torn record off, or the whole file if nothing else is in it, lest a full disk fills up with empty files.
+    /// This can itself fail; the error that matters is the first.
+    fn take_back(&self) {
+        let taken_back =
+            if self.holds_events { self.file.set_len(self.good_length) } else { std::fs::remove_file(&self.path) };
+        drop(taken_back);
+    }
+}
+
+/// `events.out.tfevents.<unix seconds>.<host>.<process>.<number>`: readers look for `tfevents` and sort by name.
+fn new_file(directory: &Path, now: u64) -> Result<(PathBuf, File), ExportError> {
+    let host = gethostname::gethostname().to_string_lossy().into_owned();
+    loop {
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("events.out.tfevents.{now:010}.{host}.{}.{number:06}", std::process::id());
+        let path = directory.join(name);
+        match OpenOptions::new().append(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((path, file)),
+            // A process of the same id on a machine of the same name, in the same second.
+            Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(ExportError::Write { path, source }),
+        }
+    }
+}
+
+/// Seconds since 1970; 0 for a clock set before that.
+pub(super) fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
