@@ -57,7 +57,8 @@ impl Shape {
 
     /// The number of elements; 1 for a 0-d tensor.
     pub fn elements(&self) -> usize {
-        self.dims().iter().product::<i64>() as usize
+        // Wrapping: the sizes of an empty tensor may exceed 63 bits before a 0 comes, those of others do not.
+        self.dims().iter().fold(1i64, |count, &size| count.wrapping_mul(size)) as usize
     }
 
     /// The strides of a contiguous tensor of this shape, in elements.
@@ -96,6 +97,7 @@ mod tests {
         assert_eq!(Shape::new(&[]).unwrap().to_string(), "[]");
         assert_eq!(Shape::new(&[]).unwrap().elements(), 1);
         assert_eq!(Shape::new(&[3, 0, i64::MAX]).unwrap().elements(), 0);
+        assert_eq!(Shape::new(&[3, i64::MAX, 0]).unwrap().elements(), 0);
         assert_eq!(Shape::new(&[2, 3, 4]).unwrap().contiguous_strides()[..3], [12, 4, 1]);
     }
 

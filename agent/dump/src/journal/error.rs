@@ -1,0 +1,217 @@
+//! What can go wrong with a journal.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_core::Step;
+
+/// The journal cannot be made or written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file or its directory could not be made.
+    #[error("cannot create the journal `{}`", path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its whole size could not be reserved on the disk.
+    #[error("cannot reserve {bytes} bytes for the journal `{}`", path.display())]
+    Reserve {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// The facts of the run could not be written down.
+    #[error("cannot describe the run in the journal `{}`", path.display())]
+    Facts {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A write or a flush failed.
+    #[error("cannot write the journal `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody cut the file short while it was in use; it is not touched again.
+    #[error("the journal `{}` was cut from {expected} to {found} bytes while in use", path.display())]
+    Shrunk {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        expected: u64,
+        /// What is left.
+        found: u64,
+    },
+    /// A step, or an alert, is larger than the whole ring.
+    #[error("step {step} takes {bytes} bytes, the journal `{}` has room for {room}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The step.
+        step: Step,
+        /// What it takes.
+        bytes: u64,
+        /// The ring's size.
+        room: u64,
+    },
+    /// An alert is larger than the alerts' ring.
+    #[error("an alert takes {bytes} bytes, the journal `{}` has room for {room}", path.display())]
+    AlertTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// What it takes.
+        bytes: u64,
+        /// The ring's size.
+        room: u64,
+    },
+}
+
+impl JournalError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        let (Self::Create { source, .. } | Self::Reserve { source, .. } | Self::Write { source, .. }) = self else {
+            return match self {
+                Self::Shrunk { .. } => {
+                    "leave the file alone while the training runs; `trainmon recover` reads the rest"
+                }
+                Self::TooLarge { .. } | Self::AlertTooLarge { .. } => "raise `journal.size_mb`",
+                _ => "this is a fault of trainmon: please report it",
+            };
+        };
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "free space on that disk, lower `journal.size_mb`, or name another place in `journal.dir`"
+            }
+            _ => "make the directory writable, or name another in `journal.dir`",
+        }
+    }
+}
+
+/// Why a file's first bytes are no journal's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HeaderFault {
+    Empty,
+    NotAJournal,
+    CutOff { length: u64 },
+    Damaged,
+    Version { found: u32, known: u32 },
+}
+
+/// A file cannot be read as a journal at all. What is wrong inside one is a [`Fault`](super::Fault).
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// It could not be opened or read.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is a directory.
+    #[error("`{}` is a directory, not a journal", path.display())]
+    Directory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It has no content.
+    #[error("`{}` is empty", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It begins otherwise than a journal.
+    #[error("`{}` is not a journal: it does not begin with `trainmonJournal`", path.display())]
+    NotAJournal {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It ends before the description of the run does.
+    #[error("`{}` is cut off after {found} bytes, before the description of the run ends at {expected}", path.display())]
+    CutOff {
+        /// The file.
+        path: PathBuf,
+        /// Where the description ends.
+        expected: u64,
+        /// The file's length.
+        found: u64,
+    },
+    /// Another version of trainmon wrote it.
+    #[error("`{}` has format version {found}, this trainmon reads version {known}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// The first page fails its checksum.
+    #[error("the header of `{}` is damaged: its checksum does not match", path.display())]
+    HeaderDamaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The description of the run fails its checksum.
+    #[error("the description of the run in `{}` is damaged: its checksum does not match", path.display())]
+    FactsDamaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The description of the run is whole, but not what this version writes.
+    #[error("the description of the run in `{}` makes no sense", path.display())]
+    FactsUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+impl RecoverError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "check the path; a journal lies in its rank's CSV run directory and is called journal_rank<N>.tmj"
+            }
+            Self::Read { .. } => "the file's permissions, or its disk, do not let you read it",
+            Self::Directory { .. } => "name a file",
+            Self::Empty { .. } | Self::CutOff { .. } => {
+                "the run ended while it was made, or a copy of it was cut short: copy it again if there is another"
+            }
+            Self::NotAJournal { .. } => "a journal is called journal_rank<N>.tmj",
+            Self::Version { .. } => "use the trainmon that wrote it",
+            Self::HeaderDamaged { .. } | Self::FactsDamaged { .. } => {
+                "without it the rest has no meaning: look for an undamaged copy of the file"
+            }
+            Self::FactsUnreadable { .. } => "use the trainmon that wrote it",
+        }
+    }
+}
+
+impl HeaderFault {
+    /// The same about a file.
+    pub(super) fn of(self, path: &std::path::Path) -> RecoverError {
+        let path = path.to_path_buf();
+        match self {
+            Self::Empty => RecoverError::Empty { path },
+            Self::NotAJournal => RecoverError::NotAJournal { path },
+            Self::CutOff { length } => {
+                RecoverError::CutOff { path, expected: super::layout::HEADER_READ as u64, found: length }
+            }
+            Self::Damaged => RecoverError::HeaderDamaged { path },
+            Self::Version { found, known } => RecoverError::Version { path, found, known },
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The names behind the numbers in records. They stand in the file, so a trainmon whose lists are longer or in another
+//! order reads it all the same.
+
+use serde::{Deserialize, Serialize};
+use trainmon_core::{DropReason, Dtype, Kind, Phase, Statistic};
+
+/// The names, each list in the order of its numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LegendNames {
+    kinds: Vec<String>,
+    dtypes: Vec<String>,
+    statistics: Vec<String>,
+    phases: Vec<String>,
+    drop_reasons: Vec<String>,
+}
+
+impl LegendNames {
+    /// This version's numbers: places in the lists `ALL`.
+    pub(super) fn current() -> Self {
+        fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> Vec<String> {
+            all.iter().map(|&value| name(value).to_owned()).collect()
+        }
+        Self {
+            kinds: names(&Kind::ALL, Kind::name),
+            dtypes: names(&Dtype::ALL, Dtype::torch_name),
+            statistics: names(&Statistic::ALL, Statistic::name),
+            phases: names(&Phase::ALL, Phase::name),
+            drop_reasons: names(&DropReason::ALL, DropReason::name),
+        }
+    }
+}
+
+/// What the numbers of one file mean. `None`: a name this version does not know.
+#[derive(Clone, Debug)]
+pub(super) struct Legend {
+    kinds: Vec<Option<Kind>>,
+    dtypes: Vec<Option<Dtype>>,
+    statistics: Vec<Option<Statistic>>,
+    /// One per phase of the file.
+    pub(super) phases: Vec<Option<Phase>>,
+    /// One per reason of the file.
+    pub(super) drop_reasons: Vec<Option<DropReason>>,
+}
+
+impl Legend {
+    /// That of the file these names stand in.
+    pub(super) fn of(names: &LegendNames) -> Self {
+        fn meanings<T>(names: &[String], from_name: impl Fn(&str) -> Option<T>) -> Vec<Option<T>> {
+            names.iter().map(|name| from_name(name)).collect()
+        }
+        let LegendNames { kinds, dtypes, statistics, phases, drop_reasons } = names;
+        Self {
+            kinds: meanings(kinds, Kind::from_name),
+            dtypes: meanings(dtypes, Dtype::from_torch_name),
+            statistics: meanings(statistics, Statistic::from_name),
+            phases: meanings(phases, |name| Phase::ALL.into_iter().find(|phase| phase.name() == name)),
+            drop_reasons: meanings(drop_reasons, |name| DropReason::ALL.into_iter().find(|why| why.name() == name)),
+        }
+    }
+
+    pub(super) fn kind(&self, code: u8) -> Option<Kind> {
+        self.kinds.get(usize::from(code)).copied().flatten()
+    }
+
+    pub(super) fn dtype(&self, code: u8) -> Option<Dtype> {
+        self.dtypes.get(usize::from(code)).copied().flatten()
+    }
+
+    pub(super) fn statistic(&self, code: u8) -> Option<Statistic> {
+        self.statistics.get(usize::from(code)).copied().flatten()
+    }
+}
+
+/// The number of a kind.
+pub(super) fn kind_code(kind: Kind) -> u8 {
+    kind as u8
+}
+
+/// The number of a dtype.
+pub(super) fn dtype_code(dtype: Dtype) -> u8 {
+    dtype as u8
+}
+
+/// The number of a statistic.
+pub(super) fn statistic_code(statistic: Statistic) -> u8 {
+    statistic as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_leads_back_to_its_meaning() {
+        let legend = Legend::of(&LegendNames::current());
+        for kind in Kind::ALL {
+            assert_eq!(legend.kind(kind_code(kind)), Some(kind));
+        }
+        for dtype in Dtype::ALL {
+            assert_eq!(legend.dtype(dtype_code(dtype)), Some(dtype));
+        }
+        for statistic in Statistic::ALL {
+            assert_eq!(legend.statistic(statistic_code(statistic)), Some(statistic));
+        }
+        assert_eq!((legend.kind(200), legend.dtype(200), legend.statistic(200)), (None, None, None));
+    }
+
+    #[test]
+    fn a_file_with_its_lists_in_another_order_is_understood() {
+        let mut names = LegendNames::current();
+        names.kinds.insert(0, "not_invented_yet".to_owned());
+        let legend = Legend::of(&names);
+        assert_eq!(legend.kind(0), None);
+        assert_eq!(legend.kind(1), Some(Kind::ALL[0]));
+    }
+}

@@ -1,0 +1,177 @@
+//! The file as memory, or by system calls where memory is not safe.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
+
+use memmap2::MmapRaw;
+use rustix::fs::FallocateFlags;
+
+use super::error::JournalError;
+
+/// How a journal's bytes get to the operating system. Either way they are its own once a call returns, whatever becomes
+/// of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// Memory-mapped where a store can never fail later for want of space (ext4, XFS, tmpfs, overlay), else by calls.
+    #[default]
+    Auto,
+    /// Memory-mapped. On a file system that writes every change to a new place a full disk then ends the process.
+    Mapped,
+    /// By `pwrite`: a full disk is an error.
+    Calls,
+}
+
+/// File systems that keep what `fallocate` reserved in its place, so that a store into the mapping needs no space.
+const RESERVING: [i64; 4] = [
+    // ext2, ext3, ext4
+    0xEF53,
+    // XFS
+    0x5846_5342,
+    // tmpfs
+    0x0102_1994,
+    // overlayfs, which passes both on
+    0x794c_7630,
+];
+const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// An open journal file of fixed size.
+#[derive(Debug)]
+pub(super) struct Medium {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    map: Option<MmapRaw>,
+}
+
+impl Medium {
+    /// Makes a new file and reserves its whole size, so that a full disk is an error now and not later. What was made
+    /// is taken away again if that fails.
+    pub(super) fn create(path: &Path, length: u64, storage: Storage) -> Result<Self, JournalError> {
+        let create = |source| JournalError::Create { path: path.to_path_buf(), source };
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(create)?;
+        }
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(create)?;
+        let prepared = reserve(&file, length)
+            .map_err(|source| JournalError::Reserve { path: path.to_path_buf(), bytes: length, source })
+            .and_then(|()| map(&file, storage).map_err(create));
+        match prepared {
+            Ok(map) => Ok(Self { path: path.to_path_buf(), file, length, map }),
+            Err(error) => {
+                // The first error is the one that matters.
+                drop(std::fs::remove_file(path));
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file still has its size: a store beyond a mapped file's end would kill the process.
+    pub(super) fn check(&self) -> Result<(), JournalError> {
+        let found = self.file.metadata().map_err(|source| self.failed(source))?.len();
+        if found >= self.length {
+            return Ok(());
+        }
+        Err(JournalError::Shrunk { path: self.path.clone(), expected: self.length, found })
+    }
+
+    /// Writes `bytes` at `offset`. Earlier writes come before this one in whatever a reader finds after the process's end.
+    ///
+    /// Only one thread may write or read at a time: the caller holds the lock.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), JournalError> {
+        match &self.map {
+            Some(map) => self.store(map, offset, bytes),
+            None => self.file.write_all_at(bytes, offset),
+        }
+        .map_err(|source| self.failed(source))
+    }
+
+    /// Reads into `bytes` from `offset`. As for [`write`](Self::write) the caller holds the lock.
+    pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), JournalError> {
+        match &self.map {
+            Some(map) => self.load(map, offset, bytes),
+            None => self.file.read_exact_at(bytes, offset),
+        }
+        .map_err(|source| self.failed(source))
+    }
+
+    /// Waits until everything written so far is on the disk. Takes no lock: a write in between is on the disk or not.
+    pub(super) fn flush(&self) -> Result<(), JournalError> {
+        match &self.map {
+            Some(map) => map.flush(),
+            None => self.file.sync_data(),
+        }
+        .map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> JournalError {
+        JournalError::Write { path: self.path.clone(), source }
+    }
+
+    /// The range's first byte in the file, as a place in the mapping.
+    fn place(&self, offset: u64, length: usize) -> io::Result<usize> {
+        let end = offset.checked_add(length as u64).filter(|&end| end <= self.length);
+        let place = end.and_then(|_| usize::try_from(offset).ok());
+        place.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    }
+
+    #[expect(unsafe_code, reason = "a store into a mapping that others may see goes through a raw pointer")]
+    fn store(&self, map: &MmapRaw, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let place = self.place(offset, bytes.len())?;
+        // The compiler may not move this store before the last one; the processor keeps its own order for a kill.
+        fence(Ordering::SeqCst);
+        // SAFETY: `place` checked that the range lies within the mapping, which lives as long as `map`. `bytes` is
+        // memory of this process and no mapping of the file, so the two do not overlap. No reference to the mapping is
+        // ever made, and this process's threads take turns (see the method's contract). That the file still has its
+        // size was checked by the caller just before.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), map.as_mut_ptr().add(place), bytes.len()) };
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    #[expect(unsafe_code, reason = "as for `store`")]
+    fn load(&self, map: &MmapRaw, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let place = self.place(offset, bytes.len())?;
+        // SAFETY: as in `store`, with the two sides changed.
+        unsafe { std::ptr::copy_nonoverlapping(map.as_ptr().add(place), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+}
+
+/// Gives the file its size, every block of it.
+fn reserve(file: &File, length: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => fill(file, length),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where the file system cannot reserve: zeros, once.
+fn fill(mut file: &File, length: u64) -> io::Result<()> {
+    let mut left = length;
+    while left > 0 {
+        let part = left.min(ZEROS.len() as u64);
+        file.write_all(&ZEROS[..part as usize])?;
+        left -= part;
+    }
+    file.sync_data()
+}
+
+fn map(file: &File, storage: Storage) -> io::Result<Option<MmapRaw>> {
+    let is_mapped = match storage {
+        Storage::Mapped => true,
+        Storage::Calls => false,
+        Storage::Auto => {
+            let file_system = rustix::fs::fstatfs(file)?.f_type;
+            RESERVING.contains(&file_system)
+        }
+    };
+    is_mapped.then(|| MmapRaw::map_raw(file)).transpose()
+}

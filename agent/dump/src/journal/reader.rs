@@ -1,0 +1,427 @@
+//! What a process left behind, checked and put together.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use trainmon_core::config::{Config, Csv};
+use trainmon_core::{Step, StepBatch, TensorId, TensorInfo};
+
+use super::bytes::Cursor;
+use super::error::RecoverError;
+use super::facts::{Facts, JournalRun};
+use super::frame::{FrameHeader, FrameKind};
+use super::layout::{HEADER_READ, Layout, STATE_AT};
+use super::legend::Legend;
+use super::scan::{Found, Gap, Source, Written, read_up_to};
+use super::state::{STATE_BYTES, State};
+use super::step::{decode_step, read_name};
+
+/// A part of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The names of tensors.
+    Names,
+    /// The alerts.
+    Alerts,
+    /// The steps.
+    Steps,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Names => "names",
+            Self::Alerts => "alerts",
+            Self::Steps => "steps",
+        })
+    }
+}
+
+/// Something in a journal that is not as it was written. The rest is read all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The file is shorter than it was made.
+    #[error("the file is cut off: it has {found} of {expected} bytes")]
+    CutOff {
+        /// Its length when it was made.
+        expected: u64,
+        /// Its length now.
+        found: u64,
+    },
+    /// Neither copy of the writer's counts is whole: whether the newest records are missing cannot be told.
+    #[error("the writer's counts are damaged: whether newer records are missing cannot be told")]
+    CountsDamaged,
+    /// A step's content fails its checksum.
+    #[error("step {step} is torn: its checksum does not match")]
+    TornStep {
+        /// The step.
+        step: Step,
+    },
+    /// A record of another part fails its checksum.
+    #[error("record {number} of the {part} is torn: its checksum does not match")]
+    Torn {
+        /// The part.
+        part: Part,
+        /// Its number, from 0.
+        number: u64,
+    },
+    /// Records are gone without a trace.
+    #[error("records {first} to {last} of the {part} are missing{}", After(*after))]
+    Missing {
+        /// The part.
+        part: Part,
+        /// The first one's number, from 0.
+        first: u64,
+        /// The last one's.
+        last: u64,
+        /// The last step before them.
+        after: Option<Step>,
+    },
+    /// The newest record was begun and is not whole: the process ended in mid-write, or power was lost before it reached
+    /// the disk.
+    #[error("the newest record of the {part} is not whole{}: it was being written, or never reached the disk", After(*after))]
+    Unfinished {
+        /// The part.
+        part: Part,
+        /// The last step before it.
+        after: Option<Step>,
+    },
+    /// Records were written, and none is left.
+    #[error("{written} records of the {part} were written, and none of them is left")]
+    NothingLeft {
+        /// The part.
+        part: Part,
+        /// How many were written.
+        written: u64,
+    },
+    /// A record is whole, but not what this version writes.
+    #[error("record {number} of the {part} cannot be understood: {why}")]
+    NotUnderstood {
+        /// The part.
+        part: Part,
+        /// Its number, from 0.
+        number: u64,
+        /// Where and what.
+        why: String,
+    },
+    /// A step was larger than the journal when it was written.
+    #[error("step {step} was too large for the journal: its {records} records were never in it")]
+    TooLarge {
+        /// The step.
+        step: Step,
+        /// Its records.
+        records: u32,
+    },
+    /// Tensors are in the steps whose names are gone.
+    #[error("the names of {count} tensors are lost: their rows are named unnamed_tensor_<number>")]
+    Nameless {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// ` after step 12`, or nothing.
+struct After(Option<Step>);
+
+impl fmt::Display for After {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |step| write!(f, " after step {step}"))
+    }
+}
+
+/// A step out of a journal.
+#[derive(Clone, Debug)]
+pub struct RecoveredStep {
+    /// The step as it was written.
+    pub batch: StepBatch,
+    /// How many tensors had a name then: exporters are given the first so many of [`Recovered::names`].
+    pub names_known: usize,
+}
+
+/// A journal file, every record of it checked.
+///
+/// The file may be in use: what its process writes meanwhile is read or not, and what it overwrites between
+/// [`open`](Self::open) and [`steps`](Self::steps) is a torn step there.
+#[derive(Debug)]
+pub struct Recovered {
+    path: PathBuf,
+    file: File,
+    layout: Layout,
+    facts: Facts,
+    legend: Legend,
+    is_closed: bool,
+    names: Vec<TensorInfo>,
+    steps: Vec<FrameHeader>,
+    alerts: Vec<String>,
+    faults: Vec<Fault>,
+}
+
+impl Recovered {
+    /// Reads and checks a journal. Cost: every byte once; memory: one step and the names.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no journal, or its beginning (which says what all the rest means) is damaged.
+    pub fn open(path: &Path) -> Result<Self, RecoverError> {
+        let read = |source| RecoverError::Read { path: path.to_path_buf(), source };
+        let file = File::open(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
+        if metadata.is_dir() {
+            return Err(RecoverError::Directory { path: path.to_path_buf() });
+        }
+        let mut header = [0; HEADER_READ];
+        let length = read_up_to(&file, 0, &mut header).map_err(read)?;
+        let layout = Layout::decode(&header[..length]).map_err(|fault| fault.of(path))?;
+        let facts = read_facts(path, &file, &layout, metadata.len())?;
+        let legend = Legend::of(&facts.legend);
+        let mut recovered = Self {
+            path: path.to_path_buf(),
+            file,
+            layout,
+            facts,
+            legend,
+            is_closed: false,
+            names: Vec::new(),
+            steps: Vec::new(),
+            alerts: Vec::new(),
+            faults: Vec::new(),
+        };
+        if metadata.len() < layout.file_length {
+            recovered.faults.push(Fault::CutOff { expected: layout.file_length, found: metadata.len() });
+        }
+        recovered.read_regions().map_err(read)?;
+        Ok(recovered)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which process wrote it.
+    pub fn run(&self) -> &JournalRun {
+        &self.facts.run
+    }
+
+    /// Whether its writer was closed in order. If not, the process was ended from outside, or is still at work.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// The run's effective config, as `trainmon check-config` showed it then.
+    pub fn config_as_written(&self) -> &serde_json::Value {
+        &self.facts.config
+    }
+
+    /// A config that leads exporters to write what the run's wrote: same dialect, kinds, statistics and columns.
+    pub fn config(&self) -> Config {
+        self.facts.files.config()
+    }
+
+    /// The settings of the CSV files.
+    pub fn csv(&self) -> Csv {
+        self.facts.files.csv()
+    }
+
+    /// The names of all tensors, by their ids. One whose name is lost is called `unnamed_tensor_<id>`.
+    pub fn names(&self) -> &[TensorInfo] {
+        &self.names
+    }
+
+    /// The steps' numbers, oldest first.
+    pub fn step_numbers(&self) -> impl ExactSizeIterator<Item = Step> + '_ {
+        self.steps.iter().map(|frame| Step(frame.step))
+    }
+
+    /// The steps, oldest first, each read when it is asked for.
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = Result<RecoveredStep, Fault>> + '_ {
+        self.steps.iter().map(|frame| {
+            let torn = Fault::TornStep { step: Step(frame.step) };
+            let content = self.source(Part::Steps).content(frame).ok_or(torn)?;
+            let step = decode_step(&content, &self.legend).map_err(|why| Fault::NotUnderstood {
+                part: Part::Steps,
+                number: frame.seq,
+                why: why.to_string(),
+            })?;
+            Ok(RecoveredStep { batch: step.batch, names_known: step.names_known as usize })
+        })
+    }
+
+    /// The alerts, oldest first, as they were written.
+    pub fn alerts(&self) -> &[String] {
+        &self.alerts
+    }
+
+    /// What is not as it was written; empty for a whole journal.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    fn source(&self, part: Part) -> Source<'_> {
+        let region = match part {
+            Part::Names => self.layout.names,
+            Part::Alerts => self.layout.alerts,
+            Part::Steps => self.layout.steps,
+        };
+        Source { file: &self.file, journal: self.layout.journal, region }
+    }
+
+    fn read_regions(&mut self) -> std::io::Result<()> {
+        let state = self.read_state()?;
+        if state.is_none() {
+            self.faults.push(Fault::CountsDamaged);
+        }
+        let state = state.unwrap_or_default();
+        self.is_closed = state.closed != 0;
+        let written = Written { begun: state.names_begun, end: state.names_end };
+        let found = self.source(Part::Names).find(&[FrameKind::Names], written)?;
+        let mut names = self.read_names(found);
+        let written = Written { begun: state.alerts_begun, end: state.alerts_end };
+        let found = self.source(Part::Alerts).find(&[FrameKind::Alert], written)?;
+        self.read_alerts(found);
+        let written = Written { begun: state.steps_begun, end: state.steps_end };
+        let found = self.source(Part::Steps).find(&[FrameKind::Step, FrameKind::LostStep], written)?;
+        self.read_steps(found, &mut names);
+        Ok(())
+    }
+
+    fn read_state(&self) -> std::io::Result<Option<State>> {
+        let mut newest: Option<State> = None;
+        for copy in STATE_AT {
+            let mut bytes = [0; STATE_BYTES];
+            let length = read_up_to(&self.file, copy, &mut bytes)?;
+            let state = State::decode(&bytes[..length], self.layout.journal);
+            newest = newest.into_iter().chain(state).max_by_key(|state| state.generation);
+        }
+        Ok(newest)
+    }
+
+    fn read_names(&mut self, found: Found) -> Names {
+        self.tell(Part::Names, &found);
+        let mut names = Names::default();
+        for frame in &found.frames {
+            let Some(content) = self.source(Part::Names).content(frame) else { continue };
+            let read = || -> Result<Vec<TensorInfo>, super::bytes::Malformed> {
+                let mut cursor = Cursor::new(&content);
+                cursor.u64()?;
+                let infos = (0..frame.records).map(|_| read_name(&mut cursor)).collect::<Result<_, _>>()?;
+                cursor.finish()?;
+                Ok(infos)
+            };
+            match read() {
+                Ok(infos) => infos.into_iter().zip(frame.step..).for_each(|(info, id)| names.set(id as usize, info)),
+                Err(why) => self.faults.push(Fault::NotUnderstood {
+                    part: Part::Names,
+                    number: frame.seq,
+                    why: why.to_string(),
+                }),
+            }
+        }
+        names
+    }
+
+    fn read_alerts(&mut self, found: Found) {
+        self.tell(Part::Alerts, &found);
+        for frame in &found.frames {
+            let content = self.source(Part::Alerts).content(frame).unwrap_or_default();
+            match String::from_utf8(content) {
+                Ok(alert) => self.alerts.push(alert),
+                Err(why) => {
+                    let why = why.to_string();
+                    self.faults.push(Fault::NotUnderstood { part: Part::Alerts, number: frame.seq, why });
+                }
+            }
+        }
+    }
+
+    /// Decodes every step once, for its names and to know now what cannot be understood.
+    fn read_steps(&mut self, found: Found, names: &mut Names) {
+        self.tell(Part::Steps, &found);
+        let mut used: BTreeSet<TensorId> = BTreeSet::new();
+        let mut names_known = 0;
+        for frame in found.frames {
+            if frame.kind == FrameKind::LostStep {
+                self.faults.push(Fault::TooLarge { step: Step(frame.step), records: frame.records });
+                continue;
+            }
+            let content = self.source(Part::Steps).content(&frame);
+            match content.map(|content| decode_step(&content, &self.legend)) {
+                Some(Ok(step)) => {
+                    names_known = names_known.max(step.names_known as usize);
+                    step.late_names.into_iter().for_each(|(id, info)| names.set(id.index(), info));
+                    used.extend(step.batch.records.iter().map(|record| record.tensor));
+                    self.steps.push(frame);
+                }
+                Some(Err(why)) => {
+                    let why = why.to_string();
+                    self.faults.push(Fault::NotUnderstood { part: Part::Steps, number: frame.seq, why });
+                }
+                // The process that writes the file overwrote it just now.
+                None => self.faults.push(Fault::TornStep { step: Step(frame.step) }),
+            }
+        }
+        let nameless = used.iter().filter(|id| !names.has(id.index())).count() as u64;
+        if nameless > 0 {
+            self.faults.push(Fault::Nameless { count: nameless });
+        }
+        self.names = names.finish(names_known);
+    }
+
+    /// Says what is missing of a part.
+    fn tell(&mut self, part: Part, found: &Found) {
+        let step_before = |number: u64| {
+            let before = found.frames.iter().rev().find(|frame| frame.seq < number && frame.kind == FrameKind::Step);
+            before.map(|frame| Step(frame.step))
+        };
+        for &gap in &found.gaps {
+            self.faults.push(match gap {
+                Gap::Torn(frame) if part == Part::Steps => Fault::TornStep { step: Step(frame.step) },
+                Gap::Torn(frame) => Fault::Torn { part, number: frame.seq },
+                Gap::Missing { first, last } => Fault::Missing { part, first, last, after: step_before(first) },
+                Gap::Unfinished => Fault::Unfinished { part, after: step_before(u64::MAX) },
+                Gap::NothingLeft { written } => Fault::NothingLeft { part, written },
+            });
+        }
+    }
+}
+
+fn read_facts(path: &Path, file: &File, layout: &Layout, found: u64) -> Result<Facts, RecoverError> {
+    let expected = layout.facts.offset + layout.facts.length;
+    if found < expected {
+        return Err(RecoverError::CutOff { path: path.to_path_buf(), expected, found });
+    }
+    let mut bytes = vec![0; layout.facts.length as usize];
+    let length = read_up_to(file, layout.facts.offset, &mut bytes)
+        .map_err(|source| RecoverError::Read { path: path.to_path_buf(), source })?;
+    if crc32fast::hash(&bytes[..length]) != layout.facts_crc {
+        return Err(RecoverError::FactsDamaged { path: path.to_path_buf() });
+    }
+    serde_json::from_slice(&bytes).map_err(|source| RecoverError::FactsUnreadable { path: path.to_path_buf(), source })
+}
+
+/// Names by tensor id, some of which may be lost.
+#[derive(Debug, Default)]
+struct Names(Vec<Option<TensorInfo>>);
+
+impl Names {
+    fn set(&mut self, id: usize, info: TensorInfo) {
+        if self.0.len() <= id {
+            self.0.resize(id + 1, None);
+        }
+        self.0[id] = Some(info);
+    }
+
+    fn has(&self, id: usize) -> bool {
+        self.0.get(id).is_some_and(Option::is_some)
+    }
+
+    /// At least `count` names, lost ones made up.
+    fn finish(&mut self, count: usize) -> Vec<TensorInfo> {
+        if self.0.len() < count {
+            self.0.resize(count, None);
+        }
+        let made_up = |id: usize| TensorInfo { name: format!("unnamed_tensor_{id}").into(), vpp_stage: 0 };
+        self.0.drain(..).enumerate().map(|(id, info)| info.unwrap_or_else(|| made_up(id))).collect()
+    }
+}

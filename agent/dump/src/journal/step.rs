@@ -1,0 +1,234 @@
+//! A whole step to bytes and back.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use trainmon_core::config::Plan;
+use trainmon_core::{GradNorm, LedgerSnapshot, Phase, PhaseTimes, Step, StepBatch, TensorId, TensorInfo};
+
+use super::bytes::{Cursor, Malformed, Put};
+use super::legend::{Legend, statistic_code};
+use super::record::{MIN_RECORD, put_record, read_record};
+
+/// A step as it stands in a frame.
+#[derive(Clone, Debug)]
+pub(super) struct StepContent {
+    pub(super) batch: StepBatch,
+    /// How many tensors were registered when the step was written.
+    pub(super) names_known: u32,
+    /// Names that the log of names had no room for.
+    pub(super) late_names: Vec<(TensorId, TensorInfo)>,
+}
+
+/// Writes a step over `out`. Names from `names_stored` on are not in the log of names: those the step uses come along.
+pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored: usize, batch: &StepBatch) {
+    let StepBatch {
+        step,
+        time,
+        duration,
+        collected,
+        skipped_steps,
+        loss,
+        learning_rate,
+        grad_norm,
+        framework_grad_norm,
+        ops,
+        plan,
+        sampling_stride,
+        records,
+        cost,
+        bytes_read,
+        books,
+    } = batch;
+    out.clear();
+    out.put_u64(step.0);
+    put_time(out, *time);
+    out.put_option(*duration, Put::put_duration);
+    out.put_u8(u8::from(*collected));
+    out.put_u64(*skipped_steps);
+    out.put_option(*loss, Put::put_f64);
+    out.put_option(*learning_rate, Put::put_f64);
+    match grad_norm {
+        GradNorm::OfRecords => out.put_u8(0),
+        GradNorm::Unknown => out.put_u8(1),
+        GradNorm::Known(norm) => {
+            out.put_u8(2);
+            out.put_f64(*norm);
+        }
+    }
+    out.put_option(*framework_grad_norm, Put::put_f64);
+    out.put_option(ops.as_deref(), |out, ops| {
+        out.put_u8(ops.len() as u8);
+        ops.iter().for_each(|&op| out.put_u8(statistic_code(op)));
+    });
+    out.put_option(plan.as_deref(), put_plan);
+    out.put_u32(*sampling_stride);
+    for phase in Phase::ALL {
+        out.put_duration(cost.get(phase));
+    }
+    out.put_u64(*bytes_read);
+    put_books(out, books);
+    out.put_u32(names.len() as u32);
+    put_late_names(out, names, names_stored, batch);
+    out.put_u32(records.len() as u32);
+    for record in records {
+        put_record(out, record);
+    }
+}
+
+/// What [`encode_step`] wrote.
+pub(super) fn decode_step(bytes: &[u8], legend: &Legend) -> Result<StepContent, Malformed> {
+    let cursor = &mut Cursor::new(bytes);
+    let mut batch = StepBatch {
+        step: Step(cursor.u64()?),
+        time: read_time(cursor)?,
+        duration: cursor.option(Cursor::duration)?,
+        collected: cursor.flag()?,
+        skipped_steps: cursor.u64()?,
+        loss: cursor.option(Cursor::f64)?,
+        learning_rate: cursor.option(Cursor::f64)?,
+        grad_norm: match cursor.u8()? {
+            0 => GradNorm::OfRecords,
+            1 => GradNorm::Unknown,
+            2 => GradNorm::Known(cursor.f64()?),
+            _ => return Err(cursor.malformed("a source of the gradient norm not known here")),
+        },
+        framework_grad_norm: cursor.option(Cursor::f64)?,
+        ops: None,
+        plan: None,
+        sampling_stride: 1,
+        records: Vec::new(),
+        cost: PhaseTimes::default(),
+        bytes_read: 0,
+        books: LedgerSnapshot::default(),
+    };
+    batch.ops = cursor.option(|cursor| {
+        let count = cursor.u8()?;
+        let op = |cursor: &mut Cursor<'_>| {
+            let code = cursor.u8()?;
+            legend.statistic(code).ok_or_else(|| cursor.malformed("a statistic not known here"))
+        };
+        (0..count).map(|_| op(cursor)).collect()
+    })?;
+    batch.plan = cursor.option(read_plan)?;
+    batch.sampling_stride = cursor.u32()?;
+    for &phase in &legend.phases {
+        let time = cursor.duration()?;
+        if let Some(phase) = phase {
+            batch.cost.add(phase, time);
+        }
+    }
+    batch.bytes_read = cursor.u64()?;
+    batch.books = read_books(cursor, legend)?;
+    let names_known = cursor.u32()?;
+    let late_names = read_late_names(cursor)?;
+    let records = cursor.u32()? as usize;
+    if records > cursor.remaining() / MIN_RECORD {
+        return Err(cursor.malformed("more records than there are bytes for"));
+    }
+    batch.records.reserve_exact(records);
+    for _ in 0..records {
+        let record = read_record(cursor, legend)?;
+        if record.tensor.0 >= names_known {
+            return Err(cursor.malformed("a tensor that was never registered"));
+        }
+        batch.records.push(record);
+    }
+    cursor.finish()?;
+    Ok(StepContent { batch, names_known, late_names })
+}
+
+/// The time before 1970 is written as a count back from it.
+fn put_time(out: &mut Vec<u8>, time: SystemTime) {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    out.put_u8(u8::from(since.is_err()));
+    out.put_duration(since.unwrap_or_else(|before| before.duration()));
+}
+
+fn read_time(cursor: &mut Cursor<'_>) -> Result<SystemTime, Malformed> {
+    let is_before = cursor.flag()?;
+    let distance: Duration = cursor.duration()?;
+    let epoch = SystemTime::UNIX_EPOCH;
+    let time = if is_before { epoch.checked_sub(distance) } else { epoch.checked_add(distance) };
+    time.ok_or_else(|| cursor.malformed("a time this machine cannot tell"))
+}
+
+/// A plan is JSON: it is rare, and its shape is the config's.
+fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
+    // A plan has neither keys that are no text nor anything else that JSON refuses.
+    let text = serde_json::to_vec(plan).unwrap_or_default();
+    out.put_u32(text.len() as u32);
+    out.put(&text);
+}
+
+fn read_plan(cursor: &mut Cursor<'_>) -> Result<Arc<Plan>, Malformed> {
+    let length = cursor.u32()? as usize;
+    let text = cursor.take(length)?;
+    let plan = serde_json::from_slice(text).ok().ok_or_else(|| cursor.malformed("a plan not understood here"))?;
+    Ok(Arc::new(plan))
+}
+
+fn put_books(out: &mut Vec<u8>, books: &LedgerSnapshot) {
+    let LedgerSnapshot { observed, not_sampled, offered, accepted, dropped } = books;
+    for count in [observed, not_sampled, offered, accepted] {
+        out.put_u64(*count);
+    }
+    dropped.iter().for_each(|&count| out.put_u64(count));
+}
+
+fn read_books(cursor: &mut Cursor<'_>, legend: &Legend) -> Result<LedgerSnapshot, Malformed> {
+    let mut books = LedgerSnapshot {
+        observed: cursor.u64()?,
+        not_sampled: cursor.u64()?,
+        offered: cursor.u64()?,
+        accepted: cursor.u64()?,
+        ..LedgerSnapshot::default()
+    };
+    for &reason in &legend.drop_reasons {
+        let count = cursor.u64()?;
+        if let Some(reason) = reason {
+            books.dropped[reason as usize] = count;
+        }
+    }
+    Ok(books)
+}
+
+fn put_late_names(out: &mut Vec<u8>, names: &[TensorInfo], names_stored: usize, batch: &StepBatch) {
+    let mut late: Vec<TensorId> = Vec::new();
+    if names_stored < names.len() {
+        let tensors = batch.records.iter().map(|record| record.tensor);
+        late.extend(tensors.filter(|tensor| (names_stored..names.len()).contains(&tensor.index())));
+        late.sort_unstable();
+        late.dedup();
+    }
+    out.put_u32(late.len() as u32);
+    for tensor in late {
+        out.put_u32(tensor.0);
+        put_name(out, &names[tensor.index()]);
+    }
+}
+
+fn read_late_names(cursor: &mut Cursor<'_>) -> Result<Vec<(TensorId, TensorInfo)>, Malformed> {
+    let count = cursor.u32()?;
+    (0..count).map(|_| Ok((TensorId(cursor.u32()?), read_name(cursor)?))).collect()
+}
+
+/// Appends a name.
+pub(super) fn put_name(out: &mut Vec<u8>, info: &TensorInfo) {
+    let TensorInfo { name, vpp_stage } = info;
+    out.put_u32(*vpp_stage);
+    out.put_u32(name.len() as u32);
+    out.put(name.as_bytes());
+}
+
+/// Takes a name off the front.
+pub(super) fn read_name(cursor: &mut Cursor<'_>) -> Result<TensorInfo, Malformed> {
+    let vpp_stage = cursor.u32()?;
+    let length = cursor.u32()? as usize;
+    let bytes = cursor.take(length)?;
+    let name = std::str::from_utf8(bytes).ok().ok_or_else(|| cursor.malformed("a name that is not UTF-8"))?;
+    Ok(TensorInfo { name: name.into(), vpp_stage })
+}
+
+#[cfg(test)]
+mod tests;

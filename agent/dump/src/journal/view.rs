@@ -1,0 +1,72 @@
+//! A look at a journal that is being written, from other threads of the same process.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use trainmon_core::{Step, StepBatch};
+
+use super::error::JournalError;
+use super::frame::FrameHeader;
+use super::legend::{Legend, LegendNames};
+use super::step::decode_step;
+use super::writer::Shared;
+
+/// Reads steps back and flushes. Cheap to clone.
+///
+/// The writer waits for a reader at most as long as one step's bytes take to copy. The training thread waits for
+/// neither: only the worker writes.
+#[derive(Clone, Debug)]
+pub struct JournalView {
+    shared: Arc<Shared>,
+    legend: Arc<Legend>,
+}
+
+impl JournalView {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, legend: Arc::new(Legend::of(&LegendNames::current())) }
+    }
+
+    /// The steps of `range` that the ring still holds, oldest first, as they were appended.
+    ///
+    /// Cost: each step is copied and decoded by itself; the lock is held for the copy of one.
+    pub fn read_steps(&self, range: RangeInclusive<Step>) -> Vec<StepBatch> {
+        let wanted: Vec<FrameHeader> = {
+            let store = self.shared.store();
+            store.index.iter().filter(|frame| range.contains(&Step(frame.step))).copied().collect()
+        };
+        wanted.iter().filter_map(|frame| self.read(frame)).collect()
+    }
+
+    /// The oldest and the newest step in the ring.
+    pub fn held(&self) -> Option<(Step, Step)> {
+        let store = self.shared.store();
+        Some((Step(store.index.front()?.step), Step(store.index.back()?.step)))
+    }
+
+    /// Waits until everything appended so far is on the disk. May take as long as the disk: not for a thread that
+    /// others wait for.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn flush(&self) -> Result<(), JournalError> {
+        self.shared.medium.check()?;
+        self.shared.medium.flush()
+    }
+
+    /// A step that was not overwritten meanwhile.
+    fn read(&self, frame: &FrameHeader) -> Option<StepBatch> {
+        self.shared.medium.check().ok()?;
+        let content = {
+            let store = self.shared.store();
+            let oldest = store.index.front()?.seq;
+            if frame.seq < oldest {
+                return None;
+            }
+            store.steps.read(&self.shared.medium, frame).ok()?
+        };
+        if crc32fast::hash(&content) != frame.content_crc {
+            return None;
+        }
+        Some(decode_step(&content, &self.legend).ok()?.batch)
+    }
+}

@@ -1,0 +1,276 @@
+//! The writing end, in the monitor's worker thread.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use trainmon_core::config::{Config, Csv};
+use trainmon_core::{StepBatch, TensorInfo};
+
+use super::bytes::Put as _;
+use super::error::JournalError;
+use super::facts::{Facts, FileFacts, JournalRun};
+use super::frame::{FrameHeader, FrameKind};
+use super::layout::{Layout, STATE_AT, file_name};
+use super::legend::LegendNames;
+use super::medium::{Medium, Storage};
+use super::region::{Label, RegionWriter};
+use super::state::State;
+use super::step::{encode_step, put_name};
+use super::view::JournalView;
+
+/// What a journal is made for.
+#[derive(Clone, Debug)]
+pub struct JournalSpec<'a> {
+    /// The file's size in bytes, everything included; at least [`MIN_FILE_BYTES`](super::MIN_FILE_BYTES).
+    pub file_bytes: u64,
+    /// Which process this is.
+    pub run: JournalRun,
+    /// The run's config.
+    pub config: &'a Config,
+    /// The settings of the CSV files the run writes, or would write.
+    pub csv: &'a Csv,
+    /// How the bytes get to the operating system.
+    pub storage: Storage,
+}
+
+/// What the writer and those who read along share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) medium: Medium,
+    pub(super) store: Mutex<Store>,
+}
+
+impl Shared {
+    /// Held while one frame is copied, never while anything is waited for.
+    pub(super) fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The regions and what stands in them.
+#[derive(Debug)]
+pub(super) struct Store {
+    journal: u64,
+    state: State,
+    names: RegionWriter,
+    alerts: RegionWriter,
+    pub(super) steps: RegionWriter,
+    /// The steps in the ring, oldest first.
+    pub(super) index: VecDeque<FrameHeader>,
+}
+
+/// A journal being written. One thread owns it; [`Journal::view`] gives others a look.
+///
+/// What [`append`](Self::append) has taken is the operating system's: it survives SIGKILL and abort at once, and power
+/// loss after the next [`JournalView::flush`]. Cost of a step: its encoding, a checksum, one copy; `docs/measurements.md`
+/// has figures.
+#[derive(Debug)]
+pub struct Journal {
+    shared: Arc<Shared>,
+    content: Vec<u8>,
+    names_stored: usize,
+    /// The log of names is full: later names go with the steps that use them.
+    names_full: bool,
+}
+
+impl Journal {
+    /// Makes a new journal file with all its space reserved, and its directory if need be.
+    ///
+    /// # Errors
+    /// The file exists or cannot be made, the disk has no room for it, or it cannot be mapped. Nothing is left behind.
+    pub fn create(path: &Path, spec: &JournalSpec<'_>) -> Result<Self, JournalError> {
+        let facts = Facts {
+            trainmon: env!("CARGO_PKG_VERSION").to_owned(),
+            created_seconds: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            run: spec.run.clone(),
+            config: to_json(spec.config).map_err(|source| JournalError::Facts { path: path.to_path_buf(), source })?,
+            files: FileFacts::of(spec.config, spec.csv),
+            legend: LegendNames::current(),
+        };
+        let facts =
+            serde_json::to_vec(&facts).map_err(|source| JournalError::Facts { path: path.to_path_buf(), source })?;
+        // Two journals must differ, so that neither takes what the other left on the disk for its own.
+        let journal = RandomState::new().hash_one((SystemTime::now(), std::process::id()));
+        let layout = Layout::new(journal, spec.file_bytes, &facts);
+        let medium = Medium::create(path, layout.file_length, spec.storage)?;
+        let mut store = Store {
+            journal,
+            state: State::default(),
+            names: RegionWriter::new(layout.names),
+            alerts: RegionWriter::new(layout.alerts),
+            steps: RegionWriter::new(layout.steps),
+            index: VecDeque::new(),
+        };
+        let begun = medium
+            .write(layout.facts.offset, &facts)
+            .and_then(|()| store.write_state(&medium))
+            .and_then(|()| medium.write(0, &layout.encode()))
+            .and_then(|()| medium.flush());
+        if let Err(error) = begun {
+            // Without a beginning the file is of no use; the first error is the one that matters.
+            drop(std::fs::remove_file(path));
+            return Err(error);
+        }
+        let shared = Arc::new(Shared { medium, store: Mutex::new(store) });
+        Ok(Self { shared, content: Vec::new(), names_stored: 0, names_full: false })
+    }
+
+    /// Makes a journal in a directory under the first free name: what earlier runs left there stays.
+    ///
+    /// # Errors
+    /// As [`Journal::create`].
+    pub fn create_in(directory: &Path, spec: &JournalSpec<'_>) -> Result<Self, JournalError> {
+        let mut number = 1;
+        loop {
+            let path = directory.join(file_name(spec.run.rank, number));
+            match Self::create(&path, spec) {
+                Err(JournalError::Create { source, .. })
+                    if source.kind() == std::io::ErrorKind::AlreadyExists && path.is_file() && number < u32::MAX =>
+                {
+                    number += 1;
+                }
+                made => return made,
+            }
+        }
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> PathBuf {
+        self.shared.medium.path().to_path_buf()
+    }
+
+    /// A look at what the journal holds, for other threads.
+    pub fn view(&self) -> JournalView {
+        JournalView::new(Arc::clone(&self.shared))
+    }
+
+    /// Adds a step; the oldest ones make room. `names[record.tensor.index()]` is the record's tensor. Gives the bytes
+    /// written.
+    ///
+    /// # Errors
+    /// The step is larger than the ring: that it existed is noted instead. Or the file cannot be written, or was cut
+    /// short by somebody. The step is lost, the next one may be appended.
+    pub fn append(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<u64, JournalError> {
+        self.shared.medium.check()?;
+        let mut written = self.store_names(names)?;
+        encode_step(&mut self.content, names, self.names_stored, batch);
+        let Self { shared, content, .. } = self;
+        let label = Label { kind: FrameKind::Step, step: batch.step.0, records: batch.records.len() as u32 };
+        let store = &mut *shared.store();
+        if !store.steps.fits_ring(content.len()) {
+            store.note_lost(&shared.medium, label)?;
+            return Err(JournalError::TooLarge {
+                path: shared.medium.path().to_path_buf(),
+                step: batch.step,
+                bytes: content.len() as u64,
+                room: store.steps.length(),
+            });
+        }
+        written += store.append_step(&shared.medium, label, content)?;
+        Ok(written)
+    }
+
+    /// Adds an alert: one line of text, by convention a JSON object. Alerts have a ring of their own, so steps evict
+    /// none. Gives the bytes written.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub fn append_alert(&mut self, alert: &[u8]) -> Result<u64, JournalError> {
+        let medium = &self.shared.medium;
+        medium.check()?;
+        let store = &mut *self.shared.store();
+        if !store.alerts.fits_ring(alert.len()) {
+            return Err(JournalError::AlertTooLarge {
+                path: medium.path().to_path_buf(),
+                bytes: alert.len() as u64,
+                room: store.alerts.length(),
+            });
+        }
+        store.state.alerts_begun = store.alerts.next_seq() + 1;
+        store.state.alerts_end = store.alerts.end_after(alert.len());
+        store.write_state(medium)?;
+        let label = Label { kind: FrameKind::Alert, step: 0, records: 0 };
+        Ok(store.alerts.append(medium, store.journal, label, alert)?.total())
+    }
+
+    /// Notes that the run ended in order. The file stays; flushing it is [`JournalView::flush`]'s.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn close(self) -> Result<(), JournalError> {
+        self.shared.medium.check()?;
+        let store = &mut *self.shared.store();
+        store.state.closed = 1;
+        store.write_state(&self.shared.medium)
+    }
+
+    /// Writes the names the log has not got yet, as many as fit.
+    fn store_names(&mut self, names: &[TensorInfo]) -> Result<u64, JournalError> {
+        if self.names_full || names.len() <= self.names_stored {
+            return Ok(0);
+        }
+        let first = self.names_stored;
+        let store = &mut *self.shared.store();
+        self.content.clear();
+        self.content.put_u64(first as u64);
+        let mut count = 0;
+        for info in &names[first..] {
+            let before = self.content.len();
+            put_name(&mut self.content, info);
+            if !store.names.fits_log(self.content.len()) {
+                self.content.truncate(before);
+                self.names_full = true;
+                break;
+            }
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let label = Label { kind: FrameKind::Names, step: first as u64, records: count };
+        store.state.names_begun = store.names.next_seq() + 1;
+        store.state.names_end = store.names.end_after(self.content.len());
+        store.write_state(&self.shared.medium)?;
+        let header = store.names.append(&self.shared.medium, store.journal, label, &self.content)?;
+        self.names_stored += count as usize;
+        Ok(header.total())
+    }
+}
+
+impl Store {
+    fn write_state(&mut self, medium: &Medium) -> Result<(), JournalError> {
+        self.state.generation += 1;
+        let copy = STATE_AT[(self.state.generation % 2) as usize];
+        medium.write(copy, &self.state.encode(self.journal))
+    }
+
+    fn append_step(&mut self, medium: &Medium, label: Label, content: &[u8]) -> Result<u64, JournalError> {
+        let floor = self.steps.floor_after(content.len());
+        // Before the first byte is written: a look at the index never leads to a frame that is being overwritten.
+        while self.index.front().is_some_and(|oldest| oldest.at < floor) {
+            self.index.pop_front();
+        }
+        self.state.steps_begun = self.steps.next_seq() + 1;
+        self.state.steps_end = self.steps.end_after(content.len());
+        self.write_state(medium)?;
+        let header = self.steps.append(medium, self.journal, label, content)?;
+        if header.kind == FrameKind::Step {
+            self.index.push_back(header);
+        }
+        Ok(header.total())
+    }
+
+    /// Leaves a frame without content for a step that was too large.
+    fn note_lost(&mut self, medium: &Medium, label: Label) -> Result<(), JournalError> {
+        self.state.lost_steps += 1;
+        self.state.lost_records += u64::from(label.records);
+        self.append_step(medium, Label { kind: FrameKind::LostStep, ..label }, &[]).map(drop)
+    }
+}
+
+fn to_json(config: &Config) -> serde_json::Result<serde_json::Value> {
+    serde_json::to_value(config)
+}
