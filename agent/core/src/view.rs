@@ -46,6 +46,13 @@ pub struct TensorView<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
+#[expect(unsafe_code, reason = "a pointer makes a type stay on its thread unless it is said otherwise")]
+// SAFETY: it is a `&'a [u8]` in all but name: for 'a its memory is readable and not written, from any thread.
+unsafe impl Send for TensorView<'_> {}
+#[expect(unsafe_code, reason = "as above")]
+// SAFETY: as above.
+unsafe impl Sync for TensorView<'_> {}
+
 impl<'a> TensorView<'a> {
     /// A view of raw memory. Checks everything but the memory itself.
     ///

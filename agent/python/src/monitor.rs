@@ -185,6 +185,12 @@ impl PyMonitor {
         self.monitor().guard("observe_once", || self.0.observe_once(label, tensor, factor))?
     }
 
+    fn observe_all(&self, shown: Vec<(u32, KindNumber, u32, Bound<'_, PyAny>)>) {
+        let labelled = |(id, kind, micro_step, tensor)| (Label::new(id, kind, micro_step), tensor);
+        let shown: Vec<_> = shown.into_iter().map(labelled).collect();
+        self.monitor().guard("observe_all", || self.0.observe_all(&shown));
+    }
+
     fn record_again(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, of_tensor_id: u32) -> bool {
         let label = Label::new(tensor_id, kind, micro_step);
         self.monitor().guard("record_again", || self.0.record_again(label, TensorId(of_tensor_id))).unwrap_or(false)

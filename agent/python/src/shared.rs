@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::config::Signal;
 use trainmon_agent::core::{Kind, Phase, Reading, Statistic, TensorId};
-use trainmon_agent::stats::{Request, measure, sign_agreement};
+use trainmon_agent::stats::{Request, measure, measure_all, sign_agreement};
 
 use crate::arguments::Label;
 use crate::copies::{Change, Copies};
@@ -92,6 +92,42 @@ impl Shared {
         let (reading, request) = self.read(label, &tensor, factor)?;
         self.record(label, factor.scale(reading), start, tensor.layout.bytes());
         norm(request, factor.scale(reading))
+    }
+
+    /// Measures tensors side by side and records them. One that cannot be measured is counted and told; the others are.
+    pub(crate) fn observe_all(&self, shown: &[(Label, Bound<'_, PyAny>)]) {
+        let start = Instant::now();
+        let (mut labels, mut tensors) = (Vec::with_capacity(shown.len()), Vec::with_capacity(shown.len()));
+        for (label, tensor) in shown {
+            let Some(tensor) = self.request_now(*label).and_then(|_| self.describe(*label, tensor)) else { continue };
+            if self.told(*label, tensor.check()).is_some() {
+                labels.push(*label);
+                tensors.push(tensor);
+            }
+        }
+        let Some(readings) = self.read_all(&labels, &tensors) else { return };
+        // The first bears the time of all.
+        let mut start = start;
+        for ((label, tensor), reading) in labels.into_iter().zip(&tensors).zip(readings) {
+            self.record(label, reading, start, tensor.layout.bytes());
+            start = Instant::now();
+        }
+    }
+
+    /// As [`read`](Self::read), many tensors.
+    fn read_all(&self, labels: &[Label], tensors: &[HostTensor<'_, '_>]) -> Option<Vec<Reading>> {
+        loop {
+            let requests = || labels.iter().map(|label| self.monitor.request(label.kind)).collect::<Option<Vec<_>>>();
+            let asked = requests()?;
+            let readings = HostTensor::read_all(tensors, |views| {
+                let asked: Vec<_> = views.iter().copied().zip(asked.iter().copied()).collect();
+                measure_all(&asked)
+            });
+            let readings = self.told(*labels.first()?, readings)??;
+            if requests()? == asked {
+                return Some(readings);
+            }
+        }
     }
 
     /// As [`observe`](Self::observe); takes the known reading if nobody wrote since.

@@ -223,6 +223,28 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         self.detached_if(self.layout.shape.elements() >= LARGE, run)
     }
 
+    /// As [`read`](Self::read), many tensors at once.
+    pub(crate) fn read_all<R: Send>(
+        tensors: &[Self],
+        work: impl FnOnce(&[TensorView<'_>]) -> R + Send,
+    ) -> Result<Option<R>, Unreadable> {
+        let Some(one) = tensors.first() else { return Ok(None) };
+        let layouts: Vec<Layout> = tensors.iter().map(|tensor| tensor.layout).collect();
+        let elements: usize = layouts.iter().map(|layout| layout.shape.elements()).sum();
+        let run = move || {
+            // SAFETY: see `detached_if`.
+            #[expect(unsafe_code, reason = "the memory is torch's")]
+            let views: Result<Vec<_>, _> = layouts.iter().map(|layout| unsafe { layout.view() }).collect();
+            Ok(Some(work(&views?)))
+        };
+        one.detached_if(elements >= LARGE, run)
+    }
+
+    /// Whether the memory can be handed to `read`.
+    pub(crate) fn check(&self) -> Result<(), Unreadable> {
+        self.read_few(|_view| ())
+    }
+
     /// Runs `body`, the interpreter given away meanwhile if `is_long`.
     ///
     /// Why a view made in `body` is sound: `describe` found every element inside the storage just now. `self` borrows

@@ -17,7 +17,19 @@ SCRIPT = Path(__file__).parents[1] / "benches/overhead.py"
 
 def test_monitors_are_raced(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    command = [sys.executable, str(SCRIPT), "--small", "--rounds", "2", "--warm", "1", "--json", str(figures)]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--small",
+        "--rounds",
+        "2",
+        "--warm",
+        "1",
+        "--starts",
+        "1",
+        "--json",
+        str(figures),
+    ]
     # The first one is part of the second.
     command += ["--only", "wg+mv+param,xy"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)

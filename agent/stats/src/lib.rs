@@ -42,6 +42,7 @@ mod floor;
 mod isa;
 mod kernel;
 mod layout;
+mod many;
 mod measure;
 mod pair;
 mod partial;
@@ -52,6 +53,7 @@ pub use floor::read_only_pass;
 #[doc(hidden)]
 pub use isa::Isa;
 pub use layout::copy_contiguous;
+pub use many::measure_all;
 pub use measure::measure;
 pub use pair::{difference, sign_agreement};
 pub use pool::{set_threads, start_threads, threads};

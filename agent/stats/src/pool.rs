@@ -16,7 +16,7 @@ use std::thread;
 use crate::float_env::StandardFloats;
 
 /// From here on a tensor is shared out. A pass over a million elements takes some 100 us, waking a thread 5 to 50 us.
-const LARGE: usize = 1 << 20;
+pub(crate) const LARGE: usize = 1 << 20;
 
 /// Pieces a large tensor is cut into: enough that a thread which loses its core for a while leaves little behind.
 const SHARDS: usize = 64;
@@ -81,6 +81,11 @@ pub(crate) fn fold_shards<R: Default + Send + Sync>(
         });
     });
     results.iter().filter_map(OnceLock::get).for_each(|result| join(total, result));
+}
+
+/// Does `work` for each of the numbers `0..parts`, side by side. A part that shares work out itself does it alone.
+pub(crate) fn share_out(parts: usize, work: &(dyn Fn(usize) + Sync)) {
+    POOL.run(parts, work);
 }
 
 static POOL: Pool = Pool {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -126,6 +126,19 @@ class Measurer:
                 norm.squares = math.nan
         else:
             self.lane.enqueue(label, tensor, factor, None if norm is None else norm.later(), once=once)
+
+    def measure_all(self, shown: Iterable[tuple[Label, torch.Tensor]]) -> None:
+        """Measures tensors that nobody writes meanwhile, as `measure` would one by one."""
+        at_hand = []
+        for label, tensor in shown:
+            if type(tensor) not in self._plain_types:
+                tensor = local_part(tensor)  # noqa: PLW2901
+            if tensor.is_cpu and not self._device_only:
+                at_hand.append((label.tensor_id, label.kind, label.micro_step, tensor))
+            else:
+                self.lane.enqueue(label, tensor, UNSCALED, None)
+        if at_hand:
+            self.monitor.observe_all(at_hand)
 
     def repeat(self, label: Label, of_tensor_id: int) -> bool:
         """Records for `label` the reading that another tensor id of its kind got in this step. False if there is

@@ -55,33 +55,36 @@ class OptimizerStep:
         return [parameter for parameter in self._parameters if parameter.is_watched and not parameter.is_replica]
 
     def _measure_moments(self) -> None:
-        for parameter in self._reported():
-            for name, moment in self._framework.moments(parameter).items():
-                kind = MOMENTS.get(name)
-                if kind is not None:
-                    self._measurer.measure(Label(parameter.id, kind), moment)
-                else:
-                    self._measure_other_state(parameter, name, moment)
+        self._measurer.measure_all(
+            (label, moment)
+            for parameter in self._reported()
+            for name, moment in self._framework.moments(parameter).items()
+            if (label := self._label_of_state(parameter, name, moment)) is not None
+        )
 
-    def _measure_other_state(self, parameter: Parameter, name: str, state: object) -> None:
-        """State of an optimizer this build does not know by name: one row per parameter and name."""
+    def _label_of_state(self, parameter: Parameter, name: str, state: object) -> Label | None:
+        """State of an optimizer this build does not know by name has one row per parameter and name."""
+        known = MOMENTS.get(name)
+        if known is not None:
+            return Label(parameter.id, known)
         import torch
 
         kind = kind_of("optimizer_state")
         if kind is None or not isinstance(state, torch.Tensor):
-            return
+            return None
         identity = parameter.state_ids.get(name)
         if identity is None:
             identity = self._monitor.register(f"{parameter.name}.{name}", parameter.vpp_stage)
             parameter.state_ids[name] = identity
-        self._measurer.measure(Label(identity, kind), state)
+        return Label(identity, kind)
 
     def _measure_values(self, kind: int) -> None:
-        for parameter in self._reported():
-            values = self._framework.values(parameter)
-            if values is not None and parameter.tensor.requires_grad:
-                # Read every time: scripts prune and clamp through `.data`, which torch does not count.
-                self._measurer.measure(Label(parameter.id, kind), values)
+        # Read every time: scripts prune and clamp through `.data`, which torch does not count.
+        self._measurer.measure_all(
+            (Label(parameter.id, kind), values)
+            for parameter in self._reported()
+            if parameter.tensor.requires_grad and (values := self._framework.values(parameter)) is not None
+        )
 
     def _measure_directions(self) -> None:
         """How far each gradient agrees in sign with the moving average of those before it: 1 for a parameter's

@@ -1,0 +1,74 @@
+//! Measuring several tensors side by side.
+
+use std::sync::OnceLock;
+
+use trainmon_core::{Reading, TensorView};
+
+use crate::measure::measure;
+use crate::pool;
+use crate::{Request, pool::LARGE};
+
+/// From here on a tensor is shared out by itself: read whole by one thread it could keep the others waiting at the end
+/// for some 4 ms.
+const HUGE: usize = 32 * LARGE;
+
+/// Measures tensors, the findings in their order and bit for bit those of [`measure`].
+///
+/// Each is read whole by one thread while the others read the next: one wake-up for all of them, where measuring them
+/// one by one wakes the threads for every large tensor and reads the small ones alone. For tensors nobody writes
+/// meanwhile and that are not expected in the cache. Cost: one pass over their memory, two allocations.
+pub fn measure_all(tensors: &[(TensorView<'_>, Request)]) -> Vec<Reading> {
+    let size = |&place: &usize| tensors[place].0.elements();
+    let mut order: Vec<usize> = (0..tensors.len()).collect();
+    // The largest first: what is left for the end is small.
+    order.sort_unstable_by_key(|place| std::cmp::Reverse(size(place)));
+    let found: Vec<OnceLock<Reading>> = tensors.iter().map(|_| OnceLock::new()).collect();
+    let read = |&place: &usize| {
+        let (view, request) = &tensors[place];
+        found[place].get_or_init(|| measure(view, *request));
+    };
+    let (huge, others) = order.split_at(order.partition_point(|place| size(place) >= HUGE));
+    huge.iter().for_each(read);
+    if others.iter().map(size).sum::<usize>() < LARGE {
+        others.iter().for_each(read);
+    } else {
+        pool::share_out(others.len(), &|at| read(&others[at]));
+    }
+    let unread = |(place, found): (usize, OnceLock<Reading>)| {
+        let (view, request) = &tensors[place];
+        found.into_inner().unwrap_or_else(|| measure(view, *request))
+    };
+    found.into_iter().enumerate().map(unread).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_core::{Statistic, StatisticSet};
+
+    use super::*;
+
+    #[test]
+    fn tensors_side_by_side_are_measured_as_one_by_one() {
+        let request = Request { statistics: Statistic::ALL.into_iter().collect(), eps: 0.1 };
+        let other = Request { statistics: StatisticSet::EMPTY.with(Statistic::Norm), eps: 0.0 };
+        let noise: Vec<f32> = (0..3 * LARGE + 5).map(|at| ((at * 7919) % 10_007) as f32 - 5000.5).collect();
+        let sizes = [0, 1, 3 * LARGE + 5, 17, LARGE, LARGE - 1, 4096, 300_000];
+        let tensors: Vec<_> = sizes
+            .iter()
+            .enumerate()
+            .map(|(at, &size)| {
+                (
+                    TensorView::from_slice(&noise[..size], &[size as i64]).unwrap(),
+                    if at % 2 == 0 { request } else { other },
+                )
+            })
+            .collect();
+        for count in 0..=tensors.len() {
+            let expected: Vec<Reading> =
+                tensors[..count].iter().map(|(view, request)| measure(view, *request)).collect();
+            let found = measure_all(&tensors[..count]);
+            // A NaN is no equal of itself; its text is.
+            assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+        }
+    }
+}
