@@ -103,17 +103,10 @@ fn measure(path: &Path, storage: Storage, flushing: bool, names: &[TensorInfo], 
 fn copy_of(bytes: usize) -> Duration {
     let source = vec![7u8; bytes];
     let mut ring = vec![1u8; FILE_BYTES as usize];
-    let mut times: Vec<Duration> = ring
-        .chunks_exact_mut(bytes)
-        .cycle()
-        .take_while({
-            let mut left = STEPS;
-            move |_| {
-                left -= 1;
-                left > 0
-            }
-        })
-        .map(|place| {
+    let places = ring.len() / bytes;
+    let mut times: Vec<Duration> = (0..STEPS)
+        .map(|step| {
+            let place = &mut ring[step % places * bytes..][..bytes];
             let start = Instant::now();
             place.copy_from_slice(black_box(&source));
             black_box(&mut *place);

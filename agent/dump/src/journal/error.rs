@@ -191,11 +191,10 @@ impl RecoverError {
                 "the run ended while it was made, or a copy of it was cut short: copy it again if there is another"
             }
             Self::NotAJournal { .. } => "a journal is called journal_rank<N>.tmj",
-            Self::Version { .. } => "use the trainmon that wrote it",
+            Self::Version { .. } | Self::FactsUnreadable { .. } => "use the trainmon that wrote it",
             Self::HeaderDamaged { .. } | Self::FactsDamaged { .. } => {
                 "without it the rest has no meaning: look for an undamaged copy of the file"
             }
-            Self::FactsUnreadable { .. } => "use the trainmon that wrote it",
         }
     }
 }

@@ -35,7 +35,7 @@ const RESERVING: [i64; 4] = [
     // overlayfs, which passes both on
     0x794c_7630,
 ];
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// An open journal file of fixed size.
 #[derive(Debug)]

@@ -276,10 +276,10 @@ impl Recovered {
         self.is_closed = state.closed != 0;
         let written = Written { begun: state.names_begun, end: state.names_end };
         let found = self.source(Part::Names).find(&[FrameKind::Names], written)?;
-        let mut names = self.read_names(found);
+        let mut names = self.read_names(&found);
         let written = Written { begun: state.alerts_begun, end: state.alerts_end };
         let found = self.source(Part::Alerts).find(&[FrameKind::Alert], written)?;
-        self.read_alerts(found);
+        self.read_alerts(&found);
         let written = Written { begun: state.steps_begun, end: state.steps_end };
         let found = self.source(Part::Steps).find(&[FrameKind::Step, FrameKind::LostStep], written)?;
         self.read_steps(found, &mut names);
@@ -297,8 +297,8 @@ impl Recovered {
         Ok(newest)
     }
 
-    fn read_names(&mut self, found: Found) -> Names {
-        self.tell(Part::Names, &found);
+    fn read_names(&mut self, found: &Found) -> Names {
+        self.tell(Part::Names, found);
         let mut names = Names::default();
         for frame in &found.frames {
             let Some(content) = self.source(Part::Names).content(frame) else { continue };
@@ -321,8 +321,8 @@ impl Recovered {
         names
     }
 
-    fn read_alerts(&mut self, found: Found) {
-        self.tell(Part::Alerts, &found);
+    fn read_alerts(&mut self, found: &Found) {
+        self.tell(Part::Alerts, found);
         for frame in &found.frames {
             let content = self.source(Part::Alerts).content(frame).unwrap_or_default();
             match String::from_utf8(content) {

@@ -62,7 +62,7 @@ impl Source<'_> {
             headers.into_iter().partition(|header| self.content(header).is_some());
         whole.sort_by_key(|header| header.seq);
         let torn: Vec<FrameHeader> = torn.into_iter().filter(|header| header.at >= floor).collect();
-        let frames = contiguous_tail(whole, floor);
+        let frames = contiguous_tail(&whole, floor);
         let gaps = gaps(&frames, &torn, begun, floor);
         Ok(Found { frames, gaps })
     }
@@ -103,7 +103,7 @@ impl Source<'_> {
 
 /// The newest frames and, before them, older ones as long as no number is left out. What was overwritten in part only
 /// is no longer whole; what was about to be overwritten may be, and counts.
-fn contiguous_tail(whole: Vec<FrameHeader>, floor: u64) -> Vec<FrameHeader> {
+fn contiguous_tail(whole: &[FrameHeader], floor: u64) -> Vec<FrameHeader> {
     let first_live = whole.iter().position(|header| header.at >= floor).unwrap_or(whole.len());
     let is_next = |pair: &[FrameHeader]| pair[0].seq + 1 == pair[1].seq;
     // Without a live frame the newest of the others begins the tail.
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn an_older_frame_counts_as_long_as_no_number_is_left_out() {
         let tail = |seqs: &[u64], floor| -> Vec<u64> {
-            contiguous_tail(frames(seqs.iter().copied()), floor).iter().map(|header| header.seq).collect()
+            contiguous_tail(&frames(seqs.iter().copied()), floor).iter().map(|header| header.seq).collect()
         };
         assert_eq!(tail(&[1, 3, 4, 5, 6], 500), [3, 4, 5, 6]);
         assert_eq!(tail(&[1, 3, 4, 6], 600), [6]);

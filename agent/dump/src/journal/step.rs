@@ -59,7 +59,9 @@ pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored:
     out.put_option(*framework_grad_norm, Put::put_f64);
     out.put_option(ops.as_deref(), |out, ops| {
         out.put_u8(ops.len() as u8);
-        ops.iter().for_each(|&op| out.put_u8(statistic_code(op)));
+        for &op in ops {
+            out.put_u8(statistic_code(op));
+        }
     });
     out.put_option(plan.as_deref(), put_plan);
     out.put_u32(*sampling_stride);
@@ -173,7 +175,9 @@ fn put_books(out: &mut Vec<u8>, books: &LedgerSnapshot) {
     for count in [observed, not_sampled, offered, accepted] {
         out.put_u64(*count);
     }
-    dropped.iter().for_each(|&count| out.put_u64(count));
+    for &count in dropped {
+        out.put_u64(count);
+    }
 }
 
 fn read_books(cursor: &mut Cursor<'_>, legend: &Legend) -> Result<LedgerSnapshot, Malformed> {
