@@ -159,12 +159,15 @@ impl AlertSignal {
         }
     }
 
+    /// Every signal.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let own = [Self::Loss, Self::LearningRate, Self::Grad, Self::GradNormRatio, Self::StepTime];
+        own.into_iter().chain(Kind::ALL.into_iter().map(Self::Kind))
+    }
+
     /// The signal of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Loss, Self::LearningRate, Self::Grad, Self::GradNormRatio, Self::StepTime]
-            .into_iter()
-            .find(|signal| signal.name() == name)
-            .or_else(|| Kind::from_name(name).map(Self::Kind))
+        Self::all().find(|signal| signal.name() == name)
     }
 }
 
@@ -184,6 +187,17 @@ impl<'de> Deserialize<'de> for AlertSignal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         Self::from_name(&name).ok_or_else(|| serde::de::Error::custom(format!("`{name}` is no signal of trainmon")))
+    }
+}
+
+impl schemars::JsonSchema for AlertSignal {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AlertSignal".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let names: Vec<&str> = Self::all().map(Self::name).collect();
+        schemars::json_schema!({ "type": "string", "enum": names })
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::alert::Alerting;
 use super::time_tag::TimeWindow;
 use crate::{Kind, Statistic, StatisticSet, Step};
 
@@ -66,6 +67,8 @@ pub struct Config {
     pub dynamic_on: Option<bool>,
     /// The share of a step's time that measuring may take, 0 to 1; `None` sets no limit.
     pub overhead_budget: Option<f64>,
+    /// What is looked out for, and what is done then.
+    pub alert: Alerting,
     /// Queue lengths and deadlines.
     pub pipeline: Pipeline,
 }

@@ -6,6 +6,7 @@
 //!                                    schema: generated from file
 //! ```
 
+mod alert;
 mod check;
 mod diagnostic;
 mod effective;
@@ -20,6 +21,7 @@ mod source;
 mod targets;
 mod time_tag;
 
+pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
     Activations, AttentionOrder, Config, Control, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect,

@@ -2,6 +2,7 @@
 
 use crate::Statistic;
 
+use super::alert::Alerting;
 use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::{
     Activations, Config, Control, Csv, Dialect, Features, Pipeline, Prometheus, Signal, TargetRule, Targets,
@@ -62,6 +63,7 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         control: control(&file.common, report),
         dynamic_on,
         overhead_budget: budget(&file.common),
+        alert: Alerting::of(&file.common.alert, report),
         pipeline: pipeline(&file.common),
     }
 }
@@ -203,6 +205,7 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
         control: control(&file.common, report),
         dynamic_on: None,
         overhead_budget: budget(&file.common),
+        alert: Alerting::of(&file.common.alert, report),
         pipeline: pipeline(&file.common),
     }
 }
@@ -409,6 +412,7 @@ impl Default for Config {
             control: None,
             dynamic_on: None,
             overhead_budget: None,
+            alert: Alerting::default(),
             pipeline: pipeline(&common),
         }
     }

@@ -5,6 +5,7 @@ use std::{net::IpAddr, path::PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::alert::AlertFile;
 use crate::Statistic;
 use crate::config::{DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS};
 
@@ -300,77 +301,4 @@ impl Default for SwitchFile {
     fn default() -> Self {
         Self { enabled: true }
     }
-}
-
-/// What to look out for, and what to do then.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(deny_unknown_fields)]
-pub(in crate::config) struct AlertFile {
-    /// The rules.
-    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "`AnomalyTurbulence` and `AnomalyNan` only; `rules` is required"))]
-    pub(in crate::config) rules: Vec<AlertRuleFile>,
-    /// Write each alert to a JSON file too.
-    pub(in crate::config) dump: bool,
-    /// What to do beside that, for every rule.
-    #[schemars(extend("x-msprobe" = "not in msprobe"))]
-    pub(in crate::config) actions: Vec<AlertAction>,
-}
-
-/// One rule.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(in crate::config) struct AlertRuleFile {
-    /// Which rule.
-    pub(in crate::config) rule_name: AlertRuleName,
-    /// Its parameters.
-    #[serde(default)]
-    pub(in crate::config) args: AlertArgsFile,
-}
-
-/// The parameters of a rule.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(deny_unknown_fields)]
-pub(in crate::config) struct AlertArgsFile {
-    /// The rule's threshold.
-    #[schemars(range(min = 0))]
-    pub(in crate::config) threshold: Option<f64>,
-}
-
-/// The rules.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-pub(in crate::config) enum AlertRuleName {
-    /// The magnitude exceeds its running average by more than the threshold's share.
-    AnomalyTurbulence,
-    /// Not a number, or a magnitude above the threshold.
-    AnomalyNan,
-    /// A rise far outside the recent scatter.
-    Spike,
-    /// NaN or infinite elements.
-    NonFinite,
-    /// All zeros.
-    Dead,
-    /// Gradients that shrink towards zero.
-    Vanishing,
-    /// The change of a parameter relative to its size leaves its range.
-    UpdateRatio,
-    /// A slow departure from the baseline.
-    Drift,
-    /// No step for too long.
-    Stall,
-    /// Ranks that should agree on a norm do not.
-    NormMismatch,
-}
-
-/// What to do when a rule fires.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in crate::config) enum AlertAction {
-    /// A line in the log.
-    Log,
-    /// A full dump of the next step.
-    Dump,
-    /// End the training.
-    Stop,
 }

@@ -8,11 +8,13 @@
 //! - `x-msprobe`: how this differs from msprobe's key;
 //! - `x-hint`: what to do when the value is refused.
 
+mod alert;
 mod change;
 mod common;
 mod v1;
 mod v2;
 
+pub(super) use alert::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, SignalNames};
 pub(super) use change::{ChangeFile, KindsFile, TargetsFile};
 pub(super) use common::{CommonFile, ControlFile, DEFAULT_EPS, Format, Op, PrometheusFile, TensorBoardFile};
 pub(super) use v1::{FeatureTargetsFile, V1File};
