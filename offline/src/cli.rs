@@ -9,6 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
 use crate::check_config::{self, Finding, Report, Unreadable};
+use crate::convert;
 use crate::excerpt::excerpt;
 use crate::printer::Printer;
 
@@ -23,6 +24,7 @@ const EXIT_ERROR: u8 = 2;
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
+    "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon config-schema > trainmon.schema.json\n",
     "  trainmon completions bash > ~/.local/share/bash-completion/completions/trainmon\n",
     "\n",
@@ -54,6 +56,12 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Convert a run's CSV files to TensorBoard's event files
+    ///
+    /// Every value of the files becomes a point with the step and, where the run has a steps.csv, the time of its own.
+    /// Tags are those of msprobe's conversion: `vp0:blocks.0.attn.qkv.weight/norm`, one TensorBoard run per kind and rank.
+    #[command(after_long_help = convert::verb::EXAMPLES)]
+    Convert(convert::verb::Arguments),
     /// Print the JSON Schema of config files, for editors
     #[command(after_long_help = concat!(
         "Example:\n",
@@ -111,6 +119,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             let checked = check_config::check(&file);
             if json { print_report_as_json(&file, &checked, printer) } else { print_report(&checked, printer) }
         }
+        Verb::Convert(arguments) => Ok(if convert::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
         Verb::ConfigSchema => {
             printer.result(&pretty(trainmon_core::config::json_schema())?)?;
             Ok(EXIT_OK)

@@ -5,8 +5,10 @@
 
 pub mod check_config;
 mod cli;
+pub mod convert;
 mod excerpt;
 pub mod key_reference;
 mod printer;
+mod progress;
 
 pub use cli::run;

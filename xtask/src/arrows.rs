@@ -32,7 +32,11 @@ const RULES: &[Rule] = &[
     // The fronts see the agent and what it re-exports.
     Rule { member: "trainmon-tch", may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats"]) },
     Rule { member: "trainmon-python", may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats"]) },
-    Rule { member: "trainmon-offline", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-stats"]) },
+    // Of the exporters the writers of files alone: it converts recorded runs with them.
+    Rule {
+        member: "trainmon-offline",
+        may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-stats", "trainmon-exporters"]),
+    },
     Rule { member: "trainmon-integration-tests", may: May::OnAnything },
     Rule { member: "xtask", may: May::OnAnything },
 ];
@@ -172,7 +176,7 @@ mod tests {
         **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-exporters
         *trainmon-tch -> trainmon-agent, trainmon-stats, tch
         *trainmon-python -> trainmon-agent, pyo3
-        **trainmon-offline -> trainmon-core, trainmon-dump, trainmon-stats
+        **trainmon-offline -> trainmon-core, trainmon-dump, trainmon-stats, trainmon-exporters
         *trainmon-integration-tests -> trainmon-tch, trainmon-offline, trainmon-agent
         **xtask -> trainmon-core
         serde

@@ -1,0 +1,164 @@
+//! What there is to convert: run directories, and the tables in them in the order in which they were written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::ConvertError;
+
+/// The directory of one run and rank, of ours or of msprobe's.
+#[derive(Debug)]
+pub(super) struct RunDirectory {
+    pub(super) path: PathBuf,
+    /// What its output is called: `rank3`.
+    pub(super) name: String,
+    /// The tables of each prefix, the earliest steps first.
+    pub(super) tables: BTreeMap<String, Vec<PathBuf>>,
+    /// The table about the run itself.
+    pub(super) steps: Option<PathBuf>,
+    /// CSV files that are no table of a monitor.
+    pub(super) strangers: Vec<PathBuf>,
+}
+
+/// Beside the tables and without numbers.
+const STACKS: &str = "stack_info.csv";
+const STEPS: &str = "steps.csv";
+
+/// The runs in a directory: itself, or those it holds, by rank.
+pub(super) fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, ConvertError> {
+    let entries = entries(path)?;
+    if let Some(run) = RunDirectory::open(path, &entries) {
+        return Ok(vec![run]);
+    }
+    let mut runs = Vec::new();
+    for directory in entries.iter().filter(|entry| entry.is_dir() && rank_of(entry).is_some()) {
+        runs.extend(RunDirectory::open(directory, &self::entries(directory)?));
+    }
+    if runs.is_empty() {
+        let found = match &entries[..] {
+            [] => "it is empty",
+            _ => "neither it nor a directory of a rank in it has CSV files of a monitor",
+        };
+        return Err(ConvertError::NotARun { path: path.to_path_buf(), found });
+    }
+    name_apart(&mut runs);
+    runs.sort_by_key(|run| (rank_of(&run.path), run.path.clone()));
+    Ok(runs)
+}
+
+/// Several runs of one rank are called by their directories.
+fn name_apart(runs: &mut [RunDirectory]) {
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in runs {
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = file_name(&run.path).to_owned();
+        }
+    }
+}
+
+impl RunDirectory {
+    /// `None` if no table of a monitor is in it.
+    fn open(path: &Path, entries: &[PathBuf]) -> Option<Self> {
+        let mut tables: BTreeMap<String, Vec<(Place, PathBuf)>> = BTreeMap::new();
+        let (mut steps, mut strangers) = (None, Vec::new());
+        for entry in entries.iter().filter(|entry| entry.is_file()) {
+            let name = file_name(entry);
+            if let Some((prefix, place)) = table_name(name) {
+                tables.entry(prefix.to_owned()).or_default().push((place, entry.clone()));
+            } else if name == STEPS {
+                steps = Some(entry.clone());
+            } else if name != STACKS && Path::new(name).extension().is_some_and(|extension| extension == "csv") {
+                strangers.push(entry.clone());
+            }
+        }
+        if tables.is_empty() && steps.is_none() {
+            return None;
+        }
+        let in_order = |mut files: Vec<(Place, PathBuf)>| {
+            files.sort();
+            files.into_iter().map(|(_, path)| path).collect()
+        };
+        let tables = tables.into_iter().map(|(prefix, files)| (prefix, in_order(files))).collect();
+        let name = format!("rank{}", rank_of(path).unwrap_or(0));
+        Some(Self { path: path.to_path_buf(), name, tables, steps, strangers })
+    }
+
+    /// Every file that will be read.
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.tables.values().flatten().chain(&self.steps)
+    }
+}
+
+/// Where a table stands among those of its prefix: by its first step; of one that was set aside (`.old`, `.old.2`), in
+/// mid-run, before the one that took its place.
+type Place = (u64, u32);
+
+/// Prefix and place of `grad_reduced_0-99.csv`, `weight_grad_step0-99.csv`, `grad_reduced_0-99.csv.old.2`.
+fn table_name(name: &str) -> Option<(&str, Place)> {
+    let (stem, rest) = name.split_once(".csv")?;
+    let order = match rest.strip_prefix(".old") {
+        None if rest.is_empty() => u32::MAX,
+        None => return None,
+        Some("") => 1,
+        Some(number) => number.strip_prefix('.')?.parse().ok()?,
+    };
+    let (prefix, steps) = stem.rsplit_once('_')?;
+    let (first, last) = steps.strip_prefix("step").unwrap_or(steps).split_once('-')?;
+    last.parse::<u64>().ok()?;
+    Some((prefix, (first.parse().ok()?, order)))
+}
+
+/// The rank in `Nov20_16-05-09-rank3-1f0a9c42`, `rank_3`.
+fn rank_of(path: &Path) -> Option<u32> {
+    let name = file_name(path);
+    let number = name.strip_prefix("rank_").or_else(|| {
+        let (_, rest) = name.split_once("-rank")?;
+        rest.split_once('-').map(|(rank, _)| rank)
+    });
+    number?.parse().ok()
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or("")
+}
+
+/// What a directory holds, by name.
+fn entries(path: &Path) -> Result<Vec<PathBuf>, ConvertError> {
+    let failed = |source| ConvertError::ReadDirectory { path: path.to_path_buf(), source };
+    let listed = std::fs::read_dir(path).map_err(failed)?;
+    let mut found = listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_told_by_its_name() {
+        for (name, expected) in [
+            ("grad_reduced_0-0.csv", Some(("grad_reduced", (0, u32::MAX)))),
+            ("weight_grad_step10-19.csv", Some(("weight_grad", (10, u32::MAX)))),
+            ("exp_avg_sq_5-5.csv.old", Some(("exp_avg_sq", (5, 1)))),
+            ("exp_avg_sq_5-5.csv.old.2", Some(("exp_avg_sq", (5, 2)))),
+            ("steps.csv", None),
+            ("stack_info.csv", None),
+            ("grad_reduced_0-0.csv.bak", None),
+            ("mon_step-1-0.csv", None),
+        ] {
+            assert_eq!(table_name(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_rank_is_told_by_its_directory() {
+        for (name, expected) in [
+            ("Nov20_16-05-09-rank3-1f0a9c42", Some(3)),
+            ("rank_12", Some(12)),
+            ("tensorboard", None),
+            ("a-rankx-b", None),
+        ] {
+            assert_eq!(rank_of(Path::new(name)), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! One CSV file, row by row.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, Read, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use csv::StringRecord;
+
+use super::ConvertError;
+
+/// A file of complete lines, its header read.
+pub(super) struct Table {
+    path: PathBuf,
+    header: StringRecord,
+    rows: csv::Reader<io::Take<File>>,
+    /// The line that is cut off at the end, if one is: a killed training leaves such.
+    pub(super) torn_line: Option<u64>,
+    /// When the file was last written, for rows whose time nobody kept.
+    pub(super) unix_seconds: f64,
+}
+
+/// One row.
+pub(super) struct Row<'a> {
+    table: &'a Path,
+    header: &'a StringRecord,
+    cells: &'a StringRecord,
+}
+
+impl Table {
+    /// Opens a table. `None` if it has not even a header: it was made, and nothing could be written.
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, ConvertError> {
+        let failed = |source| ConvertError::Read { path: path.to_path_buf(), source };
+        let mut file = File::open(path).map_err(failed)?;
+        let (whole, torn_line) = whole_lines(&mut file).map_err(failed)?;
+        let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
+        file.seek(SeekFrom::Start(0)).map_err(failed)?;
+        let mut rows = csv::ReaderBuilder::new().flexible(true).from_reader(file.take(whole));
+        let malformed = |source| ConvertError::Malformed { path: path.to_path_buf(), line: 1, source };
+        let header = rows.headers().map_err(malformed)?.clone();
+        if header.is_empty() {
+            return Ok(None);
+        }
+        let unix_seconds = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        Ok(Some(Self { path: path.to_path_buf(), header, rows, torn_line, unix_seconds }))
+    }
+
+    /// The place of a column every such table has.
+    pub(super) fn place(&self, column: &'static str) -> Result<usize, ConvertError> {
+        let found = || self.header.iter().collect::<Vec<_>>().join(",");
+        self.place_of(column).ok_or_else(|| ConvertError::MissingColumn {
+            path: self.path.clone(),
+            column,
+            found: found(),
+        })
+    }
+
+    /// The place of a column that may be missing.
+    pub(super) fn place_of(&self, column: &str) -> Option<usize> {
+        self.header.iter().position(|name| name == column)
+    }
+
+    pub(super) fn header(&self) -> &StringRecord {
+        &self.header
+    }
+
+    /// How far it has been read.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.rows.position().byte()
+    }
+
+    /// Reads the next row into `cells`.
+    pub(super) fn next<'a>(&'a mut self, cells: &'a mut StringRecord) -> Result<Option<Row<'a>>, ConvertError> {
+        let line = self.rows.position().line();
+        let malformed = |source| ConvertError::Malformed { path: self.path.clone(), line, source };
+        let is_row = self.rows.read_record(cells).map_err(malformed)?;
+        Ok(is_row.then_some(Row { table: &self.path, header: &self.header, cells }))
+    }
+}
+
+impl Row<'_> {
+    /// Refuses a row that is longer or shorter than the header.
+    pub(super) fn check_length(&self) -> Result<(), ConvertError> {
+        let (expected, found) = (self.header.len(), self.cells.len());
+        if expected == found {
+            return Ok(());
+        }
+        Err(ConvertError::RowLength { path: self.table.to_path_buf(), line: self.line(), expected, found })
+    }
+
+    /// The text at a place.
+    pub(super) fn text(&self, place: usize) -> &str {
+        self.cells.get(place).unwrap_or("")
+    }
+
+    /// The integer at a place.
+    pub(super) fn integer<T: std::str::FromStr>(&self, place: usize) -> Result<T, ConvertError> {
+        self.text(place).parse().map_err(|_refused| self.fault(place, "an integer"))
+    }
+
+    /// The number at a place: as Python writes floats and bools.
+    pub(super) fn number(&self, place: usize) -> Result<f64, ConvertError> {
+        match self.text(place) {
+            "True" => Ok(1.0),
+            "False" => Ok(0.0),
+            cell => cell.parse().map_err(|_refused| self.fault(place, "a number")),
+        }
+    }
+
+    fn fault(&self, place: usize, expected: &'static str) -> ConvertError {
+        ConvertError::Cell {
+            path: self.table.to_path_buf(),
+            line: self.line(),
+            column: self.header.get(place).unwrap_or("").to_owned(),
+            expected,
+            cell: self.text(place).to_owned(),
+        }
+    }
+
+    fn line(&self) -> u64 {
+        self.cells.position().map_or(0, csv::Position::line)
+    }
+}
+
+/// How many bytes are complete lines, and the number of the line that is not, if there is one.
+fn whole_lines(file: &mut File) -> io::Result<(u64, Option<u64>)> {
+    const GRAIN: u64 = 1 << 16;
+    let length = file.metadata()?.len();
+    let mut end = length;
+    let whole = loop {
+        if end == 0 {
+            break 0;
+        }
+        let start = end.saturating_sub(GRAIN);
+        file.seek(SeekFrom::Start(start))?;
+        let mut part = Vec::new();
+        Read::by_ref(file).take(end - start).read_to_end(&mut part)?;
+        if let Some(newline) = part.iter().rposition(|&byte| byte == b'\n') {
+            break start + newline as u64 + 1;
+        }
+        end = start;
+    };
+    if whole == length {
+        return Ok((whole, None));
+    }
+    Ok((whole, Some(newlines(file, whole)? + 1)))
+}
+
+/// The newlines in the first `length` bytes, which end with one.
+fn newlines(file: &mut File, length: u64) -> io::Result<u64> {
+    file.seek(SeekFrom::Start(0))?;
+    let lines = io::BufReader::new(Read::by_ref(file).take(length)).split(b'\n');
+    lines.map(|line| line.map(|_| 1)).sum()
+}

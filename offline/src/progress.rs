@@ -1,0 +1,44 @@
+//! A progress bar for work that takes long.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressDrawTarget, ProgressStyle};
+
+/// Work that ends before is not worth a bar.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A bar on stderr, shown once the work has taken two seconds, on a terminal only; gone when dropped. It has no colours.
+pub(crate) struct ProgressBar {
+    bar: indicatif::ProgressBar,
+    started: Instant,
+    is_shown: bool,
+}
+
+impl ProgressBar {
+    pub(crate) fn new(what: &'static str) -> Self {
+        let bar = indicatif::ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what);
+        Self { bar, started: Instant::now(), is_shown: false }
+    }
+
+    /// Shows how many bytes are done.
+    pub(crate) fn show(&mut self, done: u64, total: u64) {
+        if self.started.elapsed() < PATIENCE {
+            return;
+        }
+        if !self.is_shown {
+            self.is_shown = true;
+            let style =
+                ProgressStyle::with_template("{msg} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {eta} left");
+            self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            self.bar.set_length(total);
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_position(done);
+    }
+}
+
+impl Drop for ProgressBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,253 @@
+//! `trainmon convert` as a person and as a program see it. What is in the event files, TensorBoard's own reader says in
+//! `agent/python/tests/test_tensorboard.py`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+const HEADER: &str = "vpp_stage,name,step,norm,shape,dtype\n";
+const STEPS: &str = "step,unix_seconds,step_seconds,loss\n0,1700000000.5,nan,2.5\n1,1700000001.5,1.0,2.25\n";
+
+/// A directory to work in.
+struct Desk {
+    dir: TempDir,
+}
+
+/// Exit code, stdout, stderr.
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self { dir: TempDir::new().expect("a temporary directory") }
+    }
+
+    /// A run of one rank: gradients of two steps, and what is known of the run.
+    fn with_run(name: &str) -> Self {
+        let desk = Self::new();
+        desk.write(&format!("{name}/grad_reduced_0-0.csv"), &format!("{HEADER}0,fc1.weight,0,1.5,[2],torch.float32\n"));
+        desk.write(&format!("{name}/grad_reduced_1-1.csv"), &format!("{HEADER}0,fc1.weight,1,nan,[2],torch.float32\n"));
+        desk.write(&format!("{name}/steps.csv"), STEPS);
+        desk
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("writable");
+        fs::write(path, text).expect("writable");
+    }
+
+    fn convert(&self, arguments: &[&str]) -> Said {
+        self.trainmon(&[&["convert", "--to", "tensorboard"], arguments].concat())
+    }
+
+    fn trainmon(&self, arguments: &[&str]) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
+        command.args(arguments).current_dir(self.dir.path());
+        let output = command.output().expect("starts");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// The whole of stderr of a conversion that must fail and leave nothing.
+    fn fails(&self, arguments: &[&str]) -> String {
+        let before = self.everything();
+        let said = self.convert(arguments);
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{}", said.err);
+        assert_eq!(self.everything(), before, "nothing is left behind");
+        said.err
+    }
+
+    /// Every file and directory below.
+    fn everything(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        collect(self.dir.path(), &mut found);
+        found.sort();
+        found
+    }
+}
+
+fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("readable") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            collect(&path, found);
+        }
+        found.push(path);
+    }
+}
+
+const RUN: &str = "Nov20_16-05-09-rank3-1f0a9c42";
+
+#[test]
+fn a_run_is_converted_and_told_in_three_lines() {
+    let desk = Desk::with_run(RUN);
+    let said = desk.convert(&[RUN]);
+    assert_eq!(said.err, "");
+    let out = format!("{RUN}/tensorboard");
+    assert_eq!(
+        said.out,
+        format!("{out}/rank3: steps 0 to 1, 5 values, 3 tags, 1 kinds\nlook at it: tensorboard --logdir {out}\n")
+    );
+    assert_eq!(said.code, Some(0));
+    for run in ["", "grad_reduced"] {
+        let files: Vec<_> = fs::read_dir(desk.path(&out).join("rank3").join(run)).expect("there").collect();
+        let is_event = |path: PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("tfevents"));
+        assert!(files.into_iter().any(|file| is_event(file.expect("readable").path())), "{run:?}");
+    }
+}
+
+#[test]
+fn ranks_have_directories_of_their_own_and_runs_of_one_rank_their_names() {
+    let desk = Desk::new();
+    let other = "Nov20_16-05-10-rank3-00000000";
+    for name in [RUN, other, "Nov20_16-05-09-rank10-00000001", "rank_2"] {
+        desk.write(&format!("out/{name}/exp_avg_1-1.csv"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n"));
+    }
+    desk.write("out/notes/exp_avg_1-1.csv", "not of a rank");
+    let said = desk.convert(&["out", "-o", "events/new", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    let outs: Vec<&str> =
+        report["runs"].as_array().expect("a list").iter().filter_map(|run| run["out"].as_str()).collect();
+    let expected = ["rank2", RUN, other, "rank10"].map(|name| format!("events/new/{name}"));
+    assert_eq!(outs, expected);
+    assert_eq!(report["runs"][0]["steps"], serde_json::json!([1, 1]));
+    assert!(expected.iter().all(|out| desk.path(out).join("exp_avg").is_dir()));
+    assert_eq!(said.code, Some(0));
+}
+
+#[test]
+fn a_torn_last_line_and_strange_files_are_warnings() {
+    let desk = Desk::with_run(RUN);
+    desk.write(&format!("{RUN}/exp_avg_1-1.csv"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n0,b,1,2.0,[2],tor"));
+    desk.write(&format!("{RUN}/exp_avg_sq_1-1.csv"), "vpp_sta");
+    desk.write(&format!("{RUN}/mine.csv"), "a,b\n");
+    desk.write(&format!("{RUN}/stack_info.csv"), "module_name,stack_info\n");
+    let said = desk.convert(&[RUN]);
+    assert_eq!(
+        said.err,
+        format!(
+            "warning: `{RUN}/mine.csv` is no table of a monitor: left out\n\
+             warning: `{RUN}/exp_avg_1-1.csv` line 3: torn off at the file's end: left out\n\
+             warning: `{RUN}/exp_avg_sq_1-1.csv` has no header: left out\n"
+        )
+    );
+    assert!(said.out.contains("6 values, 4 tags, 2 kinds"), "{}", said.out);
+    assert_eq!(said.code, Some(0));
+}
+
+#[test]
+fn rows_set_aside_in_mid_run_come_before_those_that_took_their_place() {
+    let desk = Desk::new();
+    let file = format!("{RUN}/exp_avg_0-9.csv");
+    desk.write(&format!("{file}.old"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n"));
+    desk.write(&format!("{file}.old.2"), &format!("{HEADER}0,a,2,1.0,[2],torch.float32\n"));
+    desk.write(&file, "vpp_stage,name,step,max,shape,dtype\n0,a,3,1.0,[2],torch.float32\n");
+    let said = desk.convert(&[RUN]);
+    assert!(said.out.contains("steps 1 to 3, 3 values, 2 tags"), "{}{}", said.out, said.err);
+}
+
+#[test]
+fn what_is_no_run_is_refused() {
+    let desk = Desk::new();
+    fs::create_dir(desk.path("empty")).expect("writable");
+    desk.write("other/notes.txt", "x");
+    let hint = "hint: give a directory like Nov20_16-05-09-rank0-1f0a9c42 or rank_0, or the one that holds those of all \
+                ranks\n";
+    assert_eq!(desk.fails(&["empty"]), format!("error: `empty` is no run directory: it is empty\n{hint}"));
+    assert_eq!(
+        desk.fails(&["other"]),
+        format!(
+            "error: `other` is no run directory: neither it nor a directory of a rank in it has CSV files of a \
+             monitor\n{hint}"
+        )
+    );
+    assert_eq!(
+        desk.fails(&["missing"]),
+        "error: cannot read directory `missing`\nCaused by: No such file or directory (os error 2)\n\
+         hint: check the path; it is relative to the current directory\n"
+    );
+    let file = desk.fails(&["other/notes.txt"]);
+    assert!(file.contains("cannot read directory `other/notes.txt`") && file.contains("Not a directory"), "{file}");
+}
+
+#[test]
+fn an_existing_output_is_refused_and_an_empty_directory_is_taken() {
+    let desk = Desk::with_run(RUN);
+    desk.write("events/mine", "x");
+    assert_eq!(
+        desk.fails(&[RUN, "-o", "events"]),
+        "error: `events` exists already\nhint: name another directory with --output, or remove this one\n"
+    );
+    fs::remove_file(desk.path("events/mine")).expect("removable");
+    assert_eq!(desk.convert(&[RUN, "-o", "events"]).code, Some(0));
+}
+
+#[test]
+fn damage_is_named_with_file_line_and_column() {
+    let hint = "hint: the file was damaged or changed by hand: restore it, or take it out of the directory\n";
+    let good = "0,a,5,1.0,[2],torch.float32\n";
+    for (text, message) in [
+        (
+            format!("{HEADER}{good}0,b,5,1.O,[2],torch.float32\n"),
+            "line 3, column `norm`: expected a number, found \"1.O\"",
+        ),
+        (
+            format!("{HEADER}0,b,five,1.0,[2],torch.float32\n"),
+            "line 2, column `step`: expected an integer, found \"five\"",
+        ),
+        (format!("{HEADER}{good}0,b,5\n{good}"), "line 3: 3 cells, the header has 6"),
+        (format!("{HEADER}{good}0,b,5,,[2],torch.float32\n"), "line 3, column `norm`: expected a number, found \"\""),
+        (
+            "vpp_stage,name,norm,shape,dtype\n0,a,1.0,[2],torch.float32\n".to_owned(),
+            "line 1: no column `step`, found vpp_stage,name,norm,shape,dtype",
+        ),
+        (
+            "vpp_stage,step,module_name,norm\n-1,0,a,1.0\n".to_owned(),
+            "line 1: no column `scope`, found vpp_stage,step,module_name,norm",
+        ),
+    ] {
+        let desk = Desk::with_run(RUN);
+        desk.write(&format!("{RUN}/exp_avg_5-5.csv"), &text);
+        assert_eq!(desk.fails(&[RUN]), format!("error: `{RUN}/exp_avg_5-5.csv` {message}\n{hint}"));
+    }
+    let desk = Desk::with_run(RUN);
+    fs::write(desk.path(&format!("{RUN}/exp_avg_5-5.csv")), [HEADER.as_bytes(), b"0,\xff,5,1.0,[2],x\n"].concat())
+        .expect("writable");
+    let said = desk.fails(&[RUN]);
+    assert!(said.starts_with(&format!("error: `{RUN}/exp_avg_5-5.csv` line 2: not a row of a CSV file\n")), "{said}");
+}
+
+#[test]
+fn the_json_form_has_the_same_shape_for_success_and_failure() {
+    let desk = Desk::with_run(RUN);
+    for (arguments, is_ok) in [([RUN, "--json"], true), (["missing", "--json"], false)] {
+        let said = desk.convert(&arguments);
+        let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        let keys: Vec<&String> = report.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["ok", "out", "runs", "warnings", "error"]);
+        assert_eq!((report["ok"].as_bool(), report["error"].is_null()), (Some(is_ok), is_ok));
+        assert_eq!((said.code, said.err.as_str()), (Some(if is_ok { 0 } else { 2 }), ""));
+    }
+}
+
+#[test]
+fn help_has_examples_and_the_format_is_asked_for() {
+    let desk = Desk::new();
+    let help = desk.convert(&["--help"]);
+    assert!(help.out.contains("trainmon convert --to tensorboard monitor_output -o events"), "{}", help.out);
+    for arguments in [&["convert", RUN][..], &["convert", "--to", "parquet", RUN]] {
+        let said = desk.trainmon(arguments);
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
+        assert!(said.err.contains("--to"), "{}", said.err);
+    }
+}
