@@ -8,6 +8,7 @@ use trainmon_core::config::Config;
 use trainmon_core::{DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable};
 
 use crate::books::SinkShared;
+use crate::control::Control;
 use crate::cost::CostBook;
 use crate::fork::ForkGuard;
 use crate::guard::HookGuard;
@@ -35,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) live: Arc<Live>,
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) recorder: Mutex<Recorder>,
+    /// `None` where live control is off, and once shut down.
+    control: Mutex<Option<Control>>,
     /// `None` once shut down, and in an inert monitor.
     worker: Mutex<Option<Worker>>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
@@ -59,6 +62,7 @@ pub(crate) struct Parts {
     pub(crate) recorder: Recorder,
     pub(crate) live: Arc<Live>,
     pub(crate) rotation: Arc<Rotation>,
+    pub(crate) control: Option<Control>,
     pub(crate) worker: Option<Worker>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
@@ -68,8 +72,21 @@ pub(crate) struct Parts {
 
 impl Inner {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, ranks, tensors, requests, recorder, live, rotation, worker, sinks, ledger, costs, voice } =
-            parts;
+        let Parts {
+            config,
+            ranks,
+            tensors,
+            requests,
+            recorder,
+            live,
+            rotation,
+            control,
+            worker,
+            sinks,
+            ledger,
+            costs,
+            voice,
+        } = parts;
         Self {
             ranks,
             tensors,
@@ -77,6 +94,7 @@ impl Inner {
             live,
             rotation,
             recorder: Mutex::new(recorder),
+            control: Mutex::new(control),
             worker: Mutex::new(worker),
             sinks,
             ledger,
@@ -221,6 +239,12 @@ impl Inner {
         self.book(pushed);
     }
 
+    /// How live control is reached.
+    pub(crate) fn ways_in(&self) -> Option<Vec<String>> {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.as_ref().map(|control| control.whereabouts().to_vec()).filter(|ways| !ways.is_empty())
+    }
+
     pub(crate) fn report(&self) -> Report {
         Report {
             next_step: self.live.step(),
@@ -246,6 +270,9 @@ impl Inner {
         let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let deadline = Instant::now() + Duration::from_millis(self.config.pipeline.shutdown_timeout_ms);
         self.live.collecting.store(false, FLAG);
+        if let Some(control) = self.control.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            control.stop(deadline);
+        }
         let mut recorder = self.recorder();
         let overflows = self.send(&mut recorder, true);
         self.ledger.skip(recorder.discard_open());

@@ -25,11 +25,13 @@
 
 mod books;
 mod clock;
+mod control;
 mod cost;
 mod fork;
 mod guard;
 mod hold;
 mod inner;
+mod journal;
 mod live;
 mod monitor;
 mod notice;
@@ -49,9 +51,11 @@ mod throttle;
 mod worker;
 
 pub use trainmon_core as core;
+pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;
 pub use trainmon_stats as stats;
 
+pub use control::{Board, SharedBoard};
 pub use cost::CostSummary;
 pub use hold::Hold;
 pub use monitor::{Monitor, StepFacts};

@@ -40,6 +40,8 @@ pub(crate) struct Switched {
 pub(crate) struct Live {
     pub(crate) step: AtomicU64,
     pub(crate) collecting: AtomicBool,
+    /// Whether the front looks the targets up anew when they change.
+    pub(crate) follows_targets: AtomicBool,
     plan: ArcSwap<Plan>,
     /// How often the plan changed.
     version: AtomicU64,
@@ -60,6 +62,7 @@ impl Live {
         Self {
             step: AtomicU64::new(step.0),
             collecting: AtomicBool::new(collecting),
+            follows_targets: AtomicBool::new(false),
             plan: ArcSwap::from_pointee(plan),
             version: AtomicU64::new(0),
             due: AtomicU64::new(NEVER),

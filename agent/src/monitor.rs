@@ -60,9 +60,11 @@ impl Monitor {
         self.inner.ranks
     }
 
-    /// Where each exporter's output is, by exporter.
+    /// Where each exporter's output is, by exporter; and how live control is reached, as `control`: the unix socket or the
+    /// address first, then the file that describes both.
     pub fn whereabouts(&self) -> Vec<(&'static str, Vec<String>)> {
-        self.inner.sinks.iter().map(|(shared, places)| (shared.name, places.clone())).collect()
+        let sinks = self.inner.sinks.iter().map(|(shared, places)| (shared.name, places.clone()));
+        sinks.chain(self.inner.ways_in().map(|ways| ("control", ways))).collect()
     }
 
     /// Gives a tensor its id. Call once per tensor, when the hook is installed.
@@ -98,6 +100,12 @@ impl Monitor {
     /// [`plan`](Self::plan) for its targets and kinds anew. One load.
     pub fn plan_version(&self) -> u64 {
         self.inner.live.version()
+    }
+
+    /// Tells that the front asks the [`plan`](Self::plan) for its targets whenever
+    /// [`plan_version`](Self::plan_version) changes: live control may change them then.
+    pub fn follow_targets(&self) {
+        self.inner.live.follows_targets.store(true, FLAG);
     }
 
     /// Whether a tensor is measured in the step in progress: its kind is asked for, and the overhead budget leaves it its

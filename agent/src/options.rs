@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use trainmon_core::config::FrontTask;
 
+use crate::control::SharedBoard;
 use crate::notice::Voice;
 use crate::rank::Ranks;
 
@@ -20,13 +21,26 @@ pub struct Options {
     pub output_dir: Option<PathBuf>,
     /// What the front does beside showing tensors: a task the config asks for and that is not listed here is warned of.
     pub front_tasks: &'static [FrontTask],
+    /// The file the config was read from: watched in msprobe's dynamic mode.
+    pub config_file: Option<PathBuf>,
+    /// How the ranks agree on a change while the training runs; files in the control directory otherwise.
+    pub board: Option<SharedBoard>,
     /// Who hears the monitor's notices.
     pub voice: Voice,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { ranks: None, run: None, start_iteration: 0, output_dir: None, front_tasks: &[], voice: Voice::stderr() }
+        Self {
+            ranks: None,
+            run: None,
+            start_iteration: 0,
+            output_dir: None,
+            front_tasks: &[],
+            config_file: None,
+            board: None,
+            voice: Voice::stderr(),
+        }
     }
 }
 

@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use trainmon_core::config::{Config, Csv, TensorBoard};
-use trainmon_core::{Ledger, StatisticSet};
+use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
+use trainmon_core::{Kind, Ledger, StatisticSet};
+use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Storage};
 use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{
-    CsvExporter, Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
+    CsvExporter, Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SCRAPE_STATISTICS, SinkSource,
+    Sources,
 };
 
 use crate::books::SinkShared;
+use crate::journal::OpenJournal;
 use crate::notice::with_causes;
 use crate::options::{Options, environment};
 use crate::requests::Requests;
@@ -26,6 +29,21 @@ impl Output {
     fn new(exporter: Box<dyn Exporter>, config: &Config) -> Self {
         let shared = Arc::new(SinkShared::new(exporter.name(), config.pipeline.queue_steps));
         Self { exporter, shared }
+    }
+}
+
+/// What a config asks for, opened.
+pub(crate) struct Outputs {
+    pub(crate) exporters: Vec<Output>,
+    pub(crate) journal: Option<OpenJournal>,
+}
+
+impl Outputs {
+    /// Everyone's books, and where what they write is.
+    pub(crate) fn whereabouts(&self) -> Vec<(Arc<SinkShared>, Vec<String>)> {
+        let exporters = self.exporters.iter().map(|out| (Arc::clone(&out.shared), out.exporter.whereabouts()));
+        let journal = self.journal.iter().map(|journal| (Arc::clone(&journal.shared), journal.whereabouts()));
+        exporters.chain(journal).collect()
     }
 }
 
@@ -46,18 +64,21 @@ pub(crate) struct Opening<'a> {
 impl Opening<'_> {
     /// Opens what the config asks for, besides the caller's own exporters. One that cannot be opened is reported and
     /// left out.
-    pub(crate) fn open(self, own: Vec<Box<dyn Exporter>>) -> Vec<Output> {
+    pub(crate) fn open(self, own: Vec<Box<dyn Exporter>>) -> Outputs {
         let mut outputs: Vec<Output> = own.into_iter().map(|exporter| Output::new(exporter, self.config)).collect();
         let csv = self.config.csv.as_ref().filter(|_| self.rank_measures).map(|csv| self.csv(csv));
         let events = self.config.tensorboard.as_ref().filter(|_| self.rank_measures);
         let events = events.map(|settings| self.events(settings, csv.as_ref().map(CsvExporter::directory)));
+        let journal = self.config.journal.as_ref().filter(|_| self.rank_measures);
+        let journal = journal.and_then(|journal| self.journal(journal, csv.as_ref().map(CsvExporter::directory)));
         outputs.extend(csv.map(|csv| Output::new(Box::new(csv), self.config)));
         outputs.extend(events.map(|events| Output::new(Box::new(events), self.config)));
         if let Some(prometheus) = &self.config.prometheus {
             // Its own books are on its page too, so they exist before it does.
             let shared = Arc::new(SinkShared::new("prometheus", self.config.pipeline.queue_steps));
-            let sinks = outputs.iter().map(|output| &output.shared).chain([&shared]);
-            let sources = self.sources(sinks);
+            let kept = journal.as_ref().map(|journal| &journal.shared);
+            let sinks = outputs.iter().map(|output| &output.shared).chain([&shared]).chain(kept);
+            let sources = self.sources(sinks, journal.as_ref());
             match PrometheusExporter::start(prometheus, self.run.clone(), sources) {
                 Ok(exporter) => outputs.push(Output { exporter: Box::new(exporter), shared }),
                 Err(error) => self.options.voice.warn(
@@ -66,7 +87,30 @@ impl Opening<'_> {
                 ),
             }
         }
-        outputs
+        Outputs { exporters: outputs, journal }
+    }
+
+    /// The journal, or a word why there is none.
+    fn journal(&self, settings: &JournalSettings, csv_directory: Option<&Path>) -> Option<OpenJournal> {
+        let JournalSettings { dir, size_mb, flush_steps, csv } = settings;
+        let beside_csv = csv_directory.map(Path::to_path_buf);
+        let directory = dir.clone().or(beside_csv).unwrap_or_else(|| self.base(csv.output_dir.as_deref()));
+        let RunInfo { run, rank, local_rank, world_size } = self.run.clone();
+        let spec = JournalSpec {
+            file_bytes: size_mb << 20,
+            run: JournalRun { run, rank, local_rank, world_size },
+            config: self.config,
+            csv,
+            storage: Storage::Auto,
+        };
+        match Journal::create_in(&directory, &spec) {
+            Ok(journal) => Some(OpenJournal::new(journal, *flush_steps)),
+            Err(error) => {
+                let message = format!("no journal: {}; everything else goes on", with_causes(&error));
+                self.options.voice.warn(message, Some(error.hint().to_owned()));
+                None
+            }
+        }
     }
 
     fn csv(&self, csv: &Csv) -> CsvExporter {
@@ -107,8 +151,14 @@ impl Opening<'_> {
         None
     }
 
-    fn sources<'b>(&self, sinks: impl Iterator<Item = &'b Arc<SinkShared>>) -> Sources {
-        let measured = |kind| self.requests.get(kind).map_or(StatisticSet::EMPTY, |request| request.statistics);
+    fn sources<'b>(&self, sinks: impl Iterator<Item = &'b Arc<SinkShared>>, journal: Option<&OpenJournal>) -> Sources {
+        // Live control may switch on what the config does not ask for.
+        let is_live = self.config.control.is_some() || self.config.dynamic_on.is_some();
+        let switched_on = if is_live { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
+        let measured = |kind: Kind| {
+            let of_kind = if kind.is_feature() { StatisticSet::EMPTY } else { switched_on };
+            self.requests.get(kind).map_or(of_kind, |request| request.statistics)
+        };
         Sources {
             ledger: Arc::clone(self.ledger),
             worker_queue: queue_gauge(Arc::clone(&self.waiting), self.config.pipeline.queue_steps),
@@ -119,7 +169,9 @@ impl Opening<'_> {
                     queue: queue_gauge(Arc::clone(&shared.queued), shared.capacity),
                 })
                 .collect(),
+            journal: journal.map(|journal| journal.source.clone()),
             statistics: MeasuredStatistics::of_kinds(measured),
+            overhead_budget: self.config.overhead_budget,
         }
     }
 }

@@ -2,14 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use trainmon_core::config::{Config, Plan, Window};
 use trainmon_core::{AlertBook, Ledger, Step, TensorTable};
 use trainmon_exporters::{Exporter, RunInfo};
 
 use crate::clock::StepClock;
+use crate::control;
 use crate::cost::CostBook;
 use crate::inner::Parts;
+use crate::journal::JournalSink;
 use crate::live::Live;
 use crate::monitor::Monitor;
 use crate::notice::{Voice, with_causes};
@@ -19,6 +22,7 @@ use crate::queue::batch_queue;
 use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
 use crate::requests::Requests;
+use crate::rotation::Rotation;
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
 use crate::worker::Worker;
@@ -55,6 +59,7 @@ impl Monitor {
     pub fn open(file: &Path, options: Options) -> Self {
         let voice = options.voice.clone();
         let Some(config) = read_config(file, &voice) else { return Self::inert(voice) };
+        let options = Options { config_file: options.config_file.or_else(|| Some(file.to_path_buf())), ..options };
         Self::start(config, options).unwrap_or_else(|error| {
             voice.warn(format!("{}: nothing is measured; training goes on", with_causes(&error)), None);
             Self::inert(voice)
@@ -78,6 +83,7 @@ impl Monitor {
             stack_info: false,
             csv: None,
             prometheus: None,
+            journal: None,
             ..Config::default()
         };
         let clock = StepClock::new(window, false, Step(0));
@@ -93,6 +99,7 @@ impl Monitor {
             recorder,
             live,
             rotation: Arc::default(),
+            control: None,
             worker: None,
             sinks: Vec::new(),
             ledger: books,
@@ -135,7 +142,7 @@ impl Monitor {
             requests: &requests,
         };
         let outputs = opening.open(own);
-        let kept = outputs.iter().map(|out| (Arc::clone(&out.shared), out.exporter.whereabouts())).collect();
+        let kept = outputs.whereabouts();
         let tensors = TensorTable::default();
         let context = SinkContext {
             tensors: tensors.clone(),
@@ -144,20 +151,37 @@ impl Monitor {
             alerts: Arc::clone(&alert_book),
             voice: options.voice.clone(),
         };
-        let mut sinks = Vec::with_capacity(outputs.len());
-        for output in outputs {
+        let journal = outputs.journal.map(|journal| JournalSink::start(journal, context.clone())).transpose();
+        let journal = journal.map_err(|source| StartError::Thread { what: "journal", source })?;
+        let mut sinks = Vec::with_capacity(outputs.exporters.len());
+        for output in outputs.exporters {
             let what = output.shared.name;
             let sink = Sink::start(output, context.clone());
             sinks.push(sink.map_err(|source| StartError::Thread { what, source })?);
         }
+        let waiting = source.waiting();
         trainmon_stats::start_threads();
-        let worker = Worker::start(source, sinks, options.voice.clone())
+        let worker = Worker::start(source, journal, sinks, options.voice.clone())
             .map_err(|source| StartError::Thread { what: "worker", source })?;
         let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         let plan = Plan::of(&config);
         clock.set_paused(plan.paused);
         let recorder = Recorder::new(clock, Some(queue), config.overhead_budget.map(Throttle::new));
         let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan));
+        let rotation = Arc::<Rotation>::default();
+        let control_sources = control::Sources {
+            run,
+            live: Arc::clone(&live),
+            rotation: Arc::clone(&rotation),
+            ledger: Arc::clone(&ledger),
+            tensors: tensors.clone(),
+            sinks: kept.clone(),
+            waiting,
+            capacity: config.pipeline.queue_steps,
+            overhead_budget: config.overhead_budget,
+            started: Instant::now(),
+        };
+        let control = control::ControlStart { config: &config, options: &options, sources: control_sources }.start();
         let (worker, voice) = (Some(worker), options.voice);
         Ok(Self::assemble(Parts {
             config,
@@ -166,7 +190,8 @@ impl Monitor {
             requests,
             recorder,
             live,
-            rotation: Arc::default(),
+            rotation,
+            control,
             worker,
             sinks: kept,
             ledger,

@@ -64,7 +64,9 @@ fn exporter(series: usize) -> Result<PrometheusExporter> {
         ledger: Arc::new(Ledger::default()),
         worker_queue: QueueGauge { length: Arc::new(|| 0), capacity: 16 },
         sinks: Vec::new(),
+        journal: None,
         statistics: MeasuredStatistics::everything(),
+        overhead_budget: None,
     };
     PrometheusExporter::start(&config, run, sources).context("starting the exporter")
 }

@@ -6,6 +6,8 @@ mod columns;
 mod csv;
 mod error;
 mod exporter;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 #[cfg(any(feature = "csv", feature = "tensorboard"))]
@@ -21,8 +23,8 @@ pub use self::csv::CsvExporter;
 #[cfg(feature = "prometheus")]
 pub use self::prometheus::PrometheusExporter;
 pub use error::{ExportError, ExportFailure};
-pub use exporter::{Exporter, RunInfo};
-pub use sources::{MeasuredStatistics, QueueGauge, SinkSource, Sources};
+pub use exporter::{Exporter, RunInfo, Settlement};
+pub use sources::{JournalSource, MeasuredStatistics, QueueGauge, SinkSource, Sources};
 
 use trainmon_core::{Statistic, StatisticSet};
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use trainmon_core::{Kind, Ledger, SinkLedger, Statistic, StatisticSet};
 
@@ -14,8 +15,21 @@ pub struct Sources {
     pub worker_queue: QueueGauge,
     /// Every exporter, this one included.
     pub sinks: Vec<SinkSource>,
+    /// The journal's own counts, where one is kept; its books are among `sinks`.
+    pub journal: Option<JournalSource>,
     /// Which statistics the readings really hold.
     pub statistics: MeasuredStatistics,
+    /// The share of a step's time that measuring may take; `None` where there is no limit.
+    pub overhead_budget: Option<f64>,
+}
+
+/// What the journal counts beside its books.
+#[derive(Clone, Debug, Default)]
+pub struct JournalSource {
+    /// Bytes written.
+    pub bytes: Arc<AtomicU64>,
+    /// Writes and flushes that failed.
+    pub errors: Arc<AtomicU64>,
 }
 
 /// One exporter's books and queue.

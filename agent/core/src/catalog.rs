@@ -31,6 +31,8 @@ impl MetricType {
 pub enum Status {
     /// Served.
     Available,
+    /// Sent over OpenTelemetry when asked for; too many series for a page.
+    Pushed,
     /// Named, so that rules and dashboards can be written; not served yet.
     Planned,
 }
@@ -142,6 +144,34 @@ catalog! {
         otel "training.zero.elements" unit "1" "Share of elements with a magnitude below eps, 0 to 1.";
     PARAMETER_NORM: Available Gauge "trainmon_parameter_norm" {"name", "vpp_stage", "tensor", "scope"}
         otel "training.parameter.norm" unit "" "L2 norm of one tensor; served only when asked for.";
+    PARAMETER_MIN: Pushed Gauge "trainmon_parameter_min" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.min" unit "" "Smallest element of one tensor; NaN if any is.";
+    PARAMETER_MAX: Pushed Gauge "trainmon_parameter_max" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.max" unit "" "Largest element of one tensor; NaN if any is.";
+    PARAMETER_MEAN: Pushed Gauge "trainmon_parameter_mean" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.mean" unit "" "Mean element of one tensor.";
+    PARAMETER_ABS_MAX: Pushed Gauge "trainmon_parameter_abs_max"
+        {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.abs_max" unit "" "Largest magnitude in one tensor; NaN if any element is.";
+    PARAMETER_STD: Pushed Gauge "trainmon_parameter_std" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.std" unit "" "Sample standard deviation of one tensor's elements.";
+    PARAMETER_NANS: Pushed Gauge "trainmon_parameter_nans" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.nans" unit "{element}" "NaN elements of one tensor.";
+    PARAMETER_INFS: Pushed Gauge "trainmon_parameter_infs" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.infs" unit "{element}" "Infinite elements of one tensor.";
+    PARAMETER_ZEROS: Pushed Gauge "trainmon_parameter_zeros" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.zeros" unit "1" "Share of one tensor's elements with a magnitude below eps, 0 to 1.";
+    PARAMETER_COUNT: Pushed Gauge "trainmon_parameter_count" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.count" unit "{element}" "Elements of one tensor.";
+    PARAMETER_CRC32: Pushed Gauge "trainmon_parameter_crc32" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.crc32" unit "" "CRC-32 of one tensor's bytes.";
+    PARAMETER_XOR64: Pushed Gauge "trainmon_parameter_xor64" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.xor64" unit "" "XOR of one tensor's 64-bit words, as a signed number.";
+    PARAMETER_ID: Pushed Gauge "trainmon_parameter_id" {"name", "vpp_stage", "tensor", "scope", "micro_step"}
+        otel "training.parameter.id" unit "" "Value of a tensor without dimensions.";
+    PARAMETER_VALUE: Pushed Gauge "trainmon_parameter_value" {"name", "vpp_stage", "tensor", "value", "micro_step"}
+        otel "training.parameter.value" unit ""
+        "A number that is measured in place of statistics: an update ratio, an entropy, a stable rank.";
     NONFINITE_ELEMENTS: Available Counter "trainmon_nonfinite_elements_total" {"tensor"}
         otel "training.nonfinite.elements" unit "{element}"
         "NaN and infinite elements in the tensors measured; at least 1 per affected tensor where they are not counted.";
@@ -193,26 +223,26 @@ catalog! {
         "Values not served because their series is above the limit: a refused series counts in every step it had one.";
     SCRAPE_DURATION: Available Histogram "trainmon_scrape_duration_seconds" {}
         otel "training.monitor.scrape.duration" unit "s" "Time to render this page.";
-    OVERHEAD_BUDGET: Planned Gauge "trainmon_overhead_budget_ratio" {} otel "training.monitor.budget" unit "1"
-        "The share of step time the monitor may use.";
-    SAMPLING: Planned Gauge "trainmon_sampling_ratio" {} otel "training.monitor.sampling" unit "1"
-        "The share of steps measured under the overhead budget.";
+    OVERHEAD_BUDGET: Available Gauge "trainmon_overhead_budget_ratio" {} otel "training.monitor.budget" unit "1"
+        "The share of step time that measuring may take; absent without a budget.";
+    SAMPLING: Available Gauge "trainmon_sampling_ratio" {} otel "training.monitor.sampling" unit "1"
+        "Share of layers and groups measured per step to keep the overhead budget; 1 where all are, absent without a budget.";
     HOST_SYNCS: Planned Counter "trainmon_host_syncs_total" {} otel "training.monitor.host_syncs" unit "{sync}"
         "Waits of the host for a device caused by the monitor; must stay 0.";
     DUMPS: Planned Counter "trainmon_dumps_total" {"trigger"} otel "training.monitor.dumps" unit "{dump}"
         "Dumps taken.";
     DUMP_BYTES: Planned Counter "trainmon_dump_bytes_total" {} otel "training.monitor.dump.size" unit "By"
         "Bytes written to dumps.";
-    JOURNAL_BYTES: Planned Counter "trainmon_journal_bytes_total" {} otel "training.monitor.journal.size" unit "By"
+    JOURNAL_BYTES: Available Counter "trainmon_journal_bytes_total" {} otel "training.monitor.journal.size" unit "By"
         "Bytes written to the journal.";
-    JOURNAL_ERRORS: Planned Counter "trainmon_journal_errors_total" {}
+    JOURNAL_ERRORS: Available Counter "trainmon_journal_errors_total" {}
         otel "training.monitor.journal.errors" unit "{error}" "Failed writes to the journal.";
 }
 
 /// The catalogue as the document `docs/metrics.md`.
 pub fn markdown() -> String {
     let mut text = String::from(INTRODUCTION);
-    for (heading, status) in [("Available", Status::Available), ("Planned", Status::Planned)] {
+    for (heading, status) in SECTIONS {
         let heading = format!(
             "\n## {heading}\n\n| Prometheus | type | OpenTelemetry | unit | meaning |\n|---|---|---|---|---|\n"
         );
@@ -224,6 +254,12 @@ pub fn markdown() -> String {
     text.push_str(CLOSING);
     text
 }
+
+const SECTIONS: [(&str, Status); 3] = [
+    ("Available", Status::Available),
+    ("Over OpenTelemetry only, with `otlp.per_parameter`", Status::Pushed),
+    ("Planned", Status::Planned),
+];
 
 fn push_row(text: &mut String, metric: &Metric) {
     let Metric { name, otel_name, unit, metric_type, labels, help, .. } = metric;
@@ -272,7 +308,9 @@ const CLOSING: &str = "
 | `agg` | `max`, `median` |
 | `slot` | `0` to `k-1` |
 | `phase` | `measure`, `launch`, `offer`: all in the training thread |
-| `sink` | `worker` (the queue from the training thread) or an exporter: `csv`, `prometheus` |
+| `value` | what the number is: `update_ratio`, `entropy`, `softmax_max`, … |
+| `micro_step` | the micro-batch, from 1 on; absent for the first |
+| `sink` | `worker` (the queue from the training thread) or an exporter: `csv`, `prometheus`, `otlp`, … |
 | `reason` | `queue_full`, `worker_gone`; for an exporter also `failed`, `abandoned` |
 ";
 
@@ -318,7 +356,7 @@ mod tests {
         for metric in ALL {
             for label in metric.labels {
                 assert!(!["step", "run", "rank", "job", "instance", "le"].contains(label), "{}", metric.name);
-                assert!(*label != "name" || metric.name == PARAMETER_NORM.name, "{}", metric.name);
+                assert!(*label != "name" || metric.name.starts_with("trainmon_parameter_"), "{}", metric.name);
             }
         }
     }

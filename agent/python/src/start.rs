@@ -40,6 +40,9 @@ pub(crate) fn start(py: Python<'_>, text: &str, file: &str, wishes: Wishes) -> P
         output_dir: wishes.output_dir,
         // The package does all of them.
         front_tasks: &FrontTask::ALL,
+        // A config given as a mapping has a name, but no file to watch.
+        config_file: Some(PathBuf::from(file)).filter(|file| file.is_file()),
+        board: None,
         voice,
     };
     let monitor =

@@ -12,9 +12,10 @@ mod steps;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use trainmon_core::config::{Config, Csv, Dialect};
+use trainmon_core::config::{Config, Csv, Dialect, Plan};
 use trainmon_core::{Kind, Record, Statistic, StepBatch, TensorInfo};
 
 use self::file::LineFile;
@@ -29,8 +30,10 @@ pub struct CsvExporter {
     config: Config,
     csv: Csv,
     directory: PathBuf,
-    /// One entry per kind that the config measures; several kinds may share a file.
+    /// One entry per kind that is measured; several kinds may share a file.
     classes: HashMap<Kind, FileClass>,
+    /// What the classes are of, once that was changed while the training ran.
+    plan: Option<Arc<Plan>>,
     open: HashMap<&'static str, LineFile>,
     steps: StepsFile,
     has_chunks: bool,
@@ -57,13 +60,13 @@ impl CsvExporter {
     }
 
     fn within(config: &Config, csv: &Csv, directory: PathBuf) -> Self {
-        let classes = Kind::ALL.into_iter().filter_map(|kind| Some((kind, file_class(config, kind)?))).collect();
         Self {
+            classes: classes_of(config),
+            plan: None,
             config: config.clone(),
             csv: csv.clone(),
             steps: StepsFile::new(&directory),
             directory,
-            classes,
             open: HashMap::new(),
             has_chunks: false,
         }
@@ -72,6 +75,14 @@ impl CsvExporter {
     /// Where this run's files lie.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// What is measured from this step on.
+    fn set_plan(&mut self, plan: &Arc<Plan>) {
+        if self.plan.as_ref().is_none_or(|known| !Arc::ptr_eq(known, plan)) {
+            self.plan = Some(Arc::clone(plan));
+            self.classes = classes_of(&self.config.with_plan(plan));
+        }
     }
 
     /// The columns from this step on. A file that was begun with others is set aside when the next row is written.
@@ -120,6 +131,9 @@ impl Exporter for CsvExporter {
 
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
         self.has_chunks = self.has_chunks || names.iter().any(|info| info.vpp_stage > 0);
+        if let Some(plan) = &batch.plan {
+            self.set_plan(plan);
+        }
         if let Some(ops) = &batch.ops {
             self.set_ops(ops);
         }
@@ -147,6 +161,10 @@ impl Exporter for CsvExporter {
     fn whereabouts(&self) -> Vec<String> {
         vec![self.directory.display().to_string()]
     }
+}
+
+fn classes_of(config: &Config) -> HashMap<Kind, FileClass> {
+    Kind::ALL.into_iter().filter_map(|kind| Some((kind, file_class(config, kind)?))).collect()
 }
 
 /// A batch's records, file by file in kind order, each in its file's row order.

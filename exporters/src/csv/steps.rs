@@ -11,7 +11,7 @@ use crate::ExportError;
 
 const HEADER: &str = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm,framework_grad_norm,grad_norm_ratio,\
                       measure_seconds,launch_seconds,offer_seconds,bytes_read,records,observed_total,\
-                      not_sampled_total,dropped_total,skipped_steps\n";
+                      not_sampled_total,dropped_total,skipped_steps,sampling_ratio\n";
 
 /// The file beside msprobe's; its tools pass over names they do not know.
 pub(super) struct StepsFile {
@@ -69,6 +69,8 @@ fn line(batch: &StepBatch) -> Vec<u8> {
     for count in counts {
         out.extend_from_slice(format!(",{count}").as_bytes());
     }
+    out.push(b',');
+    push_float(&mut out, batch.sampling_ratio());
     out.push(b'\n');
     out
 }

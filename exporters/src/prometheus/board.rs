@@ -62,6 +62,8 @@ pub(crate) struct Board {
     measured: MeasuredStatistics,
     series_left: usize,
     ratios: Vec<f64>,
+    /// The share of a step's time that measuring may take, if there is a limit.
+    overhead_budget: Option<f64>,
     current: Arc<Current>,
     /// The snapshot published before the current one; its memory is used again unless a scrape still reads it.
     spare: Option<Arc<Snapshot>>,
@@ -94,6 +96,7 @@ impl Board {
             measured,
             series_left: 0,
             ratios: Vec::new(),
+            overhead_budget: None,
             spare: None,
             counters,
         }
@@ -102,6 +105,11 @@ impl Board {
     /// How many series the layer and parameter tiers may make from now on.
     pub(crate) fn allow_series(&mut self, series: usize) {
         self.series_left = series;
+    }
+
+    /// Serves the overhead budget and what it leaves.
+    pub(crate) fn set_overhead_budget(&mut self, share: Option<f64>) {
+        self.overhead_budget = share;
     }
 
     pub(crate) fn current(&self) -> Arc<Current> {
@@ -113,6 +121,7 @@ impl Board {
         self.set_step(batch, now);
         self.set_gradients(names, batch, now);
         self.set_updates(batch);
+        self.set_sampling(batch);
         self.set_tiers(names, batch);
         self.counters.add_step(batch);
         self.publish();
@@ -166,6 +175,23 @@ impl Board {
             let labels = || label_text(&[("agg", agg)]);
             self.run_series.set_member(&mut self.working.table, RunGauge::UpdateRatio, member, labels, value);
         }
+    }
+
+    /// What is put together over all tensors has no value while only a part of them is measured.
+    fn set_sampling(&mut self, batch: &StepBatch) {
+        self.set(RunGauge::OverheadBudget, self.overhead_budget);
+        self.set(RunGauge::Sampling, self.overhead_budget.map(|_| batch.sampling_ratio()));
+        if batch.sampling_stride == 1 || !batch.collected {
+            return;
+        }
+        let table = &mut self.working.table;
+        if batch.grad_norm().is_none() {
+            self.run_series.forget(table, RunGauge::GradNorm);
+        }
+        for gauge in [RunGauge::UpdateNorm, RunGauge::UpdateRatio, RunGauge::TopGradNorm, RunGauge::GroupShare] {
+            self.run_series.forget(table, gauge);
+        }
+        (self.working.top, self.working.top_step) = (Vec::new(), Some(batch.step));
     }
 
     fn set_tiers(&mut self, names: &[TensorInfo], batch: &StepBatch) {

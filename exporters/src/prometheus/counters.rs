@@ -9,15 +9,11 @@ use trainmon_core::catalog::{
     BYTES_READ, COLLECT_DURATION, GRAD_NORM_MISMATCHES, Metric, NONFINITE_ELEMENTS, SCRAPE_DURATION, SERIES_OVERFLOW,
     SKIPPED_STEPS, STEP_DURATION, STEPS,
 };
-use trainmon_core::{Kind, Phase, Reading, Record, StepBatch};
+use trainmon_core::{Kind, Reading, Record, StepBatch};
 
-use crate::summary::{nonfinite_elements, tensor_label};
+use crate::summary::{COLLECT_SECONDS, STEP_SECONDS, nonfinite_elements, phases_in_step, tensor_label};
 use crate::{ExportError, MeasuredStatistics};
 
-/// From a toy model on a CPU to a trillion parameters with a slow checkpoint between.
-const STEP_SECONDS: [f64; 14] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 300.0];
-/// One percent of those steps, and what is far too much.
-const COLLECT_SECONDS: [f64; 10] = [1e-5, 1e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0];
 /// Five milliseconds is the promise for 10 k series.
 const SCRAPE_SECONDS: [f64; 6] = [5e-4, 1e-3, 2.5e-3, 5e-3, 2.5e-2, 0.25];
 
@@ -113,9 +109,4 @@ impl Counters {
         let families: Vec<_> = all.into_iter().flat_map(Collector::collect).collect();
         TextEncoder::new().encode_utf8(&families, page)
     }
-}
-
-/// The export phase is not in a batch: it comes after it.
-fn phases_in_step() -> impl Iterator<Item = Phase> {
-    Phase::ALL.into_iter().filter(|phase| phase.is_in_step())
 }

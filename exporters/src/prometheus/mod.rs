@@ -55,6 +55,7 @@ impl PrometheusExporter {
     pub fn start(config: &config::Prometheus, run: RunInfo, sources: Sources) -> Result<Self, ExportError> {
         let address = listening_address(config, &run)?;
         let counters = Arc::new(Counters::new()?);
+        let overhead_budget = sources.overhead_budget;
         let mut board = Board::new(config, sources.statistics, Arc::clone(&counters), Instant::now());
         let pages = Arc::new(Pages {
             host: gethostname::gethostname().to_string_lossy().into_owned(),
@@ -66,6 +67,7 @@ impl PrometheusExporter {
             last_bytes: AtomicUsize::new(0),
         });
         let reserved = pages.own_series() + RunGauge::most_series(config.top_k);
+        board.set_overhead_budget(overhead_budget);
         board.allow_series(config.max_series.saturating_sub(reserved));
         let server = Server::start(address, Arc::clone(&pages))?;
         let target = target(server.address(), &pages.host);

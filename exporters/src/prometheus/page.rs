@@ -7,15 +7,15 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use trainmon_core::DropReason;
 use trainmon_core::catalog::{
-    BUILD_INFO, GRAD_NORM_INTERVAL_MAX, GRAD_NORM_INTERVAL_MAX_STEP, Metric, QUEUE_CAPACITY, QUEUE_LENGTH, RANK_INFO,
-    RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SERIES, SERIES_LIMIT,
-    WORLD_SIZE,
+    BUILD_INFO, GRAD_NORM_INTERVAL_MAX, GRAD_NORM_INTERVAL_MAX_STEP, JOURNAL_BYTES, JOURNAL_ERRORS, Metric,
+    QUEUE_CAPACITY, QUEUE_LENGTH, RANK_INFO, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED,
+    RECORDS_OBSERVED, SERIES, SERIES_LIMIT, WORLD_SIZE,
 };
 
 use super::board::{Current, Snapshot};
 use super::counters::Counters;
 use super::series::{label_text, push_header, push_sample};
-use crate::{RunInfo, Sources};
+use crate::{JournalSource, RunInfo, Sources};
 
 /// The `sink` label of the queue from the training thread to the worker.
 const WORKER: &str = "worker";
@@ -72,7 +72,7 @@ impl Pages {
     }
 
     fn push_books(&self, page: &mut String) {
-        let Sources { ledger, worker_queue, sinks, .. } = &self.sources;
+        let Sources { ledger, worker_queue, sinks, journal, statistics: _, overhead_budget: _ } = &self.sources;
         let books = ledger.snapshot();
         let sinks: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot(), &sink.queue)).collect();
         let of = |sink: &str| label_text(&[("sink", sink)]);
@@ -96,6 +96,10 @@ impl Pages {
         let queues = || sinks.iter().map(|&(name, _, queue)| (name, queue)).chain([(WORKER, worker_queue)]);
         push_family(page, &QUEUE_LENGTH, queues().map(|(name, queue)| (of(name), (queue.length)() as f64)));
         push_family(page, &QUEUE_CAPACITY, queues().map(|(name, queue)| (of(name), queue.capacity as f64)));
+        if let Some(JournalSource { bytes, errors }) = journal {
+            push_single(page, &JOURNAL_BYTES, bytes.load(Ordering::Relaxed) as f64);
+            push_single(page, &JOURNAL_ERRORS, errors.load(Ordering::Relaxed) as f64);
+        }
     }
 
     /// Who this is, the last step, and what was lost.

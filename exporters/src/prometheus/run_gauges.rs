@@ -2,8 +2,8 @@
 
 use trainmon_core::Group;
 use trainmon_core::catalog::{
-    GRAD_NORM, GRAD_NORM_SELF_CHECK, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, Metric, STEP,
-    TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO,
+    GRAD_NORM, GRAD_NORM_SELF_CHECK, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, Metric,
+    OVERHEAD_BUDGET, SAMPLING, STEP, TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO,
 };
 
 use super::series::{SeriesId, Table};
@@ -22,10 +22,12 @@ pub(crate) enum RunGauge {
     UpdateRatio,
     TopGradNorm,
     GroupShare,
+    OverheadBudget,
+    Sampling,
 }
 
 impl RunGauge {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Step,
         Self::LastStepTimestamp,
         Self::Loss,
@@ -36,6 +38,8 @@ impl RunGauge {
         Self::UpdateRatio,
         Self::TopGradNorm,
         Self::GroupShare,
+        Self::OverheadBudget,
+        Self::Sampling,
     ];
 
     const fn metric(self) -> Metric {
@@ -50,6 +54,8 @@ impl RunGauge {
             Self::UpdateRatio => UPDATE_RATIO,
             Self::TopGradNorm => TOP_GRAD_NORM,
             Self::GroupShare => GROUP_GRAD_NORM_SHARE,
+            Self::OverheadBudget => OVERHEAD_BUDGET,
+            Self::Sampling => SAMPLING,
         }
     }
 
@@ -60,7 +66,7 @@ impl RunGauge {
 
     /// The most series these gauges and the interval's maximum can have.
     pub(crate) fn most_series(top_k: usize) -> usize {
-        let single = 7;
+        let single = 9;
         let ratios = 2;
         let maximum_and_its_step = 2;
         single + ratios + maximum_and_its_step + Group::ALL.len() + top_k.min(MAX_TOP)
@@ -76,6 +82,13 @@ impl RunSeries {
     pub(crate) fn set(&mut self, table: &mut Table, gauge: RunGauge, value: Option<f64>) {
         if let Some(value) = value {
             self.set_member(table, gauge, 0, String::new, value);
+        }
+    }
+
+    /// Takes their values from all members of a gauge.
+    pub(crate) fn forget(&mut self, table: &mut Table, gauge: RunGauge) {
+        for &(_, series) in self.0.iter().filter(|((of, _), _)| *of == gauge) {
+            table.set(series, f64::NAN);
         }
     }
 

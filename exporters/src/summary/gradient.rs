@@ -57,6 +57,10 @@ impl Gradients {
         if let GradNorm::Known(norm) = batch.grad_norm {
             summary.norm = Some(norm);
         }
+        if batch.sampling_stride > 1 {
+            // Of a part of the gradients: none of these figures would be the run's.
+            return summary;
+        }
         let unreduced = batch.records.iter().any(|record| record.kind == Kind::GradUnreduced);
         let kind = if unreduced { Kind::GradUnreduced } else { Kind::GradReduced };
         if !self.measured.of(kind).contains(Statistic::Norm) {
@@ -95,14 +99,21 @@ impl Gradients {
     }
 }
 
-/// The L2 norm over the step's updates of all parameters.
+/// The L2 norm over the step's updates of all parameters; `None` where only a part was measured.
 pub(crate) fn update_norm(batch: &StepBatch) -> Option<f64> {
+    if batch.sampling_stride > 1 {
+        return None;
+    }
     readings_of(batch, Kind::Update).map(|(_, norm)| norm).reduce(combine_norms)
 }
 
-/// Largest and median update ratio over the parameters. NaN counts as largest in both.
+/// Largest and median update ratio over the parameters; `None` where only a part was measured. NaN counts as largest in
+/// both.
 pub(crate) fn update_ratios(batch: &StepBatch, scratch: &mut Vec<f64>) -> Option<(f64, f64)> {
     scratch.clear();
+    if batch.sampling_stride > 1 {
+        return None;
+    }
     scratch.extend(readings_of(batch, Kind::UpdateRatio).map(|(value, _)| value));
     let max = scratch.iter().copied().reduce(largest)?;
     let middle = scratch.len() / 2;

@@ -9,7 +9,9 @@ use trainmon_core::config::Prometheus;
 use trainmon_core::{
     Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch, TensorId, TensorInfo,
 };
-use trainmon_exporters::{MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources};
+use trainmon_exporters::{
+    JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
+};
 
 /// Long enough for any machine: it bounds a broken test, not a working one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,7 +43,9 @@ pub(crate) fn sources() -> Sources {
         ledger: Arc::new(Ledger::default()),
         worker_queue: QueueGauge { length: Arc::new(|| 1), capacity: 16 },
         sinks: vec![sink("csv", 16), sink("prometheus", 16)],
+        journal: Some(JournalSource::default()),
         statistics: MeasuredStatistics::everything(),
+        overhead_budget: Some(0.01),
     }
 }
 

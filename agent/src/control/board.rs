@@ -1,0 +1,154 @@
+//! What ranks tell each other, and the way it takes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use trainmon_core::config::Plan;
+
+/// The way ranks tell each other a few words: rank 0 puts up one sheet that all read, every other rank has a note of its
+/// own that rank 0 reads. Each new text takes the place of the one before, whole.
+///
+/// Called from one thread of the monitor, never from the training's. Calls may block for a while; an error is said once and
+/// tried again.
+pub trait Board: Send {
+    /// Puts up rank 0's sheet.
+    ///
+    /// # Errors
+    /// It is not up.
+    fn put_sheet(&mut self, text: &str) -> io::Result<()>;
+
+    /// Rank 0's sheet; `None` if none is up yet.
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    fn sheet(&mut self) -> io::Result<Option<String>>;
+
+    /// Leaves this rank's note.
+    ///
+    /// # Errors
+    /// It is not left.
+    fn put_note(&mut self, rank: u32, text: &str) -> io::Result<()>;
+
+    /// The note of a rank; `None` if it left none yet.
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    fn note(&mut self, rank: u32) -> io::Result<Option<String>>;
+}
+
+/// A board that a front brings along, for [`Options`](crate::Options).
+#[derive(Clone)]
+pub struct SharedBoard(Arc<Mutex<dyn Board>>);
+
+impl SharedBoard {
+    /// Takes a board.
+    pub fn new(board: impl Board + 'static) -> Self {
+        Self(Arc::new(Mutex::new(board)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, dyn Board + 'static> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Board for SharedBoard {
+    fn put_sheet(&mut self, text: &str) -> io::Result<()> {
+        self.lock().put_sheet(text)
+    }
+
+    fn sheet(&mut self) -> io::Result<Option<String>> {
+        self.lock().sheet()
+    }
+
+    fn put_note(&mut self, rank: u32, text: &str) -> io::Result<()> {
+        self.lock().put_note(rank, text)
+    }
+
+    fn note(&mut self, rank: u32) -> io::Result<Option<String>> {
+        self.lock().note(rank)
+    }
+}
+
+impl fmt::Debug for SharedBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedBoard")
+    }
+}
+
+/// Rank 0's sheet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Sheet {
+    /// Drawn by rank 0 when it starts: a sheet of an earlier run has another.
+    pub(super) session: String,
+    /// The other ranks that rank 0 has heard of, with the word each drew when it started. A rank that does not find its own
+    /// word here obeys nothing: the sheet is not, or not yet, meant for it.
+    pub(super) members: BTreeMap<u32, String>,
+    /// What is proposed, or agreed upon if `agreed` has its number.
+    pub(super) proposal: Option<Proposal>,
+    /// The step at which the proposal of this number takes effect. Never taken back.
+    pub(super) agreed: Option<Agreed>,
+}
+
+/// A plan that rank 0 proposes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Proposal {
+    pub(super) id: u64,
+    pub(super) plan: Plan,
+    /// Whether the window begins anew with the switch.
+    pub(super) restart: bool,
+}
+
+/// When a proposal takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Agreed {
+    pub(super) id: u64,
+    pub(super) step: u64,
+}
+
+impl Proposal {
+    /// The plan as it rules from `step` on: a window that begins anew cannot begin earlier.
+    pub(super) fn plan_from(&self, step: u64) -> Plan {
+        let mut plan = self.plan.clone();
+        if self.restart {
+            plan.window.start_step = plan.window.start_step.max(step);
+        }
+        plan
+    }
+}
+
+/// The note of a rank other than 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Note {
+    /// The word this rank drew when it started.
+    pub(super) word: String,
+    /// The session of the sheet it answers; empty before it found one.
+    pub(super) session: String,
+    /// The latest proposal it knows.
+    pub(super) heard: u64,
+    /// Its step when it wrote this.
+    pub(super) step: u64,
+    /// Its running step time; 0 before that is known.
+    pub(super) seconds_per_step: f64,
+    /// The latest switch that happened here: its number, and the first step under it.
+    pub(super) switched: Option<Agreed>,
+}
+
+/// A word nobody else draws.
+pub(super) fn draw_word() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(hex(&bytes))
+}
+
+/// Two digits per byte.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a String cannot fail.
+        write!(text, "{byte:02x}").unwrap_or_default();
+        text
+    })
+}

@@ -1,0 +1,73 @@
+//! The board of files: a directory that every rank sees.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::board::Board;
+
+/// A longer text is not ours.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Sheet and notes as files, each put in place whole by a rename.
+#[derive(Debug)]
+pub(super) struct FileBoard {
+    directory: PathBuf,
+    /// Keeps the names of files in the making apart.
+    own_word: String,
+}
+
+impl FileBoard {
+    pub(super) fn new(directory: &Path, own_word: &str) -> Self {
+        Self { directory: directory.to_path_buf(), own_word: own_word.to_owned() }
+    }
+
+    fn sheet_path(&self) -> PathBuf {
+        self.directory.join("plan.json")
+    }
+
+    fn note_path(&self, rank: u32) -> PathBuf {
+        self.directory.join(format!("rank-{rank}.json"))
+    }
+
+    fn put(&self, path: &Path, text: &str) -> io::Result<()> {
+        fs::create_dir_all(&self.directory)?;
+        let in_the_making = self.directory.join(format!(".{}.tmp", self.own_word));
+        let mut file = fs::File::create(&in_the_making)?;
+        file.write_all(text.as_bytes())?;
+        drop(file);
+        fs::rename(&in_the_making, path)
+    }
+}
+
+/// The text of a file; `None` if there is none.
+fn read(path: &Path) -> io::Result<Option<String>> {
+    use io::Read as _;
+    // Opened anew each time: that makes a network file system ask its server.
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+impl Board for FileBoard {
+    fn put_sheet(&mut self, text: &str) -> io::Result<()> {
+        self.put(&self.sheet_path(), text)
+    }
+
+    fn sheet(&mut self) -> io::Result<Option<String>> {
+        read(&self.sheet_path())
+    }
+
+    fn put_note(&mut self, rank: u32, text: &str) -> io::Result<()> {
+        self.put(&self.note_path(rank), text)
+    }
+
+    fn note(&mut self, rank: u32) -> io::Result<Option<String>> {
+        read(&self.note_path(rank))
+    }
+}

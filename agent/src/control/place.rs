@@ -1,0 +1,134 @@
+//! The control directory: where it is, whose it is, and how others find what it holds.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use trainmon_core::config::Config;
+use trainmon_exporters::RunInfo;
+
+use crate::options::{Options, environment};
+
+/// The file that tells `trainmon ctl` how to come in.
+const DESCRIPTION: &str = "control.json";
+/// torchrun's and Megatron's: tells jobs on one machine apart.
+const MASTER_PORT: &str = "MASTER_PORT";
+
+/// The control directory of a run, not made yet. A run of one process takes its run directory; the ranks of others one
+/// whose name all of them know.
+pub(super) fn directory(config: &Config, options: &Options, run: &RunInfo, run_directory: Option<&Path>) -> PathBuf {
+    if let Some(directory) = config.control.as_ref().and_then(|control| control.directory.as_ref()) {
+        return directory.clone();
+    }
+    if let Some(own) = run_directory.filter(|_| run.world_size == 1) {
+        return own.to_path_buf();
+    }
+    let configured = config.csv.as_ref().and_then(|csv| csv.output_dir.clone());
+    let base = configured.or_else(|| options.output_dir.clone());
+    let base = base.unwrap_or_else(|| environment::default_output_dir(config.dialect));
+    // Two jobs with no name of their own must not meet.
+    let apart = match (run.world_size, environment::variable(MASTER_PORT)) {
+        (1, _) => format!("-{}", std::process::id()),
+        (_, Some(port)) => format!("-{}", as_word(&port)),
+        (_, None) => String::new(),
+    };
+    base.join(format!("control-{}{apart}", as_word(&run.run)))
+}
+
+/// What is no letter, digit, dash or dot would not make one directory.
+fn as_word(text: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    text.chars().map(letter).collect()
+}
+
+/// Rank 0's claim to a control directory: it lasts as long as the process.
+#[derive(Debug)]
+pub(super) struct Claim {
+    _lock: File,
+}
+
+/// Another run has the directory.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClaimError {
+    /// It cannot be made or locked.
+    #[error("cannot use the control directory `{}`", path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another run is in it.
+    #[error("another run uses the control directory `{}`", path.display())]
+    Taken {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+impl Claim {
+    /// Makes the directory and takes it for this run.
+    pub(super) fn take(directory: &Path) -> Result<Self, ClaimError> {
+        let failed = |source| ClaimError::Io { path: directory.to_path_buf(), source };
+        fs::create_dir_all(directory).map_err(failed)?;
+        let lock = File::create(directory.join(".control.lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(ClaimError::Taken { path: directory.to_path_buf() }),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+}
+
+/// How to come in.
+pub(super) struct Doors<'a> {
+    pub(super) socket: Option<&'a Path>,
+    pub(super) address: Option<SocketAddr>,
+    pub(super) token_file: &'a Path,
+}
+
+/// Writes the description into the control directory, and beside the run's files where that is another.
+pub(super) fn describe(places: &[&Path], doors: &Doors<'_>, run: &RunInfo) -> io::Result<Vec<PathBuf>> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let text = json!({
+        "socket": doors.socket.map(absolute),
+        "url": doors.address.map(|address| format!("http://{address}")),
+        "token_file": absolute(doors.token_file),
+        "run": run.run,
+        "world_size": run.world_size,
+        "pid": std::process::id(),
+    });
+    let text = serde_json::to_string_pretty(&text)? + "\n";
+    let mut written: Vec<PathBuf> = Vec::new();
+    for place in places {
+        let path = place.join(DESCRIPTION);
+        if written.contains(&path) {
+            continue;
+        }
+        fs::create_dir_all(place)?;
+        fs::write(&path, &text)?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_one_runs_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let claim = Claim::take(directory.path()).unwrap();
+        assert!(matches!(Claim::take(directory.path()), Err(ClaimError::Taken { .. })));
+        drop(claim);
+        Claim::take(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_run_name_makes_one_directory_whatever_it_says() {
+        assert_eq!(as_word("../a b/ü"), ".._a_b__");
+    }
+}

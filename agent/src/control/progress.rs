@@ -1,0 +1,83 @@
+//! How far the latest changes have come, for whoever asks.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+/// Changes remembered.
+const KEPT: usize = 32;
+
+/// Where a change stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Stage {
+    /// It waits for the one before.
+    Waiting,
+    /// The ranks are asked.
+    Asking,
+    /// Every rank has answered: the step is fixed.
+    Agreed,
+    /// It rules on every rank that has reported.
+    Switched,
+    /// It never took effect.
+    Withdrawn,
+}
+
+/// A rank that switched at another step than was agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Late {
+    pub(super) rank: u32,
+    pub(super) step: u64,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Progress {
+    pub(super) id: u64,
+    pub(super) what: String,
+    pub(super) stage: Stage,
+    /// The first step under it, once agreed.
+    pub(super) step: Option<u64>,
+    /// Ranks that have not answered, or not reported the switch yet.
+    pub(super) waiting_for: Vec<u32>,
+    /// Ranks that learnt of it after its step.
+    pub(super) late: Vec<Late>,
+    /// Why it was withdrawn.
+    pub(super) why: Option<String>,
+}
+
+impl Progress {
+    pub(super) fn new(id: u64, what: &str) -> Self {
+        let what = what.to_owned();
+        Self { id, what, stage: Stage::Waiting, step: None, waiting_for: Vec::new(), late: Vec::new(), why: None }
+    }
+}
+
+/// The latest changes, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProgressBook(Arc<Mutex<VecDeque<Progress>>>);
+
+impl ProgressBook {
+    /// Puts a change in, or in place of its earlier state.
+    pub(super) fn put(&self, progress: Progress) {
+        let mut book = self.lock();
+        if let Some(known) = book.iter_mut().find(|known| known.id == progress.id) {
+            *known = progress;
+            return;
+        }
+        if book.len() == KEPT {
+            book.pop_front();
+        }
+        book.push_back(progress);
+    }
+
+    /// All that are remembered.
+    pub(super) fn all(&self) -> Vec<Progress> {
+        self.lock().iter().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Progress>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

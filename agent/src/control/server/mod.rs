@@ -1,0 +1,180 @@
+//! The server: a unix socket, and HTTP on this machine if asked for. One thread of low priority, everything bounded.
+
+mod answer;
+mod doors;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{sleep, timeout};
+
+use self::answer::{Guest, House, answer};
+use self::doors::{BoundSocket, bind_socket, is_own_user};
+use super::desk::Desk;
+use super::token::Token;
+use crate::notice::Voice;
+use crate::priority::step_back;
+
+/// A few people and scripts; the next one waits in the system's backlog.
+const MAX_CONNECTIONS: usize = 16;
+/// A client slower with its request line and headers is not one of ours.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// One connection serves one request; `flush` may take a while.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two requests taken up: a flood costs a bounded share of one core, the rest waits outside.
+const SPACING: Duration = Duration::from_millis(2);
+/// After a failed accept (out of file descriptors, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where to listen.
+pub(super) struct Entrances<'a> {
+    pub(super) socket: &'a Path,
+    pub(super) address: Option<SocketAddr>,
+    pub(super) token: Token,
+}
+
+/// A running server.
+pub(super) struct Server {
+    socket: Option<BoundSocket>,
+    address: Option<SocketAddr>,
+    stop: Option<oneshot::Sender<()>>,
+    stopped: mpsc::Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens and serves on a thread of its own. A door that does not open is said; the other one serves.
+    pub(super) fn start(entrances: Entrances<'_>, desk: Desk, voice: &Voice) -> io::Result<Self> {
+        let Entrances { socket: path, address, token } = entrances;
+        let unix = bind_socket(path);
+        if let Err(error) = &unix {
+            let hint = "a socket's path is at most 107 bytes long: name a shorter one with `control.socket`";
+            voice.warn(format!("no control socket `{}`: {error}", path.display()), Some(hint.to_owned()));
+        }
+        let tcp = address.map(std::net::TcpListener::bind).transpose();
+        if let (Err(error), Some(address)) = (&tcp, address) {
+            let hint = "choose another with `control.port`; 0 lets the system choose";
+            voice.warn(format!("no control port at {address}: {error}"), Some(hint.to_owned()));
+        }
+        let (unix, tcp) = (unix.ok(), tcp.ok().flatten());
+        if unix.is_none() && tcp.is_none() {
+            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "no door could be opened"));
+        }
+        let address = tcp.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (socket, unix) = unix.map(|(socket, listener)| (Some(socket), Some(listener))).unwrap_or_default();
+        let (unix, tcp) = {
+            let _in_runtime = runtime.enter();
+            let tcp = tcp.map(|tcp| tcp.set_nonblocking(true).and_then(|()| TcpListener::from_std(tcp))).transpose()?;
+            let unix = unix.map(|unix| unix.set_nonblocking(true).and_then(|()| UnixListener::from_std(unix)));
+            (unix.transpose()?, tcp)
+        };
+        let house = Arc::new(House::new(desk, token, address));
+        let (stop, stopping) = oneshot::channel();
+        let (alive, stopped) = mpsc::channel();
+        let thread = thread::Builder::new().name("trainmon-ctl".to_owned()).spawn(move || {
+            step_back();
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopping => {}
+                    never = serve(unix, tcp, house) => match never {},
+                }
+            });
+            // Ends what is left of the connections.
+            drop(runtime);
+            drop(alive);
+        })?;
+        Ok(Self { socket, address, stop: Some(stop), stopped, thread: Some(thread) })
+    }
+
+    /// Where the unix socket is.
+    pub(super) fn socket(&self) -> Option<&Path> {
+        self.socket.as_ref().map(BoundSocket::path)
+    }
+
+    /// Where HTTP is, the port chosen by the system included.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Ends it, and waits no longer than the deadline.
+    pub(super) fn stop(mut self, deadline: Instant) {
+        if let Some(stop) = self.stop.take() {
+            // An error means the thread is gone already.
+            stop.send(()).unwrap_or_default();
+        }
+        let wait = deadline.saturating_duration_since(Instant::now());
+        let ended = self.stopped.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Disconnected);
+        if let Some(thread) = self.thread.take().filter(|_| ended) {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Takes requests from both doors, one at a time and not too many.
+async fn serve(unix: Option<UnixListener>, tcp: Option<TcpListener>, house: Arc<House>) -> Infallible {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            // The semaphore is never closed.
+            continue;
+        };
+        let accepted = tokio::select! {
+            accepted = accept_unix(unix.as_ref()) => accepted.map(|stream| {
+                let house = Arc::clone(&house);
+                if is_own_user(&stream) {
+                    tokio::spawn(serve_connection(stream, Guest::OfSocket, house, place));
+                }
+            }),
+            accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| {
+                tokio::spawn(serve_connection(stream, Guest::OfHttp, Arc::clone(&house), place));
+            }),
+        };
+        sleep(if accepted.is_ok() { SPACING } else { ACCEPT_PAUSE }).await;
+    }
+}
+
+async fn accept_unix(listener: Option<&UnixListener>) -> io::Result<tokio::net::UnixStream> {
+    match listener {
+        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        None => std::future::pending().await,
+    }
+}
+
+async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<tokio::net::TcpStream> {
+    match listener {
+        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        None => std::future::pending().await,
+    }
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    guest: Guest,
+    house: Arc<House>,
+    place: OwnedSemaphorePermit,
+) {
+    let service = service_fn(move |request| {
+        let house = Arc::clone(&house);
+        async move { Ok::<_, Infallible>(answer(&house, guest, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // What a client breaks is its own loss.
+    drop(timeout(CONNECTION_TIMEOUT, connection).await);
+    drop(place);
+}

@@ -1,0 +1,41 @@
+//! What somebody wants changed.
+
+use trainmon_core::config::{Config, Plan, PlanChange};
+
+/// A change of what is measured, before the ranks agreed on it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Wish {
+    /// Numbers the wishes of a run, from 1.
+    pub(super) id: u64,
+    /// Who wants what, for people.
+    pub(super) what: String,
+    pub(super) change: Change,
+}
+
+/// What to change.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Change {
+    /// These keys.
+    Set(PlanChange),
+    /// Measure nothing.
+    Pause,
+    /// Measure again.
+    Resume,
+    /// Everything, counting anew.
+    Replace(Plan),
+    /// Nothing: a rank started anew and must be told the plan.
+    Repeat,
+}
+
+impl Wish {
+    /// The plan after this wish, and whether the window begins anew.
+    pub(super) fn applied_to(&self, plan: &Plan, config: &Config) -> (Plan, bool) {
+        match &self.change {
+            Change::Set(change) => (change.applied_to(plan, config), change.restarts_window()),
+            Change::Pause => (Plan { paused: true, ..plan.clone() }, false),
+            Change::Resume => (Plan { paused: false, ..plan.clone() }, false),
+            Change::Replace(plan) => (plan.clone(), true),
+            Change::Repeat => (plan.clone(), false),
+        }
+    }
+}
