@@ -1,10 +1,12 @@
-//! The worker thread: takes each batch off the training thread's queue and passes it to every sink.
+//! The worker thread: takes each batch off the training thread's queue, writes it to the journal and passes it to every
+//! sink.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, bounded};
 
+use crate::journal::{ClosingJournal, JournalSink};
 use crate::notice::Voice;
 use crate::priority::step_back;
 use crate::queue::BatchSource;
@@ -13,21 +15,36 @@ use crate::sink::{ClosingSink, Delivery, Sink};
 
 /// The worker thread, for the one who shuts it down.
 pub(crate) struct Worker {
-    drained: Receiver<Vec<Sink>>,
+    drained: Receiver<Drained>,
+}
+
+/// What the worker wrote to, once nothing more comes.
+struct Drained {
+    sinks: Vec<Sink>,
+    journal: Option<ClosingJournal>,
 }
 
 impl Worker {
     /// Starts the thread. It ends when every [`BatchQueue`](crate::queue::BatchQueue) is dropped and drained.
-    pub(crate) fn start(source: BatchSource, sinks: Vec<Sink>, voice: Voice) -> Result<Self, std::io::Error> {
-        let (give_sinks, drained) = bounded(1);
+    pub(crate) fn start(
+        source: BatchSource,
+        mut journal: Option<JournalSink>,
+        sinks: Vec<Sink>,
+        voice: Voice,
+    ) -> Result<Self, std::io::Error> {
+        let (give, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
             step_back();
             let mut self_check = SelfCheck::new(voice);
             while let Some(batch) = source.next() {
                 self_check.look_at(&batch);
-                distribute(Delivery { batch: Some(batch), alerts: Vec::new() }, &sinks, &source);
+                let delivery = Delivery { batch: Some(batch), alerts: Vec::new() };
+                if let Some(journal) = &mut journal {
+                    journal.take(&delivery);
+                }
+                distribute(delivery, &sinks, &source);
             }
-            drop(give_sinks.try_send(sinks));
+            drop(give.try_send(Drained { sinks, journal: journal.map(JournalSink::close) }));
         })?;
         Ok(Self { drained })
     }
@@ -35,11 +52,14 @@ impl Worker {
     /// Waits until the queue is drained and every sink has finished, or the deadline has passed.
     pub(crate) fn finish(self, deadline: Instant, voice: &Voice) {
         match self.drained.recv_deadline(deadline) {
-            Ok(sinks) => {
+            Ok(Drained { sinks, journal }) => {
                 // All are told before any is waited for: a stalled one takes no time from the others.
                 let closing: Vec<ClosingSink> = sinks.into_iter().map(Sink::close).collect();
                 for sink in closing {
                     sink.finish(deadline);
+                }
+                if let Some(journal) = journal {
+                    journal.finish(deadline);
                 }
             }
             // Distributing never waits for anything, so this is a starved machine; the ledger still shows the gap.

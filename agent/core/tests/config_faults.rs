@@ -159,9 +159,7 @@ fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
         ("cc_distribution.enable", r#"{"cc_distribution": {"enable": true}}"#),
         ("dynamic_on", r#"{"dynamic_on": true}"#),
         ("alert.rules", r#"{"alert": {"rules": [{"rule_name": "Spike"}]}}"#),
-        ("format[1]", r#"{"format": ["csv", "otlp"]}"#),
-        ("otlp", r#"{"otlp": {}}"#),
-        ("journal", r#"{"journal": {"enabled": true}}"#),
+        ("format[1]", r#"{"format": ["csv", "api"]}"#),
         ("control", r#"{"control": {}}"#),
         ("overhead_budget", r#"{"overhead_budget": 1}"#),
         ("monitors.cc.enabled", r#"{"monitors": {"cc": {"enabled": true}}}"#),
@@ -177,7 +175,7 @@ fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
 fn what_is_not_implemented_is_accepted_while_off() {
     assert_warned(
         r#"{"wg_distribution": true, "cc_distribution": {"enable": false, "cc_codeline": ["a"]}, "dynamic_on": false,
-            "alert": {"rules": [], "dump": true}, "otlp": {"enabled": false}, "journal": null, "overhead_budget": 0}"#,
+            "alert": {"rules": [], "dump": true}, "journal": null, "overhead_budget": 0}"#,
         &[],
     );
     assert_warned(r#"{"monitors": {"module": {}, "cc": {"cc_pre_hook": true}}}"#, &[]);

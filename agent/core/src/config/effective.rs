@@ -61,6 +61,8 @@ pub struct Config {
     pub prometheus: Option<Prometheus>,
     /// The TensorBoard event files, if written.
     pub tensorboard: Option<TensorBoard>,
+    /// The crash-safe record of the last steps, if kept.
+    pub journal: Option<Journal>,
     /// Live control, if it is on.
     pub control: Option<Control>,
     /// V1: msprobe's dynamic mode. `None` where it is off; else whether the file says `dynamic_on`.
@@ -309,6 +311,19 @@ pub struct TensorBoard {
     pub dir: Option<PathBuf>,
     /// The most tags of tensors' statistics one rank writes; what is above is counted, not written.
     pub max_tags: usize,
+}
+
+/// The crash-safe record of the last steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Journal {
+    /// Where the file goes. `None`: beside the rank's CSV files; if none are written, to their `output_dir`.
+    pub dir: Option<PathBuf>,
+    /// The file's size in MiB.
+    pub size_mb: u64,
+    /// Steps between two flushes to the disk; 0 leaves it to the operating system.
+    pub flush_steps: u64,
+    /// What CSV files recovered from it are to be like, whether the run writes any or not.
+    pub csv: Csv,
 }
 
 /// Live control.

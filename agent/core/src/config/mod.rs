@@ -25,7 +25,7 @@ pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
     Activations, AttentionOrder, Config, Control, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect,
-    Features, FrontTask, Pipeline, Prometheus, Signal, TargetRule, Targets, TensorBoard, WeightGrad, Window,
+    Features, FrontTask, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets, TensorBoard, WeightGrad, Window,
 };
 pub use parse::Parsed;
 pub use plan::{Plan, PlanChange, SignalName};

@@ -5,12 +5,12 @@ use crate::Statistic;
 use super::alert::Alerting;
 use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::{
-    Activations, Config, Control, Csv, Dialect, Features, Pipeline, Prometheus, Signal, TargetRule, Targets,
+    Activations, Config, Control, Csv, Dialect, Features, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets,
     TensorBoard, WeightGrad, Window,
 };
 use super::file::{
-    ChangeFile, CommonFile, ControlFile, DEFAULT_EPS, FeatureTargetsFile, Format, KindsFile, Op, PrometheusFile,
-    RankFile, SignalFile, TargetsFile, TensorBoardFile, V1File, V2File,
+    ChangeFile, CommonFile, ControlFile, DEFAULT_EPS, FeatureTargetsFile, Format, JournalFile, KindsFile, Op,
+    PrometheusFile, RankFile, SignalFile, TargetsFile, TensorBoardFile, V1File, V2File,
 };
 use super::plan::{PlanChange, SignalName};
 use super::report::{Fault, Report};
@@ -60,6 +60,7 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         csv: outputs.csv.then(|| Csv { append_output, ..csv(&file.common) }),
         prometheus: outputs.prometheus,
         tensorboard: outputs.tensorboard,
+        journal: outputs.journal,
         control: control(&file.common, report),
         dynamic_on,
         overhead_budget: budget(&file.common),
@@ -202,6 +203,7 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
         csv: outputs.csv.then(|| csv(&file.common)),
         prometheus: outputs.prometheus,
         tensorboard: outputs.tensorboard,
+        journal: outputs.journal,
         control: control(&file.common, report),
         dynamic_on: None,
         overhead_budget: budget(&file.common),
@@ -268,11 +270,12 @@ struct Outputs {
     csv: bool,
     prometheus: Option<Prometheus>,
     tensorboard: Option<TensorBoard>,
+    journal: Option<Journal>,
 }
 
 impl Outputs {
     fn of(file: &CommonFile, report: &mut Report<'_>) -> Self {
-        let CommonFile { format, prometheus, tensorboard, .. } = file;
+        let CommonFile { format, prometheus, tensorboard, journal, .. } = file;
         let page = prometheus.as_ref().map(|page| (page, page.enabled));
         let page = asked_for(format.contains(Format::Prometheus), page, "prometheus.enabled", report);
         let events = tensorboard.as_ref().map(|events| (events, events.enabled));
@@ -282,7 +285,16 @@ impl Outputs {
             dir,
             max_tags,
         });
-        Self { csv: format.contains(Format::Csv), prometheus: page.map(Into::into), tensorboard: events }
+        let journal = journal.as_ref().map(|journal| (journal, journal.enabled));
+        let journal = asked_for(format.contains(Format::Journal), journal, "journal.enabled", report);
+        let journal = journal.map(|JournalFile { enabled: _, dir, size_mb, flush_steps }| Journal {
+            dir,
+            size_mb,
+            flush_steps,
+            csv: csv(file),
+        });
+        let is_csv = format.contains(Format::Csv);
+        Self { csv: is_csv, prometheus: page.map(Into::into), tensorboard: events, journal }
     }
 }
 
@@ -361,6 +373,7 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
         csv,
         prometheus,
         tensorboard,
+        journal,
         ..
     } = config;
     let is_describing = config.print_struct || config.stack_info;
@@ -369,14 +382,16 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
         || activations.is_some()
         || features.is_some()
         || signals.iter().any(|signal| signal.is_some());
+    let is_writing =
+        csv.is_some() || prometheus.is_some() || tensorboard.is_some() || journal.is_some();
     if !is_measuring && !is_describing {
         let hint = match config.dialect {
             Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",
             Dialect::V2 => "name a monitor and give it \"enabled\": true",
         };
         report.warn(0, "", Fault::new(Kind::Nothing, "the config measures nothing").hint(hint));
-    } else if is_measuring && csv.is_none() && prometheus.is_none() && tensorboard.is_none() {
-        let hint = "name csv, prometheus or tensorboard in `format`";
+    } else if is_measuring && !is_writing {
+        let hint = "name csv, prometheus, tensorboard or journal in `format`";
         let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint(hint);
         report.warn(report.place("format"), "", fault);
     }
@@ -409,6 +424,7 @@ impl Default for Config {
             csv: Some(csv(&common)),
             prometheus: Some(PrometheusFile::default().into()),
             tensorboard: None,
+            journal: None,
             control: None,
             dynamic_on: None,
             overhead_budget: None,

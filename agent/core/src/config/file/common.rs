@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::alert::AlertFile;
+use super::journal::JournalFile;
 use crate::Statistic;
 use crate::config::{DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS};
 
@@ -66,9 +67,9 @@ pub(in crate::config) struct CommonFile {
     /// Switching measurements on and off while the training runs.
     #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe, which watches the config file (`dynamic_on`)"))]
     pub(in crate::config) control: Option<ControlFile>,
-    /// The crash-safe record of every step.
-    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
-    pub(in crate::config) journal: Option<SwitchFile>,
+    /// The crash-safe record of the last steps. The object switches it on, as the name in `format` does.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) journal: Option<JournalFile>,
     /// The share of a step's time that measuring may take, in percent; what exceeds it is sampled. 0 switches it off.
     #[schemars(range(min = 0, max = 100))]
     #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
@@ -141,8 +142,7 @@ pub(in crate::config) enum Format {
     Otlp,
     /// TensorBoard event files.
     Tensorboard,
-    /// The crash-safe record of every step.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// The crash-safe record of the last steps.
     Journal,
     /// Nothing is written; the training asks for the numbers.
     #[schemars(extend("x-not-implemented" = true))]
@@ -285,20 +285,5 @@ impl Default for ControlFile {
     fn default() -> Self {
         let bind = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
         Self { enabled: true, bind, port: None, socket: None, token_file: None, directory: None }
-    }
-}
-
-/// A feature that is on or off.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(deny_unknown_fields)]
-pub(in crate::config) struct SwitchFile {
-    /// On.
-    pub(in crate::config) enabled: bool,
-}
-
-impl Default for SwitchFile {
-    fn default() -> Self {
-        Self { enabled: true }
     }
 }

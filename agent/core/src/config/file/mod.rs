@@ -11,11 +11,13 @@
 mod alert;
 mod change;
 mod common;
+mod journal;
 mod v1;
 mod v2;
 
 pub(super) use alert::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, SignalNames};
 pub(super) use change::{ChangeFile, KindsFile, TargetsFile};
 pub(super) use common::{CommonFile, ControlFile, DEFAULT_EPS, Format, Op, PrometheusFile, TensorBoardFile};
+pub(super) use journal::JournalFile;
 pub(super) use v1::{FeatureTargetsFile, V1File};
 pub(super) use v2::{RankFile, SignalFile, V2File};

@@ -1,0 +1,36 @@
+//! The keys of the crash-safe journal.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Of 2,000 tensors with ten statistics each the ring then holds some 300 steps: a quarter of an hour of most trainings.
+const DEFAULT_SIZE_MB: u64 = 64;
+/// The kernel itself writes what is older than half a minute; at one to four seconds a step this is no later.
+const DEFAULT_FLUSH_STEPS: u64 = 8;
+
+/// The crash-safe record of the last steps.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub(in crate::config) struct JournalFile {
+    /// Write it.
+    pub(in crate::config) enabled: bool,
+    /// Where it goes. Absent: beside the rank's CSV files; if none are written, to `output_dir`.
+    #[schemars(length(min = 1))]
+    pub(in crate::config) dir: Option<PathBuf>,
+    /// The size of a rank's file in MiB, reserved at the start. 64 hold the last 300 or so steps of 2,000 tensors with
+    /// ten statistics each.
+    #[schemars(range(min = 1, max = 16384))]
+    pub(in crate::config) size_mb: u64,
+    /// The file is flushed to the disk after so many steps, at most once a second. What was written survives the end of
+    /// the process anyway: this is for the loss of power. 0 leaves it to the operating system.
+    pub(in crate::config) flush_steps: u64,
+}
+
+impl Default for JournalFile {
+    fn default() -> Self {
+        Self { enabled: true, dir: None, size_mb: DEFAULT_SIZE_MB, flush_steps: DEFAULT_FLUSH_STEPS }
+    }
+}

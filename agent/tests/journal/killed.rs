@@ -1,0 +1,105 @@
+//! SIGKILL and abort at random moments.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use trainmon_agent::dump::journal::Recovered;
+
+use super::remains::{assert_same_csv, assert_whole, last_step_in_csv, room_for};
+use super::training::{Training, run_directory, train_if_asked};
+
+const KILLS: u64 = 200;
+/// Every so many kills the CSV files are compared too.
+const COMPARE_EVERY: u64 = 10;
+/// The ring of [`super::training::CONFIG`] goes round within a fraction of this.
+const LONGEST: Duration = Duration::from_millis(200);
+const RECORDS: [u32; 3] = [8, 60, 300];
+
+/// Numbers that are other ones in every run of the test, and the same ones with `TRAINMON_TEST_SEED`.
+struct Dice(u64);
+
+impl Dice {
+    fn new(test: &str) -> Self {
+        let given = std::env::var("TRAINMON_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| RandomState::new().hash_one(test));
+        println!("TRAINMON_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    /// splitmix64.
+    fn throw(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % below
+    }
+}
+
+#[test]
+fn killed_at_any_moment_a_run_leaves_every_step_its_journal_had_room_for_and_never_garbage() {
+    train_if_asked();
+    let test = "killed::killed_at_any_moment_a_run_leaves_every_step_its_journal_had_room_for_and_never_garbage";
+    let mut dice = Dice::new(test);
+    let rooms = RECORDS.map(room_for);
+    let (mut went_round, mut was_writing, mut compared) = (0, 0, 0);
+    for kill in 0..KILLS {
+        let which = dice.throw(RECORDS.len() as u64) as usize;
+        let (records, room) = (RECORDS[which], rooms[which]);
+        let moment = Duration::from_micros(dice.throw(LONGEST.as_micros() as u64));
+        let what = format!("kill {kill} after {moment:?}, {records} records");
+        let base = tempfile::tempdir().unwrap();
+        let mut training = Training::start(test, base.path(), records, None);
+        training.wait_until_ready();
+        std::thread::sleep(moment);
+        training.kill();
+        let run = run_directory(base.path()).unwrap();
+        let (recovered, remains) = assert_whole(&run, records, room, &what);
+        // A step is in the journal before any file sees it.
+        assert!(last_step_in_csv(&run) <= remains.steps.last().copied(), "{what}");
+        went_round += u64::from(remains.steps.first().is_some_and(|&first| first > 0));
+        was_writing += u64::from(remains.was_writing);
+        if kill % COMPARE_EVERY == 0 {
+            compared += assert_same_csv(&run, &recovered, &what);
+        }
+    }
+    println!(
+        "{KILLS} kills: {went_round} after the ring went round, {was_writing} in mid-write, {compared} files equal"
+    );
+    assert!(went_round > 0 && compared > 0, "the moments were too early: {went_round}, {compared}");
+}
+
+/// The file is being made, or the first steps are on their way: it is whole, or it says what it is not.
+#[test]
+fn killed_while_it_starts_a_run_leaves_a_journal_or_a_word_why_there_is_none() {
+    train_if_asked();
+    let test = "killed::killed_while_it_starts_a_run_leaves_a_journal_or_a_word_why_there_is_none";
+    let mut dice = Dice::new(test);
+    for _kill in 0..15 {
+        let base = tempfile::tempdir().unwrap();
+        let training = Training::start(test, base.path(), 20, None);
+        let moment = Duration::from_micros(dice.throw(30_000));
+        std::thread::sleep(moment);
+        training.kill();
+        let Some(run) = run_directory(base.path()) else { continue };
+        match Recovered::open(&run.join("journal_rank0.tmj")) {
+            Ok(_) => drop(assert_whole(&run, 20, 0, &format!("{moment:?}"))),
+            Err(error) => assert!(!error.to_string().contains("damaged"), "{moment:?}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn an_abort_costs_no_step_the_worker_had() {
+    train_if_asked();
+    let test = "killed::an_abort_costs_no_step_the_worker_had";
+    let last = 400;
+    let base = tempfile::tempdir().unwrap();
+    let training = Training::start(test, base.path(), 60, Some(last));
+    assert_eq!(training.ended_by(), Some(6), "SIGABRT");
+    let run = run_directory(base.path()).unwrap();
+    let (recovered, remains) = assert_whole(&run, 60, room_for(60), "abort");
+    // Steps on their way to the worker are the training's memory: they end with it.
+    assert!(remains.steps.last().is_some_and(|&found| found <= last));
+    assert!(last_step_in_csv(&run) <= remains.steps.last().copied());
+    assert_same_csv(&run, &recovered, "abort");
+}

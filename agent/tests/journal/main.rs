@@ -1,0 +1,9 @@
+//! The journal in a running monitor: processes that are killed, and what is left of them.
+
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+mod killed;
+mod remains;
+mod running;
+mod training;

@@ -1,0 +1,140 @@
+//! A monitor with a journal that ends in order, or cannot have one.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use trainmon_agent::core::config::{Config, Pipeline};
+use trainmon_agent::dump::journal::{Fault, Recovered};
+use trainmon_agent::{Monitor, Options, Ranks, Report, Voice};
+
+use super::training::{monitor, run_directory, step_once};
+
+/// The training of these tests never waits: the queues take it all.
+fn parse(text: &str) -> Config {
+    let config = Config::parse(text, "test.json", &|_| None).unwrap().config;
+    let pipeline = Pipeline { queue_steps: 64, shutdown_timeout_ms: 60_000 };
+    Config { pipeline, ..config }
+}
+
+/// Runs so many steps of three records to the end.
+fn run(config: &str, directory: &Path, steps: u64) -> (Report, Vec<String>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let options = Options {
+        ranks: Some(Ranks::SINGLE),
+        output_dir: Some(directory.to_path_buf()),
+        voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
+        ..Options::default()
+    };
+    let monitor = Monitor::start(parse(config), options).unwrap();
+    for index in 0..3 {
+        monitor.register(&format!("t{index}"), 0);
+    }
+    for step in 0..steps {
+        step_once(&monitor, step, 3);
+    }
+    let report = monitor.shutdown();
+    assert!(report.balances(), "{report}");
+    (report, heard.lock().unwrap().clone())
+}
+
+fn journal_of(report: &Report) -> PathBuf {
+    let journal = report.sinks.iter().find(|sink| sink.name == "journal").unwrap();
+    assert_eq!(journal.whereabouts.len(), 1);
+    journal.whereabouts[0].clone().into()
+}
+
+#[test]
+fn every_record_is_accounted_for_and_the_journal_is_closed_in_order() {
+    let base = tempfile::tempdir().unwrap();
+    let config = r#"{"wg_distribution": true, "format": ["csv", "journal"], "journal": {"size_mb": 1}}"#;
+    let (report, heard) = run(config, base.path(), 50);
+    assert_eq!(heard, [""; 0]);
+    let sinks: Vec<_> = report.sinks.iter().map(|sink| (sink.name, sink.books.accepted, sink.books.exported)).collect();
+    assert_eq!(sinks, [("csv", 150, 150), ("journal", 150, 150)]);
+    let path = journal_of(&report);
+    assert_eq!(path, run_directory(base.path()).unwrap().join("journal_rank0.tmj"), "beside the CSV files");
+    let recovered = Recovered::open(&path).unwrap();
+    assert!(recovered.is_closed());
+    assert_eq!(recovered.faults(), []);
+    assert!(recovered.step_numbers().map(|step| step.0).eq(0..50));
+}
+
+#[test]
+fn the_journal_alone_goes_to_the_output_directory_and_to_dir_where_that_is_set() {
+    let base = tempfile::tempdir().unwrap();
+    let alone = r#"{"wg_distribution": true, "format": "journal", "ndigits": 3, "step_count_per_record": 7}"#;
+    let (report, _) = run(alone, base.path(), 3);
+    let path = journal_of(&report);
+    assert_eq!(path, base.path().join("journal_rank0.tmj"));
+    // 64 MiB is the default, all of it reserved.
+    assert_eq!(path.metadata().unwrap().len(), 64 << 20);
+    let recovered = Recovered::open(&path).unwrap();
+    assert_eq!((recovered.csv().ndigits, recovered.csv().step_count_per_record), (Some(3), 7));
+    let elsewhere = base.path().join("fast/disk");
+    let text = format!(
+        r#"{{"wg_distribution": true, "format": "csv", "journal": {{"size_mb": 1, "dir": "{}"}}}}"#,
+        elsewhere.display()
+    );
+    for expected in ["journal_rank0.tmj", "journal_rank0.2.tmj"] {
+        let (report, _) = run(&text, base.path(), 3);
+        assert_eq!(journal_of(&report), elsewhere.join(expected));
+    }
+}
+
+#[test]
+fn a_step_too_large_for_the_journal_counts_as_failed_and_is_said_once() {
+    let base = tempfile::tempdir().unwrap();
+    let text = r#"{"wg_distribution": true, "format": "journal", "journal": {"size_mb": 1}}"#;
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let options = Options {
+        ranks: Some(Ranks::SINGLE),
+        output_dir: Some(base.path().to_path_buf()),
+        voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
+        ..Options::default()
+    };
+    let monitor = Monitor::start(parse(text), options).unwrap();
+    let large = 40_000;
+    for index in 0..large {
+        monitor.register(&format!("t{index}"), 0);
+    }
+    for (step, records) in [(0, 3), (1, large), (2, large), (3, 3)] {
+        step_once(&monitor, step, records);
+    }
+    let report = monitor.shutdown();
+    assert!(report.balances());
+    let books = report.sinks[0].books;
+    assert_eq!((books.accepted, books.exported, books.failed), (80_006, 6, 80_000));
+    let heard = heard.lock().unwrap();
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    assert!(heard[0].contains("journal: step 1 takes ") && heard[0].contains("hint: raise `journal.size_mb`"));
+    assert!(heard[1].contains("journal: works again; 80000 records were lost in between"));
+    let recovered = Recovered::open(&journal_of(&report)).unwrap();
+    assert!(recovered.step_numbers().map(|step| step.0).eq([0, 3]));
+    let too_large = |step| Fault::TooLarge { step: trainmon_agent::core::Step(step), records: large };
+    assert_eq!(recovered.faults(), [too_large(1), too_large(2)]);
+}
+
+#[test]
+fn without_a_place_for_the_journal_everything_else_goes_on() {
+    let base = tempfile::tempdir().unwrap();
+    std::fs::write(base.path().join("file"), "").unwrap();
+    let dir = base.path().join("file/below");
+    let config = format!(r#"{{"wg_distribution": true, "journal": {{"dir": "{}"}}}}"#, dir.display());
+    let (report, heard) = run(&config, base.path(), 5);
+    assert_eq!(report.sinks.len(), 1);
+    assert_eq!(report.sinks[0].books.exported, 15);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert!(heard[0].contains("no journal: cannot create the journal `"), "{heard:?}");
+    assert!(heard[0].contains("everything else goes on") && heard[0].contains("`journal.dir`"), "{heard:?}");
+}
+
+#[test]
+fn a_rank_that_does_not_measure_keeps_no_journal() {
+    let base = tempfile::tempdir().unwrap();
+    let config = parse(r#"{"wg_distribution": true, "format": "journal", "module_ranks": [5]}"#);
+    let report = monitor(config, base.path()).shutdown();
+    assert_eq!(report.sinks.len(), 0);
+    assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,149 @@
+//! A training whose every number follows from the step's. It runs in a process of its own: this test's program started
+//! again, with a variable that says what to do.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use trainmon_agent::core::config::Config;
+use trainmon_agent::core::{Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, TensorId};
+use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+
+const DIRECTORY: &str = "TRAINMON_TEST_DIRECTORY";
+const RECORDS: &str = "TRAINMON_TEST_RECORDS";
+const ABORT_AFTER: &str = "TRAINMON_TEST_ABORT_AFTER";
+/// The word on stdout once the monitor runs.
+const READY: &str = "ready";
+/// A child whose test went away ends by itself.
+const MOST_STEPS: u64 = 2_000_000;
+/// So many records may be on their way to a file: the training is not to drop any.
+const MOST_UNDER_WAY: u64 = 20_000;
+
+/// Everything that may be written, into small files.
+pub(crate) const CONFIG: &str = r#"{
+    "wg_distribution": true, "ops": ["norm", "min", "nans"], "format": ["csv", "journal"], "queue_steps": 4096,
+    "journal": {"size_mb": 1, "flush_steps": 8}
+}"#;
+
+pub(crate) fn config() -> Config {
+    Config::parse(CONFIG, "test.json", &|_| None).unwrap().config
+}
+
+/// The only number a step has that no tensor has.
+pub(crate) fn loss(step: u64) -> f64 {
+    1.0 / (step as f64 + 1.0)
+}
+
+pub(crate) fn name(index: u32) -> String {
+    format!("blocks.{index}.weight")
+}
+
+pub(crate) fn record(step: u64, index: u32) -> Record {
+    let value = (step as f64 + 0.25) * f64::from(index + 1).sqrt();
+    let shape = Shape::new(&[16, i64::from(index) + 1]).unwrap();
+    let reading = Reading {
+        min: Scalar::Float(-value / 3.0),
+        norm: if step % 17 == 16 { f64::NAN } else { value },
+        nans: step % 3,
+        count: shape.elements() as u64,
+        ..Reading::empty(Dtype::Bf16, shape)
+    };
+    Record { tensor: TensorId(index), kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(reading) }
+}
+
+/// In the process started by [`start`]: trains until it is ended from outside, or aborts itself. Elsewhere: returns.
+pub(crate) fn train_if_asked() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let records = number(RECORDS).unwrap() as u32;
+    let monitor = monitor(config(), Path::new(&directory));
+    for index in 0..records {
+        monitor.register(&name(index), 0);
+    }
+    println!("{READY}");
+    std::io::stdout().flush().unwrap();
+    for step in 0..MOST_STEPS {
+        step_once(&monitor, step, records);
+        if number(ABORT_AFTER) == Some(step) {
+            std::process::abort();
+        }
+    }
+    std::process::exit(0);
+}
+
+/// A monitor on one rank that writes below this directory and says nothing.
+pub(crate) fn monitor(config: Config, directory: &Path) -> Monitor {
+    let output_dir = Some(directory.to_path_buf());
+    let options = Options { ranks: Some(Ranks::SINGLE), output_dir, voice: Voice::new(|_| {}), ..Options::default() };
+    Monitor::start(config, options).unwrap()
+}
+
+/// One step, as fast as the slowest file takes it.
+pub(crate) fn step_once(monitor: &Monitor, step: u64, records: u32) {
+    for index in 0..records {
+        monitor.record(record(step, index), Duration::ZERO, 0);
+    }
+    monitor.end_step(StepFacts { loss: Some(loss(step)), ..StepFacts::default() });
+    let under_way = || {
+        let report = monitor.report();
+        let slowest = report.sinks.iter().map(|sink| sink.books.exported + sink.books.failed).min();
+        report.books.offered - slowest.unwrap_or(report.books.offered)
+    };
+    while under_way() > MOST_UNDER_WAY {
+        std::thread::yield_now();
+    }
+}
+
+/// The process that trains.
+pub(crate) struct Training(Child);
+
+impl Training {
+    /// Starts it; `test` is the calling test, which calls [`train_if_asked`] first.
+    pub(crate) fn start(test: &str, directory: &Path, records: u32, abort_after: Option<u64>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env(DIRECTORY, directory).env(RECORDS, records.to_string());
+        if let Some(step) = abort_after {
+            command.env(ABORT_AFTER, step.to_string());
+        }
+        Self(command.spawn().unwrap())
+    }
+
+    /// Waits until the monitor runs.
+    pub(crate) fn wait_until_ready(&mut self) {
+        let lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines();
+        // The test harness begins the line that says so.
+        let is_ready = lines.map_while(Result::ok).any(|line| line.ends_with(READY));
+        assert!(is_ready, "the training did not start");
+    }
+
+    /// Ends it with SIGKILL and waits for its end.
+    pub(crate) fn kill(mut self) {
+        self.0.kill().unwrap();
+        let status = self.0.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "the training ended by itself: {status}");
+    }
+
+    /// Waits for its end and gives the signal that ended it.
+    pub(crate) fn ended_by(mut self) -> Option<i32> {
+        self.0.wait().unwrap().signal()
+    }
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        // A test that fails leaves no process behind.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// The one run directory below this one.
+pub(crate) fn run_directory(base: &Path) -> Option<PathBuf> {
+    let mut directories = std::fs::read_dir(base).ok()?.map(|entry| entry.unwrap().path());
+    let found = directories.next();
+    assert_eq!(directories.next(), None);
+    found
+}
