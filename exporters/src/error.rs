@@ -56,6 +56,32 @@ pub enum ExportError {
         /// How many different tags were left out so far.
         left_out: usize,
     },
+    /// The OTLP receiver's address cannot be used. It is not quoted: it may hold a password.
+    #[error("`{source_name}` is no http:// or https:// address without credentials")]
+    OtlpEndpoint {
+        /// Where it stands: a key or a variable.
+        source_name: String,
+    },
+    /// A certificate or key for the OTLP receiver cannot be used.
+    #[error("cannot use `{}`", path.display())]
+    OtlpCertificate {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A header for the OTLP receiver cannot be sent. Its value is not quoted.
+    #[error("the header `{name}` or its value has characters that cannot be sent")]
+    OtlpHeader {
+        /// The header.
+        name: String,
+    },
+    /// A connection to the OTLP receiver cannot be prepared.
+    #[error("cannot prepare the connection")]
+    OtlpConnection {
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A thread or runtime of the exporter could not be started.
     #[error("cannot start the {what}")]
     Start {
@@ -83,6 +109,10 @@ impl ExportError {
             }
             Self::List { .. } => "make the directory readable, or leave `append_output` out",
             Self::Bind { .. } => "another process listens there: set `prometheus.port` (0 lets the system choose)",
+            Self::OtlpEndpoint { .. } => "write http://localhost:4318, or http://localhost:4317 for gRPC",
+            Self::OtlpCertificate { .. } => "name a readable PEM file",
+            Self::OtlpHeader { .. } => "write visible ASCII",
+            Self::OtlpConnection { .. } => "check `otlp.endpoint` and the certificates",
             Self::Start { .. } => "the machine is out of threads or file descriptors: see `ulimit -u -n`",
         }
     }

@@ -1,5 +1,6 @@
 //! The one trait an exporter fulfils.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::{Alert, Rank, StepBatch, TensorInfo};
@@ -19,10 +20,33 @@ pub struct RunInfo {
     pub world_size: u32,
 }
 
+/// Through which an exporter that delivers later than [`Exporter::export`] returns tells what became of its records, from
+/// any thread. Every accepted record has one fate; one without any by the end of shutdown counts as abandoned.
+pub trait Settlement: Send + Sync {
+    /// So many records have arrived.
+    fn exported(&self, records: u64);
+    /// So many records never will.
+    fn failed(&self, records: u64);
+    /// So many alerts that were taken by [`Exporter::alert`] never will arrive.
+    fn alerts_lost(&self, alerts: u64);
+    /// Says something good to know; the exporter's name is put in front.
+    fn info(&self, message: &str);
+    /// Warns; the exporter's name is put in front.
+    fn warn(&self, message: &str, hint: &str);
+}
+
 /// Takes step batches, on a thread of its own. Only that thread calls it, in step order.
 pub trait Exporter: Send {
     /// The `sink` label and thread name: `csv`, `prometheus`.
     fn name(&self) -> &'static str;
+
+    /// Called once, on the exporter's thread, before anything else. An exporter whose deliveries outlast
+    /// [`export`](Self::export) keeps the settlement and returns true: that `export` succeeds then means no more than
+    /// that the batch was taken, and [`shutdown`](Self::shutdown) is given the monitor's deadline.
+    fn settles_later(&mut self, settlement: &Arc<dyn Settlement>) -> bool {
+        let _ = settlement;
+        false
+    }
 
     /// Delivers one batch. `names[record.tensor.index()]` is the record's tensor.
     ///

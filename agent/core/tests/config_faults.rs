@@ -304,7 +304,7 @@ fn a_config_that_does_nothing_is_a_warning() {
     assert_warned("{}", &[&format!("c.json:1:1: the config measures nothing | {hint}")]);
     assert_warned(
         r#"{"wg_distribution": true, "format": []}"#,
-        &["c.json:1:27: the config writes nothing | name csv, prometheus or tensorboard in `format`"],
+        &["c.json:1:27: the config writes nothing | name csv, prometheus, otlp, tensorboard or journal in `format`"],
     );
     assert_warned(
         r#"{"monitors": {"module": {}, "param": {"ops": ["norm"]}}}"#,

@@ -25,6 +25,11 @@ impl Checker<'_, '_, '_> {
         let json_type = type_of(node);
         let forms: Vec<SchemaNode<'_>> = schema.forms().into_iter().filter(|form| form.takes(json_type)).collect();
         let Some(&form) = forms.first() else {
+            if schema.mark("x-secret").is_some() {
+                let fault = Fault::new(Kind::WrongType, "something else").expected(schema.describe());
+                self.report.error(node.start(), key, fault);
+                return None;
+            }
             let mut fault = Fault::new(Kind::WrongType, show(node)).expected(schema.describe());
             if let Some(hint) = repair(schema, node) {
                 fault = fault.hint(hint);

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::alert::Alerting;
+use super::otlp::Otlp;
 use super::time_tag::TimeWindow;
 use crate::{Kind, Statistic, StatisticSet, Step};
 
@@ -59,6 +60,8 @@ pub struct Config {
     pub csv: Option<Csv>,
     /// The scrape page, if served.
     pub prometheus: Option<Prometheus>,
+    /// OpenTelemetry export, if asked for.
+    pub otlp: Option<Otlp>,
     /// The TensorBoard event files, if written.
     pub tensorboard: Option<TensorBoard>,
     /// The crash-safe record of the last steps, if kept.

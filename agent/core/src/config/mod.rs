@@ -12,6 +12,7 @@ mod diagnostic;
 mod effective;
 mod file;
 mod normalise;
+mod otlp;
 mod parse;
 mod plan;
 mod report;
@@ -27,6 +28,7 @@ pub use effective::{
     Activations, AttentionOrder, Config, Control, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect,
     Features, FrontTask, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets, TensorBoard, WeightGrad, Window,
 };
+pub use otlp::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 pub use parse::Parsed;
 pub use plan::{Plan, PlanChange, SignalName};
 pub use schema::json_schema;

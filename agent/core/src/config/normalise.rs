@@ -12,6 +12,7 @@ use super::file::{
     ChangeFile, CommonFile, ControlFile, DEFAULT_EPS, FeatureTargetsFile, Format, JournalFile, KindsFile, Op,
     PrometheusFile, RankFile, SignalFile, TargetsFile, TensorBoardFile, V1File, V2File,
 };
+use super::otlp::Otlp;
 use super::plan::{PlanChange, SignalName};
 use super::report::{Fault, Report};
 use super::time_tag::{TimeTag, TimeWindow};
@@ -59,6 +60,7 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },
         csv: outputs.csv.then(|| Csv { append_output, ..csv(&file.common) }),
         prometheus: outputs.prometheus,
+        otlp: outputs.otlp,
         tensorboard: outputs.tensorboard,
         journal: outputs.journal,
         control: control(&file.common, report),
@@ -202,6 +204,7 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
         targets: Targets { names, rule: TargetRule::Substring },
         csv: outputs.csv.then(|| csv(&file.common)),
         prometheus: outputs.prometheus,
+        otlp: outputs.otlp,
         tensorboard: outputs.tensorboard,
         journal: outputs.journal,
         control: control(&file.common, report),
@@ -269,15 +272,19 @@ fn budget(file: &CommonFile) -> Option<f64> {
 struct Outputs {
     csv: bool,
     prometheus: Option<Prometheus>,
+    otlp: Option<Otlp>,
     tensorboard: Option<TensorBoard>,
     journal: Option<Journal>,
 }
 
 impl Outputs {
     fn of(file: &CommonFile, report: &mut Report<'_>) -> Self {
-        let CommonFile { format, prometheus, tensorboard, journal, .. } = file;
+        let CommonFile { format, prometheus, otlp, tensorboard, journal, .. } = file;
         let page = prometheus.as_ref().map(|page| (page, page.enabled));
         let page = asked_for(format.contains(Format::Prometheus), page, "prometheus.enabled", report);
+        let pushed = otlp.as_ref().map(|otlp| (otlp, otlp.enabled));
+        let pushed = asked_for(format.contains(Format::Otlp), pushed, "otlp.enabled", report);
+        let otlp = pushed.map(|otlp| super::otlp::checked(otlp, report));
         let events = tensorboard.as_ref().map(|events| (events, events.enabled));
         let events = asked_for(format.contains(Format::Tensorboard), events, "tensorboard.enabled", report);
         let events = events.map(|TensorBoardFile { enabled: _, dir, max_tags }| TensorBoard {
@@ -294,7 +301,7 @@ impl Outputs {
             csv: csv(file),
         });
         let is_csv = format.contains(Format::Csv);
-        Self { csv: is_csv, prometheus: page.map(Into::into), tensorboard: events, journal }
+        Self { csv: is_csv, prometheus: page.map(Into::into), otlp, tensorboard: events, journal }
     }
 }
 
@@ -372,6 +379,7 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
         features,
         csv,
         prometheus,
+        otlp,
         tensorboard,
         journal,
         ..
@@ -383,7 +391,7 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
         || features.is_some()
         || signals.iter().any(|signal| signal.is_some());
     let is_writing =
-        csv.is_some() || prometheus.is_some() || tensorboard.is_some() || journal.is_some();
+        csv.is_some() || prometheus.is_some() || otlp.is_some() || tensorboard.is_some() || journal.is_some();
     if !is_measuring && !is_describing {
         let hint = match config.dialect {
             Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",
@@ -391,7 +399,7 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
         };
         report.warn(0, "", Fault::new(Kind::Nothing, "the config measures nothing").hint(hint));
     } else if is_measuring && !is_writing {
-        let hint = "name csv, prometheus, tensorboard or journal in `format`";
+        let hint = "name csv, prometheus, otlp, tensorboard or journal in `format`";
         let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint(hint);
         report.warn(report.place("format"), "", fault);
     }
@@ -423,6 +431,7 @@ impl Default for Config {
             patch_optimizer_step: None,
             csv: Some(csv(&common)),
             prometheus: Some(PrometheusFile::default().into()),
+            otlp: None,
             tensorboard: None,
             journal: None,
             control: None,

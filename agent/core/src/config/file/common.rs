@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::alert::AlertFile;
 use super::journal::JournalFile;
+use super::otlp::OtlpFile;
 use crate::Statistic;
 use crate::config::{DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS};
 
@@ -59,8 +60,8 @@ pub(in crate::config) struct CommonFile {
     /// TensorBoard event files. The object switches them on, as the name in `format` does.
     #[schemars(extend("x-msprobe" = "not in msprobe, whose format `tensorboard` falls back to CSV with a warning"))]
     pub(in crate::config) tensorboard: Option<TensorBoardFile>,
-    /// OpenTelemetry export.
-    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
+    /// OpenTelemetry export. The object switches it on, as the name in `format` does.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) otlp: Option<OtlpFile>,
     /// What to look out for while the training runs.
     pub(in crate::config) alert: AlertFile,
@@ -138,7 +139,6 @@ pub(in crate::config) enum Format {
     /// A scrape page.
     Prometheus,
     /// OpenTelemetry.
-    #[schemars(extend("x-not-implemented" = true))]
     Otlp,
     /// TensorBoard event files.
     Tensorboard,
@@ -237,23 +237,6 @@ impl Default for TensorBoardFile {
     fn default() -> Self {
         // Users report minutes of loading from about 12,000 tags on.
         Self { enabled: true, dir: None, max_tags: 10_000 }
-    }
-}
-
-/// OpenTelemetry export.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(deny_unknown_fields)]
-pub(in crate::config) struct OtlpFile {
-    /// Export.
-    pub(in crate::config) enabled: bool,
-    /// The collector's address.
-    pub(in crate::config) endpoint: Option<String>,
-}
-
-impl Default for OtlpFile {
-    fn default() -> Self {
-        Self { enabled: true, endpoint: None }
     }
 }
 

@@ -6,12 +6,14 @@
 //! - `x-not-implemented`: switching it on is refused by name;
 //! - `x-no-effect`: understood, has no effect, and why; giving it is a warning;
 //! - `x-msprobe`: how this differs from msprobe's key;
+//! - `x-secret`: its value is never quoted;
 //! - `x-hint`: what to do when the value is refused.
 
 mod alert;
 mod change;
 mod common;
 mod journal;
+mod otlp;
 mod v1;
 mod v2;
 
@@ -19,5 +21,6 @@ pub(super) use alert::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, Alert
 pub(super) use change::{ChangeFile, KindsFile, TargetsFile};
 pub(super) use common::{CommonFile, ControlFile, DEFAULT_EPS, Format, Op, PrometheusFile, TensorBoardFile};
 pub(super) use journal::JournalFile;
+pub(super) use otlp::OtlpFile;
 pub(super) use v1::{FeatureTargetsFile, V1File};
 pub(super) use v2::{RankFile, SignalFile, V2File};

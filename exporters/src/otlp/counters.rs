@@ -1,0 +1,145 @@
+//! What only grows: sums and histograms since the exporter's start, folded step by step.
+//!
+//! Every step is folded exactly once and in order, whether it is sent or not: then a sum that arrives is true, however
+//! many steps before it were lost.
+
+use trainmon_core::catalog::{
+    BYTES_READ, COLLECT_DURATION, GRAD_NORM_MISMATCHES, NONFINITE_ELEMENTS, RECORDS_ACCEPTED, RECORDS_DROPPED,
+    RECORDS_EXPORTED, RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SKIPPED_STEPS, STEP_DURATION, STEPS,
+};
+use trainmon_core::{DropReason, Kind, Phase, Record, StepBatch};
+
+use super::points::{Points, Times};
+use super::resource::text;
+use crate::summary::{COLLECT_SECONDS, STEP_SECONDS, nonfinite_elements, phases_in_step, tensor_label};
+use crate::{MeasuredStatistics, SinkSource};
+
+/// The `sink` attribute of the queue from the training thread to the worker.
+const WORKER: &str = "worker";
+
+#[derive(Clone, Debug)]
+struct Distribution {
+    bounds: &'static [f64],
+    buckets: Vec<u64>,
+    sum: f64,
+}
+
+impl Distribution {
+    fn new(bounds: &'static [f64]) -> Self {
+        Self { bounds, buckets: vec![0; bounds.len() + 1], sum: 0.0 }
+    }
+
+    fn observe(&mut self, seconds: f64) {
+        self.buckets[self.bounds.partition_point(|&bound| bound < seconds)] += 1;
+        self.sum += seconds;
+    }
+}
+
+/// The sums of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Counters {
+    measured: MeasuredStatistics,
+    steps: u64,
+    skipped_steps: u64,
+    norm_mismatches: u64,
+    bytes_read: u64,
+    step_seconds: Distribution,
+    collect_seconds: Vec<(Phase, Distribution)>,
+    /// By `tensor` label: kinds may share one.
+    nonfinite: Vec<(&'static str, u64)>,
+}
+
+impl Counters {
+    pub(crate) fn new(measured: MeasuredStatistics) -> Self {
+        let mut nonfinite: Vec<(&'static str, u64)> = Vec::new();
+        let counted = |kind: &Kind| kind.value_columns().is_empty() && !measured.of(*kind).is_empty();
+        for label in Kind::ALL.into_iter().filter(counted).map(tensor_label) {
+            // Counters exist at 0 before they are needed: an increase from nothing is none.
+            if !nonfinite.iter().any(|(known, _)| *known == label) {
+                nonfinite.push((label, 0));
+            }
+        }
+        Self {
+            measured,
+            steps: 0,
+            skipped_steps: 0,
+            norm_mismatches: 0,
+            bytes_read: 0,
+            step_seconds: Distribution::new(&STEP_SECONDS),
+            collect_seconds: phases_in_step().map(|phase| (phase, Distribution::new(&COLLECT_SECONDS))).collect(),
+            nonfinite,
+        }
+    }
+
+    /// Takes a step in.
+    pub(crate) fn fold(&mut self, batch: &StepBatch) {
+        self.steps += 1;
+        self.skipped_steps += batch.skipped_steps;
+        self.norm_mismatches += u64::from(batch.grad_norm_check().is_some_and(|check| !check.agrees()));
+        self.bytes_read += batch.bytes_read;
+        if let Some(duration) = batch.duration {
+            self.step_seconds.observe(duration.as_secs_f64());
+        }
+        for (phase, seconds) in &mut self.collect_seconds {
+            seconds.observe(batch.cost.get(*phase).as_secs_f64());
+        }
+        for record in &batch.records {
+            self.fold_record(record);
+        }
+    }
+
+    fn fold_record(&mut self, record: &Record) {
+        let Some(reading) = &record.reading else { return };
+        let elements = nonfinite_elements(reading, record.kind, self.measured);
+        if elements > 0 {
+            let label = tensor_label(record.kind);
+            if let Some((_, total)) = self.nonfinite.iter_mut().find(|(known, _)| *known == label) {
+                *total += elements;
+            }
+        }
+    }
+
+    /// Gives the sums as of the step folded last.
+    pub(crate) fn push(&self, points: &mut Points, times: Times, batch: &StepBatch, sinks: &[SinkSource]) {
+        points.sum(&STEPS, times, Vec::new(), self.steps);
+        points.sum(&SKIPPED_STEPS, times, Vec::new(), self.skipped_steps);
+        points.sum(&GRAD_NORM_MISMATCHES, times, Vec::new(), self.norm_mismatches);
+        points.sum(&BYTES_READ, times, Vec::new(), self.bytes_read);
+        for &(tensor, total) in &self.nonfinite {
+            points.sum(&NONFINITE_ELEMENTS, times, vec![text("tensor", tensor)], total);
+        }
+        let push = |points: &mut Points, metric, attributes, Distribution { bounds, buckets, sum }: &Distribution| {
+            points.histogram(metric, times, attributes, bounds, buckets.clone(), *sum);
+        };
+        push(points, &STEP_DURATION, Vec::new(), &self.step_seconds);
+        for (phase, seconds) in &self.collect_seconds {
+            push(points, &COLLECT_DURATION, vec![text("phase", phase.name())], seconds);
+        }
+        push_books(points, times, batch, sinks);
+    }
+}
+
+/// The monitor's books at the step's end, and the exporters' books now.
+fn push_books(points: &mut Points, times: Times, batch: &StepBatch, sinks: &[SinkSource]) {
+    let books = &batch.books;
+    let sinks: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot())).collect();
+    let of = |sink: &str| vec![text("sink", sink)];
+    points.sum(&RECORDS_OBSERVED, times, Vec::new(), books.observed);
+    points.sum(&RECORDS_NOT_SAMPLED, times, Vec::new(), books.not_sampled);
+    points.sum(&RECORDS_ACCEPTED, times, of(WORKER), books.accepted);
+    for (name, books) in &sinks {
+        points.sum(&RECORDS_ACCEPTED, times, of(name), books.accepted);
+    }
+    for (name, books) in &sinks {
+        points.sum(&RECORDS_EXPORTED, times, of(name), books.exported);
+    }
+    let lost = |sink: &str, reason: &str| vec![text("sink", sink), text("reason", reason)];
+    for reason in DropReason::ALL {
+        points.sum(&RECORDS_DROPPED, times, lost(WORKER, reason.name()), books.dropped[reason as usize]);
+    }
+    for (name, books) in &sinks {
+        points.sum(&RECORDS_DROPPED, times, lost(name, DropReason::QueueFull.name()), books.dropped);
+        points.sum(&RECORDS_DROPPED, times, lost(name, "failed"), books.failed);
+        points.sum(&RECORDS_DROPPED, times, lost(name, "abandoned"), books.abandoned);
+    }
+}

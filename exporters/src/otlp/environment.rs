@@ -1,0 +1,101 @@
+//! The standard environment variables: `OTEL_EXPORTER_OTLP_*` and the lists they hold.
+
+use percent_encoding::percent_decode_str;
+
+/// Looks an environment variable up. An empty one is as good as none: so says the specification.
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// What the two kinds of data are called in variables and addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Metrics,
+    Logs,
+}
+
+impl Signal {
+    /// The word in `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Metrics => "METRICS",
+            Self::Logs => "LOGS",
+        }
+    }
+
+    /// What is appended to a base address over HTTP.
+    pub(crate) const fn http_path(self) -> &'static str {
+        match self {
+            Self::Metrics => "v1/metrics",
+            Self::Logs => "v1/logs",
+        }
+    }
+
+    /// The gRPC method.
+    pub(crate) const fn grpc_path(self) -> &'static str {
+        match self {
+            Self::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+            Self::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        }
+    }
+}
+
+/// A variable's name and value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) variable: String,
+    pub(crate) value: String,
+    /// Whether it speaks of this signal alone.
+    pub(crate) is_specific: bool,
+}
+
+/// The variable for this signal, else the one for all.
+pub(crate) fn look_up(env: Lookup<'_>, signal: Signal, name: &str) -> Option<Found> {
+    let specific = (format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.word()), true);
+    let general = (format!("OTEL_EXPORTER_OTLP_{name}"), false);
+    [specific, general].into_iter().find_map(|(variable, is_specific)| {
+        let value = env(&variable).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())?;
+        Some(Found { variable, value, is_specific })
+    })
+}
+
+/// A list `key=value,key=value` with percent-encoded values, as `OTEL_EXPORTER_OTLP_HEADERS` and
+/// `OTEL_RESOURCE_ATTRIBUTES` hold it. `None` if any entry is broken: then the specification wants the whole ignored.
+pub(crate) fn key_values(text: &str) -> Option<Vec<(String, String)>> {
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries
+        .map(|entry| {
+            let (key, value) = entry.split_once('=')?;
+            let decode = |text: &str| Some(percent_decode_str(text.trim()).decode_utf8().ok()?.into_owned());
+            let key = decode(key).filter(|key| !key.is_empty())?;
+            Some((key, decode(value)?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_decoded_or_left_out_whole() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(key_values(" a=1 , b = x%2Cy%3D%20z ,"), Some(vec![pair("a", "1"), pair("b", "x,y= z")]));
+        assert_eq!(key_values("a=b=c"), Some(vec![pair("a", "b=c")]));
+        assert_eq!(key_values(""), Some(Vec::new()));
+        for broken in ["a", "=1", "a=1,b", "a=%ff%fe"] {
+            assert_eq!(key_values(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_signals_own_variable_goes_before_the_general_one() {
+        let env = |name: &str| match name {
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("general".to_owned()),
+            "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT" => Some("logs".to_owned()),
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" => Some(" ".to_owned()),
+            _ => None,
+        };
+        let found = |signal| look_up(&env, signal, "ENDPOINT").map(|found| (found.value, found.is_specific));
+        assert_eq!(found(Signal::Logs), Some(("logs".to_owned(), true)));
+        assert_eq!(found(Signal::Metrics), Some(("general".to_owned(), false)));
+    }
+}

@@ -1,0 +1,263 @@
+//! OpenTelemetry: every step's points with that step's own time, pushed over gRPC or HTTP.
+//!
+//! Requests are built from the protocol's own messages (`opentelemetry-proto`), not through the OpenTelemetry SDK: its
+//! readers collect at moments of their own, so that steps between two collections would vanish and the others get the
+//! collection's time; and beyond 2,000 series per instrument it folds the rest into one.
+//!
+//! A step's way: [`OtlpExporter::export`] turns it into points (`step`, with `counters` for what only grows and `detail`
+//! for single parameters) and those into bytes (`request`), and puts them into the waiting room (`backlog`). The sender
+//! (`sender`), a thread of its own, takes what waits and sends it in order (`transport`), again and again (`retry`) until
+//! the receiver has taken or refused it, and settles it in the books. While the receiver is away the waiting room fills;
+//! when it is full, steps are only noted and read from the journal later, or without one the oldest are lost, and
+//! counted. Beside the way: `settings` merges config and `environment`, `resource` says who we are, `alert` makes log
+//! records, `status` speaks to the user.
+//!
+//! Every step is sent once. A request whose answer got lost (a broken connection, a timeout) is sent again, as the
+//! protocol wants it: the receiver may then have its points twice, with equal times and values.
+
+mod alert;
+mod backlog;
+mod counters;
+mod detail;
+mod environment;
+mod points;
+mod request;
+mod resource;
+mod retry;
+mod sender;
+mod settings;
+mod status;
+mod step;
+mod transport;
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use trainmon_core::config::{self, Config};
+use trainmon_core::{Alert, StepBatch, TensorInfo};
+
+pub use self::backlog::Backlog;
+use self::backlog::{Noted, Waiting};
+use self::environment::Signal;
+use self::request::{Envelope, Parcel};
+use self::sender::{Lane, Stage};
+pub use self::settings::SettingWarning;
+use self::settings::Settings;
+use self::step::StepEncoder;
+use self::transport::Transport;
+use crate::{ExportError, ExportFailure, Exporter, RunInfo, Settlement, Sources};
+
+/// Alerts are few: some thousand of them.
+const LOGS_BYTES: usize = 4 << 20;
+
+/// Sends points and log records to a receiver.
+///
+/// A step costs the exporter's thread about a microsecond per series; sending it costs the sender's thread as much again.
+/// Neither waits for the receiver.
+pub struct OtlpExporter {
+    desk: Arc<Mutex<Desk>>,
+    steps: Arc<Waiting>,
+    logs: Option<Arc<Waiting>>,
+    envelope: Envelope,
+    stage: watch::Sender<Stage>,
+    whereabouts: Vec<String>,
+    /// What the sender is made of, until it starts.
+    prepared: Option<Prepared>,
+    running: Option<Running>,
+    has_journal: bool,
+    overflow_told: bool,
+}
+
+struct Prepared {
+    runtime: Runtime,
+    metrics: (Settings, Transport),
+    logs: Option<(Settings, Transport)>,
+    journal: Option<Box<dyn Backlog>>,
+}
+
+struct Running {
+    settlement: Arc<dyn Settlement>,
+    done: Receiver<()>,
+}
+
+/// Where steps become bytes: in the exporter's thread, or in the sender's for those read from the journal.
+pub(crate) struct Desk {
+    names: Vec<TensorInfo>,
+    encoder: StepEncoder,
+    envelope: Envelope,
+}
+
+impl Desk {
+    pub(crate) fn encode(&mut self, batch: &StepBatch) -> Vec<Parcel> {
+        let metrics = self.encoder.encode(&self.names, batch);
+        self.envelope.metrics(metrics, batch.records.len() as u64)
+    }
+
+    /// No step waits in the journal any more.
+    pub(crate) fn catch_up(&mut self) {
+        self.encoder.catch_up();
+    }
+}
+
+/// What an exporter is opened with, besides its config.
+pub struct OtlpOpening<'a> {
+    /// The config, for the statistics of each kind.
+    pub config: &'a Config,
+    /// The run.
+    pub run: &'a RunInfo,
+    /// The books.
+    pub sources: &'a Sources,
+    /// Looks an environment variable up.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// Where steps can be read again.
+    pub journal: Option<Box<dyn Backlog>>,
+}
+
+impl OtlpExporter {
+    /// Merges config and environment. Connects to nothing: an absent receiver is no error. The second part is what in
+    /// the environment was left out.
+    ///
+    /// # Errors
+    /// The address, a certificate or a header cannot be used.
+    pub fn new(otlp: &config::Otlp, opening: OtlpOpening<'_>) -> Result<(Self, Vec<SettingWarning>), ExportError> {
+        let OtlpOpening { config, run, sources, environment, journal } = opening;
+        let mut warnings = Vec::new();
+        let runtime = sender::runtime().map_err(|source| ExportError::Start { what: "OTLP sender", source })?;
+        let mut prepare = |signal| {
+            let settings = Settings::resolve(otlp, signal, environment, &mut warnings)?;
+            let _inside = runtime.enter();
+            let transport = Transport::new(&settings)?;
+            Ok((settings, transport))
+        };
+        let metrics = prepare(Signal::Metrics)?;
+        let logs = otlp.logs.then(|| prepare(Signal::Logs)).transpose()?;
+        let envelope = Envelope::new(resource::resource(run, environment, &mut warnings));
+        let encoder = StepEncoder::new(config, otlp.per_parameter, run, sources);
+        let desk = Desk { names: Vec::new(), encoder, envelope: envelope.clone() };
+        let capacity = usize::try_from(otlp.backlog_mb).unwrap_or(usize::MAX).saturating_mul(1 << 20);
+        let exporter = Self {
+            desk: Arc::new(Mutex::new(desk)),
+            steps: Arc::new(Waiting::new(capacity)),
+            logs: logs.is_some().then(|| Arc::new(Waiting::new(LOGS_BYTES))),
+            envelope,
+            stage: watch::Sender::new(Stage::Open),
+            whereabouts: [Some(&metrics), logs.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(|(settings, _)| settings.address.to_string())
+                .collect(),
+            has_journal: journal.is_some(),
+            prepared: Some(Prepared { runtime, metrics, logs, journal }),
+            running: None,
+            overflow_told: false,
+        };
+        Ok((exporter, warnings))
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&mut self, settlement: &Arc<dyn Settlement>) -> std::io::Result<()> {
+        let Some(Prepared { runtime, metrics, logs, journal }) = self.prepared.take() else { return Ok(()) };
+        let lane = |(settings, transport), waiting: &Arc<Waiting>, journal: Option<Box<dyn Backlog>>| Lane {
+            settings,
+            transport,
+            waiting: Arc::clone(waiting),
+            settlement: Arc::clone(settlement),
+            stage: self.stage.subscribe(),
+            journal: journal.map(|journal| (journal, Arc::clone(&self.desk))),
+        };
+        let mut lanes = vec![lane(metrics, &self.steps, journal)];
+        lanes.extend(logs.zip(self.logs.as_ref()).map(|(settings, waiting)| lane(settings, waiting, None)));
+        let (until_the_end, done) = std::sync::mpsc::channel();
+        sender::start(runtime, lanes, self.stage.subscribe(), until_the_end)?;
+        self.running = Some(Running { settlement: Arc::clone(settlement), done });
+        Ok(())
+    }
+
+    /// Without a journal the oldest steps make room.
+    fn drop_oldest(&mut self, settlement: &dyn Settlement) {
+        let (_points, records) = self.steps.make_room();
+        settlement.failed(records);
+        if records > 0 && !std::mem::replace(&mut self.overflow_told, true) {
+            settlement.warn(
+                "there is no room for more steps; the oldest are dropped and counted",
+                "raise `otlp.backlog_mb`, switch the journal on, or look at why the receiver does not answer",
+            );
+        }
+    }
+}
+
+fn not_running() -> ExportError {
+    ExportError::Start { what: "OTLP sender", source: std::io::ErrorKind::NotConnected.into() }
+}
+
+impl Exporter for OtlpExporter {
+    fn name(&self) -> &'static str {
+        "otlp"
+    }
+
+    fn settles_later(&mut self, settlement: &Arc<dyn Settlement>) -> bool {
+        if let Err(source) = self.start(settlement) {
+            let error = ExportError::Start { what: "OTLP sender", source };
+            settlement.warn(&error.to_string(), error.hint());
+        }
+        true
+    }
+
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        let records = batch.records.len() as u64;
+        let Some(running) = &self.running else {
+            return Err(ExportFailure { lost_records: records, source: not_running() });
+        };
+        let settlement = Arc::clone(&running.settlement);
+        let mut desk = self.desk();
+        if let Some(new) = names.get(desk.names.len()..) {
+            desk.names.extend_from_slice(new);
+        }
+        if self.has_journal && self.steps.must_note() {
+            let lost = self.steps.note(Noted { step: batch.step, records, since: Instant::now() });
+            settlement.failed(lost.map_or(0, |lost| lost.records));
+            desk.encoder.count_ahead(batch);
+            return Ok(());
+        }
+        let parcels = desk.encode(batch);
+        self.steps.push(parcels);
+        drop(desk);
+        if !self.has_journal {
+            self.drop_oldest(&*settlement);
+        }
+        Ok(())
+    }
+
+    fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
+        let (Some(running), Some(logs)) = (&self.running, &self.logs) else { return Ok(()) };
+        logs.push(vec![self.envelope.log(alert::log_record(alert))]);
+        running.settlement.alerts_lost(logs.make_room().1);
+        Ok(())
+    }
+
+    fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
+        self.stage.send_replace(Stage::Closing);
+        if let Some(Running { settlement, done }) = self.running.take() {
+            sender::wait_until(&done, deadline);
+            self.stage.send_replace(Stage::Ended);
+            settlement.alerts_lost(self.logs.as_ref().map_or(0, |logs| logs.left()));
+        }
+        Ok(())
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        self.whereabouts.clone()
+    }
+}
+
+impl Drop for OtlpExporter {
+    fn drop(&mut self) {
+        self.stage.send_replace(Stage::Ended);
+    }
+}

@@ -1,0 +1,171 @@
+//! Messages as bytes, cut so that every receiver takes them.
+//!
+//! A step is encoded once, as a request of its own. Requests are one repeated field, so several steps are sent together
+//! by putting their bytes one after the other: nothing is decoded or copied again when a request is retried.
+
+use bytes::{Bytes, BytesMut};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{Gauge, Metric, ResourceMetrics, ScopeMetrics};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
+
+/// gRPC receivers refuse messages above 4 MiB unless told otherwise.
+pub(crate) const MAX_REQUEST_BYTES: usize = 2 << 20;
+
+/// One step, a part of a large one, or one log record: what is sent and settled as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Parcel {
+    pub(crate) bytes: Bytes,
+    /// Points or log records in it.
+    pub(crate) points: u64,
+    /// Records of the batch it stands for: what the books count. Alerts for a log record.
+    pub(crate) records: u64,
+}
+
+/// Parcels together, as one request.
+pub(crate) fn joined(parcels: &[Parcel]) -> Bytes {
+    if let [only] = parcels {
+        return only.bytes.clone();
+    }
+    let mut bytes = BytesMut::with_capacity(parcels.iter().map(|parcel| parcel.bytes.len()).sum());
+    for parcel in parcels {
+        bytes.extend_from_slice(&parcel.bytes);
+    }
+    bytes.freeze()
+}
+
+/// Wraps points and log records into requests of one resource.
+#[derive(Clone, Debug)]
+pub(crate) struct Envelope {
+    resource: Resource,
+    scope: InstrumentationScope,
+}
+
+impl Envelope {
+    pub(crate) fn new(resource: Resource) -> Self {
+        let scope = InstrumentationScope {
+            name: "trainmon".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
+        Self { resource, scope }
+    }
+
+    /// A step's points as parcels that share its records.
+    pub(crate) fn metrics(&self, metrics: Vec<Metric>, records: u64) -> Vec<Parcel> {
+        let mut parcels: Vec<Parcel> = cut(metrics).into_iter().map(|metrics| self.metrics_parcel(metrics)).collect();
+        let parts = parcels.len().max(1) as u64;
+        for parcel in &mut parcels {
+            parcel.records = records / parts;
+        }
+        if let Some(first) = parcels.first_mut() {
+            first.records += records % parts;
+        }
+        parcels
+    }
+
+    fn metrics_parcel(&self, metrics: Vec<Metric>) -> Parcel {
+        let points = metrics.iter().map(|metric| points_of(metric) as u64).sum();
+        let scope_metrics = vec![ScopeMetrics { scope: Some(self.scope.clone()), metrics, ..ScopeMetrics::default() }];
+        let resource = Some(self.resource.clone());
+        let resource_metrics = vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];
+        let bytes = ExportMetricsServiceRequest { resource_metrics }.encode_to_vec().into();
+        Parcel { bytes, points, records: 0 }
+    }
+
+    /// A log record as a parcel.
+    pub(crate) fn log(&self, record: LogRecord) -> Parcel {
+        let scope_logs =
+            vec![ScopeLogs { scope: Some(self.scope.clone()), log_records: vec![record], ..ScopeLogs::default() }];
+        let resource = Some(self.resource.clone());
+        let resource_logs = vec![ResourceLogs { resource, scope_logs, ..ResourceLogs::default() }];
+        let bytes = ExportLogsServiceRequest { resource_logs }.encode_to_vec().into();
+        Parcel { bytes, points: 1, records: 1 }
+    }
+}
+
+fn points_of(metric: &Metric) -> usize {
+    match &metric.data {
+        Some(Data::Gauge(gauge)) => gauge.data_points.len(),
+        Some(Data::Sum(sum)) => sum.data_points.len(),
+        Some(Data::Histogram(histogram)) => histogram.data_points.len(),
+        Some(Data::ExponentialHistogram(_) | Data::Summary(_)) | None => 0,
+    }
+}
+
+/// Groups metrics into requests; a gauge that is too large by itself (per-parameter detail) is cut by points.
+fn cut(metrics: Vec<Metric>) -> Vec<Vec<Metric>> {
+    let mut requests = Vec::new();
+    let mut current: Vec<Metric> = Vec::new();
+    let mut bytes = 0;
+    for metric in metrics.into_iter().flat_map(cut_gauge) {
+        let more = metric.encoded_len();
+        if bytes + more > MAX_REQUEST_BYTES && !current.is_empty() {
+            requests.push(std::mem::take(&mut current));
+            bytes = 0;
+        }
+        bytes += more;
+        current.push(metric);
+    }
+    requests.push(current);
+    requests
+}
+
+fn cut_gauge(mut metric: Metric) -> Vec<Metric> {
+    let bytes = metric.encoded_len();
+    if bytes <= MAX_REQUEST_BYTES {
+        return vec![metric];
+    }
+    let Some(Data::Gauge(gauge)) = metric.data.take() else { return vec![metric] };
+    // Points of one metric are of about one size: a margin of a half is enough.
+    let parts = 1 + 2 * bytes / MAX_REQUEST_BYTES;
+    let each = gauge.data_points.len().div_ceil(parts).max(1);
+    let mut points = gauge.data_points.into_iter().peekable();
+    let mut pieces = Vec::with_capacity(parts);
+    while points.peek().is_some() {
+        let data_points = points.by_ref().take(each).collect();
+        pieces.push(Metric { data: Some(Data::Gauge(Gauge { data_points })), ..metric.clone() });
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::metrics::v1::NumberDataPoint;
+
+    use super::*;
+
+    fn gauge(points: usize) -> Metric {
+        let point = |index: usize| NumberDataPoint {
+            attributes: vec![super::super::resource::text("name", format!("a.rather.long.name.of.a.weight.{index}"))],
+            ..NumberDataPoint::default()
+        };
+        let data_points = (0..points).map(point).collect();
+        Metric { name: "m".into(), data: Some(Data::Gauge(Gauge { data_points })), ..Metric::default() }
+    }
+
+    #[test]
+    fn a_large_step_is_cut_into_requests_that_fit_and_keep_every_point_and_record() {
+        let envelope = Envelope::new(Resource::default());
+        let parcels = envelope.metrics(vec![gauge(3), gauge(100_000), gauge(0)], 1001);
+        assert!(parcels.len() > 2);
+        assert_eq!(parcels.iter().map(|parcel| parcel.points).sum::<u64>(), 100_003);
+        assert_eq!(parcels.iter().map(|parcel| parcel.records).sum::<u64>(), 1001);
+        for parcel in &parcels {
+            assert!(parcel.bytes.len() < 2 * MAX_REQUEST_BYTES, "{}", parcel.bytes.len());
+        }
+    }
+
+    #[test]
+    fn requests_put_one_after_the_other_are_one_request() {
+        let envelope = Envelope::new(Resource::default());
+        let parcels = [envelope.metrics(vec![gauge(1)], 1), envelope.metrics(vec![gauge(2)], 1)].concat();
+        let both = ExportMetricsServiceRequest::decode(joined(&parcels)).unwrap();
+        let of = |index: usize| points_of(&both.resource_metrics[index].scope_metrics[0].metrics[0]);
+        assert_eq!((both.resource_metrics.len(), of(0), of(1)), (2, 1, 2));
+    }
+}

@@ -1,0 +1,160 @@
+//! From a step's batch to its points: what the scrape page shows of it, each with the step's own time.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::metrics::v1::Metric;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
+use trainmon_core::catalog::{
+    self, GRAD_NORM, GRAD_NORM_SELF_CHECK, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, STEP,
+    TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO, WORLD_SIZE,
+};
+use trainmon_core::config::Config;
+use trainmon_core::{Group, Kind, Statistic, StepBatch, TensorInfo};
+
+use super::counters::Counters;
+use super::detail::Detail;
+use super::points::{Points, Times};
+use super::resource::text;
+use crate::summary::{
+    CellValue, Cells, GradientSummary, Gradients, Tier, last_micro_steps, update_norm, update_ratios,
+};
+use crate::{MeasuredStatistics, RunInfo, SinkSource, Sources};
+
+/// As many of the largest gradient norms as the scrape page has by default.
+const TOP: usize = 8;
+
+/// Makes points of steps. Each step once and in order: the sums depend on it.
+#[derive(Debug)]
+pub(crate) struct StepEncoder {
+    start: u64,
+    world_size: u32,
+    measured: MeasuredStatistics,
+    sinks: Vec<SinkSource>,
+    counters: Counters,
+    /// While steps wait in the journal: the sums as of the newest step, `counters` being those of the last one encoded.
+    ahead: Option<Counters>,
+    gradients: Gradients,
+    layers: Cells,
+    /// By cell of `layers`.
+    layer_attributes: Vec<Vec<KeyValue>>,
+    detail: Option<Detail>,
+    ratios: Vec<f64>,
+}
+
+impl StepEncoder {
+    pub(crate) fn new(config: &Config, per_parameter: bool, run: &RunInfo, sources: &Sources) -> Self {
+        let measured = sources.statistics;
+        Self {
+            start: unix_nanoseconds(SystemTime::now()),
+            world_size: run.world_size,
+            measured,
+            sinks: sources.sinks.clone(),
+            counters: Counters::new(measured),
+            ahead: None,
+            gradients: Gradients::new(TOP, measured),
+            layers: Cells::new(Tier::Layer, measured),
+            layer_attributes: Vec::new(),
+            detail: per_parameter.then(|| Detail::new(config)),
+            ratios: Vec::new(),
+        }
+    }
+
+    /// Counts a step that is to be encoded later, from the journal.
+    pub(crate) fn count_ahead(&mut self, batch: &StepBatch) {
+        self.ahead.get_or_insert_with(|| self.counters.clone()).fold(batch);
+    }
+
+    /// Every step counted ahead was encoded or is lost: what was lost is in the sums from now on.
+    pub(crate) fn catch_up(&mut self) {
+        if let Some(ahead) = self.ahead.take() {
+            self.counters = ahead;
+        }
+    }
+
+    /// The points of a step.
+    pub(crate) fn encode(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Vec<Metric> {
+        self.counters.fold(batch);
+        // The clock may have been set back since the start: a sum's start must not lie after its time.
+        let now = unix_nanoseconds(batch.time);
+        let times = Times { start: self.start.min(now), now };
+        let mut points = Points::default();
+        let number = |points: &mut Points, metric: &catalog::Metric, value: Option<f64>| {
+            if let Some(value) = value {
+                points.gauge(metric, now, Vec::new(), Value::AsDouble(value));
+            }
+        };
+        points.gauge(&STEP, now, Vec::new(), Value::AsInt(batch.step.0 as i64));
+        points.gauge(&WORLD_SIZE, now, Vec::new(), Value::AsInt(i64::from(self.world_size)));
+        number(&mut points, &LAST_STEP_TIMESTAMP, Some(now as f64 / 1e9));
+        number(&mut points, &LOSS, batch.loss);
+        number(&mut points, &LEARNING_RATE, batch.learning_rate);
+        self.push_gradients(&mut points, now, names, batch);
+        number(&mut points, &GRAD_NORM_SELF_CHECK, batch.grad_norm_check().map(|check| check.ratio()));
+        if self.measured.of(Kind::Update).contains(Statistic::Norm) {
+            number(&mut points, &UPDATE_NORM, update_norm(batch));
+        }
+        if let Some((max, median)) = update_ratios(batch, &mut self.ratios) {
+            for (agg, value) in [("max", max), ("median", median)] {
+                points.gauge(&UPDATE_RATIO, now, vec![text("agg", agg)], Value::AsDouble(value));
+            }
+        }
+        self.push_layers(&mut points, now, names, batch);
+        self.counters.push(&mut points, times, batch, &self.sinks);
+        if let Some(detail) = &self.detail {
+            detail.push(&mut points, now, names, batch);
+        }
+        points.into_metrics()
+    }
+
+    fn push_gradients(&mut self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
+        let GradientSummary { norm, norm_of_records, top, group_norms } = self.gradients.summarise(names, batch);
+        if let Some(norm) = norm {
+            points.gauge(&GRAD_NORM, now, Vec::new(), Value::AsDouble(norm));
+        }
+        let Some(norm_of_records) = norm_of_records else { return };
+        for (slot, entry) in top.iter().enumerate() {
+            points.gauge(&TOP_GRAD_NORM, now, vec![text("slot", slot.to_string())], Value::AsDouble(entry.norm));
+        }
+        for group in Group::ALL {
+            let Some(of_group) = group_norms[group as usize] else { continue };
+            let share = (of_group / norm_of_records).powi(2);
+            points.gauge(&GROUP_GRAD_NORM_SHARE, now, vec![text("group", group.name())], Value::AsDouble(share));
+        }
+    }
+
+    fn push_layers(&mut self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
+        let last = last_micro_steps(batch);
+        for record in &batch.records {
+            let (Some(reading), Some(tensor)) = (&record.reading, names.get(record.tensor.index())) else { continue };
+            if record.micro_step == last[record.kind as usize] {
+                self.layers.add(tensor, record, reading);
+            }
+        }
+        // Cells give their families in turn, a message wants all points of one family.
+        let metrics: Vec<catalog::Metric> = Tier::Layer.metrics().collect();
+        let mut by_family = vec![Vec::new(); metrics.len()];
+        let attributes = &mut self.layer_attributes;
+        self.layers.flush(|CellValue { cell, family, value, name }| {
+            if attributes.len() <= cell {
+                attributes.resize(cell + 1, Vec::new());
+            }
+            if attributes[cell].is_empty() {
+                let labels = name.labels();
+                let given = labels.iter().filter(|(_, value)| !value.is_empty());
+                attributes[cell] = given.map(|(key, value)| text(key, &**value)).collect();
+            }
+            by_family[family].push((attributes[cell].clone(), value));
+        });
+        for (metric, cells) in metrics.iter().zip(by_family) {
+            for (attributes, value) in cells {
+                points.gauge(metric, now, attributes, Value::AsDouble(value));
+            }
+        }
+    }
+}
+
+/// As OTLP writes times: 0 before 1970.
+pub(crate) fn unix_nanoseconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,14 @@
+//! Time of a step and of the monitor in it: the buckets, the same wherever they are counted.
+
+use trainmon_core::Phase;
+
+/// From a toy model on a CPU to a trillion parameters with a slow checkpoint between.
+pub(crate) const STEP_SECONDS: [f64; 14] =
+    [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 300.0];
+/// One percent of those steps, and what is far too much.
+pub(crate) const COLLECT_SECONDS: [f64; 10] = [1e-5, 1e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0];
+
+/// The export phase is not in a batch: it comes after it.
+pub(crate) fn phases_in_step() -> impl Iterator<Item = Phase> {
+    Phase::ALL.into_iter().filter(|phase| phase.is_in_step())
+}
