@@ -1,7 +1,8 @@
 //! An exporter's books and queue, as everyone but its own thread sees them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use trainmon_core::SinkLedger;
 
@@ -18,6 +19,8 @@ pub(crate) struct SinkShared {
     /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
     /// is written into the ledger, so that no batch gets two.
     given_up: Mutex<bool>,
+    /// When the waiting ends, once shutdown has begun.
+    deadline: OnceLock<Instant>,
 }
 
 impl SinkShared {
@@ -30,7 +33,18 @@ impl SinkShared {
             queued: Arc::default(),
             alerts_waiting: AtomicU64::new(0),
             given_up: Mutex::new(false),
+            deadline: OnceLock::new(),
         }
+    }
+
+    /// Says when the waiting ends.
+    pub(crate) fn close_by(&self, deadline: Instant) {
+        self.deadline.get_or_init(|| deadline);
+    }
+
+    /// When the waiting ends; `None` before shutdown.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline.get().copied()
     }
 
     /// Locks the word that nobody waits any more.

@@ -14,7 +14,8 @@
 //! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics
 //! out of the host, `fork` makes a forked child inert, `priority` lets the training's threads go first, `rank` finds out
 //! which rank this is, `outputs` opens the exporters, `requests` says what is measured, `cost` keeps what the monitor
-//! itself costs, `self_check` compares our gradient norm with the framework's, `notice` is its voice.
+//! itself costs, `self_check` compares our gradient norm with the framework's, `settlement` takes the word of exporters that deliver
+//! later, `notice` is its voice.
 //!
 //! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings, at most
 //! `queue_steps` in the worker's queue and one in its hands, the same again for each exporter, and at most `queue_steps`
@@ -23,6 +24,7 @@
 //!
 //! The same two queues are what SIGKILL can cost: steps that were announced and lay in them, never more.
 
+pub mod alerts;
 mod books;
 mod clock;
 mod control;
@@ -45,6 +47,7 @@ mod report;
 mod requests;
 mod rotation;
 mod self_check;
+mod settlement;
 mod sink;
 mod start;
 mod throttle;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
 use trainmon_core::{Kind, Ledger, StatisticSet};
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Storage};
+use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening, SettingWarning};
 use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{
     CsvExporter, Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SCRAPE_STATISTICS, SinkSource,
@@ -18,6 +19,7 @@ use crate::journal::OpenJournal;
 use crate::notice::with_causes;
 use crate::options::{Options, environment};
 use crate::requests::Requests;
+use crate::settlement::JournalBacklog;
 
 /// An exporter and the books it will be run with.
 pub(crate) struct Output {
@@ -73,6 +75,7 @@ impl Opening<'_> {
         let journal = journal.and_then(|journal| self.journal(journal, csv.as_ref().map(CsvExporter::directory)));
         outputs.extend(csv.map(|csv| Output::new(Box::new(csv), self.config)));
         outputs.extend(events.map(|events| Output::new(Box::new(events), self.config)));
+        outputs.extend(self.otlp(&outputs, journal.as_ref()));
         if let Some(prometheus) = &self.config.prometheus {
             // Its own books are on its page too, so they exist before it does.
             let shared = Arc::new(SinkShared::new("prometheus", self.config.pipeline.queue_steps));
@@ -88,6 +91,35 @@ impl Opening<'_> {
             }
         }
         Outputs { exporters: outputs, journal }
+    }
+
+    /// The OTLP export, or a word why there is none. A rank that does not measure has nothing to say.
+    fn otlp(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
+        let settings = self.config.otlp.as_ref().filter(|_| self.rank_measures)?;
+        let shared = Arc::new(SinkShared::new("otlp", self.config.pipeline.queue_steps));
+        let kept = journal.map(|journal| &journal.shared);
+        let sinks = others.iter().map(|output| &output.shared).chain([&shared]).chain(kept);
+        let opening = OtlpOpening {
+            config: self.config,
+            run: self.run,
+            sources: &self.sources(sinks, journal),
+            environment: &environment::variable,
+            journal: journal.map(|open| Box::new(JournalBacklog(open.journal.view())) as Box<dyn Backlog>),
+        };
+        let voice = &self.options.voice;
+        match OtlpExporter::new(settings, opening) {
+            Ok((exporter, warnings)) => {
+                for SettingWarning { message, hint } in warnings {
+                    voice.warn(format!("otlp: {message}"), Some(hint.to_owned()));
+                }
+                Some(Output { exporter: Box::new(exporter), shared })
+            }
+            Err(error) => {
+                let message = format!("no OTLP export: {}; everything else goes on", with_causes(&error));
+                voice.warn(message, Some(error.hint().to_owned()));
+                None
+            }
+        }
     }
 
     /// The journal, or a word why there is none.

@@ -87,7 +87,8 @@ fn asked_for(config: &Config, kind: Kind) -> (u64, f64) {
         // A feature is computed by the front: there is nothing to read for it here.
         return (if config.measures(kind) { MEASURED } else { 0 }, 0.0);
     };
-    let mut own = if config.prometheus.is_some() { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
+    let has_series = config.prometheus.is_some() || config.otlp.is_some();
+    let mut own = if has_series { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
     // The global norm in `steps.csv` is built from the tensors' norms, the ratio of a change from its own.
     if matches!(kind, Kind::GradUnreduced | Kind::GradReduced | Kind::Update) {
         own = own.with(Statistic::Norm);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use trainmon_core::{Alert, AlertBook, Phase, StepBatch, TensorTable};
-use trainmon_exporters::Exporter;
+use trainmon_exporters::{Exporter, Settlement};
 
 use crate::books::SinkShared;
 use crate::cost::CostBook;
@@ -16,6 +16,7 @@ use crate::notice::{Voice, with_causes};
 use crate::outputs::Output;
 use crate::priority::step_back;
 use crate::queue::BatchReturns;
+use crate::settlement::SinkSettlement;
 
 /// What every sink thread shares.
 #[derive(Clone)]
@@ -64,6 +65,7 @@ impl Sink {
             exporter,
             shared: Arc::clone(&shared),
             context,
+            settles_later: false,
             failing_since: None,
             alerts_fail: false,
             known: Vec::new(),
@@ -106,8 +108,9 @@ impl Sink {
     }
 
     /// Says that nothing more comes: the thread finishes what is queued, then ends.
-    pub(crate) fn close(self) -> ClosingSink {
+    pub(crate) fn close(self, deadline: Instant) -> ClosingSink {
         let Self { queue, shared, done, alerts, voice, overflow_told: _ } = self;
+        shared.close_by(deadline);
         drop(queue);
         ClosingSink { shared, done, alerts, voice }
     }
@@ -149,6 +152,8 @@ struct SinkThread {
     exporter: Box<dyn Exporter>,
     shared: Arc<SinkShared>,
     context: SinkContext,
+    /// Whether the exporter itself tells what became of its records.
+    settles_later: bool,
     /// Records lost since the exporter began to fail; `None` while it works.
     failing_since: Option<u64>,
     /// Whether the last alert could not be delivered.
@@ -158,6 +163,7 @@ struct SinkThread {
 
 impl SinkThread {
     fn run(mut self, deliveries: &Receiver<Arc<Delivery>>) {
+        self.offer_settlement();
         for delivery in deliveries {
             self.shared.queued.fetch_sub(1, Ordering::Relaxed);
             if *self.shared.given_up() {
@@ -175,7 +181,9 @@ impl SinkThread {
         }
         let name = self.shared.name;
         // The deadline is the waiting side's concern: it stops waiting by itself.
-        let closed = catch_unwind(AssertUnwindSafe(|| self.exporter.shutdown(Instant::now() + CLOSE_TIMEOUT)));
+        let soon = Instant::now() + CLOSE_TIMEOUT;
+        let deadline = self.shared.deadline().filter(|_| self.settles_later).unwrap_or(soon);
+        let closed = catch_unwind(AssertUnwindSafe(|| self.exporter.shutdown(deadline)));
         match closed {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -183,6 +191,17 @@ impl SinkThread {
             }
             Err(panic) => self.context.voice.warn(format!("{name}: closing failed: {}", panic_text(&*panic)), None),
         }
+    }
+
+    fn offer_settlement(&mut self) {
+        let SinkContext { alerts, voice, .. } = &self.context;
+        let settlement: Arc<dyn Settlement> = Arc::new(SinkSettlement {
+            shared: Arc::clone(&self.shared),
+            alerts: Arc::clone(alerts),
+            voice: voice.clone(),
+        });
+        let answer = catch_unwind(AssertUnwindSafe(|| self.exporter.settles_later(&settlement)));
+        self.settles_later = answer.unwrap_or(false);
     }
 
     fn export(&mut self, batch: &StepBatch) {
@@ -204,7 +223,9 @@ impl SinkThread {
             return;
         }
         self.shared.ledger.failed(lost);
-        self.shared.ledger.exported(records - lost);
+        if !self.settles_later {
+            self.shared.ledger.exported(records - lost);
+        }
         drop(given_up);
         self.tell(lost, problem);
     }

@@ -54,7 +54,7 @@ impl Worker {
         match self.drained.recv_deadline(deadline) {
             Ok(Drained { sinks, journal }) => {
                 // All are told before any is waited for: a stalled one takes no time from the others.
-                let closing: Vec<ClosingSink> = sinks.into_iter().map(Sink::close).collect();
+                let closing: Vec<ClosingSink> = sinks.into_iter().map(|sink| sink.close(deadline)).collect();
                 for sink in closing {
                     sink.finish(deadline);
                 }
