@@ -186,7 +186,7 @@ fn a_rank_that_dies_before_it_answers_leaves_everything_as_it_was() {
     assert_eq!(job.ranks[0].first_step_with(7), None);
     assert_eq!(job.ranks[1].first_step_with(7), None);
     let Said::Withdrawn { why, .. } = &job.said[0] else { panic!("{:?}", job.said) };
-    assert_eq!(why, "no answer within 30 s from rank 2");
+    assert_eq!(why, "no answer within 20 s from rank 2");
     // It wakes up again: what was withdrawn stays so, the next wish is fulfilled.
     job.set_interval(2, 3);
     job.tenths(600, &[1, 1, 4]);

@@ -20,7 +20,7 @@ use super::wish::{Change, Wish};
 use crate::live::{Live, Switch};
 
 /// A rank that has not answered after this long will not.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long after rank 0's own switch the other ranks' reports are waited for.
 const REPORT_PATIENCE: Duration = Duration::from_secs(60);
 /// The least time between naming a step and reaching it, where there are other ranks.

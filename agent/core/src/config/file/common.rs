@@ -65,15 +65,16 @@ pub(in crate::config) struct CommonFile {
     pub(in crate::config) otlp: Option<OtlpFile>,
     /// What to look out for while the training runs.
     pub(in crate::config) alert: AlertFile,
-    /// Switching measurements on and off while the training runs.
-    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe, which watches the config file (`dynamic_on`)"))]
+    /// Changing what is measured while the training runs: `trainmon ctl`. The object switches it on.
+    #[schemars(extend("x-msprobe" = "not in msprobe, which watches the config file (`dynamic_on`)"))]
     pub(in crate::config) control: Option<ControlFile>,
     /// The crash-safe record of the last steps. The object switches it on, as the name in `format` does.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) journal: Option<JournalFile>,
-    /// The share of a step's time that measuring may take, in percent; what exceeds it is sampled. 0 switches it off.
+    /// The share of a step's time that measuring may take, in percent; 1 is a good choice. Where it takes more, the layers
+    /// take turns: `sampling_ratio` in `steps.csv` shows it. 0 sets no limit.
     #[schemars(range(min = 0, max = 100))]
-    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "not in msprobe"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) overhead_budget: f64,
     /// Steps that may wait for the worker, and for each exporter. When the queue is full the newest step is dropped
     /// and counted; training never waits.

@@ -58,8 +58,9 @@ pub(in crate::config) struct V1File {
     pub(in crate::config) ur_distribution: bool,
     /// Shorten names to the part that starts at the layer, embedding, final, output or norm module.
     pub(in crate::config) squash_name: bool,
-    /// Switch measuring on and off by editing this file while the training runs.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// With `DYNAMIC_MONITOR=True` in the environment: whether anything is measured. Edit it, and the keys beside it, while
+    /// the training runs; every rank switches at the same step. The file is never written by trainmon.
+    #[schemars(extend("x-msprobe" = "every rank reads the file after every step and writes `false` into it at the end; ranks may start at different steps"))]
     pub(in crate::config) dynamic_on: bool,
     /// Write the module structure at the first step and stop.
     #[schemars(extend("x-msprobe" = "stops the training by an exception"))]

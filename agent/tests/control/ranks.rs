@@ -1,0 +1,188 @@
+//! Ranks as processes of their own: each switches at the step all agreed upon, proven by their CSV files.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use trainmon_agent::core::config::Config;
+use trainmon_agent::core::{Kind, Rank};
+use trainmon_agent::{Options, Ranks};
+
+use crate::client::Doors;
+use crate::training::{PATIENCE, Training, options, rows, steps_of, wait_until};
+
+const ROLE: &str = "TRAINMON_TEST_RANK";
+const BASE: &str = "TRAINMON_TEST_BASE";
+const PACE_MS: &str = "TRAINMON_TEST_PACE_MS";
+const CONFIG: &str = r#"{"wg_distribution": true, "control": {}, "queue_steps": 4096}"#;
+
+/// More than the longest interval ordered here.
+const STEPS_AFTER_THE_LAST_WORD: usize = 10;
+
+/// One rank in a process of its own: this very test, asked to train.
+struct Process {
+    child: Child,
+}
+
+impl Process {
+    fn start(test: &str, rank: u32, world: u32, base: &Path, pace: Duration) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture"])
+            .env(ROLE, format!("{rank}/{world}"))
+            .env(BASE, base)
+            .env(PACE_MS, pace.as_millis().to_string())
+            .env_remove("MASTER_PORT")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child }
+    }
+
+    /// Ends the training at its next step, and asserts that all went well in there.
+    fn finish(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Trains as a rank if this process was asked to: until its standard input closes. Does not return then.
+fn train_if_asked() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (rank, world) = role.split_once('/').unwrap();
+    let base = PathBuf::from(std::env::var(BASE).unwrap());
+    let pace = Duration::from_millis(std::env::var(PACE_MS).unwrap().parse().unwrap());
+    let rank = Rank(rank.parse().unwrap());
+    let ranks = Ranks { rank, local_rank: rank, world_size: world.parse().unwrap() };
+    let config = Config::parse(CONFIG, "test.json", &|_| None).unwrap().config;
+    let options = Options { ranks: Some(ranks), run: Some("job".to_owned()), ..options(&base) };
+    let mut training = Training::start_with(config, options);
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let told = Arc::clone(&is_over);
+    std::thread::spawn(move || {
+        drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        told.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let deadline = Instant::now() + 4 * PATIENCE;
+    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+        assert!(Instant::now() < deadline, "nobody ended this rank");
+        training.step();
+        std::thread::sleep(pace);
+    }
+    // So that the last switch has measured steps behind it.
+    training.steps(STEPS_AFTER_THE_LAST_WORD);
+    training.finish();
+    // The test program's own report would follow.
+    std::io::stdout().flush().unwrap();
+    std::process::exit(0);
+}
+
+fn doors(base: &Path) -> Doors {
+    let directory = base.join("control-job");
+    wait_until("rank 0", || directory.join("control.json").exists());
+    Doors::of(&directory)
+}
+
+fn change(doors: &Doors, id: u64) -> Value {
+    let status = doors.get("/status").body;
+    status["changes"].as_array().unwrap().iter().find(|change| change["id"] == id).cloned().unwrap_or_default()
+}
+
+/// Sends an order, waits until it rules everywhere, and gives its step.
+fn order(doors: &Doors, path: &str, body: &str) -> u64 {
+    let answer = doors.post(path, body);
+    assert_eq!(answer.code, 202, "{}", answer.body);
+    let id = answer.body["id"].as_u64().unwrap();
+    wait_until("the switch", || matches!(change(doors, id)["stage"].as_str(), Some("switched" | "withdrawn")));
+    let change = change(doors, id);
+    assert_eq!((change["stage"].as_str(), &change["late"]), (Some("switched"), &Value::Array(Vec::new())), "{change}");
+    change["step"].as_u64().unwrap()
+}
+
+fn run_directory(base: &Path, rank: u32) -> PathBuf {
+    let is_ours = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().contains(&format!("-rank{rank}-"));
+    std::fs::read_dir(base).unwrap().map(|entry| entry.unwrap().path()).find(is_ours).unwrap()
+}
+
+#[test]
+fn two_ranks_of_different_speeds_switch_at_the_same_steps_as_their_files_prove() {
+    train_if_asked();
+    let test = "ranks::two_ranks_of_different_speeds_switch_at_the_same_steps_as_their_files_prove";
+    let base = tempfile::tempdir().unwrap();
+    let paces = [Duration::from_millis(12), Duration::from_millis(10)];
+    let ranks: Vec<Process> =
+        (0u32..).zip(paces).map(|(rank, pace)| Process::start(test, rank, 2, base.path(), pace)).collect();
+    let doors = doors(base.path());
+    let set = order(&doors, "/set", r#"{"step_interval": 3, "kinds": {"moments": true}}"#);
+    let pause = order(&doors, "/pause", "");
+    let resume = order(&doors, "/resume", "");
+    let narrow = order(&doors, "/set", r#"{"targets": ["h.1"]}"#);
+    ranks.into_iter().for_each(Process::finish);
+    for rank in 0..2 {
+        let directory = run_directory(base.path(), rank);
+        let (gradients, moments) = (steps_of(&directory, Kind::GradReduced), steps_of(&directory, Kind::ExpAvg));
+        let last = *gradients.last().unwrap();
+        assert!(last >= narrow, "rank {rank} ended before the last switch");
+        let expected = |first_moment: bool| -> Vec<u64> {
+            let is_measured = |step: &u64| match *step {
+                step if step < set => !first_moment,
+                step if (pause..resume).contains(&step) => false,
+                step => (step - set).is_multiple_of(3),
+            };
+            (0..=last).filter(is_measured).collect()
+        };
+        assert_eq!(gradients, expected(false), "rank {rank}: set {set}, pause {pause}, resume {resume}");
+        assert_eq!(moments, expected(true), "rank {rank}: set {set}, pause {pause}, resume {resume}");
+        let of_others = rows(&directory, Kind::GradReduced).into_iter().filter(|(_, name)| name != "h.1.fc.weight");
+        assert!(of_others.map(|(step, _)| step).max().unwrap() < narrow);
+    }
+    println!("set at {set}, paused {pause}..{resume}, narrowed at {narrow}");
+}
+
+#[test]
+fn a_rank_that_is_killed_before_it_answers_makes_the_change_void() {
+    train_if_asked();
+    let test = "ranks::a_rank_that_is_killed_before_it_answers_makes_the_change_void";
+    let base = tempfile::tempdir().unwrap();
+    let pace = Duration::from_millis(10);
+    let mut ranks: Vec<Process> = (0..3).map(|rank| Process::start(test, rank, 3, base.path(), pace)).collect();
+    let doors = doors(base.path());
+    order(&doors, "/set", r#"{"eps": 0.5}"#);
+    ranks.remove(1).kill();
+    let id = doors.post("/set", r#"{"step_interval": 1000}"#).body["id"].as_u64().unwrap();
+    wait_until("the withdrawal", || change(&doors, id)["stage"] == "withdrawn");
+    let change = change(&doors, id);
+    assert_eq!(change["why"], "no answer within 20 s from rank 1");
+    assert_eq!(doors.get("/status").body["plan"]["window"]["step_interval"], 1);
+    ranks.into_iter().for_each(Process::finish);
+    for rank in [0, 2] {
+        let steps = steps_of(&run_directory(base.path(), rank), Kind::GradReduced);
+        assert_eq!(steps, (0..=*steps.last().unwrap()).collect::<Vec<u64>>(), "rank {rank} measured every step");
+    }
+}
+
+#[test]
+fn two_runs_do_not_meet_in_one_control_directory() {
+    let base = tempfile::tempdir().unwrap();
+    let shared = base.path().join("shared");
+    let config = format!(r#"{{"wg_distribution": true, "control": {{"directory": {:?}}}}}"#, shared.to_str().unwrap());
+    let first = Training::start(base.path(), &config);
+    let second = Training::start(base.path(), &config);
+    assert!(
+        second.said().iter().any(|said| said.contains("another run uses the control directory")),
+        "{:?}",
+        second.said()
+    );
+    let status = Doors::of(&shared).get("/status").body;
+    assert_eq!(status["whereabouts"]["csv"][0], first.directory().display().to_string());
+    second.finish();
+    first.finish();
+}
