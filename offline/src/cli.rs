@@ -12,10 +12,13 @@ use crate::check_config::{self, Finding, Report, Unreadable};
 use crate::convert;
 use crate::excerpt::excerpt;
 use crate::printer::Printer;
+use crate::recover::{self, verb::Outcome};
 
 /// All is well.
 const EXIT_OK: u8 = 0;
-/// Something is wrong with the arguments, the input or the machine. 1 is for "differs" and "alert".
+/// Something differs, is torn or is alerted of.
+const EXIT_DIFFERENCE: u8 = 1;
+/// Something is wrong with the arguments, the input or the machine.
 const EXIT_ERROR: u8 = 2;
 
 /// Watch, capture and explain trainings.
@@ -25,6 +28,7 @@ const EXIT_ERROR: u8 = 2;
     "Examples:\n",
     "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
+    "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
     "  trainmon config-schema > trainmon.schema.json\n",
     "  trainmon completions bash > ~/.local/share/bash-completion/completions/trainmon\n",
     "\n",
@@ -62,6 +66,12 @@ enum Verb {
     /// Tags are those of msprobe's conversion: `vp0:blocks.0.attn.qkv.weight/norm`, one TensorBoard run per kind and rank.
     #[command(after_long_help = convert::verb::EXAMPLES)]
     Convert(convert::verb::Arguments),
+    /// Write the CSV files of a run that crashed, out of the journal it left
+    ///
+    /// Every step the journal holds is checked and written the way the run's own files are. Records that are torn (by a
+    /// loss of power, a damaged disk) are left out and told, one by one.
+    #[command(after_long_help = recover::verb::EXAMPLES)]
+    Recover(recover::verb::Arguments),
     /// Print the JSON Schema of config files, for editors
     #[command(after_long_help = concat!(
         "Example:\n",
@@ -120,6 +130,11 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             if json { print_report_as_json(&file, &checked, printer) } else { print_report(&checked, printer) }
         }
         Verb::Convert(arguments) => Ok(if convert::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
+        Verb::Recover(arguments) => Ok(match recover::verb::run(&arguments, printer)? {
+            Outcome::Whole => EXIT_OK,
+            Outcome::Torn => EXIT_DIFFERENCE,
+            Outcome::Failed => EXIT_ERROR,
+        }),
         Verb::ConfigSchema => {
             printer.result(&pretty(trainmon_core::config::json_schema())?)?;
             Ok(EXIT_OK)

@@ -7,8 +7,10 @@ pub mod check_config;
 mod cli;
 pub mod convert;
 mod excerpt;
+mod fresh_directory;
 pub mod key_reference;
 mod printer;
 mod progress;
+pub mod recover;
 
 pub use cli::run;

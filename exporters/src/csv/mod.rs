@@ -44,7 +44,7 @@ impl CsvExporter {
     ///
     /// `config.csv` must be present: `csv` is it.
     pub fn new(config: &Config, csv: &Csv, base: &Path, run: &RunInfo) -> Self {
-        Self::within(config, csv, run_directory(base, config.dialect, run.rank, &jiff::Zoned::now()))
+        Self::in_directory(config, csv, run_directory(base, config.dialect, run.rank, &jiff::Zoned::now()))
     }
 
     /// Prepares to append to this rank's newest run directory below `base` that was made within `csv.append_output`.
@@ -56,10 +56,11 @@ impl CsvExporter {
         let Some(window) = csv.append_output else { return Ok(None) };
         let found = run_to_continue(base, run.rank, window)
             .map_err(|source| ExportError::List { path: base.to_path_buf(), source })?;
-        Ok(found.map(|directory| Self::within(config, csv, directory)))
+        Ok(found.map(|directory| Self::in_directory(config, csv, directory)))
     }
 
-    fn within(config: &Config, csv: &Csv, directory: PathBuf) -> Self {
+    /// Prepares to write into this directory itself; it is made with the first rows.
+    pub fn in_directory(config: &Config, csv: &Csv, directory: PathBuf) -> Self {
         Self {
             classes: classes_of(config),
             plan: None,

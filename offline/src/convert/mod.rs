@@ -21,6 +21,7 @@ use self::facts::{StepTimes, convert_facts};
 use self::points::KindPoints;
 use self::source::{RunDirectory, runs_in};
 use self::table::Table;
+use crate::fresh_directory::{FreshDirectory, NoFreshDirectory};
 
 pub use self::error::ConvertError;
 
@@ -86,49 +87,22 @@ pub fn to_tensorboard(
 ) -> Result<Converted, ConvertError> {
     let runs = runs_in(path)?;
     let out = out.map_or_else(|| path.join("tensorboard"), Path::to_path_buf);
-    let output = Output::prepare(&out)?;
+    let failed = |source| ConvertError::MakeOutput { path: out.clone(), source };
+    let output = FreshDirectory::prepare(&out).map_err(|error| match error {
+        NoFreshDirectory::Exists => ConvertError::OutputExists { path: out.clone() },
+        NoFreshDirectory::Failed(source) => failed(source),
+    })?;
     let total =
         runs.iter().flat_map(RunDirectory::files).map(|file| file.metadata().map_or(0, |file| file.len())).sum();
     let mut work = Work { warnings: Vec::new(), done: 0, total, tell };
     let mut converted = Vec::with_capacity(runs.len());
     for run in &runs {
-        let mut done = work.convert(run, &output.directory.join(&run.name))?;
+        let mut done = work.convert(run, &output.path().join(&run.name))?;
         done.out = out.join(&run.name);
         converted.push(done);
     }
-    output.put_in_place(&out)?;
+    output.put_in_place().map_err(failed)?;
     Ok(Converted { out, runs: converted, warnings: work.warnings })
-}
-
-/// A directory beside the final one, removed unless it is put in place.
-struct Output {
-    /// Holds the other, so that that one has the usual permissions.
-    hidden: tempfile::TempDir,
-    directory: PathBuf,
-}
-
-impl Output {
-    fn prepare(out: &Path) -> Result<Self, ConvertError> {
-        let failed = |source| ConvertError::MakeOutput { path: out.to_path_buf(), source };
-        let is_free = match std::fs::read_dir(out) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-        };
-        if !is_free {
-            return Err(ConvertError::OutputExists { path: out.to_path_buf() });
-        }
-        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::create_dir_all(parent).map_err(failed)?;
-        let hidden = tempfile::Builder::new().prefix(".trainmon-convert-").tempdir_in(parent).map_err(failed)?;
-        let directory = hidden.path().join("tensorboard");
-        std::fs::create_dir(&directory).map_err(failed)?;
-        Ok(Self { hidden, directory })
-    }
-
-    fn put_in_place(self, out: &Path) -> Result<(), ConvertError> {
-        let moved = std::fs::rename(&self.directory, out).and_then(|()| self.hidden.close());
-        moved.map_err(|source| ConvertError::MakeOutput { path: out.to_path_buf(), source })
-    }
 }
 
 /// What the conversion of several files shares.
