@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use trainmon_core::config::Config;
 use trainmon_core::{DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable};
 
+use crate::alerts::AlertDesk;
 use crate::books::SinkShared;
 use crate::control::Control;
 use crate::cost::CostBook;
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     pub(crate) recorder: Mutex<Recorder>,
     /// `None` where live control is off, and once shut down.
     control: Mutex<Option<Control>>,
+    pub(crate) alerts: Arc<AlertDesk>,
     /// `None` once shut down, and in an inert monitor.
     worker: Mutex<Option<Worker>>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
@@ -63,6 +65,7 @@ pub(crate) struct Parts {
     pub(crate) live: Arc<Live>,
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) control: Option<Control>,
+    pub(crate) alerts: Arc<AlertDesk>,
     pub(crate) worker: Option<Worker>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
@@ -81,6 +84,7 @@ impl Inner {
             live,
             rotation,
             control,
+            alerts,
             worker,
             sinks,
             ledger,
@@ -95,6 +99,7 @@ impl Inner {
             rotation,
             recorder: Mutex::new(recorder),
             control: Mutex::new(control),
+            alerts,
             worker: Mutex::new(worker),
             sinks,
             ledger,
@@ -208,6 +213,9 @@ impl Inner {
                 None => Err(DropReason::WorkerGone),
             };
             self.ledger.offer(records, outcome);
+            if outcome.is_ok() {
+                self.alerts.announce();
+            }
             overflows |= outcome == Err(DropReason::QueueFull);
         }
         overflows
@@ -280,6 +288,7 @@ impl Inner {
         drop(recorder);
         self.tell_overflow(overflows);
         worker.finish(deadline, &self.voice);
+        self.alerts.finish(deadline);
     }
 }
 

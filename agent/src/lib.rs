@@ -14,7 +14,7 @@
 //! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics
 //! out of the host, `fork` makes a forked child inert, `priority` lets the training's threads go first, `rank` finds out
 //! which rank this is, `outputs` opens the exporters, `requests` says what is measured, `cost` keeps what the monitor
-//! itself costs, `self_check` compares our gradient norm with the framework's, `settlement` takes the word of exporters that deliver
+//! itself costs, `alerts` look at every step in the worker, `settlement` takes the word of exporters that deliver
 //! later, `notice` is its voice.
 //!
 //! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings, at most
@@ -46,7 +46,6 @@ mod recorder;
 mod report;
 mod requests;
 mod rotation;
-mod self_check;
 mod settlement;
 mod sink;
 mod start;

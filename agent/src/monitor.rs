@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use trainmon_core::config::{Config, Plan};
 use trainmon_core::{
-    GradNorm, Kind, MicroStep, Phase, Reading, Record, Statistic, Step, TensorId, TensorInfo, TensorView,
+    AlertBookSnapshot, GradNorm, Kind, MicroStep, Phase, Reading, Record, Statistic, Step, TensorId, TensorInfo,
+    TensorView,
 };
 use trainmon_stats::{Request, measure};
 
+use crate::alerts::AlertStateError;
 use crate::cost::CostSummary;
 use crate::hold::Hold;
 use crate::inner::{FLAG, Inner, Parts};
@@ -267,6 +269,40 @@ impl Monitor {
             let records = self.inner.recorder().discard_open();
             self.inner.ledger.skip(records);
         }
+    }
+
+    /// Whether an alert whose rule has the action `stop` has begun: the training is asked to end. Ending it is the loop's
+    /// business. One load.
+    pub fn stop_requested(&self) -> bool {
+        self.inner.alerts.stop_requested()
+    }
+
+    /// What the alerts amount to so far.
+    pub fn alert_book(&self) -> AlertBookSnapshot {
+        self.inner.alerts.book().snapshot()
+    }
+
+    /// What the alert detectors remember after every step ended so far, to be saved with a checkpoint.
+    ///
+    /// Waits for the worker, which is milliseconds behind, for at most five seconds; a step that waits for late device
+    /// readings is not in it. `null` in a forked child.
+    pub fn alert_state(&self) -> serde_json::Value {
+        if self.inner.fork.is_child() {
+            return serde_json::Value::Null;
+        }
+        serde_json::to_value(self.inner.alerts.save()).unwrap_or_default()
+    }
+
+    /// Goes on from a saved state, as if the run had never stopped. Call before the first step. Series of rules the
+    /// config does not have any more are left out; `null` forgets nothing and changes nothing.
+    ///
+    /// # Errors
+    /// It is no such state, or one of another version; the detectors are as they were.
+    pub fn load_alert_state(&self, state: serde_json::Value) -> Result<(), AlertStateError> {
+        if state.is_null() || self.inner.fork.is_child() {
+            return Ok(());
+        }
+        self.inner.alerts.load(serde_json::from_value(state)?)
     }
 
     /// Says something good to know through the monitor's voice.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trainmon_core::config::FrontTask;
+use trainmon_core::config::{Config, FrontTask};
 
 use crate::control::SharedBoard;
 use crate::notice::Voice;
@@ -27,6 +27,15 @@ pub struct Options {
     pub board: Option<SharedBoard>,
     /// Who hears the monitor's notices.
     pub voice: Voice,
+}
+
+impl Options {
+    /// Where a config's output goes: run directories are made here.
+    pub(crate) fn base_directory(&self, config: &Config) -> PathBuf {
+        let configured = config.csv.as_ref().and_then(|csv| csv.output_dir.clone());
+        let given = configured.or_else(|| self.output_dir.clone());
+        given.unwrap_or_else(|| environment::default_output_dir(config.dialect))
+    }
 }
 
 impl Default for Options {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use trainmon_core::{DropReason, StepBatch};
 
 /// The training thread's end.
@@ -22,17 +23,38 @@ pub(crate) struct BatchSource {
 }
 
 impl BatchSource {
-    /// The next batch; `None` when the queue is closed and drained.
-    pub(crate) fn next(&self) -> Option<StepBatch> {
-        let batch = self.batches.recv().ok()?;
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Some(batch)
+    /// The next batch, waited for until the deadline, or for ever without one.
+    pub(crate) fn next_before(&self, deadline: Option<Instant>) -> Arrival {
+        let received = match deadline {
+            Some(deadline) => self.batches.recv_deadline(deadline),
+            None => self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match received {
+            Ok(batch) => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                Arrival::Batch(batch)
+            }
+            Err(RecvTimeoutError::Timeout) => Arrival::Late,
+            Err(RecvTimeoutError::Disconnected) => Arrival::Closed,
+        }
     }
 
     /// How many batches wait, for whoever watches the queue. Holding it keeps nothing open.
     pub(crate) fn waiting(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.waiting)
     }
+}
+
+/// What came of waiting for a batch.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once; a box would be an allocation per step")]
+pub(crate) enum Arrival {
+    /// It is here.
+    Batch(StepBatch),
+    /// The deadline has passed.
+    Late,
+    /// The queue is closed and drained.
+    Closed,
 }
 
 /// Where an emptied batch goes, to be filled again.
@@ -93,8 +115,10 @@ mod tests {
             assert_eq!(queue.offer(StepBatch { step: Step(step), ..StepBatch::default() }), Ok(()));
         }
         assert_eq!(queue.offer(StepBatch::default()), Err(DropReason::QueueFull));
-        assert_eq!(source.next().unwrap().step, Step(0));
+        assert!(matches!(source.next_before(None), Arrival::Batch(batch) if batch.step == Step(0)));
         assert_eq!(source.waiting().load(Ordering::Relaxed), 1);
+        assert!(matches!(source.next_before(Some(Instant::now())), Arrival::Batch(_)));
+        assert!(matches!(source.next_before(Some(Instant::now())), Arrival::Late));
         drop(source);
         assert_eq!(queue.offer(StepBatch::default()), Err(DropReason::WorkerGone));
     }

@@ -93,6 +93,7 @@ fn asked_for(config: &Config, kind: Kind) -> (u64, f64) {
     if matches!(kind, Kind::GradUnreduced | Kind::GradReduced | Kind::Update) {
         own = own.with(Statistic::Norm);
     }
+    own = own.union(config.alert.statistics(kind));
     let sets = u64::from(signal.set().bits()) | u64::from(own.bits()) << OWN_SHIFT;
     (MEASURED | sets, signal.eps)
 }

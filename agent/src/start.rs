@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trainmon_core::config::{Config, Plan, Window};
+use trainmon_core::config::{Alerting, Config, Plan, Window};
 use trainmon_core::{AlertBook, Ledger, Step, TensorTable};
 use trainmon_exporters::{Exporter, RunInfo};
 
+use crate::alerts::{AlertDesk, Opening as AlertOpening};
 use crate::clock::StepClock;
 use crate::control;
 use crate::cost::CostBook;
@@ -84,6 +85,7 @@ impl Monitor {
             csv: None,
             prometheus: None,
             journal: None,
+            alert: Alerting { rules: Vec::new(), ..Alerting::default() },
             ..Config::default()
         };
         let clock = StepClock::new(window, false, Step(0));
@@ -91,15 +93,26 @@ impl Monitor {
         let live = Arc::new(Live::new(Step(0), false, Plan::of(&config)));
         let costs = Arc::new(CostBook::new());
         let books = Arc::default();
+        let tensors = TensorTable::default();
+        let alerts = AlertDesk::open(AlertOpening {
+            config: &config,
+            rank: Ranks::SINGLE.rank,
+            run: String::new(),
+            base: Path::new(""),
+            tensors: tensors.clone(),
+            book: Arc::default(),
+            voice: voice.clone(),
+        });
         Self::assemble(Parts {
             requests: Requests::none(),
             config,
             ranks: Ranks::SINGLE,
-            tensors: TensorTable::default(),
+            tensors,
             recorder,
             live,
             rotation: Arc::default(),
             control: None,
+            alerts: Arc::new(alerts),
             worker: None,
             sinks: Vec::new(),
             ledger: books,
@@ -160,8 +173,17 @@ impl Monitor {
             sinks.push(sink.map_err(|source| StartError::Thread { what, source })?);
         }
         let waiting = source.waiting();
+        let alerts = Arc::new(AlertDesk::open(AlertOpening {
+            config: &config,
+            rank: ranks.rank,
+            run: run.run.clone(),
+            base: &options.base_directory(&config),
+            tensors: tensors.clone(),
+            book: alert_book,
+            voice: options.voice.clone(),
+        }));
         trainmon_stats::start_threads();
-        let worker = Worker::start(source, journal, sinks, options.voice.clone())
+        let worker = Worker::start(source, journal, sinks, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
         let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         let plan = Plan::of(&config);
@@ -192,6 +214,7 @@ impl Monitor {
             live,
             rotation,
             control,
+            alerts,
             worker,
             sinks: kept,
             ledger,

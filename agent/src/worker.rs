@@ -1,16 +1,16 @@
-//! The worker thread: takes each batch off the training thread's queue, writes it to the journal and passes it to every
-//! sink.
+//! The worker thread: takes each batch off the training thread's queue, lets the alerts look at it, writes it to the
+//! journal and passes it to every sink.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, bounded};
 
+use crate::alerts::AlertDesk;
 use crate::journal::{ClosingJournal, JournalSink};
 use crate::notice::Voice;
 use crate::priority::step_back;
-use crate::queue::BatchSource;
-use crate::self_check::SelfCheck;
+use crate::queue::{Arrival, BatchSource};
 use crate::sink::{ClosingSink, Delivery, Sink};
 
 /// The worker thread, for the one who shuts it down.
@@ -30,15 +30,20 @@ impl Worker {
         source: BatchSource,
         mut journal: Option<JournalSink>,
         sinks: Vec<Sink>,
-        voice: Voice,
+        alerts: Arc<AlertDesk>,
     ) -> Result<Self, std::io::Error> {
         let (give, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
             step_back();
-            let mut self_check = SelfCheck::new(voice);
-            while let Some(batch) = source.next() {
-                self_check.look_at(&batch);
-                let delivery = Delivery { batch: Some(batch), alerts: Vec::new() };
+            loop {
+                let delivery = match source.next_before(alerts.stall_deadline()) {
+                    Arrival::Batch(batch) => Delivery { alerts: alerts.look_at(&batch), batch: Some(batch) },
+                    Arrival::Late => Delivery { alerts: alerts.look_for_stall(), batch: None },
+                    Arrival::Closed => break,
+                };
+                if delivery.batch.is_none() && delivery.alerts.is_empty() {
+                    continue;
+                }
                 if let Some(journal) = &mut journal {
                     journal.take(&delivery);
                 }

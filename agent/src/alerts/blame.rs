@@ -1,0 +1,340 @@
+//! What moved first: which signal of which layer left its own recent band before the others.
+
+use serde::{Deserialize, Serialize};
+use trainmon_core::{AlertSignal, FirstMove, Kind, Step, TensorId, number};
+
+use super::places::{Layer, Places};
+use super::sheet::{Sheet, Wanted};
+
+/// The order in which a step touches them; where several left their band in one step, the first here is named.
+/// Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
+const SIGNALS: [Kind; 12] = [
+    Kind::Actv,
+    // The gradient: see `signal`.
+    Kind::GradReduced,
+    Kind::ExpAvg,
+    Kind::ExpAvgSq,
+    Kind::MaxExpAvgSq,
+    Kind::MomentumBuffer,
+    Kind::SquareAvg,
+    Kind::GradAvg,
+    Kind::Sum,
+    Kind::OptimizerState,
+    Kind::Update,
+    Kind::ParamUpdated,
+];
+
+fn signals() -> impl Iterator<Item = AlertSignal> {
+    SIGNALS.into_iter().map(|kind| match kind {
+        Kind::GradReduced => AlertSignal::Grad,
+        kind => AlertSignal::Kind(kind),
+    })
+}
+
+/// Steps an alert may lag behind its cause. In the one run with published figures it was a handful.
+const LOOKBACK_STEPS: u64 = 16;
+/// A signal that is back in its band for longer than this has nothing to do with the alert.
+const MAX_QUIET_STEPS: u64 = 2;
+/// Steps before a band means anything.
+const MIN_SAMPLES: u64 = 16;
+/// Steps a band looks back over.
+const HORIZON: f64 = 64.0;
+/// Hundreds of bands are watched at once: at three deviations one would always be outside.
+const DEVIATIONS: f64 = 5.0;
+
+/// How far from its mean a signal must be, as a share of it, however calm it was.
+fn floor(signal: AlertSignal) -> f64 {
+    // A parameter moves by thousandths: 2 % at once is a leap.
+    if signal == AlertSignal::Kind(Kind::ParamUpdated) { 0.02 } else { 0.5 }
+}
+
+/// The recent band of one signal of one layer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Band {
+    #[serde(with = "number")]
+    mean: f64,
+    #[serde(with = "number")]
+    variance: f64,
+    samples: u64,
+    /// The last time it left, if it ever did.
+    departure: Option<Departure>,
+    /// The last look in which it was outside.
+    last_outside: Option<u64>,
+}
+
+/// A band was left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Departure {
+    /// The how-manieth look it was.
+    look: u64,
+    step: Step,
+    #[serde(with = "number")]
+    value: f64,
+    #[serde(with = "number")]
+    mean: f64,
+    tensor: Option<String>,
+}
+
+impl Band {
+    /// Takes a value; whether the band was left with it, having been kept before.
+    fn leaves(&mut self, value: f64, floor: f64, look: u64) -> bool {
+        let width = (DEVIATIONS * self.variance.sqrt()).max(floor * self.mean.abs());
+        let is_outside = self.samples >= MIN_SAMPLES && (!value.is_finite() || (value - self.mean).abs() > width);
+        if value.is_finite() {
+            // What is outside enters as the band's edge, so that one leap does not widen the band by itself.
+            let inside = if is_outside { value.clamp(self.mean - width, self.mean + width) } else { value };
+            self.samples += 1;
+            let share = (1.0 / self.samples as f64).max(1.0 / HORIZON);
+            let change = inside - self.mean;
+            self.mean += share * change;
+            self.variance = (1.0 - share) * (self.variance + share * change * change);
+        }
+        let was_outside = self.last_outside.is_some_and(|last| look - last <= MAX_QUIET_STEPS);
+        if is_outside {
+            self.last_outside = Some(look);
+        }
+        is_outside && !was_outside
+    }
+}
+
+/// The bands of every signal and layer.
+#[derive(Debug, Default)]
+pub(crate) struct Blame {
+    /// By signal, in the order of [`SIGNALS`], and layer.
+    bands: Vec<Vec<Band>>,
+    looks: u64,
+    /// Reused.
+    values: Vec<Option<(f64, TensorId)>>,
+}
+
+impl Blame {
+    /// What has to be summed up for it.
+    pub(crate) fn want(wanted: &mut Wanted) {
+        signals().for_each(|signal| wanted.add(signal));
+    }
+
+    /// Looks at a step. Cost: some 10 ns per signal and layer.
+    pub(crate) fn observe(&mut self, step: Step, sheet: &Sheet, places: &Places) {
+        self.looks += 1;
+        self.bands.resize_with(SIGNALS.len(), Vec::new);
+        for (signal, bands) in signals().zip(&mut self.bands) {
+            sheet.layers(places, signal, &mut self.values);
+            if bands.len() < self.values.len() {
+                bands.resize_with(self.values.len(), Band::default);
+            }
+            for (band, value) in bands.iter_mut().zip(&self.values) {
+                let Some((value, leader)) = *value else { continue };
+                let mean = band.mean;
+                if band.leaves(value, floor(signal), self.looks) {
+                    let tensor = places.tensor(leader).map(|info| info.name.to_string());
+                    band.departure = Some(Departure { look: self.looks, step, value, mean, tensor });
+                }
+            }
+        }
+    }
+
+    /// Of the signals that are outside their band now or were a moment ago, the one that left it first.
+    pub(crate) fn first_move(&self, places: &Places) -> Option<FirstMove> {
+        let mut best: Option<(u64, usize, f64, FirstMove)> = None;
+        for (order, (signal, bands)) in signals().zip(&self.bands).enumerate() {
+            for (band, layer) in bands.iter().zip(places.layers()) {
+                let Some(departure) = self.of_this_alert(band) else { continue };
+                let distance = departure.distance();
+                let is_better = best.as_ref().is_none_or(|(look, best_order, best_distance, _)| {
+                    (departure.look, order) < (*look, *best_order)
+                        || ((departure.look, order) == (*look, *best_order) && distance > *best_distance)
+                });
+                if is_better {
+                    best = Some((departure.look, order, distance, departure.told(signal, layer)));
+                }
+            }
+        }
+        best.map(|(.., first)| first)
+    }
+
+    fn of_this_alert<'a>(&self, band: &'a Band) -> Option<&'a Departure> {
+        let is_recent = |look: u64, steps: u64| self.looks.saturating_sub(look) <= steps;
+        let is_outside = band.last_outside.is_some_and(|last| is_recent(last, MAX_QUIET_STEPS));
+        band.departure.as_ref().filter(|departure| is_outside && is_recent(departure.look, LOOKBACK_STEPS))
+    }
+
+    /// What is saved with a checkpoint.
+    pub(crate) fn save(&self, places: &Places) -> SavedBlame {
+        let mut bands = Vec::new();
+        for (signal, of_signal) in signals().zip(&self.bands) {
+            for (band, layer) in of_signal.iter().zip(places.layers()).filter(|(band, _)| band.samples > 0) {
+                let (layer, vpp_stage) = (layer.name.to_string(), layer.vpp_stage);
+                bands.push(SavedBand { signal, layer, vpp_stage, band: band.clone() });
+            }
+        }
+        SavedBlame { looks: self.looks, bands }
+    }
+
+    /// Goes on from what was saved.
+    pub(crate) fn load(&mut self, saved: SavedBlame, places: &mut Places) {
+        self.looks = saved.looks;
+        self.bands = vec![Vec::new(); SIGNALS.len()];
+        for SavedBand { signal, layer, vpp_stage, band } in saved.bands {
+            let Some(order) = signals().position(|known| known == signal) else { continue };
+            let number = places.layer_number(Layer { name: layer.into(), vpp_stage }) as usize;
+            let bands = &mut self.bands[order];
+            if bands.len() <= number {
+                bands.resize_with(number + 1, Band::default);
+            }
+            bands[number] = band;
+        }
+    }
+}
+
+impl Departure {
+    /// How far it went, for choosing among those of one step: what is not finite went farthest.
+    fn distance(&self) -> f64 {
+        let ratio = self.value / self.mean;
+        if self.value.is_finite() && ratio > 0.0 { ratio.max(1.0 / ratio) } else { f64::INFINITY }
+    }
+
+    fn told(&self, signal: AlertSignal, layer: &Layer) -> FirstMove {
+        let Self { look: _, step, value, mean, tensor } = self;
+        let (layer, tensor) = (layer.name.to_string(), tensor.clone());
+        FirstMove { step: *step, signal, layer, tensor, value: *value, expected: *mean }
+    }
+}
+
+/// The bands as they are saved: by name, since numbers change with a resume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SavedBlame {
+    looks: u64,
+    bands: Vec<SavedBand>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct SavedBand {
+    signal: AlertSignal,
+    layer: String,
+    vpp_stage: u32,
+    #[serde(flatten)]
+    band: Band,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainmon_core::{MicroStep, Reading, Record, StepBatch, TensorInfo};
+
+    struct Run {
+        places: Places,
+        sheet: Sheet,
+        blame: Blame,
+    }
+
+    impl Run {
+        fn new() -> Self {
+            let mut wanted = Wanted::default();
+            Blame::want(&mut wanted);
+            let mut places = Places::default();
+            let names = ["h.0.w", "h.0.b", "h.1.w"].map(|name| TensorInfo { name: name.into(), vpp_stage: 0 });
+            places.learn(&names);
+            Self { places, sheet: Sheet::new(wanted), blame: Blame::default() }
+        }
+
+        /// One step; `shift` says what each tensor and kind is multiplied by.
+        fn step(&mut self, step: u64, shift: impl Fn(u32, Kind) -> f64) {
+            let mut records = Vec::new();
+            for kind in [Kind::Actv, Kind::GradReduced, Kind::ExpAvg, Kind::ExpAvgSq, Kind::Update, Kind::ParamUpdated]
+            {
+                for tensor in 0..3 {
+                    let calm = 1.0 + 0.003 * ((step * 7 + u64::from(tensor)) as f64).sin();
+                    let reading = Some(Reading::of_value(calm * shift(tensor, kind)));
+                    records.push(Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading });
+                }
+            }
+            self.sheet.fill(&self.places, &StepBatch { records, ..StepBatch::default() });
+            self.blame.observe(Step(step), &self.sheet, &self.places);
+        }
+
+        fn calm(&mut self, steps: std::ops::Range<u64>) {
+            steps.for_each(|step| self.step(step, |_, _| 1.0));
+        }
+
+        fn first(&self) -> Option<FirstMove> {
+            self.blame.first_move(&self.places)
+        }
+    }
+
+    #[test]
+    fn nothing_moved_in_a_calm_run() {
+        let mut run = Run::new();
+        run.calm(0..200);
+        assert_eq!(run.first(), None);
+    }
+
+    #[test]
+    fn a_moment_that_moved_before_the_gradient_is_named() {
+        let mut run = Run::new();
+        run.calm(0..100);
+        run.step(100, |tensor, kind| if tensor == 2 && kind == Kind::ExpAvg { 3.0 } else { 1.0 });
+        run.step(101, |_, kind| if matches!(kind, Kind::ExpAvg | Kind::Update) { 4.0 } else { 1.0 });
+        run.step(102, |_, kind| if matches!(kind, Kind::ExpAvg | Kind::GradReduced) { 9.0 } else { 1.0 });
+        let first = run.first().unwrap();
+        assert_eq!((first.step, first.signal), (Step(100), AlertSignal::Kind(Kind::ExpAvg)));
+        assert_eq!((first.layer.as_str(), first.tensor.as_deref()), ("h.1", Some("h.1.w")));
+        assert!(first.value > 2.5 && first.expected < 1.1, "{first:?}");
+    }
+
+    #[test]
+    fn within_one_step_the_activation_goes_before_the_gradient_and_the_larger_before_the_smaller() {
+        let mut run = Run::new();
+        run.calm(0..50);
+        run.step(50, |tensor, kind| match (kind, tensor) {
+            (Kind::GradReduced, _) => 50.0,
+            (Kind::Actv, 0) => 3.0,
+            (Kind::Actv, 2) => 7.0,
+            _ => 1.0,
+        });
+        let first = run.first().unwrap();
+        assert_eq!((first.signal, first.layer.as_str()), (AlertSignal::Kind(Kind::Actv), "h.1"));
+    }
+
+    #[test]
+    fn what_is_not_finite_is_a_move_and_spoils_no_band() {
+        let mut run = Run::new();
+        run.calm(0..50);
+        run.step(50, |tensor, kind| if kind == Kind::GradReduced && tensor == 1 { f64::NAN } else { 1.0 });
+        let first = run.first().unwrap();
+        assert_eq!((first.signal, first.tensor.as_deref()), (AlertSignal::Grad, Some("h.0.b")));
+        run.calm(51..60);
+        assert_eq!(run.first(), None);
+        run.step(60, |_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
+        assert_eq!(run.first().unwrap().step, Step(60));
+    }
+
+    #[test]
+    fn a_flicker_long_ago_is_not_blamed() {
+        let mut run = Run::new();
+        run.calm(0..50);
+        run.step(50, |_, kind| if kind == Kind::Actv { 9.0 } else { 1.0 });
+        run.calm(51..58);
+        run.step(58, |_, kind| if kind == Kind::GradReduced { 9.0 } else { 1.0 });
+        assert_eq!(run.first().unwrap().signal, AlertSignal::Grad);
+    }
+
+    #[test]
+    fn a_resumed_run_blames_what_one_that_was_never_stopped_blames() {
+        let play = |stop: Option<u64>| {
+            let mut run = Run::new();
+            for step in 0..80 {
+                if stop == Some(step) {
+                    let saved = serde_json::to_string(&run.blame.save(&run.places)).unwrap();
+                    run = Run::new();
+                    run.blame.load(serde_json::from_str(&saved).unwrap(), &mut run.places);
+                }
+                run.step(step, |_, kind| if step > 75 && kind == Kind::Update { 4.0 } else { 1.0 });
+            }
+            run.first()
+        };
+        assert!(play(None).is_some());
+        for stop in [1, 40, 76, 78] {
+            assert_eq!(play(Some(stop)), play(None), "stopped at {stop}");
+        }
+    }
+}

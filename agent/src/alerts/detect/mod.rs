@@ -1,0 +1,236 @@
+//! The rules as state machines: a number per step goes in, a finding may come out. No clock, no I/O, no model.
+//!
+//! A detector never keeps a value that is not finite, so none can blind it; and it knows nothing of the others, so none
+//! hides another. What it remembers is saved with a checkpoint.
+
+mod anomaly;
+mod average;
+mod level;
+mod spike;
+mod trend;
+
+use serde::{Deserialize, Serialize};
+use trainmon_core::config::RuleArgs;
+use trainmon_core::{AlertRule, AlertSignal, Expectation};
+
+use self::anomaly::Anomaly;
+use self::level::InARow;
+pub(crate) use self::spike::Spike;
+use self::trend::Trend;
+
+/// What a rule found in one value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Finding {
+    /// The value.
+    pub value: f64,
+    /// What would have been fine.
+    pub expected: Expectation,
+}
+
+/// What a rule remembers of one series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Memory {
+    /// `AnomalyTurbulence`, `AnomalyNan`: the running average.
+    Anomaly(Anomaly),
+    /// `Spike`: the window.
+    Spike(Spike),
+    /// `Dead`, `UpdateRatio`: how many steps in a row.
+    InARow(InARow),
+    /// `Vanishing`, `Drift`: a quick and a slow average.
+    Trend(Trend),
+    /// `NonFinite`, `NormMismatch`: nothing.
+    Nothing,
+}
+
+impl Memory {
+    /// Before the first value.
+    pub(crate) fn new(rule: AlertRule) -> Self {
+        match rule {
+            AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan => Self::Anomaly(Anomaly::default()),
+            AlertRule::Spike => Self::Spike(Spike::default()),
+            AlertRule::Dead | AlertRule::UpdateRatio => Self::InARow(InARow::default()),
+            AlertRule::Vanishing | AlertRule::Drift => Self::Trend(Trend::default()),
+            AlertRule::NonFinite | AlertRule::NormMismatch | AlertRule::Stall => Self::Nothing,
+        }
+    }
+
+    /// Takes the next value. `args` are those the config has now: they may be others than when the memory was saved.
+    pub(crate) fn observe(&mut self, rule: AlertRule, args: &RuleArgs, value: f64) -> Option<Finding> {
+        let expected = match (self, rule) {
+            (Self::Anomaly(average), AlertRule::AnomalyTurbulence) => average.turbulence(args, value),
+            (Self::Anomaly(average), _) => average.nan_or_large(args, value),
+            (Self::Spike(spike), _) => spike.observe(args, value),
+            (Self::InARow(row), AlertRule::Dead) => row.dead(args, value),
+            (Self::InARow(row), _) => row.above(args, value),
+            (Self::Trend(trend), AlertRule::Vanishing) => trend.vanishing(args, value),
+            (Self::Trend(trend), _) => trend.drift(args, value),
+            (Self::Nothing, AlertRule::NormMismatch) => level::far_from_one(args, value),
+            (Self::Nothing, AlertRule::NonFinite) => level::non_finite(value),
+            // `Stall` looks at the clock.
+            (Self::Nothing, _) => None,
+        };
+        expected.map(|expected| Finding { value, expected })
+    }
+
+    /// Whether this is what that rule remembers.
+    pub(crate) fn fits(&self, rule: AlertRule) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(&Self::new(rule))
+    }
+}
+
+/// One rule on one series, on its own: what the monitor does per step and series, for tests and comparisons.
+#[derive(Clone, Debug)]
+pub struct Detector {
+    rule: AlertRule,
+    args: RuleArgs,
+    memory: Memory,
+}
+
+impl Detector {
+    /// The rule with these parameters, on a series of this signal. `Stall` has no series: it never finds anything here.
+    pub fn new(rule: AlertRule, args: RuleArgs, signal: AlertSignal) -> Self {
+        Self { rule, args: resolved(args, signal), memory: Memory::new(rule) }
+    }
+
+    /// Takes the next step's value. Cost: at most one pass over the window.
+    pub fn observe(&mut self, value: f64) -> Option<Finding> {
+        self.memory.observe(self.rule, &self.args, value)
+    }
+
+    /// What it remembers, to be saved with a checkpoint.
+    ///
+    /// # Errors
+    /// Never in practice: there is nothing in it that JSON cannot hold.
+    pub fn state(&self) -> Result<serde_json::Value, serde_json::Error> {
+        serde_json::to_value(&self.memory)
+    }
+
+    /// Goes on from a saved memory.
+    ///
+    /// # Errors
+    /// The state is that of another rule, or none at all.
+    pub fn load_state(&mut self, state: serde_json::Value) -> Result<(), serde_json::Error> {
+        let memory: Memory = serde_json::from_value(state)?;
+        if !memory.fits(self.rule) {
+            return Err(serde::de::Error::custom(format!("the state is not one of {}", self.rule)));
+        }
+        self.memory = memory;
+        Ok(())
+    }
+}
+
+/// A norm is a spike from 1.5 times its mean on, however calm it was.
+const NORM_FLOOR: f64 = 1.5;
+/// A loss moves in a narrower range: 1.1 times its mean is a long way back.
+const LOSS_FLOOR: f64 = 1.1;
+
+/// The parameters for series of this signal.
+pub(crate) fn resolved(args: RuleArgs, signal: AlertSignal) -> RuleArgs {
+    let own = if signal == AlertSignal::Loss { LOSS_FLOOR } else { NORM_FLOOR };
+    RuleArgs { floor: Some(args.floor.unwrap_or(own)), ..args }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INF: f64 = f64::INFINITY;
+    const NAN: f64 = f64::NAN;
+
+    pub(super) fn detector(rule: AlertRule) -> Detector {
+        Detector::new(rule, RuleArgs::of_rule(rule), AlertSignal::Grad)
+    }
+
+    /// A calm series with a slow wave, from a fixed recipe.
+    pub(super) fn calm(step: usize) -> f64 {
+        1.0 + 0.05 * (step as f64 * 0.7).sin() + 0.03 * (step as f64 * 2.3).cos()
+    }
+
+    /// Indices of the values in which the rule found something.
+    fn hits(rule: AlertRule, values: impl IntoIterator<Item = f64>) -> Vec<usize> {
+        let mut detector = detector(rule);
+        values.into_iter().enumerate().filter(|&(_, x)| detector.observe(x).is_some()).map(|(i, _)| i).collect()
+    }
+
+    #[test]
+    fn nothing_is_found_in_a_calm_a_constant_and_a_zero_series() {
+        for rule in AlertRule::ALL.into_iter().filter(|rule| *rule != AlertRule::NormMismatch) {
+            let allowed =
+                |hits: Vec<usize>| matches!(rule, AlertRule::Dead | AlertRule::UpdateRatio) || hits.is_empty();
+            assert!(allowed(hits(rule, (0..3000).map(calm))), "{rule} on a calm series");
+            assert!(allowed(hits(rule, std::iter::repeat_n(2.5, 3000))), "{rule} on a constant series");
+            assert!(allowed(hits(rule, std::iter::repeat_n(0.0, 3000))), "{rule} on zeros");
+        }
+        assert_eq!(hits(AlertRule::NormMismatch, [1.0, 1.009, 0.991]), [0usize; 0]);
+    }
+
+    #[test]
+    fn only_the_rules_for_it_speak_of_values_that_are_not_finite() {
+        for rule in AlertRule::ALL {
+            let found = hits(rule, (0..300).map(|step| if step % 3 == 0 { NAN } else { calm(step) }));
+            let speaks = match rule {
+                AlertRule::AnomalyNan | AlertRule::NonFinite => found == (0..300).step_by(3).collect::<Vec<_>>(),
+                // A ratio that is no number does not agree; the calm series itself is too far from 1 for it.
+                AlertRule::NormMismatch => found.contains(&0),
+                // Above 0.01 all along, but a NaN interrupts the row.
+                _ => found.is_empty(),
+            };
+            assert!(speaks, "{rule}: {found:?}");
+            let all_nan = hits(rule, std::iter::repeat_n(NAN, 300));
+            let expects_all = matches!(rule, AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::NormMismatch);
+            assert_eq!(all_nan.len(), if expects_all { 300 } else { 0 }, "{rule} on NaN alone");
+        }
+        assert_eq!(hits(AlertRule::NonFinite, [1.0, INF, -INF, 2.0]), [1, 2]);
+        assert_eq!(hits(AlertRule::AnomalyNan, [1.0, INF, -INF, 2.0]), [1, 2]);
+        assert_eq!(hits(AlertRule::AnomalyTurbulence, [1.0, INF, 1.0, -INF]), [1, 3]);
+    }
+
+    #[test]
+    fn a_value_that_is_not_finite_blinds_no_rule() {
+        let series = |step: usize| match step {
+            200 => NAN,
+            201 => INF,
+            210 => 30.0,
+            _ => calm(step),
+        };
+        for rule in [AlertRule::Spike, AlertRule::AnomalyTurbulence] {
+            assert!(hits(rule, (0..400).map(series)).contains(&210), "{rule}");
+        }
+        let sinking = |step: usize| if step == 500 { NAN } else { calm(step) / if step < 600 { 1.0 } else { 100.0 } };
+        assert!(hits(AlertRule::Vanishing, (0..900).map(sinking)).len() > 100);
+        let rising = |step: usize| if step == 500 { INF } else { calm(step) * if step < 600 { 1.0 } else { 3.0 } };
+        assert!(hits(AlertRule::Drift, (0..900).map(rising)).len() > 100);
+        assert_eq!(hits(AlertRule::Dead, (0..40).map(|step| if step == 5 { NAN } else { 0.0 }))[0], 15);
+    }
+
+    #[test]
+    fn a_resumed_detector_finds_what_one_that_was_never_stopped_finds() {
+        let series = |step: usize| match step % 97 {
+            13 => 4.0 * calm(step),
+            14 => NAN,
+            40..=60 => 0.0,
+            _ => calm(step) * (1.0 + step as f64 / 300.0),
+        };
+        for rule in AlertRule::ALL {
+            let values: Vec<f64> = (0..700).map(series).collect();
+            let mut whole = detector(rule);
+            let expected: Vec<Option<Finding>> = values.iter().map(|&value| whole.observe(value)).collect();
+            for stop in [0, 1, 63, 64, 65, 128, 300, 512, 699] {
+                let mut first = detector(rule);
+                values[..stop].iter().for_each(|&value| drop(first.observe(value)));
+                let text = first.state().unwrap().to_string();
+                let mut second = detector(rule);
+                second.load_state(serde_json::from_str(&text).unwrap()).unwrap();
+                let found: Vec<_> = values[stop..].iter().map(|&value| second.observe(value)).collect();
+                assert_eq!(format!("{found:?}"), format!("{:?}", &expected[stop..]), "{rule}, stopped at {stop}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_of_another_rule_is_refused() {
+        let state = detector(AlertRule::Spike).state().unwrap();
+        let error = detector(AlertRule::Drift).load_state(state).unwrap_err();
+        assert!(error.to_string().contains("not one of Drift"), "{error}");
+    }
+}

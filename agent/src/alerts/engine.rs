@@ -1,0 +1,312 @@
+//! Every rule over every step: series in, alerts out. Runs in the worker thread.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use trainmon_core::config::{AlertActions, Config};
+use trainmon_core::{
+    Alert, AlertBook, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Expectation, FirstMove, Kind, Rank,
+    Step, StepBatch, TensorInfo,
+};
+
+use super::anomaly_file::{AnomalyFile, AnomalyFileError};
+use super::blame::Blame;
+use super::places::Places;
+use super::sheet::{Sheet, Wanted};
+use super::stall::{Stall, Stalled};
+use super::standing::News;
+use super::state::{AlertStateError, SavedAlerts, VERSION};
+use super::tag;
+use super::watch::{Look, Outcome, Watch, Which};
+use super::words::Told;
+
+/// A step in which everything turns NaN has thousands of findings: the first say it all, the others are counted.
+const MAX_SAID_PER_STEP: usize = 32;
+
+/// An alert, and what its rule wants done.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) alert: Alert,
+    pub(crate) actions: AlertActions,
+}
+
+/// What a step led to.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) said: Vec<Said>,
+    /// Alerts beyond the most that are said of one step.
+    pub(crate) unsaid: u64,
+    /// Findings that did not get into the JSON file, and why.
+    pub(crate) not_written: Option<(u64, AnomalyFileError)>,
+}
+
+/// All detectors of a rank.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    config: Config,
+    rank: Rank,
+    watches: Vec<Watch>,
+    places: Places,
+    sheet: Sheet,
+    blame: Blame,
+    anomalies: Option<AnomalyFile>,
+    stall: Option<(usize, Stall)>,
+    book: Arc<AlertBook>,
+    last_step: Option<Step>,
+}
+
+impl Engine {
+    /// `base`: where the run directories are.
+    pub(crate) fn new(config: &Config, rank: Rank, base: &Path, book: Arc<AlertBook>) -> Self {
+        let mut watches: Vec<Watch> = config.alert.rules.iter().flat_map(Watch::of_rule).collect();
+        for index in 0..watches.len() {
+            let (before, watch) = watches.split_at_mut(index);
+            let is_twin = |other: &&Watch| other.rule.rule == watch[0].rule.rule && other.signal == watch[0].signal;
+            watch[0].twin = before.iter().filter(is_twin).count() as u32;
+        }
+        let mut wanted = Wanted::default();
+        watches.iter().filter_map(|watch| watch.signal).for_each(|signal| wanted.add(signal));
+        if !watches.is_empty() {
+            Blame::want(&mut wanted);
+        }
+        let stall = watches.iter().position(|watch| watch.rule.rule == AlertRule::Stall);
+        Self {
+            stall: stall.map(|index| (index, Stall::new(&watches[index].rule.args))),
+            rank,
+            watches,
+            places: Places::default(),
+            sheet: Sheet::new(wanted),
+            blame: Blame::default(),
+            anomalies: config.alert.dump.then(|| AnomalyFile::new(base, rank.0)),
+            book,
+            last_step: None,
+            config: config.clone(),
+        }
+    }
+
+    /// Looks at a step. `names[record.tensor.index()]` is a record's tensor.
+    pub(crate) fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo], now: Instant) -> Verdict {
+        let mut verdict = Verdict::default();
+        if self.watches.is_empty() {
+            return verdict;
+        }
+        self.last_step = Some(batch.step);
+        if let Some((index, stall)) = &mut self.stall
+            && let Some(ended) = stall.step(now, batch.duration)
+        {
+            let index = *index;
+            let said = self.stall_alert(index, ended, AlertPhase::Ends, batch.step, batch.time);
+            verdict.said.push(said);
+        }
+        self.places.learn(names);
+        self.sheet.fill(&self.places, batch);
+        self.blame.observe(batch.step, &self.sheet, &self.places);
+        self.tell_zscore();
+        let mut outcomes = self.outcomes(batch);
+        outcomes.iter().filter(|outcome| outcome.finding.is_some()).for_each(|outcome| self.count(outcome));
+        verdict.not_written = self.write(&outcomes, batch);
+        outcomes.retain(|outcome| outcome.news.is_some());
+        outcomes.sort_by_key(|outcome| (scope(outcome.which), outcome.watch));
+        let first_move = if outcomes.is_empty() { None } else { self.blame.first_move(&self.places) };
+        for outcome in outcomes {
+            if verdict.said.len() >= MAX_SAID_PER_STEP {
+                verdict.unsaid += 1;
+            } else if let Some(said) = self.said(&outcome, batch, first_move.as_ref()) {
+                verdict.said.push(said);
+            }
+        }
+        verdict
+    }
+
+    fn outcomes(&mut self, batch: &StepBatch) -> Vec<Outcome> {
+        let followed: usize = self.watches.iter().map(Watch::len).sum();
+        let mut look = Look {
+            places: &self.places,
+            sheet: &self.sheet,
+            batch,
+            config: &self.config,
+            room: self.config.alert.max_series.saturating_sub(followed),
+            refused: 0,
+            outcomes: Vec::new(),
+        };
+        for (index, watch) in self.watches.iter_mut().enumerate() {
+            watch.look(index, &mut look);
+        }
+        self.book.overflow(look.refused);
+        look.outcomes
+    }
+
+    /// How far the gradient norm is from its window: before the window takes it in.
+    fn tell_zscore(&self) {
+        let is_grad_spike = |watch: &&Watch| {
+            watch.rule.rule == AlertRule::Spike
+                && watch.rule.scope == AlertScope::Global
+                && watch.signal == Some(AlertSignal::Grad)
+        };
+        let watch = self.watches.iter().find(is_grad_spike);
+        if let (Some(watch), Some(norm)) = (watch, self.sheet.global(AlertSignal::Grad))
+            && let Some(zscore) = watch.zscore(norm)
+        {
+            self.book.set_grad_norm_zscore(zscore);
+        }
+    }
+
+    fn count(&self, outcome: &Outcome) {
+        let watch = &self.watches[outcome.watch];
+        self.book.found(watch.rule.rule);
+        if watch.rule.rule == AlertRule::Spike && outcome.which == Which::Global {
+            match watch.signal {
+                Some(AlertSignal::Grad) => self.book.grad_norm_spiked(),
+                Some(AlertSignal::Kind(Kind::Update)) => self.book.update_norm_spiked(),
+                _ => {}
+            }
+        }
+    }
+
+    fn describe(&self, outcome: &Outcome) -> AlertSeries {
+        self.watches[outcome.watch].describe(outcome.which, &self.places)
+    }
+
+    /// Writes every finding to the JSON file, if there is one.
+    fn write(&mut self, outcomes: &[Outcome], batch: &StepBatch) -> Option<(u64, AnomalyFileError)> {
+        let mut file = self.anomalies.take()?;
+        let mut call_ids = Vec::new();
+        for outcome in outcomes {
+            let Some(finding) = outcome.finding else { continue };
+            if call_ids.is_empty() {
+                call_ids = tag::call_ids(batch);
+            }
+            let series = self.describe(outcome);
+            let call_id = outcome.record.and_then(|place| call_ids.get(place).copied()).unwrap_or(-1);
+            let op = series.statistic.map_or("value", trainmon_core::Statistic::name);
+            let rule = self.watches[outcome.watch].rule.rule.name();
+            let at = (self.rank, batch.step.0, call_id);
+            file.add(op, rule, &tag::anomaly(rule, op, &series, &finding, at, &self.config));
+        }
+        let written = file.flush();
+        self.anomalies = Some(file);
+        written.err()
+    }
+
+    fn said(&self, outcome: &Outcome, batch: &StepBatch, first_move: Option<&FirstMove>) -> Option<Said> {
+        let (phase, findings) = match outcome.news? {
+            News::Begins => (AlertPhase::Begins, 1),
+            News::Ends(findings) => (AlertPhase::Ends, findings),
+        };
+        let watch = &self.watches[outcome.watch];
+        let expected = outcome.finding.map(|finding| finding.expected).unwrap_or_default();
+        let moved_first =
+            first_move.filter(|_| phase == AlertPhase::Begins && watch.rule.rule != AlertRule::NormMismatch);
+        let mut alert = Alert {
+            rule: watch.rule.rule,
+            severity: watch.rule.severity,
+            phase,
+            findings,
+            step: batch.step,
+            rank: self.rank,
+            time: batch.time,
+            series: self.describe(outcome),
+            value: outcome.value,
+            expected,
+            message: String::new(),
+            moved_first: moved_first.cloned(),
+        };
+        alert.message = sentence(&alert, batch);
+        Some(Said { alert, actions: watch.rule.actions })
+    }
+
+    /// When to look for a stall; `None` if never.
+    pub(crate) fn stall_deadline(&self) -> Option<Instant> {
+        self.stall.as_ref()?.1.deadline()
+    }
+
+    /// Looks whether the run stalls.
+    pub(crate) fn look_for_stall(&mut self, now: Instant) -> Option<Said> {
+        let (index, stall) = self.stall.as_mut()?;
+        let (index, stalled) = (*index, stall.look(now)?);
+        self.book.found(AlertRule::Stall);
+        let step = self.last_step.unwrap_or_default();
+        Some(self.stall_alert(index, stalled, AlertPhase::Begins, step, SystemTime::now()))
+    }
+
+    fn stall_alert(&self, index: usize, stalled: Stalled, phase: AlertPhase, step: Step, time: SystemTime) -> Said {
+        let Stalled { waited, allowed } = stalled;
+        let rule = &self.watches[index].rule;
+        let (waited, allowed, rank) = (waited.as_secs_f64(), allowed.as_secs_f64(), self.rank);
+        let message = match phase {
+            AlertPhase::Begins => {
+                format!(
+                    "Stall: no step for {waited:.0} s after step {step} on rank {rank}, at most {allowed:.0} s expected"
+                )
+            }
+            AlertPhase::Ends => format!("Stall: the run goes on with step {step} on rank {rank} after {waited:.0} s"),
+        };
+        let alert = Alert {
+            rule: rule.rule,
+            severity: rule.severity,
+            phase,
+            findings: 1,
+            step,
+            rank,
+            time,
+            series: AlertSeries::global(AlertSignal::StepTime, None),
+            value: waited,
+            expected: Expectation { typical: None, lower: None, upper: Some(allowed) },
+            message,
+            moved_first: None,
+        };
+        Said { alert, actions: rule.actions }
+    }
+
+    /// What is saved with a checkpoint.
+    pub(crate) fn save(&self) -> SavedAlerts {
+        SavedAlerts {
+            version: VERSION,
+            step: self.last_step,
+            series: self.watches.iter().flat_map(|watch| watch.save(&self.places)).collect(),
+            blame: self.blame.save(&self.places),
+        }
+    }
+
+    /// Goes on from a saved state. Series of rules the config no longer has are left out.
+    pub(crate) fn load(&mut self, saved: SavedAlerts) -> Result<(), AlertStateError> {
+        let SavedAlerts { version, step, series, blame } = saved;
+        if version != VERSION {
+            return Err(AlertStateError::Version { found: version });
+        }
+        self.watches.iter_mut().for_each(Watch::reset);
+        for series in &series {
+            self.watches.iter_mut().for_each(|watch| watch.load(series));
+        }
+        self.blame.load(blame, &mut self.places);
+        self.last_step = step;
+        Ok(())
+    }
+}
+
+fn scope(which: Which) -> AlertScope {
+    match which {
+        Which::Global => AlertScope::Global,
+        Which::Group(_) => AlertScope::Group,
+        Which::Layer(_) => AlertScope::Layer,
+        Which::Tensor { .. } => AlertScope::Tensor,
+    }
+}
+
+fn sentence(alert: &Alert, batch: &StepBatch) -> String {
+    let Alert { rule, phase, findings, step, rank, series, value, expected, moved_first, .. } = alert;
+    let told = Told {
+        rule: *rule,
+        phase: *phase,
+        findings: *findings,
+        series: series.to_string(),
+        value: *value,
+        expected,
+        step: *step,
+        rank: *rank,
+        moved_first: moved_first.as_ref(),
+        check: batch.grad_norm_check().filter(|_| *rule == AlertRule::NormMismatch),
+    };
+    told.sentence()
+}

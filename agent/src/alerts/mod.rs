@@ -1,0 +1,31 @@
+//! Alerts: rules over every step, in the worker thread.
+//!
+//! A step's way: `sheet` sums its norms up per layer and group, found by `places`; each `watch` (a rule on a signal)
+//! takes the value of each of its series to what it remembers of it (`detect`, pure state machines); `standing` keeps an
+//! alert that goes on from being said again; `blame` tells what moved first; `engine` runs them and puts the alert
+//! together (`words`), notes every finding in msprobe's form (`tag`, `anomaly_file`), and `stall` looks at the clock.
+//! What is done with an alert: exporters get it behind its step, and `delivery` brings it to a `webhook` or a `command`.
+//!
+//! What the detectors remember is saved with a checkpoint (`state`).
+
+mod anomaly_file;
+mod blame;
+mod command;
+mod delivery;
+mod desk;
+pub(crate) mod detect;
+mod engine;
+mod places;
+mod python_float;
+mod sheet;
+mod stall;
+mod standing;
+mod state;
+mod tag;
+mod watch;
+mod webhook;
+mod words;
+
+pub(crate) use desk::{AlertDesk, Opening};
+pub use detect::{Detector, Finding};
+pub use state::AlertStateError;

@@ -1,0 +1,132 @@
+//! Where each tensor lies: which layer, which group. Found out once per tensor.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use trainmon_core::{
+    AlertScope, AlertSeries, AlertSignal, Group, MicroStep, Statistic, TensorId, TensorInfo, layer_of,
+};
+
+/// A layer of one model chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Layer {
+    pub(crate) name: Arc<str>,
+    pub(crate) vpp_stage: u32,
+}
+
+/// The part of a layer that one group is: sums are made here, and every wider series from these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cell {
+    /// Index of the layer.
+    pub(crate) layer: u32,
+    pub(crate) group: Group,
+}
+
+/// Every tensor's place.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    tensors: Vec<TensorInfo>,
+    cell_of: Vec<u32>,
+    cells: Vec<Cell>,
+    layers: Vec<Layer>,
+    layer_numbers: HashMap<Layer, u32>,
+    cell_numbers: HashMap<Cell, u32>,
+}
+
+impl Places {
+    /// Finds a place for the tensors it does not know yet. Cheap when there are none.
+    pub(crate) fn learn(&mut self, names: &[TensorInfo]) {
+        for tensor in names.get(self.tensors.len()..).unwrap_or_default() {
+            let layer = self.layer_number(Layer { name: layer_of(&tensor.name).into(), vpp_stage: tensor.vpp_stage });
+            let cell = Cell { layer, group: Group::of(&tensor.name) };
+            let number = *self.cell_numbers.entry(cell).or_insert_with(|| {
+                self.cells.push(cell);
+                self.cells.len() as u32 - 1
+            });
+            self.cell_of.push(number);
+            self.tensors.push(tensor.clone());
+        }
+    }
+
+    /// The number of a layer; a new one for one not seen yet.
+    pub(crate) fn layer_number(&mut self, layer: Layer) -> u32 {
+        if let Some(&number) = self.layer_numbers.get(&layer) {
+            return number;
+        }
+        let number = self.layers.len() as u32;
+        self.layers.push(layer.clone());
+        self.layer_numbers.insert(layer, number);
+        number
+    }
+
+    pub(crate) fn cell_of(&self, tensor: TensorId) -> Option<usize> {
+        self.cell_of.get(tensor.index()).map(|&cell| cell as usize)
+    }
+
+    pub(crate) fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    pub(crate) fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    pub(crate) fn tensor(&self, tensor: TensorId) -> Option<&TensorInfo> {
+        self.tensors.get(tensor.index())
+    }
+
+    /// The series of a group.
+    pub(crate) fn group_series(group: Group, signal: AlertSignal, statistic: Option<Statistic>) -> AlertSeries {
+        let name = group.name().to_owned();
+        AlertSeries { scope: AlertScope::Group, name, ..AlertSeries::global(signal, statistic) }
+    }
+
+    /// The series of a layer.
+    pub(crate) fn layer_series(&self, layer: u32, signal: AlertSignal, statistic: Option<Statistic>) -> AlertSeries {
+        let (name, vpp_stage) =
+            self.layers.get(layer as usize).map_or_else(|| (String::new(), 0), |l| (l.name.to_string(), l.vpp_stage));
+        let global = AlertSeries::global(signal, statistic);
+        AlertSeries { scope: AlertScope::Layer, layer: Some(name.clone()), name, vpp_stage, ..global }
+    }
+
+    /// The series of a tensor.
+    pub(crate) fn tensor_series(
+        &self,
+        tensor: TensorId,
+        micro_step: MicroStep,
+        signal: AlertSignal,
+        statistic: Option<Statistic>,
+    ) -> AlertSeries {
+        let global = AlertSeries::global(signal, statistic);
+        let Some(info) = self.tensor(tensor) else { return global };
+        AlertSeries {
+            scope: AlertScope::Tensor,
+            name: info.name.to_string(),
+            layer: Some(layer_of(&info.name).to_owned()),
+            micro_step,
+            vpp_stage: info.vpp_stage,
+            ..global
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_of_one_layer_share_it_and_chunks_do_not() {
+        let tensor = |name: &str, vpp_stage| TensorInfo { name: name.into(), vpp_stage };
+        let mut places = Places::default();
+        let mut names = vec![tensor("h.0.attn.w", 0), tensor("h.0.mlp.w", 0), tensor("h.0.attn.b", 0)];
+        places.learn(&names);
+        names.push(tensor("h.0.attn.w", 1));
+        places.learn(&names);
+        let cells: Vec<_> = (0..4).map(|id| places.cell_of(TensorId(id)).unwrap()).collect();
+        assert_eq!(cells, [0, 1, 0, 2]);
+        let layers: Vec<_> = places.cells().iter().map(|cell| cell.layer).collect();
+        assert_eq!(layers, [0, 0, 1]);
+        assert_eq!(places.layer_series(1, AlertSignal::Grad, None).vpp_stage, 1);
+        assert_eq!(places.cell_of(TensorId(9)), None);
+    }
+}

@@ -1,0 +1,365 @@
+//! One step summed up: norms per layer and group, from which every wider series follows.
+
+use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, StepBatch, TensorId};
+
+use super::places::Places;
+
+/// One per kind, one for the gradient (each tensor once), one for the parameters behind the update ratios.
+const SLOTS: usize = Kind::ALL.len() + 2;
+const GRAD: usize = Kind::ALL.len();
+const RATIO_PARAMETERS: usize = Kind::ALL.len() + 1;
+
+/// Which signals are summed up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted([bool; SLOTS]);
+
+impl Wanted {
+    pub(crate) fn add(&mut self, signal: AlertSignal) {
+        match signal {
+            AlertSignal::Grad => self.0[GRAD] = true,
+            AlertSignal::Kind(kind) => self.0[kind as usize] = true,
+            AlertSignal::Loss | AlertSignal::LearningRate | AlertSignal::GradNormRatio | AlertSignal::StepTime => {}
+        }
+    }
+}
+
+/// A norm over some tensors, and the tensor with the largest share of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Norm {
+    /// Over all; NaN if any is.
+    pub(crate) total: f64,
+    largest: f64,
+    /// The first that is not finite, else the largest.
+    pub(crate) leader: Option<TensorId>,
+}
+
+impl Norm {
+    fn add(&mut self, other: Self) {
+        self.total = combined(self.total, other.total);
+        let is_first_bad = self.largest.is_finite() && !other.largest.is_finite();
+        if self.leader.is_none() || is_first_bad || (self.largest.is_finite() && other.largest > self.largest) {
+            (self.largest, self.leader) = (other.largest, other.leader);
+        }
+    }
+
+    fn of(norm: f64, tensor: TensorId) -> Self {
+        Self { total: norm, largest: norm, leader: Some(tensor) }
+    }
+}
+
+/// The root of the sum of squares, beyond the range of squares too. NaN outranks infinity.
+fn combined(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.hypot(b) }
+}
+
+/// A gradient norm of one tensor: the one after aggregation, unless one before it is there; of those the last.
+#[derive(Clone, Copy, Debug, Default)]
+struct GradOfTensor {
+    step: u64,
+    rank: u32,
+    norm: f64,
+}
+
+/// A step's sums; its memory is used again for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Sheet {
+    wanted: Wanted,
+    /// By slot and cell; a norm without leader was not measured.
+    cells: [Vec<Norm>; SLOTS],
+    /// By tensor; entries of other steps mean nothing.
+    grads: Vec<GradOfTensor>,
+    grad_tensors: Vec<TensorId>,
+    updates: Vec<(u64, f64)>,
+    ratios: Vec<(TensorId, f64)>,
+    /// Counts the sheets filled, to tell this step's entries from old ones.
+    filled: u64,
+    loss: Option<f64>,
+    learning_rate: Option<f64>,
+    grad_norm: GradNorm,
+    grad_norm_ratio: Option<f64>,
+    /// Whether only some layers and groups were measured: then nothing wider than a tensor is known.
+    is_thinned: bool,
+}
+
+impl Sheet {
+    pub(crate) fn new(wanted: Wanted) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
+    /// Sums up a step. Cost: one pass over the records, about 20 ns each.
+    pub(crate) fn fill(&mut self, places: &Places, batch: &StepBatch) {
+        self.filled += 1;
+        self.grad_tensors.clear();
+        for cells in &mut self.cells {
+            cells.clear();
+            cells.resize(places.cells().len(), Norm::default());
+        }
+        (self.loss, self.learning_rate, self.grad_norm) = (batch.loss, batch.learning_rate, batch.grad_norm);
+        self.grad_norm_ratio = None;
+        self.is_thinned = batch.sampling_stride > 1;
+        for record in &batch.records {
+            self.take(places, record);
+        }
+        self.sum_gradients(places);
+        self.sum_ratios(places);
+        // With the framework's norm given both are known here; the ratio needs no second pass.
+        if let (Some(framework), Some(ours)) = (batch.framework_grad_norm, self.global_grad(batch)) {
+            self.grad_norm_ratio = Some(agreement(ours, framework));
+        }
+    }
+
+    fn global_grad(&self, batch: &StepBatch) -> Option<f64> {
+        if self.wanted.0[GRAD] && !self.is_thinned { self.global(AlertSignal::Grad) } else { batch.grad_norm() }
+    }
+
+    fn take(&mut self, places: &Places, record: &Record) {
+        let Some(reading) = &record.reading else { return };
+        let (kind, tensor) = (record.kind, record.tensor);
+        if self.wanted.0[GRAD] && matches!(kind, Kind::GradUnreduced | Kind::GradReduced) {
+            self.take_gradient(record, reading.norm);
+        }
+        if self.wanted.0[Kind::UpdateRatio as usize] {
+            match kind {
+                Kind::Update => {
+                    let filled = self.filled;
+                    *slot(&mut self.updates, tensor) = (filled, reading.norm);
+                }
+                Kind::UpdateRatio => self.ratios.push((tensor, reading.mean)),
+                _ => {}
+            }
+        }
+        if self.wanted.0[kind as usize] && kind != Kind::UpdateRatio {
+            self.add(places, kind as usize, tensor, reading.norm);
+        }
+    }
+
+    fn take_gradient(&mut self, record: &Record, norm: f64) {
+        let rank = if record.kind == Kind::GradUnreduced { record.micro_step.0.saturating_add(1) } else { 0 };
+        let (step, tensor) = (self.filled, record.tensor);
+        let known = slot(&mut self.grads, tensor);
+        if known.step != step {
+            self.grad_tensors.push(tensor);
+            *known = GradOfTensor { step, rank, norm };
+        } else if rank >= known.rank {
+            *known = GradOfTensor { step, rank, norm };
+        }
+    }
+
+    fn sum_gradients(&mut self, places: &Places) {
+        let tensors = std::mem::take(&mut self.grad_tensors);
+        for &tensor in &tensors {
+            self.add(places, GRAD, tensor, self.grads[tensor.index()].norm);
+        }
+        self.grad_tensors = tensors;
+    }
+
+    /// Over several tensors the ratio is the norm of all changes to the norm of all parameters: a bias that began at
+    /// zero has a huge ratio of its own and hardly counts here.
+    fn sum_ratios(&mut self, places: &Places) {
+        let mut ratios = std::mem::take(&mut self.ratios);
+        for (tensor, ratio) in ratios.drain(..) {
+            let (filled, update) = self.updates.get(tensor.index()).copied().unwrap_or_default();
+            let is_known = filled == self.filled && ratio != 0.0;
+            if is_known {
+                self.add(places, Kind::UpdateRatio as usize, tensor, update);
+                self.add(places, RATIO_PARAMETERS, tensor, update / ratio);
+            }
+        }
+        self.ratios = ratios;
+    }
+
+    fn add(&mut self, places: &Places, slot: usize, tensor: TensorId, norm: f64) {
+        if let Some(cell) = places.cell_of(tensor) {
+            self.cells[slot][cell].add(Norm::of(norm, tensor));
+        }
+    }
+
+    /// The gradients of this step, each tensor once.
+    pub(crate) fn gradients(&self) -> impl Iterator<Item = (TensorId, f64)> {
+        self.grad_tensors.iter().map(|&tensor| (tensor, self.grads[tensor.index()].norm))
+    }
+
+    /// The run's value of a signal; `None` if it is not known in this step.
+    pub(crate) fn global(&self, signal: AlertSignal) -> Option<f64> {
+        match (signal, self.grad_norm) {
+            (AlertSignal::Loss, _) => self.loss,
+            (AlertSignal::LearningRate, _) => self.learning_rate,
+            (AlertSignal::GradNormRatio, _) => self.grad_norm_ratio,
+            (AlertSignal::StepTime, _) | (AlertSignal::Grad, GradNorm::Unknown) => None,
+            (AlertSignal::Grad, GradNorm::Known(norm)) => Some(norm),
+            (AlertSignal::Grad, GradNorm::OfRecords) | (AlertSignal::Kind(_), _) => {
+                let mut sums = Sums::default();
+                self.each_cell(signal, |_, norm, below| sums.add(norm, below));
+                sums.value(signal)
+            }
+        }
+    }
+
+    /// The value of each group that has one.
+    pub(crate) fn groups(&self, places: &Places, signal: AlertSignal) -> [Option<f64>; Group::ALL.len()] {
+        let mut sums = [Sums::default(); Group::ALL.len()];
+        self.each_cell(signal, |cell, norm, below| sums[places.cells()[cell].group as usize].add(norm, below));
+        sums.map(|sums| sums.value(signal))
+    }
+
+    /// The value of each layer, `None` where there is none, with the tensor that has most of it.
+    pub(crate) fn layers(&self, places: &Places, signal: AlertSignal, found: &mut Vec<Option<(f64, TensorId)>>) {
+        let mut sums = vec![Sums::default(); places.layers().len()];
+        self.each_cell(signal, |cell, norm, below| sums[places.cells()[cell].layer as usize].add(norm, below));
+        found.clear();
+        found.extend(sums.iter().map(|sums| Some((sums.value(signal)?, sums.above.leader?))));
+    }
+
+    /// Every measured cell of a signal, and for ratios what is below the line.
+    fn each_cell(&self, signal: AlertSignal, mut each: impl FnMut(usize, Norm, Norm)) {
+        let slot = match signal {
+            AlertSignal::Grad => GRAD,
+            AlertSignal::Kind(kind) => kind as usize,
+            _ => return,
+        };
+        if self.is_thinned {
+            return;
+        }
+        for (cell, norm) in self.cells[slot].iter().enumerate().filter(|(_, norm)| norm.leader.is_some()) {
+            each(cell, *norm, self.cells[RATIO_PARAMETERS][cell]);
+        }
+    }
+}
+
+/// The entry of a tensor in a table that grows with them.
+fn slot<T: Clone + Default>(table: &mut Vec<T>, tensor: TensorId) -> &mut T {
+    if table.len() <= tensor.index() {
+        table.resize(tensor.index() + 1, T::default());
+    }
+    &mut table[tensor.index()]
+}
+
+/// Ours over the framework's: 1 where both are NaN, or both the same infinity.
+fn agreement(ours: f64, framework: f64) -> f64 {
+    let check = trainmon_core::GradNormCheck { ours, framework };
+    if ours.is_nan() && framework.is_nan() { 1.0 } else { check.ratio() }
+}
+
+/// What is above and, for a ratio, below the line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    above: Norm,
+    below: Norm,
+}
+
+impl Sums {
+    fn add(&mut self, above: Norm, below: Norm) {
+        self.above.add(above);
+        self.below.add(below);
+    }
+
+    fn value(&self, signal: AlertSignal) -> Option<f64> {
+        self.above.leader?;
+        let is_ratio = signal == AlertSignal::Kind(Kind::UpdateRatio);
+        Some(if is_ratio { self.above.total / self.below.total } else { self.above.total })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainmon_core::{MicroStep, Reading, TensorInfo};
+
+    fn record(tensor: u32, kind: Kind, micro: u32, value: f64) -> Record {
+        let reading = Some(Reading::of_value(value));
+        Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(micro), reading }
+    }
+
+    fn places() -> Places {
+        let mut places = Places::default();
+        let names = ["h.0.attn.w", "h.0.mlp.w", "h.1.attn.w", "head.w"];
+        places.learn(&names.map(|name| TensorInfo { name: name.into(), vpp_stage: 0 }));
+        places
+    }
+
+    fn filled(records: Vec<Record>) -> Sheet {
+        let mut wanted = Wanted::default();
+        for signal in [AlertSignal::Grad, AlertSignal::Kind(Kind::ExpAvg), AlertSignal::Kind(Kind::UpdateRatio)] {
+            wanted.add(signal);
+        }
+        let mut sheet = Sheet::new(wanted);
+        sheet.fill(&places(), &StepBatch { records, ..StepBatch::default() });
+        sheet
+    }
+
+    #[test]
+    fn gradients_count_once_and_before_aggregation_where_that_is_measured() {
+        let sheet = filled(vec![
+            record(0, Kind::GradUnreduced, 0, 100.0),
+            record(0, Kind::GradUnreduced, 1, 3.0),
+            record(0, Kind::GradReduced, 1, 77.0),
+            record(2, Kind::GradReduced, 1, 4.0),
+        ]);
+        assert_eq!(sheet.global(AlertSignal::Grad), Some(5.0));
+        assert_eq!(sheet.gradients().map(|(tensor, norm)| (tensor.0, norm)).collect::<Vec<_>>(), [(0, 3.0), (2, 4.0)]);
+        let mut layers = Vec::new();
+        sheet.layers(&places(), AlertSignal::Grad, &mut layers);
+        assert_eq!(layers, [Some((3.0, TensorId(0))), Some((4.0, TensorId(2))), None]);
+        assert_eq!(sheet.groups(&places(), AlertSignal::Grad)[Group::Attn as usize], Some(5.0));
+        assert_eq!(sheet.groups(&places(), AlertSignal::Grad)[Group::Mlp as usize], None);
+    }
+
+    #[test]
+    fn the_global_norm_is_that_of_the_batch() {
+        let mut batch = StepBatch { framework_grad_norm: Some(10.0), ..StepBatch::default() };
+        for (tensor, norm) in [(0, 3e200), (1, 4e200), (2, 1.0), (3, 2.0)] {
+            batch.records.push(record(tensor, Kind::GradUnreduced, 0, norm));
+        }
+        let mut wanted = Wanted::default();
+        wanted.add(AlertSignal::Grad);
+        let mut sheet = Sheet::new(wanted);
+        sheet.fill(&places(), &batch);
+        let (ours, batchs) = (sheet.global(AlertSignal::Grad).unwrap(), batch.grad_norm().unwrap());
+        assert!((ours / batchs - 1.0).abs() < 1e-14, "{ours} {batchs}");
+        assert_eq!(sheet.global(AlertSignal::GradNormRatio), Some(ours / 10.0));
+        batch.grad_norm = GradNorm::Known(7.0);
+        sheet.fill(&places(), &batch);
+        assert_eq!(sheet.global(AlertSignal::Grad), Some(7.0));
+        batch.grad_norm = GradNorm::Unknown;
+        sheet.fill(&places(), &batch);
+        assert_eq!((sheet.global(AlertSignal::Grad), sheet.global(AlertSignal::GradNormRatio)), (None, None));
+    }
+
+    #[test]
+    fn nan_outranks_infinity_and_leads_where_it_came_first() {
+        let sheet = filled(vec![
+            record(0, Kind::ExpAvg, 0, 9.0),
+            record(1, Kind::ExpAvg, 0, f64::INFINITY),
+            record(2, Kind::ExpAvg, 0, f64::NAN),
+        ]);
+        let signal = AlertSignal::Kind(Kind::ExpAvg);
+        assert!(sheet.global(signal).unwrap().is_nan());
+        let mut layers = Vec::new();
+        sheet.layers(&places(), signal, &mut layers);
+        assert_eq!(layers[0], Some((f64::INFINITY, TensorId(1))));
+    }
+
+    #[test]
+    fn the_ratio_of_a_layer_is_that_of_its_norms() {
+        let sheet = filled(vec![
+            record(0, Kind::Update, 0, 3.0),
+            record(1, Kind::Update, 0, 4.0),
+            record(0, Kind::UpdateRatio, 0, 0.03),
+            record(1, Kind::UpdateRatio, 0, f64::INFINITY),
+        ]);
+        let mut layers = Vec::new();
+        sheet.layers(&places(), AlertSignal::Kind(Kind::UpdateRatio), &mut layers);
+        let (ratio, _) = layers[0].unwrap();
+        assert!((ratio - 0.05).abs() < 1e-12, "{ratio}");
+        assert_eq!(layers[1], None);
+    }
+
+    #[test]
+    fn a_thinned_step_has_no_sums() {
+        let mut sheet = filled(Vec::new());
+        let records = vec![record(0, Kind::GradReduced, 0, 1.0)];
+        sheet.fill(&places(), &StepBatch { records, sampling_stride: 2, ..StepBatch::default() });
+        assert_eq!(sheet.global(AlertSignal::Grad), None);
+        assert_eq!(sheet.gradients().count(), 1);
+    }
+}

@@ -1,0 +1,110 @@
+//! `Stall`: no step for too long. The one rule that looks at the clock instead of a step.
+
+use std::time::{Duration, Instant};
+
+use trainmon_core::config::RuleArgs;
+
+/// The share of the newest step in the run's step time. A checkpoint now and then hardly moves it.
+const SHARE: f64 = 0.1;
+
+/// When the next step is overdue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stall {
+    factor: f64,
+    least: Duration,
+    /// Seconds.
+    step_time: Option<f64>,
+    last_step: Option<Instant>,
+    is_stalled: bool,
+}
+
+/// How long there was no step, and how long would have been fine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stalled {
+    pub(crate) waited: Duration,
+    pub(crate) allowed: Duration,
+}
+
+impl Stall {
+    pub(crate) fn new(args: &RuleArgs) -> Self {
+        Self {
+            factor: args.threshold.unwrap_or_default(),
+            least: Duration::from_secs_f64(args.seconds),
+            step_time: None,
+            last_step: None,
+            is_stalled: false,
+        }
+    }
+
+    /// A step came. How long the stall lasted that it ends, if there was one.
+    pub(crate) fn step(&mut self, now: Instant, duration: Option<Duration>) -> Option<Stalled> {
+        let waited = self.last_step.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        let ended = self.is_stalled.then_some(Stalled { waited, allowed: self.allowed() });
+        // A step that stalled says nothing about how long steps take.
+        if let Some(duration) = duration.filter(|_| !self.is_stalled) {
+            let seconds = duration.as_secs_f64();
+            self.step_time = Some(self.step_time.map_or(seconds, |known| known + SHARE * (seconds - known)));
+        }
+        self.last_step = Some(now);
+        self.is_stalled = false;
+        ended
+    }
+
+    /// When to look again; `None` before the first step (models take their time to load) and while it is stalled.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.last_step.filter(|_| !self.is_stalled).map(|last| last + self.allowed())
+    }
+
+    /// Whether the run stalls from now on. Says so once.
+    pub(crate) fn look(&mut self, now: Instant) -> Option<Stalled> {
+        if now < self.deadline()? {
+            return None;
+        }
+        self.is_stalled = true;
+        let waited = self.last_step.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        Some(Stalled { waited, allowed: self.allowed() })
+    }
+
+    fn allowed(&self) -> Duration {
+        // Bounded: a step time that overflows must not.
+        let scaled = (self.factor * self.step_time.unwrap_or(0.0)).clamp(0.0, 1e9);
+        self.least.max(Duration::from_secs_f64(scaled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainmon_core::AlertRule;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_run_stalls_after_two_minutes_or_ten_steps() {
+        let start = Instant::now();
+        let mut stall = Stall::new(&RuleArgs::of_rule(AlertRule::Stall));
+        assert_eq!((stall.deadline(), stall.look(start + seconds(9_000))), (None, None));
+        stall.step(start, None);
+        assert_eq!(stall.deadline(), Some(start + seconds(120)));
+        stall.step(start + seconds(30), Some(seconds(30)));
+        assert_eq!(stall.deadline(), Some(start + seconds(330)));
+        assert_eq!(stall.look(start + seconds(329)), None);
+        let found = stall.look(start + seconds(331)).unwrap();
+        assert_eq!(found, Stalled { waited: seconds(301), allowed: seconds(300) });
+    }
+
+    #[test]
+    fn it_says_so_once_and_again_when_the_run_goes_on() {
+        let start = Instant::now();
+        let mut stall = Stall::new(&RuleArgs::of_rule(AlertRule::Stall));
+        stall.step(start, Some(seconds(1)));
+        assert!(stall.look(start + seconds(200)).is_some());
+        assert_eq!((stall.look(start + seconds(900)), stall.deadline()), (None, None));
+        let ended = stall.step(start + seconds(1_000), Some(seconds(1_000))).unwrap();
+        assert_eq!(ended.waited, seconds(1_000));
+        assert_eq!(stall.deadline(), Some(start + seconds(1_120)), "the stalled step is no step time");
+        assert_eq!(stall.step(start + seconds(1_001), Some(seconds(1))), None);
+    }
+}

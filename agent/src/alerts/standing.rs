@@ -1,0 +1,78 @@
+//! What is said of an alert that goes on: once that it begins, once that it is over.
+
+use serde::{Deserialize, Serialize};
+use trainmon_core::AlertRule;
+
+/// Steps without a finding after which an alert is over. A spike's echoes come within a few.
+const QUIET_STEPS: u32 = 10;
+
+/// One rule on one series: whether it is in alert, and since how many findings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    /// Findings since it began; 0 while all is well.
+    findings: u64,
+    quiet_steps: u32,
+}
+
+/// What is to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It begins.
+    Begins,
+    /// It is over after this many findings.
+    Ends(u64),
+}
+
+impl Standing {
+    /// Takes the outcome of a step.
+    pub(crate) fn step(&mut self, rule: AlertRule, found: bool) -> Option<News> {
+        if found {
+            self.findings += 1;
+            self.quiet_steps = 0;
+            return (self.findings == 1).then_some(News::Begins);
+        }
+        if self.findings == 0 {
+            return None;
+        }
+        self.quiet_steps += 1;
+        // Two norms agree or they do not: there are no echoes to wait for.
+        let patience = if rule == AlertRule::NormMismatch { 1 } else { QUIET_STEPS };
+        if self.quiet_steps < patience {
+            return None;
+        }
+        let Self { findings, .. } = std::mem::take(self);
+        Some(News::Ends(findings))
+    }
+
+    /// Whether there is anything to remember.
+    pub(crate) fn is_well(self) -> bool {
+        self.findings == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_is_said_when_it_begins_and_when_it_is_over() {
+        let mut standing = Standing::default();
+        let mut step = |found| standing.step(AlertRule::Spike, found);
+        assert_eq!(step(false), None);
+        assert_eq!(step(true), Some(News::Begins));
+        assert_eq!([step(true), step(false), step(true)], [None; 3]);
+        for _ in 1..QUIET_STEPS {
+            assert_eq!(step(false), None);
+        }
+        assert_eq!(step(false), Some(News::Ends(3)));
+        assert_eq!(step(false), None);
+        assert_eq!(step(true), Some(News::Begins));
+    }
+
+    #[test]
+    fn norms_that_agree_again_agree_at_once() {
+        let mut standing = Standing::default();
+        drop(standing.step(AlertRule::NormMismatch, true));
+        assert_eq!(standing.step(AlertRule::NormMismatch, false), Some(News::Ends(1)));
+    }
+}

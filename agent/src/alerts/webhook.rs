@@ -1,0 +1,77 @@
+//! Alerts by HTTP POST, on a thread of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use trainmon_core::config::Webhook;
+use ureq::Agent;
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+
+use super::delivery::{Carrier, Failed, Letter};
+
+/// The first pause before a POST is tried again; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// No pause is longer.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// Posts alerts.
+pub(crate) struct Poster {
+    agent: Agent,
+    webhook: Webhook,
+}
+
+impl Poster {
+    pub(crate) fn new(webhook: Webhook) -> Self {
+        let config = Agent::config_builder()
+            .timeout_global(Some(Duration::from_millis(webhook.timeout_ms)))
+            .tls_config(tls())
+            .user_agent(concat!("trainmon/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Self { agent: config.into(), webhook }
+    }
+
+    fn post(&self, body: &str) -> Result<(), ureq::Error> {
+        self.agent.post(&self.webhook.url).header("content-type", "application/json").send(body).map(drop)
+    }
+}
+
+impl Carrier for Poster {
+    fn carry(&mut self, letter: &Letter, closing: &Receiver<Instant>) -> Result<(), Failed> {
+        let (mut pause, mut tries_left) = (FIRST_PAUSE, self.webhook.retries);
+        loop {
+            let error = match self.post(&letter.json) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if tries_left == 0 || is_final(&error) {
+                let hint = "is `alert.webhook.url` right, and does its server take a POST of JSON?";
+                return Err(Failed { what: format!("{}: {error}", self.webhook.url), hint });
+            }
+            tries_left -= 1;
+            match closing.recv_timeout(pause) {
+                Err(RecvTimeoutError::Timeout) => pause = (2 * pause).min(MAX_PAUSE),
+                // The monitor is closing: one more try at once, then no more.
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => tries_left = 0,
+            }
+        }
+    }
+}
+
+/// Whether the server has understood and said no: asking again would not change its mind.
+fn is_final(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::StatusCode(400..=499) if !matches!(error, ureq::Error::StatusCode(408 | 425 | 429)))
+        || matches!(error, ureq::Error::BadUri(_))
+}
+
+/// The roots this machine trusts. Without any, `https` fails with its reason and `http` works.
+fn tls() -> TlsConfig {
+    let found = rustls_native_certs::load_native_certs();
+    let certificates: Vec<Certificate<'static>> =
+        found.certs.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
+    TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .root_certs(RootCerts::Specific(Arc::new(certificates)))
+        .build()
+}
