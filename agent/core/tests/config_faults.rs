@@ -157,11 +157,8 @@ fn a_key_given_twice_is_an_error_at_any_depth() {
 fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
     for (key, text) in [
         ("cc_distribution.enable", r#"{"cc_distribution": {"enable": true}}"#),
-        ("dynamic_on", r#"{"dynamic_on": true}"#),
         ("alert.rules", r#"{"alert": {"rules": [{"rule_name": "Spike"}]}}"#),
         ("format[1]", r#"{"format": ["csv", "api"]}"#),
-        ("control", r#"{"control": {}}"#),
-        ("overhead_budget", r#"{"overhead_budget": 1}"#),
         ("monitors.cc.enabled", r#"{"monitors": {"cc": {"enabled": true}}}"#),
         ("framework", r#"{"framework": "ms"}"#),
     ] {
@@ -174,8 +171,8 @@ fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
 #[test]
 fn what_is_not_implemented_is_accepted_while_off() {
     assert_warned(
-        r#"{"wg_distribution": true, "cc_distribution": {"enable": false, "cc_codeline": ["a"]}, "dynamic_on": false,
-            "alert": {"rules": [], "dump": true}, "journal": null, "overhead_budget": 0}"#,
+        r#"{"wg_distribution": true, "cc_distribution": {"enable": false, "cc_codeline": ["a"]},
+            "alert": {"rules": [], "dump": true}, "journal": null}"#,
         &[],
     );
     assert_warned(r#"{"monitors": {"module": {}, "cc": {"cc_pre_hook": true}}}"#, &[]);
@@ -274,10 +271,66 @@ fn what_the_front_needs_to_know_is_in_the_effective_configs_json() {
 }
 
 #[test]
-fn the_dynamic_mode_of_the_environment_is_refused() {
-    let env = |name: &str| (name == "DYNAMIC_MONITOR").then(|| "True".to_owned());
-    let errors = Config::parse("{\"wg_distribution\": true}", "c.json", &env).expect_err("refused").errors;
-    assert_eq!((errors[0].key.as_str(), errors[0].kind), ("DYNAMIC_MONITOR", DiagnosticKind::NotImplemented));
+fn the_environment_switches_the_dynamic_mode_on_and_the_file_the_measuring() {
+    let read = |text: &str, value: Option<&str>| {
+        let env = |name: &str| (name == "DYNAMIC_MONITOR").then(|| value.map(str::to_owned)).flatten();
+        Config::parse(text, "c.json", &env).expect(text)
+    };
+    let (on, off) = (r#"{"wg_distribution": true, "dynamic_on": true}"#, r#"{"wg_distribution": true}"#);
+    assert_eq!(read(on, Some("True")).config.dynamic_on, Some(true));
+    assert_eq!(read(off, Some("true")).config.dynamic_on, Some(false));
+    assert_eq!(read(off, Some("False")).config.dynamic_on, None);
+    assert!(read(on, Some("True")).warnings.is_empty());
+    assert_warned(
+        on,
+        &["c.json:1:27: key `dynamic_on`: has no effect: the dynamic mode is off | \
+                         set DYNAMIC_MONITOR=True in the environment"],
+    );
+}
+
+#[test]
+fn control_listens_on_this_machine_only() {
+    assert_refused(
+        r#"{"wg_distribution": true, "control": {"bind": "0.0.0.0"}}"#,
+        &["c.json:1:39: key `control.bind`: expected an address of this machine only, found 0.0.0.0 | \
+           write 127.0.0.1; from another machine come in over ssh: ssh -L 9470:127.0.0.1:9470 host"],
+    );
+    let control = |text: &str| config(text).control;
+    assert_eq!(control(r#"{"control": {"enabled": false, "port": 1}}"#), None);
+    let open = control(r#"{"control": {"bind": "::1", "port": 9470}}"#).expect("on");
+    assert_eq!((open.bind.to_string(), open.port, open.socket), ("::1".to_owned(), Some(9470), None));
+}
+
+#[test]
+fn the_overhead_budget_is_a_percentage() {
+    assert_eq!(config(r#"{"overhead_budget": 1}"#).overhead_budget, Some(0.01));
+    assert_eq!(config(r#"{"overhead_budget": 0}"#).overhead_budget, None);
+    let refused = parse(r#"{"overhead_budget": 101}"#).expect_err("too much").errors;
+    assert_eq!(refused[0].kind, DiagnosticKind::OutOfRange);
+}
+
+#[test]
+fn a_change_is_checked_like_a_config_and_refused_for_a_single_unknown_key() {
+    use trainmon_core::config::{PlanChange, SignalName};
+    let change = PlanChange::parse(
+        r#"{"targets": {"a": {}, "b": {}}, "stop_step": null, "ops": ["norm", "max", "norm"], "kinds": {"param": false}}"#,
+        "request",
+    )
+    .expect("a change");
+    assert_eq!(change.targets, Some(vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!((change.stop_step, change.start_step), (Some(None), None));
+    assert_eq!(change.ops.expect("given").len(), 2);
+    assert_eq!(change.kinds, [(SignalName::Param, false)]);
+    let refused = PlanChange::parse("{\"step_interval\": 0,\n\"kind\": {}, \"z\": 1}", "request").expect_err("faulty");
+    let said: Vec<String> = refused.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "request:1:19: key `step_interval`: expected an integer of at least 1, found 0",
+            "request:2:1: key `kind`: unknown key; did you mean `kinds`?",
+            "request:2:13: key `z`: unknown key, it has no effect",
+        ]
+    );
 }
 
 #[test]
