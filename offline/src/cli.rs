@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::check_config::{self, Finding, Report, Unreadable};
 use crate::convert;
+use crate::ctl;
 use crate::excerpt::excerpt;
 use crate::printer::Printer;
 use crate::recover::{self, verb::Outcome};
@@ -29,6 +30,7 @@ const EXIT_ERROR: u8 = 2;
     "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
+    "  trainmon ctl monitor_output set --every 10   a training that runs: measure one step in ten from now on\n",
     "  trainmon config-schema > trainmon.schema.json\n",
     "  trainmon completions bash > ~/.local/share/bash-completion/completions/trainmon\n",
     "\n",
@@ -72,6 +74,11 @@ enum Verb {
     /// loss of power, a damaged disk) are left out and told, one by one.
     #[command(after_long_help = recover::verb::EXAMPLES)]
     Recover(recover::verb::Arguments),
+    /// Speak to a training that is being watched: status, pause, resume, flush, set
+    ///
+    /// The config needs `"control": {}`. The run is found by its directory; the socket in it is its owner's alone.
+    #[command(after_long_help = ctl::verb::EXAMPLES)]
+    Ctl(ctl::verb::Arguments),
     /// Print the JSON Schema of config files, for editors
     #[command(after_long_help = concat!(
         "Example:\n",
@@ -134,6 +141,11 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             Outcome::Whole => EXIT_OK,
             Outcome::Torn => EXIT_DIFFERENCE,
             Outcome::Failed => EXIT_ERROR,
+        }),
+        Verb::Ctl(arguments) => Ok(match ctl::verb::run(&arguments, printer)? {
+            ctl::verb::Outcome::Done => EXIT_OK,
+            ctl::verb::Outcome::Late => EXIT_DIFFERENCE,
+            ctl::verb::Outcome::Failed => EXIT_ERROR,
         }),
         Verb::ConfigSchema => {
             printer.result(&pretty(trainmon_core::config::json_schema())?)?;

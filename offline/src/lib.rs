@@ -6,6 +6,7 @@
 pub mod check_config;
 mod cli;
 pub mod convert;
+pub mod ctl;
 mod excerpt;
 mod fresh_directory;
 pub mod key_reference;
