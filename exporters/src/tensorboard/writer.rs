@@ -67,6 +67,11 @@ impl EventWriter {
         Self { directory, file: None }
     }
 
+    /// How many different tags the file at hand has.
+    pub fn tags(&self) -> usize {
+        self.file.as_ref().map_or(0, |file| file.described.len())
+    }
+
     /// Appends the points of a step; none write nothing. `unix_seconds` is the step's own time.
     ///
     /// # Errors

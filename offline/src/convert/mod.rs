@@ -142,6 +142,7 @@ impl Work<'_> {
             }
             kinds.finish(&mut converted);
         }
+        converted.kinds.sort();
         if converted.tags > MANY_TAGS {
             let many = format!("{} tags in `{}`: TensorBoard is slow to list them", converted.tags, run.name);
             self.warnings.push(many);
