@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
-use trainmon_core::{Kind, Ledger, StatisticSet};
+use trainmon_core::{AlertBook, Kind, Ledger, StatisticSet};
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Storage};
 use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening, SettingWarning};
 use trainmon_exporters::tensorboard::TensorBoardExporter;
@@ -61,6 +61,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) waiting: Arc<AtomicUsize>,
     /// What is measured of each kind.
     pub(crate) requests: &'a Requests,
+    pub(crate) alerts: &'a Arc<AlertBook>,
 }
 
 impl Opening<'_> {
@@ -204,6 +205,7 @@ impl Opening<'_> {
             journal: journal.map(|journal| journal.source.clone()),
             statistics: MeasuredStatistics::of_kinds(measured),
             overhead_budget: self.config.overhead_budget,
+            alerts: Arc::clone(self.alerts),
         }
     }
 }

@@ -153,6 +153,7 @@ impl Monitor {
             ledger: &ledger,
             waiting: source.waiting(),
             requests: &requests,
+            alerts: &alert_book,
         };
         let outputs = opening.open(own);
         let kept = outputs.whereabouts();

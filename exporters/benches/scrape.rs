@@ -67,6 +67,7 @@ fn exporter(series: usize) -> Result<PrometheusExporter> {
         journal: None,
         statistics: MeasuredStatistics::everything(),
         overhead_budget: None,
+        alerts: Arc::default(),
     };
     PrometheusExporter::start(&config, run, sources).context("starting the exporter")
 }

@@ -119,16 +119,25 @@ catalog! {
     GRAD_NORM_MISMATCHES: Available Counter "trainmon_grad_norm_mismatches_total" {}
         otel "training.grad.norm.mismatches" unit "{step}"
         "Steps in which our gradient norm and the framework's part by more than 1 %, or one alone is not finite.";
-    GRAD_NORM_SPIKES: Planned Counter "trainmon_grad_norm_spikes_total" {}
-        otel "training.grad.norm.spikes" unit "{spike}" "Gradient norm spikes found by the detector.";
-    GRAD_NORM_ZSCORE: Planned Gauge "trainmon_grad_norm_zscore" {} otel "training.grad.norm.zscore" unit ""
+    GRAD_NORM_SPIKES: Available Counter "trainmon_grad_norm_spikes_total" {}
+        otel "training.grad.norm.spikes" unit "{spike}"
+        "Steps in which the run's gradient norm spiked, as rule `Spike` defines it.";
+    GRAD_NORM_ZSCORE: Available Gauge "trainmon_grad_norm_zscore" {} otel "training.grad.norm.zscore" unit ""
         "Distance of the gradient norm from its recent mean, in standard deviations.";
     UPDATE_NORM: Available Gauge "trainmon_update_norm" {} otel "training.update.norm" unit ""
         "L2 norm of the last measured step's change to all parameters.";
     UPDATE_RATIO: Available Gauge "trainmon_update_ratio" {"agg"} otel "training.update.ratio" unit "1"
         "Norm of the change over norm of the parameter: largest and median over parameters.";
-    UPDATE_NORM_SPIKES: Planned Counter "trainmon_update_norm_spikes_total" {}
-        otel "training.update.norm.spikes" unit "{spike}" "Update norm spikes found by the detector.";
+    UPDATE_NORM_SPIKES: Available Counter "trainmon_update_norm_spikes_total" {}
+        otel "training.update.norm.spikes" unit "{spike}"
+        "Steps in which the run's update norm spiked, as rule `Spike` defines it.";
+    ALERTS: Available Counter "trainmon_alerts_total" {"rule"} otel "training.alerts" unit "{finding}"
+        "Findings of each alert rule: one per series and step, said or not.";
+    ALERTS_LOST: Available Counter "trainmon_alerts_lost_total" {} otel "training.monitor.alerts.lost" unit "{alert}"
+        "Alerts that an exporter, a webhook, a command or the JSON file did not get, or that were too many of one step.";
+    ALERT_OVERFLOW: Available Counter "trainmon_alert_values_ignored_total" {}
+        otel "training.monitor.alerts.ignored" unit "{value}"
+        "Values no alert rule looked at because there are more series than `alert.max_series`.";
     TOP_GRAD_NORM: Available Gauge "trainmon_top_grad_norm" {"slot"} otel "training.grad.norm.top" unit ""
         "The largest gradient norms, slot 0 the largest; /top names the parameters.";
     GROUP_GRAD_NORM_SHARE: Available Gauge "trainmon_group_grad_norm_share" {"group"}
@@ -307,6 +316,7 @@ const CLOSING: &str = "
 | `scope` | `unreduced` or `reduced` for gradients; absent otherwise |
 | `agg` | `max`, `median` |
 | `slot` | `0` to `k-1` |
+| `rule` | the name of an alert rule: `Spike`, `NonFinite`, … |
 | `phase` | `measure`, `launch`, `offer`: all in the training thread |
 | `value` | what the number is: `update_ratio`, `entropy`, `softmax_max`, … |
 | `micro_step` | the micro-batch, from 1 on; absent for the first |

@@ -157,7 +157,7 @@ fn a_key_given_twice_is_an_error_at_any_depth() {
 fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
     for (key, text) in [
         ("cc_distribution.enable", r#"{"cc_distribution": {"enable": true}}"#),
-        ("alert.rules", r#"{"alert": {"rules": [{"rule_name": "Spike"}]}}"#),
+        ("alert.actions[1]", r#"{"alert": {"actions": ["log", "dump"]}}"#),
         ("format[1]", r#"{"format": ["csv", "api"]}"#),
         ("monitors.cc.enabled", r#"{"monitors": {"cc": {"enabled": true}}}"#),
         ("framework", r#"{"framework": "ms"}"#),

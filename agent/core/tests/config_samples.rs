@@ -107,11 +107,7 @@ fn the_incumbents_configs_are_accepted_or_refused_by_name() {
             }
         }
     }
-    let alert = |name| (name, "alert.rules".to_owned(), DiagnosticKind::NotImplemented);
     let expected = [
-        alert("v1_mlp_alert_nan"),
-        alert("v1_mlp_alert_turbulence"),
-        alert("v1_mlp_alert_two_rules"),
         // The incumbent drops an unknown statistic and measures the norm instead.
         ("v1_mlp_ops_default", "ops[0]".to_owned(), DiagnosticKind::UnknownValue),
     ];

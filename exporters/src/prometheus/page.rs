@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trainmon_core::DropReason;
 use trainmon_core::catalog::{
-    BUILD_INFO, GRAD_NORM_INTERVAL_MAX, GRAD_NORM_INTERVAL_MAX_STEP, JOURNAL_BYTES, JOURNAL_ERRORS, Metric,
-    QUEUE_CAPACITY, QUEUE_LENGTH, RANK_INFO, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED,
-    RECORDS_OBSERVED, SERIES, SERIES_LIMIT, WORLD_SIZE,
+    ALERT_OVERFLOW, ALERTS, ALERTS_LOST, BUILD_INFO, GRAD_NORM_INTERVAL_MAX, GRAD_NORM_INTERVAL_MAX_STEP,
+    GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, Metric, QUEUE_CAPACITY, QUEUE_LENGTH, RANK_INFO,
+    RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SERIES, SERIES_LIMIT,
+    UPDATE_NORM_SPIKES, WORLD_SIZE,
 };
+use trainmon_core::{AlertRule, DropReason};
 
 use super::board::{Current, Snapshot};
 use super::counters::Counters;
@@ -66,13 +67,15 @@ impl Pages {
             push_single(page, &GRAD_NORM_INTERVAL_MAX_STEP, peak.step.0 as f64);
         }
         self.push_books(page);
+        self.push_alerts(page);
         // It fails only for families without a sample, and ours are made with theirs.
         self.counters.render(page).unwrap_or_default();
         page[begin..].lines().filter(|line| !line.starts_with('#')).count()
     }
 
     fn push_books(&self, page: &mut String) {
-        let Sources { ledger, worker_queue, sinks, journal, statistics: _, overhead_budget: _ } = &self.sources;
+        let Sources { ledger, worker_queue, sinks, journal, statistics: _, overhead_budget: _, alerts: _ } =
+            &self.sources;
         let books = ledger.snapshot();
         let sinks: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot(), &sink.queue)).collect();
         let of = |sink: &str| label_text(&[("sink", sink)]);
@@ -100,6 +103,19 @@ impl Pages {
             push_single(page, &JOURNAL_BYTES, bytes.load(Ordering::Relaxed) as f64);
             push_single(page, &JOURNAL_ERRORS, errors.load(Ordering::Relaxed) as f64);
         }
+    }
+
+    fn push_alerts(&self, page: &mut String) {
+        let book = self.sources.alerts.snapshot();
+        let of_rule = |rule: AlertRule| (label_text(&[("rule", rule.name())]), book.findings_of(rule) as f64);
+        push_family(page, &ALERTS, AlertRule::ALL.map(of_rule));
+        push_single(page, &GRAD_NORM_SPIKES, book.grad_norm_spikes as f64);
+        push_single(page, &UPDATE_NORM_SPIKES, book.update_norm_spikes as f64);
+        if !book.grad_norm_zscore.is_nan() {
+            push_single(page, &GRAD_NORM_ZSCORE, book.grad_norm_zscore);
+        }
+        push_single(page, &ALERTS_LOST, book.lost as f64);
+        push_single(page, &ALERT_OVERFLOW, book.series_overflow as f64);
     }
 
     /// Who this is, the last step, and what was lost.

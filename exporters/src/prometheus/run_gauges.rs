@@ -64,9 +64,9 @@ impl RunGauge {
         Self::ALL.into_iter().map(Self::metric).collect()
     }
 
-    /// The most series these gauges and the interval's maximum can have.
+    /// The most series these gauges, the gradient norm's z-score and the interval's maximum can have.
     pub(crate) fn most_series(top_k: usize) -> usize {
-        let single = 9;
+        let single = 10;
         let ratios = 2;
         let maximum_and_its_step = 2;
         single + ratios + maximum_and_its_step + Group::ALL.len() + top_k.min(MAX_TOP)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
-    Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch, TensorId, TensorInfo,
+    AlertBook, AlertRule, Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch, TensorId, TensorInfo,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -46,7 +46,17 @@ pub(crate) fn sources() -> Sources {
         journal: Some(JournalSource::default()),
         statistics: MeasuredStatistics::everything(),
         overhead_budget: Some(0.01),
+        alerts: alerts(),
     }
+}
+
+/// As the detectors leave it after a spike.
+fn alerts() -> Arc<AlertBook> {
+    let book = AlertBook::default();
+    book.found(AlertRule::Spike);
+    book.grad_norm_spiked();
+    book.set_grad_norm_zscore(7.5);
+    Arc::new(book)
 }
 
 pub(crate) fn start(config: &Prometheus) -> PrometheusExporter {

@@ -304,6 +304,16 @@ fn what_was_not_measured_is_not_served() {
 }
 
 #[test]
+fn findings_of_the_alert_rules_are_counted_from_zero() {
+    let page = start(&config()).page();
+    assert_eq!(value(&page, "trainmon_alerts_total{rule=\"Spike\"}"), Some(1.0));
+    assert_eq!(value(&page, "trainmon_alerts_total{rule=\"Stall\"}"), Some(0.0));
+    assert_eq!(value(&page, "trainmon_grad_norm_spikes_total"), Some(1.0));
+    assert_eq!(value(&page, "trainmon_update_norm_spikes_total"), Some(0.0));
+    assert_eq!(value(&page, "trainmon_grad_norm_zscore"), Some(7.5));
+}
+
+#[test]
 fn a_page_has_exactly_the_available_metrics_with_their_types_and_labels() {
     let mut everything = config();
     everything.per_parameter = true;

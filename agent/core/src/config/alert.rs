@@ -191,6 +191,17 @@ impl Described {
     }
 }
 
+/// What msprobe's rules look at where they are asked to look at sums instead of every tensor.
+const SUMMED: [AlertSignal; 7] = [
+    AlertSignal::Kind(Kind::Actv),
+    AlertSignal::Kind(Kind::ActvGrad),
+    AlertSignal::Grad,
+    AlertSignal::Kind(Kind::ExpAvg),
+    AlertSignal::Kind(Kind::ExpAvgSq),
+    AlertSignal::Kind(Kind::Update),
+    AlertSignal::Kind(Kind::ParamUpdated),
+];
+
 /// Which parameters a rule has.
 fn knows(rule: AlertRule) -> &'static [&'static str] {
     match rule {
@@ -319,6 +330,7 @@ impl Rule {
         let AlertOnFile { scope, signal, targets } = on;
         let is_tensor = |signal: &AlertSignal| matches!(signal, AlertSignal::Grad | AlertSignal::Kind(_));
         let signals = match signal {
+            None if own.signals.is_empty() && scope.is_some_and(|scope| scope != AlertScope::Tensor) => SUMMED.to_vec(),
             None if scope.is_some_and(|scope| scope != AlertScope::Global) => {
                 own.signals.iter().copied().filter(is_tensor).collect()
             }

@@ -12,7 +12,7 @@ use crate::{AlertRule, AlertScope, AlertSeverity, AlertSignal};
 pub(in crate::config) struct AlertFile {
     /// The rules. Absent: `Spike`, `NonFinite` and `Stall` with their defaults; an empty list: none. `NormMismatch` always
     /// looks where a framework reports its norm.
-    #[schemars(extend("x-not-implemented" = true, "x-msprobe" = "`AnomalyTurbulence` and `AnomalyNan` only; `alert` without `rules` is a KeyError"))]
+    #[schemars(extend("x-msprobe" = "`AnomalyTurbulence` and `AnomalyNan` only; `alert` without `rules` is a KeyError"))]
     pub(in crate::config) rules: Option<Vec<AlertRuleFile>>,
     /// Write every finding to `anomaly_detected/rank<R>/anomaly.json` too.
     pub(in crate::config) dump: bool,

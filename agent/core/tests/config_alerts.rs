@@ -1,0 +1,118 @@
+//! The keys of `alert`: msprobe's form, ours, and what is refused.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use trainmon_core::config::{AlertActions, Alerting, Config, RuleArgs};
+use trainmon_core::{AlertRule, AlertScope, AlertSeverity, AlertSignal, Kind};
+
+fn alerting(alert: &str) -> Alerting {
+    let text = format!(r#"{{"wg_distribution": true, "alert": {alert}}}"#);
+    let parsed = Config::parse(&text, "c.json", &|_| None).expect(&text);
+    assert!(parsed.warnings.is_empty(), "{:?}", parsed.warnings);
+    parsed.config.alert
+}
+
+fn refusals(alert: &str) -> Vec<String> {
+    let text = format!(r#"{{"wg_distribution": true, "alert": {alert}}}"#);
+    let errors = Config::parse(&text, "c.json", &|_| None).expect_err(&text).errors;
+    errors.iter().map(|error| format!("{error} | {}", error.hint.as_deref().unwrap_or_default())).collect()
+}
+
+#[track_caller]
+fn assert_refused(alert: &str, words: &[&str]) {
+    let found = refusals(alert);
+    assert_eq!(found.len(), 1, "{found:?}");
+    for word in words {
+        assert!(found[0].contains(word), "no {word:?} in {found:?}");
+    }
+}
+
+const LOG: AlertActions = AlertActions { log: true, webhook: false, command: false, dump: false, stop: false };
+
+#[test]
+fn a_config_without_a_word_about_alerts_looks_out_for_what_is_never_fine() {
+    let rules = |alerting: Alerting| alerting.rules.iter().map(|rule| rule.rule).collect::<Vec<_>>();
+    let usual = [AlertRule::Spike, AlertRule::NonFinite, AlertRule::Stall, AlertRule::NormMismatch];
+    assert_eq!(rules(alerting("{}")), usual);
+    assert_eq!(rules(Alerting::default()), usual);
+    assert_eq!(rules(alerting(r#"{"rules": []}"#)), [AlertRule::NormMismatch]);
+    assert!(alerting("{}").rules.iter().all(|rule| rule.actions == LOG));
+}
+
+#[test]
+fn the_incumbents_form_is_understood() {
+    let alert = alerting(
+        r#"{"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.2}}, {"rule_name": "AnomalyNan"}],
+            "dump": true}"#,
+    );
+    assert!(alert.dump);
+    let [turbulence, nan, norm] = &alert.rules[..] else { panic!("{:?}", alert.rules) };
+    assert_eq!((turbulence.rule, turbulence.args.threshold), (AlertRule::AnomalyTurbulence, Some(0.2)));
+    assert_eq!((turbulence.scope, turbulence.signals.len()), (AlertScope::Tensor, 0));
+    assert_eq!((nan.rule, nan.args.threshold), (AlertRule::AnomalyNan, None));
+    assert_eq!(norm.rule, AlertRule::NormMismatch);
+    let without_args = alerting(r#"{"rules": [{"rule_name": "AnomalyTurbulence"}]}"#);
+    assert_eq!(without_args.rules[0].args.threshold, Some(0.5));
+}
+
+#[test]
+fn a_rule_says_what_it_looks_at_and_what_is_done() {
+    let alert = alerting(
+        r#"{"rules": [{"rule_name": "Spike", "args": {"threshold": 4, "window": 256, "min_samples": 100, "floor": 2},
+                       "on": {"scope": "layer", "signal": ["grad", "exp_avg"], "targets": ["h."]},
+                       "severity": "info", "actions": ["webhook", "stop"]},
+                      {"rule_name": "Dead"}],
+            "webhook": {"url": "http://localhost:1/x"}, "command": {"run": ["true"]}}"#,
+    );
+    let rule = &alert.rules[0];
+    let args = RuleArgs {
+        threshold: Some(4.0),
+        window: 256,
+        min_samples: 100,
+        floor: Some(2.0),
+        ..RuleArgs::of_rule(AlertRule::Spike)
+    };
+    assert_eq!((rule.args, rule.scope, rule.severity), (args, AlertScope::Layer, AlertSeverity::Info));
+    assert_eq!(rule.signals, [AlertSignal::Grad, AlertSignal::Kind(Kind::ExpAvg)]);
+    assert_eq!(rule.targets, ["h."]);
+    assert_eq!(rule.actions, AlertActions { log: false, webhook: true, stop: true, ..LOG });
+    assert_eq!(alert.rules[1].actions, AlertActions { webhook: true, command: true, ..LOG });
+    let webhook = alert.webhook.expect("described");
+    assert_eq!((webhook.timeout_ms, webhook.retries), (5_000, 4));
+}
+
+#[test]
+fn a_wider_scope_than_the_rules_own_leaves_out_what_has_only_one() {
+    let alert = alerting(r#"{"rules": [{"rule_name": "Spike", "on": {"scope": "layer"}}]}"#);
+    assert_eq!(alert.rules[0].signals, [AlertSignal::Grad, AlertSignal::Kind(Kind::Update)]);
+    let alert = alerting(r#"{"rules": [{"rule_name": "AnomalyNan", "on": {"scope": "group"}}]}"#);
+    assert!(alert.rules[0].signals.contains(&AlertSignal::Grad));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_place() {
+    let rule = |rule: &str| format!(r#"{{"rules": [{rule}]}}"#);
+    assert_refused(&rule(r#"{"rule_name": "AnomalyInf"}"#), &["alert.rules[0].rule_name", "AnomalyNan"]);
+    assert_refused(&rule(r#"{"args": {"threshold": 1}}"#), &["rule_name", "missing"]);
+    assert_refused(&rule(r#"{"rule_name": "AnomalyNan", "args": {"threshold": -1}}"#), &["threshold"]);
+    assert_refused(&rule(r#"{"rule_name": "AnomalyNan", "args": {"threshold": true}}"#), &["threshold", "a number"]);
+    assert_refused(
+        &rule(r#"{"rule_name": "Dead", "args": {"threshold": 1}}"#),
+        &["alert.rules[0].args.threshold", "not known to this rule", "`Dead` has steps"],
+    );
+    assert_refused(
+        &rule(r#"{"rule_name": "Spike", "args": {"window": 32}}"#),
+        &["min_samples", "64, but the window has 32 steps"],
+    );
+    assert_refused(
+        &rule(r#"{"rule_name": "Spike", "on": {"signal": "loss", "scope": "layer"}}"#),
+        &["alert.rules[0].on.scope", "one number for the run"],
+    );
+    assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "gradient"}}"#), &["alert.rules[0].on.signal"]);
+    assert_refused(&rule(r#"{"rule_name": "Stall", "on": {"signal": "loss"}}"#), &["`step_time` only"]);
+    assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "step_time"}}"#), &["a rule of its own"]);
+    assert_refused(&rule(r#"{"rule_name": "Spike", "actions": ["webhook"]}"#), &["nothing describes"]);
+    assert_refused(r#"{"actions": ["dump"]}"#, &["alert.actions[0]", "not implemented"]);
+    assert_refused(r#"{"webhook": {"url": "localhost:80"}}"#, &["alert.webhook.url", "an http or https address"]);
+    assert_refused(r#"{"command": {"run": []}}"#, &["alert.command.run", "a program and its arguments"]);
+}
