@@ -56,12 +56,14 @@ impl Lane {
         };
         let mut status = Status::new(Arc::clone(&self.settlement), format!("{what} to {}", self.settings.address));
         loop {
+            // Asked first: once it is closing nothing more arrives, so that what is not found afterwards is not there.
+            let is_closing = *self.stage.borrow() >= Stage::Closing;
             let parcels = self.waiting.take_request();
             if !parcels.is_empty() {
                 self.deliver(&mut status, parcels).await;
             } else if !self.waiting.noted(1).is_empty() {
                 self.read_journal().await;
-            } else if *self.stage.borrow() >= Stage::Closing {
+            } else if is_closing {
                 return;
             } else {
                 let mut stage = self.stage.clone();

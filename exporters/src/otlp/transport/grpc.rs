@@ -1,7 +1,5 @@
 //! OTLP over gRPC.
 
-use std::time::Duration;
-
 use bytes::{Buf as _, BufMut as _, Bytes};
 use hyper::http::uri::PathAndQuery;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
@@ -61,7 +59,7 @@ impl GrpcTransport {
         self.channel = self.endpoint.connect_lazy();
     }
 
-    pub(super) async fn send(&mut self, body: Bytes, timeout: Duration) -> Answer {
+    pub(super) async fn send(&mut self, body: Bytes) -> Answer {
         let mut grpc = Grpc::new(self.channel.clone()).accept_compressed(CompressionEncoding::Gzip);
         if let Some(encoding) = self.compression {
             grpc = grpc.send_compressed(encoding);
@@ -70,7 +68,6 @@ impl GrpcTransport {
             return Answer::Later { why: with_causes(&error), after: None };
         }
         let mut request = Request::new(body);
-        request.set_timeout(timeout);
         for (key, value) in &self.headers {
             request.metadata_mut().insert(key.clone(), value.clone());
         }
@@ -173,6 +170,8 @@ impl Decoder for RawCodec {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tonic_types::ErrorDetails;
 
     use super::*;

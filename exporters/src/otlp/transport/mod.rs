@@ -51,7 +51,7 @@ impl Transport {
     /// Sends one request, within the configured time.
     pub(crate) async fn send(&mut self, body: Bytes, timeout: Duration) -> Answer {
         let answer = match self {
-            Self::Grpc(grpc) => tokio::time::timeout(timeout, grpc.send(body, timeout)).await,
+            Self::Grpc(grpc) => tokio::time::timeout(timeout, grpc.send(body)).await,
             Self::Http(http) => tokio::time::timeout(timeout, http.send(body)).await,
         };
         answer.unwrap_or_else(|_elapsed| {

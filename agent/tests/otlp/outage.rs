@@ -1,0 +1,129 @@
+//! A receiver that goes away and comes back: everything within reach arrives, in order, once.
+
+use std::time::{Duration, Instant};
+
+use crate::receiver::{Log, PATIENT, PROTOCOLS, Receiver, UNHURRIED, is_provisioned, wait_for};
+use crate::run::{Run, books};
+
+fn otlp(protocol: &str, port: u16) -> String {
+    format!(r#""endpoint": "http://127.0.0.1:{port}", "protocol": "{protocol}", {PATIENT}"#)
+}
+
+/// How long the receiver is away in the long case.
+const OUTAGE: Duration = Duration::from_secs(10);
+
+/// Runs through an outage of at least this length, with so many steps before, in and after it.
+fn run_through_outage(protocol: &str, outage: Duration, members: &str, more: &str, steps: [u64; 3]) {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let receiver = Receiver::start(protocol, 0, &log, &[]);
+    let port = receiver.port;
+    let mut run = Run::start(&format!("{}{members}", otlp(protocol, port)), &format!("{more}{UNHURRIED}"));
+    run.steps(steps[0]);
+    receiver.stop();
+    let away = Instant::now();
+    run.steps(steps[1]);
+    run.wait_for_notice("what cannot be sent waits");
+    let waiting = books(&run.report(), "otlp");
+    assert!(waiting.accepted > waiting.exported && waiting.lost() == 0, "{waiting:?}");
+    std::thread::sleep(outage.saturating_sub(away.elapsed()));
+    let receiver = Receiver::start(protocol, port, &log, &[]);
+    run.steps(steps[2]);
+    run.wait_for_notice("works again");
+    let ended = run.end();
+    receiver.stop();
+    ended.assert_arrived_exactly_once(&Log::read(&log));
+}
+
+#[test]
+fn ten_seconds_without_a_receiver_cost_nothing_over_grpc() {
+    if is_provisioned("ten_seconds_without_a_receiver_cost_nothing_over_grpc") {
+        run_through_outage("grpc", OUTAGE, "", "", [20, 40, 20]);
+    }
+}
+
+#[test]
+fn ten_seconds_without_a_receiver_cost_nothing_over_http() {
+    if is_provisioned("ten_seconds_without_a_receiver_cost_nothing_over_http") {
+        run_through_outage("http/protobuf", OUTAGE, "", "", [20, 40, 20]);
+    }
+}
+
+#[test]
+fn what_memory_has_no_room_for_is_read_from_the_journal() {
+    if is_provisioned("what_memory_has_no_room_for_is_read_from_the_journal") {
+        let members = r#", "backlog_mb": 1, "per_parameter": true"#;
+        // A step is some 20 kB: a MiB holds fewer than a hundred.
+        run_through_outage("http/protobuf", Duration::ZERO, members, r#", "journal": {"size_mb": 64}"#, [8, 240, 40]);
+    }
+}
+
+#[test]
+fn a_run_that_is_ended_and_goes_on_sends_every_step_once() {
+    if !is_provisioned("a_run_that_is_ended_and_goes_on_sends_every_step_once") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let receiver = Receiver::start("grpc", 0, &log, &[]);
+    let mut run = Run::start(&otlp("grpc", receiver.port), UNHURRIED);
+    run.steps(20);
+    let first = run.end();
+    let mut run = Run::start_in(first.directory, &otlp("grpc", receiver.port), UNHURRIED, first.steps);
+    run.steps(20);
+    let ended = run.end();
+    receiver.stop();
+    ended.assert_arrived_exactly_once(&Log::read(&log));
+}
+
+/// SIGKILL may hit the receiver between writing a request down and answering it: that request comes twice, with equal
+/// points. Nothing is lost, and nothing differs.
+#[test]
+fn a_killed_receiver_loses_nothing_and_what_comes_twice_is_the_same() {
+    if !is_provisioned("a_killed_receiver_loses_nothing_and_what_comes_twice_is_the_same") {
+        return;
+    }
+    for protocol in PROTOCOLS {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let receiver = Receiver::start(protocol, 0, &path, &[]);
+        let port = receiver.port;
+        let mut run = Run::start(&otlp(protocol, port), UNHURRIED);
+        run.steps(40);
+        receiver.kill();
+        run.steps(40);
+        let receiver = Receiver::start(protocol, port, &path, &[]);
+        run.steps(40);
+        let ended = run.end();
+        receiver.stop();
+        let mut log = Log::read(&path);
+        let mut first = std::collections::HashMap::new();
+        log.points.retain(|point| {
+            // NaN is equal to itself here: bits are compared.
+            let bits = point.value.to_bits();
+            let before = first.insert(point.identity(), bits);
+            assert!(before.is_none_or(|before| before == bits), "{point:?}");
+            before.is_none()
+        });
+        ended.assert_arrived_exactly_once(&log);
+    }
+}
+
+#[test]
+fn a_receiver_that_asks_for_patience_gets_it() {
+    if !is_provisioned("a_receiver_that_asks_for_patience_gets_it") {
+        return;
+    }
+    for protocol in PROTOCOLS {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let receiver = Receiver::start(protocol, 0, &log, &["--mode", "later:2"]);
+        let mut run = Run::start(&otlp(protocol, receiver.port), UNHURRIED);
+        run.steps(20);
+        wait_for("the first points", || (!Log::read(&log).points.is_empty()).then_some(()));
+        let ended = run.end();
+        receiver.stop();
+        ended.assert_arrived_exactly_once(&Log::read(&log));
+        assert!(ended.notices.contains("works again"), "{}", ended.notices);
+    }
+}
