@@ -27,7 +27,7 @@ impl BatchSource {
     pub(crate) fn next_before(&self, deadline: Option<Instant>) -> Arrival {
         let received = match deadline {
             Some(deadline) => self.batches.recv_deadline(deadline),
-            None => self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => self.batches.recv().map_err(Into::into),
         };
         match received {
             Ok(batch) => {

@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn norms_that_agree_again_agree_at_once() {
         let mut standing = Standing::default();
-        drop(standing.step(AlertRule::NormMismatch, true));
+        standing.step(AlertRule::NormMismatch, true);
         assert_eq!(standing.step(AlertRule::NormMismatch, false), Some(News::Ends(1)));
     }
 }

@@ -217,7 +217,9 @@ mod tests {
             let expected: Vec<Option<Finding>> = values.iter().map(|&value| whole.observe(value)).collect();
             for stop in [0, 1, 63, 64, 65, 128, 300, 512, 699] {
                 let mut first = detector(rule);
-                values[..stop].iter().for_each(|&value| drop(first.observe(value)));
+                for &value in &values[..stop] {
+                    first.observe(value);
+                }
                 let text = first.state().unwrap().to_string();
                 let mut second = detector(rule);
                 second.load_state(serde_json::from_str(&text).unwrap()).unwrap();

@@ -71,7 +71,9 @@ mod tests {
 
     fn after(values: impl IntoIterator<Item = f64>) -> Spike {
         let mut spike = Spike::default();
-        values.into_iter().for_each(|value| drop(spike.observe(&args(), value)));
+        for value in values {
+            spike.observe(&args(), value);
+        }
         spike
     }
 
@@ -117,7 +119,7 @@ mod tests {
     fn a_shorter_window_of_a_new_config_forgets_the_oldest() {
         let mut spike = after((0..128).map(calm));
         let short = RuleArgs { window: 64, ..args() };
-        drop(spike.observe(&short, 1.0));
+        spike.observe(&short, 1.0);
         assert_eq!(spike.window.len(), 64);
     }
 }

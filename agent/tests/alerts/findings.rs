@@ -1,0 +1,184 @@
+//! What is found, said and counted.
+
+use trainmon_agent::StepFacts;
+use trainmon_agent::core::{AlertPhase, AlertRule, AlertScope, AlertSignal, Kind, Statistic};
+
+use crate::run::{LAYERS, Run};
+
+#[test]
+fn a_spike_names_what_moved_first() {
+    let mut run = Run::new("{}");
+    run.calm(100);
+    run.step(|tensor, kind| if tensor == 2 && kind == Kind::ExpAvg { 6.0 } else { 1.0 });
+    run.step(|tensor, kind| if kind == Kind::Update || (tensor == 2 && kind == Kind::ExpAvg) { 6.0 } else { 1.0 });
+    run.step(|_, kind| if kind == Kind::GradReduced { 9.0 } else { 1.0 });
+    run.calm(20);
+    run.finish();
+    let [update, grad] = &run.keeper.begun(AlertRule::Spike)[..] else { panic!("{:?}", run.keeper.alerts()) };
+    assert_eq!((update.step.0, update.series.signal), (101, AlertSignal::Kind(Kind::Update)));
+    assert_eq!((grad.step.0, grad.series.signal), (102, AlertSignal::Grad));
+    assert_eq!((grad.series.scope, grad.series.statistic), (AlertScope::Global, Some(Statistic::Norm)));
+    assert!(grad.value > 20.0 && grad.expected.upper.unwrap() < 4.0, "{grad:?}");
+    for alert in [update, grad] {
+        let first = alert.moved_first.as_ref().unwrap();
+        assert_eq!((first.step.0, first.signal), (100, AlertSignal::Kind(Kind::ExpAvg)));
+        assert_eq!((first.layer.as_str(), first.tensor.as_deref()), ("h.1", Some("h.1.attn.weight")));
+    }
+    let said = "Spike: grad norm is 2.2";
+    assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
+    assert_eq!(run.heard.containing("moved first: exp_avg of h.1.attn.weight at step 100"), 2);
+    let book = run.monitor.alert_book();
+    assert_eq!((book.grad_norm_spikes, book.update_norm_spikes, book.findings_of(AlertRule::Spike)), (1, 1, 2));
+    assert!(book.grad_norm_zscore.is_finite());
+}
+
+#[test]
+fn a_nan_is_found_and_the_next_spike_too() {
+    let mut run = Run::new("{}");
+    run.calm(80);
+    run.step(|tensor, kind| if tensor == 3 && kind == Kind::GradReduced { f64::NAN } else { 1.0 });
+    run.calm(3);
+    run.step(|tensor, kind| if tensor == 3 && kind == Kind::GradReduced { f64::INFINITY } else { 1.0 });
+    run.calm(3);
+    run.step(|_, kind| if kind == Kind::GradReduced { 4.0 } else { 1.0 });
+    run.calm(15);
+    run.finish();
+    let non_finite = run.keeper.begun(AlertRule::NonFinite);
+    assert_eq!(non_finite.len(), 1, "one alert that goes on: {non_finite:?}");
+    assert_eq!(non_finite[0].step.0, 80);
+    assert_eq!(non_finite[0].moved_first.as_ref().unwrap().tensor.as_deref(), Some("h.1.mlp.weight"));
+    let spikes = run.keeper.begun(AlertRule::Spike);
+    assert_eq!(spikes.iter().map(|alert| alert.step.0).collect::<Vec<_>>(), [88]);
+    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::NonFinite), 2);
+    let end = run.keeper.wait_for_alert(|alert| alert.rule == AlertRule::NonFinite && alert.phase == AlertPhase::Ends);
+    assert_eq!((end.findings, end.step.0), (2, 94));
+    assert_eq!(run.heard.containing("well again at step 94 on rank 0 after 2 findings"), 1, "{}", run.heard.all());
+}
+
+#[test]
+fn no_rule_hides_another() {
+    let alert = r#"{"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}},
+                              {"rule_name": "AnomalyNan", "args": {"threshold": 10}},
+                              {"rule_name": "AnomalyNan"}]}"#;
+    let mut run = Run::new(alert);
+    run.calm(10);
+    run.step(|tensor, kind| if tensor == 0 && kind == Kind::ExpAvg { 50.0 } else { 1.0 });
+    run.step(|tensor, kind| if tensor == 0 && kind == Kind::ExpAvg { f64::INFINITY } else { 1.0 });
+    run.finish();
+    // Norm and mean of one tensor: turbulent in both steps, large in both, infinite in the second.
+    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::AnomalyTurbulence), 4);
+    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::AnomalyNan), 4 + 2);
+    let alerts = run.keeper.begun(AlertRule::AnomalyNan);
+    assert_eq!(alerts.len(), 4);
+    assert!(alerts.iter().all(|alert| alert.series.name == "h.0.attn.weight"), "{alerts:?}");
+}
+
+#[test]
+fn series_are_of_layers_groups_and_chosen_tensors() {
+    let rule = |on: &str| format!(r#"{{"rule_name": "Spike", "args": {{"min_samples": 16}}, "on": {{{on}}}}}"#);
+    let rules = [
+        rule(r#""scope": "layer", "signal": "exp_avg_sq""#),
+        rule(r#""scope": "group", "signal": "exp_avg_sq", "targets": ["mlp"]"#),
+        rule(r#""scope": "tensor", "signal": "exp_avg_sq", "targets": ["h.0", "h.2.mlp"]"#),
+        rule(r#""scope": "tensor", "signal": "grad""#),
+    ];
+    let mut run = Run::new(&format!(r#"{{"rules": [{}]}}"#, rules.join(",")));
+    run.calm(30);
+    run.step(|tensor, kind| match kind {
+        Kind::ExpAvgSq => 5.0,
+        Kind::GradReduced if tensor == 4 => 5.0,
+        _ => 1.0,
+    });
+    run.finish();
+    let mut found: Vec<(AlertScope, String)> =
+        run.keeper.begun(AlertRule::Spike).into_iter().map(|alert| (alert.series.scope, alert.series.name)).collect();
+    found.sort();
+    let expected = [
+        (AlertScope::Group, "mlp"),
+        (AlertScope::Layer, "h.0"),
+        (AlertScope::Layer, "h.1"),
+        (AlertScope::Layer, "h.2"),
+        (AlertScope::Tensor, "h.0.attn.weight"),
+        (AlertScope::Tensor, "h.0.mlp.weight"),
+        (AlertScope::Tensor, "h.2.attn.weight"),
+        (AlertScope::Tensor, "h.2.mlp.weight"),
+    ];
+    assert_eq!(found, expected.map(|(scope, name)| (scope, name.to_owned())));
+}
+
+#[test]
+fn dead_and_vanishing_gradients_and_too_large_updates_are_found() {
+    let alert = r#"{"rules": [{"rule_name": "Dead", "args": {"steps": 5}},
+                              {"rule_name": "Vanishing", "args": {"min_samples": 50}},
+                              {"rule_name": "UpdateRatio", "args": {"steps": 3}}]}"#;
+    let mut run = Run::new(alert);
+    let record_ratio = |run: &Run, ratio: f64| {
+        for &tensor in &run.tensors {
+            let record = trainmon_agent::core::Record {
+                tensor,
+                kind: Kind::UpdateRatio,
+                micro_step: trainmon_agent::core::MicroStep(0),
+                reading: Some(trainmon_agent::core::Reading::of_value(ratio)),
+            };
+            run.monitor.record(record, std::time::Duration::ZERO, 0);
+        }
+    };
+    for step in 0..200 {
+        record_ratio(&run, if step >= 100 { 0.02 } else { 0.001 });
+        run.step(|tensor, kind| match kind {
+            Kind::GradReduced if step >= 60 && tensor < 2 => 0.0,
+            Kind::GradReduced if step >= 80 => 0.001,
+            _ => 1.0,
+        });
+    }
+    run.finish();
+    let dead = run.keeper.begun(AlertRule::Dead);
+    assert_eq!(dead.iter().map(|alert| (alert.series.name.as_str(), alert.step.0)).collect::<Vec<_>>(), [("h.0", 64)]);
+    let vanishing = run.keeper.begun(AlertRule::Vanishing);
+    assert!(vanishing.len() == 1 && (80..200).contains(&vanishing[0].step.0), "{vanishing:?}");
+    let ratios = run.keeper.begun(AlertRule::UpdateRatio);
+    assert_eq!(ratios.iter().map(|alert| alert.step.0).collect::<Vec<_>>(), [102; LAYERS]);
+}
+
+#[test]
+fn a_loss_that_jumps_is_a_spike_of_its_own() {
+    let mut run = Run::new("{}");
+    for step in 0..100 {
+        let loss = if step == 90 { 3.0 } else { 2.0 + 0.01 * (f64::from(step)).sin() };
+        run.step_with(StepFacts { loss: Some(loss), ..StepFacts::default() }, |_, _| 1.0);
+    }
+    run.finish();
+    let spikes = run.keeper.begun(AlertRule::Spike);
+    assert_eq!(
+        spikes.iter().map(|alert| (alert.series.signal, alert.step.0)).collect::<Vec<_>>(),
+        [(AlertSignal::Loss, 90)]
+    );
+}
+
+#[test]
+fn norms_that_part_are_an_alert_with_both_of_them() {
+    let mut run = Run::new(r#"{"rules": []}"#);
+    let norm = |framework: f64| StepFacts { framework_grad_norm: Some(framework), ..StepFacts::default() };
+    let ours = (2.0 * LAYERS as f64).sqrt();
+    for framework in [ours, 2.0 * ours, 3.0 * ours, ours] {
+        run.step_with(norm(framework), |_, _| 1.0);
+    }
+    run.finish();
+    let alerts = run.keeper.alerts();
+    assert_eq!(
+        alerts.iter().map(|alert| (alert.phase, alert.step.0)).collect::<Vec<_>>(),
+        [(AlertPhase::Begins, 1), (AlertPhase::Ends, 3)]
+    );
+    assert_eq!(run.heard.containing("parts from the framework's by more than 1 %: step 1: ours 2.4"), 1);
+    assert_eq!(run.heard.containing("agree again after 2 steps: step 3: ours 2.4"), 1, "{}", run.heard.all());
+}
+
+#[test]
+fn values_of_more_series_than_allowed_are_counted() {
+    let mut run = Run::new(r#"{"rules": [{"rule_name": "AnomalyNan"}], "max_series": 10}"#);
+    run.calm(2);
+    run.finish();
+    let values = 2 * LAYERS as u64 * 5 * 2;
+    // `NormMismatch` has no value here; ten series are followed.
+    assert_eq!(run.monitor.alert_book().series_overflow, 2 * (values - 10));
+}

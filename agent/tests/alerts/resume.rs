@@ -1,0 +1,105 @@
+//! A resumed run alerts as one that was never stopped.
+
+use trainmon_agent::core::{Alert, Kind};
+
+use crate::run::{Run, config};
+
+/// Every rule that has a memory, on every scope.
+const RULES: &str = r#"{"rules": [
+    {"rule_name": "Spike"}, {"rule_name": "Spike", "args": {"threshold": 3, "min_samples": 32}},
+    {"rule_name": "Spike", "on": {"scope": "layer"}, "args": {"min_samples": 16}},
+    {"rule_name": "Spike", "on": {"scope": "group", "signal": "exp_avg"}, "args": {"min_samples": 16}},
+    {"rule_name": "AnomalyTurbulence", "args": {"threshold": 1}}, {"rule_name": "AnomalyNan", "args": {"threshold": 5}},
+    {"rule_name": "NonFinite"}, {"rule_name": "Dead", "args": {"steps": 3}},
+    {"rule_name": "Drift", "args": {"min_samples": 40}}, {"rule_name": "Vanishing", "args": {"min_samples": 40}}]}"#;
+
+const STEPS: u64 = 160;
+
+fn shift(step: u64, tensor: usize, kind: Kind) -> f64 {
+    match (step, kind) {
+        (70, Kind::GradReduced) if tensor == 1 => f64::NAN,
+        (40 | 71 | 90 | 130, Kind::GradReduced) => 7.0,
+        (128..=131, Kind::ExpAvg) if tensor == 4 => 5.0,
+        (100..=110, Kind::GradReduced) if tensor < 2 => 0.0,
+        (140.., Kind::GradReduced) => 0.01,
+        _ => 1.0,
+    }
+}
+
+fn play(run: &mut Run, until: u64) {
+    while run.step < until {
+        let step = run.step;
+        run.step(|tensor, kind| shift(step, tensor, kind));
+    }
+}
+
+/// All alerts without their wall clock.
+fn without_time(alerts: Vec<Alert>) -> Vec<String> {
+    let timeless = |alert| Alert { time: std::time::SystemTime::UNIX_EPOCH, ..alert };
+    alerts.into_iter().map(|alert| format!("{:?}", timeless(alert))).collect()
+}
+
+#[test]
+fn a_resumed_run_finds_what_one_that_was_never_stopped_finds() {
+    let mut whole = Run::new(RULES);
+    play(&mut whole, STEPS);
+    whole.finish();
+    let expected = without_time(whole.keeper.alerts());
+    assert!(expected.len() > 40, "{}", expected.len());
+    for stop in [1, 33, 64, 70, 71, 72, 91, 105, 129, 130, 131, 150] {
+        let mut first = Run::new(RULES);
+        play(&mut first, stop);
+        // As a checkpoint keeps it: text.
+        let state = first.monitor.alert_state().to_string();
+        first.finish();
+        let mut second = Run::with(config(RULES), stop);
+        second.monitor.load_alert_state(serde_json::from_str(&state).unwrap()).unwrap();
+        play(&mut second, STEPS);
+        second.finish();
+        let mut found = first.keeper.alerts();
+        found.extend(second.keeper.alerts());
+        assert_eq!(without_time(found), expected, "stopped at {stop}");
+        let findings = |run: &Run| run.monitor.alert_book().findings;
+        let sum: Vec<u64> = findings(&first).iter().zip(findings(&second)).map(|(a, b)| a + b).collect();
+        assert_eq!(sum, findings(&whole), "stopped at {stop}");
+    }
+}
+
+#[test]
+fn the_state_is_that_after_the_last_step_ended() {
+    let mut run = Run::new("{}");
+    for _ in 0..50 {
+        run.calm(1);
+        assert_eq!(run.monitor.alert_state()["step"], run.step - 1);
+    }
+}
+
+#[test]
+fn a_changed_config_keeps_what_still_fits() {
+    let mut first = Run::new(r#"{"rules": [{"rule_name": "Spike"}, {"rule_name": "Drift"}]}"#);
+    first.calm(100);
+    let state = first.monitor.alert_state();
+    let mut second = Run::new(r#"{"rules": [{"rule_name": "Spike", "args": {"threshold": 4, "window": 64}}]}"#);
+    second.monitor.load_alert_state(state).unwrap();
+    second.step(|_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
+    second.finish();
+    assert_eq!(second.monitor.alert_book().grad_norm_spikes, 1);
+}
+
+#[test]
+fn what_is_no_state_is_refused_and_changes_nothing() {
+    let mut run = Run::new("{}");
+    run.calm(70);
+    let before = run.monitor.alert_state();
+    let error = |state| run.monitor.load_alert_state(state).unwrap_err().to_string();
+    assert_eq!(error(serde_json::json!({"a": 1})), "the alert state cannot be read");
+    let mut other = before.clone();
+    other["version"] = 9.into();
+    assert_eq!(error(other), "the alert state has version 9, this program reads version 1");
+    run.monitor.load_alert_state(serde_json::Value::Null).unwrap();
+    let (mut now, mut then) = (run.monitor.alert_state(), before);
+    for state in [&mut now, &mut then] {
+        state["series"].as_array_mut().unwrap().sort_by_key(ToString::to_string);
+    }
+    assert_eq!(now, then);
+}
