@@ -9,6 +9,7 @@
 //! `python/trainmon/_trainmon.pyi`.
 
 mod arguments;
+mod board;
 mod copies;
 mod exit;
 mod hold;

@@ -39,7 +39,7 @@ impl PyMonitor {
     #[staticmethod]
     #[pyo3(signature = (
         config, *, file = "config", rank = None, local_rank = None, world_size = None, start_iteration = 0,
-        output_dir = None, run = None, listener = None
+        output_dir = None, run = None, listener = None, board = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn start(
@@ -53,8 +53,9 @@ impl PyMonitor {
         output_dir: Option<PathBuf>,
         run: Option<String>,
         listener: Option<Py<PyAny>>,
+        board: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let wishes = Wishes { rank, local_rank, world_size, start_iteration, output_dir, run, listener };
+        let wishes = Wishes { rank, local_rank, world_size, start_iteration, output_dir, run, listener, board };
         let shared = Detached::new(Arc::new(Shared::new(start(py, config, file, wishes)?)));
         shut_down_at_exit(py, Arc::downgrade(&shared))?;
         Ok(Self(shared))
@@ -81,7 +82,8 @@ impl PyMonitor {
     }
 
     fn settings(&self) -> PyResult<String> {
-        serde_json::to_string(self.monitor().config()).map_err(|error| PyValueError::new_err(error.to_string()))
+        let config = self.monitor().config().with_plan(&self.monitor().plan());
+        serde_json::to_string(&config).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     fn whereabouts(&self) -> Vec<(&'static str, Vec<String>)> {
@@ -94,6 +96,33 @@ impl PyMonitor {
 
     fn wants(&self, kind: KindNumber) -> bool {
         self.monitor().collecting() && self.monitor().request(kind.0).is_some()
+    }
+
+    #[getter]
+    fn plan_version(&self) -> u64 {
+        self.monitor().plan_version()
+    }
+
+    #[getter]
+    fn sampling_stride(&self) -> u32 {
+        self.monitor().sampling_stride()
+    }
+
+    fn follow_targets(&self) {
+        self.monitor().follow_targets();
+    }
+
+    fn leaves_out(&self, tensor_id: u32, kind: KindNumber) -> bool {
+        let monitor = self.monitor();
+        // Everything is measured without a budget: one load.
+        if monitor.sampling_stride() == 1 || monitor.wants(TensorId(tensor_id), kind.0) {
+            return false;
+        }
+        let is_measured = monitor.collecting() && monitor.request(kind.0).is_some();
+        if is_measured {
+            monitor.leave_out(kind.0);
+        }
+        is_measured
     }
 
     fn request<'py>(&self, py: Python<'py>, kind: KindNumber) -> PyResult<Option<(Bound<'py, PyTuple>, f64)>> {
@@ -139,13 +168,14 @@ impl PyMonitor {
     }
 
     fn matches_parameter(&self, raw: &str, squashed: &str, vpp_stage: u32) -> bool {
-        self.monitor().config().targets.matches_parameter(raw, squashed, vpp_stage)
+        let targets = self.monitor().plan().targets(self.monitor().config());
+        targets.matches_parameter(raw, squashed, vpp_stage)
     }
 
     fn matches_module(&self, name: &str, vpp_stage: u32) -> bool {
-        let config = self.monitor().config();
-        let wanted = config.activations.as_ref();
-        wanted.is_some_and(|activations| activations.matches_module(&config.targets, name, vpp_stage))
+        let (plan, config) = (self.monitor().plan(), self.monitor().config());
+        let wanted = plan.activations.as_ref();
+        wanted.is_some_and(|activations| activations.matches_module(&plan.targets(config), name, vpp_stage))
     }
 
     fn activation_name(&self, module: &str, is_output: bool, is_gradient: bool, index: usize, of: usize) -> String {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use trainmon_agent::Monitor;
-use trainmon_agent::core::config::Signal;
+use trainmon_agent::core::config::{Config, Signal};
 use trainmon_agent::core::{Kind, Phase, Reading, Statistic, TensorId};
 use trainmon_agent::stats::{Request, measure, measure_all, sign_agreement};
 
@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     known: Known,
     copies: Copies,
     pub(crate) latest: LatestReadings,
-    /// The statistics since `set_ops`, if it was called.
-    live_ops: Mutex<Option<Vec<Statistic>>>,
+    /// The statistics since `set_ops`, if it was called, and the version of the plan then: a later plan outranks them.
+    live_ops: Mutex<Option<(u64, Vec<Statistic>)>>,
 }
 
 impl Shared {
@@ -40,11 +40,13 @@ impl Shared {
 
     /// The statistics measured now, of any kind.
     pub(crate) fn statistics(&self) -> Vec<Statistic> {
-        if let Some(ops) = &*self.live_ops() {
+        let version = self.monitor.plan_version();
+        if let Some((_, ops)) = self.live_ops().as_ref().filter(|(of, _)| *of == version) {
             return ops.clone();
         }
+        let config = self.monitor.config().with_plan(&self.monitor.plan());
         let mut all = Vec::new();
-        for signal in self.signals() {
+        for signal in signals(&config) {
             let new: Vec<_> = signal.ops.iter().copied().filter(|it| !all.contains(it)).collect();
             all.extend(new);
         }
@@ -66,21 +68,18 @@ impl Shared {
             }
         }
         let ops = self.monitor.set_ops(&known);
-        *self.live_ops() = Some(ops.clone());
+        *self.live_ops() = Some((self.monitor.plan_version(), ops.clone()));
         ops
     }
 
-    fn live_ops(&self) -> MutexGuard<'_, Option<Vec<Statistic>>> {
+    fn live_ops(&self) -> MutexGuard<'_, Option<(u64, Vec<Statistic>)>> {
         self.live_ops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The magnitude below which an element counts as zero.
     pub(crate) fn eps(&self) -> f64 {
-        self.signals().next().map_or(0.0, |signal| signal.eps)
-    }
-
-    fn signals(&self) -> impl Iterator<Item = &Signal> {
-        Kind::ALL.into_iter().filter_map(|kind| self.monitor.config().signal(kind))
+        let config = self.monitor.config().with_plan(&self.monitor.plan());
+        signals(&config).next().map_or(0.0, |signal| signal.eps)
     }
 
     /// Measures a tensor, meant times `factor`, and records it; gives its norm.
@@ -187,6 +186,10 @@ impl Shared {
         if !self.monitor.collecting() || self.monitor.request(Kind::Update).is_none() {
             return;
         }
+        if !self.monitor.wants(id, Kind::Update) {
+            self.monitor.leave_out(Kind::Update);
+            return;
+        }
         let Some(tensor) = self.describe(Label::update_of(id), tensor) else { return };
         self.told(Label::update_of(id), self.copies.keep(&self.monitor, id, &tensor));
     }
@@ -212,6 +215,11 @@ impl Shared {
         let request = self.monitor.request(label.kind)?;
         if !self.monitor.collecting() {
             self.monitor.observe_missing(label.tensor, label.kind, label.micro_step);
+            return None;
+        }
+        // Under an overhead budget the layers take turns.
+        if !self.monitor.wants(label.tensor, label.kind) {
+            self.monitor.leave_out(label.kind);
             return None;
         }
         Some(request)
@@ -255,6 +263,10 @@ impl Shared {
     fn told<T>(&self, label: Label, found: Result<T, impl Display>) -> Option<T> {
         found.map_err(|why| self.monitor.observe_unsupported(label.tensor, label.kind, &why.to_string())).ok()
     }
+}
+
+fn signals(config: &Config) -> impl Iterator<Item = &Signal> {
+    Kind::ALL.into_iter().filter_map(|kind| config.signal(kind))
 }
 
 fn norm(request: Request, reading: Reading) -> Option<f64> {

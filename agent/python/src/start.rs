@@ -6,8 +6,9 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use trainmon_agent::core::Rank;
 use trainmon_agent::core::config::{Config, ConfigErrors, Diagnostic, FrontTask};
-use trainmon_agent::{Monitor, Options, RankError, Ranks};
+use trainmon_agent::{Monitor, Options, RankError, Ranks, SharedBoard};
 
+use crate::board::PyBoard;
 use crate::listener::voice;
 
 pyo3::create_exception!(
@@ -26,6 +27,7 @@ pub(crate) struct Wishes {
     pub(crate) output_dir: Option<PathBuf>,
     pub(crate) run: Option<String>,
     pub(crate) listener: Option<Py<PyAny>>,
+    pub(crate) board: Option<Py<PyAny>>,
 }
 
 /// Starts a monitor from the text of a config.
@@ -42,7 +44,7 @@ pub(crate) fn start(py: Python<'_>, text: &str, file: &str, wishes: Wishes) -> P
         front_tasks: &FrontTask::ALL,
         // A config given as a mapping has a name, but no file to watch.
         config_file: Some(PathBuf::from(file)).filter(|file| file.is_file()),
-        board: None,
+        board: wishes.board.map(|board| SharedBoard::new(PyBoard::new(board))),
         voice,
     };
     let monitor =

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::effective::{Activations, Config, Signal, TargetRule, WeightGrad, Window};
+use super::effective::{Activations, Config, Signal, TargetRule, Targets, WeightGrad, Window};
 use crate::{Kind, Statistic};
 
 /// The part of a config that may change while the training runs. Complete in itself: who has the latest plan needs none
@@ -46,6 +46,11 @@ impl Plan {
             mg_direction: config.mg_direction.clone(),
             update: config.update.clone(),
         }
+    }
+
+    /// The targets in force, with the rule of the config that the plan changes.
+    pub fn targets(&self, config: &Config) -> Targets {
+        Targets { names: self.targets.clone(), rule: config.targets.rule }
     }
 
     /// What is measured of a kind of tensor. Ad-hoc tensors have the statistics of the first signal there is.

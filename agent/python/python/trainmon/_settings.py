@@ -49,6 +49,8 @@ class Settings:
     backward: bool
     print_struct: bool
     stack_info: bool
+    is_live: bool
+    """Whether what is measured may change while the training runs."""
     patch_optimizer_step: bool
     features: Features | None
     raw: dict[str, Any] = field(repr=False)
@@ -72,6 +74,7 @@ class Settings:
             backward=bool(activations.get("backward")),
             print_struct=bool(raw.get("print_struct")),
             stack_info=bool(raw.get("stack_info")),
+            is_live=raw.get("control") is not None or raw.get("dynamic_on") is not None,
             patch_optimizer_step=raw.get("patch_optimizer_step", True) is not False,
             features=None if features is None else Features(**features),
             raw=raw,

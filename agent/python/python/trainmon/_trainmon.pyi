@@ -55,11 +55,13 @@ class Monitor:
         output_dir: str | None = None,
         run: str | None = None,
         listener: Callable[[str, str, str | None], None] | None = None,
+        board: Any = None,
     ) -> Monitor:
         """Starts a monitor from the text of a config; `file` is its name in messages.
 
         `listener(severity, message, hint)` hears the monitor's notices instead of standard error; it may be called from
-        any thread. Without `rank` the launcher's environment is asked.
+        any thread. Without `rank` the launcher's environment is asked. `board`: how the ranks agree on a change of what
+        is measured, an object like `trainmon.control.StoreBoard`; files in the control directory otherwise.
 
         Raises `ConfigError` for a faulty config, `RuntimeError` if the rank cannot be told or a thread not started.
         """
@@ -75,13 +77,25 @@ class Monitor:
     @property
     def world_size(self) -> int: ...
     def settings(self) -> str:
-        """The effective config as JSON."""
+        """The effective config as JSON, with what live control made of it."""
     def whereabouts(self) -> list[tuple[str, list[str]]]:
         """Each exporter's name and where its output is. The first place of `csv` is the run directory."""
     def configured(self, kind: int) -> bool:
         """Whether the config asks for this kind."""
     def wants(self, kind: int) -> bool:
         """Whether this kind is configured and the step in progress measured."""
+    @property
+    def plan_version(self) -> int:
+        """How often live control changed what is measured. Where it is another than before when a step begins, targets
+        and kinds are to be looked up anew."""
+    @property
+    def sampling_stride(self) -> int:
+        """One layer in this many is measured in the step in progress, to keep the overhead budget; 1 measures all."""
+    def follow_targets(self) -> None:
+        """Tells that the caller looks up the targets anew when `plan_version` changes: live control may change them."""
+    def leaves_out(self, tensor_id: int, kind: int) -> bool:
+        """Whether the overhead budget leaves this tensor no turn in the step in progress; it is counted then as not
+        sampled. `observe` and the others ask themselves: this is for whoever measures elsewhere."""
     def request(self, kind: int) -> tuple[tuple[str, ...], float] | None:
         """What is measured of this kind now, in no particular order: the statistics by name, those included that the
         scrape page, the global norm and the ratio of a change are made of; and below which magnitude an element counts

@@ -177,7 +177,7 @@ class _Adder:
         from torch.distributed.distributed_c10d import _get_default_store
 
         store = _get_default_store()
-        if _is_file(store):
+        if is_file(store):
             raise _IsFileError
         if self._store is None or self._store() is not store:
             self._existing.clear()
@@ -266,7 +266,7 @@ class _IsFileError(Exception):
     """The store is a file."""
 
 
-def _is_file(store: Any) -> bool:
+def is_file(store: Any) -> bool:
     """Whether a store, under whatever prefixes, appends to a file."""
     from torch.distributed import FileStore, PrefixStore
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainmon._guard import Guard
 from trainmon._kinds import Kind
+from trainmon._settings import Settings
 from trainmon.frameworks.base import Framework
 from trainmon.measurer import UNSCALED, Label, Measurer
 from trainmon.norm import StepNorm
@@ -37,7 +38,9 @@ class Gradients:
         self._loss_scale = loss_scale
         self._micro_batches = framework.job.grad_acc_steps
         self._every_micro_batch = framework.job.settings.every_micro_batch
-        self._is_configured = self._monitor.configured(Kind.GRAD_UNREDUCED)
+        #: Where live control may ask for any gradient, all of them are hooked, and those not asked for passed over.
+        self._is_live = framework.job.settings.is_live
+        self._is_configured = self._is_live or self._monitor.configured(Kind.GRAD_UNREDUCED)
         #: A restricted choice has no global norm.
         self._is_whole_model = all(parameter.is_watched for parameter in parameters)
         self._reduced_this_step: StepNorm | None = None
@@ -45,7 +48,7 @@ class Gradients:
     def attach(self) -> None:
         """Installs the hooks of the backward pass, if gradients are configured."""
         if self._is_configured:
-            self._framework.attach_gradients(self._watched(), self.added)
+            self._framework.attach_gradients(self._hooked(), self.added)
 
     def added(self, parameter: Parameter, gradient: torch.Tensor | None) -> None:
         """A gradient of this rank's own: the k-th of a step belongs to micro-batch k. It is in the cache now, and
@@ -53,7 +56,7 @@ class Gradients:
         try:
             micro_step = parameter.firings
             parameter.firings = micro_step + 1
-            if gradient is None or parameter.is_replica or self._guard.is_off("weight gradients"):
+            if gradient is None or parameter.is_replica or not parameter.is_watched or self._guard.is_off("weight gradients"):
                 return
             if not self._every_micro_batch and micro_step + 1 != self._micro_batches:
                 return
@@ -117,7 +120,7 @@ class Gradients:
         for parameter in self._parameters:
             parameter.firings = 0
         if self._is_configured:
-            self._framework.attach_late_gradients(self._watched(), self.added)
+            self._framework.attach_late_gradients(self._hooked(), self.added)
 
     def _factor(self, of_scaler: float | torch.Tensor) -> float | torch.Tensor:
         """What the framework's loss scale and torch's scaler multiplied the gradient with, undone."""
@@ -125,6 +128,14 @@ class Gradients:
         # A tensor must not be compared: that would wait for its device.
         is_unscaled = isinstance(of_framework, float) and of_framework == UNSCALED
         return of_scaler if is_unscaled else of_framework * of_scaler
+
+    def follow_plan(self, settings: Settings) -> None:
+        """Live control changed what is measured, or of which parameters."""
+        self._every_micro_batch = settings.every_micro_batch
+        self._is_whole_model = all(parameter.is_watched for parameter in self._parameters)
+
+    def _hooked(self) -> Sequence[Parameter]:
+        return self._parameters if self._is_live else self._watched()
 
     def _watched(self) -> list[Parameter]:
         return [parameter for parameter in self._parameters if parameter.is_watched]

@@ -121,6 +121,8 @@ class Measurer:
                 value = observe(label.tensor_id, label.kind, label.micro_step, tensor, float(factor))
             if norm is not None and value is not None:
                 norm.add(value)
+            elif norm is not None and self.monitor.sampling_stride > 1:
+                norm.leave_out()
             elif norm is not None:
                 norm.is_partial = True
                 norm.squares = math.nan
@@ -166,6 +168,8 @@ class Measurer:
 
     def agreement(self, label: Label, gradient: torch.Tensor, moment: torch.Tensor) -> None:
         """Measures how far two tensors of one shape agree in sign (mg_direction)."""
+        if self.monitor.leaves_out(label.tensor_id, label.kind):
+            return
         if gradient.is_cpu and not self._device_only:
             value = self.monitor.sign_agreement(gradient, moment)
             if value is None:

@@ -102,6 +102,18 @@ class Activations:
                     self._sites.append(site)
                     self._handles.append(module.register_forward_hook(Hook(self._hook(site)), with_kwargs=True))
 
+    def follow_plan(self, settings: Settings, models: Sequence[torch.nn.Module]) -> None:
+        """Live control changed which modules are measured. Between two steps."""
+        self._settings = settings
+        known = {(site.name, site.vpp_stage): site for site in self._sites}
+        self.detach()
+        self._sites = []
+        self.attach(models)
+        for site in self._sites:
+            # A module's tensors keep their ids.
+            before = known.get((site.name, site.vpp_stage))
+            site.ids = site.ids if before is None else before.ids
+
     def begin_next_step(self) -> None:
         """The next call of a module is its first in the step."""
         self._seen.clear()

@@ -9,6 +9,11 @@ from typing import Protocol
 from trainmon._trainmon import Hold, Monitor
 
 
+#: Stands for a norm, and for a sum of squares, of which a part was not measured on purpose. No norm is negative, and added
+#: to other parts it stays what it is.
+UNKNOWN = -math.inf
+
+
 class Exchange(Protocol):
     """Adds up one number per step over ranks, beside the training."""
 
@@ -29,8 +34,13 @@ class StepNorm:
         self._awaited = 0
         self._closed = False
         self._complete: Callable[[float], None] | None = None
-        #: Whether a gradient that counts could not be measured: the norm is unknown then.
+        #: Whether a gradient that counts was not measured: the norm is unknown then.
         self.is_partial = False
+
+    def leave_out(self) -> None:
+        """A tensor that counts is not measured in this step."""
+        self.is_partial = True
+        self.squares += UNKNOWN
 
     def add(self, norm: float) -> None:
         """A tensor's norm that is known at once."""
@@ -41,7 +51,10 @@ class StepNorm:
         self._awaited += 1
 
         def arrived(norm: float) -> None:
-            self.squares += norm * norm
+            if norm == UNKNOWN:
+                self.leave_out()
+            else:
+                self.squares += norm * norm
             self._awaited -= 1
             if self._closed and self._awaited == 0 and self._complete is not None:
                 self._complete(self.squares)
@@ -93,6 +106,6 @@ class GlobalNorm:
 
 
 def _deliver(hold: Hold, squares: float | None) -> None:
-    if squares is not None:
+    if squares is not None and squares != UNKNOWN:
         hold.set_grad_norm(math.sqrt(squares))
     hold.release()

@@ -14,7 +14,8 @@ from trainmon import patches
 from trainmon._guard import Guard
 from trainmon._kinds import kind_of
 from trainmon._settings import Config, Settings, read_config
-from trainmon._trainmon import Monitor
+from trainmon._trainmon import Monitor, squash_name
+from trainmon.control import store_board
 from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
 from trainmon.frameworks import Job, recognise
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 def start_monitor(config: Config, **options: Any) -> Monitor:
     """A monitor for a config file or a config given as a mapping. Raises `ConfigError` if it is faulty."""
     if isinstance(config, Mapping):
-        return Monitor.start(json.dumps(dict(config)), file="config", **options)
-    return Monitor.start(read_config(config), file=os.fspath(config), **options)
+        text, file = json.dumps(dict(config)), "config"
+    else:
+        text, file = read_config(config), os.fspath(config)
+    return Monitor.start(text, file=file, board=store_board(text), **options)
 
 
 class Watch:
@@ -69,6 +72,9 @@ class Watch:
         self.guard = guard = Guard(monitor)
         self._adhoc: dict[str, int] = {}
         self._is_closed = self._is_measured = False
+        # Live control may name other targets: they are looked up anew between two steps.
+        self._plan_version = monitor.plan_version
+        monitor.follow_targets()
         #: Parameters in the optimizer's groups when last counted.
         self._optimized = sum(len(group["params"]) for group in getattr(optimizer, "param_groups", None) or ())
         models = list(model) if isinstance(model, list | tuple) else [model]
@@ -177,10 +183,22 @@ class Watch:
         self._begin_next_step()
 
     def _begin_next_step(self) -> None:
+        if self._plan_version != self.monitor.plan_version:
+            self.guard.run("live control", self._follow_plan)
         self.guard.run("new parameters", self._take_up_new_parameters)
         self.guard.run("activations", self.activations.begin_next_step)
         self.guard.run("features", self.features.begin_next_step)
         self.guard.run("weight gradients", self.gradients.begin_next_step)
+
+    def _follow_plan(self) -> None:
+        """Live control changed what is measured from the step that begins now."""
+        self._plan_version = self.monitor.plan_version
+        self.settings = settings = Settings.of(self.monitor)
+        for one in self.parameters:
+            squashed = squash_name(one.raw) if settings.squash_name else one.raw
+            one.is_watched = self.monitor.matches_parameter(one.raw, squashed, one.vpp_stage)
+        self.gradients.follow_plan(settings)
+        self.activations.follow_plan(settings, self.framework.job.models)
 
     # What the script tells.
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tch::nn::VarStore;
 use trainmon_agent::Monitor;
 
+use super::parameter::Parameters;
 use super::shared::Shared;
-use super::{Watch, WatchError, gradients, parameter};
+use super::{Watch, WatchError, gradients};
 use crate::device::{DeviceLane, DeviceStatistics, LibtorchStatistics};
 
 /// Collects what a [`Watch`] needs to know; see [`Watch::builder`].
@@ -77,7 +78,7 @@ impl<'a> WatchBuilder<'a> {
         if self.models.is_empty() {
             return Err(WatchError::NoModel);
         }
-        let mut parameters = parameter::watched(&self.monitor, &self.models);
+        let mut parameters = Parameters::of(&self.monitor, &self.models);
         let configured = self.monitor.config().weight_grad.as_ref().and_then(|grad| grad.micro_batches);
         let shared = Arc::new(Shared::new(
             self.monitor,
@@ -86,7 +87,7 @@ impl<'a> WatchBuilder<'a> {
             self.device_path_only,
             DeviceLane::new(self.statistics),
         ));
-        gradients::hook(&shared, &mut parameters)?;
+        gradients::hook(&shared, &mut parameters.watched)?;
         Ok(Watch::new(shared, parameters))
     }
 }

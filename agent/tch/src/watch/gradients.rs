@@ -49,11 +49,7 @@ fn gradient_added(shared: &Arc<Shared>, slot: &GradientSlot, label: Label, leaf:
 
 /// The last micro-batch has the whole gradient; the others only if every one is asked for.
 fn is_measured(shared: &Shared, micro_step: u32) -> bool {
-    every_micro_batch(shared) || micro_step + 1 == shared.micro_batches
-}
-
-fn every_micro_batch(shared: &Shared) -> bool {
-    shared.monitor.config().weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch)
+    shared.every_micro_batch() || micro_step + 1 == shared.micro_batches
 }
 
 /// Device gradients are measured together, when the backward pass has ended and before anything aggregates them.
@@ -85,7 +81,7 @@ pub(super) fn measure_reduced(shared: &Shared, parameters: &[Parameter]) {
 /// than was announced: counted as not measured, and said.
 pub(super) fn account_for_unmet(shared: &Shared, parameters: &[Parameter]) {
     let announced = shared.micro_batches;
-    if every_micro_batch(shared) {
+    if shared.every_micro_batch() {
         return;
     }
     for parameter in parameters {

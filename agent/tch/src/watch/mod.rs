@@ -25,7 +25,7 @@ pub(crate) use shared::Label;
 use crate::moments::MomentSource;
 use crate::optimizer::{Optimizer, OptimizerError};
 use module::Gauge;
-use parameter::Parameter;
+use parameter::Parameters;
 use shared::Shared;
 
 /// A watch could not be set up.
@@ -69,7 +69,9 @@ pub enum WatchError {
 /// Nothing it does changes the training's numbers, and no failure of its own reaches the loop. Dropping it removes its
 /// hooks; the monitor lives on with its own clones.
 pub struct Watch {
-    parameters: Vec<Parameter>,
+    parameters: Parameters,
+    /// The version of the plan that the parameters are chosen by.
+    plan_version: u64,
     observer: Observer,
     facts: StepFacts,
     shared: Arc<Shared>,
@@ -81,9 +83,10 @@ impl Watch {
         WatchBuilder::new(monitor)
     }
 
-    fn new(shared: Arc<Shared>, parameters: Vec<Parameter>) -> Self {
+    fn new(shared: Arc<Shared>, parameters: Parameters) -> Self {
         let observer = Observer::new(Arc::clone(&shared));
-        Self { parameters, observer, facts: StepFacts::default(), shared }
+        let plan_version = shared.monitor.plan_version();
+        Self { parameters, plan_version, observer, facts: StepFacts::default(), shared }
     }
 
     /// The monitor.
@@ -165,19 +168,34 @@ impl Watch {
         self.facts = StepFacts::default();
         shared.monitor.guard("device statistics", || shared.lane().abandon_step(&shared.monitor));
         // The next gradients are the first of their step again.
-        gradients::begin_next_step(shared, parameters);
+        gradients::begin_next_step(shared, &mut parameters.watched);
         shared.monitor.skip_step();
     }
 
     fn measure_before(&mut self, moments: &dyn MomentSource) {
         let Self { shared, parameters, .. } = self;
         shared.monitor.guard("device statistics", || shared.lane().collect(&shared.monitor));
-        step::before(shared, parameters, moments);
+        step::before(shared, &mut parameters.watched, moments);
     }
 
     fn measure_after(&mut self, moments: &dyn MomentSource) {
-        step::after(&self.shared, &mut self.parameters, moments);
+        step::after(&self.shared, &mut self.parameters.watched, moments);
         self.shared.monitor.end_step(std::mem::take(&mut self.facts));
+        if self.plan_version != self.shared.monitor.plan_version() {
+            self.follow_plan();
+        }
+    }
+
+    /// Live control changed what is measured from the step that begins now.
+    fn follow_plan(&mut self) {
+        let Self { shared, parameters, plan_version, .. } = self;
+        let monitor = &shared.monitor;
+        *plan_version = monitor.plan_version();
+        monitor.guard("live control", || {
+            shared.follow_plan();
+            parameters.aim(&monitor.plan().targets(monitor.config()));
+            gradients::begin_next_step(shared, &mut parameters.watched);
+        });
     }
 
     /// Ends the watch: waits, within the config's deadline, for what devices still compute, delivers what is queued, and
@@ -192,6 +210,6 @@ impl Watch {
 
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("parameters", &self.parameters.len()).finish_non_exhaustive()
+        f.debug_struct("Watch").field("parameters", &self.parameters.watched.len()).finish_non_exhaustive()
     }
 }

@@ -1,17 +1,22 @@
 //! Modules whose inputs, outputs and their gradients are measured.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tch::Tensor;
 use tch::nn::{Module, ModuleT};
-use trainmon_agent::core::{Kind, ModuleEnd, activation_name};
+use trainmon_agent::core::config::Activations;
+use trainmon_agent::core::{ModuleEnd, activation_name};
 
 use super::shared::Shared;
 use super::site::Site;
 use crate::ffi::grad_mode_enabled;
 
-/// Both ends of a module; `None` if the config does not ask for this module.
-type Ends = Option<(Site, Site)>;
+/// Both ends of a module.
+type Ends = (Site, Site);
+
+/// No version of a plan was looked at yet.
+const UNSEEN: u64 = u64::MAX;
 
 /// A module that shows its input and output to the monitor, and computes exactly what it computed before.
 ///
@@ -30,26 +35,54 @@ pub struct WatchedT<M> {
 /// The measuring part of a watched module.
 pub(super) struct Gauge {
     shared: Arc<Shared>,
-    ends: Ends,
+    name: String,
+    vpp_stage: u32,
+    /// Made when the plan asks for this module first.
+    ends: OnceLock<Ends>,
+    /// Whether the plan of that version asks for this module. They publish nothing: a module that is measured once more
+    /// or once less does no harm.
+    is_wanted: AtomicBool,
+    version: AtomicU64,
 }
 
 impl Gauge {
     pub(super) fn new(shared: &Arc<Shared>, name: &str, vpp_stage: u32) -> Self {
-        let config = shared.monitor.config();
-        let wanted = config.activations.as_ref();
-        let wanted = wanted.is_some_and(|wanted| wanted.matches_module(&config.targets, name, vpp_stage));
-        let ends = wanted.then(|| {
-            let site = |end| {
-                let name = |is_gradient| activation_name(config.dialect, name, end, is_gradient, 0, 1);
-                new_site(shared, &name(false), &name(true), vpp_stage)
-            };
-            (site(ModuleEnd::Input), site(ModuleEnd::Output))
-        });
-        Self { shared: Arc::clone(shared), ends }
+        let gauge = Self {
+            shared: Arc::clone(shared),
+            name: name.to_owned(),
+            vpp_stage,
+            ends: OnceLock::new(),
+            is_wanted: AtomicBool::new(false),
+            version: AtomicU64::new(UNSEEN),
+        };
+        gauge.ends();
+        gauge
+    }
+
+    /// Both ends, if this module is measured at present.
+    fn ends(&self) -> Option<&Ends> {
+        let version = self.shared.monitor.plan_version();
+        if self.version.swap(version, Ordering::Relaxed) != version {
+            let (plan, config) = (self.shared.monitor.plan(), self.shared.monitor.config());
+            let matches =
+                |wanted: &Activations| wanted.matches_module(&plan.targets(config), &self.name, self.vpp_stage);
+            self.is_wanted.store(plan.activations.as_ref().is_some_and(matches), Ordering::Relaxed);
+        }
+        self.is_wanted.load(Ordering::Relaxed).then(|| self.ends.get_or_init(|| self.make_ends()))
+    }
+
+    fn make_ends(&self) -> Ends {
+        let dialect = self.shared.monitor.config().dialect;
+        let site = |end| {
+            let name = |is_gradient| activation_name(dialect, &self.name, end, is_gradient, 0, 1);
+            new_site(&self.shared, &name(false), &name(true), self.vpp_stage)
+        };
+        (site(ModuleEnd::Input), site(ModuleEnd::Output))
     }
 
     fn forward(&self, input: &Tensor, is_training: bool, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
-        let Some((before, after)) = self.ends.as_ref().filter(|_| is_training) else { return forward(input) };
+        let ends = is_training.then(|| self.shared.monitor.guard("activations", || self.ends()).flatten()).flatten();
+        let Some((before, after)) = ends else { return forward(input) };
         self.shared.monitor.guard("activations", || before.pass(&self.shared, input));
         let output = forward(input);
         self.shared.monitor.guard("activations", || after.pass(&self.shared, &output));
@@ -60,8 +93,8 @@ impl Gauge {
 /// Registers the names of a site: one if the dialect calls gradients as it calls values.
 pub(super) fn new_site(shared: &Shared, forward: &str, backward: &str, vpp_stage: u32) -> Site {
     let id = shared.monitor.register(forward, vpp_stage);
-    let asks_gradient = shared.monitor.request(Kind::ActvGrad).is_some() && backward != forward;
-    Site::new(id, if asks_gradient { shared.monitor.register(backward, vpp_stage) } else { id })
+    // Also where no gradients are asked for: live control may do so.
+    Site::new(id, if backward == forward { id } else { shared.monitor.register(backward, vpp_stage) })
 }
 
 impl<M> Watched<M> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::Tensor;
+use trainmon_agent::core::config::Activations;
 
 use super::module::new_site;
 use super::shared::Shared;
@@ -14,8 +15,17 @@ use crate::ffi::grad_mode_enabled;
 #[derive(Clone)]
 pub struct Observer {
     shared: Arc<Shared>,
-    /// `None` for names that the config does not ask for.
-    sites: Arc<Mutex<HashMap<String, Option<Arc<Site>>>>>,
+    sites: Arc<Mutex<Sites>>,
+}
+
+#[derive(Default)]
+struct Sites {
+    /// The version of the plan that `wanted` is of.
+    version: u64,
+    /// Whether the plan asks for a name.
+    wanted: HashMap<String, bool>,
+    /// Made when a name is asked for first.
+    made: HashMap<String, Arc<Site>>,
 }
 
 impl Observer {
@@ -39,14 +49,27 @@ impl Observer {
 
     fn site(&self, name: &str) -> Option<Arc<Site>> {
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(site) = sites.get(name) {
-            return site.clone();
+        let Sites { version, wanted, made } = &mut *sites;
+        let monitor = &self.shared.monitor;
+        let now = monitor.plan_version();
+        if *version != now {
+            *version = now;
+            wanted.clear();
         }
-        let config = self.shared.monitor.config();
-        let wanted = config.activations.as_ref().is_some_and(|wanted| wanted.matches_module(&config.targets, name, 0));
-        let site = wanted.then(|| Arc::new(new_site(&self.shared, name, name, 0)));
-        sites.insert(name.to_owned(), site.clone());
-        site
+        let is_wanted = if let Some(&known) = wanted.get(name) {
+            known
+        } else {
+            let plan = monitor.plan();
+            let matches = |asked: &Activations| asked.matches_module(&plan.targets(monitor.config()), name, 0);
+            let is_wanted = plan.activations.as_ref().is_some_and(matches);
+            wanted.insert(name.to_owned(), is_wanted);
+            is_wanted
+        };
+        if !is_wanted {
+            return None;
+        }
+        let site = made.entry(name.to_owned()).or_insert_with(|| Arc::new(new_site(&self.shared, name, name, 0)));
+        Some(Arc::clone(site))
     }
 }
 

@@ -7,7 +7,7 @@ use tch::Tensor;
 use tch::nn::VarStore;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::TensorId;
-use trainmon_agent::core::config::squash_name;
+use trainmon_agent::core::config::{Targets, squash_name};
 
 use super::known::Known;
 use super::update::Snapshot;
@@ -20,6 +20,11 @@ pub(super) struct Parameter {
     pub(super) hook: Option<AccumulatedHook>,
     pub(super) id: TensorId,
     pub(super) name: Arc<str>,
+    /// As it appears in the output.
+    shown: String,
+    vpp_stage: u32,
+    /// Its place among all parameters.
+    place: usize,
     pub(super) tensor: Tensor,
     /// What its gradient hook leaves behind; shared with the hook.
     pub(super) gradient: Arc<GradientSlot>,
@@ -49,19 +54,30 @@ impl GradientSlot {
     }
 }
 
-/// The parameters of `models` that the config's targets ask for, in creation order, model by model.
-pub(super) fn watched(monitor: &Monitor, models: &[&VarStore]) -> Vec<Parameter> {
-    let mut parameters = Vec::new();
-    for (vpp_stage, model) in models.iter().enumerate() {
-        let vpp_stage = vpp_stage as u32;
-        let named = names::in_creation_order(&model.variables_.lock().unwrap_or_else(PoisonError::into_inner));
-        let shown = shown_names(named.iter().map(|parameter| &*parameter.name), monitor.config().squash_name);
-        for (parameter, shown) in named.into_iter().zip(shown) {
-            if monitor.config().targets.matches_parameter(&parameter.name, &shown, vpp_stage) {
-                parameters.push(Parameter {
+/// The parameters of all models, in creation order, model by model.
+#[derive(Default)]
+pub(super) struct Parameters {
+    /// Those that the targets ask for.
+    pub(super) watched: Vec<Parameter>,
+    /// The others: no hook, no id in use, until live control names them.
+    asleep: Vec<Parameter>,
+}
+
+impl Parameters {
+    pub(super) fn of(monitor: &Monitor, models: &[&VarStore]) -> Self {
+        let mut all = Vec::new();
+        for (vpp_stage, model) in models.iter().enumerate() {
+            let vpp_stage = vpp_stage as u32;
+            let named = names::in_creation_order(&model.variables_.lock().unwrap_or_else(PoisonError::into_inner));
+            let shown = shown_names(named.iter().map(|parameter| &*parameter.name), monitor.config().squash_name);
+            for (parameter, shown) in named.into_iter().zip(shown) {
+                all.push(Parameter {
                     hook: None,
                     id: monitor.register(&shown, vpp_stage),
                     name: parameter.name,
+                    shown,
+                    vpp_stage,
+                    place: all.len(),
                     tensor: parameter.tensor,
                     gradient: Arc::default(),
                     values: Known::default(),
@@ -70,8 +86,25 @@ pub(super) fn watched(monitor: &Monitor, models: &[&VarStore]) -> Vec<Parameter>
                 });
             }
         }
+        let mut parameters = Self { watched: Vec::new(), asleep: all };
+        parameters.aim(&monitor.plan().targets(monitor.config()));
+        parameters
     }
-    parameters
+
+    /// Watches those that the targets ask for, and puts the others to sleep.
+    pub(super) fn aim(&mut self, targets: &Targets) {
+        let mut all = std::mem::take(&mut self.asleep);
+        all.append(&mut self.watched);
+        all.sort_by_key(|parameter| parameter.place);
+        for mut parameter in all {
+            if targets.matches_parameter(&parameter.name, &parameter.shown, parameter.vpp_stage) {
+                self.watched.push(parameter);
+            } else {
+                parameter.hook = None;
+                self.asleep.push(parameter);
+            }
+        }
+    }
 }
 
 /// Names as they appear in the output: squashed if asked for and nothing else of the model is called so.

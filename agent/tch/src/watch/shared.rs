@@ -1,5 +1,6 @@
 //! What the hooks and the watch share: the monitor, and the one way a tensor gets measured.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) foreign_writes: bool,
     /// Sends host tensors down the device path, for comparisons.
     pub(crate) device_path_only: bool,
+    /// The plan of what is measured, as of the last look between two steps.
+    every_micro_batch: AtomicBool,
     lane: Mutex<DeviceLane>,
 }
 
@@ -49,7 +52,20 @@ impl Shared {
         device_path_only: bool,
         lane: DeviceLane,
     ) -> Self {
-        Self { monitor, micro_batches, foreign_writes, device_path_only, lane: Mutex::new(lane) }
+        // Live control may name other targets: between two steps they are looked up anew.
+        monitor.follow_targets();
+        let every_micro_batch = AtomicBool::new(every_micro_batch(&monitor));
+        Self { monitor, micro_batches, foreign_writes, device_path_only, every_micro_batch, lane: Mutex::new(lane) }
+    }
+
+    /// Whether the gradient is measured after every micro-batch, not the last alone.
+    pub(super) fn every_micro_batch(&self) -> bool {
+        self.every_micro_batch.load(Ordering::Relaxed)
+    }
+
+    /// Looks up what a changed plan says.
+    pub(super) fn follow_plan(&self) {
+        self.every_micro_batch.store(every_micro_batch(&self.monitor), Ordering::Relaxed);
     }
 
     /// The queue of device measurements.
@@ -66,8 +82,20 @@ impl Shared {
         !description.is_on_host() || self.device_path_only
     }
 
+    /// Whether it is a tensor's turn under the overhead budget; if not, it is counted here.
+    pub(super) fn admits(&self, label: Label) -> bool {
+        let admits = self.monitor.wants(label.tensor, label.kind);
+        if !admits {
+            self.monitor.leave_out(label.kind);
+        }
+        admits
+    }
+
     /// Measures a tensor: in place on the host, else queued for the device. What cannot be measured is counted.
     pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<Reading> {
+        if !self.admits(label) {
+            return None;
+        }
         let description = self.describe(label, tensor)?;
         self.measure_described(label, tensor, &description)
     }
@@ -80,6 +108,9 @@ impl Shared {
         known: &mut Known,
     ) -> Option<Reading> {
         let request = self.monitor.request(label.kind)?;
+        if !self.admits(label) {
+            return None;
+        }
         let description = self.describe(label, tensor)?;
         if !self.foreign_writes
             && let Some(reading) = known.recall(&description, request)
@@ -134,6 +165,10 @@ impl Shared {
     pub(crate) fn launch_queued(&self) {
         self.lane().launch(&self.monitor);
     }
+}
+
+fn every_micro_batch(monitor: &Monitor) -> bool {
+    monitor.plan().weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch)
 }
 
 /// A watch dropped in mid-run: what devices still compute is counted as not measured.

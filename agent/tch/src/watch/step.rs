@@ -87,6 +87,9 @@ fn measure_parameters(shared: &Shared, parameters: &mut [Parameter], kind: Kind)
 fn measure_directions(shared: &Shared, parameters: &[Parameter], moments: &dyn MomentSource) {
     for parameter in parameters {
         let label = Label::new(parameter.id, Kind::MgDirection);
+        if !shared.admits(label) {
+            continue;
+        }
         let Some(leaf) = TensorRef::new(&parameter.tensor) else { continue };
         leaf.with_grad(|grad| {
             let mut average = None;

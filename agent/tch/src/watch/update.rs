@@ -55,7 +55,7 @@ pub(super) fn keep_copies(shared: &Shared, parameters: &mut [Parameter]) {
     let start = Instant::now();
     for parameter in parameters {
         parameter.snapshot.is_filled = false;
-        if !has_gradient(&parameter.tensor) {
+        if !has_gradient(&parameter.tensor) || !shared.admits(Label::new(parameter.id, Kind::Update)) {
             continue;
         }
         let Some(Ok(Some(description))) = TensorRef::new(&parameter.tensor).map(TensorRef::describe) else { continue };

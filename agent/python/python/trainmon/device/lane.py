@@ -34,6 +34,7 @@ from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target, gathering, identity, portions, values_of
 from trainmon.device.wants import Requests
 from trainmon.measurer import UNSCALED, Label, NormSink
+from trainmon.norm import UNKNOWN
 
 _NORM = DEVICE_COLUMNS.index("norm")
 _ONLY_NORM = Wants(frozenset({"norm"}), 0.0)
@@ -90,6 +91,9 @@ class DeviceLane:
         why = self._refusal(tensor)
         if not self._monitor.wants(label.kind):
             self._unwanted(label, norm)
+        elif self._monitor.leaves_out(label.tensor_id, label.kind):
+            if norm is not None:
+                norm(UNKNOWN)
         elif why is not None:
             refuse(self._monitor, [entry], why)
         else:
@@ -188,7 +192,7 @@ class DeviceLane:
     def keep_copy(self, tensor_id: int, values: torch.Tensor) -> None:
         """As `Measurer.keep_copy`. The copy's memory lies on the device and is used again in every step."""
         self._copies.discard(tensor_id)
-        if not self._monitor.wants(Kind.UPDATE):
+        if not self._monitor.wants(Kind.UPDATE) or self._monitor.leaves_out(tensor_id, Kind.UPDATE):
             return
         why = self._refusal(values)
         if why is None and not values.is_floating_point():

@@ -1,0 +1,82 @@
+"""The way ranks agree on a change of what is measured: the key-value store that torch.distributed was started with.
+
+As for sums over ranks (`trainmon.exchange`), no collective is issued. Rank 0 keeps one key, every other rank one of its
+own; each new text takes the place of the one before. The monitor's own thread calls, a few times per second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainmon.exchange import is_file
+
+#: Under which this run's keys are.
+_PREFIX = "trainmon/control"
+
+
+class StoreBoard:
+    """Sheet and notes as keys of the default store of torch.distributed.
+
+    The store is opened at each call and never kept: whoever destroys the process group expects it to be free.
+    """
+
+    def put_sheet(self, text: str) -> None:
+        """Puts up rank 0's sheet."""
+        _open().set("sheet", text)
+
+    def sheet(self) -> str | None:
+        """Rank 0's sheet; None if none is up yet."""
+        return _read("sheet")
+
+    def put_note(self, rank: int, text: str) -> None:
+        """Leaves this rank's note."""
+        _open().set(f"note/{rank}", text)
+
+    def note(self, rank: int) -> str | None:
+        """A rank's note; None if it left none yet."""
+        return _read(f"note/{rank}")
+
+
+def store_board(config: str) -> StoreBoard | None:
+    """The board for a config's text, where it asks for live control and torch.distributed has a store for it. Elsewhere
+    the ranks agree over files."""
+    if "control" not in config and "dynamic_on" not in config:
+        return None
+    try:
+        settings = json.loads(config)
+    except ValueError:
+        # With comments, say: the monitor reads those.
+        settings = {"control": {}}
+    control = settings.get("control") if isinstance(settings, Mapping) else None
+    if isinstance(control, Mapping) and control.get("directory"):
+        return None
+    return StoreBoard() if _has_store() else None
+
+
+def _has_store() -> bool:
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+        return False
+    # A file as a store appends every text that is set: it would only grow.
+    return not is_file(_default_store())
+
+
+def _default_store() -> Any:
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
+def _open() -> Any:
+    from torch.distributed import PrefixStore
+
+    return PrefixStore(_PREFIX, _default_store())
+
+
+def _read(key: str) -> str | None:
+    store = _open()
+    # Asking for a key that was never set would wait for it.
+    return store.get(key).decode() if store.check([key]) else None
