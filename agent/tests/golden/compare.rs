@@ -36,7 +36,12 @@ impl Tally {
         self.deviating.iter().map(|(&deviation, &count)| (deviation, count))
     }
 
-    fn deviates(&mut self, deviation: Deviation, count: usize) {
+    /// A cell that is the same.
+    pub(crate) fn agree(&mut self) {
+        self.identical += 1;
+    }
+
+    pub(crate) fn deviates(&mut self, deviation: Deviation, count: usize) {
         if count > 0 {
             *self.deviating.entry(deviation).or_default() += count;
         }

@@ -19,10 +19,14 @@ pub(crate) enum Deviation {
     StaleRows,
     HalfEps,
     SignOfZero,
+    MissingIsNoAnomaly,
+    FindingPerStatistic,
+    NoRuleHidesAnother,
+    HistoryStaysFinite,
 }
 
 impl Deviation {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::SummationOrder,
         Self::RatioInFloat64,
         Self::CountsStayIntegers,
@@ -39,6 +43,10 @@ impl Deviation {
         Self::StaleRows,
         Self::HalfEps,
         Self::SignOfZero,
+        Self::MissingIsNoAnomaly,
+        Self::FindingPerStatistic,
+        Self::NoRuleHidesAnother,
+        Self::HistoryStaysFinite,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -59,6 +67,10 @@ impl Deviation {
             Self::StaleRows => "stale-rows",
             Self::HalfEps => "half-eps",
             Self::SignOfZero => "sign-of-zero",
+            Self::MissingIsNoAnomaly => "missing-is-no-anomaly",
+            Self::FindingPerStatistic => "finding-per-statistic",
+            Self::NoRuleHidesAnother => "no-rule-hides-another",
+            Self::HistoryStaysFinite => "history-stays-finite",
         }
     }
 
@@ -84,6 +96,14 @@ impl Deviation {
             Self::StaleRows => "msprobe repeats the last numbers of a tensor that had no gradient in this step",
             Self::HalfEps => "msprobe compares float16 with an eps that is zero in float16: nothing is below it",
             Self::SignOfZero => "of zeros with both signs msprobe and we may keep different ones",
+            Self::MissingIsNoAnomaly => {
+                "msprobe finds NaN in a module's input that has no gradient at all, in every step"
+            }
+            Self::FindingPerStatistic => {
+                "of several statistics of one tensor and step msprobe keeps the last in anomaly.json; we keep each"
+            }
+            Self::NoRuleHidesAnother => "msprobe asks no further rule after one that fired; we ask all",
+            Self::HistoryStaysFinite => "msprobe's running average is NaN for ever after one NaN; ours leaves it out",
         }
     }
 }

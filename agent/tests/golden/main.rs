@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a golden file that cannot be read fails the test")]
 #![expect(clippy::print_stdout, reason = "the walk prints what it compared")]
 
+mod anomalies;
 mod case;
 mod compare;
 mod deviations;
@@ -40,7 +41,8 @@ fn every_monitor_case_gives_msprobes_cells_apart_from_the_listed_deviations() {
         let output = tempfile::tempdir().unwrap();
         match case.check_replayable().and_then(|()| replay::run(&case, output.path())) {
             Ok(played) => {
-                let tally = compare::run(&case, &played, output.path());
+                let mut tally = compare::run(&case, &played, output.path());
+                anomalies::compare(&case, output.path(), &mut tally);
                 println!("{:<32} {tally}", case.name);
                 total.add(&tally);
                 walked += 1;
