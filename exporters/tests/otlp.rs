@@ -27,7 +27,7 @@ use trainmon_core::{
 use trainmon_exporters::otlp::{OtlpExporter, OtlpOpening};
 use trainmon_exporters::{Exporter as _, MeasuredStatistics, QueueGauge, RunInfo, Settlement, Sources};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A request as it came.
 struct Call {
@@ -44,7 +44,8 @@ fn serve(calls: Sender<Call>) -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().name("receiver".to_owned());
+    let serving = thread.spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
@@ -57,6 +58,7 @@ fn serve(calls: Sender<Call>) -> u16 {
             }
         });
     });
+    serving.unwrap();
     port
 }
 

@@ -95,6 +95,7 @@ libtorch is taken from the first of these that is whole and of the right version
 or installed into target/libtorch with `python3 -m pip` (1.2 GB, no GPU packages).
 The Python environment (target/python/main) has the packages of agent/python/requirements, installed by the pip of
 python3 (3 GB to download, 7 GB on disk; most of it are torch's GPU packages, which it does not start without).
+The receiver of the OTLP tests has a small environment of its own (target/python/otlp).
 The wheel is tried on older versions of torch, too, in target/python/torch21 and torch26 (5 GB each). Those that do not
 fit on the disk, or have no packages for this Python, are left out: their tests are skipped by name.
 prometheus is installed through apt-get if this runs as root; elsewhere the tests that need it skip themselves.";
@@ -114,6 +115,7 @@ impl Arguments {
                 provision::try_prometheus();
                 let found = provision::libtorch(&root)?;
                 println!("libtorch: {} ({})", found.dir.display(), found.origin);
+                println!("otlp receiver: {}", provision::otlp_receiver(&root)?.program("python").display());
                 println!("python: {}", provision::python(&root)?.program("python").display());
                 provision::other_torches(&root).iter().for_each(tell);
                 Ok(())

@@ -19,6 +19,10 @@ pub enum Bench {
     Scrape,
     /// The worker's side: 2,000 tensors through CSV and /metrics
     Pipeline,
+    /// Appending a step to the crash-safe journal, against a copy of the same bytes
+    Journal,
+    /// What OTLP export costs a step, its receiver good, silent or absent
+    Otlp,
     /// What monitoring costs a training step: of tch, then of PyTorch, there beside msprobe
     Overhead,
     /// All of them
@@ -45,11 +49,15 @@ pub fn bench(which: Bench) -> Result<()> {
     let wanted = |bench| which == bench || which == Bench::All;
     // With libtorch at hand the benchmark of the statistics shows torch's own operators too.
     let variables = provision::variables(&provision::libtorch(&root)?);
-    for (bench, package) in
-        [(Bench::Stats, "trainmon-stats"), (Bench::Scrape, "trainmon-exporters"), (Bench::Pipeline, "trainmon-agent")]
-    {
+    for (bench, package, name) in [
+        (Bench::Stats, "trainmon-stats", "*"),
+        (Bench::Scrape, "trainmon-exporters", "scrape"),
+        (Bench::Pipeline, "trainmon-agent", "pipeline"),
+        (Bench::Otlp, "trainmon-agent", "otlp"),
+        (Bench::Journal, "trainmon-dump", "*"),
+    ] {
         if wanted(bench) {
-            benches_of(&root, package, &variables)?;
+            run_bench(&root, package, name, &variables)?;
         }
     }
     if wanted(Bench::Overhead) {
@@ -78,9 +86,9 @@ pub(crate) fn develop_command(root: &Path, environment: &Environment) -> Command
     command
 }
 
-fn benches_of(root: &Path, package: &str, variables: &[(String, OsString)]) -> Result<()> {
+fn run_bench(root: &Path, package: &str, name: &str, variables: &[(String, OsString)]) -> Result<()> {
     // Named benches only: the unit tests' own programs have no benchmark to run.
-    let arguments = ["bench", "--package", package, "--bench", "*"];
+    let arguments = ["bench", "--package", package, "--bench", name];
     let mut command = Command::new(process::cargo_path());
     command.args(arguments).current_dir(root);
     process::with_environment(&mut command, variables);

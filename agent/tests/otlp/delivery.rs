@@ -1,5 +1,7 @@
 //! What arrives when all is well: every step once, with its own time, over both protocols, however it is compressed.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use trainmon_agent::core::catalog;
 
@@ -7,7 +9,8 @@ use crate::receiver::{Log, PATIENT, PROTOCOLS, Receiver, UNHURRIED, is_provision
 use crate::run::Run;
 
 /// The scrape page's own: over OTLP the resource carries their facts, every step is there, and nothing is rendered.
-const PAGE_ONLY: [&str; 8] = [
+const PAGE_ONLY: [&str; 9] = [
+    "training.grad.norm.zscore",
     "training.grad.norm.interval_max",
     "training.grad.norm.interval_max_step",
     "training.monitor.queue.length",
@@ -21,6 +24,10 @@ const PAGE_ONLY: [&str; 8] = [
 fn endpoint(protocol: &str, receiver: &Receiver) -> String {
     format!(r#""endpoint": "http://127.0.0.1:{}", "protocol": "{protocol}", {PATIENT}"#, receiver.port)
 }
+
+/// What these runs give no occasion for: a framework's norm, a budget, a change's tensor, detail.
+const NO_OCCASION: [&str; 4] =
+    ["training.grad.norm.self_check", "training.monitor.budget", "training.update.norm", "training.parameter.norm"];
 
 #[test]
 fn every_step_arrives_once_with_its_time_and_values_over_both_protocols() {
@@ -62,7 +69,8 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let receiver = Receiver::start("http/protobuf", 0, &path, &[]);
-    let mut run = Run::start(&endpoint("http/protobuf", &receiver), UNHURRIED);
+    let members = format!(r#", "journal": {{"size_mb": 64}}{UNHURRIED}"#);
+    let mut run = Run::start(&endpoint("http/protobuf", &receiver), &members);
     run.steps(12);
     let ended = run.end();
     receiver.stop();
@@ -86,6 +94,13 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
         assert_eq!(ranks, json!([3, 1, 8]));
         assert_eq!(resource["process.pid"], json!(std::process::id()));
     }
+    let arrived: BTreeSet<&str> = log.points.iter().map(|point| point.metric.as_str()).collect();
+    let served = catalog::ALL.iter().filter(|metric| metric.status == catalog::Status::Available);
+    let expected: BTreeSet<&str> = served
+        .map(|metric| metric.otel_name)
+        .filter(|name| !name.is_empty() && !PAGE_ONLY.contains(name) && !NO_OCCASION.contains(name))
+        .collect();
+    assert_eq!(arrived, expected);
     // A sum counts from one start on, never less, and ends with what happened.
     let steps = log.of("training.steps");
     assert_eq!(steps.last().unwrap().value, 12.0);

@@ -4,18 +4,14 @@
 //! many steps before it were lost.
 
 use trainmon_core::catalog::{
-    BYTES_READ, COLLECT_DURATION, GRAD_NORM_MISMATCHES, NONFINITE_ELEMENTS, RECORDS_ACCEPTED, RECORDS_DROPPED,
-    RECORDS_EXPORTED, RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SKIPPED_STEPS, STEP_DURATION, STEPS,
+    BYTES_READ, COLLECT_DURATION, GRAD_NORM_MISMATCHES, NONFINITE_ELEMENTS, SKIPPED_STEPS, STEP_DURATION, STEPS,
 };
-use trainmon_core::{DropReason, Kind, Phase, Record, StepBatch};
+use trainmon_core::{Kind, Phase, Record, StepBatch};
 
 use super::points::{Points, Times};
 use super::resource::text;
+use crate::MeasuredStatistics;
 use crate::summary::{COLLECT_SECONDS, STEP_SECONDS, nonfinite_elements, phases_in_step, tensor_label};
-use crate::{MeasuredStatistics, SinkSource};
-
-/// The `sink` attribute of the queue from the training thread to the worker.
-const WORKER: &str = "worker";
 
 #[derive(Clone, Debug)]
 struct Distribution {
@@ -100,7 +96,7 @@ impl Counters {
     }
 
     /// Gives the sums as of the step folded last.
-    pub(crate) fn push(&self, points: &mut Points, times: Times, batch: &StepBatch, sinks: &[SinkSource]) {
+    pub(crate) fn push(&self, points: &mut Points, times: Times) {
         points.sum(&STEPS, times, Vec::new(), self.steps);
         points.sum(&SKIPPED_STEPS, times, Vec::new(), self.skipped_steps);
         points.sum(&GRAD_NORM_MISMATCHES, times, Vec::new(), self.norm_mismatches);
@@ -115,31 +111,5 @@ impl Counters {
         for (phase, seconds) in &self.collect_seconds {
             push(points, &COLLECT_DURATION, vec![text("phase", phase.name())], seconds);
         }
-        push_books(points, times, batch, sinks);
-    }
-}
-
-/// The monitor's books at the step's end, and the exporters' books now.
-fn push_books(points: &mut Points, times: Times, batch: &StepBatch, sinks: &[SinkSource]) {
-    let books = &batch.books;
-    let sinks: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot())).collect();
-    let of = |sink: &str| vec![text("sink", sink)];
-    points.sum(&RECORDS_OBSERVED, times, Vec::new(), books.observed);
-    points.sum(&RECORDS_NOT_SAMPLED, times, Vec::new(), books.not_sampled);
-    points.sum(&RECORDS_ACCEPTED, times, of(WORKER), books.accepted);
-    for (name, books) in &sinks {
-        points.sum(&RECORDS_ACCEPTED, times, of(name), books.accepted);
-    }
-    for (name, books) in &sinks {
-        points.sum(&RECORDS_EXPORTED, times, of(name), books.exported);
-    }
-    let lost = |sink: &str, reason: &str| vec![text("sink", sink), text("reason", reason)];
-    for reason in DropReason::ALL {
-        points.sum(&RECORDS_DROPPED, times, lost(WORKER, reason.name()), books.dropped[reason as usize]);
-    }
-    for (name, books) in &sinks {
-        points.sum(&RECORDS_DROPPED, times, lost(name, DropReason::QueueFull.name()), books.dropped);
-        points.sum(&RECORDS_DROPPED, times, lost(name, "failed"), books.failed);
-        points.sum(&RECORDS_DROPPED, times, lost(name, "abandoned"), books.abandoned);
     }
 }

@@ -58,10 +58,9 @@ impl Detail {
         for statistic in Statistic::ALL {
             for (attributes, record, reading) in &records {
                 let ops = batch.ops.as_deref().unwrap_or(&self.configured[record.kind as usize]);
-                if record.kind.value_columns().is_empty() && ops.contains(&statistic) {
-                    if let Some(value) = value_of(reading, statistic) {
-                        points.gauge(metric_of(statistic), now, attributes.clone(), value);
-                    }
+                let is_asked_for = record.kind.value_columns().is_empty() && ops.contains(&statistic);
+                if let Some(value) = value_of(reading, statistic).filter(|_| is_asked_for) {
+                    points.gauge(metric_of(statistic), now, attributes.clone(), value);
                 }
             }
         }

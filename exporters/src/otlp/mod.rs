@@ -4,8 +4,8 @@
 //! readers collect at moments of their own, so that steps between two collections would vanish and the others get the
 //! collection's time; and beyond 2,000 series per instrument it folds the rest into one.
 //!
-//! A step's way: [`OtlpExporter::export`] turns it into points (`step`, with `counters` for what only grows and `detail`
-//! for single parameters) and those into bytes (`request`), and puts them into the waiting room (`backlog`). The sender
+//! A step's way: [`OtlpExporter::export`] turns it into points (`step`, with `counters` for what only grows, `books` for
+//! the account and `detail` for single parameters) and those into bytes (`request`), and puts them into the waiting room (`backlog`). The sender
 //! (`sender`), a thread of its own, takes what waits and sends it in order (`transport`), again and again (`retry`) until
 //! the receiver has taken or refused it, and settles it in the books. While the receiver is away the waiting room fills;
 //! when it is full, steps are only noted and read from the journal later, or without one the oldest are lost, and
@@ -17,6 +17,7 @@
 
 mod alert;
 mod backlog;
+mod books;
 mod counters;
 mod detail;
 mod environment;
@@ -43,7 +44,7 @@ pub use self::backlog::Backlog;
 use self::backlog::{Noted, Waiting};
 use self::environment::Signal;
 use self::request::{Envelope, Parcel};
-use self::sender::{Lane, Stage};
+use self::sender::{Lane, Rereading, Stage};
 pub use self::settings::SettingWarning;
 use self::settings::Settings;
 use self::step::StepEncoder;
@@ -169,7 +170,7 @@ impl OtlpExporter {
             waiting: Arc::clone(waiting),
             settlement: Arc::clone(settlement),
             stage: self.stage.subscribe(),
-            journal: journal.map(|journal| (journal, Arc::clone(&self.desk))),
+            journal: journal.map(|journal| Rereading { journal, desk: Arc::clone(&self.desk) }),
         };
         let mut lanes = vec![lane(metrics, &self.steps, journal)];
         lanes.extend(logs.zip(self.logs.as_ref()).map(|(settings, waiting)| lane(settings, waiting, None)));

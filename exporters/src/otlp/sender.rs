@@ -43,8 +43,14 @@ pub(crate) struct Lane {
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) settlement: Arc<dyn Settlement>,
     pub(crate) stage: watch::Receiver<Stage>,
-    /// For the steps: where they are read again, and who encodes them.
-    pub(crate) journal: Option<(Box<dyn Backlog>, Arc<Mutex<Desk>>)>,
+    /// For the steps, where there is a journal.
+    pub(crate) journal: Option<Rereading>,
+}
+
+/// Where steps are read again, and who encodes them then.
+pub(crate) struct Rereading {
+    pub(crate) journal: Box<dyn Backlog>,
+    pub(crate) desk: Arc<Mutex<Desk>>,
 }
 
 impl Lane {
@@ -132,7 +138,8 @@ impl Lane {
     /// Encodes the oldest noted steps. Those the journal has lost are lost.
     async fn read_journal(&mut self) {
         let noted = self.waiting.noted(READ_STEPS);
-        let (Some((journal, desk)), [first, .., last] | [first @ last]) = (&self.journal, noted.as_slice()) else {
+        let (Some(Rereading { journal, desk }), [first, .., last] | [first @ last]) = (&self.journal, noted.as_slice())
+        else {
             return;
         };
         let batches = journal.read(first.step..=last.step);

@@ -126,14 +126,11 @@ impl Reader<'_> {
             return Duration::from_millis(milliseconds);
         }
         let Some(Found { variable, value, .. }) = self.find("TIMEOUT") else { return DEFAULT_TIMEOUT };
-        match value.parse::<u64>().ok().filter(|&milliseconds| milliseconds > 0) {
-            Some(milliseconds) => Duration::from_millis(milliseconds),
-            None => {
-                let message = format!("`{variable}`: expected milliseconds, found `{value}`");
-                self.warn(message, "ten seconds are taken");
-                DEFAULT_TIMEOUT
-            }
+        if let Some(milliseconds) = value.parse::<u64>().ok().filter(|&milliseconds| milliseconds > 0) {
+            return Duration::from_millis(milliseconds);
         }
+        self.warn(format!("`{variable}`: expected milliseconds, found `{value}`"), "ten seconds are taken");
+        DEFAULT_TIMEOUT
     }
 
     fn headers(&mut self, config: &Otlp) -> Vec<(String, Secret)> {
@@ -142,14 +139,12 @@ impl Reader<'_> {
             return config.headers.iter().map(|(name, value)| (lowered(name), value.clone())).collect();
         }
         let Some(Found { variable, value, .. }) = self.find("HEADERS") else { return Vec::new() };
-        match key_values(&value) {
-            Some(pairs) => pairs.into_iter().map(|(name, value)| (lowered(&name), Secret::new(value))).collect(),
-            None => {
-                let message = format!("`{variable}` is not a list of name=value; it is left out");
-                self.warn(message, "separate entries with commas, and percent-encode what is special in a value");
-                Vec::new()
-            }
+        if let Some(pairs) = key_values(&value) {
+            return pairs.into_iter().map(|(name, value)| (lowered(&name), Secret::new(value))).collect();
         }
+        let hint = "separate entries with commas, and percent-encode what is special in a value";
+        self.warn(format!("`{variable}` is not a list of name=value; it is left out"), hint);
+        Vec::new()
     }
 
     fn tls(&mut self, config: &Otlp) -> Tls {

@@ -12,6 +12,7 @@ use trainmon_core::catalog::{
 use trainmon_core::config::Config;
 use trainmon_core::{Group, Kind, Statistic, StepBatch, TensorInfo};
 
+use super::books::push_books;
 use super::counters::Counters;
 use super::detail::Detail;
 use super::points::{Points, Times};
@@ -19,7 +20,7 @@ use super::resource::text;
 use crate::summary::{
     CellValue, Cells, GradientSummary, Gradients, Tier, last_micro_steps, update_norm, update_ratios,
 };
-use crate::{MeasuredStatistics, RunInfo, SinkSource, Sources};
+use crate::{MeasuredStatistics, RunInfo, Sources};
 
 /// As many of the largest gradient norms as the scrape page has by default.
 const TOP: usize = 8;
@@ -30,7 +31,7 @@ pub(crate) struct StepEncoder {
     start: u64,
     world_size: u32,
     measured: MeasuredStatistics,
-    sinks: Vec<SinkSource>,
+    sources: Sources,
     counters: Counters,
     /// While steps wait in the journal: the sums as of the newest step, `counters` being those of the last one encoded.
     ahead: Option<Counters>,
@@ -49,7 +50,7 @@ impl StepEncoder {
             start: unix_nanoseconds(SystemTime::now()),
             world_size: run.world_size,
             measured,
-            sinks: sources.sinks.clone(),
+            sources: sources.clone(),
             counters: Counters::new(measured),
             ahead: None,
             gradients: Gradients::new(TOP, measured),
@@ -100,7 +101,8 @@ impl StepEncoder {
             }
         }
         self.push_layers(&mut points, now, names, batch);
-        self.counters.push(&mut points, times, batch, &self.sinks);
+        self.counters.push(&mut points, times);
+        push_books(&mut points, times, batch, &self.sources);
         if let Some(detail) = &self.detail {
             detail.push(&mut points, now, names, batch);
         }

@@ -34,6 +34,14 @@ pub fn python(root: &Path) -> Result<Environment> {
     python::ensure(root)
 }
 
+/// Makes sure of the Python environment of the OTLP tests' receiver; some seconds the first time, 10 ms afterwards.
+///
+/// # Errors
+/// It cannot be made; the error carries a hint.
+pub fn otlp_receiver(root: &Path) -> Result<Environment> {
+    python::otlp(root)
+}
+
 /// The environments with the other versions of torch that the wheel is tried on; some minutes and 5 GB each the first
 /// time, 10 ms afterwards. Of one that cannot be made the reason.
 pub fn other_torches(root: &Path) -> Vec<OtherTorch> {

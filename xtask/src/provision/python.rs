@@ -24,6 +24,8 @@ struct Recipe {
     constraints: Option<&'static str>,
     /// What the installation takes while it runs, in GiB.
     gigabytes: u64,
+    /// What is fetched, for the one who waits.
+    download: &'static str,
     /// The last Python that has wheels of it.
     last_python: Option<(u32, u32)>,
 }
@@ -33,6 +35,17 @@ const CHECKS: Recipe = Recipe {
     requirements: "test.txt",
     constraints: Some("constraints.txt"),
     gigabytes: 10,
+    download: "3 GB",
+    last_python: None,
+};
+
+/// The receiver of the OTLP tests, apart from the checks' environment: Rust tests use it, before that one exists.
+const OTLP: Recipe = Recipe {
+    name: "otlp",
+    requirements: "otlp.txt",
+    constraints: None,
+    gigabytes: 1,
+    download: "20 MB",
     last_python: None,
 };
 
@@ -43,6 +56,7 @@ const OTHER_TORCHES: [Recipe; 2] = [
         requirements: "torch21.txt",
         constraints: None,
         gigabytes: 8,
+        download: "3 GB",
         last_python: Some((3, 11)),
     },
     Recipe {
@@ -50,6 +64,7 @@ const OTHER_TORCHES: [Recipe; 2] = [
         requirements: "torch26.txt",
         constraints: None,
         gigabytes: 8,
+        download: "3 GB",
         // Torch has wheels for 3.13, this numpy has not.
         last_python: Some((3, 12)),
     },
@@ -103,6 +118,14 @@ pub(super) fn ensure(root: &Path) -> Result<Environment> {
     make(root, CHECKS)
 }
 
+/// Finds or makes the environment of the OTLP tests' receiver: some seconds.
+///
+/// # Errors
+/// As [`ensure`].
+pub(super) fn otlp(root: &Path) -> Result<Environment> {
+    make(root, OTLP)
+}
+
 /// Finds or makes the environments with other versions of torch: 5 GB each.
 pub(super) fn other_torches(root: &Path) -> Vec<OtherTorch> {
     let make = |recipe: Recipe| OtherTorch { name: recipe.name, environment: make(root, recipe) };
@@ -127,7 +150,8 @@ fn make(root: &Path, recipe: Recipe) -> Result<Environment> {
     let shown = environment.dir.display();
     let make = || {
         can_be_made(recipe, parent)?;
-        eprintln!("python: installing the packages of {} into {shown} (3 GB to download)", recipe.requirements);
+        let Recipe { requirements, download, .. } = recipe;
+        eprintln!("python: installing the packages of {requirements} into {shown} ({download} to download)");
         install(root, recipe, &environment)
     };
     make().with_context(|| format!("cannot make the Python environment {shown}"))?;
@@ -231,7 +255,9 @@ mod tests {
     #[test]
     fn every_requirement_is_pinned() {
         let files = OTHER_TORCHES.map(|recipe| (recipe.requirements, 3));
-        for (file, at_least) in [("test.txt", 10), ("constraints.txt", 50)].into_iter().chain(files) {
+        for (file, at_least) in
+            [("test.txt", 10), ("constraints.txt", 50), (OTLP.requirements, 5)].into_iter().chain(files)
+        {
             let text = fs::read_to_string(requirements_dir(&workspace::root()).join(file)).unwrap();
             let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
             assert!(lines.len() >= at_least, "{file}");

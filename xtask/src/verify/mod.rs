@@ -157,6 +157,10 @@ impl CheckRun {
 
     fn provision(&mut self) -> Result<(), Failure> {
         provision::try_prometheus();
+        // Without it the tests that need it are skipped by name.
+        if let Err(error) = provision::otlp_receiver(&self.root) {
+            eprintln!("  note: no receiver for the OTLP tests: {}", hint::render(&error));
+        }
         let found = provision::libtorch(&self.root)?;
         eprintln!("  libtorch: {} ({})", found.dir.display(), found.origin);
         self.libtorch = Some(provision::variables(&found));

@@ -40,8 +40,9 @@ impl GrpcTransport {
             .iter()
             .map(|(name, value)| {
                 let unusable = || ExportError::OtlpHeader { name: name.clone() };
-                let key = AsciiMetadataKey::from_bytes(name.as_bytes()).map_err(|_| unusable())?;
-                let mut value = AsciiMetadataValue::try_from(value.reveal()).map_err(|_| unusable())?;
+                let key = AsciiMetadataKey::from_bytes(name.as_bytes()).map_err(|_its_value_is_secret| unusable())?;
+                let mut value =
+                    AsciiMetadataValue::try_from(value.reveal()).map_err(|_its_value_is_secret| unusable())?;
                 value.set_sensitive(true);
                 Ok((key, value))
             })

@@ -49,8 +49,8 @@ impl HttpTransport {
         headers.extend(encoding.map(|encoding| (header::CONTENT_ENCODING, HeaderValue::from_static(encoding))));
         for (name, value) in extra {
             let unusable = || ExportError::OtlpHeader { name: name.clone() };
-            let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable())?;
-            let mut value = HeaderValue::from_str(value.reveal()).map_err(|_| unusable())?;
+            let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_its_value_is_secret| unusable())?;
+            let mut value = HeaderValue::from_str(value.reveal()).map_err(|_its_value_is_secret| unusable())?;
             value.set_sensitive(true);
             headers.insert(key, value);
         }

@@ -32,8 +32,8 @@ pub(crate) enum Answer {
 
 /// A connection to a receiver, made when it is needed.
 pub(crate) enum Transport {
-    Grpc(GrpcTransport),
-    Http(HttpTransport),
+    Grpc(Box<GrpcTransport>),
+    Http(Box<HttpTransport>),
 }
 
 impl Transport {
@@ -43,8 +43,8 @@ impl Transport {
     /// A certificate cannot be read, or a header cannot be sent.
     pub(crate) fn new(settings: &Settings) -> Result<Self, ExportError> {
         Ok(match settings.protocol {
-            OtlpProtocol::Grpc => Self::Grpc(GrpcTransport::new(settings)?),
-            OtlpProtocol::HttpProtobuf => Self::Http(HttpTransport::new(settings)?),
+            OtlpProtocol::Grpc => Self::Grpc(Box::new(GrpcTransport::new(settings)?)),
+            OtlpProtocol::HttpProtobuf => Self::Http(Box::new(HttpTransport::new(settings)?)),
         })
     }
 
