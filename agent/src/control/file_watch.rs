@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use trainmon_core::config::{Config, Plan};
+use trainmon_core::config::{Config, DYNAMIC_VARIABLE, Plan};
 
 use super::wish::{Change, Wish};
 use crate::notice::Voice;
@@ -66,7 +66,10 @@ impl FileWatch {
                 return None;
             }
         };
-        match Config::parse(&text, &name, &environment::variable) {
+        // The mode was chosen when the training started.
+        let env =
+            |name: &str| if name == DYNAMIC_VARIABLE { Some("True".to_owned()) } else { environment::variable(name) };
+        match Config::parse(&text, &name, &env) {
             Ok(parsed) => Some(parsed.config),
             Err(errors) => {
                 let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
@@ -132,8 +135,10 @@ mod tests {
         assert_eq!(watch.tick(later(&mut now)), None);
         assert!(said.lock().unwrap()[0].contains("wg_distribution"), "{said:?}");
         write(&path, r#"{"wg_distribution": true}"#, 80);
-        // The environment does not say DYNAMIC_MONITOR here, so the file asks for nothing.
         assert_eq!(watch.tick(later(&mut now)).map(|wish| wish.change), Some(Change::Pause));
+        write(&path, r#"{"wg_distribution": true, "dynamic_on": true, "start_step": 7}"#, 0);
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|wish| wish.change) else { panic!() };
+        assert!(!plan.paused && plan.weight_grad.is_some() && plan.window.start_step == 0);
         assert_eq!(watch.tick(later(&mut now)), None);
     }
 }

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use trainmon_agent::core::Kind;
-use trainmon_agent::core::config::Config;
+use trainmon_agent::core::config::{Config, DYNAMIC_VARIABLE};
 use trainmon_agent::{Options, Ranks};
 
 use crate::training::{Training, options, steps_of, wait_until};
 
 /// The dynamic mode as the environment switches it on.
 fn dynamic(text: &str) -> Config {
-    let env = |name: &str| (name == "DYNAMIC_MONITOR").then(|| "True".to_owned());
+    let env = |name: &str| (name == DYNAMIC_VARIABLE).then(|| "True".to_owned());
     Config::parse(text, "test.json", &env).unwrap().config
 }
 
@@ -30,18 +30,8 @@ fn edit(training: &Training, file: &Path, text: &str) {
     wait_until("the change of the file", || agreed() > before);
 }
 
-// The monitor reads the file with the process's own environment. No other test of this program parses a V1 config with
-// it, and it is set before any thread of ours starts.
 #[test]
 fn measuring_begins_where_the_file_says_so_and_ends_after_collect_times() {
-    let test = "dynamic::measuring_begins_where_the_file_says_so_and_ends_after_collect_times";
-    if std::env::var("DYNAMIC_MONITOR").is_err() {
-        let program = std::env::current_exe().unwrap();
-        let mut child = std::process::Command::new(program);
-        let status = child.args([test, "--exact", "--nocapture"]).env("DYNAMIC_MONITOR", "True").status().unwrap();
-        assert!(status.success());
-        return;
-    }
     let base = tempfile::tempdir().unwrap();
     let file = base.path().join("config.json");
     let config = |on: bool, rest: &str| format!(r#"{{"dynamic_on": {on}, "wg_distribution": true{rest}}}"#);

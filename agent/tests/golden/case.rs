@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype as FileDtype, SafeTensors};
 use serde_json::Value;
-use trainmon_agent::core::config::{Config, DiagnosticKind, Dialect};
+use trainmon_agent::core::config::{Config, DYNAMIC_VARIABLE, DiagnosticKind, Dialect};
 use trainmon_agent::core::{Dtype, Statistic, TensorView};
 
 /// Why a case is not walked.
@@ -64,9 +64,6 @@ impl Case {
     /// Whether this walk can say anything about the case.
     pub(crate) fn check_replayable(&self) -> Result<(), Skipped> {
         let skip = |reason: &str| Err(Skipped(reason.to_owned()));
-        if self.json.get("dynamic").is_some_and(|dynamic| dynamic == true) {
-            return skip("the config file is rewritten while the run goes on: that is live control, not measuring");
-        }
         if self.tensors.is_empty() {
             return skip("the case keeps no tensors");
         }
@@ -99,7 +96,7 @@ impl Case {
             json["format"] = "csv".into();
         }
         for _ in 0..8 {
-            let errors = match Config::parse(&json.to_string(), &self.name, &|_| None) {
+            let errors = match Config::parse(&json.to_string(), &self.name, &|name| self.variable(name)) {
                 Ok(parsed) => return Ok(self.adapted(parsed.config)),
                 Err(errors) => errors.errors,
             };
@@ -120,6 +117,17 @@ impl Case {
             }
         }
         Err(Skipped("its config is refused".to_owned()))
+    }
+
+    /// The environment the case was recorded in.
+    fn variable(&self, name: &str) -> Option<String> {
+        (name == DYNAMIC_VARIABLE && self.json["dynamic"] == true).then(|| "True".to_owned())
+    }
+
+    /// The keys that are changed in the config file before a step.
+    pub(crate) fn changes_before(&self, step: u64) -> Option<&serde_json::Map<String, Value>> {
+        let events = self.json["config_events"].as_array()?;
+        events.iter().find(|event| event["step"] == step)?["set"].as_object()
     }
 
     fn adapted(&self, config: Config) -> Config {

@@ -1,7 +1,10 @@
 //! Plays a case's recorded tensors through a monitor, in the order in which a training loop's hooks would fire.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::{Config, Dialect, squash_name};
 use trainmon_agent::core::{Kind, MicroStep, Reading, Record, TensorId};
@@ -19,11 +22,17 @@ pub(crate) struct Played {
 /// Runs the case into `output`.
 pub(crate) fn run(case: &Case, output: &Path) -> Result<Played, Skipped> {
     let config = case.config()?;
+    let file = ConfigFile::write(case, output);
+    let heard = Arc::clone(&file.heard);
     let options = Options {
         ranks: Some(Ranks::SINGLE),
         start_iteration: case.number("start_iteration", 0),
         output_dir: Some(output.to_path_buf()),
-        voice: Voice::new(|notice| println!("{notice}")),
+        config_file: Some(file.path.clone()),
+        voice: Voice::new(move |notice| {
+            println!("{notice}");
+            heard.fetch_add(usize::from(notice.message.starts_with("live control")), Ordering::SeqCst);
+        }),
         ..Options::default()
     };
     let monitor = Monitor::start(config, options).unwrap();
@@ -31,12 +40,43 @@ pub(crate) fn run(case: &Case, output: &Path) -> Result<Played, Skipped> {
         Player { case, monitor, ids: HashMap::new(), steps: index_by_step(case), directions_left_out: Vec::new() };
     let first = case.number("start_iteration", 0);
     for step in first..first + case.number("steps", 1) {
+        file.change(case, step);
         player.play(step);
         player.monitor.end_step(StepFacts::default());
     }
     let report = player.monitor.shutdown();
     assert!(report.balances() && report.lost() == 0, "{}: {report}", case.name);
     Ok(Played { directions_left_out: player.directions_left_out })
+}
+
+/// The config file of a case, which some cases change while the run goes on.
+struct ConfigFile {
+    path: PathBuf,
+    /// How many changes the monitor took up.
+    heard: Arc<AtomicUsize>,
+}
+
+impl ConfigFile {
+    fn write(case: &Case, output: &Path) -> Self {
+        let path = output.join("config.json");
+        std::fs::write(&path, case.json["config"].to_string()).unwrap();
+        Self { path, heard: Arc::default() }
+    }
+
+    /// Changes the file before `step` if the case did. The monitor notices beside the training; here the training waits
+    /// for it, so that the switch comes with the next step, as msprobe's did.
+    fn change(&self, case: &Case, step: u64) {
+        let Some(keys) = case.changes_before(step) else { return };
+        let mut json: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&self.path).unwrap()).unwrap();
+        json.as_object_mut().unwrap().extend(keys.clone());
+        let before = self.heard.load(Ordering::SeqCst);
+        std::fs::write(&self.path, json.to_string()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(90);
+        while self.heard.load(Ordering::SeqCst) == before {
+            assert!(Instant::now() < deadline, "{}: the change before step {step} was not noticed", case.name);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// The recorded tensors of each step, in file order.

@@ -28,6 +28,7 @@ pub use effective::{
     Activations, AttentionOrder, Config, Control, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect,
     Features, FrontTask, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets, TensorBoard, WeightGrad, Window,
 };
+pub use normalise::DYNAMIC_VARIABLE;
 pub use otlp::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 pub use parse::Parsed;
 pub use plan::{Plan, PlanChange, SignalName};

@@ -17,8 +17,8 @@ use super::plan::{PlanChange, SignalName};
 use super::report::{Fault, Report};
 use super::time_tag::{TimeTag, TimeWindow};
 
-/// V1's switch for the dynamic mode.
-const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
+/// The environment variable that switches V1's dynamic mode on: the config file is watched while the training runs.
+pub const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
 
 /// Reads one environment variable.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
