@@ -63,6 +63,8 @@ impl JournalSink {
     pub(crate) fn start(open: OpenJournal, context: SinkContext) -> Result<Self, std::io::Error> {
         let OpenJournal { journal, shared, source, flush_steps } = open;
         let flusher = Flusher::start(journal.view(), source.clone(), context.voice.clone())?;
+        // What the file begins with is all that is needed to make sense of the rest.
+        flusher.ask();
         let flushes = FlushCadence { every: flush_steps, steps: 0, last: Instant::now(), flusher };
         Ok(Self { journal, shared, source, flushes, context, known: Vec::new(), failing_since: None })
     }
@@ -72,12 +74,12 @@ impl JournalSink {
         let start = Instant::now();
         if let Some(batch) = &delivery.batch {
             self.step(batch);
+            self.flushes.step();
         }
         for alert in &delivery.alerts {
             self.alert(alert);
         }
         self.context.costs.add(Phase::Export, start.elapsed());
-        self.flushes.step();
     }
 
     fn step(&mut self, batch: &StepBatch) {

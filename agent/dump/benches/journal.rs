@@ -76,7 +76,7 @@ fn measure(path: &Path, storage: Storage, flushing: bool, names: &[TensorInfo], 
     let view = journal.view();
     let is_over = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&is_over);
-    let flusher = std::thread::spawn(move || {
+    let flusher = std::thread::Builder::new().name("flush".to_owned()).spawn(move || {
         let mut flushes = 0;
         while flushing && !stop.load(Ordering::Relaxed) {
             view.flush().unwrap();
@@ -84,6 +84,7 @@ fn measure(path: &Path, storage: Storage, flushing: bool, names: &[TensorInfo], 
         }
         flushes
     });
+    let flusher = flusher.unwrap();
     // The names and the first pages are written once in a run: not measured.
     journal.append(names, batch).unwrap();
     let mut bytes = 0;

@@ -13,22 +13,46 @@ use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
 const DIRECTORY: &str = "TRAINMON_TEST_DIRECTORY";
 const RECORDS: &str = "TRAINMON_TEST_RECORDS";
+const FILES: &str = "TRAINMON_TEST_FILES";
 const ABORT_AFTER: &str = "TRAINMON_TEST_ABORT_AFTER";
-/// The word on stdout once the monitor runs.
+const ANNOUNCED: &str = "TRAINMON_TEST_ANNOUNCED";
+/// The word on stdout once the announced step is in every file; step 0 if none was asked for.
 const READY: &str = "ready";
 /// A child whose test went away ends by itself.
 const MOST_STEPS: u64 = 2_000_000;
 /// So many records may be on their way to a file: the training is not to drop any.
 const MOST_UNDER_WAY: u64 = 20_000;
 
-/// Everything that may be written, into small files.
-pub(crate) const CONFIG: &str = r#"{
+const CONFIG: &str = r#"{
     "wg_distribution": true, "ops": ["norm", "min", "nans"], "format": ["csv", "journal"], "queue_steps": 4096,
-    "journal": {"size_mb": 1, "flush_steps": 8}
+    "journal": {"size_mb": 1, "flush_steps": 8}, "alert": {"rules": []}
 }"#;
 
-pub(crate) fn config() -> Config {
-    Config::parse(CONFIG, "test.json", &|_| None).unwrap().config
+/// What a training writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// CSV files and the journal beside them.
+    CsvAndJournal,
+    /// The journal alone, as fast as it goes.
+    Journal,
+}
+
+impl Files {
+    const ALL: [(Self, &'static str); 2] = [(Self::CsvAndJournal, "csv"), (Self::Journal, "journal")];
+
+    /// The directory of the files of a training below `base`.
+    pub(crate) fn directory(self, base: &Path) -> Option<PathBuf> {
+        match self {
+            Self::CsvAndJournal => run_directory(base),
+            Self::Journal => Some(base.to_path_buf()),
+        }
+    }
+}
+
+/// A small journal, everything into it.
+pub(crate) fn config(files: Files) -> Config {
+    let config = Config::parse(CONFIG, "test.json", &|_| None).unwrap().config;
+    Config { csv: config.csv.filter(|_| files == Files::CsvAndJournal), ..config }
 }
 
 /// The only number a step has that no tensor has.
@@ -58,14 +82,19 @@ pub(crate) fn train_if_asked() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let records = number(RECORDS).unwrap() as u32;
-    let monitor = monitor(config(), Path::new(&directory));
+    let files = std::env::var(FILES).unwrap();
+    let (files, _) = Files::ALL.into_iter().find(|(_, word)| *word == files).unwrap();
+    let monitor = monitor(config(files), Path::new(&directory));
     for index in 0..records {
         monitor.register(&name(index), 0);
     }
-    println!("{READY}");
-    std::io::stdout().flush().unwrap();
     for step in 0..MOST_STEPS {
-        step_once(&monitor, step, records);
+        step_once(&monitor, step, records, MOST_UNDER_WAY);
+        if number(ANNOUNCED).unwrap_or_default() == step {
+            wait_for_files(&monitor, 0);
+            println!("{READY}");
+            std::io::stdout().flush().unwrap();
+        }
         if number(ABORT_AFTER) == Some(step) {
             std::process::abort();
         }
@@ -80,18 +109,22 @@ pub(crate) fn monitor(config: Config, directory: &Path) -> Monitor {
     Monitor::start(config, options).unwrap()
 }
 
-/// One step, as fast as the slowest file takes it.
-pub(crate) fn step_once(monitor: &Monitor, step: u64, records: u32) {
+/// One step, as fast as the slowest file takes it with so many records on their way.
+pub(crate) fn step_once(monitor: &Monitor, step: u64, records: u32, most_under_way: u64) {
     for index in 0..records {
         monitor.record(record(step, index), Duration::ZERO, 0);
     }
     monitor.end_step(StepFacts { loss: Some(loss(step)), ..StepFacts::default() });
+    wait_for_files(monitor, most_under_way);
+}
+
+fn wait_for_files(monitor: &Monitor, most_under_way: u64) {
     let under_way = || {
         let report = monitor.report();
         let slowest = report.sinks.iter().map(|sink| sink.books.exported + sink.books.failed).min();
         report.books.offered - slowest.unwrap_or(report.books.offered)
     };
-    while under_way() > MOST_UNDER_WAY {
+    while under_way() > most_under_way {
         std::thread::yield_now();
     }
 }
@@ -101,17 +134,30 @@ pub(crate) struct Training(Child);
 
 impl Training {
     /// Starts it; `test` is the calling test, which calls [`train_if_asked`] first.
-    pub(crate) fn start(test: &str, directory: &Path, records: u32, abort_after: Option<u64>) -> Self {
+    pub(crate) fn start(test: &str, directory: &Path, files: Files, records: u32) -> Self {
+        Self::start_with(test, directory, files, records, &[])
+    }
+
+    /// Starts one that is [`ready`](Self::wait_until_ready) once this step is in every file.
+    pub(crate) fn start_announcing(test: &str, directory: &Path, files: Files, records: u32, step: u64) -> Self {
+        Self::start_with(test, directory, files, records, &[(ANNOUNCED, step)])
+    }
+
+    /// Starts one that aborts itself after this step.
+    pub(crate) fn start_aborting(test: &str, directory: &Path, files: Files, records: u32, step: u64) -> Self {
+        Self::start_with(test, directory, files, records, &[(ABORT_AFTER, step)])
+    }
+
+    fn start_with(test: &str, directory: &Path, files: Files, records: u32, steps: &[(&str, u64)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture"]).stdout(Stdio::piped()).stderr(Stdio::null());
-        command.env(DIRECTORY, directory).env(RECORDS, records.to_string());
-        if let Some(step) = abort_after {
-            command.env(ABORT_AFTER, step.to_string());
-        }
+        let (_, word) = Files::ALL.into_iter().find(|(known, _)| *known == files).unwrap();
+        command.env(DIRECTORY, directory).env(RECORDS, records.to_string()).env(FILES, word);
+        command.envs(steps.iter().map(|(name, step)| (name, step.to_string())));
         Self(command.spawn().unwrap())
     }
 
-    /// Waits until the monitor runs.
+    /// Waits until the announced step is in every file.
     pub(crate) fn wait_until_ready(&mut self) {
         let lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines();
         // The test harness begins the line that says so.

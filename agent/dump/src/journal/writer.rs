@@ -77,7 +77,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes a new journal file with all its space reserved, and its directory if need be.
+    /// Makes a new journal file with all its space reserved, and its directory if need be. It is the operating system's,
+    /// not yet the disk's: [`JournalView::flush`] sees to that.
     ///
     /// # Errors
     /// The file exists or cannot be made, the disk has no room for it, or it cannot be mapped. Nothing is left behind.
@@ -107,8 +108,7 @@ impl Journal {
         let begun = medium
             .write(layout.facts.offset, &facts)
             .and_then(|()| store.write_state(&medium))
-            .and_then(|()| medium.write(0, &layout.encode()))
-            .and_then(|()| medium.flush());
+            .and_then(|()| medium.write(0, &layout.encode()));
         if let Err(error) = begun {
             // Without a beginning the file is of no use; the first error is the one that matters.
             drop(std::fs::remove_file(path));

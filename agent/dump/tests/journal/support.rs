@@ -74,7 +74,7 @@ pub(crate) fn batch(step: u64, records: u32) -> StepBatch {
         loss: even.then_some(1.0 / (step as f64 + 1.0)),
         learning_rate: Some(1e-3),
         grad_norm: if even { GradNorm::OfRecords } else { GradNorm::Known(step as f64) },
-        ops: (step % 5 == 0).then(|| Arc::from([Statistic::Norm, Statistic::Min])),
+        ops: step.is_multiple_of(5).then(|| Arc::from([Statistic::Norm, Statistic::Min])),
         records: (0..records).map(|index| record(step, index)).collect(),
         cost,
         bytes_read: step * 100,
@@ -99,6 +99,7 @@ fn record(step: u64, index: u32) -> Record {
 }
 
 /// Says that a test could not run: on standard output, and in the file that `TRAINMON_SKIP_LOG` names.
+#[expect(clippy::print_stdout, reason = "shown by `cargo test -- --nocapture`")]
 pub(crate) fn skip(test: &str, reason: &str) {
     use std::io::Write as _;
     println!("SKIPPED {test}: {reason}");
@@ -124,7 +125,7 @@ pub(crate) fn assert_genuine(recovered: &Recovered, records: u32) -> Vec<u64> {
         .collect();
     assert_eq!(steps, recovered.step_numbers().map(|step| step.0).collect::<Vec<_>>());
     for (id, info) in recovered.names().iter().enumerate() {
-        assert!(*info == names[id] || &*info.name == format!("unnamed_tensor_{id}"), "{info:?}");
+        assert!(*info == names[id] || *info.name == *format!("unnamed_tensor_{id}"), "{info:?}");
     }
     steps
 }
