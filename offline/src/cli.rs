@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
+use crate::anomaly;
 use crate::check_config::{self, Finding, Report, Unreadable};
 use crate::convert;
 use crate::ctl;
@@ -28,6 +29,7 @@ const EXIT_ERROR: u8 = 2;
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
+    "  trainmon anomaly -d monitor_output           what of all ranks' alerts came first\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
     "  trainmon ctl monitor_output set --every 10   a training that runs: measure one step in ten from now on\n",
@@ -62,6 +64,11 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Of all ranks' findings in anomaly.json, show those that came first
+    ///
+    /// Alerts write every finding there with `"alert": {"dump": true}`. What came first is where to look.
+    #[command(after_long_help = anomaly::verb::EXAMPLES)]
+    Anomaly(anomaly::verb::Arguments),
     /// Convert a run's CSV files to TensorBoard's event files
     ///
     /// Every value of the files becomes a point with the step and, where the run has a steps.csv, the time of its own.
@@ -78,7 +85,7 @@ enum Verb {
     ///
     /// The config needs `"control": {}`. The run is found by its directory; the socket in it is its owner's alone.
     #[command(after_long_help = ctl::verb::EXAMPLES)]
-    Ctl(ctl::verb::Arguments),
+    Ctl(Box<ctl::verb::Arguments>),
     /// Print the JSON Schema of config files, for editors
     #[command(after_long_help = concat!(
         "Example:\n",
@@ -136,6 +143,11 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             let checked = check_config::check(&file);
             if json { print_report_as_json(&file, &checked, printer) } else { print_report(&checked, printer) }
         }
+        Verb::Anomaly(arguments) => Ok(match anomaly::verb::run(&arguments, printer)? {
+            anomaly::verb::Outcome::Well => EXIT_OK,
+            anomaly::verb::Outcome::Findings => EXIT_DIFFERENCE,
+            anomaly::verb::Outcome::Failed => EXIT_ERROR,
+        }),
         Verb::Convert(arguments) => Ok(if convert::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
         Verb::Recover(arguments) => Ok(match recover::verb::run(&arguments, printer)? {
             Outcome::Whole => EXIT_OK,

@@ -3,6 +3,7 @@
 //! Each verb is a module whose functions return what there is to say; [`run`] is the command: it reads the arguments,
 //! says it through the printer and gives the exit code.
 
+pub mod anomaly;
 pub mod check_config;
 mod cli;
 pub mod convert;

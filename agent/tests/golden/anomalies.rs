@@ -63,7 +63,7 @@ fn read(file: &Path) -> BTreeMap<Key, Finding> {
         let number = |text: String| text.parse::<f64>().unwrap();
         let value = number(part("current value ", ","));
         let history = number(message.rsplit_once("history mean ").unwrap().1.trim_end_matches('.').to_owned());
-        assert!(found.insert(key, Finding { value, history, entry }).is_none(), "{name} twice");
+        assert!(found.insert(key, Finding { entry, value, history }).is_none(), "{name} twice");
     }
     found
 }
