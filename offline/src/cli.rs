@@ -180,7 +180,12 @@ fn print_report(checked: &Result<Report, Unreadable>, printer: &mut Printer) -> 
             return Ok(EXIT_ERROR);
         }
     };
-    let below = |finding: &Finding| excerpt(&report.text, finding.diagnostic.line, finding.diagnostic.column);
+    let below = |finding: &Finding| {
+        let diagnostic = &finding.diagnostic;
+        // A line of this object may hold a key to a receiver: it is not shown.
+        let is_secret = diagnostic.key.starts_with("otlp");
+        if is_secret { String::new() } else { excerpt(&report.text, diagnostic.line, diagnostic.column) }
+    };
     for warning in &report.warnings {
         printer.warning(&warning.message, &below(warning), warning.diagnostic.hint.as_deref());
     }

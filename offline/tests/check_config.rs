@@ -69,7 +69,12 @@ fn every_fault_of_a_bad_config_is_shown_at_once_in_the_order_of_the_file() {
 fn the_json_form_has_the_same_shape_for_good_bad_and_missing_files() {
     for (config, file, is_ok, kinds) in [
         ("{\"wg_distribution\": true, \"seed\": 1}", "train.json", true, vec![]),
-        ("{\"wg_distribution\": 1, \"cc_distribution\": {\"enable\": true}}", "train.json", false, vec!["wrong_type", "not_implemented"]),
+        (
+            "{\"wg_distribution\": 1, \"cc_distribution\": {\"enable\": true}}",
+            "train.json",
+            false,
+            vec!["wrong_type", "not_implemented"],
+        ),
         ("{\"a\":", "train.json", false, vec!["syntax"]),
         ("{}", "missing.json", false, vec!["unreadable"]),
     ] {
@@ -90,6 +95,22 @@ fn the_json_form_has_the_same_shape_for_good_bad_and_missing_files() {
             let expected =
                 ["message", "file", "line", "column", "key", "kind", "expected", "found", "suggestion", "hint"];
             assert_eq!(keys, expected);
+        }
+    }
+}
+
+#[test]
+fn headers_for_a_receiver_are_shown_neither_in_a_good_config_nor_below_a_fault() {
+    let members = |protocol: &str| {
+        format!(
+            "{{\"wg_distribution\": true, \"otlp\": {{\"protocol\": {protocol}, \"headers\": {{\"key\": \"s3cret\"}}}}}}"
+        )
+    };
+    for (protocol, code) in [("\"grpc\"", 0), ("\"carrier pigeon\"", 2)] {
+        for arguments in [&["check-config", "train.json"][..], &["check-config", "train.json", "--json"]] {
+            let said = Desk::with(&members(protocol)).run(arguments);
+            assert!(!said.out.contains("s3cret") && !said.err.contains("s3cret"), "{said:?}");
+            assert_eq!(said.code, Some(code), "{said:?}");
         }
     }
 }
