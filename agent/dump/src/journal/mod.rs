@@ -9,7 +9,7 @@
 //! └────────┴───────┴──────────────┴─────────────┴──────────────┴─────────────────────────────────┘
 //! ```
 //!
-//! Everything is in frames ([`frame`]): a header of 64 bytes with its own checksum, then the content with another. A
+//! Everything is in frames (`frame`): a header of 64 bytes with its own checksum, then the content with another. A
 //! frame begins at a multiple of 64 bytes and may run over its ring's end into the beginning. A reader finds frames by
 //! looking at every such place, so nothing depends on a pointer that may be older or newer than what it points to; the
 //! state (`state`) only says how much there should be.
@@ -17,11 +17,12 @@
 //! The rooms: `layout` places the regions, `facts` is the run and its config, `legend` the names of the numbers used
 //! in records, `record` and `step` turn a batch into bytes and back, `medium` is the file as memory or by calls,
 //! `region` appends frames, `writer` and `view` are the two ends in the running process, `scan` finds frames
-//! afterwards and `reader` puts them together.
+//! afterwards, `reader` puts them together, and `fault` is what it says of the rest.
 
 mod bytes;
 mod error;
 mod facts;
+mod fault;
 mod frame;
 mod layout;
 mod legend;
@@ -37,8 +38,9 @@ mod writer;
 
 pub use error::{JournalError, RecoverError};
 pub use facts::JournalRun;
+pub use fault::{Fault, Part};
 pub use layout::{FILE_EXTENSION, MIN_FILE_BYTES, file_name};
 pub use medium::Storage;
-pub use reader::{Fault, Part, Recovered, RecoveredStep};
+pub use reader::{Recovered, RecoveredStep};
 pub use view::JournalView;
 pub use writer::{Journal, JournalSpec};

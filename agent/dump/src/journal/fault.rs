@@ -1,0 +1,118 @@
+//! What can be wrong inside a journal.
+
+use std::fmt;
+
+use trainmon_core::Step;
+
+/// A part of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The names of tensors.
+    Names,
+    /// The alerts.
+    Alerts,
+    /// The steps.
+    Steps,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Names => "names",
+            Self::Alerts => "alerts",
+            Self::Steps => "steps",
+        })
+    }
+}
+
+/// Something in a journal that is not as it was written. The rest is read all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The file is shorter than it was made.
+    #[error("the file is cut off: it has {found} of {expected} bytes")]
+    CutOff {
+        /// Its length when it was made.
+        expected: u64,
+        /// Its length now.
+        found: u64,
+    },
+    /// Neither copy of the writer's counts is whole: whether the newest records are missing cannot be told.
+    #[error("the writer's counts are damaged: whether newer records are missing cannot be told")]
+    CountsDamaged,
+    /// A step's content fails its checksum.
+    #[error("step {step} is torn: its checksum does not match")]
+    TornStep {
+        /// The step.
+        step: Step,
+    },
+    /// A record of another part fails its checksum.
+    #[error("record {number} of the {part} is torn: its checksum does not match")]
+    Torn {
+        /// The part.
+        part: Part,
+        /// Its number, from 0.
+        number: u64,
+    },
+    /// Records are gone without a trace.
+    #[error("records {first} to {last} of the {part} are missing{}", After(*after))]
+    Missing {
+        /// The part.
+        part: Part,
+        /// The first one's number, from 0.
+        first: u64,
+        /// The last one's.
+        last: u64,
+        /// The last step before them.
+        after: Option<Step>,
+    },
+    /// The newest record was begun and is not whole: the process ended in mid-write, or power was lost before it reached
+    /// the disk.
+    #[error("the newest record of the {part} is not whole{}: it was being written, or never reached the disk", After(*after))]
+    Unfinished {
+        /// The part.
+        part: Part,
+        /// The last step before it.
+        after: Option<Step>,
+    },
+    /// Records were written, and none is left.
+    #[error("{written} records of the {part} were written, and none of them is left")]
+    NothingLeft {
+        /// The part.
+        part: Part,
+        /// How many were written.
+        written: u64,
+    },
+    /// A record is whole, but not what this version writes.
+    #[error("record {number} of the {part} cannot be understood: {why}")]
+    NotUnderstood {
+        /// The part.
+        part: Part,
+        /// Its number, from 0.
+        number: u64,
+        /// Where and what.
+        why: String,
+    },
+    /// A step was larger than the journal when it was written.
+    #[error("step {step} was too large for the journal: its {records} records were never in it")]
+    TooLarge {
+        /// The step.
+        step: Step,
+        /// Its records.
+        records: u32,
+    },
+    /// Tensors are in the steps whose names are gone.
+    #[error("the names of {count} tensors are lost: their rows are named unnamed_tensor_<number>")]
+    Nameless {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// ` after step 12`, or nothing.
+struct After(Option<Step>);
+
+impl fmt::Display for After {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |step| write!(f, " after step {step}"))
+    }
+}
