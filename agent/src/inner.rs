@@ -21,7 +21,7 @@ use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport};
 use crate::requests::Requests;
 use crate::rotation::Rotation;
-use crate::throttle::Verdict;
+use crate::throttle::{Throttle, Verdict};
 use crate::worker::Worker;
 
 /// Flags and counters that hooks read publish no other memory.
@@ -158,7 +158,7 @@ impl Inner {
         let overflows = self.send(&mut recorder, false);
         // The batch is gone: its own handing over is booked on the next one.
         recorder.add_cost(Phase::Offer, start.elapsed(), 0);
-        let budget = recorder.throttle.as_ref().map_or(1.0, |throttle| throttle.budget());
+        let budget = recorder.throttle.as_ref().map_or(1.0, Throttle::budget);
         drop(recorder);
         self.tell_overflow(overflows);
         self.tell_throttling(verdict, budget);

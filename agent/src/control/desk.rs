@@ -1,6 +1,6 @@
 //! Where requests are understood: texts in, answers out. Knows nothing of HTTP.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Sender, TrySendError};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use trainmon_core::config::{ConfigErrors, PlanChange};
 
 use super::progress::ProgressBook;
 use super::status::Sources;
-use super::wish::{Change, Wish};
+use super::wish::{Change, Wish, WishNumbers};
 
 /// Wishes that may wait for the one before them.
 pub(super) const MAX_WISHES: usize = 16;
@@ -20,7 +20,7 @@ pub(super) struct Desk {
     pub(super) sources: Sources,
     pub(super) book: ProgressBook,
     wishes: Sender<Wish>,
-    last_id: AtomicU64,
+    numbers: WishNumbers,
 }
 
 /// A request that is not fulfilled.
@@ -68,8 +68,8 @@ impl Refusal {
 }
 
 impl Desk {
-    pub(super) fn new(sources: Sources, book: ProgressBook, wishes: Sender<Wish>) -> Self {
-        Self { sources, book, wishes, last_id: AtomicU64::new(0) }
+    pub(super) fn new(sources: Sources, book: ProgressBook, wishes: Sender<Wish>, numbers: WishNumbers) -> Self {
+        Self { sources, book, wishes, numbers }
     }
 
     /// How things are.
@@ -113,7 +113,7 @@ impl Desk {
     }
 
     fn wish(&self, what: String, change: Change) -> Result<Value, Refusal> {
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.numbers.next();
         match self.wishes.try_send(Wish { id, what, change }) {
             Ok(()) => {
                 Ok(json!({"id": id, "hint": "GET /status lists it under `changes` with the step it takes effect at"}))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::{Config, DYNAMIC_VARIABLE, Plan};
 
-use super::wish::{Change, Wish};
+use super::wish::{Change, Wish, WishNumbers};
 use crate::notice::Voice;
 use crate::options::environment;
 
@@ -21,6 +21,7 @@ pub(super) struct FileWatch {
     start: Arc<Config>,
     seen: Option<Stamp>,
     looked: Option<Instant>,
+    numbers: WishNumbers,
     voice: Voice,
 }
 
@@ -29,9 +30,9 @@ type Stamp = (SystemTime, u64);
 
 impl FileWatch {
     /// Takes the file as it is for known: the monitor was started with it.
-    pub(super) fn new(path: PathBuf, start: Arc<Config>, voice: Voice) -> Self {
+    pub(super) fn new(path: PathBuf, start: Arc<Config>, numbers: WishNumbers, voice: Voice) -> Self {
         let seen = stamp(&path);
-        Self { path, start, seen, looked: None, voice }
+        Self { path, start, seen, looked: None, numbers, voice }
     }
 
     /// What the file wants, if it was changed since the last look.
@@ -53,7 +54,7 @@ impl FileWatch {
             _ => Change::Pause,
         };
         self.tell_what_stays(&config);
-        Some(Wish { id: 0, what, change })
+        Some(Wish { id: self.numbers.next(), what, change })
     }
 
     fn read(&self) -> Option<Config> {
@@ -128,7 +129,7 @@ mod tests {
         let heard = Arc::clone(&said);
         let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
         let start = Arc::new(Config { dynamic_on: Some(false), ..Config::parse("{}", "x", &|_| None).unwrap().config });
-        let mut watch = FileWatch::new(path.clone(), start, voice);
+        let mut watch = FileWatch::new(path.clone(), start, WishNumbers::default(), voice);
         let mut now = Instant::now();
         assert_eq!(watch.tick(later(&mut now)), None);
         write(&path, r#"{"wg_distribution": 7}"#, 40);

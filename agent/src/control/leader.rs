@@ -22,7 +22,7 @@ use crate::live::{Live, Switch};
 /// A rank that has not answered after this long will not.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long after rank 0's own switch the other ranks' reports are waited for.
-const REPORT_PATIENCE: Duration = Duration::from_secs(60);
+const REPORT_PATIENCE: Duration = Duration::from_mins(1);
 /// The least time between naming a step and reaching it, where there are other ranks.
 const LEAST_LEAD: Duration = Duration::from_secs(2);
 /// How much longer than the slowest answer the way of the agreement may take.
@@ -147,10 +147,9 @@ impl Leader {
             let what = format!("what rank {rank}, started anew, has to measure");
             self.queue.push_front(Wish { id: 0, what, change: Change::Repeat });
         }
-        if let Some(open) = self.open.as_mut().filter(|_| note.session == self.session) {
-            if note.heard >= open.proposal.id {
-                open.answers.entry(rank).or_insert((now, note.step, note.seconds_per_step));
-            }
+        let is_ours = note.session == self.session;
+        if let Some(open) = self.open.as_mut().filter(|open| is_ours && note.heard >= open.proposal.id) {
+            open.answers.entry(rank).or_insert((now, note.step, note.seconds_per_step));
         }
         self.members.insert(rank, Member { word: note.word.clone(), note });
     }

@@ -19,7 +19,7 @@ use super::progress::ProgressBook;
 use super::server::{Entrances, Server};
 use super::status::Sources;
 use super::token::Token;
-use super::wish::Wish;
+use super::wish::{Wish, WishNumbers};
 use crate::notice::{Voice, with_causes};
 use crate::options::Options;
 
@@ -120,10 +120,11 @@ impl ControlStart<'_> {
         let leader = Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), book.clone());
         let board = Troubled::new(self.board(&directory, &word), options.voice.clone());
         let (wishes, incoming) = bounded(MAX_WISHES);
+        let numbers = WishNumbers::default();
         let mut whereabouts = Vec::new();
         let server = match &config.control {
             Some(control) => {
-                let desk = Desk::new(sources.clone(), book, wishes);
+                let desk = Desk::new(sources.clone(), book, wishes, numbers.clone());
                 let (server, places) = open(control, desk, &directory, run_directory.as_deref(), &options.voice)?;
                 whereabouts = places;
                 Some(server)
@@ -137,7 +138,7 @@ impl ControlStart<'_> {
                 .warn("the dynamic mode is on, but the config was not read from a file: nothing to watch", None);
         }
         let voice = options.voice.clone();
-        let watch = watch.map(|path| FileWatch::new(path, Arc::clone(&config), voice.clone()));
+        let watch = watch.map(|path| FileWatch::new(path, Arc::clone(&config), numbers, voice.clone()));
         let part = Part::Leads { leader: Box::new(leader), board, watch, voice, _claim: claim };
         Control::run(part, incoming, pause(world), server, whereabouts)
     }
@@ -255,13 +256,12 @@ impl Part {
         loop {
             let wish = select! {
                 recv(stopped) -> _ => return,
-                recv(wishes) -> wish => match wish {
-                    Ok(wish) => Some(wish),
-                    Err(_) => {
+                recv(wishes) -> wish => {
+                    if wish.is_err() {
                         wishes = crossbeam_channel::never();
-                        None
                     }
-                },
+                    wish.ok()
+                }
                 default(pause) => None,
             };
             self.tick(wish, Instant::now());
@@ -271,8 +271,7 @@ impl Part {
     fn tick(&mut self, wish: Option<Wish>, now: Instant) {
         match self {
             Self::Leads { leader, board, watch, voice, _claim } => {
-                wish.into_iter().for_each(|wish| leader.push(wish));
-                if let Some(wish) = watch.as_mut().and_then(|watch| watch.tick(now)) {
+                for wish in wish.into_iter().chain(watch.as_mut().and_then(|watch| watch.tick(now))) {
                     leader.push(wish);
                 }
                 for said in board.with(|board| leader.tick(now, board)) {

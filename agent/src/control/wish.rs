@@ -1,15 +1,29 @@
 //! What somebody wants changed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use trainmon_core::config::{Config, Plan, PlanChange};
 
 /// A change of what is measured, before the ranks agreed on it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wish {
-    /// Numbers the wishes of a run, from 1.
+    /// Its number in the run; 0 for what nobody asked for.
     pub(super) id: u64,
     /// Who wants what, for people.
     pub(super) what: String,
     pub(super) change: Change,
+}
+
+/// Counts the wishes of a run, wherever they come from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WishNumbers(Arc<AtomicU64>);
+
+impl WishNumbers {
+    /// The next number, from 1.
+    pub(super) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
 }
 
 /// What to change.

@@ -177,10 +177,10 @@ fn a_flood_of_requests_costs_no_step_and_no_record() {
     let mut training = Training::start(base.path(), CONFIG);
     let doors = Arc::new(training.doors());
     let (answered, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let clients: Vec<_> = (0..6)
+    let clients: Vec<std::thread::JoinHandle<Vec<u16>>> = (0..6)
         .map(|client: u64| {
             let (doors, answered, over) = (Arc::clone(&doors), Arc::clone(&answered), Arc::clone(&over));
-            std::thread::spawn(move || {
+            std::thread::Builder::new().name(format!("client-{client}")).spawn(move || {
                 let right = request("GET", "/status", &[&doors.host(), &doors.bearer()], "");
                 let wrong = request("POST", "/pause", &[&doors.host(), "Authorization: Bearer no"], "");
                 let mut codes = Vec::new();
@@ -196,7 +196,8 @@ fn a_flood_of_requests_costs_no_step_and_no_record() {
                 codes
             })
         })
-        .collect();
+        .collect::<Result<_, _>>()
+        .unwrap();
     let mut steps = 0;
     while answered.load(Ordering::Relaxed) < REQUESTS {
         training.step();

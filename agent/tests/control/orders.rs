@@ -4,17 +4,17 @@ use serde_json::Value;
 use trainmon_agent::core::Kind;
 
 use crate::client::{Doors, request};
-use crate::training::{Training, rows, steps_of};
+use crate::training::{Training, rows, steps_of, wait_for_change};
 
 const CONFIG: &str =
     r#"{"wg_distribution": true, "ops": ["norm", "min"], "control": {"port": 0}, "queue_steps": 4096}"#;
 
 /// Sends an order and waits until its step is fixed.
-fn order(training: &Training, doors: &Doors, path: &str, body: &str) -> u64 {
+fn order(doors: &Doors, path: &str, body: &str) -> u64 {
     let answer = doors.post(path, body);
     assert_eq!(answer.code, 202, "{}", answer.body);
     let id = answer.body["id"].as_u64().unwrap();
-    let change = training.wait_for_change(doors, id, |change| change["step"].is_u64());
+    let change = wait_for_change(doors, id, |change| change["step"].is_u64());
     change["step"].as_u64().unwrap()
 }
 
@@ -24,9 +24,9 @@ fn pause_and_resume_take_effect_when_a_step_begins() {
     let mut training = Training::start(base.path(), CONFIG);
     let doors = training.doors();
     training.steps(3);
-    assert_eq!(order(&training, &doors, "/pause", ""), 4);
+    assert_eq!(order(&doors, "/pause", ""), 4);
     training.steps(4);
-    assert_eq!(order(&training, &doors, "/resume", ""), 8);
+    assert_eq!(order(&doors, "/resume", ""), 8);
     training.steps(3);
     let directory = training.directory();
     let report = training.finish();
@@ -43,9 +43,9 @@ fn targets_interval_statistics_and_kinds_change_at_one_step() {
     training.steps(2);
     let body = r#"{"targets": ["h.1", "head"], "step_interval": 3, "ops": ["max", "mean"],
                    "kinds": {"moments": true, "weight_grad": true, "param": false}}"#;
-    assert_eq!(order(&training, &doors, "/set", body), 3);
+    assert_eq!(order(&doors, "/set", body), 3);
     training.steps(8);
-    assert_eq!(order(&training, &doors, "/set", r#"{"targets": [], "kinds": {"weight_grad": false}}"#), 11);
+    assert_eq!(order(&doors, "/set", r#"{"targets": [], "kinds": {"weight_grad": false}}"#), 11);
     training.steps(5);
     let directory = training.directory();
     training.finish();
@@ -70,9 +70,9 @@ fn a_window_that_is_set_counts_from_the_switch() {
     let mut training = Training::start(base.path(), &CONFIG.replacen('{', r#"{"collect_times": 2, "#, 1));
     let doors = training.doors();
     training.steps(5);
-    assert_eq!(order(&training, &doors, "/set", r#"{"collect_times": 3, "step_interval": 2, "stop_step": 9}"#), 6);
+    assert_eq!(order(&doors, "/set", r#"{"collect_times": 3, "step_interval": 2, "stop_step": 9}"#), 6);
     training.steps(6);
-    assert_eq!(order(&training, &doors, "/set", r#"{"stop_step": null, "start_step": 13}"#), 12);
+    assert_eq!(order(&doors, "/set", r#"{"stop_step": null, "start_step": 13}"#), 12);
     training.steps(5);
     let directory = training.directory();
     training.finish();
@@ -90,7 +90,7 @@ fn orders_given_in_a_row_are_obeyed_in_that_order() {
         .collect();
     let mut last = 0;
     for &id in &ids {
-        let change = training.wait_for_change(&doors, id, |change| change["step"].is_u64());
+        let change = wait_for_change(&doors, id, |change| change["step"].is_u64());
         let step = change["step"].as_u64().unwrap();
         assert!(step > last, "{step} after {last}");
         last = step;

@@ -67,10 +67,11 @@ fn train_if_asked() {
     let mut training = Training::start_with(config, options);
     let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let told = Arc::clone(&is_over);
-    std::thread::spawn(move || {
+    let listener = std::thread::Builder::new().name("listener".to_owned()).spawn(move || {
         drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
         told.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+    listener.unwrap();
     let deadline = Instant::now() + 4 * PATIENCE;
     while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
         assert!(Instant::now() < deadline, "nobody ended this rank");

@@ -87,18 +87,6 @@ impl Training {
         Doors::of(&self.directory())
     }
 
-    /// The state of a change, once `condition` holds. The training stands still meanwhile.
-    pub(crate) fn wait_for_change(&self, doors: &Doors, id: u64, condition: impl Fn(&Value) -> bool) -> Value {
-        let found = std::cell::RefCell::new(Value::Null);
-        wait_until(&format!("change {id}"), || {
-            let status = doors.get("/status").body;
-            let change = status["changes"].as_array().unwrap().iter().find(|change| change["id"] == id).cloned();
-            *found.borrow_mut() = change.unwrap_or_default();
-            condition(&found.borrow())
-        });
-        found.into_inner()
-    }
-
     pub(crate) fn said(&self) -> Vec<String> {
         self.said.lock().unwrap().clone()
     }
@@ -114,6 +102,18 @@ impl Training {
 
 pub(crate) fn options(base: &Path) -> Options {
     Options { output_dir: Some(base.to_path_buf()), ..Options::default() }
+}
+
+/// The state of a change, once `condition` holds.
+pub(crate) fn wait_for_change(doors: &Doors, id: u64, condition: impl Fn(&Value) -> bool) -> Value {
+    let found = std::cell::RefCell::new(Value::Null);
+    wait_until(&format!("change {id}"), || {
+        let status = doors.get("/status").body;
+        let change = status["changes"].as_array().unwrap().iter().find(|change| change["id"] == id).cloned();
+        *found.borrow_mut() = change.unwrap_or_default();
+        condition(&found.borrow())
+    });
+    found.into_inner()
 }
 
 /// Fails the test if `condition` does not come true.

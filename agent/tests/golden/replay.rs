@@ -260,7 +260,7 @@ impl Player<'_> {
                 micro_step: MicroStep(0),
                 reading: Some(Reading::of_value(value)),
             };
-            self.monitor.record(record, std::time::Duration::ZERO, 0);
+            self.monitor.record(record, Duration::ZERO, 0);
         }
     }
 

@@ -116,21 +116,26 @@ struct Change {
     /// The statistics, in column order: norm,max,mean
     #[arg(long, value_delimiter = ',')]
     ops: Vec<String>,
-    /// Switch on: weight_grad, moments, param, activations, mg_direction, update
-    #[arg(long, value_delimiter = ',', value_name = "KINDS")]
+    /// Switch these signals on
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "KINDS",
+        help = "Switch on: weight_grad, moments, param, activations, mg_direction, update"
+    )]
     on: Vec<String>,
     /// Switch off
     #[arg(long, value_delimiter = ',', value_name = "KINDS")]
     off: Vec<String>,
     /// The change as JSON, with the keys of `trainmon check-config`
-    #[arg(long, value_name = "JSON", exclusive = false)]
-    json_change: Option<String>,
+    #[arg(long = "json-change", value_name = "JSON")]
+    raw: Option<String>,
 }
 
 impl Change {
     /// As the run reads it. A text of the caller's own is sent as it is: the run says what is wrong with it.
     fn text(&self) -> String {
-        if let Some(text) = &self.json_change {
+        if let Some(text) = &self.raw {
             return text.clone();
         }
         let mut change = Map::new();

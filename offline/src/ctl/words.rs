@@ -64,10 +64,12 @@ pub(super) fn change(change: &Value) -> String {
         "withdrawn" => format!("withdrawn: {}", plain(&change["why"])),
         other => other.to_owned(),
     };
-    let late = change["late"].as_array().into_iter().flatten();
-    let late: String =
-        late.map(|late| format!("; rank {} only at step {}", plain(&late["rank"]), plain(&late["step"]))).collect();
-    format!("{id}: {what}: {stage}{late}")
+    let mut text = format!("{id}: {what}: {stage}");
+    for late in change["late"].as_array().into_iter().flatten() {
+        // Writing to a String cannot fail.
+        write!(text, "; rank {} only at step {}", plain(&late["rank"]), plain(&late["step"])).unwrap_or_default();
+    }
+    text
 }
 
 fn plan(plan: &Value) -> String {

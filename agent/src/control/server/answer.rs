@@ -134,7 +134,7 @@ async fn text_of(body: Incoming) -> Result<String, Answer> {
         Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "the request took too long", "send it at once")),
     };
     String::from_utf8(collected.to_bytes().into())
-        .map_err(|_| error(StatusCode::BAD_REQUEST, "the request is not UTF-8", "send JSON"))
+        .map_err(|_not_text| error(StatusCode::BAD_REQUEST, "the request is not UTF-8", "send JSON"))
 }
 
 async fn flush(desk: &Desk) -> Answer {

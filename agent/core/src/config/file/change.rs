@@ -17,6 +17,7 @@ pub(in crate::config) struct ChangeFile {
     /// The first step measured. A step that is past means the step of the switch.
     pub(in crate::config) start_step: Option<u64>,
     /// The first step no longer measured; `null` takes the end away.
+    #[expect(clippy::option_option, reason = "absent, null and a number say three things")]
     #[serde(deserialize_with = "given")]
     #[schemars(with = "Option<u64>")]
     pub(in crate::config) stop_step: Option<Option<u64>>,
@@ -73,6 +74,7 @@ pub(in crate::config) struct KindsFile {
 }
 
 /// Tells a key that is `null` from one that is absent.
+#[expect(clippy::option_option, reason = "absent, null and a number say three things")]
 fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::deserialize(value).map(Some)
 }
