@@ -112,3 +112,39 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
     let observed = log.of("training.monitor.records.observed").last().unwrap().value;
     assert_eq!(observed, ended.report.books.observed as f64);
 }
+
+#[test]
+fn an_alert_arrives_as_a_log_record() {
+    if !is_provisioned("an_alert_arrives_as_a_log_record") {
+        return;
+    }
+    for protocol in PROTOCOLS {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let receiver = Receiver::start(protocol, 0, &path, &[]);
+        let members = format!(r#", "alert": {{"rules": [{{"rule_name": "NonFinite"}}]}}{UNHURRIED}"#);
+        let mut run = Run::start(&endpoint(protocol, &receiver), &members);
+        run.steps(4);
+        run.nan_step();
+        drop(run.end());
+        receiver.stop();
+        let log = Log::read(&path);
+        assert_eq!(log.steps(), [0, 1, 2, 3, 4]);
+        let nan = log.of("training.nonfinite.elements").into_iter().rfind(|point| point.label("tensor") == "grad");
+        assert_eq!(nan.unwrap().value, 3.0);
+        assert!(!log.records.is_empty());
+        for line in &log.records {
+            let record = &line["log"];
+            assert_eq!(record["eventName"], "training.alert");
+            assert_eq!(line["resource"]["service.instance.id"], "run-a-rank3");
+            let attributes = record["attributes"].as_array().unwrap();
+            let value = |key: &str| attributes.iter().find(|pair| pair["key"] == key).map(|pair| pair["value"].clone());
+            assert_eq!(value("training.alert.rule"), Some(json!({"stringValue": "NonFinite"})));
+            assert_eq!(value("training.step"), Some(json!({"intValue": "4"})));
+            assert!(record["body"]["stringValue"].as_str().is_some_and(|sentence| !sentence.is_empty()));
+            // The record and the step's points have one time.
+            let time: u64 = record["timeUnixNano"].as_str().unwrap().parse().unwrap();
+            assert_eq!(time, log.of("training.step").last().unwrap().time);
+        }
+    }
+}

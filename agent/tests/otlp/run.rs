@@ -71,6 +71,17 @@ impl Run {
         }
     }
 
+    /// Makes a step with a gradient that is not a number.
+    pub(crate) fn nan_step(&mut self) {
+        let nan = Record {
+            reading: Some(Reading { nans: 3, ..Reading::of_value(f64::NAN) }),
+            ..record(self.tensors[0], Kind::GradReduced, 1.0)
+        };
+        self.monitor.record(nan, Duration::ZERO, 64);
+        self.monitor.end_step(StepFacts::default());
+        self.step += 1;
+    }
+
     /// Waits until every step so far is in the CSV files: a short deadline is for the export alone.
     fn wait_for_csv(&self) {
         crate::receiver::wait_for("the CSV files", || {
