@@ -66,7 +66,7 @@ impl Sink {
             shared: Arc::clone(&shared),
             context,
             settles_later: false,
-            failing_since: None,
+            failing: None,
             alerts_fail: false,
             known: Vec::new(),
         };
@@ -154,11 +154,19 @@ struct SinkThread {
     context: SinkContext,
     /// Whether the exporter itself tells what became of its records.
     settles_later: bool,
-    /// Records lost since the exporter began to fail; `None` while it works.
-    failing_since: Option<u64>,
+    /// What became of the records since the exporter began to fail; `None` while it works.
+    failing: Option<Failing>,
     /// Whether the last alert could not be delivered.
     alerts_fail: bool,
     known: Vec<trainmon_core::TensorInfo>,
+}
+
+/// A time of failing.
+#[derive(Debug, Default)]
+struct Failing {
+    lost: u64,
+    /// The hints given: a failure of a kind that was told of has the same.
+    told: Vec<Option<String>>,
 }
 
 impl SinkThread {
@@ -257,20 +265,20 @@ impl SinkThread {
         }
     }
 
-    /// Speaks when the exporter begins to fail and when it works again, not in between.
+    /// Speaks when the exporter begins to fail and when it works again; in between only of another kind of failure.
     fn tell(&mut self, lost: u64, problem: Option<(String, Option<String>)>) {
         let name = self.shared.name;
-        match (problem, self.failing_since) {
-            (None, None) => {}
-            (None, Some(total)) => {
-                self.failing_since = None;
-                self.context.voice.info(format!("{name}: works again; {total} records were lost in between"));
+        let Some((message, hint)) = problem else {
+            if let Some(Failing { lost, .. }) = self.failing.take() {
+                self.context.voice.info(format!("{name}: works again; {lost} records were lost in between"));
             }
-            (Some(_), Some(total)) => self.failing_since = Some(total + lost),
-            (Some((message, hint)), None) => {
-                self.failing_since = Some(lost);
-                self.context.voice.warn(format!("{name}: {message}; losses are counted, training goes on"), hint);
-            }
+            return;
+        };
+        let failing = self.failing.get_or_insert_default();
+        failing.lost += lost;
+        if !failing.told.contains(&hint) {
+            failing.told.push(hint.clone());
+            self.context.voice.warn(format!("{name}: {message}; losses are counted, training goes on"), hint);
         }
     }
 }

@@ -34,6 +34,7 @@ enum Mood {
     #[default]
     Work,
     Fail,
+    Overflow,
     Panic,
 }
 
@@ -74,11 +75,12 @@ impl Exporter for Probe {
         drop(state);
         self.0.1.notify_all();
         assert!(mood != Mood::Panic, "the probe was told to panic");
-        if mood == Mood::Fail {
-            let source = ExportError::Write { path: "probe".into(), source: std::io::ErrorKind::StorageFull.into() };
-            return Err(ExportFailure { lost_records: batch.records.len() as u64, source });
-        }
-        Ok(())
+        let source = match mood {
+            Mood::Fail => ExportError::Write { path: "probe".into(), source: std::io::ErrorKind::StorageFull.into() },
+            Mood::Overflow => ExportError::TooManyTags { max: 1, left_out: 2 },
+            Mood::Work | Mood::Panic => return Ok(()),
+        };
+        Err(ExportFailure { lost_records: batch.records.len() as u64, source })
     }
 
     fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
@@ -179,12 +181,19 @@ fn a_failing_exporter_speaks_once_and_again_when_it_recovers() {
         one_step(&monitor, tensor);
         wait_for(|| monitor.report().sinks[0].books.failed == failed);
     }
+    // Another kind of failure is told too, once, whatever order they come in.
+    for (mood, failed) in [(Mood::Overflow, 4), (Mood::Fail, 5), (Mood::Overflow, 6)] {
+        probe.set(|state| state.mood = mood);
+        one_step(&monitor, tensor);
+        wait_for(|| monitor.report().sinks[0].books.failed == failed);
+    }
     probe.set(|state| state.mood = Mood::Work);
     one_step(&monitor, tensor);
     let report = monitor.shutdown();
-    assert_eq!((report.sinks[0].books.failed, report.sinks[0].books.exported), (3, 1));
+    assert_eq!((report.sinks[0].books.failed, report.sinks[0].books.exported), (6, 1));
     assert!(report.balances());
-    assert_eq!((heard.containing("cannot write `probe`"), heard.containing("works again; 3 records")), (1, 1));
+    assert_eq!((heard.containing("cannot write `probe`"), heard.containing("works again; 6 records")), (1, 1));
+    assert_eq!(heard.containing("2 tags are beyond the most of 1"), 1);
 }
 
 #[test]

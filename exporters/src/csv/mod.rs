@@ -21,6 +21,8 @@ use trainmon_core::{Kind, Record, Statistic, StepBatch, TensorInfo};
 use self::file::LineFile;
 use self::layout::{FileClass, file_class, run_to_continue};
 use self::rows::{Lines, Style};
+#[cfg(test)]
+pub(crate) use self::steps::HEADER as STEPS_HEADER;
 use self::steps::StepsFile;
 use crate::run_directory::run_directory;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo};

@@ -9,7 +9,7 @@ use super::file::LineFile;
 use super::number::push_float;
 use crate::ExportError;
 
-const HEADER: &str = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm,framework_grad_norm,grad_norm_ratio,\
+pub(crate) const HEADER: &str = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm,framework_grad_norm,grad_norm_ratio,\
                       measure_seconds,launch_seconds,offer_seconds,bytes_read,records,observed_total,\
                       not_sampled_total,dropped_total,skipped_steps,sampling_ratio\n";
 

@@ -13,7 +13,7 @@ pub struct Fact {
 }
 
 /// Every fact, in the columns' order. `unix_seconds` is not among them: it is the points' own time.
-pub const FACTS: [Fact; 15] = [
+pub const FACTS: [Fact; 16] = [
     Fact { column: "step_seconds", tag: "run/step_seconds", value: |b| Some(b.duration?.as_secs_f64()) },
     Fact { column: "loss", tag: "run/loss", value: |b| b.loss },
     Fact { column: "learning_rate", tag: "run/learning_rate", value: |b| b.learning_rate },
@@ -29,6 +29,7 @@ pub const FACTS: [Fact; 15] = [
     Fact { column: "not_sampled_total", tag: "monitor/not_sampled_total", value: |b| Some(b.books.not_sampled as f64) },
     Fact { column: "dropped_total", tag: "monitor/dropped_total", value: |b| Some(dropped(b) as f64) },
     Fact { column: "skipped_steps", tag: "monitor/skipped_steps", value: |b| Some(b.skipped_steps as f64) },
+    Fact { column: "sampling_ratio", tag: "monitor/sampling_ratio", value: |b| Some(b.sampling_ratio()) },
 ];
 
 impl Fact {
@@ -44,4 +45,15 @@ fn seconds(batch: &StepBatch, phase: Phase) -> f64 {
 
 fn dropped(batch: &StepBatch) -> u64 {
     DropReason::ALL.into_iter().map(|reason| batch.books.dropped[reason as usize]).sum()
+}
+
+#[cfg(all(test, feature = "csv"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_of_the_steps_file_has_a_tag() {
+        let columns: Vec<&str> = FACTS.iter().map(|fact| fact.column).collect();
+        assert_eq!(format!("step,unix_seconds,{}", columns.join(",")), crate::csv::STEPS_HEADER.trim_end());
+    }
 }

@@ -18,9 +18,10 @@ mod writer;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use trainmon_core::config::{Config, Dialect, TensorBoard};
+use trainmon_core::config::{Config, Dialect, Plan, TensorBoard};
 use trainmon_core::{Kind, Reading, Record, Statistic, StepBatch, TensorInfo};
 
 use self::tags::{TagBook, TagKey};
@@ -43,7 +44,10 @@ pub const TAGS_LEFT_OUT: &str = "monitor/tags_left_out";
 
 /// Writes event files, step by step.
 pub struct TensorBoardExporter {
+    /// What is measured now.
     config: Config,
+    /// Where the config comes from, once it was changed while the training ran.
+    plan: Option<Arc<Plan>>,
     directory: PathBuf,
     facts: EventWriter,
     kinds: HashMap<Kind, EventWriter>,
@@ -68,6 +72,7 @@ impl TensorBoardExporter {
         };
         Self {
             config: config.clone(),
+            plan: None,
             facts: EventWriter::new(directory.clone()),
             directory,
             kinds: HashMap::new(),
@@ -78,6 +83,14 @@ impl TensorBoardExporter {
     /// Where the event files lie.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// What is measured from this step on.
+    fn set_plan(&mut self, plan: &Arc<Plan>) {
+        if self.plan.as_ref().is_none_or(|known| !Arc::ptr_eq(known, plan)) {
+            self.plan = Some(Arc::clone(plan));
+            self.config = self.config.with_plan(plan);
+        }
     }
 
     /// Writes the records of one kind. The failure counts those that are not in the file.
@@ -151,6 +164,9 @@ impl Exporter for TensorBoardExporter {
     }
 
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        if let Some(plan) = &batch.plan {
+            self.set_plan(plan);
+        }
         let mut total: Option<ExportFailure> = None;
         for kind in Kind::ALL.into_iter().filter(|&kind| self.config.measures(kind)).collect::<Vec<_>>() {
             let records: Vec<&Record> = batch.records.iter().filter(|record| record.kind == kind).collect();
