@@ -17,6 +17,7 @@ const LAYER_FAMILIES: [(Metric, Statistic); 4] = [
 ];
 const PARAMETER_FAMILIES: [(Metric, Statistic); 1] = [(PARAMETER_NORM, Statistic::Norm)];
 /// The most families a tier has.
+#[cfg(feature = "prometheus")]
 pub(crate) const MAX_FAMILIES: usize = LAYER_FAMILIES.len();
 
 /// How tensors are put together.
@@ -25,6 +26,7 @@ pub(crate) enum Tier {
     /// By layer and group.
     Layer,
     /// Not at all: by name.
+    #[cfg_attr(not(feature = "prometheus"), expect(dead_code, reason = "the page's alone"))]
     Parameter,
 }
 

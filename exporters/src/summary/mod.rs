@@ -7,7 +7,11 @@ mod nonfinite;
 
 #[cfg(feature = "prometheus")]
 pub(crate) use cells::MAX_FAMILIES;
-pub(crate) use cells::{CellValue, Cells, Tier, scope_label, tensor_label};
+#[cfg(feature = "otlp")]
+pub(crate) use cells::scope_label;
+pub(crate) use cells::{CellValue, Cells, Tier, tensor_label};
 pub(crate) use durations::{COLLECT_SECONDS, STEP_SECONDS, phases_in_step};
-pub(crate) use gradient::{GradientSummary, Gradients, MAX_TOP, last_micro_steps, update_norm, update_ratios};
+#[cfg(feature = "prometheus")]
+pub(crate) use gradient::MAX_TOP;
+pub(crate) use gradient::{GradientSummary, Gradients, last_micro_steps, update_norm, update_ratios};
 pub(crate) use nonfinite::nonfinite_elements;
