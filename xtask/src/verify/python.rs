@@ -20,6 +20,9 @@ const PACKAGE: &str = "agent/python";
 /// The Pythons with other versions of torch, separated like PATH: `tests/test_versions.py` reads it.
 const TORCH_PYTHONS: &str = "TRAINMON_TORCH_PYTHONS";
 
+/// The `trainmon` program that the tests convert runs with.
+const PROGRAM: &str = "TRAINMON_PROGRAM";
+
 /// Format, lints, types, and whether the extension is what its stub says. Every tool runs, whatever the others found.
 pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
     let environment = ready(root)?;
@@ -44,7 +47,7 @@ pub(super) fn tests(root: &Path, skip_log: &Path) -> Result<Tests, Failure> {
     let pythons = torch_pythons(root, &environment, skip_log)?;
     let mut command = environment.command("pytest");
     command.args(["-q", "--no-header", "--color=no", "tests"]).current_dir(root.join(PACKAGE)).env(SKIP_LOG, skip_log);
-    command.env(TORCH_PYTHONS, pythons);
+    command.env(TORCH_PYTHONS, pythons).env(PROGRAM, workspace::cargo_target(root).join("debug/trainmon"));
     let line = process::shown(&command);
     let captured = process::capture(command)?;
     let tests = Tests::of_pytest(&captured.text);
