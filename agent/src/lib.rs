@@ -14,7 +14,8 @@
 //! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics
 //! out of the host, `fork` makes a forked child inert, `priority` lets the training's threads go first, `rank` finds out
 //! which rank this is, `outputs` opens the exporters, `requests` says what is measured, `cost` keeps what the monitor
-//! itself costs, `alerts` look at every step in the worker, `settlement` takes the word of exporters that deliver
+//! itself costs, `live` holds what may change while the training runs, `control` changes it, `throttle` and `rotation` keep
+//! the overhead budget, `alerts` look at every step in the worker, `settlement` takes the word of exporters that deliver
 //! later, `notice` is its voice.
 //!
 //! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings, at most
