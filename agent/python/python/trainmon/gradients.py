@@ -56,7 +56,12 @@ class Gradients:
         try:
             micro_step = parameter.firings
             parameter.firings = micro_step + 1
-            if gradient is None or parameter.is_replica or not parameter.is_watched or self._guard.is_off("weight gradients"):
+            if (
+                gradient is None
+                or parameter.is_replica
+                or not parameter.is_watched
+                or self._guard.is_off("weight gradients")
+            ):
                 return
             if not self._every_micro_batch and micro_step + 1 != self._micro_batches:
                 return

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from trainmon._trainmon import Hold, Monitor
 
-
-#: Stands for a norm, and for a sum of squares, of which a part was not measured on purpose. No norm is negative, and added
-#: to other parts it stays what it is.
+#: Stands for a norm, and for a sum of squares, of which a part was not measured on purpose. No norm is negative, and
+#: added to other parts it stays what it is.
 UNKNOWN = -math.inf
 
 
