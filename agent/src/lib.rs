@@ -22,6 +22,7 @@
 //! `queue_steps` in the worker's queue and one in its hands, the same again for each exporter, and at most `queue_steps`
 //! emptied ones kept for reuse. A record takes about 250 bytes, and a batch's buffer grows by doubling. With the default
 //! 16 steps, two exporters and 2,000 tensors that is at most 70 batches of 1 MiB, and 20 in a run that keeps up.
+//! What waits for an OTLP receiver comes on top: `otlp.backlog_mb`.
 //!
 //! The same two queues are what SIGKILL can cost: steps that were announced and lay in them, never more.
 
