@@ -1,6 +1,7 @@
 //! What the alerts amount to: counters that everyone may read while the worker writes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::AlertRule;
 
@@ -17,6 +18,8 @@ pub struct AlertBook {
     grad_norm_zscore: AtomicU64,
     lost: AtomicU64,
     series_overflow: AtomicU64,
+    /// Nanoseconds.
+    looking: AtomicU64,
 }
 
 /// An [`AlertBook`] read at one moment.
@@ -34,6 +37,8 @@ pub struct AlertBookSnapshot {
     pub lost: u64,
     /// Values that no rule looked at because there were too many series.
     pub series_overflow: u64,
+    /// Time the worker spent looking at steps.
+    pub looking: Duration,
 }
 
 impl Default for AlertBook {
@@ -45,6 +50,7 @@ impl Default for AlertBook {
             grad_norm_zscore: AtomicU64::new(f64::NAN.to_bits()),
             lost: AtomicU64::new(0),
             series_overflow: AtomicU64::new(0),
+            looking: AtomicU64::new(0),
         }
     }
 }
@@ -80,9 +86,15 @@ impl AlertBook {
         self.series_overflow.fetch_add(values, COUNT);
     }
 
+    /// A step was looked at.
+    pub fn looked(&self, time: Duration) {
+        self.looking.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), COUNT);
+    }
+
     /// The books now.
     pub fn snapshot(&self) -> AlertBookSnapshot {
-        let Self { findings, grad_norm_spikes, update_norm_spikes, grad_norm_zscore, lost, series_overflow } = self;
+        let Self { findings, grad_norm_spikes, update_norm_spikes, grad_norm_zscore, lost, series_overflow, looking } =
+            self;
         AlertBookSnapshot {
             findings: std::array::from_fn(|rule| findings[rule].load(COUNT)),
             grad_norm_spikes: grad_norm_spikes.load(COUNT),
@@ -90,6 +102,7 @@ impl AlertBook {
             grad_norm_zscore: f64::from_bits(grad_norm_zscore.load(COUNT)),
             lost: lost.load(COUNT),
             series_overflow: series_overflow.load(COUNT),
+            looking: Duration::from_nanos(looking.load(COUNT)),
         }
     }
 }

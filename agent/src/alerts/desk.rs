@@ -127,19 +127,21 @@ impl AlertDesk {
 
     /// Looks at a step: acts on what is found, and returns it for the exporters. Never panics.
     pub(crate) fn look_at(&self, batch: &StepBatch) -> Vec<Alert> {
+        let start = Instant::now();
         let mut room = self.room();
         let verdict = if room.is_broken {
             Verdict::default()
         } else {
             let Room { engine, names, .. } = &mut *room;
             self.tensors.sync_into(names);
-            let looked = catch_unwind(AssertUnwindSafe(|| engine.look_at(batch, names, Instant::now())));
+            let looked = catch_unwind(AssertUnwindSafe(|| engine.look_at(batch, names, start)));
             looked.unwrap_or_else(|panic| {
                 room.is_broken = true;
                 self.voice.warn(format!("alerts: {}; no rule looks any more", panic_text(&*panic)), None);
                 Verdict::default()
             })
         };
+        self.book.looked(start.elapsed());
         room.looked_at += 1;
         self.progress.notify_all();
         let Verdict { said, unsaid, not_written } = verdict;
