@@ -33,6 +33,7 @@ struct Summary {
 }
 
 #[derive(Clone, PartialEq, Message)]
+#[expect(clippy::struct_field_names, reason = "the format's name")]
 struct Value {
     #[prost(string, tag = "1")]
     tag: String,

@@ -73,5 +73,5 @@ fn run(alert: &str) -> f64 {
     (0..150).for_each(&mut step);
     let before = looked(&monitor);
     (150..150 + STEPS).for_each(&mut step);
-    (looked(&monitor) - before).as_secs_f64() / STEPS as f64
+    (looked(&monitor).as_secs_f64() - before.as_secs_f64()) / STEPS as f64
 }

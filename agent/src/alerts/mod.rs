@@ -1,7 +1,7 @@
 //! Alerts: rules over every step, in the worker thread.
 //!
 //! A step's way: `sheet` sums its norms up per layer and group, found by `places`; each `watch` (a rule on a signal)
-//! takes the value of each of its series to what it remembers of it (`detect`, pure state machines); `standing` keeps an
+//! takes the value of each of its series to what it remembers of it (`table`, `detect`: pure state machines); `standing` keeps an
 //! alert that goes on from being said again; `blame` tells what moved first; `engine` runs them and puts the alert
 //! together (`words`), notes every finding in msprobe's form (`tag`, `anomaly_file`), and `stall` looks at the clock.
 //! What is done with an alert: exporters get it behind its step, and `delivery` brings it to a `webhook` or a `command`.
@@ -21,6 +21,7 @@ mod sheet;
 mod stall;
 mod standing;
 mod state;
+mod table;
 mod tag;
 mod watch;
 mod webhook;

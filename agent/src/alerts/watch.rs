@@ -13,6 +13,7 @@ use super::detect::{Finding, Memory, resolved};
 use super::places::Places;
 use super::sheet::Sheet;
 use super::standing::{News, Standing};
+use super::table::{Series, Table};
 
 /// Which series of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,13 +22,6 @@ pub(crate) enum Which {
     Group(Group),
     Layer(u32),
     Tensor { tensor: TensorId, kind: Option<Kind>, micro_step: MicroStep, statistic: Statistic },
-}
-
-/// One series.
-#[derive(Clone, Debug)]
-struct Series {
-    memory: Memory,
-    standing: Standing,
 }
 
 /// Something to tell of a series after a step.
@@ -52,7 +46,7 @@ pub(crate) struct Watch {
     /// The how-manieth watch of this rule on this signal: a config may have two with different thresholds.
     pub(crate) twin: u32,
     args: RuleArgs,
-    series: HashMap<Which, Series>,
+    series: Table,
     /// Saved series that have not shown up again yet, by description.
     saved: HashMap<AlertSeries, Series>,
     /// Whether a name is looked at, by layer or tensor; `None` unknown yet.
@@ -84,7 +78,7 @@ impl Watch {
             rule: rule.clone(),
             signal,
             twin: 0,
-            series: HashMap::new(),
+            series: Table::default(),
             saved: HashMap::new(),
             admitted: Vec::new(),
         };
@@ -98,6 +92,7 @@ impl Watch {
 
     /// Looks at a step.
     pub(crate) fn look(&mut self, index: usize, look: &mut Look<'_>) {
+        self.series.rewind();
         let is_number = matches!(
             self.signal,
             Some(AlertSignal::Loss | AlertSignal::LearningRate | AlertSignal::GradNormRatio | AlertSignal::StepTime)
@@ -182,14 +177,15 @@ impl Watch {
 
     fn take(&mut self, watch: usize, which: Which, value: f64, record: Option<usize>, look: &mut Look<'_>) {
         let (rule, args) = (self.rule.rule, self.args);
-        if !self.series.contains_key(&which) {
-            let Some(series) = self.first_look(which, look) else {
-                look.refused += 1;
-                return;
-            };
-            self.series.insert(which, series);
-        }
-        let Some(series) = self.series.get_mut(&which) else { return };
+        let place = if let Some(place) = self.series.find(which) {
+            place
+        } else if let Some(series) = self.first_look(which, look) {
+            self.series.add(which, series)
+        } else {
+            look.refused += 1;
+            return;
+        };
+        let series = self.series.at(place);
         let finding = series.memory.observe(rule, &args, value);
         let news = series.standing.step(rule, finding.is_some());
         if finding.is_some() || news.is_some() {
@@ -254,7 +250,7 @@ impl Watch {
 
     /// How far a value is from the window's mean, for `Spike` on the whole run.
     pub(crate) fn zscore(&self, value: f64) -> Option<f64> {
-        match &self.series.get(&Which::Global)?.memory {
+        match &self.series.get(Which::Global)?.memory {
             Memory::Spike(spike) => spike.zscore(value),
             _ => None,
         }
@@ -262,7 +258,7 @@ impl Watch {
 
     /// What is saved with a checkpoint.
     pub(crate) fn save(&self, places: &Places) -> Vec<SavedSeries> {
-        let known = self.series.iter().map(|(&which, series)| (self.describe(which, places), series));
+        let known = self.series.iter().map(|(which, series)| (self.describe(which, places), series));
         let waiting = self.saved.iter().map(|(description, series)| (description.clone(), series));
         let saved = |(series, Series { memory, standing }): (AlertSeries, &Series)| SavedSeries {
             rule: self.rule.rule,
@@ -271,12 +267,12 @@ impl Watch {
             memory: memory.clone(),
             standing: *standing,
         };
-        known.chain(waiting).filter(|(_, series)| series.is_worth_saving()).map(saved).collect()
+        known.chain(waiting).filter(|(_, series)| is_worth_saving(series)).map(saved).collect()
     }
 
     /// Forgets every series.
     pub(crate) fn reset(&mut self) {
-        self.series.clear();
+        self.series = Table::default();
         self.saved.clear();
     }
 
@@ -295,10 +291,8 @@ impl Watch {
     }
 }
 
-impl Series {
-    fn is_worth_saving(&self) -> bool {
-        self.memory != Memory::Nothing || !self.standing.is_well()
-    }
+fn is_worth_saving(series: &Series) -> bool {
+    series.memory != Memory::Nothing || !series.standing.is_well()
 }
 
 /// One series as it is saved: by name, since tensors may get other numbers after a resume.

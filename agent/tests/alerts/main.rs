@@ -5,6 +5,11 @@
 mod actions;
 mod delivery;
 mod findings;
+#[path = "../common/recorded.rs"]
+mod recorded;
 mod resume;
 mod run;
+mod series;
 mod stall;
+#[path = "../common/synthetic.rs"]
+mod synthetic;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
-    AlertBook, AlertRule, Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch, TensorId, TensorInfo,
+    AlertBook, AlertRule, Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch,
+    TensorId, TensorInfo,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,

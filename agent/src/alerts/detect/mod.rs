@@ -37,7 +37,7 @@ pub(crate) enum Memory {
     /// `Dead`, `UpdateRatio`: how many steps in a row.
     InARow(InARow),
     /// `Vanishing`, `Drift`: a quick and a slow average.
-    Trend(Trend),
+    Trend(Box<Trend>),
     /// `NonFinite`, `NormMismatch`: nothing.
     Nothing,
 }
@@ -49,7 +49,7 @@ impl Memory {
             AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan => Self::Anomaly(Anomaly::default()),
             AlertRule::Spike => Self::Spike(Spike::default()),
             AlertRule::Dead | AlertRule::UpdateRatio => Self::InARow(InARow::default()),
-            AlertRule::Vanishing | AlertRule::Drift => Self::Trend(Trend::default()),
+            AlertRule::Vanishing | AlertRule::Drift => Self::Trend(Box::default()),
             AlertRule::NonFinite | AlertRule::NormMismatch | AlertRule::Stall => Self::Nothing,
         }
     }

@@ -1,0 +1,94 @@
+//! The spike rule on norms of real trainings and on synthetic ones, and the same after a NaN and after a resume.
+
+use trainmon_agent::alerts::Detector;
+use trainmon_agent::core::config::RuleArgs;
+use trainmon_agent::core::{AlertRule, AlertSignal};
+
+use crate::recorded::Recording;
+use crate::synthetic::{Chance, norms, with_spikes};
+
+fn spike(signal: AlertSignal) -> Detector {
+    Detector::new(AlertRule::Spike, RuleArgs::of_rule(AlertRule::Spike), signal)
+}
+
+fn found(signal: AlertSignal, values: &[f64]) -> Vec<usize> {
+    let mut detector = spike(signal);
+    values.iter().enumerate().filter(|&(_, &value)| detector.observe(value).is_some()).map(|(step, _)| step).collect()
+}
+
+/// The first step of each event that lies behind the rule's first samples.
+fn starts(recording: &Recording) -> Vec<usize> {
+    let events = &recording.events;
+    let is_start = |step: &&usize| !events.contains(&step.wrapping_sub(1)) && **step >= 64;
+    events.iter().filter(is_start).copied().collect()
+}
+
+/// Whether the rule speaks within two steps of an event's beginning.
+fn is_hit(hits: &[usize], start: usize) -> bool {
+    hits.iter().any(|hit| (start..start + 2).contains(hit))
+}
+
+#[test]
+fn spikes_of_real_trainings_are_found_and_calm_steps_stay_calm() {
+    let recordings = Recording::all();
+    assert!(recordings.len() >= 2, "no recorded norms");
+    for recording in &recordings {
+        let (signal, grad_norms) = &recording.series[0];
+        let (hits, starts) = (found(*signal, grad_norms), starts(recording));
+        let hit = starts.iter().filter(|&&start| is_hit(&hits, start)).count();
+        assert!(10 * hit >= 8 * starts.len(), "{}: {hit} of {}", recording.name, starts.len());
+        let is_false = |hit: &&usize| recording.events.iter().all(|&event| !(event..=event + 10).contains(*hit));
+        let false_alarms = hits.iter().filter(is_false).count();
+        assert!(50 * false_alarms <= grad_norms.len(), "{}: {false_alarms} false alarms", recording.name);
+    }
+    assert!(recordings.iter().any(|recording| !starts(recording).is_empty()), "no recording has an event");
+}
+
+#[test]
+fn after_a_nan_the_next_spike_is_seen() {
+    for recording in Recording::all() {
+        let (signal, grad_norms) = &recording.series[0];
+        let unspoiled = found(*signal, grad_norms);
+        for start in starts(&recording).into_iter().filter(|&start| is_hit(&unspoiled, start)) {
+            for (before, poison) in [(1, f64::NAN), (5, f64::INFINITY), (40, f64::NAN)] {
+                let mut poisoned = grad_norms.clone();
+                poisoned[start - before] = poison;
+                assert!(is_hit(&found(*signal, &poisoned), start), "{}: {start}", recording.name);
+            }
+        }
+    }
+    let mut chance = Chance::new(11);
+    let (mut series, spikes) = with_spikes(&mut chance, &norms(&mut Chance::new(3), 6_000, 0.0, 0.1), &[3.0, 5.0]);
+    for spike in &spikes {
+        series[spike.step - 2] = f64::NAN;
+    }
+    let hits = found(AlertSignal::Grad, &series);
+    assert!(spikes.iter().all(|spike| hits.contains(&spike.step)), "{hits:?} of {spikes:?}");
+}
+
+#[test]
+fn a_resume_at_any_step_changes_no_finding() {
+    let mut chance = Chance::new(5);
+    let calm = norms(&mut chance, 1_500, 0.5, 0.2);
+    let (synthetic, spikes) = with_spikes(&mut chance, &calm, &[2.0, 4.0]);
+    assert!(!spikes.is_empty() && spikes.iter().all(|spike| spike.factor >= 2.0));
+    let mut series = vec![(AlertSignal::Grad, synthetic)];
+    series.extend(Recording::all().into_iter().flat_map(|recording| recording.series));
+    for (signal, values) in series {
+        let mut whole = spike(signal);
+        let expected: Vec<_> = values.iter().map(|&value| whole.observe(value)).collect();
+        let mut first = spike(signal);
+        for (stop, &value) in values.iter().enumerate() {
+            // As a checkpoint keeps it: text. Behind the resume a window's length tells whether anything was lost.
+            if stop % 7 == 0 {
+                let text = first.state().unwrap().to_string();
+                let mut second = spike(signal);
+                second.load_state(serde_json::from_str(&text).unwrap()).unwrap();
+                let end = values.len().min(stop + 130);
+                let rest: Vec<_> = values[stop..end].iter().map(|&value| second.observe(value)).collect();
+                assert_eq!(rest, expected[stop..end], "{signal}, stopped at {stop}");
+            }
+            first.observe(value);
+        }
+    }
+}
