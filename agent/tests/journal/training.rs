@@ -19,7 +19,7 @@ const ANNOUNCED: &str = "TRAINMON_TEST_ANNOUNCED";
 /// The word on stdout once the announced step is in every file; step 0 if none was asked for.
 const READY: &str = "ready";
 /// A child whose test went away ends by itself.
-const MOST_STEPS: u64 = 2_000_000;
+const MOST_STEPS: u64 = 50_000_000;
 /// So many records may be on their way to a file: the training is not to drop any.
 const MOST_UNDER_WAY: u64 = 20_000;
 
