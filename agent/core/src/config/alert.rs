@@ -112,8 +112,9 @@ impl Default for Alerting {
 impl Alerting {
     /// The statistics of a kind that the rules need, whatever the columns are.
     pub fn statistics(&self, kind: Kind) -> StatisticSet {
-        // What moved first is told by norms, and every rule but msprobe's looks at norms.
-        let needs = !self.rules.is_empty() && kind.value_columns().is_empty() && kind != Kind::MgDirection;
+        // What moved first is told by norms, and every rule but msprobe's looks at norms. Two look at facts of the step.
+        let of_the_step = |rule: &Rule| matches!(rule.rule, AlertRule::NormMismatch | AlertRule::Stall);
+        let needs = !self.rules.iter().all(of_the_step) && kind.value_columns().is_empty() && kind != Kind::MgDirection;
         if needs { StatisticSet::EMPTY.with(Statistic::Norm) } else { StatisticSet::EMPTY }
     }
 
