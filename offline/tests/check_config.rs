@@ -70,7 +70,7 @@ fn the_json_form_has_the_same_shape_for_good_bad_and_missing_files() {
     for (config, file, is_ok, kinds) in [
         ("{\"wg_distribution\": true, \"seed\": 1}", "train.json", true, vec![]),
         (
-            "{\"wg_distribution\": 1, \"cc_distribution\": {\"enable\": true}}",
+            "{\"wg_distribution\": 1, \"framework\": \"ms\"}",
             "train.json",
             false,
             vec!["wrong_type", "not_implemented"],

@@ -161,7 +161,10 @@ impl StepBatch {
             return ops;
         }
         let signal = match &self.plan {
-            Some(plan) => plan.signal(kind).or_else(|| config.adhoc.as_ref().filter(|_| kind == Kind::Adhoc)),
+            // What no plan holds is as the config says.
+            Some(plan) => plan
+                .signal(kind)
+                .or_else(|| config.signal(kind).filter(|_| matches!(kind, Kind::Adhoc | Kind::Comm | Kind::CommTime))),
             None => config.signal(kind),
         };
         signal.map_or(&[], |signal| &signal.ops)

@@ -49,11 +49,15 @@ pub enum Kind {
     MoeRouterLogitHook,
     /// Any tensor that the training's script showed of its own accord.
     Adhoc,
+    /// What a collective operation sends or has received: `all_reduce/dp/pre_0`, `all_reduce/dp/post_0`.
+    Comm,
+    /// Size, time and bandwidths of a collective operation; four numbers per operation: `all_reduce/dp/0`.
+    CommTime,
 }
 
 impl Kind {
     /// Every kind, in file order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Actv,
         Self::ActvGrad,
         Self::GradUnreduced,
@@ -76,6 +80,8 @@ impl Kind {
         Self::MoeRouterWeightHook,
         Self::MoeRouterLogitHook,
         Self::Adhoc,
+        Self::Comm,
+        Self::CommTime,
     ];
 
     /// The name: msprobe's CSV file prefix where it has one (`mg_direction` goes to its file `other`).
@@ -103,6 +109,8 @@ impl Kind {
             Self::MoeRouterWeightHook => "moe_router_weight_hook",
             Self::MoeRouterLogitHook => "moe_router_logit_hook",
             Self::Adhoc => "adhoc",
+            Self::Comm => "comm",
+            Self::CommTime => "comm_time",
         }
     }
 
@@ -120,6 +128,7 @@ impl Kind {
             Self::LinearHook => &["sr", "kernel_norm"],
             Self::MoeRouterWeightHook => &["router_weight_similarity"],
             Self::MoeRouterLogitHook => &["per_token_expert_entropy"],
+            Self::CommTime => &["bytes", "seconds", "algbw", "busbw"],
             _ => &[],
         }
     }

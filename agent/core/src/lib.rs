@@ -9,6 +9,8 @@ mod alert;
 mod alert_book;
 mod batch;
 pub mod catalog;
+mod collective;
+mod collective_book;
 pub mod config;
 mod dtype;
 mod id;
@@ -29,6 +31,8 @@ pub use alert::{
 };
 pub use alert_book::{AlertBook, AlertBookSnapshot};
 pub use batch::{GradNorm, Phase, PhaseTimes, Record, StepBatch};
+pub use collective::{CollectiveOp, CollectiveTiming};
+pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary};
 pub use dtype::Dtype;
 pub use id::{MicroStep, Rank, Step, TensorId};
 pub use kind::Kind;

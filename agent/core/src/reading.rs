@@ -1,6 +1,6 @@
 //! What one pass over a tensor found.
 
-use crate::{Dtype, Shape, Statistic};
+use crate::{CollectiveTiming, Dtype, Shape, Statistic};
 
 /// An extreme value in its own arithmetic: 64-bit integers do not fit a float.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,11 +108,19 @@ impl Reading {
         Self { std: second, ..Self::of_value(first) }
     }
 
-    /// The plain numbers of [`of_value`](Self::of_value) and [`of_values`](Self::of_values); the second is NaN if there
-    /// is but one.
-    pub fn values(&self) -> [f64; 2] {
-        // A single number has no deviation: the field is free for the second.
-        [self.mean, self.std]
+    /// What a collective operation took: a kind whose [`Kind::value_columns`] are four.
+    ///
+    /// [`Kind::value_columns`]: crate::Kind::value_columns
+    pub fn of_collective(dtype: Dtype, timing: &CollectiveTiming) -> Self {
+        let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
+        Self { dtype, norm: algbw, abs_max: busbw, ..Self::of_values(bytes as f64, seconds) }
+    }
+
+    /// The plain numbers a kind has in place of statistics, in the order of its columns; what lies beyond them means
+    /// nothing.
+    pub fn values(&self) -> [f64; 4] {
+        // A plain number has no deviation and no norm of its own: the fields are free for the others.
+        [self.mean, self.std, self.norm, self.abs_max]
     }
 
     /// The share of elements below eps: NaN for an empty tensor and for bool, which has no magnitude (as torch).

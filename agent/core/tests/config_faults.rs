@@ -156,10 +156,15 @@ fn a_key_given_twice_is_an_error_at_any_depth() {
 #[test]
 fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
     for (key, text) in [
-        ("cc_distribution.enable", r#"{"cc_distribution": {"enable": true}}"#),
+        ("cc_distribution.cc_log_only", r#"{"cc_distribution": {"enable": true, "cc_log_only": true}}"#),
+        ("cc_distribution.cc_codeline", r#"{"cc_distribution": {"cc_codeline": ["a"], "enable": true}}"#),
         ("alert.actions[1]", r#"{"alert": {"actions": ["log", "dump"]}}"#),
         ("format[1]", r#"{"format": ["csv", "api"]}"#),
-        ("monitors.cc.enabled", r#"{"monitors": {"cc": {"enabled": true}}}"#),
+        ("monitors.cc.module_ranks", r#"{"monitors": {"cc": {"enabled": true, "module_ranks": [0]}}}"#),
+        (
+            "monitors.cc.cc_distribution.cc_codeline",
+            r#"{"monitors": {"cc": {"enabled": true, "cc_distribution": {"cc_codeline": ["a"]}}}}"#,
+        ),
         ("framework", r#"{"framework": "ms"}"#),
     ] {
         let errors = parse(text).expect_err(text).errors;
@@ -176,6 +181,19 @@ fn what_is_not_implemented_is_accepted_while_off() {
         &[],
     );
     assert_warned(r#"{"monitors": {"module": {}, "cc": {"cc_pre_hook": true}}}"#, &[]);
+}
+
+#[test]
+fn collectives_are_measured_after_the_call_and_before_it_on_request() {
+    let of = |text: &str| config(text).collectives.expect("on");
+    let v1 = of(r#"{"cc_distribution": {"enable": true}, "ops": ["norm", "nans"]}"#);
+    assert_eq!((v1.before, v1.signal.ops), (false, vec![Norm, Nans]));
+    assert!(of(r#"{"cc_distribution": {"enable": true, "cc_pre_hook": true}}"#).before);
+    assert!(of(r#"{"monitors": {"cc": {"enabled": true, "cc_pre_hook": true}}}"#).before);
+    assert!(of(r#"{"monitors": {"cc": {"enabled": true, "cc_distribution": {"cc_pre_hook": true}}}}"#).before);
+    assert_eq!(config(r#"{"monitors": {"module": {}, "cc": {"enabled": false}}}"#).collectives, None);
+    let asked = config(r#"{"cc_distribution": {"enable": true}}"#);
+    assert!(asked.measures(Kind::Comm) && asked.measures(Kind::CommTime));
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub struct Config {
     /// Tensors that the training's script shows of its own accord: no key of a file asks for them.
     #[serde(skip)]
     pub adhoc: Option<Signal>,
+    /// What collective operations send and receive.
+    pub collectives: Option<Collectives>,
     /// The change each step makes to a parameter, and its ratio to the parameter. Keeps a copy of each parameter.
     pub update: Option<Signal>,
     /// Features of modules beyond their inputs and outputs.
@@ -91,6 +93,7 @@ impl Config {
             FrontTask::StackInfo => self.stack_info,
             FrontTask::Features => self.features.is_some(),
             FrontTask::PatchOptimizerStep => self.patch_optimizer_step == Some(true),
+            FrontTask::Collectives => self.collectives.is_some(),
         })
     }
 
@@ -105,6 +108,7 @@ impl Config {
             Kind::Update | Kind::UpdateRatio => self.update.as_ref(),
             Kind::MgDirection => self.mg_direction.as_ref(),
             Kind::Adhoc => self.adhoc.as_ref(),
+            Kind::Comm | Kind::CommTime => self.collectives.as_ref().map(|collectives| &collectives.signal),
             Kind::ExpAvg
             | Kind::ExpAvgSq
             | Kind::MaxExpAvgSq
@@ -129,11 +133,14 @@ pub enum FrontTask {
     Features,
     /// Find the end of a step in the optimizer.
     PatchOptimizerStep,
+    /// Guard collective operations.
+    Collectives,
 }
 
 impl FrontTask {
     /// Every task.
-    pub const ALL: [Self; 4] = [Self::PrintStruct, Self::StackInfo, Self::Features, Self::PatchOptimizerStep];
+    pub const ALL: [Self; 5] =
+        [Self::PrintStruct, Self::StackInfo, Self::Features, Self::PatchOptimizerStep, Self::Collectives];
 
     /// The key that asks for it.
     pub const fn key(self) -> &'static str {
@@ -142,6 +149,7 @@ impl FrontTask {
             Self::StackInfo => "stack_info",
             Self::Features => "recording_l2_features",
             Self::PatchOptimizerStep => "patch_optimizer_step",
+            Self::Collectives => "cc_distribution",
         }
     }
 }
@@ -210,6 +218,16 @@ pub struct Activations {
     pub backward: bool,
     /// Every module, whatever the targets say.
     pub all: bool,
+}
+
+/// Collective operations: what each sends and receives, how long it takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Collectives {
+    /// What is measured of the tensors.
+    #[serde(flatten)]
+    pub signal: Signal,
+    /// Measure what goes in too, not only what comes out.
+    pub before: bool,
 }
 
 /// Features of modules: for each the names of its modules, `None` where it is not measured.

@@ -8,6 +8,7 @@
 
 mod alert;
 mod check;
+mod collectives;
 mod diagnostic;
 mod effective;
 mod file;
@@ -25,8 +26,9 @@ mod time_tag;
 pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
-    Activations, AttentionOrder, Config, Control, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect,
-    Features, FrontTask, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets, TensorBoard, WeightGrad, Window,
+    Activations, AttentionOrder, Collectives, Config, Control, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS,
+    Dialect, Features, FrontTask, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets, TensorBoard, WeightGrad,
+    Window,
 };
 pub use normalise::DYNAMIC_VARIABLE;
 pub use otlp::{Otlp, OtlpCompression, OtlpProtocol, Secret};

@@ -3,6 +3,7 @@
 use crate::Statistic;
 
 use super::alert::Alerting;
+use super::collectives;
 use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::{
     Activations, Config, Control, Csv, Dialect, Features, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets,
@@ -52,6 +53,8 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         activations: when(file.xy_distribution).and_then(|signal| v1_activations(file, signal, report)),
         mg_direction: when(file.mg_direction),
         adhoc: when(true),
+        collectives: when(file.cc_distribution.enable)
+            .map(|signal| collectives::of_v1(&file.cc_distribution, signal, report)),
         update: when(file.update),
         features: features(file, report),
         print_struct: file.print_struct,
@@ -196,6 +199,10 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
         }),
         mg_direction: None,
         adhoc: None,
+        collectives: monitors
+            .cc
+            .filter(|cc| cc.enabled)
+            .map(|cc| collectives::of_v2(&cc, v2_signal(&cc.signal), report)),
         update: monitors.update.filter(|update| update.enabled).map(|update| v2_signal(&update.signal)),
         features: None,
         print_struct: false,
@@ -377,6 +384,7 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
         mg_direction,
         update,
         features,
+        collectives,
         csv,
         prometheus,
         otlp,
@@ -389,6 +397,7 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
     let is_measuring = weight_grad.is_some()
         || activations.is_some()
         || features.is_some()
+        || collectives.is_some()
         || signals.iter().any(|signal| signal.is_some());
     let is_writing =
         csv.is_some() || prometheus.is_some() || otlp.is_some() || tensorboard.is_some() || journal.is_some();
@@ -424,6 +433,7 @@ impl Default for Config {
             activations: None,
             mg_direction: None,
             adhoc: None,
+            collectives: None,
             update: None,
             features: None,
             print_struct: false,

@@ -22,5 +22,5 @@ pub(super) use change::{ChangeFile, KindsFile, TargetsFile};
 pub(super) use common::{CommonFile, ControlFile, DEFAULT_EPS, Format, Op, PrometheusFile, TensorBoardFile};
 pub(super) use journal::JournalFile;
 pub(super) use otlp::OtlpFile;
-pub(super) use v1::{FeatureTargetsFile, V1File};
-pub(super) use v2::{RankFile, SignalFile, V2File};
+pub(super) use v1::{CollectivesFile, FeatureTargetsFile, V1File};
+pub(super) use v2::{CcFile, RankFile, SignalFile, V2File};

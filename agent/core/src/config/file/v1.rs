@@ -130,14 +130,13 @@ impl Default for V1File {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct CollectivesFile {
-    /// Measure what collectives send and receive.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// Measure what collective operations send and receive, and how long they take. The Rust fronts only.
     pub(in crate::config) enable: bool,
-    /// Only calls from a stack that matches one of these patterns.
+    /// Only calls from a stack that matches one of these patterns. Not implemented yet: refused with `enable`.
     pub(in crate::config) cc_codeline: Vec<String>,
     /// Measure before the call too.
     pub(in crate::config) cc_pre_hook: bool,
-    /// Write the calls' stacks and stop.
+    /// Write the calls' stacks and stop. Not implemented yet: refused likewise.
     pub(in crate::config) cc_log_only: bool,
 }
 

@@ -206,16 +206,15 @@ pub(in crate::config) struct UpdateFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct CcFile {
-    /// On.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// On. The Rust fronts only.
     pub(in crate::config) enabled: bool,
-    /// Only calls from a stack that matches one of these patterns.
+    /// Only calls from a stack that matches one of these patterns. Not implemented yet: refused with `enabled`.
     pub(in crate::config) cc_codeline: Vec<String>,
     /// Measure before the call too.
     pub(in crate::config) cc_pre_hook: bool,
-    /// Write the calls' stacks and stop.
+    /// Write the calls' stacks and stop. Not implemented yet: refused likewise.
     pub(in crate::config) cc_log_only: bool,
-    /// The ranks that measure collectives. Empty means all.
+    /// The ranks that measure collectives. Empty means all. Not implemented yet: refused likewise.
     pub(in crate::config) module_ranks: Vec<u32>,
     /// The same keys, nested as in the flat form.
     pub(in crate::config) cc_distribution: Option<super::v1::CollectivesFile>,

@@ -1,0 +1,128 @@
+//! Collective operations: their names, and how fast one was.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A communication between ranks, named as `torch.distributed` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "each name is its own documentation")]
+pub enum CollectiveOp {
+    AllReduce,
+    Reduce,
+    Broadcast,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    Gather,
+    Scatter,
+    Send,
+    Recv,
+    Barrier,
+}
+
+impl CollectiveOp {
+    /// Every operation.
+    pub const ALL: [Self; 11] = [
+        Self::AllReduce,
+        Self::Reduce,
+        Self::Broadcast,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::AllToAll,
+        Self::Gather,
+        Self::Scatter,
+        Self::Send,
+        Self::Recv,
+        Self::Barrier,
+    ];
+
+    /// The name: the `op` label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::Reduce => "reduce",
+            Self::Broadcast => "broadcast",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::Send => "send",
+            Self::Recv => "recv",
+            Self::Barrier => "barrier",
+        }
+    }
+
+    /// What nccl-tests multiplies the algorithm bandwidth with to get the bus bandwidth, for a group of `ranks`: the share
+    /// of the data that every rank's link must carry at least. 0 for a group of one, which moves nothing, except where
+    /// the factor does not depend on the group.
+    ///
+    /// Source: nccl-tests, doc/PERFORMANCE.md.
+    pub fn bus_factor(self, ranks: u32) -> f64 {
+        let ranks = f64::from(ranks.max(1));
+        match self {
+            Self::AllReduce => 2.0 * (ranks - 1.0) / ranks,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => {
+                (ranks - 1.0) / ranks
+            }
+            Self::Reduce | Self::Broadcast | Self::Send | Self::Recv | Self::Barrier => 1.0,
+        }
+    }
+}
+
+impl fmt::Display for CollectiveOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How fast one operation was on this rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CollectiveTiming {
+    /// The size nccl-tests goes by: this rank's buffer or, where that is a part (`all_gather`, `reduce_scatter`,
+    /// `all_to_all`, `gather`, `scatter`), the parts of all ranks.
+    pub bytes: u64,
+    /// From the call to its completion, waiting for the other ranks included.
+    pub seconds: f64,
+    /// Algorithm bandwidth in GB/s (1e9 bytes): bytes over seconds. NaN if the clock saw no time.
+    pub algbw: f64,
+    /// Bus bandwidth in GB/s: `algbw` times [`CollectiveOp::bus_factor`].
+    pub busbw: f64,
+}
+
+impl CollectiveTiming {
+    /// The timing of one operation among `ranks`.
+    pub fn of(op: CollectiveOp, ranks: u32, bytes: u64, duration: Duration) -> Self {
+        let seconds = duration.as_secs_f64();
+        let algbw = if seconds > 0.0 { bytes as f64 / seconds / 1e9 } else { f64::NAN };
+        Self { bytes, seconds, algbw, busbw: algbw * op.bus_factor(ranks) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidths_are_those_of_nccl_tests() {
+        let timing = |op, ranks| CollectiveTiming::of(op, ranks, 8_000_000_000, Duration::from_secs(2));
+        for (op, busbw) in [
+            (CollectiveOp::AllReduce, 7.0),
+            (CollectiveOp::ReduceScatter, 3.5),
+            (CollectiveOp::AllGather, 3.5),
+            (CollectiveOp::AllToAll, 3.5),
+            (CollectiveOp::Gather, 3.5),
+            (CollectiveOp::Scatter, 3.5),
+            (CollectiveOp::Broadcast, 4.0),
+            (CollectiveOp::Reduce, 4.0),
+            (CollectiveOp::Send, 4.0),
+        ] {
+            assert_eq!((timing(op, 8).algbw, timing(op, 8).busbw), (4.0, busbw), "{op}");
+        }
+        assert_eq!(timing(CollectiveOp::AllReduce, 1).busbw, 0.0);
+        let unseen = CollectiveTiming::of(CollectiveOp::AllReduce, 2, 8, Duration::ZERO);
+        assert!(unseen.algbw.is_nan() && unseen.busbw.is_nan());
+        let barrier = CollectiveTiming::of(CollectiveOp::Barrier, 2, 0, Duration::from_secs(1));
+        assert_eq!((barrier.algbw, barrier.busbw), (0.0, 0.0));
+    }
+}

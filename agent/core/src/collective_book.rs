@@ -1,0 +1,228 @@
+//! What collective operations amount to over the run: counts and times per operation and group of ranks, which everyone
+//! may read while the training writes them.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::CollectiveOp;
+
+/// Counters publish no other memory, so atomicity alone is enough.
+const COUNT: Ordering = Ordering::Relaxed;
+/// Two significant digits: a quantile within 1 %.
+const DIGITS: u8 = 2;
+/// No operation takes longer and ends well; what does counts as this long in the quantiles.
+const LONGEST: Duration = Duration::from_hours(1);
+/// A series takes about 40 kB. Ten operations in a dozen groups are more than any job has.
+const MAX_SERIES: usize = 128;
+/// The group of operations in more groups than there are series for.
+const OTHER: &str = "other";
+
+/// The books of the collective operations, by operation and group.
+#[derive(Debug, Default)]
+pub struct CollectiveBook(Mutex<Vec<Arc<CollectiveSeries>>>);
+
+impl CollectiveBook {
+    /// The series of an operation in a group, made if there is none. Ask once and keep it: a lock and a search.
+    ///
+    /// Beyond 128 series every further group is counted as `other`.
+    pub fn series(&self, op: CollectiveOp, group: &str) -> Arc<CollectiveSeries> {
+        let mut all = self.lock();
+        let known = |group: &str| all.iter().find(|series| series.op == op && &*series.group == group).cloned();
+        if let Some(series) = known(group) {
+            return series;
+        }
+        let is_full = all.len() >= MAX_SERIES - CollectiveOp::ALL.len();
+        let group = if is_full { OTHER } else { group };
+        known(group).unwrap_or_else(|| {
+            let series = Arc::new(CollectiveSeries::new(op, group));
+            all.push(Arc::clone(&series));
+            series
+        })
+    }
+
+    /// Every series, in the order they came.
+    pub fn all(&self) -> Vec<Arc<CollectiveSeries>> {
+        self.lock().clone()
+    }
+
+    /// What all of them amount to, in the order they came.
+    pub fn summaries(&self) -> Vec<CollectiveSummary> {
+        self.all().iter().map(|series| series.summary()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<CollectiveSeries>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One operation in one group of ranks.
+pub struct CollectiveSeries {
+    op: CollectiveOp,
+    group: Box<str>,
+    started: AtomicU64,
+    failed: AtomicU64,
+    bytes: AtomicU64,
+    /// Nanoseconds.
+    durations: Mutex<Durations>,
+}
+
+struct Durations {
+    histogram: Histogram<u64>,
+    sum: Duration,
+}
+
+/// A [`CollectiveSeries`] read at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectiveSummary {
+    /// The operation.
+    pub op: CollectiveOp,
+    /// The group of ranks.
+    pub group: String,
+    /// Operations started.
+    pub started: u64,
+    /// Of those, operations that failed or were given up.
+    pub failed: u64,
+    /// Operations finished: the durations are theirs.
+    pub finished: u64,
+    /// Bytes handed over, as [`CollectiveTiming::bytes`](crate::CollectiveTiming::bytes) counts them.
+    pub bytes: u64,
+    /// All durations together.
+    pub time: Duration,
+    /// The middle duration, within 1 %; zero if none is finished.
+    pub median: Duration,
+    /// The 99th percentile.
+    pub late: Duration,
+    /// The longest.
+    pub longest: Duration,
+}
+
+impl CollectiveSeries {
+    fn new(op: CollectiveOp, group: &str) -> Self {
+        let longest = u64::try_from(LONGEST.as_nanos()).unwrap_or(u64::MAX);
+        // It fails only for a range or precision out of bounds, and these are constants.
+        #[expect(clippy::expect_used, reason = "constants within the crate's bounds")]
+        let histogram = Histogram::new_with_bounds(1, longest, DIGITS).expect("a valid histogram");
+        Self {
+            op,
+            group: group.into(),
+            started: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            durations: Mutex::new(Durations { histogram, sum: Duration::ZERO }),
+        }
+    }
+
+    /// The operation.
+    pub fn op(&self) -> CollectiveOp {
+        self.op
+    }
+
+    /// The group of ranks: the `process_group` label.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Books the start of an operation.
+    pub fn start(&self, bytes: u64) {
+        self.started.fetch_add(1, COUNT);
+        self.bytes.fetch_add(bytes, COUNT);
+    }
+
+    /// Books its end. Cost: a lock that is held for nanoseconds, or microseconds while a page is rendered.
+    pub fn finish(&self, duration: Duration) {
+        let mut durations = self.durations();
+        durations.histogram.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).max(1));
+        durations.sum += duration;
+    }
+
+    /// Books that it did not end well.
+    pub fn fail(&self) {
+        self.failed.fetch_add(1, COUNT);
+    }
+
+    /// Of the operations finished, those that took at most each of `bounds`, which ascend; then how many there are, and
+    /// the sum of their durations.
+    pub fn distribution<const N: usize>(&self, bounds: &[Duration; N]) -> ([u64; N], u64, Duration) {
+        let mut counts = [0; N];
+        let durations = self.durations();
+        for value in durations.histogram.iter_recorded() {
+            let duration = Duration::from_nanos(value.value_iterated_to());
+            let first = bounds.partition_point(|&bound| bound < duration);
+            for count in &mut counts[first..] {
+                *count += value.count_at_value();
+            }
+        }
+        (counts, durations.histogram.len(), durations.sum)
+    }
+
+    /// The books now.
+    pub fn summary(&self) -> CollectiveSummary {
+        let durations = self.durations();
+        let at = |quantile| Duration::from_nanos(durations.histogram.value_at_quantile(quantile));
+        CollectiveSummary {
+            op: self.op,
+            group: self.group.to_string(),
+            started: self.started.load(COUNT),
+            failed: self.failed.load(COUNT),
+            finished: durations.histogram.len(),
+            bytes: self.bytes.load(COUNT),
+            time: durations.sum,
+            median: at(0.5),
+            late: at(0.99),
+            longest: Duration::from_nanos(durations.histogram.max()),
+        }
+    }
+
+    fn durations(&self) -> MutexGuard<'_, Durations> {
+        self.durations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for CollectiveSeries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.summary().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_counts_starts_ends_and_failures() {
+        let book = CollectiveBook::default();
+        let series = book.series(CollectiveOp::AllReduce, "dp");
+        for milliseconds in [1, 2, 3, 400] {
+            series.start(1000);
+            series.finish(Duration::from_millis(milliseconds));
+        }
+        series.start(1000);
+        series.fail();
+        assert!(Arc::ptr_eq(&series, &book.series(CollectiveOp::AllReduce, "dp")));
+        assert!(!Arc::ptr_eq(&series, &book.series(CollectiveOp::AllReduce, "tp")));
+        let summary = &book.summaries()[0];
+        assert_eq!((summary.started, summary.failed, summary.finished, summary.bytes), (5, 1, 4, 5000));
+        assert_eq!(summary.time, Duration::from_millis(406));
+        let near = |found: Duration, milliseconds: f64| (found.as_secs_f64() * 1e3 / milliseconds - 1.0).abs() < 0.01;
+        assert!(near(summary.median, 2.0) && near(summary.late, 400.0) && near(summary.longest, 400.0), "{summary:?}");
+        let bounds = [0.5, 2.5, 100.0, 1000.0].map(|milliseconds: f64| Duration::from_secs_f64(milliseconds / 1e3));
+        assert_eq!(series.distribution(&bounds), ([0, 2, 3, 4], 4, Duration::from_millis(406)));
+    }
+
+    #[test]
+    fn groups_without_end_share_a_series_per_operation() {
+        let book = CollectiveBook::default();
+        for group in 0..1000 {
+            book.series(CollectiveOp::Send, &group.to_string()).start(1);
+            book.series(CollectiveOp::Recv, &group.to_string()).start(1);
+        }
+        let summaries = book.summaries();
+        assert!(summaries.len() <= MAX_SERIES, "{}", summaries.len());
+        assert_eq!(summaries.iter().map(|series| series.started).sum::<u64>(), 2000);
+        assert_eq!(summaries.iter().filter(|series| series.group == OTHER).count(), 2);
+    }
+}
