@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_core::config::Config;
-use trainmon_core::{DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable};
+use trainmon_core::{
+    CollectiveBook, DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable,
+};
 
 use crate::alerts::AlertDesk;
 use crate::books::SinkShared;
@@ -44,6 +46,7 @@ pub(crate) struct Inner {
     worker: Mutex<Option<Worker>>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) collectives: Arc<CollectiveBook>,
     pub(crate) costs: Arc<CostBook>,
     pub(crate) guard: HookGuard,
     pub(crate) fork: ForkGuard,
@@ -69,6 +72,7 @@ pub(crate) struct Parts {
     pub(crate) worker: Option<Worker>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) collectives: Arc<CollectiveBook>,
     pub(crate) costs: Arc<CostBook>,
     pub(crate) voice: Voice,
 }
@@ -88,6 +92,7 @@ impl Inner {
             worker,
             sinks,
             ledger,
+            collectives,
             costs,
             voice,
         } = parts;
@@ -103,6 +108,7 @@ impl Inner {
             worker: Mutex::new(worker),
             sinks,
             ledger,
+            collectives,
             costs,
             guard: HookGuard::new(voice.clone()),
             fork: ForkGuard::new(),
@@ -266,6 +272,7 @@ impl Inner {
                     whereabouts: whereabouts.clone(),
                 })
                 .collect(),
+            collectives: self.collectives.summaries(),
             cost: self.costs.summary(),
         }
     }

@@ -11,6 +11,8 @@
 //! - the worker (`worker`) passes it to every exporter's own queue (`sink`): a stalled exporter starves only itself;
 //! - [`Monitor::shutdown`] drains them by a deadline and gives the [`Report`].
 //!
+//! Collective operations come in by a door of their own (`collectives`): counted and timed always, measured on request.
+//!
 //! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics
 //! out of the host, `fork` makes a forked child inert, `priority` lets the training's threads go first, `rank` finds out
 //! which rank this is, `outputs` opens the exporters, `requests` says what is measured, `cost` keeps what the monitor
@@ -29,6 +31,7 @@
 pub mod alerts;
 mod books;
 mod clock;
+mod collectives;
 mod control;
 mod cost;
 mod fork;
@@ -59,6 +62,7 @@ pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;
 pub use trainmon_stats as stats;
 
+pub use collectives::{CollectiveCall, CollectiveGroup, CollectiveGuard};
 pub use control::{Board, SharedBoard};
 pub use cost::CostSummary;
 pub use hold::Hold;

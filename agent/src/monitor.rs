@@ -52,6 +52,10 @@ impl Monitor {
         Self { inner: Arc::new(Inner::new(parts)) }
     }
 
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     /// The config the monitor runs with.
     pub fn config(&self) -> &Config {
         &self.inner.config

@@ -45,7 +45,8 @@ impl Default for Options {
             run: None,
             start_iteration: 0,
             output_dir: None,
-            front_tasks: &[],
+            // Guards are ours, whatever the front.
+            front_tasks: &[FrontTask::Collectives],
             config_file: None,
             board: None,
             voice: Voice::stderr(),

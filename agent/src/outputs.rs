@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
-use trainmon_core::{AlertBook, Kind, Ledger, StatisticSet};
+use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, StatisticSet};
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Storage};
 use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening, SettingWarning};
 use trainmon_exporters::tensorboard::TensorBoardExporter;
@@ -62,6 +62,7 @@ pub(crate) struct Opening<'a> {
     /// What is measured of each kind.
     pub(crate) requests: &'a Requests,
     pub(crate) alerts: &'a Arc<AlertBook>,
+    pub(crate) collectives: &'a Arc<CollectiveBook>,
 }
 
 impl Opening<'_> {
@@ -206,6 +207,7 @@ impl Opening<'_> {
             statistics: MeasuredStatistics::of_kinds(measured),
             overhead_budget: self.config.overhead_budget,
             alerts: Arc::clone(self.alerts),
+            collectives: Arc::clone(self.collectives),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use trainmon_core::{LedgerSnapshot, SinkSnapshot, Step};
+use trainmon_core::{CollectiveSummary, LedgerSnapshot, SinkSnapshot, Step};
 
 use crate::cost::CostSummary;
 
@@ -16,6 +16,8 @@ pub struct Report {
     pub books: LedgerSnapshot,
     /// Each exporter's books, and where its output is.
     pub sinks: Vec<SinkReport>,
+    /// What collective operations amount to, by operation and group; empty where none was guarded.
+    pub collectives: Vec<CollectiveSummary>,
     /// What the monitor cost.
     pub cost: CostSummary,
 }
@@ -60,6 +62,14 @@ impl fmt::Display for Report {
                 }
             }
             writeln!(f, "{}", sink.whereabouts.iter().fold(String::new(), |text, place| text + "\n  " + place))?;
+        }
+        for series in &self.collectives {
+            let CollectiveSummary { op, group, started, failed, bytes, median, late, .. } = series;
+            write!(f, "{op} in {group}: {started} operations, {:.1} MiB", *bytes as f64 / f64::from(1 << 20))?;
+            if *failed > 0 {
+                write!(f, ", {failed} failed")?;
+            }
+            writeln!(f, ", {:.3} ms (99th percentile {:.3} ms)", milliseconds(*median), milliseconds(*late))?;
         }
         if self.cost.steps == 0 {
             return write!(f, "cost: no step was timed");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::config::{Alerting, Config, Plan, Window};
-use trainmon_core::{AlertBook, Ledger, Step, TensorTable};
+use trainmon_core::{AlertBook, CollectiveBook, Ledger, Step, TensorTable};
 use trainmon_exporters::{Exporter, RunInfo};
 
 use crate::alerts::{AlertDesk, Opening as AlertOpening};
@@ -78,6 +78,7 @@ impl Monitor {
             activations: None,
             mg_direction: None,
             adhoc: None,
+            collectives: None,
             update: None,
             features: None,
             print_struct: false,
@@ -116,6 +117,7 @@ impl Monitor {
             worker: None,
             sinks: Vec::new(),
             ledger: books,
+            collectives: Arc::default(),
             costs,
             voice,
         })
@@ -144,6 +146,7 @@ impl Monitor {
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
         let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostBook::new()));
         let alert_book = Arc::<AlertBook>::default();
+        let collectives = Arc::<CollectiveBook>::default();
         let requests = Requests::of(&config);
         let opening = Opening {
             config: &config,
@@ -154,6 +157,7 @@ impl Monitor {
             waiting: source.waiting(),
             requests: &requests,
             alerts: &alert_book,
+            collectives: &collectives,
         };
         let outputs = opening.open(own);
         let kept = outputs.whereabouts();
@@ -219,6 +223,7 @@ impl Monitor {
             worker,
             sinks: kept,
             ledger,
+            collectives,
             costs,
             voice,
         }))

@@ -68,6 +68,7 @@ fn exporter(series: usize) -> Result<PrometheusExporter> {
         statistics: MeasuredStatistics::everything(),
         overhead_budget: None,
         alerts: Arc::default(),
+        collectives: Arc::default(),
     };
     PrometheusExporter::start(&config, run, sources).context("starting the exporter")
 }

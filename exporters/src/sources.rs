@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use trainmon_core::{AlertBook, Kind, Ledger, SinkLedger, Statistic, StatisticSet};
+use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, SinkLedger, Statistic, StatisticSet};
 
 /// The live books: read at every scrape, so a counter is true even while this exporter's own queue is full.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Sources {
     pub overhead_budget: Option<f64>,
     /// What the alerts amount to.
     pub alerts: Arc<AlertBook>,
+    /// What collective operations amount to.
+    pub collectives: Arc<CollectiveBook>,
 }
 
 /// What the journal counts beside its books.

@@ -136,6 +136,7 @@ fn exporter(port: u16, compression: OtlpCompression) -> (OtlpExporter, Arc<Books
         sinks: Vec::new(),
         journal: None,
         alerts: Arc::default(),
+        collectives: Arc::default(),
         statistics: MeasuredStatistics::everything(),
         overhead_budget: None,
     };

@@ -193,11 +193,14 @@ catalog! {
     FP8_AMAX: Planned Gauge "trainmon_fp8_amax" {"layer", "tensor"} otel "training.fp8.amax" unit ""
         "Largest magnitude before the cast to fp8.";
 
-    COLLECTIVE_OPERATIONS: Planned Counter "trainmon_collective_operations_total" {"op", "process_group"}
+    COLLECTIVE_OPERATIONS: Available Counter "trainmon_collective_operations_total" {"op", "process_group"}
         otel "training.collective.operations" unit "{operation}" "Collective operations started.";
-    COLLECTIVE_PAYLOAD: Planned Counter "trainmon_collective_payload_bytes_total" {"op", "process_group"}
+    COLLECTIVE_FAILURES: Available Counter "trainmon_collective_failures_total" {"op", "process_group"}
+        otel "training.collective.failures" unit "{operation}"
+        "Collective operations that ended in an error or were given up.";
+    COLLECTIVE_PAYLOAD: Available Counter "trainmon_collective_payload_bytes_total" {"op", "process_group"}
         otel "training.collective.payload" unit "By" "Bytes handed to collective operations.";
-    COLLECTIVE_DURATION: Planned Histogram "trainmon_collective_duration_seconds" {"op", "process_group"}
+    COLLECTIVE_DURATION: Available Histogram "trainmon_collective_duration_seconds" {"op", "process_group"}
         otel "training.collective.duration" unit "s" "Time inside collective operations.";
 
     COLLECT_DURATION: Available Histogram "trainmon_collect_duration_seconds" {"phase"}
@@ -314,6 +317,8 @@ const CLOSING: &str = "
 | `group` | `attn`, `mlp`, `norm`, `embed`, `head`, `moe`, `other` |
 | `tensor` | `grad`, `actv`, `actv_grad`, `param` (after the step), `param_origin` (before it), `update`, `mg_direction`, or the optimizer's own name for a moment: `exp_avg`, `exp_avg_sq`, … |
 | `scope` | `unreduced` or `reduced` for gradients; absent otherwise |
+| `op` | `all_reduce`, `all_gather`, `reduce_scatter`, …: as in `torch.distributed` |
+| `process_group` | the group of ranks, as the training loop names it |
 | `agg` | `max`, `median` |
 | `slot` | `0` to `k-1` |
 | `rule` | the name of an alert rule: `Spike`, `NonFinite`, … |

@@ -7,12 +7,16 @@
 //! - [`Optimizer`] is libtorch's, as tch's own, with its state in reach: shown, saved, loaded;
 //! - [`DeviceStatistics`] measures tensors where they lie, when that is not the host's memory.
 //!
+//! With the feature `mpi` a fourth one, `mpi`, for jobs whose processes talk over MPI.
+//!
 //! The C++ shim in `shim/` reaches what tch does not: the optimizers' state, gradient hooks, device events. All calls into
 //! it are in `ffi`. Nothing here writes to a tensor, adds a node to the graph, or waits for a device.
 
 mod device;
 mod ffi;
 mod moments;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod names;
 mod optimizer;
 mod watch;

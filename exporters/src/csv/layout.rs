@@ -15,8 +15,10 @@ pub(super) struct Columns {
     pub(super) micro_step: bool,
     /// The statistics, in the order asked for.
     pub(super) ops: Vec<Statistic>,
-    /// Whether `shape,dtype` follow (V1).
-    pub(super) shape_and_dtype: bool,
+    /// Whether `shape` follows (V1).
+    pub(super) shape: bool,
+    /// Whether `dtype` follows (V1, and collective operations).
+    pub(super) dtype: bool,
     /// The columns of plain numbers that stand in the statistics' place (`update_ratio`); empty for tensors.
     pub(super) values: &'static [&'static str],
 }
@@ -43,10 +45,12 @@ pub(super) fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
         (Dialect::V2, kind) if kind.is_moment() => "optimizer",
         (_, kind) => kind.name(),
     };
+    let is_v1_tensor = config.dialect == Dialect::V1 && values.is_empty();
     let columns = Columns {
         micro_step: micro_step_column(config, kind),
         ops: config.signal(kind).filter(|_| values.is_empty()).map(|signal| signal.ops.clone()).unwrap_or_default(),
-        shape_and_dtype: config.dialect == Dialect::V1 && values.is_empty(),
+        shape: is_v1_tensor,
+        dtype: is_v1_tensor || kind == Kind::CommTime,
         values,
     };
     Some(FileClass { prefix, columns })
@@ -64,9 +68,8 @@ impl FileClass {
         }
         names.extend(self.columns.values);
         names.extend(self.columns.ops.iter().map(|op| op.name()));
-        if self.columns.shape_and_dtype {
-            names.extend(["shape", "dtype"]);
-        }
+        names.extend(self.columns.shape.then_some("shape"));
+        names.extend(self.columns.dtype.then_some("dtype"));
         let mut line = names.join(",").into_bytes();
         line.push(b'\n');
         line

@@ -62,13 +62,14 @@ impl Lines {
                 }
             }
         }
-        let values = record.reading.map_or([f64::NAN; 2], |reading| reading.values());
+        let values = record.reading.map_or([f64::NAN; 4], |reading| reading.values());
         for (_, value) in columns.values.iter().zip(values) {
             self.number(value)?;
         }
         if columns.values.is_empty() {
             self.statistics(columns, record.reading.as_ref())?;
         }
+        self.shape_and_dtype(columns, record.reading.as_ref())?;
         self.csv.write_record(None::<&[u8]>)
     }
 
@@ -95,17 +96,23 @@ impl Lines {
                 None => self.missing()?,
             }
         }
-        match reading {
-            _ if !columns.shape_and_dtype => Ok(()),
-            Some(reading) => {
-                self.display(reading.shape)?;
-                self.display(reading.dtype)
-            }
-            None => {
-                self.missing()?;
-                self.missing()
+        Ok(())
+    }
+
+    fn shape_and_dtype(&mut self, columns: &Columns, reading: Option<&Reading>) -> Result<(), csv::Error> {
+        if columns.shape {
+            match reading {
+                Some(reading) => self.display(reading.shape)?,
+                None => self.missing()?,
             }
         }
+        if columns.dtype {
+            match reading {
+                Some(reading) => self.display(reading.dtype)?,
+                None => self.missing()?,
+            }
+        }
+        Ok(())
     }
 
     fn statistic(&mut self, reading: &Reading, op: Statistic) -> Result<(), csv::Error> {

@@ -46,7 +46,8 @@ impl Counters {
         let nonfinite =
             IntCounterVec::new(Opts::new(NONFINITE_ELEMENTS.name, NONFINITE_ELEMENTS.help), NONFINITE_ELEMENTS.labels)?;
         let nonfinite_of = |kind: Kind| {
-            let is_tensor = kind.value_columns().is_empty() && !matches!(kind, Kind::MgDirection | Kind::Adhoc);
+            let is_tensor =
+                kind.value_columns().is_empty() && !matches!(kind, Kind::MgDirection | Kind::Adhoc | Kind::Comm);
             is_tensor.then(|| nonfinite.get_metric_with_label_values(&[tensor_label(kind)])).transpose()
         };
         let nonfinite_by_kind = Kind::ALL.into_iter().map(nonfinite_of).collect::<prometheus::Result<_>>()?;

@@ -9,6 +9,7 @@
 //! server. Served by ourselves they would clash with those, and Prometheus would rename ours to `exported_run`.
 
 mod board;
+mod collectives;
 mod counters;
 mod interval_max;
 mod page;

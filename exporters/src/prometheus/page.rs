@@ -14,6 +14,7 @@ use trainmon_core::catalog::{
 use trainmon_core::{AlertRule, DropReason};
 
 use super::board::{Current, Snapshot};
+use super::collectives::{SAMPLES_PER_SERIES, push_collectives};
 use super::counters::Counters;
 use super::series::{label_text, push_header, push_sample};
 use crate::{JournalSource, RunInfo, Sources};
@@ -43,6 +44,7 @@ impl Pages {
         let mut served = self.push_own(&mut page, &snapshot, now);
         snapshot.table.render(&mut page);
         served += snapshot.table.len() + 2;
+        served += self.push_collectives(&mut page, self.series_limit.saturating_sub(served));
         push_single(&mut page, &SERIES_LIMIT, self.series_limit as f64);
         push_single(&mut page, &SERIES, served as f64);
         self.last_bytes.store(page.len(), Ordering::Relaxed);
@@ -73,9 +75,18 @@ impl Pages {
         page[begin..].lines().filter(|line| !line.starts_with('#')).count()
     }
 
+    /// Those of collective operations, which come when the training makes them; gives how many samples fitted into
+    /// `room`.
+    fn push_collectives(&self, page: &mut String, room: usize) -> usize {
+        let all = self.sources.collectives.all();
+        let fitting = all.len().min(room / SAMPLES_PER_SERIES);
+        push_collectives(page, &all[..fitting]);
+        self.counters.add_overflow(((all.len() - fitting) * SAMPLES_PER_SERIES) as u64);
+        fitting * SAMPLES_PER_SERIES
+    }
+
     fn push_books(&self, page: &mut String) {
-        let Sources { ledger, worker_queue, sinks, journal, statistics: _, overhead_budget: _, alerts: _ } =
-            &self.sources;
+        let Sources { ledger, worker_queue, sinks, journal, statistics: _, overhead_budget: _, .. } = &self.sources;
         let books = ledger.snapshot();
         let sinks: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot(), &sink.queue)).collect();
         let of = |sink: &str| label_text(&[("sink", sink)]);

@@ -227,9 +227,10 @@ impl Cells {
     /// What the tier serves of a kind: of what was measured, what makes sense for it.
     fn statistics(&self, kind: Kind) -> StatisticSet {
         let sensible = match kind {
-            // An update ratio is served as largest and median over the run; features and what a script shows are in their
-            // CSV files only.
-            kind if !kind.value_columns().is_empty() || kind == Kind::Adhoc => StatisticSet::EMPTY,
+            // An update ratio is served as largest and median over the run; features, collective operations' tensors and what
+            // a script shows are in their CSV files only.
+            kind if !kind.value_columns().is_empty() => StatisticSet::EMPTY,
+            Kind::Adhoc | Kind::Comm => StatisticSet::EMPTY,
             Kind::MgDirection => StatisticSet::EMPTY.with(Statistic::Mean),
             _ => self.measured.of(kind),
         };

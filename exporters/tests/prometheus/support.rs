@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
-    AlertBook, AlertRule, Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape, SinkLedger, Step, StepBatch,
-    TensorId, TensorInfo,
+    AlertBook, AlertRule, CollectiveBook, CollectiveOp, Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape,
+    SinkLedger, Step, StepBatch, TensorId, TensorInfo,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -48,7 +48,22 @@ pub(crate) fn sources() -> Sources {
         statistics: MeasuredStatistics::everything(),
         overhead_budget: Some(0.01),
         alerts: alerts(),
+        collectives: Arc::default(),
     }
+}
+
+/// Two operations of one group, one of them given up, and one of another.
+pub(crate) fn collectives() -> Arc<CollectiveBook> {
+    let book = CollectiveBook::default();
+    let all_reduce = book.series(CollectiveOp::AllReduce, "dp");
+    all_reduce.start(4096);
+    all_reduce.finish(Duration::from_micros(300));
+    all_reduce.start(4096);
+    all_reduce.fail();
+    let gather = book.series(CollectiveOp::AllGather, "tp");
+    gather.start(64);
+    gather.finish(Duration::from_mins(2));
+    Arc::new(book)
 }
 
 /// As the detectors leave it after a spike.

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{config, gradient, names, reading, record, run, sources, start, step, value};
+use crate::support::{collectives, config, gradient, names, reading, record, run, sources, start, step, value};
 use trainmon_core::catalog::{self, Status};
 use trainmon_core::{
     DropReason, GradNorm, Kind, MicroStep, Phase, Reading, Record, Scalar, Statistic, StatisticSet, StepBatch,
     TensorInfo,
 };
-use trainmon_exporters::{Exporter, PrometheusExporter};
+use trainmon_exporters::{Exporter, PrometheusExporter, Sources};
 
 /// Every signal of a small model in one step.
 fn full_step(number: u64) -> (Vec<TensorInfo>, StepBatch) {
@@ -344,6 +344,38 @@ fn a_page_has_exactly_the_available_metrics_with_their_types_and_labels() {
         }
     }
     assert_passes_promtool(&page);
+}
+
+#[test]
+fn collective_operations_are_served_per_operation_and_group_as_far_as_there_is_room() {
+    let guarding = || Sources { collectives: collectives(), ..sources() };
+    let exporter = PrometheusExporter::start(&config(), run(), guarding()).unwrap();
+    let page = exporter.page();
+    let (sums, gathers) = ("{op=\"all_reduce\",process_group=\"dp\"}", "{op=\"all_gather\",process_group=\"tp\"}");
+    for (name, labels, expected) in [
+        ("trainmon_collective_operations_total", sums, 2.0),
+        ("trainmon_collective_failures_total", sums, 1.0),
+        ("trainmon_collective_payload_bytes_total", sums, 8192.0),
+        ("trainmon_collective_duration_seconds_count", sums, 1.0),
+        ("trainmon_collective_duration_seconds_sum", gathers, 120.0),
+    ] {
+        assert_eq!(value(&page, &format!("{name}{labels}")), Some(expected), "{name}\n{page}");
+    }
+    let bucket = |bound: &str| {
+        let labels = format!("{{op=\"all_reduce\",process_group=\"dp\",le=\"{bound}\"}}");
+        value(&page, &format!("trainmon_collective_duration_seconds_bucket{labels}"))
+    };
+    assert_eq!((bucket("0.00025"), bucket("0.001"), bucket("+Inf")), (Some(0.0), Some(1.0), Some(1.0)));
+    assert_passes_promtool(&page);
+
+    let samples = |page: &str| page.lines().filter(|line| !line.starts_with('#')).count();
+    let mut limited = config();
+    limited.max_series = samples(&page) - 1;
+    let exporter = PrometheusExporter::start(&limited, run(), guarding()).unwrap();
+    let page = exporter.page();
+    assert!(page.contains("process_group=\"dp\"") && !page.contains("process_group=\"tp\""), "{page}");
+    assert_eq!(value(&page, "trainmon_series"), Some(samples(&page) as f64));
+    assert_eq!(value(&exporter.page(), "trainmon_series_overflow_total"), Some(20.0));
 }
 
 #[test]

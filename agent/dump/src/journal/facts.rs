@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::config::{
-    Activations, AttentionOrder, Config, Csv, Dialect, Features, Signal, TargetRule, Targets, WeightGrad, Window,
+    Activations, AttentionOrder, Collectives, Config, Csv, Dialect, Features, Signal, TargetRule, Targets, WeightGrad, Window,
 };
 use trainmon_core::{Kind, Rank, Statistic};
 
@@ -124,6 +124,7 @@ impl FileFacts {
             }),
             mg_direction: signal(Kind::MgDirection),
             adhoc: signal(Kind::Adhoc),
+            collectives: signal(Kind::Comm).map(|signal| Collectives { signal, before: true }),
             update: signal(Kind::Update),
             features: self.features(),
             csv: Some(self.csv()),

@@ -1,0 +1,10 @@
+//! For training loops whose processes talk over MPI: feature `mpi`.
+//!
+//! Collective operations are guarded with the agent's own
+//! [`CollectiveGroup`](trainmon_agent::CollectiveGroup); `examples/data_parallel` shows a whole loop. Here is what needs
+//! MPI itself: [`MpiBoard`], over which the ranks agree on changes while the training runs.
+
+mod board;
+mod outbox;
+
+pub use board::{MpiBoard, MpiBoardError};
