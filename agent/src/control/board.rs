@@ -9,15 +9,42 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::config::Plan;
 
 /// The way ranks tell each other a few words: rank 0 puts up one sheet that all read, every other rank has a note of its
-/// own that rank 0 reads. Each new text takes the place of the one before, whole.
+/// own that rank 0 reads. To carry it over anything else than files (a key-value store, messages), implement this and
+/// hand it over as [`Options::board`](crate::Options::board), on every rank.
 ///
-/// Called from one thread of the monitor, never from the training's. Calls may block for a while; an error is said once and
-/// tried again.
+/// # Texts
+/// One line of JSON without an end of line, in UTF-8; a board carries it as it is and never looks into it. A note has less
+/// than 400 bytes. A sheet has some hundred bytes, about 45 more per rank, and every name that is measured, twice: up to
+/// 64 KiB of names in a request from outside, more only where a watched config file has more. Refuse what is too long
+/// rather than cut it.
+///
+/// # What is promised
+/// Each new text takes the place of the one before, whole: a reader gets the latest, or for a while one before it, never
+/// a mixture and never a part. Texts left by an earlier run may be found; they are told apart by words in them. Nothing
+/// is promised about the order of texts of different ranks. Who put up a text finds it with its next look, rank 0 its sheet
+/// above all: a change is agreed upon only once rank 0 has read back what it put up.
+///
+/// # Who calls what, and where
+/// Rank 0 calls [`put_sheet`](Self::put_sheet), [`sheet`](Self::sheet) and [`note`](Self::note) for ranks from 1 on;
+/// rank `r` calls [`sheet`](Self::sheet) and [`put_note`](Self::put_note) for `r`. A run of one process calls nothing. Calls
+/// come one at a time from one thread of the monitor, `trainmon-agree`, never from the training's: what must be called
+/// from the training's thread only (MPI that was not started with `MPI_THREAD_MULTIPLE`) needs a mailbox between the two.
+/// They begin after the monitor has started, at most ten times per second, on rank 0 once per awaited rank each time.
+///
+/// # Blocking
+/// Allowed, it delays changes and nothing else; but ranks never wait for each other here, so a call must not wait for
+/// another rank to call something: a collective, a blocking receive, or a `get` that waits for its key will not do. Rank 0
+/// gives up on a change after 20 s. At the end of the monitor a call under way is waited for up to two seconds and then
+/// left behind on its thread, so whatever the board uses must outlive it, or refuse from then on with an error.
+///
+/// # Errors and panics
+/// An error is said once and what failed is tried again, until the end of the run. A rank whose note cannot be read
+/// counts as one that does not answer; the others are read. A panic ends live control on its rank, not the training.
 pub trait Board: Send {
-    /// Puts up rank 0's sheet.
+    /// Puts up rank 0's sheet. Called where it differs from the one before.
     ///
     /// # Errors
-    /// It is not up.
+    /// It is not known to be up. It may be all the same: rank 0 looks before it says anything else.
     fn put_sheet(&mut self, text: &str) -> io::Result<()>;
 
     /// Rank 0's sheet; `None` if none is up yet.
@@ -26,10 +53,10 @@ pub trait Board: Send {
     /// It cannot be read now.
     fn sheet(&mut self) -> io::Result<Option<String>>;
 
-    /// Leaves this rank's note.
+    /// Leaves the note of a rank, this one's.
     ///
     /// # Errors
-    /// It is not left.
+    /// It is not left; the same or a later one is tried with the next look.
     fn put_note(&mut self, rank: u32, text: &str) -> io::Result<()>;
 
     /// The note of a rank; `None` if it left none yet.
@@ -44,7 +71,8 @@ pub trait Board: Send {
 pub struct SharedBoard(Arc<Mutex<dyn Board>>);
 
 impl SharedBoard {
-    /// Takes a board.
+    /// Takes a board. Clones share it and call it one at a time; it is dropped with the last of them, which may be the one on
+    /// the monitor's thread.
     pub fn new(board: impl Board + 'static) -> Self {
         Self(Arc::new(Mutex::new(board)))
     }
