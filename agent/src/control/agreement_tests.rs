@@ -9,10 +9,10 @@ use trainmon_core::Step;
 use trainmon_core::config::{Config, Plan, PlanChange};
 
 use super::board::Board;
-use super::follower::{Follower, Missed};
+use super::follower::{Follower, Heard};
 use super::leader::{Leader, Said};
 use super::progress::{ProgressBook, Stage};
-use super::wish::{Change, Wish};
+use super::wish::{Change, MAX_WISHES, Wish};
 use crate::live::{Live, Switched};
 
 #[derive(Default)]
@@ -20,6 +20,12 @@ struct Wall {
     sheet: Option<String>,
     notes: BTreeMap<u32, String>,
     is_broken: bool,
+    /// Every sheet that was put up.
+    sheets: Vec<String>,
+    /// Sheets with this in them are refused; the second says whether they are up nevertheless.
+    refused: Option<(&'static str, bool)>,
+    /// A rank whose note cannot be read.
+    unreadable: Option<u32>,
 }
 
 #[derive(Clone, Default)]
@@ -34,8 +40,13 @@ impl MemoryBoard {
 
 impl Board for MemoryBoard {
     fn put_sheet(&mut self, text: &str) -> io::Result<()> {
-        self.wall()?.sheet = Some(text.to_owned());
-        Ok(())
+        let mut wall = self.wall()?;
+        let refused = wall.refused.filter(|(part, _)| text.contains(part));
+        if refused.is_none_or(|(_, is_up)| is_up) {
+            wall.sheet = Some(text.to_owned());
+            wall.sheets.push(text.to_owned());
+        }
+        if refused.is_some() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
     }
 
     fn sheet(&mut self) -> io::Result<Option<String>> {
@@ -48,7 +59,11 @@ impl Board for MemoryBoard {
     }
 
     fn note(&mut self, rank: u32) -> io::Result<Option<String>> {
-        Ok(self.wall()?.notes.get(&rank).cloned())
+        let wall = self.wall()?;
+        match wall.unreadable {
+            Some(unreadable) if unreadable == rank => Err(io::ErrorKind::InvalidData.into()),
+            _ => Ok(wall.notes.get(&rank).cloned()),
+        }
     }
 }
 
@@ -88,7 +103,7 @@ struct Job {
     followers: Vec<Follower>,
     book: ProgressBook,
     said: Vec<Said>,
-    missed: Vec<Missed>,
+    heard: Vec<Heard>,
 }
 
 impl Job {
@@ -99,7 +114,7 @@ impl Job {
         let leader = Leader::new("session".into(), world, config, Arc::clone(&ranks[0].live), book.clone());
         let followers = (1..world).map(|rank| follower(rank, "first", &ranks[rank as usize])).collect();
         let now = Instant::now();
-        Self { board, now, ranks, leader, followers, book, said: Vec::new(), missed: Vec::new() }
+        Self { board, now, ranks, leader, followers, book, said: Vec::new(), heard: Vec::new() }
     }
 
     fn wish(&mut self, id: u64, change: Change) {
@@ -119,7 +134,7 @@ impl Job {
         }
         for (rank, follower) in (1..).zip(&mut self.followers) {
             if awake(rank) {
-                self.missed.extend(follower.tick(self.now, board).unwrap_or_default());
+                self.heard.extend(follower.tick(self.now, board).unwrap_or_default());
             }
         }
         for (rank, &count) in self.ranks.iter_mut().zip(steps) {
@@ -133,6 +148,20 @@ impl Job {
         for _ in 0..count {
             self.tenth(steps, |_| true);
         }
+    }
+
+    /// A rank's process is gone, and a new one is there.
+    fn start_anew(&mut self, rank: usize, word: &str) {
+        self.ranks[rank] = Rank::new(&Config::default());
+        self.followers[rank - 1] = follower(u32::try_from(rank).unwrap(), word, &self.ranks[rank]);
+    }
+
+    fn wall(&self) -> std::sync::MutexGuard<'_, Wall> {
+        self.board.0.lock().unwrap()
+    }
+
+    fn first_steps_with(&self, interval: u64) -> Vec<Option<u64>> {
+        self.ranks.iter().map(|rank| rank.first_step_with(interval)).collect()
     }
 
     fn stage(&self, id: u64) -> Stage {
@@ -170,7 +199,7 @@ fn ranks_of_different_speeds_switch_at_the_same_step_again_and_again() {
         assert!(steps[0].is_some() && steps.iter().all(|step| *step == steps[0]), "{interval}: {steps:?}");
         assert_eq!(job.stage(id), Stage::Switched);
     }
-    assert_eq!(job.missed, []);
+    assert_eq!(job.heard, []);
     assert!(job.book.all().iter().all(|progress| progress.late.is_empty() && progress.waiting_for.is_empty()));
 }
 
@@ -221,7 +250,7 @@ fn a_rank_that_learns_too_late_switches_at_once_and_everybody_hears_of_it() {
     assert_eq!(job.ranks[0].first_step_with(7), Some(step));
     let late = job.ranks[1].first_step_with(7).unwrap();
     assert!(late > step);
-    assert_eq!(job.missed.len(), 1);
+    assert_eq!(job.heard.len(), 1);
     assert!(
         matches!(job.said[1], Said::Late { late: found, .. } if found.rank == 1 && found.step == late),
         "{:?}",
@@ -254,21 +283,169 @@ fn a_sheet_left_over_from_an_earlier_run_is_not_obeyed() {
 }
 
 #[test]
-fn a_rank_that_starts_anew_is_told_the_plan() {
+fn a_rank_that_starts_anew_is_told_the_plan_while_nothing_is_proposed() {
     let mut job = Job::new(2);
     job.tenths(30, &[1, 1]);
     job.set_interval(1, 7);
     job.tenths(100, &[1, 1]);
     assert_eq!(job.stage(1), Stage::Switched);
-    job.ranks[1] = Rank::new(&Config::default());
-    job.followers = vec![follower(1, "second", &job.ranks[1])];
-    // Its coming is noticed when the next wish is on its way.
+    job.start_anew(1, "second");
+    job.tenths(100, &[1, 1]);
+    let Said::Agreed { step, .. } = job.said[0] else { panic!("{:?}", job.said) };
+    assert_eq!(job.ranks[1].live.plan(), job.ranks[0].live.plan());
+    assert_eq!(job.heard, [Heard::TakenUp { agreed: step }]);
+    assert_eq!(job.said.len(), 1, "the others are not asked again: {:?}", job.said);
     job.wish(2, Change::Pause);
     job.tenths(600, &[1, 1]);
     assert_eq!(job.stage(2), Stage::Switched);
     let plan = job.ranks[1].live.plan();
     assert_eq!((plan.window.step_interval, plan.paused), (7, true));
     assert_eq!(job.ranks[0].live.plan(), plan);
+}
+
+#[test]
+fn what_is_withdrawn_leaves_what_was_agreed_upon_before() {
+    let mut job = Job::new(3);
+    job.tenths(30, &[1, 1, 1]);
+    job.set_interval(1, 7);
+    job.tenths(100, &[1, 1, 1]);
+    job.set_interval(2, 3);
+    for _ in 0..300 {
+        job.tenth(&[1, 1, 0], |rank| rank != 2);
+    }
+    assert_eq!((job.stage(1), job.stage(2)), (Stage::Switched, Stage::Withdrawn));
+    job.start_anew(2, "second");
+    job.tenths(100, &[1, 1, 1]);
+    assert_eq!(job.ranks[2].live.plan(), job.ranks[0].live.plan());
+    assert_eq!(job.ranks[2].live.plan().window.step_interval, 7);
+}
+
+#[test]
+fn rank_0_does_not_switch_by_an_agreement_that_nobody_can_read() {
+    let mut job = Job::new(2);
+    job.tenths(30, &[1, 1]);
+    job.wall().refused = Some((r#""agreed":{"#, false));
+    job.set_interval(1, 7);
+    job.tenths(100, &[1, 1]);
+    assert_eq!(job.first_steps_with(7), [None, None]);
+    assert_eq!((job.stage(1), job.ranks[0].live.awaited()), (Stage::Asking, None));
+    job.wall().refused = None;
+    job.tenths(200, &[1, 1]);
+    assert_eq!(job.stage(1), Stage::Switched);
+    let steps = job.first_steps_with(7);
+    assert!(steps[0].is_some() && steps[0] == steps[1], "{steps:?}");
+}
+
+#[test]
+fn an_agreement_that_got_through_although_it_was_refused_is_kept() {
+    let mut job = Job::new(2);
+    job.tenths(30, &[1, 1]);
+    job.wall().refused = Some((r#""agreed":{"#, true));
+    job.set_interval(1, 7);
+    job.tenths(200, &[1, 1]);
+    let steps = job.first_steps_with(7);
+    assert!(steps[0].is_some() && steps[0] == steps[1], "{steps:?}");
+    assert_eq!((job.stage(1), job.heard.len()), (Stage::Switched, 0));
+}
+
+#[test]
+fn a_note_that_cannot_be_read_counts_as_none_and_is_said_once() {
+    let mut job = Job::new(3);
+    job.tenths(30, &[1, 1, 1]);
+    for is_garbled in [false, true] {
+        let id = 1 + u64::from(is_garbled);
+        job.wall().unreadable = (!is_garbled).then_some(1);
+        job.set_interval(id, 7);
+        for _ in 0..300 {
+            if is_garbled {
+                job.wall().notes.insert(1, "{".to_owned());
+            }
+            job.tenth(&[1, 1, 1], |_| true);
+        }
+        assert_eq!(job.stage(id), Stage::Withdrawn);
+        assert_eq!(job.first_steps_with(7), [None; 3]);
+    }
+    let said: Vec<&Said> = job.said.iter().filter(|said| matches!(said, Said::Unreadable { .. })).collect();
+    assert!(matches!(said[..], [Said::Unreadable { ranks, .. }] if ranks == "rank 1"), "{said:?}");
+    let Some(Said::Withdrawn { why, .. }) = job.said.last() else { panic!("{:?}", job.said) };
+    assert!(why.starts_with("the note of rank 1 cannot be read"), "{why}");
+    job.wall().notes.remove(&1);
+    job.start_anew(1, "second");
+    job.set_interval(3, 5);
+    job.tenths(900, &[1, 1, 1]);
+    assert_eq!(job.stage(3), Stage::Switched, "{:?}", job.said);
+}
+
+#[test]
+fn notes_that_come_back_from_earlier_processes_cause_no_change() {
+    let mut job = Job::new(2);
+    job.tenths(30, &[1, 1]);
+    job.set_interval(1, 7);
+    job.tenths(100, &[1, 1]);
+    let of_the_first = job.wall().notes[&1].clone();
+    let of_an_earlier_run = of_the_first.replace(r#":"session""#, r#":"earlier""#).replace("first", "of then");
+    job.start_anew(1, "second");
+    job.tenths(100, &[1, 1]);
+    let before = job.wall().sheets.len();
+    job.wish(2, Change::Pause);
+    for round in 0..600 {
+        // A cache that cannot make up its mind.
+        let shown = match round % 3 {
+            0 => Some(of_the_first.clone()),
+            1 => Some(of_an_earlier_run.clone()),
+            _ => None,
+        };
+        let kept = job.wall().notes[&1].clone();
+        if let Some(shown) = shown {
+            job.wall().notes.insert(1, shown);
+            job.tenth(&[1, 1], |rank| rank == 0);
+            job.wall().notes.insert(1, kept);
+        } else {
+            job.tenth(&[1, 1], |_| true);
+        }
+    }
+    assert_eq!(job.stage(2), Stage::Switched);
+    let sheets = job.wall().sheets.len() - before;
+    assert_eq!((sheets, job.said.len()), (2, 2), "one proposal, one agreement: {:?}", job.said);
+}
+
+#[test]
+fn where_too_many_changes_wait_the_oldest_gives_way_and_says_so() {
+    let mut job = Job::new(2);
+    job.tenths(30, &[1, 1]);
+    let count = MAX_WISHES as u64 + 3;
+    for id in 1..=count {
+        job.set_interval(id, id + 1);
+    }
+    let withdrawn = |job: &Job| -> Vec<u64> {
+        job.book.all().iter().filter(|it| it.stage == Stage::Withdrawn).map(|it| it.id).collect()
+    };
+    assert_eq!(withdrawn(&job), [1, 2, 3]);
+    assert!(job.book.all()[0].why.as_ref().unwrap().contains("16 later changes"), "{:?}", job.book.all()[0]);
+    for id in 100..200 {
+        job.wish(id, Change::Pause);
+    }
+    let waiting = job.book.all().iter().filter(|it| it.stage == Stage::Waiting).count();
+    assert_eq!(waiting, MAX_WISHES, "none that waits is forgotten");
+}
+
+#[test]
+fn a_window_without_a_step_in_it_is_withdrawn() {
+    let mut job = Job::new(2);
+    job.tenths(30, &[1, 1]);
+    let set = |stop_step: Option<u64>, start_step: Option<u64>| {
+        Change::Set(PlanChange { stop_step: stop_step.map(Some), start_step, ..PlanChange::default() })
+    };
+    // Over before the ranks can agree; over before it begins, together with the one before; both in order.
+    job.wish(1, set(Some(35), None));
+    job.wish(2, set(Some(900), None));
+    job.wish(3, set(None, Some(1_000)));
+    job.wish(4, set(Some(1_001), Some(1_000)));
+    job.tenths(900, &[1, 1]);
+    let stages = [1, 2, 3, 4].map(|id| job.stage(id));
+    assert_eq!(stages, [Stage::Withdrawn, Stage::Switched, Stage::Withdrawn, Stage::Switched]);
+    let why = job.book.all()[2].why.clone().unwrap();
+    assert_eq!(why, "no step would be measured: `stop_step`, 900, is not after the first one it could be, 1000");
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use trainmon_core::Step;
 use trainmon_core::config::Plan;
+
+use crate::live::Switch;
 
 /// The way ranks tell each other a few words: rank 0 puts up one sheet that all read, every other rank has a note of its
 /// own that rank 0 reads. To carry it over anything else than files (a key-value store, messages), implement this and
@@ -114,10 +117,11 @@ pub(super) struct Sheet {
     /// The other ranks that rank 0 has heard of, with the word each drew when it started. A rank that does not find its own
     /// word here obeys nothing: the sheet is not, or not yet, meant for it.
     pub(super) members: BTreeMap<u32, String>,
-    /// What is proposed, or agreed upon if `agreed` has its number.
+    /// What is proposed and not agreed upon yet.
     pub(super) proposal: Option<Proposal>,
-    /// The step at which the proposal of this number takes effect. Never taken back.
-    pub(super) agreed: Option<Agreed>,
+    /// What was agreed upon last. It stays up, whatever is proposed or withdrawn after it: a rank that is late, or was
+    /// started anew, finds it here.
+    pub(super) agreed: Option<Agreement>,
 }
 
 /// A plan that rank 0 proposes.
@@ -129,10 +133,10 @@ pub(super) struct Proposal {
     pub(super) restart: bool,
 }
 
-/// When a proposal takes effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Agreed {
-    pub(super) id: u64,
+/// A proposal that every rank knows, and the step at which it takes effect. Never taken back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Agreement {
+    pub(super) proposal: Proposal,
     pub(super) step: u64,
 }
 
@@ -145,6 +149,22 @@ impl Proposal {
         }
         plan
     }
+
+    /// Why nothing would be measured if it took effect at `step`, where a new window has no step in it.
+    pub(super) fn emptiness_from(&self, step: u64) -> Option<String> {
+        let window = self.plan_from(step).window;
+        let stop = window.stop_step.filter(|&stop| self.restart && stop <= window.start_step)?;
+        let start = window.start_step;
+        Some(format!("no step would be measured: `stop_step`, {stop}, is not after the first one it could be, {start}"))
+    }
+}
+
+impl Agreement {
+    /// What rank 0 and those who follow do about it.
+    pub(super) fn switch(&self) -> Switch {
+        let Proposal { id, restart, .. } = self.proposal;
+        Switch { id, step: Step(self.step), plan: Arc::new(self.proposal.plan_from(self.step)), restart }
+    }
 }
 
 /// The note of a rank other than 0.
@@ -152,16 +172,23 @@ impl Proposal {
 pub(super) struct Note {
     /// The word this rank drew when it started.
     pub(super) word: String,
-    /// The session of the sheet it answers; empty before it found one.
+    /// The session of the sheet it saw last: proves that this was written in this run. Empty before it found one.
     pub(super) session: String,
-    /// The latest proposal it knows.
+    /// The latest proposal of that session it knows; 0 before there is one.
     pub(super) heard: u64,
     /// Its step when it wrote this.
     pub(super) step: u64,
     /// Its running step time; 0 before that is known.
     pub(super) seconds_per_step: f64,
-    /// The latest switch that happened here: its number, and the first step under it.
-    pub(super) switched: Option<Agreed>,
+    /// The latest switch of that session that happened here.
+    pub(super) switched: Option<Happened>,
+}
+
+/// A switch that happened: the number of what was agreed upon, and the first step under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Happened {
+    pub(super) id: u64,
+    pub(super) step: u64,
 }
 
 /// A word nobody else draws.

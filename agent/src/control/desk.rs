@@ -10,10 +10,7 @@ use trainmon_core::config::{ConfigErrors, PlanChange};
 
 use super::progress::ProgressBook;
 use super::status::Sources;
-use super::wish::{Change, Wish, WishNumbers};
-
-/// Wishes that may wait for the one before them.
-pub(super) const MAX_WISHES: usize = 16;
+use super::wish::{Change, MAX_WISHES, Wish, WishNumbers};
 
 /// Takes requests.
 pub(super) struct Desk {

@@ -1,15 +1,14 @@
 //! The part of every rank but 0: answer what is proposed, switch at what is agreed.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trainmon_core::Step;
+use super::board::{Agreement, Board, Happened, Note, Sheet};
+use crate::live::{Live, Switched};
 
-use super::board::{Agreed, Board, Note, Sheet};
-use crate::live::{Live, Switch};
-
-/// How often a rank that rank 0 has not heard of leaves its note again: rank 0 clears the board when it starts.
+/// How often a rank that rank 0 has not heard of leaves its note again: rank 0 may not have been there yet.
 const KNOCK_EVERY: Duration = Duration::from_secs(2);
 
 /// Follows rank 0.
@@ -17,8 +16,14 @@ pub(super) struct Follower {
     rank: u32,
     word: String,
     live: Arc<Live>,
+    /// The session of the sheet seen last; empty before there is one.
+    seen: String,
     /// The session obeyed; empty before there is one.
     session: String,
+    /// Sessions obeyed before: their sheets may come back from a cache.
+    former: BTreeSet<String>,
+    /// What had happened here before this session.
+    before: Option<Switched>,
     heard: u64,
     /// The latest agreement this rank was sent on its way with.
     agreed: u64,
@@ -28,22 +33,39 @@ pub(super) struct Follower {
 
 /// Something a follower has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Missed {
-    pub(super) agreed: u64,
-    pub(super) switched: u64,
+pub(super) enum Heard {
+    /// An agreed step was over before this rank learnt of it.
+    Missed { agreed: u64, switched: u64 },
+    /// This rank came after the others had agreed, for it was started anew, and does what they do.
+    TakenUp { agreed: u64 },
 }
 
 impl Follower {
     pub(super) fn new(rank: u32, word: String, live: Arc<Live>) -> Self {
-        Self { rank, word, live, session: String::new(), heard: 0, agreed: 0, left: None }
+        Self {
+            rank,
+            word,
+            live,
+            seen: String::new(),
+            session: String::new(),
+            former: BTreeSet::new(),
+            before: None,
+            heard: 0,
+            agreed: 0,
+            left: None,
+        }
     }
 
-    /// Looks at the sheet once. Says so if an agreed step was over before this rank learnt of it.
-    pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Option<Missed>> {
+    /// Looks at the sheet once.
+    pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Option<Heard>> {
         let sheet = board.sheet()?.and_then(|text| serde_json::from_str::<Sheet>(&text).ok());
-        let missed = sheet.filter(|sheet| self.is_member(sheet)).and_then(|sheet| self.obey(sheet));
+        let sheet = sheet.filter(|sheet| !self.former.contains(&sheet.session));
+        let news = sheet.and_then(|sheet| {
+            self.seen.clone_from(&sheet.session);
+            if self.is_member(&sheet) { self.obey(sheet) } else { None }
+        });
         self.leave_note(now, board)?;
-        Ok(missed)
+        Ok(news)
     }
 
     /// Whether the sheet is of this run: its word is on it.
@@ -51,42 +73,52 @@ impl Follower {
         sheet.members.get(&self.rank) == Some(&self.word)
     }
 
-    fn obey(&mut self, sheet: Sheet) -> Option<Missed> {
-        if self.session != sheet.session {
-            self.session = sheet.session;
-            (self.heard, self.agreed) = (0, 0);
+    fn obey(&mut self, sheet: Sheet) -> Option<Heard> {
+        let is_new = self.session != sheet.session;
+        if is_new {
+            let former = std::mem::replace(&mut self.session, sheet.session);
+            self.former.insert(former);
+            (self.heard, self.agreed, self.before) = (0, 0, self.live.switched());
         }
-        let proposal = sheet.proposal?;
+        let agreement = sheet.agreed.filter(|agreement| agreement.proposal.id > self.agreed);
+        let news = agreement.and_then(|agreement| self.follow(&agreement, is_new));
         // One after the other: a plan that waits for its step must not be overtaken.
-        if self.live.awaited().is_none() {
+        if let Some(proposal) = sheet.proposal.filter(|_| self.live.awaited().is_none()) {
             self.heard = self.heard.max(proposal.id);
         }
-        let agreed = sheet.agreed.filter(|agreed| agreed.id == proposal.id && agreed.id > self.agreed)?;
-        self.heard = self.heard.max(agreed.id);
-        self.agreed = agreed.id;
-        let plan = Arc::new(proposal.plan_from(agreed.step));
-        self.live.send(Switch { id: agreed.id, step: Step(agreed.step), plan, restart: proposal.restart });
-        let step = self.live.step().0;
+        news
+    }
+
+    fn follow(&mut self, agreement: &Agreement, is_new: bool) -> Option<Heard> {
+        (self.agreed, self.heard) = (agreement.proposal.id, self.heard.max(agreement.proposal.id));
+        self.live.send(agreement.switch());
+        let (step, agreed) = (self.live.step().0, agreement.step);
+        if is_new {
+            return Some(Heard::TakenUp { agreed });
+        }
         // In this very moment the step may end in time; the note tells what really happened.
-        (step >= agreed.step).then_some(Missed { agreed: agreed.step, switched: step + 1 })
+        (step >= agreed).then_some(Heard::Missed { agreed, switched: step + 1 })
     }
 
     /// Leaves a note where there is news, and knocks until rank 0 has heard.
     fn leave_note(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<()> {
-        let switched = self.live.switched().map(|switched| Agreed { id: switched.id, step: switched.step.0 });
+        let is_member = !self.seen.is_empty() && self.seen == self.session;
+        let switched = self.live.switched().filter(|switched| is_member && Some(*switched) != self.before);
+        let switched = switched.map(|switched| Happened { id: switched.id, step: switched.step.0 });
+        let heard = if is_member { self.heard } else { 0 };
         let is_news = match &self.left {
             None => true,
-            Some((left, _)) if left.session != self.session || left.heard != self.heard => true,
+            Some((left, _)) if left.session != self.seen || left.heard != heard => true,
             Some((left, _)) if left.switched != switched => true,
-            Some((_, at)) => self.session.is_empty() && now.duration_since(*at) >= KNOCK_EVERY,
+            Some((_, at)) => !is_member && now.duration_since(*at) >= KNOCK_EVERY,
         };
         if !is_news {
             return Ok(());
         }
         let note = Note {
             word: self.word.clone(),
-            session: self.session.clone(),
-            heard: self.heard,
+            session: self.seen.clone(),
+            heard,
             step: self.live.step().0,
             seconds_per_step: self.live.pace().as_secs_f64(),
             switched,

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Rank 0 alone listens and decides. It proposes a complete [`Plan`](trainmon_core::config::Plan), waits until every
-//! rank has answered with its current step, then names a step that no rank has reached yet (`leader`). The ranks talk over
+//! rank has answered with its current step, then names a step that no rank has reached yet (`leader`; `members` knows who
+//! there is). The ranks talk over
 //! a [`Board`]: files in a directory that all of them see, or whatever a front brings along. Everything runs on threads of
 //! our own; the training thread looks at one number per step and never waits.
 
@@ -21,6 +22,7 @@ mod file_watch;
 mod files;
 mod follower;
 mod leader;
+mod members;
 mod place;
 mod progress;
 mod server;

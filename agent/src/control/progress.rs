@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Changes remembered.
+/// Changes remembered: those under way, and the latest that are over.
 const KEPT: usize = 32;
 
 /// Where a change stands.
@@ -67,7 +67,9 @@ impl ProgressBook {
             return;
         }
         if book.len() == KEPT {
-            book.pop_front();
+            let is_over = |known: &Progress| matches!(known.stage, Stage::Switched | Stage::Withdrawn);
+            let oldest = book.iter().position(is_over).unwrap_or(0);
+            book.remove(oldest);
         }
         book.push_back(progress);
     }

@@ -9,17 +9,17 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 use trainmon_core::config::{Config, Control as ControlConfig};
 
 use super::board::{Board, draw_word};
-use super::desk::{Desk, MAX_WISHES};
+use super::desk::Desk;
 use super::file_watch::FileWatch;
 use super::files::FileBoard;
-use super::follower::{Follower, Missed};
+use super::follower::{Follower, Heard};
 use super::leader::{Leader, Said};
 use super::place::{self, Claim, Doors};
 use super::progress::ProgressBook;
 use super::server::{Entrances, Server};
 use super::status::Sources;
 use super::token::Token;
-use super::wish::{Wish, WishNumbers};
+use super::wish::{MAX_WISHES, Wish, WishNumbers};
 use crate::notice::{Voice, with_causes};
 use crate::options::Options;
 
@@ -278,12 +278,16 @@ impl Part {
                     say(voice, said);
                 }
             }
-            Self::Follows { follower, board, voice } => {
-                if let Some(Missed { agreed, switched }) = board.with(|board| follower.tick(now, board)) {
+            Self::Follows { follower, board, voice } => match board.with(|board| follower.tick(now, board)) {
+                Some(Heard::Missed { agreed, switched }) => {
                     let message = format!("a change agreed for step {agreed} takes effect at step {switched} here");
                     voice.warn(message, Some(LATE_HINT.to_owned()));
                 }
-            }
+                Some(Heard::TakenUp { agreed }) => {
+                    voice.info(format!("live control: takes up what the other ranks agreed upon for step {agreed}"));
+                }
+                None => {}
+            },
         }
     }
 }
@@ -294,9 +298,13 @@ fn say(voice: &Voice, said: Said) {
     match said {
         Said::Agreed { what, step } => voice.info(format!("live control: {what}: from step {step} on")),
         Said::Withdrawn { what, why } => {
-            let hint = "nothing changed on any rank; try again when all of them run";
-            voice.warn(format!("live control: {what}: withdrawn: {why}"), Some(hint.to_owned()));
+            let message = format!("live control: {what}: withdrawn: {why}");
+            voice.warn(message, Some("nothing changed on any rank".to_owned()));
         }
+        Said::Unreadable { ranks, why } => voice.warn(
+            format!("live control: the note of {ranks} cannot be read and counts as none: {why}"),
+            Some("a change needs an answer of every rank; the note is read again with every look".to_owned()),
+        ),
         Said::Late { what, step, late } => voice.warn(
             format!("live control: {what}: rank {} switched at step {} instead of {step}", late.rank, late.step),
             Some(LATE_HINT.to_owned()),

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use trainmon_core::config::{Config, Plan, PlanChange};
 
+/// Wishes that may wait for the one before them.
+pub(super) const MAX_WISHES: usize = 16;
+
 /// A change of what is measured, before the ranks agreed on it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wish {
-    /// Its number in the run; 0 for what nobody asked for.
+    /// Its number in the run, from 1.
     pub(super) id: u64,
     /// Who wants what, for people.
     pub(super) what: String,
@@ -37,8 +40,6 @@ pub(super) enum Change {
     Resume,
     /// Everything, counting anew.
     Replace(Plan),
-    /// Nothing: a rank started anew and must be told the plan.
-    Repeat,
 }
 
 impl Wish {
@@ -49,7 +50,6 @@ impl Wish {
             Change::Pause => (Plan { paused: true, ..plan.clone() }, false),
             Change::Resume => (Plan { paused: false, ..plan.clone() }, false),
             Change::Replace(plan) => (plan.clone(), true),
-            Change::Repeat => (plan.clone(), false),
         }
     }
 }
