@@ -445,7 +445,7 @@ fn a_window_without_a_step_in_it_is_withdrawn() {
     let stages = [1, 2, 3, 4].map(|id| job.stage(id));
     assert_eq!(stages, [Stage::Withdrawn, Stage::Switched, Stage::Withdrawn, Stage::Switched]);
     let why = job.book.all()[2].why.clone().unwrap();
-    assert_eq!(why, "no step would be measured: `stop_step`, 900, is not after the first one it could be, 1000");
+    assert_eq!(why, "no step would be measured: `stop_step`, 900, is not after the first step it could be, 1000");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::Step;
 use trainmon_core::config::Plan;
 
+use super::wish::EmptyWindow;
 use crate::live::Switch;
 
 /// The way ranks tell each other a few words: rank 0 puts up one sheet that all read, every other rank has a note of its
@@ -150,12 +151,9 @@ impl Proposal {
         plan
     }
 
-    /// Why nothing would be measured if it took effect at `step`, where a new window has no step in it.
-    pub(super) fn emptiness_from(&self, step: u64) -> Option<String> {
-        let window = self.plan_from(step).window;
-        let stop = window.stop_step.filter(|&stop| self.restart && stop <= window.start_step)?;
-        let start = window.start_step;
-        Some(format!("no step would be measured: `stop_step`, {stop}, is not after the first one it could be, {start}"))
+    /// Whether it makes sense if it takes effect at `step`.
+    pub(super) fn check_at(&self, step: u64) -> Result<(), EmptyWindow> {
+        if self.restart { EmptyWindow::of(self.plan.window, step) } else { Ok(()) }
     }
 }
 

@@ -6,11 +6,14 @@ use crossbeam_channel::{Sender, TrySendError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use trainmon_core::LedgerSnapshot;
-use trainmon_core::config::{ConfigErrors, PlanChange};
+use trainmon_core::config::{ConfigErrors, PlanChange, Window};
 
 use super::progress::ProgressBook;
 use super::status::Sources;
-use super::wish::{Change, MAX_WISHES, Wish, WishNumbers};
+use super::wish::{Change, EmptyWindow, MAX_WISHES, Wish, WishNumbers};
+
+/// Has every step in it.
+const ENDLESS: Window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: u64::MAX };
 
 /// Takes requests.
 pub(super) struct Desk {
@@ -30,13 +33,8 @@ pub(super) enum Refusal {
         errors: ConfigErrors,
     },
     /// It would measure nothing.
-    #[error("key `stop_step`: {stop} is not after `start_step`, {start}: no step would be measured")]
-    EmptyWindow {
-        /// The first step measured.
-        start: u64,
-        /// The first no longer measured.
-        stop: u64,
-    },
+    #[error(transparent)]
+    EmptyWindow(#[from] EmptyWindow),
     /// The front would go on with the old targets.
     #[error("key `targets`: this front cannot change its targets while it runs")]
     FixedTargets,
@@ -56,7 +54,10 @@ impl Refusal {
                 let example = r#"{"targets": ["layers.0"], "step_interval": 10, "ops": ["norm", "max"]}"#;
                 hints.chain([format!("an example: {example}")]).collect::<Vec<_>>().join("; ")
             }
-            Self::EmptyWindow { .. } => "give a later `stop_step`, or null for none".to_owned(),
+            Self::EmptyWindow(EmptyWindow::Over { .. }) => "give a later `stop_step`, or null for none".to_owned(),
+            Self::EmptyWindow(EmptyWindow::NoneCounted) => {
+                "give a number of steps; `pause` measures nothing until `resume`".to_owned()
+            }
             Self::FixedTargets => "name the targets in the config and start anew".to_owned(),
             Self::TooMany => "wait until they have taken effect: `status` lists them".to_owned(),
             Self::Over => "nothing can be changed any more".to_owned(),
@@ -80,10 +81,11 @@ impl Desk {
         if change.targets.is_some() && !self.sources.live.follows_targets.load(Ordering::Relaxed) {
             return Err(Refusal::FixedTargets);
         }
-        let window = self.sources.live.plan().window;
-        let start = change.start_step.unwrap_or(window.start_step).max(self.sources.live.step().0 + 1);
-        if let Some(stop) = change.stop_step.flatten().filter(|&stop| stop <= start) {
-            return Err(Refusal::EmptyWindow { start, stop });
+        if change.restarts_window() {
+            let live = &self.sources.live;
+            // What a change under way makes of the rest is known only when this one has its turn: it is looked at again then.
+            let rest = if self.book.is_settled() { live.plan().window } else { ENDLESS };
+            EmptyWindow::of(change.window_after(rest), live.step().0 + 1)?;
         }
         let what = format!("set {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
         self.wish(what, Change::Set(change))

@@ -3,22 +3,27 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::{Config, DYNAMIC_VARIABLE, Plan};
 
 use super::wish::{Change, Wish, WishNumbers};
+use crate::live::Live;
 use crate::notice::Voice;
 use crate::options::environment;
 
 /// Between looks at the file.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+const IGNORED: &str = "the change is ignored; what was measured is measured further";
+
 /// Watches one config file.
 pub(super) struct FileWatch {
     path: PathBuf,
     /// The config of the start: what a plan cannot hold stays as it says.
     start: Arc<Config>,
+    live: Arc<Live>,
     seen: Option<Stamp>,
     looked: Option<Instant>,
     numbers: WishNumbers,
@@ -30,9 +35,9 @@ type Stamp = (SystemTime, u64);
 
 impl FileWatch {
     /// Takes the file as it is for known: the monitor was started with it.
-    pub(super) fn new(path: PathBuf, start: Arc<Config>, numbers: WishNumbers, voice: Voice) -> Self {
+    pub(super) fn new(path: PathBuf, start: Arc<Config>, live: Arc<Live>, numbers: WishNumbers, voice: Voice) -> Self {
         let seen = stamp(&path);
-        Self { path, start, seen, looked: None, numbers, voice }
+        Self { path, start, live, seen, looked: None, numbers, voice }
     }
 
     /// What the file wants, if it was changed since the last look.
@@ -48,6 +53,13 @@ impl FileWatch {
         }
         self.seen = Some(stamp);
         let config = self.read()?;
+        if config.dynamic_on == Some(true) && !self.can_aim_at(&config.targets.names) {
+            let name = self.path.display();
+            let message =
+                format!("`{name}`: key `targets`: this front cannot change its targets while it runs: {IGNORED}");
+            self.voice.warn(message, Some("start anew with these targets, or put the former ones back".to_owned()));
+            return None;
+        }
         let what = format!("what `{}` says", self.path.display());
         let change = match config.dynamic_on {
             Some(true) => Change::Replace(Plan { paused: false, window: from_now_on(&config), ..Plan::of(&config) }),
@@ -59,11 +71,10 @@ impl FileWatch {
 
     fn read(&self) -> Option<Config> {
         let name = self.path.display().to_string();
-        let ignored = "the change is ignored; what was measured is measured further";
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) => {
-                self.voice.warn(format!("cannot read `{name}`: {error}: {ignored}"), None);
+                self.voice.warn(format!("cannot read `{name}`: {error}: {IGNORED}"), None);
                 return None;
             }
         };
@@ -74,10 +85,15 @@ impl FileWatch {
             Ok(parsed) => Some(parsed.config),
             Err(errors) => {
                 let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
-                self.voice.warn(format!("{errors}\n{ignored}"), Some(hint));
+                self.voice.warn(format!("{errors}\n{IGNORED}"), Some(hint));
                 None
             }
         }
+    }
+
+    /// Whether these targets can be measured: as through the other doors, none but those in force where the front keeps them.
+    fn can_aim_at(&self, targets: &[String]) -> bool {
+        self.live.follows_targets.load(Ordering::Relaxed) || self.live.plan().targets == targets
     }
 
     /// Says so if the file differs in something that is read at the start only.
@@ -129,7 +145,8 @@ mod tests {
         let heard = Arc::clone(&said);
         let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
         let start = Arc::new(Config { dynamic_on: Some(false), ..Config::parse("{}", "x", &|_| None).unwrap().config });
-        let mut watch = FileWatch::new(path.clone(), start, WishNumbers::default(), voice);
+        let live = Arc::new(Live::new(trainmon_core::Step(0), false, Plan::of(&start)));
+        let mut watch = FileWatch::new(path.clone(), start, Arc::clone(&live), WishNumbers::default(), voice);
         let mut now = Instant::now();
         assert_eq!(watch.tick(later(&mut now)), None);
         write(&path, r#"{"wg_distribution": 7}"#, 40);
@@ -141,5 +158,14 @@ mod tests {
         let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|wish| wish.change) else { panic!() };
         assert!(!plan.paused && plan.weight_grad.is_some() && plan.window.start_step == 0);
         assert_eq!(watch.tick(later(&mut now)), None);
+        // Other targets: only where the front can.
+        let narrowed = r#"{"wg_distribution": true, "dynamic_on": true, "targets": {"h.1": {}}}"#;
+        write(&path, narrowed, 120);
+        assert_eq!(watch.tick(later(&mut now)), None);
+        assert!(said.lock().unwrap().last().unwrap().contains("key `targets`"), "{said:?}");
+        live.follows_targets.store(true, Ordering::Relaxed);
+        write(&path, narrowed, 160);
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|wish| wish.change) else { panic!() };
+        assert_eq!(plan.targets, ["h.1"]);
     }
 }

@@ -17,7 +17,7 @@ use trainmon_core::config::{Config, Plan};
 use super::board::{Agreement, Board, Proposal, Sheet};
 use super::members::Members;
 use super::progress::{Late, Progress, ProgressBook, Stage};
-use super::wish::{MAX_WISHES, Wish};
+use super::wish::{EmptyWindow, MAX_WISHES, Wish};
 use crate::live::Live;
 
 /// A rank that has not answered after this long will not.
@@ -164,8 +164,8 @@ impl Leader {
             let mut progress = Progress::new(wish.id, &wish.what);
             self.last_id += 1;
             let proposal = Proposal { id: self.last_id, plan, restart };
-            if let Some(why) = proposal.emptiness_from(self.live.step().0 + 1) {
-                self.withdraw(progress, why);
+            if let Err(empty) = proposal.check_at(self.live.step().0 + 1) {
+                self.withdraw(progress, empty.to_string());
                 continue;
             }
             progress.stage = Stage::Asking;
@@ -183,8 +183,8 @@ impl Leader {
         if open.agreed.is_none() {
             open.progress.waiting_for = self.others().filter(|rank| !open.answers.contains_key(rank)).collect();
             if open.progress.waiting_for.is_empty() {
-                if let Some(why) = self.agree(open, now, board)? {
-                    self.withdraw(open.progress.clone(), why);
+                if let Some(empty) = self.agree(open, now, board)? {
+                    self.withdraw(open.progress.clone(), empty.to_string());
                     return Ok(true);
                 }
             } else if now.duration_since(open.since) >= PATIENCE {
@@ -218,14 +218,14 @@ impl Leader {
     /// # Errors
     /// It is not known whether the others can read it: rank 0 does nothing about it yet. The next call looks first whether
     /// they can.
-    fn agree(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<Option<String>> {
+    fn agree(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<Option<EmptyWindow>> {
         let agreement = match open.named.take() {
             Some(named) if self.is_up(open, &named, board)? => named,
             _ => {
                 let own = self.live.step().0;
                 let step = if self.world == 1 { own + 1 } else { self.step_ahead(open, own, now) };
-                if let Some(why) = open.proposal.emptiness_from(step) {
-                    return Ok(Some(why));
+                if let Err(empty) = open.proposal.check_at(step) {
+                    return Ok(Some(empty));
                 }
                 let agreement = Agreement { proposal: open.proposal.clone(), step };
                 self.put_up_agreement(open, &agreement, board)?;

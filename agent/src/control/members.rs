@@ -78,7 +78,9 @@ impl Members {
             match board.note(rank).and_then(parse) {
                 Ok(note) => {
                     self.unreadable.remove(&rank);
-                    note.into_iter().for_each(|note| self.take(rank, note));
+                    if let Some(note) = note {
+                        self.take(rank, note);
+                    }
                 }
                 Err(error) => drop(self.unreadable.insert(rank, error.to_string())),
             }

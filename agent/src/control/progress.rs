@@ -52,6 +52,10 @@ impl Progress {
         let what = what.to_owned();
         Self { id, what, stage: Stage::Waiting, step: None, waiting_for: Vec::new(), late: Vec::new(), why: None }
     }
+
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Switched | Stage::Withdrawn)
+    }
 }
 
 /// The latest changes, oldest first.
@@ -67,8 +71,7 @@ impl ProgressBook {
             return;
         }
         if book.len() == KEPT {
-            let is_over = |known: &Progress| matches!(known.stage, Stage::Switched | Stage::Withdrawn);
-            let oldest = book.iter().position(is_over).unwrap_or(0);
+            let oldest = book.iter().position(Progress::is_over).unwrap_or(0);
             book.remove(oldest);
         }
         book.push_back(progress);
@@ -77,6 +80,11 @@ impl ProgressBook {
     /// All that are remembered.
     pub(super) fn all(&self) -> Vec<Progress> {
         self.lock().iter().cloned().collect()
+    }
+
+    /// Whether no change is under way.
+    pub(super) fn is_settled(&self) -> bool {
+        self.lock().iter().all(Progress::is_over)
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Progress>> {

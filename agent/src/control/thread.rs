@@ -138,7 +138,8 @@ impl ControlStart<'_> {
                 .warn("the dynamic mode is on, but the config was not read from a file: nothing to watch", None);
         }
         let voice = options.voice.clone();
-        let watch = watch.map(|path| FileWatch::new(path, Arc::clone(&config), numbers, voice.clone()));
+        let watch = watch
+            .map(|path| FileWatch::new(path, Arc::clone(&config), Arc::clone(&sources.live), numbers, voice.clone()));
         let part = Part::Leads { leader: Box::new(leader), board, watch, voice, _claim: claim };
         Control::run(part, incoming, pause(world), server, whereabouts)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use trainmon_core::config::{Config, Plan, PlanChange};
+use trainmon_core::config::{Config, Plan, PlanChange, Window};
 
 /// Wishes that may wait for the one before them.
 pub(super) const MAX_WISHES: usize = 16;
@@ -16,6 +16,34 @@ pub(super) struct Wish {
     /// Who wants what, for people.
     pub(super) what: String,
     pub(super) change: Change,
+}
+
+/// A window that has no step in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum EmptyWindow {
+    /// It ends before it begins.
+    #[error("no step would be measured: `stop_step`, {stop}, is not after the first step it could be, {start}")]
+    Over {
+        /// The first step measured.
+        start: u64,
+        /// The first no longer measured.
+        stop: u64,
+    },
+    /// It counts to nothing.
+    #[error("no step would be measured: `collect_times` is 0")]
+    NoneCounted,
+}
+
+impl EmptyWindow {
+    /// Whether a window that begins anew has no step from `first` on.
+    pub(super) fn of(window: Window, first: u64) -> Result<(), Self> {
+        let start = window.start_step.max(first);
+        match window.stop_step {
+            _ if window.collect_times == 0 => Err(Self::NoneCounted),
+            Some(stop) if stop <= start => Err(Self::Over { start, stop }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Counts the wishes of a run, wherever they come from.

@@ -123,6 +123,7 @@ fn a_change_that_makes_no_sense_is_refused_whole_with_every_fault() {
         (r#"{"kinds": {"moment": true}}"#, &["kinds.moment", "moments"]),
         (r#"{"stop_step": 0}"#, &["stop_step"]),
         (r#"{"start_step": 20, "stop_step": 10}"#, &["no step would be measured"]),
+        (r#"{"collect_times": 0}"#, &["no step would be measured"]),
         (r#"{"output_dir": "/tmp"}"#, &["output_dir"]),
     ] {
         let answer = doors.post("/set", body);
@@ -133,6 +134,21 @@ fn a_change_that_makes_no_sense_is_refused_whole_with_every_fault() {
     }
     training.steps(3);
     assert_eq!(training.monitor.plan_version(), 0);
+    training.finish();
+}
+
+#[test]
+fn a_window_that_ends_before_it_begins_is_refused_whichever_end_was_set_before() {
+    let base = tempfile::tempdir().unwrap();
+    let mut training = Training::start(base.path(), &CONFIG.replacen('{', r#"{"stop_step": 10, "#, 1));
+    let doors = training.doors();
+    training.steps(3);
+    assert_refused(&doors.post("/set", r#"{"start_step": 10}"#), 422, "`stop_step`, 10,");
+    assert_refused(&doors.post("/set", r#"{"start_step": 4, "stop_step": 4}"#), 422, "`stop_step`, 4,");
+    training.steps(8);
+    // Over already: nothing of it is left to be measured at other intervals, but other statistics may come and go.
+    assert_refused(&doors.post("/set", r#"{"step_interval": 2}"#), 422, "could be, 12");
+    assert_eq!(doors.post("/set", r#"{"ops": ["max"]}"#).code, 202);
     training.finish();
 }
 
@@ -168,6 +184,52 @@ fn clients_that_send_nothing_do_not_keep_others_out() {
     // Cut off: the end of the stream, or a reset.
     drop(slow[0].read_to_end(&mut rest));
     training.finish();
+}
+
+#[test]
+fn a_crowd_at_one_door_leaves_the_other_one_free() {
+    let base = tempfile::tempdir().unwrap();
+    let training = Training::start(base.path(), CONFIG);
+    let doors = training.doors();
+    let is_let_in = |stream: &std::net::TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let waits = stream.peek(&mut [0]);
+        waits.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    // More requests at the one than there are places, while none of those at the other is cut off for its slowness. A
+    // machine too slow for that tries again.
+    wait_until("answers at the socket with the port crowded", || {
+        let mut slow: Vec<_> = (0..24).map(|_| doors.connect()).collect();
+        slow.iter_mut().for_each(|stream| stream.write_all(b"GET /status HT").unwrap());
+        (0..40).for_each(|_| assert_eq!(doors.get("/status").code, 200));
+        slow.iter().all(is_let_in)
+    });
+    training.finish();
+}
+
+#[test]
+#[expect(unsafe_code, reason = "the test forks for real")]
+fn a_forked_child_that_ends_leaves_the_doors_of_its_parent_open() {
+    let base = tempfile::tempdir().unwrap();
+    let training = Training::start(base.path(), CONFIG);
+    let doors = training.doors();
+    // SAFETY: the child drops what it has of the monitor, then leaves without running the test harness's exit code.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(training);
+        // SAFETY: leaves the child at once.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert!(doors.socket.exists() && doors.token_file.exists());
+    assert_eq!(doors.get("/status").code, 200);
+    let over_http = doors.over_http(&request("GET", "/status", &[&doors.host(), &doors.bearer()], ""));
+    assert_eq!(over_http.code, 200);
+    training.finish();
+    assert!(!doors.socket.exists());
 }
 
 #[test]

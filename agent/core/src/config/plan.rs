@@ -143,6 +143,17 @@ impl PlanChange {
         start_step.is_some() || stop_step.is_some() || step_interval.is_some() || collect_times.is_some()
     }
 
+    /// The window after this change.
+    #[must_use]
+    pub fn window_after(&self, window: Window) -> Window {
+        Window {
+            start_step: self.start_step.unwrap_or(window.start_step),
+            stop_step: self.stop_step.unwrap_or(window.stop_step),
+            step_interval: self.step_interval.unwrap_or(window.step_interval),
+            collect_times: self.collect_times.unwrap_or(window.collect_times),
+        }
+    }
+
     /// The plan after this change. A signal that is switched on is what `config`, the one of the start, says of it;
     /// if that does not ask for it, it has the statistics of another signal, the norm if there is none.
     #[must_use]
@@ -157,11 +168,7 @@ impl PlanChange {
         if let Some(targets) = &self.targets {
             plan.aim(targets.clone(), config);
         }
-        let window = &mut plan.window;
-        window.start_step = self.start_step.unwrap_or(window.start_step);
-        window.stop_step = self.stop_step.unwrap_or(window.stop_step);
-        window.step_interval = self.step_interval.unwrap_or(window.step_interval);
-        window.collect_times = self.collect_times.unwrap_or(window.collect_times);
+        plan.window = self.window_after(plan.window);
         for signal in plan.signals_mut() {
             if let Some(ops) = &self.ops {
                 signal.ops.clone_from(ops);

@@ -155,7 +155,7 @@ fn told(outcome: Result<Value, Refusal>) -> Answer {
         Ok(value) => response(StatusCode::ACCEPTED, (value.to_string() + "\n").into()),
         Err(refusal) => {
             let status = match refusal {
-                Refusal::Change { .. } | Refusal::EmptyWindow { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+                Refusal::Change { .. } | Refusal::EmptyWindow(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 Refusal::FixedTargets => StatusCode::CONFLICT,
                 Refusal::TooMany => StatusCode::TOO_MANY_REQUESTS,
                 Refusal::Over => StatusCode::SERVICE_UNAVAILABLE,

@@ -8,19 +8,25 @@ use std::path::{Path, PathBuf};
 
 use crate::control::board::draw_word;
 
-/// The path of a socket that is listened on; removed when dropped.
-pub(super) struct BoundSocket(PathBuf);
+/// The path of a socket that is listened on; removed when dropped by the process that made it.
+pub(super) struct BoundSocket {
+    path: PathBuf,
+    /// A forked child has this too, and its end is not the end of the socket.
+    owner: u32,
+}
 
 impl BoundSocket {
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for BoundSocket {
     fn drop(&mut self) {
-        // Somebody else may have removed it.
-        drop(fs::remove_file(&self.0));
+        if self.owner == std::process::id() {
+            // Somebody else may have removed it.
+            drop(fs::remove_file(&self.path));
+        }
     }
 }
 
@@ -46,7 +52,7 @@ fn bind_in(hidden: &Path, path: &Path) -> io::Result<(BoundSocket, UnixListener)
     let listener = UnixListener::bind(&first)?;
     fs::set_permissions(&first, fs::Permissions::from_mode(0o600))?;
     fs::rename(&first, path)?;
-    Ok((BoundSocket(path.to_path_buf()), listener))
+    Ok((BoundSocket { path: path.to_path_buf(), owner: std::process::id() }, listener))
 }
 
 /// Whether the other end is this user, or root.

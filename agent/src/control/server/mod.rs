@@ -26,8 +26,8 @@ use super::token::Token;
 use crate::notice::Voice;
 use crate::priority::step_back;
 
-/// A few people and scripts; the next one waits in the system's backlog.
-const MAX_CONNECTIONS: usize = 16;
+/// A few people and scripts; the next one waits in the system's backlog. A crowd at one door leaves the other one free.
+const PLACES_PER_DOOR: usize = 16;
 /// A client slower with its request line and headers is not one of ours.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// One connection serves one request; `flush` may take a while.
@@ -122,40 +122,39 @@ impl Server {
     }
 }
 
-/// Takes requests from both doors, one at a time and not too many.
+/// Serves at both doors.
 async fn serve(unix: Option<UnixListener>, tcp: Option<TcpListener>, house: Arc<House>) -> Infallible {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let at_socket = async || match &unix {
+        // Whoever else may connect has no business here.
+        Some(listener) => listener.accept().await.map(|(stream, _)| Some(stream).filter(is_own_user)),
+        None => std::future::pending().await,
+    };
+    let at_port = async || match &tcp {
+        Some(listener) => listener.accept().await.map(|(stream, _)| Some(stream)),
+        None => std::future::pending().await,
+    };
+    let (never, _) =
+        tokio::join!(keep_door(at_socket, Guest::OfSocket, &house), keep_door(at_port, Guest::OfHttp, &house));
+    never
+}
+
+/// Takes requests at one door, one at a time and not too many.
+async fn keep_door<S>(accept: impl AsyncFn() -> io::Result<Option<S>>, guest: Guest, house: &Arc<House>) -> Infallible
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(PLACES_PER_DOOR));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             // The semaphore is never closed.
             continue;
         };
-        let accepted = tokio::select! {
-            accepted = accept_unix(unix.as_ref()) => accepted.map(|stream| {
-                let house = Arc::clone(&house);
-                if is_own_user(&stream) {
-                    tokio::spawn(serve_connection(stream, Guest::OfSocket, house, place));
-                }
-            }),
-            accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| {
-                tokio::spawn(serve_connection(stream, Guest::OfHttp, Arc::clone(&house), place));
-            }),
-        };
-        sleep(if accepted.is_ok() { SPACING } else { ACCEPT_PAUSE }).await;
-    }
-}
-
-async fn accept_unix(listener: Option<&UnixListener>) -> io::Result<tokio::net::UnixStream> {
-    match listener {
-        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
-        None => std::future::pending().await,
-    }
-}
-
-async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<tokio::net::TcpStream> {
-    match listener {
-        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
-        None => std::future::pending().await,
+        let accepted = accept().await;
+        let pause = if accepted.is_ok() { SPACING } else { ACCEPT_PAUSE };
+        if let Ok(Some(stream)) = accepted {
+            tokio::spawn(serve_connection(stream, guest, Arc::clone(house), place));
+        }
+        sleep(pause).await;
     }
 }
 
