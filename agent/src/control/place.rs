@@ -108,7 +108,10 @@ pub(super) fn describe(places: &[&Path], doors: &Doors<'_>, run: &RunInfo) -> io
             continue;
         }
         fs::create_dir_all(place)?;
-        fs::write(&path, &text)?;
+        // Whole from the moment it is there: others wait for it.
+        let in_the_making = place.join(format!(".{DESCRIPTION}.{}", std::process::id()));
+        fs::write(&in_the_making, &text)?;
+        fs::rename(&in_the_making, &path)?;
         written.push(path);
     }
     Ok(written)
