@@ -160,7 +160,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             ctl::verb::Outcome::Failed => EXIT_ERROR,
         }),
         Verb::ConfigSchema => {
-            printer.result(&pretty(trainmon_core::config::json_schema())?)?;
+            printer.json(&trainmon_core::config::json_schema())?;
             Ok(EXIT_OK)
         }
         Verb::Completions { shell } => {
@@ -193,7 +193,7 @@ fn print_report(checked: &Result<Report, Unreadable>, printer: &mut Printer) -> 
         printer.error(&error.message, &below(error), error.diagnostic.hint.as_deref());
     }
     if let Some(config) = &report.config {
-        printer.result(&pretty(config)?)?;
+        printer.json(config)?;
         return Ok(EXIT_OK);
     }
     let count = report.errors.len();
@@ -202,8 +202,11 @@ fn print_report(checked: &Result<Report, Unreadable>, printer: &mut Printer) -> 
 }
 
 fn print_report_as_json(file: &Path, checked: &Result<Report, Unreadable>, printer: &mut Printer) -> io::Result<u8> {
-    let (text, is_ok) = match checked {
-        Ok(report) => (pretty(report)?, report.ok),
+    let is_ok = match checked {
+        Ok(report) => {
+            printer.json(report)?;
+            report.ok
+        }
         Err(unreadable) => {
             let (message, cause) = (unreadable.to_string(), unreadable.source.to_string());
             let error = json!({
@@ -213,13 +216,9 @@ fn print_report_as_json(file: &Path, checked: &Result<Report, Unreadable>, print
             });
             let file = file.display().to_string();
             let report = json!({"file": file, "ok": false, "errors": [error], "warnings": [], "config": null});
-            (pretty(&report)?, false)
+            printer.json(&report)?;
+            false
         }
     };
-    printer.result(&text)?;
     Ok(if is_ok { EXIT_OK } else { EXIT_ERROR })
-}
-
-fn pretty(value: &impl serde::Serialize) -> io::Result<String> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
 }

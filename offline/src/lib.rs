@@ -9,6 +9,7 @@ mod cli;
 pub mod convert;
 pub mod ctl;
 mod excerpt;
+mod failure;
 mod fresh_directory;
 pub mod key_reference;
 mod printer;
@@ -16,3 +17,4 @@ mod progress;
 pub mod recover;
 
 pub use cli::run;
+pub use progress::Progress;

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Write};
 
 use anstyle::{AnsiColor, Style};
 
+use crate::failure::causes;
+
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
@@ -26,6 +28,11 @@ impl Printer {
         forgive_broken_pipe(written)
     }
 
+    /// Writes a result as JSON, for people too.
+    pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> io::Result<()> {
+        self.result(&(serde_json::to_string_pretty(value)? + "\n"))
+    }
+
     /// Writes an `error:` line, what stands below it and the `hint:` line.
     pub(crate) fn error(&mut self, message: &str, excerpt: &str, hint: Option<&str>) {
         self.finding("error", ERROR, message, excerpt, hint);
@@ -38,10 +45,8 @@ impl Printer {
 
     /// Writes a failure with its causes.
     pub(crate) fn failure(&mut self, failure: &dyn Error, hint: Option<&str>) {
-        let causes: Vec<String> = std::iter::successors(failure.source(), |&cause| cause.source())
-            .map(|cause| format!("Caused by: {cause}\n"))
-            .collect();
-        self.finding("error", ERROR, &failure.to_string(), &causes.concat(), hint);
+        let causes: String = causes(failure).iter().map(|cause| format!("Caused by: {cause}\n")).collect();
+        self.finding("error", ERROR, &failure.to_string(), &causes, hint);
     }
 
     /// Writes what is neither; it may bring its own styles, like clap's messages.

@@ -7,6 +7,15 @@ use indicatif::{ProgressDrawTarget, ProgressStyle};
 /// Work that ends before is not worth a bar.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How far a piece of work is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Done.
+    pub done: u64,
+    /// In all.
+    pub total: u64,
+}
+
 /// A bar on stderr, shown once the work has taken two seconds, on a terminal only; gone when dropped. It has no colours.
 pub(crate) struct ProgressBar {
     bar: indicatif::ProgressBar,
@@ -20,8 +29,8 @@ impl ProgressBar {
         Self { bar, started: Instant::now(), is_shown: false }
     }
 
-    /// Shows how many bytes are done.
-    pub(crate) fn show(&mut self, done: u64, total: u64) {
+    /// Shows how far it is.
+    pub(crate) fn show(&mut self, Progress { done, total }: Progress) {
         if self.started.elapsed() < PATIENCE {
             return;
         }

@@ -2,6 +2,7 @@
 //! without one, every loss is in the closing account, and the user was told what to do.
 
 mod configs;
+mod ctl;
 mod directory;
 mod disk;
 mod kill;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 use trainmon_integration_tests::{CsvTree, Ended, Trainer};
 
-const TRAINER: &str = env!("CARGO_BIN_EXE_trainer");
+pub(crate) const TRAINER: &str = env!("CARGO_BIN_EXE_trainer");
 
 /// Every kind of tensor that the first dialect knows, as members of a config.
 pub(crate) const EVERYTHING: &str = r#""ops": ["norm", "mean"], "wg_distribution": true, "mv_distribution": true,

@@ -1,6 +1,5 @@
 //! The command line of `trainmon anomaly`, and what it says.
 
-use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -9,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{Analysis, AnomalyError, analyse};
+use crate::failure;
 use crate::printer::Printer;
 
 pub(crate) const EXAMPLES: &str = concat!(
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     let steps = steps.as_ref().map_or(&[][..], |steps| &steps.0);
     let analysis = analyse(data, out.as_deref(), top.get(), steps);
     match &analysis {
-        _ if *json => printer.result(&(serde_json::to_string_pretty(&as_json(&analysis))? + "\n"))?,
+        _ if *json => printer.json(&as_json(&analysis))?,
         Ok(analysis) => printer.result(&account(analysis))?,
         Err(error) => printer.failure(error, Some(error.hint())),
     }
@@ -96,10 +96,7 @@ fn as_json(analysis: &Result<Analysis, AnomalyError>) -> Value {
             json!({"ok": true, "out": out, "files": files, "findings": findings, "first": first, "error": null})
         }
         Err(error) => {
-            let first: Option<&dyn Error> = error.source();
-            let causes: Vec<String> =
-                std::iter::successors(first, |&cause| cause.source()).map(ToString::to_string).collect();
-            let error = json!({"message": error.to_string(), "causes": causes, "hint": error.hint()});
+            let error = failure::as_json(error, error.hint());
             json!({"ok": false, "out": null, "files": [], "findings": 0, "first": {}, "error": error})
         }
     }

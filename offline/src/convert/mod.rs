@@ -22,6 +22,7 @@ use self::points::KindPoints;
 use self::source::{RunDirectory, runs_in};
 use self::table::Table;
 use crate::fresh_directory::{FreshDirectory, NoFreshDirectory};
+use crate::progress::Progress;
 
 pub use self::error::ConvertError;
 
@@ -61,15 +62,6 @@ impl ConvertedRun {
         let (first, last) = self.steps.unwrap_or((step, step));
         self.steps = Some((first.min(step), last.max(step)));
     }
-}
-
-/// How far a conversion is, in bytes read of all there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Read.
-    pub done: u64,
-    /// In all.
-    pub total: u64,
 }
 
 /// Converts the runs in `path` to TensorBoard's event files in `out` (default: `tensorboard` in `path`), which appears

@@ -1,6 +1,5 @@
 //! The command line of `trainmon convert`, and what it says.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -8,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::{ConvertError, Converted, ConvertedRun, to_tensorboard};
+use crate::failure;
 use crate::printer::Printer;
 use crate::progress::ProgressBar;
 
@@ -49,10 +49,10 @@ enum Format {
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<bool> {
     let Arguments { run, to: Format::Tensorboard, output, json } = arguments;
     let mut bar = ProgressBar::new("converting");
-    let outcome = to_tensorboard(run, output.as_deref(), &mut |progress| bar.show(progress.done, progress.total));
+    let outcome = to_tensorboard(run, output.as_deref(), &mut |progress| bar.show(progress));
     drop(bar);
     if *json {
-        printer.result(&(serde_json::to_string_pretty(&as_json(&outcome))? + "\n"))?;
+        printer.json(&as_json(&outcome))?;
         return Ok(outcome.is_ok());
     }
     match &outcome {
@@ -83,10 +83,7 @@ fn as_json(outcome: &Result<Converted, ConvertError>) -> serde_json::Value {
             json!({"ok": true, "out": out, "runs": runs, "warnings": warnings, "error": null})
         }
         Err(error) => {
-            let first: Option<&dyn Error> = error.source();
-            let causes: Vec<String> =
-                std::iter::successors(first, |&cause| cause.source()).map(ToString::to_string).collect();
-            let error = json!({"message": error.to_string(), "causes": causes, "hint": error.hint()});
+            let error = failure::as_json(error, error.hint());
             json!({"ok": false, "out": null, "runs": [], "warnings": [], "error": error})
         }
     }

@@ -19,6 +19,7 @@ use trainmon_exporters::{CsvExporter, Exporter as _};
 pub use self::error::RecoverError;
 use self::source::{Source, sources};
 use crate::fresh_directory::{FreshDirectory, NoFreshDirectory};
+use crate::progress::Progress;
 
 /// What came out of the journals of a run.
 #[derive(Debug, Serialize)]
@@ -62,15 +63,6 @@ pub struct RecoveredJournal {
     pub ended_in_order: bool,
     /// What was torn or is missing, one sentence each.
     pub faults: Vec<String>,
-}
-
-/// How far a recovery is, in bytes of all journals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Done.
-    pub done: u64,
-    /// In all.
-    pub total: u64,
 }
 
 /// Writes the CSV files of every step the journal at `path` holds to the new directory `out`, as the run itself wrote or

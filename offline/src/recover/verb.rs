@@ -1,6 +1,5 @@
 //! The command line of `trainmon recover`, and what it says.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -8,6 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{RecoverError, RecoveredJournal, Recovery, recover};
+use crate::failure;
 use crate::printer::Printer;
 use crate::progress::ProgressBar;
 
@@ -51,10 +51,10 @@ pub(crate) enum Outcome {
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { journal, output, json } = arguments;
     let mut bar = ProgressBar::new("recovering");
-    let result = recover(journal, output, &mut |progress| bar.show(progress.done, progress.total));
+    let result = recover(journal, output, &mut |progress| bar.show(progress));
     drop(bar);
     if *json {
-        printer.result(&(serde_json::to_string_pretty(&as_json(&result))? + "\n"))?;
+        printer.json(&as_json(&result))?;
         return Ok(outcome(&result));
     }
     match &result {
@@ -106,7 +106,5 @@ fn as_json(result: &Result<Recovery, RecoverError>) -> serde_json::Value {
 }
 
 fn error_as_json(error: &RecoverError) -> serde_json::Value {
-    let first: Option<&dyn Error> = error.source();
-    let causes: Vec<String> = std::iter::successors(first, |&cause| cause.source()).map(ToString::to_string).collect();
-    json!({"message": error.to_string(), "causes": causes, "hint": error.hint()})
+    failure::as_json(error, error.hint())
 }
