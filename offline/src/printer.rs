@@ -45,8 +45,8 @@ impl Printer {
 
     /// Writes a failure with its causes.
     pub(crate) fn failure(&mut self, failure: &dyn Error, hint: Option<&str>) {
-        let causes: String = causes(failure).iter().map(|cause| format!("Caused by: {cause}\n")).collect();
-        self.finding("error", ERROR, &failure.to_string(), &causes, hint);
+        let causes: Vec<String> = causes(failure).iter().map(|cause| format!("Caused by: {cause}\n")).collect();
+        self.finding("error", ERROR, &failure.to_string(), &causes.concat(), hint);
     }
 
     /// Writes what is neither; it may bring its own styles, like clap's messages.

@@ -200,8 +200,12 @@ fn a_crowd_at_one_door_leaves_the_other_one_free() {
     // machine too slow for that tries again.
     wait_until("answers at the socket with the port crowded", || {
         let mut slow: Vec<_> = (0..24).map(|_| doors.connect()).collect();
-        slow.iter_mut().for_each(|stream| stream.write_all(b"GET /status HT").unwrap());
-        (0..40).for_each(|_| assert_eq!(doors.get("/status").code, 200));
+        for stream in &mut slow {
+            stream.write_all(b"GET /status HT").unwrap();
+        }
+        for _ in 0..40 {
+            assert_eq!(doors.get("/status").code, 200);
+        }
         slow.iter().all(is_let_in)
     });
     training.finish();

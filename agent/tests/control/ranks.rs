@@ -130,7 +130,6 @@ fn order(doors: &Doors, path: &'static str, body: &'static str) -> Vec<Obeyed> {
         wait_until("the switch", || matches!(change(doors, id)["stage"].as_str(), Some("switched" | "withdrawn")));
         let change = change(doors, id);
         if change["stage"] == "withdrawn" {
-            println!("sent again: {change}");
             continue;
         }
         assert_eq!(change["waiting_for"], Value::Array(Vec::new()), "{change}");
@@ -142,7 +141,6 @@ fn order(doors: &Doors, path: &'static str, body: &'static str) -> Vec<Obeyed> {
         if is_on_time {
             return obeyed;
         }
-        println!("sent again: {change}");
     }
     panic!("no order was obeyed on time");
 }
@@ -158,9 +156,22 @@ fn expected_steps(rank: u64, orders: &[Obeyed], last: u64, is_moment: bool) -> V
     (0..=last).filter(is_measured).collect()
 }
 
-fn run_directory(base: &Path, rank: u32) -> PathBuf {
+fn run_directories(base: &Path, rank: u32) -> Vec<PathBuf> {
     let is_ours = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().contains(&format!("-rank{rank}-"));
-    std::fs::read_dir(base).unwrap().map(|entry| entry.unwrap().path()).find(is_ours).unwrap()
+    std::fs::read_dir(base).unwrap().map(|entry| entry.unwrap().path()).filter(is_ours).collect()
+}
+
+fn run_directory(base: &Path, rank: u32) -> PathBuf {
+    run_directories(base, rank).pop().unwrap()
+}
+
+/// The steps that have a file: this may be asked while the run goes on.
+fn steps_with_a_file(directory: &Path) -> Vec<u64> {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let step = |name: String| name.strip_prefix("grad_reduced_")?.split('-').next()?.parse().ok();
+    let mut steps: Vec<u64> = names.filter_map(step).collect();
+    steps.sort_unstable();
+    steps
 }
 
 #[test]
@@ -213,6 +224,33 @@ fn a_rank_that_is_killed_before_it_answers_makes_the_change_void() {
         let steps = steps_of(&run_directory(base.path(), rank), Kind::GradReduced);
         assert_eq!(steps, (0..=*steps.last().unwrap()).collect::<Vec<u64>>(), "rank {rank} measured every step");
     }
+}
+
+#[test]
+fn a_rank_that_is_started_anew_measures_what_the_others_agreed_upon() {
+    train_if_asked();
+    let test = "ranks::a_rank_that_is_started_anew_measures_what_the_others_agreed_upon";
+    let base = tempfile::tempdir().unwrap();
+    let pace = Duration::from_millis(10);
+    let mut ranks: Vec<Process> = (0..2).map(|rank| Process::start(test, rank, 2, base.path(), pace)).collect();
+    let doors = doors(base.path());
+    let agreed = order(&doors, "/set", SET).pop().unwrap().step;
+    let before = run_directories(base.path(), 1);
+    ranks.remove(1).kill();
+    ranks.push(Process::start(test, 1, 2, base.path(), pace));
+    let new = || run_directories(base.path(), 1).into_iter().find(|directory| !before.contains(directory));
+    wait_until("the new process", || new().is_some());
+    let directory = new().unwrap();
+    let is_thinned = |pair: &[u64]| pair[1] - pair[0] == 3;
+    wait_until("the plan of the others", || steps_with_a_file(&directory).windows(2).any(is_thinned));
+    assert_eq!(doors.get("/status").body["changes"].as_array().unwrap().last().unwrap()["stage"], "switched");
+    ranks.into_iter().for_each(Process::finish);
+    let steps = steps_of(&directory, Kind::GradReduced);
+    let first = steps.windows(2).position(is_thinned).unwrap();
+    assert!(steps[first] >= agreed, "{steps:?}");
+    let thinned: Vec<u64> = steps[first..].iter().map(|step| (step - agreed) % 3).collect();
+    assert_eq!(thinned, vec![0; thinned.len()], "agreed for step {agreed}: {steps:?}");
+    assert_eq!(steps_of(&directory, Kind::ExpAvg).last(), steps.last());
 }
 
 #[test]
