@@ -127,7 +127,7 @@ fn what_is_refused_or_withdrawn_is_an_error_with_a_hint() {
     let (_, err, code, _) = Run::answering(answers).ctl(&["resume"]);
     assert_eq!(
         (err.as_str(), code),
-        ("error: withdrawn, nothing changed: no answer\nhint: try again when every rank runs\n", Some(2))
+        ("error: withdrawn, nothing changed: no answer\nhint: see to the reason, then order it again\n", Some(2))
     );
 }
 

@@ -87,7 +87,7 @@ impl ControlError {
             Self::Connect { .. } => "is the training still running, and on this machine?",
             Self::NoSense { .. } => "does the address belong to another program by now?",
             Self::Refused { hint, .. } => hint,
-            Self::Withdrawn { .. } => "try again when every rank runs",
+            Self::Withdrawn { .. } => "see to the reason, then order it again",
             Self::TooLong { .. } => "it may still take effect: `trainmon ctl status` shows it; --timeout waits longer",
         }
     }
