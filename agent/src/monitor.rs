@@ -10,7 +10,7 @@ use trainmon_core::{
 };
 use trainmon_stats::{Request, measure};
 
-use crate::alerts::AlertStateError;
+use crate::alerts::{AlertStateError, LoadedAlertState};
 use crate::cost::CostSummary;
 use crate::hold::Hold;
 use crate::inner::{FLAG, Inner, Parts};
@@ -286,27 +286,31 @@ impl Monitor {
         self.inner.alerts.book().snapshot()
     }
 
-    /// What the alert detectors remember after every step ended so far, to be saved with a checkpoint.
+    /// What the alert detectors remember after every step ended so far, to be saved with a checkpoint: JSON, whose text
+    /// (`to_string`) holds all of it.
     ///
     /// Waits for the worker, which is milliseconds behind, for at most five seconds; a step that waits for late device
-    /// readings is not in it. `null` in a forked child.
+    /// readings is not in it. `null` in a forked child, and where the worker is so busy that nothing can be had in that
+    /// time, which is said.
     pub fn alert_state(&self) -> serde_json::Value {
         if self.inner.fork.is_child() {
             return serde_json::Value::Null;
         }
-        serde_json::to_value(self.inner.alerts.save()).unwrap_or_default()
+        let state = self.inner.alerts.save().map(serde_json::to_value);
+        state.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Goes on from a saved state, as if the run had never stopped. Call before the first step. Series of rules the
-    /// config does not have any more are left out; `null` forgets nothing and changes nothing.
+    /// config does not have any more are left out, which is said and returned; `null` forgets nothing and changes nothing.
+    /// Waits at most five seconds.
     ///
     /// # Errors
-    /// It is no such state, or one of another version; the detectors are as they were.
-    pub fn load_alert_state(&self, state: serde_json::Value) -> Result<(), AlertStateError> {
+    /// It is no such state, or one of another version, or the rules are busy; the detectors are as they were.
+    pub fn load_alert_state(&self, state: serde_json::Value) -> Result<LoadedAlertState, AlertStateError> {
         if state.is_null() || self.inner.fork.is_child() {
-            return Ok(());
+            return Ok(LoadedAlertState::default());
         }
-        self.inner.alerts.load(serde_json::from_value(state)?)
+        self.inner.alerts.load(state)
     }
 
     /// Says something good to know through the monitor's voice.

@@ -3,17 +3,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use trainmon_core::config::{AlertActions, Config};
 use trainmon_core::{Alert, AlertBook, AlertPhase, AlertSeverity, Rank, StepBatch, TensorInfo, TensorTable};
 
 use super::command::Runner;
 use super::delivery::{Letter, Post};
 use super::engine::{Engine, Said, Verdict};
-use super::state::{AlertStateError, SavedAlerts};
+use super::state::{AlertStateError, LoadedAlertState, SavedAlerts};
 use super::webhook::Poster;
 use super::words::hint;
 use crate::guard::panic_text;
@@ -106,10 +107,6 @@ impl AlertDesk {
         }
     }
 
-    fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The books, for whoever shows them.
     pub(crate) fn book(&self) -> &Arc<AlertBook> {
         &self.book
@@ -128,7 +125,7 @@ impl AlertDesk {
     /// Looks at a step: acts on what is found, and returns it for the exporters. Never panics.
     pub(crate) fn look_at(&self, batch: &StepBatch) -> Vec<Alert> {
         let start = Instant::now();
-        let mut room = self.room();
+        let mut room = self.room.lock();
         let verdict = if room.is_broken {
             Verdict::default()
         } else {
@@ -166,7 +163,7 @@ impl AlertDesk {
 
     /// Looks whether the run stalls; the alert for the exporters if it begins to.
     pub(crate) fn look_for_stall(&self) -> Vec<Alert> {
-        let mut room = self.room();
+        let mut room = self.room.lock();
         let said = room.engine.look_for_stall(Instant::now());
         let alerts = said.into_iter().map(|said| self.act(said, &room.posts)).collect();
         drop(room);
@@ -175,7 +172,7 @@ impl AlertDesk {
 
     /// When to look for a stall.
     pub(crate) fn stall_deadline(&self) -> Option<Instant> {
-        self.room().engine.stall_deadline()
+        self.room.lock().engine.stall_deadline()
     }
 
     /// Sends an alert where its rule wants it. The log is left for `speak`.
@@ -207,33 +204,43 @@ impl AlertDesk {
     }
 
     /// What the detectors remember after every step ended so far. Waits for steps that are on their way to the worker;
-    /// if they do not arrive it says so and gives what there is.
-    pub(crate) fn save(&self) -> SavedAlerts {
-        let offered = self.offered.load(FLAG);
-        let room = self.room();
-        let is_behind = |room: &mut Room| room.looked_at < offered;
-        let (room, waited) =
-            self.progress.wait_timeout_while(room, MAX_WAIT, is_behind).unwrap_or_else(PoisonError::into_inner);
-        let saved = room.engine.save();
-        drop(room);
-        if waited.timed_out() {
-            let step = saved.step.map_or_else(|| "none".to_owned(), |step| step.to_string());
+    /// if they do not arrive it says so and gives what there is: nothing if a step is being looked at all that time.
+    pub(crate) fn save(&self) -> Option<SavedAlerts> {
+        let (offered, deadline) = (self.offered.load(FLAG), Instant::now() + MAX_WAIT);
+        let saved = self.room.try_lock_until(deadline).map(|mut room| {
+            let is_behind = |room: &mut Room| room.looked_at < offered;
+            let waited = self.progress.wait_while_until(&mut room, is_behind, deadline);
+            (room.engine.save(), waited.timed_out())
+        });
+        let last = match &saved {
+            Some((_, false)) => None,
+            Some((saved, true)) => Some(saved.step.map_or_else(|| "none".to_owned(), |step| step.to_string())),
+            None => Some("none".to_owned()),
+        };
+        if let Some(last) = last {
             self.voice.warn(
-                format!("the alert state lacks steps that are still queued: the last in it is {step}"),
+                format!("the alert state lacks steps that are still queued: the last in it is {last}"),
                 Some("an exporter or a rule is slow, or the machine is starved".to_owned()),
             );
         }
-        saved
+        saved.map(|(saved, _)| saved)
     }
 
-    /// Goes on from a saved state.
-    pub(crate) fn load(&self, saved: SavedAlerts) -> Result<(), AlertStateError> {
-        self.room().engine.load(saved)
+    /// Goes on from a saved state, and says what of it is left out.
+    pub(crate) fn load(&self, state: serde_json::Value) -> Result<LoadedAlertState, AlertStateError> {
+        let saved = SavedAlerts::read(state)?;
+        let mut room = self.room.try_lock_for(MAX_WAIT).ok_or(AlertStateError::Busy { waited: MAX_WAIT })?;
+        let loaded = room.engine.load(saved);
+        drop(room);
+        if let Some(complaint) = loaded.complaint() {
+            self.voice.info(complaint);
+        }
+        Ok(loaded)
     }
 
     /// Delivers what is queued, by the deadline.
     pub(crate) fn finish(&self, deadline: Instant) {
-        let Posts { webhook, command } = std::mem::take(&mut self.room().posts);
+        let Posts { webhook, command } = std::mem::take(&mut self.room.lock().posts);
         [webhook, command].into_iter().flatten().for_each(|post| post.finish(deadline));
     }
 }

@@ -16,7 +16,7 @@ use super::places::Places;
 use super::sheet::{Sheet, Wanted};
 use super::stall::{Stall, Stalled};
 use super::standing::News;
-use super::state::{AlertStateError, SavedAlerts, VERSION};
+use super::state::{LoadedAlertState, SavedAlerts};
 use super::tag;
 use super::watch::{Look, Outcome, Watch, Which};
 use super::words::Told;
@@ -62,8 +62,7 @@ impl Engine {
         let mut watches: Vec<Watch> = config.alert.rules.iter().flat_map(Watch::of_rule).collect();
         for index in 0..watches.len() {
             let (before, watch) = watches.split_at_mut(index);
-            let is_twin = |other: &&Watch| other.rule.rule == watch[0].rule.rule && other.signal == watch[0].signal;
-            watch[0].twin = before.iter().filter(is_twin).count() as u32;
+            watch[0].twin = before.iter().filter(|other| other.is_twin_of(&watch[0])).count() as u32;
         }
         let mut wanted = Wanted::default();
         watches.iter().filter_map(|watch| watch.signal).for_each(|signal| wanted.add(signal));
@@ -261,27 +260,30 @@ impl Engine {
 
     /// What is saved with a checkpoint.
     pub(crate) fn save(&self) -> SavedAlerts {
-        SavedAlerts {
-            version: VERSION,
-            step: self.last_step,
-            series: self.watches.iter().flat_map(|watch| watch.save(&self.places)).collect(),
-            blame: self.blame.save(&self.places),
-        }
+        let series = self.watches.iter().flat_map(|watch| watch.save(&self.places)).collect();
+        let step_time = self.stall.as_ref().and_then(|(_, stall)| stall.step_time());
+        SavedAlerts::new(self.last_step, series, self.blame.save(&self.places), step_time)
     }
 
-    /// Goes on from a saved state. Series of rules the config no longer has are left out.
-    pub(crate) fn load(&mut self, saved: SavedAlerts) -> Result<(), AlertStateError> {
-        let SavedAlerts { version, step, series, blame } = saved;
-        if version != VERSION {
-            return Err(AlertStateError::Version { found: version });
-        }
+    /// Goes on from a saved state, as far as the config has its rules and room for its series.
+    pub(crate) fn load(&mut self, saved: SavedAlerts) -> LoadedAlertState {
+        let SavedAlerts { step, series, blame, step_time, .. } = saved;
         self.watches.iter_mut().for_each(Watch::reset);
-        for series in &series {
-            self.watches.iter_mut().for_each(|watch| watch.load(series));
+        let mut outcome = LoadedAlertState::default();
+        for series in series {
+            let has_room = outcome.taken_up < self.config.alert.max_series;
+            if has_room && self.watches.iter_mut().any(|watch| watch.load(&series)) {
+                outcome.taken_up += 1;
+            } else {
+                outcome.left_out.push(series.left_out());
+            }
         }
         self.blame.load(blame, &mut self.places);
+        if let (Some((_, stall)), Some(seconds)) = (&mut self.stall, step_time) {
+            stall.set_step_time(seconds);
+        }
         self.last_step = step;
-        Ok(())
+        outcome
     }
 }
 

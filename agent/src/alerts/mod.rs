@@ -29,4 +29,4 @@ mod words;
 
 pub(crate) use desk::{AlertDesk, Opening};
 pub use detect::{Detector, Finding};
-pub use state::AlertStateError;
+pub use state::{AlertStateError, LeftOut, LoadedAlertState};

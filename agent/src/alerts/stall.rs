@@ -50,6 +50,16 @@ impl Stall {
         ended
     }
 
+    /// How long a step takes, in seconds, as far as it is known.
+    pub(crate) fn step_time(&self) -> Option<f64> {
+        self.step_time
+    }
+
+    /// Goes on with a step time known from before; one that is none is left out.
+    pub(crate) fn set_step_time(&mut self, seconds: f64) {
+        self.step_time = Some(seconds).filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
+    }
+
     /// When to look again; `None` before the first step (models take their time to load) and while it is stalled.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.last_step.filter(|_| !self.is_stalled).map(|last| last + self.allowed())
@@ -106,5 +116,19 @@ mod tests {
         assert_eq!(ended.waited, seconds(1_000));
         assert_eq!(stall.deadline(), Some(start + seconds(1_120)), "the stalled step is no step time");
         assert_eq!(stall.step(start + seconds(1_001), Some(seconds(1))), None);
+    }
+
+    #[test]
+    fn a_resumed_run_knows_how_long_its_steps_take() {
+        let start = Instant::now();
+        let args = RuleArgs::of_rule(AlertRule::Stall);
+        let mut first = Stall::new(&args);
+        first.step(start, Some(seconds(60)));
+        let mut second = Stall::new(&args);
+        second.set_step_time(first.step_time().unwrap());
+        second.step(start, None);
+        assert_eq!(second.deadline(), Some(start + seconds(600)));
+        second.set_step_time(f64::NAN);
+        assert_eq!(second.deadline(), Some(start + seconds(120)));
     }
 }

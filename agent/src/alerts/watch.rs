@@ -13,6 +13,7 @@ use super::detect::{Finding, Memory, resolved};
 use super::places::Places;
 use super::sheet::Sheet;
 use super::standing::{News, Standing};
+use super::state::LeftOut;
 use super::table::{Series, Table};
 
 /// Which series of a watch.
@@ -43,7 +44,7 @@ pub(crate) struct Watch {
     pub(crate) rule: Rule,
     /// Which of its signals; `None`: every kind of tensor.
     pub(crate) signal: Option<AlertSignal>,
-    /// The how-manieth watch of this rule on this signal: a config may have two with different thresholds.
+    /// The how-manieth watch of this rule on this signal and scope: a config may have two with different thresholds.
     pub(crate) twin: u32,
     args: RuleArgs,
     series: Table,
@@ -261,8 +262,7 @@ impl Watch {
         let known = self.series.iter().map(|(which, series)| (self.describe(which, places), series));
         let waiting = self.saved.iter().map(|(description, series)| (description.clone(), series));
         let saved = |(series, Series { memory, standing }): (AlertSeries, &Series)| SavedSeries {
-            rule: self.rule.rule,
-            twin: self.twin,
+            watch: self.name(),
             series,
             memory: memory.clone(),
             standing: *standing,
@@ -276,18 +276,25 @@ impl Watch {
         self.saved.clear();
     }
 
-    /// Takes a saved series, if it is one of this watch.
-    pub(crate) fn load(&mut self, saved: &SavedSeries) {
-        let SavedSeries { rule, twin, series, memory, standing } = saved;
-        let is_scope = series.scope == self.rule.scope || series.scope == AlertScope::Global;
-        let is_mine = *rule == self.rule.rule
-            && *twin == self.twin
-            && is_scope
-            && self.signal.is_none_or(|signal| signal == series.signal)
-            && memory.fits(*rule);
+    /// Takes a saved series, if it is one of this watch; whether it is.
+    pub(crate) fn load(&mut self, saved: &SavedSeries) -> bool {
+        let SavedSeries { watch, series, memory, standing } = saved;
+        let is_looked_at = series.scope == AlertScope::Global || self.admits_name(&series.name);
+        let is_mine = *watch == self.name() && memory.fits(self.rule.rule) && is_looked_at;
         if is_mine {
             self.saved.insert(series.clone(), Series { memory: memory.clone(), standing: *standing });
         }
+        is_mine
+    }
+
+    /// What tells it from the others of a config.
+    fn name(&self) -> WatchName {
+        WatchName { rule: self.rule.rule, scope: self.rule.scope, signal: self.signal, twin: self.twin }
+    }
+
+    /// Whether the other looks at the same with the same rule.
+    pub(crate) fn is_twin_of(&self, other: &Self) -> bool {
+        WatchName { twin: 0, ..self.name() } == WatchName { twin: 0, ..other.name() }
     }
 }
 
@@ -298,11 +305,27 @@ fn is_worth_saving(series: &Series) -> bool {
 /// One series as it is saved: by name, since tensors may get other numbers after a resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedSeries {
-    rule: AlertRule,
-    twin: u32,
+    watch: WatchName,
     series: AlertSeries,
     memory: Memory,
     standing: Standing,
+}
+
+impl SavedSeries {
+    /// How it is told of.
+    pub(crate) fn left_out(self) -> LeftOut {
+        LeftOut { rule: self.watch.rule, series: self.series }
+    }
+}
+
+/// What tells a watch from the others of a config: a changed config may have others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct WatchName {
+    rule: AlertRule,
+    scope: AlertScope,
+    /// Absent: every kind.
+    signal: Option<AlertSignal>,
+    twin: u32,
 }
 
 /// Whether msprobe's rules look at a statistic. Turbulence: norm and mean, as there. NaN: every one that is a number

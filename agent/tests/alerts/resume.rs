@@ -1,6 +1,9 @@
 //! A resumed run alerts as one that was never stopped.
 
-use trainmon_agent::core::{Alert, Kind};
+use std::collections::BTreeSet;
+
+use trainmon_agent::StepFacts;
+use trainmon_agent::core::{Alert, AlertRule, Kind};
 
 use crate::run::{Run, config};
 
@@ -80,10 +83,64 @@ fn a_changed_config_keeps_what_still_fits() {
     first.calm(100);
     let state = first.monitor.alert_state();
     let mut second = Run::new(r#"{"rules": [{"rule_name": "Spike", "args": {"threshold": 4, "window": 64}}]}"#);
-    second.monitor.load_alert_state(state).unwrap();
+    let loaded = second.monitor.load_alert_state(state).unwrap();
+    // `Spike` looks at grad, update and loss, `Drift` at grad.
+    assert_eq!((loaded.taken_up, loaded.left_out.len()), (3, 1));
+    assert_eq!(loaded.left_out[0].to_string(), "Drift on grad norm");
+    let said = "the saved alert state has 4 series, this config's rules take up 3: not Drift on grad norm";
+    assert_eq!(second.heard.containing(said), 1, "{}", second.heard.all());
     second.step(|_, kind| if kind == Kind::GradReduced { 5.0 } else { 1.0 });
     second.finish();
     assert_eq!(second.monitor.alert_book().grad_norm_spikes, 1);
+}
+
+#[test]
+fn rules_that_differ_only_in_what_they_look_at_do_not_share_a_memory() {
+    // Both follow the moments of every tensor; only one of them has been in alert.
+    let rules = r#"{"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 1e9}, "on": {"scope": "tensor", "signal": "exp_avg"}},
+                             {"rule_name": "AnomalyNan", "args": {"threshold": 0.5}}]}"#;
+    let mut first = Run::new(rules);
+    first.calm(5);
+    let state = first.monitor.alert_state();
+    first.finish();
+    let began = first.keeper.begun(AlertRule::AnomalyNan).len();
+    let mut second = Run::with(config(rules), 5);
+    let loaded = second.monitor.load_alert_state(state).unwrap();
+    // Norm and mean of six tensors: of one kind, and of five.
+    assert_eq!((loaded.taken_up, loaded.left_out.len()), (12 + 60, 0));
+    second.calm(30);
+    second.finish();
+    assert!(began > 0 && second.keeper.alerts().is_empty(), "{:?}", second.keeper.alerts());
+}
+
+#[test]
+fn every_rule_is_in_the_state() {
+    let rules = r#"{"rules": [{"rule_name": "Spike"}, {"rule_name": "NonFinite"}, {"rule_name": "Dead"},
+        {"rule_name": "Vanishing"}, {"rule_name": "UpdateRatio"}, {"rule_name": "Drift"}, {"rule_name": "Stall"},
+        {"rule_name": "NormMismatch"}, {"rule_name": "AnomalyTurbulence"}, {"rule_name": "AnomalyNan"}]}"#;
+    let mut run = Run::new(rules);
+    for _ in 0..3 {
+        let facts = StepFacts { loss: Some(f64::NAN), framework_grad_norm: Some(1e9), ..StepFacts::default() };
+        run.step_with(facts, |_, _| 1.0);
+    }
+    let state = run.monitor.alert_state();
+    let saved: BTreeSet<&str> =
+        state["series"].as_array().unwrap().iter().map(|series| series["watch"]["rule"].as_str().unwrap()).collect();
+    let names = AlertRule::ALL.map(AlertRule::name).into_iter();
+    // The clock is no series; no tensor has a ratio in this run.
+    let expected: BTreeSet<&str> = names.filter(|rule| !["Stall", "UpdateRatio"].contains(rule)).collect();
+    assert_eq!(saved, expected);
+    assert!(state["step_time"].as_f64().is_some_and(|seconds| seconds > 0.0), "{}", state["step_time"]);
+    // An alert that goes on does so after the resume, instead of beginning anew.
+    let resumed = Run::new(rules);
+    let loaded = resumed.monitor.load_alert_state(state.clone()).unwrap();
+    assert_eq!(loaded.left_out, []);
+    let mut again = resumed.monitor.alert_state();
+    let mut state = state;
+    for state in [&mut state, &mut again] {
+        state["series"].as_array_mut().unwrap().sort_by_key(ToString::to_string);
+    }
+    assert_eq!(again, state);
 }
 
 #[test]
@@ -95,7 +152,8 @@ fn what_is_no_state_is_refused_and_changes_nothing() {
     assert_eq!(error(serde_json::json!({"a": 1})), "the alert state cannot be read");
     let mut other = before.clone();
     other["version"] = 9.into();
-    assert_eq!(error(other), "the alert state has version 9, this program reads version 1");
+    assert_eq!(error(other), "the alert state has version 9, this program reads version 2");
+    assert_eq!(error(serde_json::json!({"version": 9})), "the alert state has version 9, this program reads version 2");
     run.monitor.load_alert_state(serde_json::Value::Null).unwrap();
     let (mut now, mut then) = (run.monitor.alert_state(), before);
     for state in [&mut now, &mut then] {
