@@ -285,6 +285,7 @@ impl Inner {
         let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let deadline = Instant::now() + Duration::from_millis(self.config.pipeline.shutdown_timeout_ms);
         self.live.collecting.store(false, FLAG);
+        self.alerts.close_by(deadline);
         if let Some(control) = self.control.lock().unwrap_or_else(PoisonError::into_inner).take() {
             control.stop(deadline);
         }

@@ -49,6 +49,8 @@ impl Worker {
                 }
                 distribute(delivery, &sinks, &source);
             }
+            // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
+            alerts.close();
             drop(give.try_send(Drained { sinks, journal: journal.map(JournalSink::close) }));
         })?;
         Ok(Self { drained })

@@ -21,6 +21,8 @@ pub enum Bench {
     Pipeline,
     /// Appending a step to the crash-safe journal, against a copy of the same bytes
     Journal,
+    /// What the alert rules find in norms of known and recorded trainings, and what looking at a step costs
+    Alerts,
     /// What OTLP export costs a step, its receiver good, silent or absent
     Otlp,
     /// What monitoring costs a training step: of tch, then of PyTorch, there beside msprobe
@@ -53,6 +55,7 @@ pub fn bench(which: Bench) -> Result<()> {
         (Bench::Stats, "trainmon-stats", "*"),
         (Bench::Scrape, "trainmon-exporters", "scrape"),
         (Bench::Pipeline, "trainmon-agent", "pipeline"),
+        (Bench::Alerts, "trainmon-agent", "alerts"),
         (Bench::Otlp, "trainmon-agent", "otlp"),
         (Bench::Journal, "trainmon-dump", "*"),
     ] {

@@ -1,7 +1,7 @@
 //! What the spike rules find and what they only believe to find, ours and published ones, on synthetic norms and on
 //! recorded ones; and what looking at a step costs.
 //!
-//! `cargo bench -p trainmon-agent --bench alerts`
+//! `cargo xtask bench alerts`
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot run may stop")]

@@ -2,21 +2,32 @@
 //!
 //! The file is a complete JSON document after every step: a step's findings go over its closing brace in one write,
 //! which brings the new one along. A torn end (a disk that filled up, a machine that lost power) is cut back to the
-//! last whole finding when the file is opened again.
+//! last whole finding when the file is opened again (`anomaly_repair`).
 //!
 //! Keys: msprobe's `<tag>_step_<S>_call_<C>`, with `_<op>_<rule>` behind it, so that two statistics of one tag, or two
-//! rules on one statistic, do not overwrite each other. A step that a resumed run makes again gets `_again` too.
+//! rules on one statistic, do not overwrite each other. Where the file has that key already (a resumed run makes a step
+//! again, two rules differ in their threshold only) `_again` follows, then `_again_2` and so on.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use crossbeam_channel::Receiver;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use super::anomaly_repair::whole_findings;
+use super::delivery::{Carrier, Failed, Parcel, Trade};
+use crate::notice::with_causes;
 
 /// What a run may add: at 500 bytes each, half a gigabyte.
 const MAX_FINDINGS: u64 = 1_000_000;
+
+/// Findings are written on a thread of their own: a disk that hangs holds no step up. What waits is at most 50 MB.
+pub(crate) const TRADE: Trade =
+    Trade { thread: "anomalies", name: "anomaly.json", things: "findings", parcels: 1_024, most: 100_000 };
 
 /// One finding in msprobe's words.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,6 +41,33 @@ pub(crate) struct Anomaly {
     pub(crate) tag_name: String,
     pub(crate) message: String,
     pub(crate) group_mates: Vec<u32>,
+}
+
+/// A finding, and what its key has besides.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) op: &'static str,
+    pub(crate) rule: &'static str,
+    pub(crate) anomaly: Anomaly,
+}
+
+impl Entry {
+    /// The key, where nothing has it yet.
+    fn key(&self) -> String {
+        let Self { op, rule, anomaly } = self;
+        format!("{}_step_{}_call_{}_{op}_{rule}", anomaly.tag_name, anomaly.step, anomaly.call_id)
+    }
+}
+
+/// The findings of a step.
+impl Parcel for Vec<Entry> {
+    fn weight(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn cut(&mut self, most: u64) {
+        self.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    }
 }
 
 /// The file could not be written.
@@ -64,8 +102,6 @@ pub(crate) enum AnomalyFileError {
 pub(crate) struct AnomalyFile {
     path: PathBuf,
     open: Option<Open>,
-    /// Findings of the step in progress, as text.
-    pending: Vec<(String, String)>,
     written: u64,
 }
 
@@ -75,8 +111,31 @@ struct Open {
     /// Where the closing brace stands.
     end: u64,
     is_empty: bool,
-    /// Keys of earlier runs.
-    earlier: HashSet<String>,
+    keys: Keys,
+}
+
+/// The keys of a file, by hash: a finding that is taken for one that is there only gets another key.
+#[derive(Debug, Default)]
+struct Keys(HashSet<u64>);
+
+impl Keys {
+    /// Adds a key; whether it is new.
+    fn add(&mut self, key: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        self.0.insert(hasher.finish())
+    }
+
+    /// Takes the key, or the first of its followers that the file does not have.
+    fn take(&mut self, key: &str) -> String {
+        let mut taken = key.to_owned();
+        let mut repeats = 0_u64;
+        while !self.add(&taken) {
+            repeats += 1;
+            taken = if repeats == 1 { format!("{key}_again") } else { format!("{key}_again_{repeats}") };
+        }
+        taken
+    }
 }
 
 const CLOSING: &str = "\n}";
@@ -85,59 +144,35 @@ impl AnomalyFile {
     /// `<base>/anomaly_detected/rank<R>/anomaly.json`.
     pub(crate) fn new(base: &Path, rank: u32) -> Self {
         let path = base.join("anomaly_detected").join(format!("rank{rank}")).join("anomaly.json");
-        Self { path, open: None, pending: Vec::new(), written: 0 }
+        Self { path, open: None, written: 0 }
     }
 
-    /// Notes a finding of the step in progress.
-    pub(crate) fn add(&mut self, op: &str, rule: &str, anomaly: &Anomaly) {
-        let key = format!("{}_step_{}_call_{}_{op}_{rule}", anomaly.tag_name, anomaly.step, anomaly.call_id);
-        // A struct of numbers and texts has no way to fail.
-        let entry = serde_json::to_value(anomaly).map(|value| indented(&value)).unwrap_or_default();
-        self.pending.push((key, entry));
-    }
-
-    /// Writes the step's findings; says how many are lost if it cannot.
-    pub(crate) fn flush(&mut self) -> Result<(), (u64, AnomalyFileError)> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let pending = std::mem::take(&mut self.pending);
-        let count = pending.len() as u64;
+    /// Writes a step's findings: all of them or, with an error, none.
+    pub(crate) fn append(&mut self, findings: &[Entry]) -> Result<(), AnomalyFileError> {
+        let count = findings.len() as u64;
         if self.written + count > MAX_FINDINGS {
-            return Err((count, AnomalyFileError::Full { path: self.path.clone() }));
+            return Err(AnomalyFileError::Full { path: self.path.clone() });
         }
-        self.append(pending).map_err(|error| (count, error))?;
-        self.written += count;
-        Ok(())
-    }
-
-    fn append(&mut self, findings: Vec<(String, String)>) -> Result<(), AnomalyFileError> {
-        let failed = |source| AnomalyFileError::Write { path: self.path.clone(), source };
         let open = match &mut self.open {
             Some(open) => open,
             none => none.insert(Open::at(&self.path)?),
         };
-        let mut text = String::new();
-        for (mut key, entry) in findings {
-            if open.earlier.contains(&key) {
-                key.push_str("_again");
-            }
-            text.push_str(if open.is_empty && text.is_empty() { "\n " } else { ",\n " });
-            text.push_str(&Value::from(key).to_string());
-            text.push_str(": ");
-            text.push_str(&entry);
-        }
-        let added = text.len() as u64;
-        text.push_str(CLOSING);
-        let outcome = open.file.seek(SeekFrom::Start(open.end)).and_then(|_| open.file.write_all(text.as_bytes()));
-        if let Err(error) = outcome {
+        if let Err(source) = open.append(findings) {
             // What got written may be half a finding: the next attempt opens the file anew, and that repairs it.
             self.open = None;
-            return Err(failed(error));
+            return Err(AnomalyFileError::Write { path: self.path.clone(), source });
         }
-        open.end += added;
-        open.is_empty = false;
+        self.written += count;
         Ok(())
+    }
+}
+
+impl Carrier for AnomalyFile {
+    type Parcel = Vec<Entry>;
+
+    fn carry(&mut self, findings: &Vec<Entry>, _closing: &Receiver<std::time::Instant>) -> Result<(), Failed> {
+        let hint = "is the disk full? Findings are not written there while this lasts";
+        self.append(findings).map_err(|error| Failed { what: with_causes(&error), hint })
     }
 }
 
@@ -148,50 +183,57 @@ impl Open {
             let made = std::fs::create_dir_all(directory);
             made.map_err(|source| AnomalyFileError::CreateDirectory { path: directory.to_path_buf(), source })?;
         }
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        Self::repaired(path).map_err(failed)
+    }
+
+    fn repaired(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        if let Some((kept, earlier)) = whole_findings(&bytes) {
-            file.set_len(kept as u64).map_err(failed)?;
-            let opening = if kept == 0 { "{" } else { "" };
-            file.seek(SeekFrom::Start(kept as u64)).map_err(failed)?;
-            file.write_all(format!("{opening}{CLOSING}").as_bytes()).map_err(failed)?;
-            let (end, is_empty) = ((kept + opening.len()) as u64, earlier.is_empty());
-            return Ok(Self { file, end, is_empty, earlier });
+        file.read_to_end(&mut bytes)?;
+        let mut keys = Keys::default();
+        let Ok(kept) = whole_findings(&bytes, |key| _ = keys.add(&key)) else {
+            set_aside(path)?;
+            let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+            file.write_all(b"{\n}")?;
+            return Ok(Self { file, end: 1, is_empty: true, keys: Keys::default() });
+        };
+        file.set_len(kept as u64)?;
+        let opening = if kept == 0 { "{" } else { "" };
+        file.seek(SeekFrom::Start(kept as u64))?;
+        file.write_all(format!("{opening}{CLOSING}").as_bytes())?;
+        Ok(Self { file, end: (kept + opening.len()) as u64, is_empty: keys.0.is_empty(), keys })
+    }
+
+    fn append(&mut self, findings: &[Entry]) -> io::Result<()> {
+        let mut text = String::new();
+        for entry in findings {
+            text.push_str(if self.is_empty && text.is_empty() { "\n " } else { ",\n " });
+            text.push_str(&Value::from(self.keys.take(&entry.key())).to_string());
+            text.push_str(": ");
+            // A struct of numbers and texts has no way to fail.
+            text.push_str(&serde_json::to_value(&entry.anomaly).map(|value| indented(&value)).unwrap_or_default());
         }
-        // Not a file of ours or msprobe's: it is kept under another name.
-        let mut aside = path.as_os_str().to_owned();
-        aside.push(".old");
-        std::fs::rename(path, aside).map_err(failed)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
-        file.write_all(b"{\n}").map_err(failed)?;
-        Ok(Self { file, end: 1, is_empty: true, earlier: HashSet::new() })
+        let added = text.len() as u64;
+        text.push_str(CLOSING);
+        self.file.seek(SeekFrom::Start(self.end))?;
+        self.file.write_all(text.as_bytes())?;
+        self.end += added;
+        self.is_empty = false;
+        Ok(())
     }
 }
 
-/// How much of the file is whole findings, and their keys; `None` if it is not an object of findings at all.
-fn whole_findings(bytes: &[u8]) -> Option<(usize, HashSet<String>)> {
-    let text = String::from_utf8_lossy(bytes);
-    let trimmed = text.trim_end();
-    if trimmed.is_empty() {
-        return Some((0, HashSet::new()));
+/// Gives a file another name that no file has yet: `….old`, `….old.2` and so on.
+fn set_aside(path: &Path) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".old");
+    let mut count = 1_u32;
+    while Path::new(&aside).try_exists()? {
+        count += 1;
+        path.as_os_str().clone_into(&mut aside);
+        aside.push(format!(".old.{count}"));
     }
-    let keys = |object: &Map<String, Value>| object.keys().cloned().collect();
-    if let Ok(Value::Object(object)) = serde_json::from_str(trimmed) {
-        let body = trimmed.strip_suffix('}')?.trim_end();
-        return Some((body.len(), keys(&object)));
-    }
-    // Torn: back to the end of the last finding that is whole. A finding ends with a line of one space and a brace.
-    let mut end = trimmed.len();
-    while let Some(place) = trimmed[..end].rfind("\n }") {
-        let body = &trimmed[..place + 3];
-        if let Ok(Value::Object(object)) = serde_json::from_str(&format!("{body}{CLOSING}")) {
-            return Some((body.len(), keys(&object)));
-        }
-        end = place;
-    }
-    trimmed.starts_with('{').then(|| (1, HashSet::new()))
+    std::fs::rename(path, aside)
 }
 
 /// A value as msprobe indents it, one space a level, standing one level deep.
@@ -207,10 +249,12 @@ fn indented(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
 
-    fn anomaly(step: u64) -> Anomaly {
-        Anomaly {
+    fn entry(op: &'static str, rule: &'static str, step: u64) -> Entry {
+        let anomaly = Anomaly {
             rank: 3,
             step,
             micro_step: 0,
@@ -220,7 +264,8 @@ mod tests {
             tag_name: "0:a.w/rank3/acc_grad".into(),
             message: format!("step {step} \"quoted\""),
             group_mates: vec![3],
-        }
+        };
+        Entry { op, rule, anomaly }
     }
 
     fn read(path: &Path) -> Map<String, Value> {
@@ -233,12 +278,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut file = AnomalyFile::new(directory.path(), 3);
         let path = directory.path().join("anomaly_detected/rank3/anomaly.json");
-        file.flush().unwrap();
         assert!(!path.exists());
         for step in 0..5 {
-            file.add("norm", "AnomalyNan", &anomaly(step));
-            file.add("mean", "AnomalyNan", &anomaly(step));
-            file.flush().unwrap();
+            file.append(&[entry("norm", "AnomalyNan", step), entry("mean", "AnomalyNan", step)]).unwrap();
             assert_eq!(read(&path).len() as u64, 2 * (step + 1));
         }
         let entry = &read(&path)["0:a.w/rank3/acc_grad_step_2_call_5_mean_AnomalyNan"];
@@ -250,19 +292,26 @@ mod tests {
     }
 
     #[test]
-    fn a_later_run_goes_on_in_the_same_file_and_repeats_no_key() {
+    fn no_finding_takes_the_place_of_another() {
         let directory = tempfile::tempdir().unwrap();
-        for _ in 0..2 {
+        let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
+        // Three runs of the same step, each of which goes back to it once and has two rules on the same series.
+        for _ in 0..3 {
             let mut file = AnomalyFile::new(directory.path(), 0);
-            file.add("norm", "Spike", &anomaly(7));
-            file.flush().unwrap();
+            file.append(&[entry("norm", "Spike", 7), entry("norm", "Spike", 7)]).unwrap();
+            file.append(&[entry("norm", "Spike", 7)]).unwrap();
         }
-        let keys: Vec<String> =
-            read(&directory.path().join("anomaly_detected/rank0/anomaly.json")).keys().cloned().collect();
-        assert_eq!(
-            keys,
-            ["0:a.w/rank3/acc_grad_step_7_call_5_norm_Spike", "0:a.w/rank3/acc_grad_step_7_call_5_norm_Spike_again"]
-        );
+        let found = read(&path);
+        let key = "0:a.w/rank3/acc_grad_step_7_call_5_norm_Spike";
+        let expected: Vec<String> = ["", "_again"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain((2..9).map(|count| format!("_again_{count}")))
+            .map(|suffix| format!("{key}{suffix}"))
+            .collect();
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.matches(key).count(), 9, "none is there twice");
     }
 
     #[test]
@@ -270,14 +319,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
         let mut file = AnomalyFile::new(directory.path(), 0);
-        (0..3).for_each(|step| file.add("norm", "Spike", &anomaly(step)));
-        file.flush().unwrap();
+        file.append(&[0, 1, 2].map(|step| entry("norm", "Spike", step))).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for cut in 0..whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let mut file = AnomalyFile::new(directory.path(), 0);
-            file.add("norm", "Spike", &anomaly(9));
-            file.flush().unwrap();
+            file.append(&[entry("norm", "Spike", 9)]).unwrap();
             let found = read(&path);
             assert!(found.contains_key("0:a.w/rank3/acc_grad_step_9_call_5_norm_Spike"), "cut at {cut}");
             let entry = whole.len() / 3;
@@ -292,20 +339,44 @@ mod tests {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, "[1, 2]").unwrap();
         let mut file = AnomalyFile::new(directory.path(), 0);
-        file.add("norm", "Spike", &anomaly(1));
-        file.flush().unwrap();
+        file.append(&[entry("norm", "Spike", 1)]).unwrap();
         assert_eq!(read(&path).len(), 1);
         assert_eq!(std::fs::read_to_string(path.with_file_name("anomaly.json.old")).unwrap(), "[1, 2]");
+        std::fs::write(&path, "[3]").unwrap();
+        AnomalyFile::new(directory.path(), 0).append(&[entry("norm", "Spike", 1)]).unwrap();
+        assert_eq!(std::fs::read_to_string(path.with_file_name("anomaly.json.old")).unwrap(), "[1, 2]");
+        assert_eq!(std::fs::read_to_string(path.with_file_name("anomaly.json.old.2")).unwrap(), "[3]");
     }
 
     #[test]
-    fn findings_that_cannot_be_written_are_counted() {
+    fn bytes_that_are_no_text_cost_nothing_but_the_torn_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
+        AnomalyFile::new(directory.path(), 0).append(&[0, 1].map(|step| entry("norm", "Spike", step))).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let body = whole.strip_suffix(CLOSING.as_bytes()).unwrap();
+        // A block that never reached the disk, and one of another file.
+        for torn in [&b"\0\0\0\0"[..], b",\n \"k\xff\xfe\xf0: {", b",\n \"\xe2\x82"] {
+            std::fs::write(&path, [body, torn].concat()).unwrap();
+            AnomalyFile::new(directory.path(), 0).append(&[entry("mean", "Spike", 9)]).unwrap();
+            assert_eq!(read(&path).len(), 3, "{torn:?}");
+            assert!(std::fs::read(&path).unwrap().starts_with(body));
+        }
+        // Damage in the middle: what stands behind it is not thrown away.
+        let mut damaged = whole.clone();
+        damaged[40] = 0xff;
+        std::fs::write(&path, &damaged).unwrap();
+        AnomalyFile::new(directory.path(), 0).append(&[entry("mean", "Spike", 9)]).unwrap();
+        assert_eq!(read(&path).len(), 1);
+        assert_eq!(std::fs::read(path.with_file_name("anomaly.json.old")).unwrap(), damaged);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("anomaly_detected"), "a file").unwrap();
         let mut file = AnomalyFile::new(directory.path(), 0);
-        file.add("norm", "Spike", &anomaly(1));
-        let (lost, error) = file.flush().unwrap_err();
-        assert_eq!(lost, 1);
+        let error = file.append(&[entry("norm", "Spike", 1)]).unwrap_err();
         assert!(error.to_string().starts_with("cannot create directory"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::{AlertSignal, FirstMove, Kind, Step, TensorId, number};
 
 use super::places::{Layer, Places};
-use super::sheet::{Sheet, Wanted};
+use super::sheet::{Reach, Sheet, Wanted};
 
 /// The order in which a step touches them; where several left their band in one step, the first here is named.
 /// Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
@@ -31,7 +31,7 @@ fn signals() -> impl Iterator<Item = AlertSignal> {
     })
 }
 
-/// Steps an alert may lag behind its cause. In the one run with published figures it was a handful.
+/// Measured steps an alert may lag behind its cause. In the one run with published figures it was a handful.
 const LOOKBACK_STEPS: u64 = 16;
 /// A signal that is back in its band for longer than this has nothing to do with the alert.
 const MAX_QUIET_STEPS: u64 = 2;
@@ -58,14 +58,14 @@ struct Band {
     samples: u64,
     /// The last time it left, if it ever did.
     departure: Option<Departure>,
-    /// The last look in which it was outside.
+    /// The last measured step in which it was outside.
     last_outside: Option<u64>,
 }
 
 /// A band was left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Departure {
-    /// The how-manieth look it was.
+    /// The how-manieth measured step it was.
     look: u64,
     step: Step,
     #[serde(with = "number")]
@@ -102,6 +102,7 @@ impl Band {
 pub(crate) struct Blame {
     /// By signal, in the order of [`SIGNALS`], and layer.
     bands: Vec<Vec<Band>>,
+    /// Steps measured so far.
     looks: u64,
     /// Reused.
     values: Vec<Option<(f64, TensorId)>>,
@@ -113,21 +114,22 @@ impl Blame {
         signals().for_each(|signal| wanted.add(signal));
     }
 
-    /// Looks at a step. Cost: some 10 ns per signal and layer.
+    /// Looks at a step; one in which nothing was measured is no look. Cost: some 10 ns per signal and layer.
     pub(crate) fn observe(&mut self, step: Step, sheet: &Sheet, places: &Places) {
-        self.looks += 1;
+        let look = self.looks + 1;
         self.bands.resize_with(SIGNALS.len(), Vec::new);
         for (signal, bands) in signals().zip(&mut self.bands) {
-            sheet.layers(places, signal, &mut self.values);
+            sheet.layers(places, signal, Reach::Whole, &mut self.values);
             if bands.len() < self.values.len() {
                 bands.resize_with(self.values.len(), Band::default);
             }
             for (band, value) in bands.iter_mut().zip(&self.values) {
                 let Some((value, leader)) = *value else { continue };
+                self.looks = look;
                 let mean = band.mean;
-                if band.leaves(value, floor(signal), self.looks) {
+                if band.leaves(value, floor(signal), look) {
                     let tensor = places.tensor(leader).map(|info| info.name.to_string());
-                    band.departure = Some(Departure { look: self.looks, step, value, mean, tensor });
+                    band.departure = Some(Departure { look, step, value, mean, tensor });
                 }
             }
         }
@@ -316,6 +318,28 @@ mod tests {
         run.calm(51..58);
         run.step(58, |_, kind| if kind == Kind::GradReduced { 9.0 } else { 1.0 });
         assert_eq!(run.first().unwrap().signal, AlertSignal::Grad);
+    }
+
+    #[test]
+    fn steps_that_are_not_measured_do_not_count() {
+        let mut run = Run::new();
+        let unmeasured = |run: &mut Run, step: u64| {
+            run.sheet.fill(&run.places, &StepBatch::default());
+            run.blame.observe(Step(step), &run.sheet, &run.places);
+        };
+        for step in 0..80 {
+            let moved = |kind| match (step, kind) {
+                (60.., Kind::ExpAvgSq) | (63.., Kind::Update) => 4.0,
+                _ => 1.0,
+            };
+            if step % 3 == 0 {
+                run.step(step, |_, kind| moved(kind));
+            } else {
+                unmeasured(&mut run, step);
+            }
+        }
+        let first = run.first().unwrap();
+        assert_eq!((first.step, first.signal), (Step(60), AlertSignal::Kind(Kind::ExpAvgSq)));
     }
 
     #[test]

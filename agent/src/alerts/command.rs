@@ -1,10 +1,13 @@
 //! A program for each alert, on a thread of its own.
 
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use rustix::process::{Pid, Signal, kill_process_group};
 use trainmon_core::config::Command;
 
 use super::delivery::{Carrier, Failed, Letter};
@@ -15,11 +18,45 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Runs a program.
 pub(crate) struct Runner {
     command: Command,
+    running: Arc<Running>,
+    /// When the monitor stops waiting, once that is known.
+    closes: Option<Instant>,
+}
+
+/// The program that runs, for whoever ends it.
+#[derive(Debug, Default)]
+struct Running(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Its process group, while it is not waited for yet: until then no other process has this number.
+    group: Option<Pid>,
+    given_up: bool,
+}
+
+impl Running {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the program, with all it has started, and every later one.
+    fn give_up(&self) {
+        let mut state = self.state();
+        state.given_up = true;
+        kill(state.group);
+    }
+}
+
+/// Ends a process group that has not been waited for. One that has ended by itself is no concern.
+fn kill(group: Option<Pid>) {
+    if let Some(group) = group {
+        kill_process_group(group, Signal::KILL).unwrap_or_default();
+    }
 }
 
 impl Runner {
     pub(crate) fn new(command: Command) -> Self {
-        Self { command }
+        Self { command, running: Arc::default(), closes: None }
     }
 
     fn start(&self, letter: &Letter) -> std::io::Result<Child> {
@@ -30,7 +67,15 @@ impl Runner {
             .stdin(Stdio::piped())
             // What it prints belongs to it; what it complains about is shown.
             .stdout(Stdio::null())
+            // A group of its own: what it has started is ended with it.
+            .process_group(0)
             .spawn()?;
+        let mut state = self.running.state();
+        state.group = Pid::from_raw(child.id().cast_signed());
+        if state.given_up {
+            kill(state.group);
+        }
+        drop(state);
         if let Some(mut stdin) = child.stdin.take() {
             // An alert fits the pipe, so this does not wait; a program that does not read has closed it.
             drop(stdin.write_all(letter.json.as_bytes()));
@@ -38,34 +83,60 @@ impl Runner {
         Ok(child)
     }
 
-    fn wait(child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
+    /// Waits for the program's end, at most until the deadline, or an earlier one that `closing` brings; `None` if it was
+    /// killed.
+    fn wait(
+        &mut self,
+        child: &mut Child,
+        deadline: Instant,
+        closing: &Receiver<Instant>,
+    ) -> std::io::Result<Option<ExitStatus>> {
+        let mut is_killed = false;
         loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(status));
+            let mut state = self.running.state();
+            let ended = child.try_wait();
+            is_killed |= state.given_up;
+            if !matches!(ended, Ok(None)) {
+                state.group = None;
+                return ended.map(|status| status.filter(|status| !is_killed || status.success()));
             }
-            if Instant::now() >= deadline {
-                child.kill()?;
-                child.wait()?;
-                return Ok(None);
+            if Instant::now() >= self.closes.map_or(deadline, |closes| deadline.min(closes)) {
+                is_killed = true;
+                kill(state.group);
             }
-            std::thread::sleep(LOOK_EVERY);
+            drop(state);
+            match closing.recv_timeout(LOOK_EVERY) {
+                Ok(closes) => self.closes = Some(closes),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The word has come already.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
+            }
         }
     }
 }
 
 impl Carrier for Runner {
-    fn carry(&mut self, letter: &Letter, closing: &Receiver<Instant>) -> Result<(), Failed> {
-        let program = self.command.run.first().map_or("", String::as_str);
+    type Parcel = Arc<Letter>;
+
+    fn carry(&mut self, letter: &Arc<Letter>, closing: &Receiver<Instant>) -> Result<(), Failed> {
+        let program = self.command.run.first().cloned().unwrap_or_default();
         let failed = |what: String, hint| Failed { what: format!("`{program}`: {what}"), hint };
         let cannot_run = |error: std::io::Error| failed(error.to_string(), "is `alert.command.run` a program on PATH?");
+        self.closes = self.closes.or_else(|| closing.try_recv().ok());
+        if self.closes.is_some_and(|closes| closes <= Instant::now()) {
+            return Err(failed("not started: the monitor's time to close is over".to_owned(), ""));
+        }
         let mut child = self.start(letter).map_err(cannot_run)?;
-        let mut deadline = Instant::now() + Duration::from_millis(self.command.timeout_ms);
-        // A monitor that closes does not wait longer than its own deadline.
-        deadline = closing.try_recv().map_or(deadline, |closes| deadline.min(closes));
-        match Self::wait(&mut child, deadline).map_err(cannot_run)? {
+        let deadline = Instant::now() + Duration::from_millis(self.command.timeout_ms);
+        match self.wait(&mut child, deadline, closing).map_err(cannot_run)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(failed(status.to_string(), "run it by hand with the alert's JSON on standard input")),
             None => Err(failed("killed at its deadline".to_owned(), "raise `alert.command.timeout_ms`")),
         }
+    }
+
+    fn emergency_stop(&self) -> Box<dyn FnOnce() + Send> {
+        let running = Arc::clone(&self.running);
+        Box::new(move || running.give_up())
     }
 }

@@ -3,22 +3,22 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use trainmon_core::config::{AlertActions, Config};
-use trainmon_core::{Alert, AlertBook, AlertPhase, AlertSeverity, Rank, StepBatch, TensorInfo, TensorTable};
+use trainmon_core::config::Config;
+use trainmon_core::{Alert, AlertBook, AlertPhase, AlertSeverity, Rank, Step, StepBatch, TensorInfo, TensorTable};
 
-use super::command::Runner;
-use super::delivery::{Letter, Post};
+use super::anomaly_file::Entry;
+use super::delivery::ClosingPost;
 use super::engine::{Engine, Said, Verdict};
+use super::outlets::Outlets;
 use super::state::{AlertStateError, LoadedAlertState, SavedAlerts};
-use super::webhook::Poster;
 use super::words::hint;
 use crate::guard::panic_text;
-use crate::notice::{Notice, Severity, Voice, with_causes};
+use crate::notice::{Notice, Severity, Voice};
 
 /// How long a state waits for the steps that are on their way to the worker. It is milliseconds behind, or stuck.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -40,9 +40,16 @@ pub(crate) struct Opening<'a> {
 
 /// The alerts of a monitor.
 pub(crate) struct AlertDesk {
+    /// Locked while a step is looked at, never over I/O or another's word.
     room: Mutex<Room>,
     /// Told after every step looked at.
     progress: Condvar,
+    /// Locked while something is put into their queues. `None` once closed.
+    outlets: Mutex<Option<Outlets>>,
+    /// What delivers its last.
+    closing: Mutex<Vec<ClosingPost>>,
+    /// When the waiting ends, once shutdown has begun.
+    deadline: OnceLock<Instant>,
     /// Batches handed to the worker.
     offered: AtomicU64,
     stop: AtomicBool,
@@ -57,47 +64,49 @@ struct Room {
     names: Vec<TensorInfo>,
     /// Batches the worker brought.
     looked_at: u64,
-    posts: Posts,
-    /// Whether the user was told that the JSON file cannot be written.
-    file_fails: bool,
     /// Set when a detector panicked: it looks at nothing any more.
     is_broken: bool,
 }
 
-#[derive(Default)]
-struct Posts {
-    webhook: Option<Post>,
-    command: Option<Post>,
+impl Room {
+    /// What a step led to. A rule that panics is the last that looked: the verdict says so.
+    fn look_at(&mut self, batch: &StepBatch, tensors: &TensorTable, now: Instant) -> Verdict {
+        self.guarded(|Self { engine, names, .. }| {
+            tensors.sync_into(names);
+            engine.look_at(batch, names, now)
+        })
+    }
+
+    fn guarded(&mut self, look: impl FnOnce(&mut Self) -> Verdict) -> Verdict {
+        if self.is_broken {
+            return Verdict::default();
+        }
+        let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
+        looked.unwrap_or_else(|panic| {
+            self.is_broken = true;
+            let message = format!("alerts: {}; no rule looks any more", panic_text(&*panic));
+            let notice = Some(Notice { severity: Severity::Warning, message, hint: None });
+            Verdict { notice, ..Verdict::default() }
+        })
+    }
 }
 
 impl AlertDesk {
-    /// Opens the desk. A webhook or command whose thread cannot be started is reported and left out.
+    /// Opens the desk. What brings alerts out and cannot be started is reported and left out.
     pub(crate) fn open(opening: Opening<'_>) -> Self {
         let Opening { config, rank, run, base, tensors, book, voice } = opening;
-        let post = |name, started: std::io::Result<Post>| match started {
-            Ok(post) => Some(post),
-            Err(error) => {
-                voice.warn(format!("alert {name}: cannot start its thread: {error}"), None);
-                None
-            }
-        };
-        let webhook = config.alert.webhook.clone().and_then(|webhook| {
-            post("webhook", Post::start("webhook", Poster::new(webhook), Arc::clone(&book), voice.clone()))
-        });
-        let command = config.alert.command.clone().and_then(|command| {
-            post("command", Post::start("command", Runner::new(command), Arc::clone(&book), voice.clone()))
-        });
         let room = Room {
-            engine: Engine::new(config, rank, base, Arc::clone(&book)),
+            engine: Engine::new(config, rank, Arc::clone(&book)),
             names: Vec::new(),
             looked_at: 0,
-            posts: Posts { webhook, command },
-            file_fails: false,
             is_broken: false,
         };
         Self {
             room: Mutex::new(room),
             progress: Condvar::new(),
+            outlets: Mutex::new(Some(Outlets::open(config, rank, base, &book, &voice))),
+            closing: Mutex::default(),
+            deadline: OnceLock::new(),
             offered: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             run,
@@ -126,68 +135,63 @@ impl AlertDesk {
     pub(crate) fn look_at(&self, batch: &StepBatch) -> Vec<Alert> {
         let start = Instant::now();
         let mut room = self.room.lock();
-        let verdict = if room.is_broken {
-            Verdict::default()
-        } else {
-            let Room { engine, names, .. } = &mut *room;
-            self.tensors.sync_into(names);
-            let looked = catch_unwind(AssertUnwindSafe(|| engine.look_at(batch, names, start)));
-            looked.unwrap_or_else(|panic| {
-                room.is_broken = true;
-                self.voice.warn(format!("alerts: {}; no rule looks any more", panic_text(&*panic)), None);
-                Verdict::default()
-            })
-        };
-        self.book.looked(start.elapsed());
+        let verdict = room.look_at(batch, &self.tensors, start);
+        // Before the step counts as looked at: who waits for it may ask.
+        self.note_stop(&verdict);
         room.looked_at += 1;
-        self.progress.notify_all();
-        let Verdict { said, unsaid, not_written } = verdict;
-        let file_failed = not_written.map(|(lost, error)| (lost, with_causes(&error)));
-        let begins_to_fail = file_failed.is_some() && !room.file_fails;
-        room.file_fails = file_failed.is_some();
-        let alerts = said.into_iter().map(|said| self.act(said, &room.posts)).collect();
-        // A listener may do anything, also ask for the state: not while the room is locked.
         drop(room);
-        if let Some((lost, why)) = file_failed {
-            self.book.lose(lost);
-            if begins_to_fail {
-                self.voice.warn(format!("anomaly.json: {why}; findings are lost there and counted"), None);
-            }
-        }
-        if unsaid > 0 {
-            self.book.lose(unsaid);
-            self.voice.warn(format!("{unsaid} more alerts in step {}: counted, not said", batch.step), None);
-        }
-        self.speak(alerts)
+        self.progress.notify_all();
+        self.book.looked(start.elapsed());
+        self.act(verdict, batch.step)
     }
 
-    /// Looks whether the run stalls; the alert for the exporters if it begins to.
+    /// Looks whether the run stalls; the alerts for the exporters if it begins to.
     pub(crate) fn look_for_stall(&self) -> Vec<Alert> {
         let mut room = self.room.lock();
-        let said = room.engine.look_for_stall(Instant::now());
-        let alerts = said.into_iter().map(|said| self.act(said, &room.posts)).collect();
+        let verdict =
+            room.guarded(|room| Verdict { said: room.engine.look_for_stall(Instant::now()), ..Verdict::default() });
         drop(room);
-        self.speak(alerts)
+        self.note_stop(&verdict);
+        self.act(verdict, Step::default())
     }
 
     /// When to look for a stall.
     pub(crate) fn stall_deadline(&self) -> Option<Instant> {
-        self.room.lock().engine.stall_deadline()
+        let room = self.room.lock();
+        if room.is_broken { None } else { room.engine.stall_deadline() }
     }
 
-    /// Sends an alert where its rule wants it. The log is left for `speak`.
-    fn act(&self, said: Said, posts: &Posts) -> Said {
-        // A dump is refused by the config until there is somebody to take one.
-        let AlertActions { log: _, webhook, command, dump: _, stop } = said.actions;
-        let targets = [posts.webhook.as_ref().filter(|_| webhook), posts.command.as_ref().filter(|_| command)];
-        if targets.iter().any(Option::is_some) {
-            let letter = Arc::new(Letter::new(&said.alert, &self.run));
-            targets.into_iter().flatten().for_each(|post| post.send(&letter));
-        }
-        if stop && said.alert.phase == AlertPhase::Begins {
+    fn note_stop(&self, verdict: &Verdict) {
+        let asks = |said: &Said| said.actions.stop && said.alert.phase == AlertPhase::Begins;
+        if verdict.stop || verdict.said.iter().any(asks) {
             self.stop.store(true, FLAG);
         }
-        said
+    }
+
+    /// Brings a verdict out. Neither an outlet nor a listener finds the room locked: they may ask for the state.
+    fn act(&self, verdict: Verdict, step: Step) -> Vec<Alert> {
+        let Verdict { said, unsaid, stop: _, notice, findings } = verdict;
+        let complaints = self.send(&said, findings);
+        for complaint in complaints {
+            self.voice.warn(complaint, None);
+        }
+        for (rule, count) in unsaid {
+            self.book.lose(count);
+            self.voice.warn(format!("{count} more alerts of {rule} in step {step}: counted, not said"), None);
+        }
+        if let Some(notice) = notice {
+            self.voice.say(&notice);
+        }
+        self.speak(said)
+    }
+
+    /// Puts everything into the outlets' queues; what is to be said of that.
+    fn send(&self, said: &[Said], findings: Vec<Entry>) -> Vec<String> {
+        let outlets = self.outlets.lock();
+        let Some(outlets) = outlets.as_ref() else { return Vec::new() };
+        let complaint = outlets.note(findings);
+        let complaints = said.iter().flat_map(|said| outlets.send(&said.alert, said.actions, &self.run));
+        complaint.into_iter().chain(complaints).collect()
     }
 
     fn speak(&self, said: Vec<Said>) -> Vec<Alert> {
@@ -238,9 +242,25 @@ impl AlertDesk {
         Ok(loaded)
     }
 
-    /// Delivers what is queued, by the deadline.
+    /// Shutdown has begun: says when the waiting ends.
+    pub(crate) fn close_by(&self, deadline: Instant) {
+        self.deadline.get_or_init(|| deadline);
+    }
+
+    /// No step comes any more: tells everything that brings alerts out to deliver its last. Does not wait.
+    pub(crate) fn close(&self) {
+        let Some(outlets) = self.outlets.lock().take() else { return };
+        let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
+        self.closing.lock().extend(outlets.close(deadline));
+    }
+
+    /// Waits until all is delivered, by the deadline.
     pub(crate) fn finish(&self, deadline: Instant) {
-        let Posts { webhook, command } = std::mem::take(&mut self.room.lock().posts);
-        [webhook, command].into_iter().flatten().for_each(|post| post.finish(deadline));
+        self.close_by(deadline);
+        self.close();
+        let closing = std::mem::take(&mut *self.closing.lock());
+        for post in closing {
+            post.finish(deadline);
+        }
     }
 }

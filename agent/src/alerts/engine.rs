@@ -1,6 +1,5 @@
 //! Every rule over every step: series in, alerts out. Runs in the worker thread.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -10,19 +9,23 @@ use trainmon_core::{
     Step, StepBatch, TensorInfo,
 };
 
-use super::anomaly_file::{AnomalyFile, AnomalyFileError};
+use super::anomaly_file::Entry;
 use super::blame::Blame;
 use super::places::Places;
-use super::sheet::{Sheet, Wanted};
+use super::sheet::{Reach, Sheet, Wanted};
 use super::stall::{Stall, Stalled};
 use super::standing::News;
 use super::state::{LoadedAlertState, SavedAlerts};
 use super::tag;
 use super::watch::{Look, Outcome, Watch, Which};
 use super::words::Told;
+use crate::notice::{Notice, Severity};
 
-/// A step in which everything turns NaN has thousands of findings: the first say it all, the others are counted.
-const MAX_SAID_PER_STEP: usize = 32;
+/// A step in which everything turns NaN has thousands of findings: the first of each rule and signal say it all, the
+/// others are counted. No rule takes another's place.
+const MAX_SAID_PER_WATCH: usize = 32;
+/// Rules that are named when they rest.
+const MAX_RESTING_NAMED: usize = 8;
 
 /// An alert, and what its rule wants done.
 #[derive(Clone, Debug)]
@@ -35,10 +38,14 @@ pub(crate) struct Said {
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) said: Vec<Said>,
-    /// Alerts beyond the most that are said of one step.
-    pub(crate) unsaid: u64,
-    /// Findings that did not get into the JSON file, and why.
-    pub(crate) not_written: Option<(u64, AnomalyFileError)>,
+    /// Alerts beyond the most that are said of one step, by rule.
+    pub(crate) unsaid: Vec<(AlertRule, u64)>,
+    /// Whether an alert begins, said or not, whose rule asks the training to end.
+    pub(crate) stop: bool,
+    /// What the rules themselves have to say.
+    pub(crate) notice: Option<Notice>,
+    /// Every finding for the JSON file, if there is one.
+    pub(crate) findings: Vec<Entry>,
 }
 
 /// All detectors of a rank.
@@ -50,15 +57,16 @@ pub(crate) struct Engine {
     places: Places,
     sheet: Sheet,
     blame: Blame,
-    anomalies: Option<AnomalyFile>,
-    stall: Option<(usize, Stall)>,
+    /// With the watch that each is of.
+    stalls: Vec<(usize, Stall)>,
     book: Arc<AlertBook>,
     last_step: Option<Step>,
+    /// Whether the user was told which rules rest while only a part of the model is measured.
+    resting_told: bool,
 }
 
 impl Engine {
-    /// `base`: where the run directories are.
-    pub(crate) fn new(config: &Config, rank: Rank, base: &Path, book: Arc<AlertBook>) -> Self {
+    pub(crate) fn new(config: &Config, rank: Rank, book: Arc<AlertBook>) -> Self {
         let mut watches: Vec<Watch> = config.alert.rules.iter().flat_map(Watch::of_rule).collect();
         for index in 0..watches.len() {
             let (before, watch) = watches.split_at_mut(index);
@@ -69,17 +77,17 @@ impl Engine {
         if !watches.is_empty() {
             Blame::want(&mut wanted);
         }
-        let stall = watches.iter().position(|watch| watch.rule.rule == AlertRule::Stall);
+        let stalls = watches.iter().enumerate().filter(|(_, watch)| watch.rule.rule == AlertRule::Stall);
         Self {
-            stall: stall.map(|index| (index, Stall::new(&watches[index].rule.args))),
+            stalls: stalls.map(|(index, watch)| (index, Stall::new(&watch.rule.args))).collect(),
             rank,
             watches,
             places: Places::default(),
             sheet: Sheet::new(wanted),
             blame: Blame::default(),
-            anomalies: config.alert.dump.then(|| AnomalyFile::new(base, rank.0)),
             book,
             last_step: None,
+            resting_told: false,
             config: config.clone(),
         }
     }
@@ -91,31 +99,70 @@ impl Engine {
             return verdict;
         }
         self.last_step = Some(batch.step);
-        if let Some((index, stall)) = &mut self.stall
-            && let Some(ended) = stall.step(now, batch.duration)
-        {
-            let index = *index;
-            let said = self.stall_alert(index, ended, AlertPhase::Ends, batch.step, batch.time);
-            verdict.said.push(said);
-        }
+        let ended =
+            self.stalls.iter_mut().filter_map(|(index, stall)| Some((*index, stall.step(now, batch.duration)?)));
+        let ended: Vec<(usize, Stalled)> = ended.collect();
+        let ended = ended.into_iter();
+        let ended =
+            ended.map(|(index, stall)| self.stall_alert(index, stall, AlertPhase::Ends, batch.step, batch.time));
+        verdict.said.extend(ended);
         self.places.learn(names);
         self.sheet.fill(&self.places, batch);
         self.blame.observe(batch.step, &self.sheet, &self.places);
         self.tell_zscore();
         let mut outcomes = self.outcomes(batch);
         outcomes.iter().filter(|outcome| outcome.finding.is_some()).for_each(|outcome| self.count(outcome));
-        verdict.not_written = self.write(&outcomes, batch);
+        if self.config.alert.dump {
+            verdict.findings = self.findings(&outcomes, batch);
+        }
         outcomes.retain(|outcome| outcome.news.is_some());
+        self.say(outcomes, batch, &mut verdict);
+        verdict.notice = self.rest(batch);
+        verdict
+    }
+
+    /// Puts the alerts together, the widest first.
+    fn say(&self, mut outcomes: Vec<Outcome>, batch: &StepBatch, verdict: &mut Verdict) {
+        if outcomes.is_empty() {
+            return;
+        }
         outcomes.sort_by_key(|outcome| (scope(outcome.which), outcome.watch));
-        let first_move = if outcomes.is_empty() { None } else { self.blame.first_move(&self.places) };
+        let first_move = self.blame.first_move(&self.places);
+        let mut of_watch = vec![0; self.watches.len()];
         for outcome in outcomes {
-            if verdict.said.len() >= MAX_SAID_PER_STEP {
-                verdict.unsaid += 1;
-            } else if let Some(said) = self.said(&outcome, batch, first_move.as_ref()) {
-                verdict.said.push(said);
+            let rule = &self.watches[outcome.watch].rule;
+            verdict.stop |= rule.actions.stop && outcome.news == Some(News::Begins);
+            of_watch[outcome.watch] += 1;
+            if of_watch[outcome.watch] <= MAX_SAID_PER_WATCH {
+                verdict.said.extend(self.said(&outcome, batch, first_move.as_ref()));
+                continue;
+            }
+            match verdict.unsaid.iter_mut().find(|(of_rule, _)| *of_rule == rule.rule) {
+                Some((_, count)) => *count += 1,
+                None => verdict.unsaid.push((rule.rule, 1)),
             }
         }
-        verdict
+    }
+
+    /// Which rules rest while only a part of the model is measured; said once.
+    fn rest(&mut self, batch: &StepBatch) -> Option<Notice> {
+        if self.resting_told || batch.sampling_stride <= 1 || batch.records.is_empty() {
+            return None;
+        }
+        let mut resting: Vec<String> = self.watches.iter().filter_map(|watch| watch.rests(&self.sheet)).collect();
+        resting.dedup();
+        self.resting_told = !resting.is_empty();
+        let count = resting.len();
+        resting.truncate(MAX_RESTING_NAMED);
+        let more = if count > resting.len() { format!(" and {} more", count - resting.len()) } else { String::new() };
+        let stride = batch.sampling_stride;
+        let message = format!(
+            "one layer in {stride} is measured per step: rules on norms over layers rest until all are: {}{more}",
+            resting.join(", ")
+        );
+        let hint = "`NonFinite` looks at what is measured, and rules with the scope `tensor` go on; raise \
+                    `overhead_budget` or `step_interval`, or measure less";
+        self.resting_told.then(|| Notice { severity: Severity::Warning, message, hint: Some(hint.to_owned()) })
     }
 
     fn outcomes(&mut self, batch: &StepBatch) -> Vec<Outcome> {
@@ -144,7 +191,7 @@ impl Engine {
                 && watch.signal == Some(AlertSignal::Grad)
         };
         let watch = self.watches.iter().find(is_grad_spike);
-        if let (Some(watch), Some(norm)) = (watch, self.sheet.global(AlertSignal::Grad))
+        if let (Some(watch), Some(norm)) = (watch, self.sheet.global(AlertSignal::Grad, Reach::Whole))
             && let Some(zscore) = watch.zscore(norm)
         {
             self.book.set_grad_norm_zscore(zscore);
@@ -167,9 +214,9 @@ impl Engine {
         self.watches[outcome.watch].describe(outcome.which, &self.places)
     }
 
-    /// Writes every finding to the JSON file, if there is one.
-    fn write(&mut self, outcomes: &[Outcome], batch: &StepBatch) -> Option<(u64, AnomalyFileError)> {
-        let mut file = self.anomalies.take()?;
+    /// Every finding in msprobe's form.
+    fn findings(&self, outcomes: &[Outcome], batch: &StepBatch) -> Vec<Entry> {
+        let mut found = Vec::new();
         let mut call_ids = Vec::new();
         for outcome in outcomes {
             let Some(finding) = outcome.finding else { continue };
@@ -181,11 +228,9 @@ impl Engine {
             let op = series.statistic.map_or("value", trainmon_core::Statistic::name);
             let rule = self.watches[outcome.watch].rule.rule.name();
             let at = (self.rank, batch.step.0, call_id);
-            file.add(op, rule, &tag::anomaly(rule, op, &series, &finding, at, &self.config));
+            found.push(Entry { op, rule, anomaly: tag::anomaly(rule, op, &series, &finding, at, &self.config) });
         }
-        let written = file.flush();
-        self.anomalies = Some(file);
-        written.err()
+        found
     }
 
     fn said(&self, outcome: &Outcome, batch: &StepBatch, first_move: Option<&FirstMove>) -> Option<Said> {
@@ -217,16 +262,19 @@ impl Engine {
 
     /// When to look for a stall; `None` if never.
     pub(crate) fn stall_deadline(&self) -> Option<Instant> {
-        self.stall.as_ref()?.1.deadline()
+        self.stalls.iter().filter_map(|(_, stall)| stall.deadline()).min()
     }
 
     /// Looks whether the run stalls.
-    pub(crate) fn look_for_stall(&mut self, now: Instant) -> Option<Said> {
-        let (index, stall) = self.stall.as_mut()?;
-        let (index, stalled) = (*index, stall.look(now)?);
-        self.book.found(AlertRule::Stall);
-        let step = self.last_step.unwrap_or_default();
-        Some(self.stall_alert(index, stalled, AlertPhase::Begins, step, SystemTime::now()))
+    pub(crate) fn look_for_stall(&mut self, now: Instant) -> Vec<Said> {
+        let begun = self.stalls.iter_mut().filter_map(|(index, stall)| Some((*index, stall.look(now)?)));
+        let begun: Vec<(usize, Stalled)> = begun.collect();
+        let (step, time) = (self.last_step.unwrap_or_default(), SystemTime::now());
+        let said = |(index, stalled)| {
+            self.book.found(AlertRule::Stall);
+            self.stall_alert(index, stalled, AlertPhase::Begins, step, time)
+        };
+        begun.into_iter().map(said).collect()
     }
 
     fn stall_alert(&self, index: usize, stalled: Stalled, phase: AlertPhase, step: Step, time: SystemTime) -> Said {
@@ -261,7 +309,7 @@ impl Engine {
     /// What is saved with a checkpoint.
     pub(crate) fn save(&self) -> SavedAlerts {
         let series = self.watches.iter().flat_map(|watch| watch.save(&self.places)).collect();
-        let step_time = self.stall.as_ref().and_then(|(_, stall)| stall.step_time());
+        let step_time = self.stalls.first().and_then(|(_, stall)| stall.step_time());
         SavedAlerts::new(self.last_step, series, self.blame.save(&self.places), step_time)
     }
 
@@ -279,8 +327,8 @@ impl Engine {
             }
         }
         self.blame.load(blame, &mut self.places);
-        if let (Some((_, stall)), Some(seconds)) = (&mut self.stall, step_time) {
-            stall.set_step_time(seconds);
+        if let Some(seconds) = step_time {
+            self.stalls.iter_mut().for_each(|(_, stall)| stall.set_step_time(seconds));
         }
         self.last_step = step;
         outcome

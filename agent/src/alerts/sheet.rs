@@ -77,8 +77,20 @@ pub(crate) struct Sheet {
     learning_rate: Option<f64>,
     grad_norm: GradNorm,
     grad_norm_ratio: Option<f64>,
-    /// Whether only some layers and groups were measured: then nothing wider than a tensor is known.
-    is_thinned: bool,
+    /// One layer and group in this many was measured; 1: all.
+    stride: u32,
+    /// Steps measured since not all of it was measured any more.
+    thinned_steps: u64,
+}
+
+/// Which sums a rule can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Only those over everything they are of: others are not to be compared.
+    Whole,
+    /// Those over a part too: for a rule that looks whether a sum is finite. A part that is not says so of the whole. One
+    /// that is finite says little: it counts once in a round, when every other part had its turn.
+    Part,
 }
 
 impl Sheet {
@@ -96,7 +108,12 @@ impl Sheet {
         }
         (self.loss, self.learning_rate, self.grad_norm) = (batch.loss, batch.learning_rate, batch.grad_norm);
         self.grad_norm_ratio = None;
-        self.is_thinned = batch.sampling_stride > 1;
+        self.stride = batch.sampling_stride.max(1);
+        if !self.is_thinned() {
+            self.thinned_steps = 0;
+        } else if !batch.records.is_empty() {
+            self.thinned_steps += 1;
+        }
         for record in &batch.records {
             self.take(places, record);
         }
@@ -109,7 +126,13 @@ impl Sheet {
     }
 
     fn global_grad(&self, batch: &StepBatch) -> Option<f64> {
-        if self.wanted.0[GRAD] && !self.is_thinned { self.global(AlertSignal::Grad) } else { batch.grad_norm() }
+        let is_summed = self.wanted.0[GRAD] && !self.is_thinned();
+        if is_summed { self.global(AlertSignal::Grad, Reach::Whole) } else { batch.grad_norm() }
+    }
+
+    /// Whether only some layers and groups were measured.
+    fn is_thinned(&self) -> bool {
+        self.stride > 1
     }
 
     fn take(&mut self, places: &Places, record: &Record) {
@@ -180,49 +203,65 @@ impl Sheet {
     }
 
     /// The run's value of a signal; `None` if it is not known in this step.
-    pub(crate) fn global(&self, signal: AlertSignal) -> Option<f64> {
+    pub(crate) fn global(&self, signal: AlertSignal, reach: Reach) -> Option<f64> {
         match (signal, self.grad_norm) {
             (AlertSignal::Loss, _) => self.loss,
             (AlertSignal::LearningRate, _) => self.learning_rate,
             (AlertSignal::GradNormRatio, _) => self.grad_norm_ratio,
-            (AlertSignal::StepTime, _) | (AlertSignal::Grad, GradNorm::Unknown) => None,
+            (AlertSignal::StepTime, _) => None,
+            (AlertSignal::Grad, GradNorm::Unknown) if reach == Reach::Whole => None,
             (AlertSignal::Grad, GradNorm::Known(norm)) => Some(norm),
-            (AlertSignal::Grad, GradNorm::OfRecords) | (AlertSignal::Kind(_), _) => {
+            (AlertSignal::Grad | AlertSignal::Kind(_), _) => {
                 let mut sums = Sums::default();
-                self.each_cell(signal, |_, norm, below| sums.add(norm, below));
-                sums.value(signal)
+                self.each_cell(signal, reach, |_, norm, below| sums.add(norm, below));
+                self.told(sums, signal)
             }
         }
     }
 
     /// The value of each group that has one.
-    pub(crate) fn groups(&self, places: &Places, signal: AlertSignal) -> [Option<f64>; Group::ALL.len()] {
+    pub(crate) fn groups(&self, places: &Places, signal: AlertSignal, reach: Reach) -> [Option<f64>; Group::ALL.len()] {
         let mut sums = [Sums::default(); Group::ALL.len()];
-        self.each_cell(signal, |cell, norm, below| sums[places.cells()[cell].group as usize].add(norm, below));
-        sums.map(|sums| sums.value(signal))
+        self.each_cell(signal, reach, |cell, norm, below| sums[places.cells()[cell].group as usize].add(norm, below));
+        sums.map(|sums| self.told(sums, signal))
     }
 
     /// The value of each layer, `None` where there is none, with the tensor that has most of it.
-    pub(crate) fn layers(&self, places: &Places, signal: AlertSignal, found: &mut Vec<Option<(f64, TensorId)>>) {
+    pub(crate) fn layers(
+        &self,
+        places: &Places,
+        signal: AlertSignal,
+        reach: Reach,
+        found: &mut Vec<Option<(f64, TensorId)>>,
+    ) {
         let mut sums = vec![Sums::default(); places.layers().len()];
-        self.each_cell(signal, |cell, norm, below| sums[places.cells()[cell].layer as usize].add(norm, below));
+        self.each_cell(signal, reach, |cell, norm, below| sums[places.cells()[cell].layer as usize].add(norm, below));
         found.clear();
-        found.extend(sums.iter().map(|sums| Some((sums.value(signal)?, sums.above.leader?))));
+        found.extend(sums.iter().map(|sums| Some((self.told(*sums, signal)?, sums.above.leader?))));
     }
 
-    /// Every measured cell of a signal, and for ratios what is below the line.
-    fn each_cell(&self, signal: AlertSignal, mut each: impl FnMut(usize, Norm, Norm)) {
+    /// Every measured cell of a signal, and for ratios what is below the line; none if only a part was measured and that
+    /// is no use.
+    fn each_cell(&self, signal: AlertSignal, reach: Reach, mut each: impl FnMut(usize, Norm, Norm)) {
         let slot = match signal {
             AlertSignal::Grad => GRAD,
             AlertSignal::Kind(kind) => kind as usize,
             _ => return,
         };
-        if self.is_thinned {
+        // A part of a ratio says nothing at all: without the rest what is below the line may be zero.
+        let needs_whole = reach == Reach::Whole || signal == AlertSignal::Kind(Kind::UpdateRatio);
+        if needs_whole && self.is_thinned() {
             return;
         }
         for (cell, norm) in self.cells[slot].iter().enumerate().filter(|(_, norm)| norm.leader.is_some()) {
             each(cell, *norm, self.cells[RATIO_PARAMETERS][cell]);
         }
+    }
+
+    /// A sum's value, if it says something.
+    fn told(&self, sums: Sums, signal: AlertSignal) -> Option<f64> {
+        let is_round_over = self.thinned_steps.is_multiple_of(u64::from(self.stride));
+        sums.value(signal).filter(|value| !self.is_thinned() || is_round_over || !value.is_finite())
     }
 }
 
@@ -295,13 +334,13 @@ mod tests {
             record(0, Kind::GradReduced, 1, 77.0),
             record(2, Kind::GradReduced, 1, 4.0),
         ]);
-        assert_eq!(sheet.global(AlertSignal::Grad), Some(5.0));
+        assert_eq!(sheet.global(AlertSignal::Grad, Reach::Whole), Some(5.0));
         assert_eq!(sheet.gradients().map(|(tensor, norm)| (tensor.0, norm)).collect::<Vec<_>>(), [(0, 3.0), (2, 4.0)]);
         let mut layers = Vec::new();
-        sheet.layers(&places(), AlertSignal::Grad, &mut layers);
+        sheet.layers(&places(), AlertSignal::Grad, Reach::Whole, &mut layers);
         assert_eq!(layers, [Some((3.0, TensorId(0))), Some((4.0, TensorId(2))), None]);
-        assert_eq!(sheet.groups(&places(), AlertSignal::Grad)[Group::Attn as usize], Some(5.0));
-        assert_eq!(sheet.groups(&places(), AlertSignal::Grad)[Group::Mlp as usize], None);
+        assert_eq!(sheet.groups(&places(), AlertSignal::Grad, Reach::Whole)[Group::Attn as usize], Some(5.0));
+        assert_eq!(sheet.groups(&places(), AlertSignal::Grad, Reach::Whole)[Group::Mlp as usize], None);
     }
 
     #[test]
@@ -314,15 +353,18 @@ mod tests {
         wanted.add(AlertSignal::Grad);
         let mut sheet = Sheet::new(wanted);
         sheet.fill(&places(), &batch);
-        let (ours, batchs) = (sheet.global(AlertSignal::Grad).unwrap(), batch.grad_norm().unwrap());
+        let (ours, batchs) = (sheet.global(AlertSignal::Grad, Reach::Whole).unwrap(), batch.grad_norm().unwrap());
         assert!((ours / batchs - 1.0).abs() < 1e-14, "{ours} {batchs}");
-        assert_eq!(sheet.global(AlertSignal::GradNormRatio), Some(ours / 10.0));
+        assert_eq!(sheet.global(AlertSignal::GradNormRatio, Reach::Whole), Some(ours / 10.0));
         batch.grad_norm = GradNorm::Known(7.0);
         sheet.fill(&places(), &batch);
-        assert_eq!(sheet.global(AlertSignal::Grad), Some(7.0));
+        assert_eq!(sheet.global(AlertSignal::Grad, Reach::Whole), Some(7.0));
         batch.grad_norm = GradNorm::Unknown;
         sheet.fill(&places(), &batch);
-        assert_eq!((sheet.global(AlertSignal::Grad), sheet.global(AlertSignal::GradNormRatio)), (None, None));
+        assert_eq!(
+            (sheet.global(AlertSignal::Grad, Reach::Whole), sheet.global(AlertSignal::GradNormRatio, Reach::Whole)),
+            (None, None)
+        );
     }
 
     #[test]
@@ -333,9 +375,9 @@ mod tests {
             record(2, Kind::ExpAvg, 0, f64::NAN),
         ]);
         let signal = AlertSignal::Kind(Kind::ExpAvg);
-        assert!(sheet.global(signal).unwrap().is_nan());
+        assert!(sheet.global(signal, Reach::Whole).unwrap().is_nan());
         let mut layers = Vec::new();
-        sheet.layers(&places(), signal, &mut layers);
+        sheet.layers(&places(), signal, Reach::Whole, &mut layers);
         assert_eq!(layers[0], Some((f64::INFINITY, TensorId(1))));
     }
 
@@ -348,7 +390,7 @@ mod tests {
             record(1, Kind::UpdateRatio, 0, f64::INFINITY),
         ]);
         let mut layers = Vec::new();
-        sheet.layers(&places(), AlertSignal::Kind(Kind::UpdateRatio), &mut layers);
+        sheet.layers(&places(), AlertSignal::Kind(Kind::UpdateRatio), Reach::Whole, &mut layers);
         let (ratio, _) = layers[0].unwrap();
         assert!((ratio - 0.05).abs() < 1e-12, "{ratio}");
         assert_eq!(layers[1], None);
@@ -359,7 +401,41 @@ mod tests {
         let mut sheet = filled(Vec::new());
         let records = vec![record(0, Kind::GradReduced, 0, 1.0)];
         sheet.fill(&places(), &StepBatch { records, sampling_stride: 2, ..StepBatch::default() });
-        assert_eq!(sheet.global(AlertSignal::Grad), None);
+        assert_eq!(sheet.global(AlertSignal::Grad, Reach::Whole), None);
         assert_eq!(sheet.gradients().count(), 1);
+    }
+
+    #[test]
+    fn a_part_says_that_it_is_not_finite_and_once_a_round_that_it_is() {
+        let signal = AlertSignal::Kind(Kind::ExpAvg);
+        let mut sheet = filled(Vec::new());
+        let mut look = |stride, values: &[f64]| {
+            let records = values
+                .iter()
+                .enumerate()
+                .map(|(tensor, &value)| record(tensor as u32, Kind::ExpAvg, 0, value))
+                .collect();
+            sheet.fill(&places(), &StepBatch { records, sampling_stride: stride, ..StepBatch::default() });
+            let mut layers = Vec::new();
+            sheet.layers(&places(), signal, Reach::Part, &mut layers);
+            let group = sheet.groups(&places(), signal, Reach::Part)[Group::Attn as usize];
+            assert_eq!(sheet.global(signal, Reach::Whole).is_some(), stride == 1);
+            (sheet.global(signal, Reach::Part), group, layers[0].map(|(value, _)| value))
+        };
+        assert_eq!(look(1, &[3.0]), (Some(3.0), Some(3.0), Some(3.0)));
+        assert_eq!(look(2, &[3.0]), (None, None, None));
+        assert_eq!(look(2, &[]), (None, None, None));
+        assert_eq!(look(2, &[3.0]), (Some(3.0), Some(3.0), Some(3.0)));
+        let inf = Some(f64::INFINITY);
+        assert_eq!(look(2, &[f64::INFINITY]), (inf, inf, inf));
+    }
+
+    #[test]
+    fn a_part_of_a_gradient_whose_norm_is_unknown_may_still_be_no_number() {
+        let mut sheet = filled(Vec::new());
+        let records = vec![record(0, Kind::GradReduced, 0, f64::NAN)];
+        sheet.fill(&places(), &StepBatch { records, grad_norm: GradNorm::Unknown, ..StepBatch::default() });
+        assert_eq!(sheet.global(AlertSignal::Grad, Reach::Whole), None);
+        assert!(sheet.global(AlertSignal::Grad, Reach::Part).unwrap().is_nan());
     }
 }

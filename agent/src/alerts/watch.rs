@@ -11,7 +11,7 @@ use trainmon_core::{
 
 use super::detect::{Finding, Memory, resolved};
 use super::places::Places;
-use super::sheet::Sheet;
+use super::sheet::{Reach, Sheet};
 use super::standing::{News, Standing};
 use super::state::LeftOut;
 use super::table::{Series, Table};
@@ -91,6 +91,25 @@ impl Watch {
         self.series.len() + self.saved.len()
     }
 
+    fn reach(&self) -> Reach {
+        if self.rule.rule == AlertRule::NonFinite { Reach::Part } else { Reach::Whole }
+    }
+
+    /// Whether it finds nothing while only a part of the model is measured per step, and what it is then called.
+    pub(crate) fn rests(&self, sheet: &Sheet) -> Option<String> {
+        let signal = self.signal.filter(|_| self.rule.scope != AlertScope::Tensor)?;
+        let is_sum = match signal {
+            AlertSignal::Kind(kind) => self.reach() == Reach::Whole || kind == Kind::UpdateRatio,
+            // The front may know the whole norm.
+            AlertSignal::Grad if self.rule.scope == AlertScope::Global => {
+                sheet.global(signal, self.reach()).is_none() && self.reach() == Reach::Whole
+            }
+            AlertSignal::Grad => self.reach() == Reach::Whole,
+            _ => false,
+        };
+        is_sum.then(|| format!("{} on {signal}", self.rule.rule))
+    }
+
     /// Looks at a step.
     pub(crate) fn look(&mut self, index: usize, look: &mut Look<'_>) {
         self.series.rewind();
@@ -115,13 +134,13 @@ impl Watch {
     }
 
     fn look_at_global(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
-        if let Some(value) = look.sheet.global(signal) {
+        if let Some(value) = look.sheet.global(signal, self.reach()) {
             self.take(index, Which::Global, value, None, look);
         }
     }
 
     fn look_at_groups(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
-        for (group, value) in Group::ALL.into_iter().zip(look.sheet.groups(look.places, signal)) {
+        for (group, value) in Group::ALL.into_iter().zip(look.sheet.groups(look.places, signal, self.reach())) {
             if let Some(value) = value.filter(|_| self.admits_name(group.name())) {
                 self.take(index, Which::Group(group), value, None, look);
             }
@@ -130,7 +149,7 @@ impl Watch {
 
     fn look_at_layers(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
         let mut values = Vec::new();
-        look.sheet.layers(look.places, signal, &mut values);
+        look.sheet.layers(look.places, signal, self.reach(), &mut values);
         for (layer, value) in values.into_iter().enumerate() {
             let Some((value, _)) = value else { continue };
             let places = look.places;

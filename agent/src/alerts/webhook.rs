@@ -37,7 +37,9 @@ impl Poster {
 }
 
 impl Carrier for Poster {
-    fn carry(&mut self, letter: &Letter, closing: &Receiver<Instant>) -> Result<(), Failed> {
+    type Parcel = Arc<Letter>;
+
+    fn carry(&mut self, letter: &Arc<Letter>, closing: &Receiver<Instant>) -> Result<(), Failed> {
         let (mut pause, mut tries_left) = (FIRST_PAUSE, self.webhook.retries);
         loop {
             let error = match self.post(&letter.json) {

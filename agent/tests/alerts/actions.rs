@@ -11,7 +11,7 @@ use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{AlertRule, Kind};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts};
 
-use crate::run::{Heard, PATIENCE, Run, config};
+use crate::run::{Got, Heard, PATIENCE, Run, config};
 
 /// Answers each POST with the next status (the last one for ever) and passes the bodies on.
 fn server(statuses: &'static [u16]) -> (String, Receiver<Value>) {
@@ -137,6 +137,21 @@ fn an_alert_may_ask_the_training_to_end() {
     }
 }
 
+#[test]
+fn a_finding_beyond_the_most_that_are_said_still_asks_the_training_to_end() {
+    let rules = r#"{"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0.5}},
+        {"rule_name": "AnomalyNan", "args": {"threshold": 100}, "actions": ["stop"]}]}"#;
+    let mut run = Run::new(rules);
+    run.step(|tensor, kind| if tensor == 5 && kind == Kind::ParamUpdated { 1e3 } else { 1.0 });
+    run.monitor.alert_state();
+    assert!(run.monitor.stop_requested(), "{}", run.heard.all());
+    // The 33rd and later of one rule ask as well.
+    let mut same = Run::new(r#"{"rules": [{"rule_name": "AnomalyNan", "actions": ["stop"]}]}"#);
+    same.step(|_, _| f64::NAN);
+    same.monitor.alert_state();
+    assert!(same.monitor.stop_requested());
+}
+
 fn read_anomalies(base: &Path) -> serde_json::Map<String, Value> {
     let text = std::fs::read_to_string(base.join("anomaly_detected/rank0/anomaly.json")).unwrap();
     serde_json::from_str(&text).unwrap()
@@ -183,4 +198,106 @@ fn every_finding_is_in_the_json_file_with_a_key_of_its_own() {
         "Rule AnomalyNan reports anomaly signal in ('0:h.0.w/rank0/post_grad', 'norm') at step 69, current value \
          1000000.0, history mean 1.0."
     );
+}
+
+/// An exporter whose shutdown takes until it is let go.
+struct Stuck(Receiver<()>);
+
+impl trainmon_agent::exporters::Exporter for Stuck {
+    fn name(&self) -> &'static str {
+        "stuck"
+    }
+
+    fn export(
+        &mut self,
+        _names: &[trainmon_agent::core::TensorInfo],
+        _batch: &trainmon_agent::core::StepBatch,
+    ) -> Result<(), trainmon_agent::exporters::ExportFailure> {
+        Ok(())
+    }
+
+    fn shutdown(&mut self, _deadline: Instant) -> Result<(), trainmon_agent::exporters::ExportError> {
+        self.0.recv().unwrap_or_default();
+        Ok(())
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A run that may take so long to shut down.
+fn run_with_deadline(alert: &str, shutdown_timeout_ms: u64, own: Option<Stuck>, base: Option<&Path>) -> Run {
+    let config = config(alert);
+    let pipeline = trainmon_agent::core::config::Pipeline { shutdown_timeout_ms, ..config.pipeline };
+    Run::with_exporters(Config { pipeline, ..config }, 0, own.map(|own| Box::new(own) as _), base)
+}
+
+#[test]
+fn a_stuck_exporter_takes_no_time_from_the_alerts_and_none_is_said_to_be_lost() {
+    let (let_go, stuck) = channel();
+    let (url, bodies) = server(&[200]);
+    let mut run = run_with_deadline(&format!(r#"{{"webhook": {{"url": "{url}"}}}}"#), 1_500, Some(Stuck(stuck)), None);
+    spike(&mut run);
+    bodies.recv_timeout(PATIENCE).unwrap();
+    run.monitor.shutdown();
+    drop(let_go);
+    assert_eq!(run.heard.containing("alert webhook"), 0, "{}", run.heard.all());
+    assert_eq!(run.monitor.alert_book().lost, 0);
+}
+
+/// Whether a process is there and no mere entry in the table.
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_command_that_runs_on_is_killed_with_what_it_started_when_the_monitor_gives_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("pids");
+    let script = format!("sleep 600 & echo $$ $! > {0}.part; mv {0}.part {0}; wait; echo", place.display());
+    let command = serde_json::json!({"run": ["sh", "-c", script], "timeout_ms": 600_000});
+    let alert =
+        format!(r#"{{"rules": [{{"rule_name": "AnomalyNan", "args": {{"threshold": 5}}}}], "command": {command}}}"#);
+    let mut run = run_with_deadline(&alert, 500, None, None);
+    // Two alerts: norm and mean. The second one waits for the first.
+    run.step(|tensor, kind| if tensor == 0 && kind == Kind::Update { 9.0 } else { 1.0 });
+    wait_until("the command starts", || place.exists());
+    run.monitor.shutdown();
+    let pids = std::fs::read_to_string(&place).unwrap();
+    let pids: Vec<&str> = pids.split_whitespace().collect();
+    assert_eq!(pids.len(), 2);
+    wait_until("the command and what it started are gone", || !pids.iter().any(|pid| is_alive(pid)));
+    assert_eq!(run.monitor.alert_book().lost, 2, "{}", run.heard.all());
+    std::fs::remove_file(&place).unwrap();
+    assert_eq!(run.heard.containing("0 alerts"), 0, "{}", run.heard.all());
+}
+
+#[test]
+fn a_disk_that_hangs_under_the_json_file_holds_up_neither_steps_nor_state_nor_shutdown() {
+    let base = tempfile::tempdir().unwrap();
+    let file = base.path().join("anomaly_detected/rank0/anomaly.json");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    // Reading a pipe nobody writes to does not return.
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let alert = r#"{"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0.5}}], "dump": true}"#;
+    let mut run = run_with_deadline(alert, 1_000, None, Some(base.path()));
+    run.calm(3);
+    assert_eq!(run.monitor.alert_state()["step"], 2);
+    let report = run.monitor.shutdown();
+    assert!(report.balances(), "{report}");
+    assert_eq!(run.keeper.got().iter().filter(|got| matches!(got, Got::Step(_))).count(), 3);
+    // Three steps of 60 findings; of the 60 alerts of the first 28 are not said.
+    assert_eq!(run.monitor.alert_book().lost, 3 * 60 + 28, "{}", run.heard.all());
+    let said = "anomaly.json: 180 findings were not delivered before the shutdown deadline";
+    assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
 }

@@ -26,10 +26,26 @@ fn a_step_with_hundreds_of_alerts_says_the_widest_and_counts_the_others() {
     // Norm and mean of five kinds of six tensors; globally grad, exp_avg, exp_avg_sq, update and param_updated.
     assert_eq!((book.findings_of(AlertRule::AnomalyNan), book.findings_of(AlertRule::NonFinite)), (60, 5));
     let alerts = run.keeper.alerts();
-    assert_eq!(alerts.len(), 32);
+    assert_eq!(alerts.len(), 5 + 32);
     assert!(alerts[..5].iter().all(|alert| alert.rule == AlertRule::NonFinite), "the widest first");
-    assert_eq!(book.lost, 65 - 32);
-    assert_eq!(run.heard.containing("33 more alerts in step 0"), 1, "{}", run.heard.all());
+    assert_eq!(book.lost, 60 - 32);
+    assert_eq!(run.heard.containing("28 more alerts of AnomalyNan in step 0"), 1, "{}", run.heard.all());
+}
+
+#[test]
+fn a_noisy_rule_hides_no_other() {
+    // In one step all 60 values of the first begin, and one tensor's norm and mean of the second.
+    let rules = r#"{"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0.5}},
+        {"rule_name": "AnomalyTurbulence", "args": {"threshold": 5}, "actions": ["log"]}]}"#;
+    let mut run = Run::new(rules);
+    run.step(|_, _| 0.4);
+    run.step(|tensor, kind| if tensor == 5 && kind == Kind::ParamUpdated { 9.0 } else { 1.0 });
+    run.finish();
+    assert_eq!(run.keeper.begun(AlertRule::AnomalyNan).len(), 32);
+    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::AnomalyNan), 60);
+    let others: Vec<String> =
+        run.keeper.begun(AlertRule::AnomalyTurbulence).iter().map(|alert| alert.series.name.clone()).collect();
+    assert_eq!(others, ["h.2.mlp.weight"; 2]);
 }
 
 #[test]

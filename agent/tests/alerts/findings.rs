@@ -1,9 +1,12 @@
 //! What is found, said and counted.
 
+use std::time::Duration;
+
 use trainmon_agent::StepFacts;
+use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{AlertPhase, AlertRule, AlertScope, AlertSignal, Kind, Statistic};
 
-use crate::run::{LAYERS, Run};
+use crate::run::{LAYERS, Run, config};
 
 #[test]
 fn a_spike_names_what_moved_first() {
@@ -30,6 +33,51 @@ fn a_spike_names_what_moved_first() {
     let book = run.monitor.alert_book();
     assert_eq!((book.grad_norm_spikes, book.update_norm_spikes, book.findings_of(AlertRule::Spike)), (1, 1, 2));
     assert!(book.grad_norm_zscore.is_finite());
+}
+
+#[test]
+fn steps_that_are_not_measured_do_not_hide_what_moved_first() {
+    let mut config = config("{}");
+    config.window.step_interval = 3;
+    let mut run = Run::with(config, 0);
+    for step in 0..330 {
+        run.step(|tensor, kind| match kind {
+            // Long before the gradient, in measured steps.
+            Kind::ExpAvg if tensor == 2 && step >= 300 => 6.0,
+            Kind::GradReduced if step >= 312 => 9.0,
+            _ => 1.0,
+        });
+    }
+    run.finish();
+    let spikes = run.keeper.begun(AlertRule::Spike);
+    let first = spikes[0].moved_first.as_ref().unwrap();
+    assert_eq!((spikes[0].step.0, first.step.0), (312, 300), "{first:?}");
+    assert_eq!((first.signal, first.layer.as_str()), (AlertSignal::Kind(Kind::ExpAvg), "h.1"));
+}
+
+#[test]
+fn under_a_budget_what_is_not_finite_is_found_and_who_rests_is_said() {
+    let config = Config { overhead_budget: Some(0.01), ..config("{}") };
+    let mut run = Run::with(config, 0);
+    // No step takes that long: soon only a part is measured.
+    run.cost = Duration::from_secs(1_000);
+    while run.monitor.sampling_stride() < 4 {
+        run.calm(1);
+        assert!(run.step < 1_000, "{}", run.heard.all());
+    }
+    let begin = run.step;
+    // A turn of every tensor.
+    for _ in 0..run.monitor.sampling_stride() {
+        run.step(|tensor, kind| if tensor == 3 && kind == Kind::ExpAvg { f64::NAN } else { 1.0 });
+    }
+    run.finish();
+    let found = run.keeper.begun(AlertRule::NonFinite);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].series.scope, found[0].series.signal), (AlertScope::Global, AlertSignal::Kind(Kind::ExpAvg)));
+    assert!(found[0].step.0 >= begin && found[0].value.is_nan());
+    let said = "rules on norms over layers rest until all are: Spike on grad, Spike on update\n";
+    assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
+    assert_eq!(run.heard.containing("rest until all are"), 1);
 }
 
 #[test]
@@ -120,7 +168,7 @@ fn dead_and_vanishing_gradients_and_too_large_updates_are_found() {
                 micro_step: trainmon_agent::core::MicroStep(0),
                 reading: Some(trainmon_agent::core::Reading::of_value(ratio)),
             };
-            run.monitor.record(record, std::time::Duration::ZERO, 0);
+            run.monitor.record(record, Duration::ZERO, 0);
         }
     };
     for step in 0..200 {

@@ -1,5 +1,6 @@
 //! A training that exists in numbers only.
 
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -121,6 +122,8 @@ pub(crate) struct Run {
     pub(crate) heard: Heard,
     pub(crate) tensors: Vec<TensorId>,
     pub(crate) step: u64,
+    /// What measuring a record is said to cost.
+    pub(crate) cost: Duration,
 }
 
 pub(crate) const LAYERS: usize = 3;
@@ -143,18 +146,30 @@ impl Run {
     }
 
     pub(crate) fn with(config: Config, first_step: u64) -> Self {
+        Self::with_exporters(config, first_step, None, None)
+    }
+
+    /// With another exporter, and a place for files.
+    pub(crate) fn with_exporters(
+        config: Config,
+        first_step: u64,
+        own: Option<Box<dyn Exporter>>,
+        output_dir: Option<&Path>,
+    ) -> Self {
         let (keeper, heard) = (Keeper::default(), Heard::default());
         let options = Options {
             ranks: Some(Ranks::SINGLE),
             run: Some("a-run".to_owned()),
             start_iteration: first_step,
+            output_dir: output_dir.map(Path::to_path_buf),
             voice: heard.voice(),
             ..Options::default()
         };
-        let monitor = Monitor::start_with(config, options, vec![Box::new(keeper.clone())]).unwrap();
+        let exporters = own.into_iter().chain([Box::new(keeper.clone()) as Box<dyn Exporter>]).collect();
+        let monitor = Monitor::start_with(config, options, exporters).unwrap();
         let name = |layer: usize| [format!("h.{layer}.attn.weight"), format!("h.{layer}.mlp.weight")];
         let tensors = (0..LAYERS).flat_map(name).map(|name| monitor.register(&name, 0)).collect();
-        Self { monitor, keeper, heard, tensors, step: first_step }
+        Self { monitor, keeper, heard, tensors, step: first_step, cost: Duration::ZERO }
     }
 
     /// One step in which `shift` multiplies the norm of a tensor's signal; the loss is 2.
@@ -168,7 +183,7 @@ impl Run {
                 let calm = 1.0 + 0.02 * ((self.step * 13 + index as u64 * 5) as f64).sin();
                 let reading = Some(Reading::of_value(calm * shift(index, kind)));
                 let record = Record { tensor, kind, micro_step: MicroStep(0), reading };
-                self.monitor.record(record, Duration::ZERO, 0);
+                self.monitor.record(record, self.cost, 0);
             }
         }
         self.monitor.end_step(facts);
