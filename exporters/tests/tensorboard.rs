@@ -10,7 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use prost::Message;
 use trainmon_core::config::{Config, TensorBoard};
-use trainmon_core::{Kind, MicroStep, Rank, Reading, Record, Scalar, Statistic, Step, StepBatch, TensorId, TensorInfo};
+use trainmon_core::{
+    Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Kind, MicroStep, Rank, Reading,
+    Record, Scalar, Statistic, Step, StepBatch, TensorId, TensorInfo,
+};
 use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{ExportError, Exporter, RunInfo};
 
@@ -41,8 +44,20 @@ struct Value {
     simple_value: Option<f32>,
     #[prost(bytes = "vec", optional, tag = "5")]
     histogram: Option<Vec<u8>>,
+    #[prost(message, optional, tag = "8")]
+    tensor: Option<Tensor>,
     #[prost(bytes = "vec", optional, tag = "9")]
     metadata: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Tensor {
+    #[prost(int32, tag = "1")]
+    dtype: i32,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    shape: Option<Vec<u8>>,
+    #[prost(string, repeated, tag = "8")]
+    text: Vec<String>,
 }
 
 /// The events of one file; its framing must be whole.
@@ -191,6 +206,48 @@ fn update_ratios_have_tags_and_a_distribution() {
     let values = events(&files(&run)[0])[1].summary.clone().unwrap().value;
     let histogram = values.iter().find(|value| value.tag == "update_ratio_log10").unwrap();
     assert!(histogram.histogram.is_some() && histogram.metadata.is_some());
+}
+
+#[test]
+fn an_alert_is_a_text_under_its_rule_at_its_step() {
+    let place = tempfile::tempdir().unwrap();
+    let mut exporter = exporter(&config(GRADIENTS), place.path());
+    exporter.export(&names(&["w"]), &batch(7, vec![])).unwrap();
+    let alert = |rule, message: &str| Alert {
+        rule,
+        severity: AlertSeverity::Warning,
+        phase: AlertPhase::Begins,
+        findings: 1,
+        step: Step(7),
+        rank: Rank(3),
+        time: batch(7, vec![]).time,
+        series: AlertSeries::global(AlertSignal::Grad, Some(Statistic::Norm)),
+        value: 9.0,
+        expected: Expectation::default(),
+        message: message.to_owned(),
+        moved_first: None,
+    };
+    for (rule, message) in [(AlertRule::Spike, "one"), (AlertRule::Spike, "two"), (AlertRule::NonFinite, "three")] {
+        exporter.alert(&alert(rule, message)).unwrap();
+    }
+    let run = place.path().join("rank3");
+    let all = files(&run).into_iter().flat_map(|file| events(&file));
+    let texts: Vec<_> = all
+        .flat_map(|event| {
+            event.summary.unwrap_or_default().value.into_iter().map(move |v| (event.step, event.wall_time, v))
+        })
+        .filter_map(|(step, time, value)| Some((value.tag, step, time, value.tensor?, value.metadata)))
+        .collect();
+    // plugin_data { plugin_name: "text" }, data_class: a tensor; given with a tag's first value.
+    let described = Some([&b"\x0a\x06\x0a\x04text"[..], b"\x20\x02"].concat());
+    let text = |text: &str| Tensor { dtype: 7, shape: Some(Vec::new()), text: vec![text.to_owned()] };
+    let expected = [
+        ("alert/Spike", "**warning** one", described.clone()),
+        ("alert/Spike", "**warning** two", None),
+        ("alert/NonFinite", "**warning** three", described),
+    ]
+    .map(|(tag, words, described)| (tag.to_owned(), 7, 1_700_000_007.25, text(words), described));
+    assert_eq!(texts, expected);
 }
 
 #[test]

@@ -36,18 +36,44 @@ pub(super) struct SummaryValue {
     pub(super) tag: String,
     #[prost(message, optional, tag = "9")]
     pub(super) metadata: Option<SummaryMetadata>,
-    #[prost(oneof = "Number", tags = "2, 5")]
-    pub(super) number: Option<Number>,
+    #[prost(oneof = "Content", tags = "2, 5, 8")]
+    pub(super) content: Option<Content>,
 }
 
-/// A value: one number, or a distribution.
+/// A value: one number, a distribution, or a text.
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Number {
+pub(super) enum Content {
     #[prost(float, tag = "2")]
     Simple(f32),
     #[prost(message, tag = "5")]
     Histogram(HistogramMessage),
+    #[prost(message, tag = "8")]
+    Text(TextMessage),
 }
+
+/// A tensor without dimensions that holds a text.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TextMessage {
+    #[prost(int32, tag = "1")]
+    pub(super) dtype: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) shape: Option<Shape>,
+    #[prost(bytes = "vec", repeated, tag = "8")]
+    pub(super) text: Vec<Vec<u8>>,
+}
+
+impl TextMessage {
+    /// `DT_STRING`.
+    const STRING: i32 = 7;
+
+    pub(super) fn new(text: &str) -> Self {
+        Self { dtype: Self::STRING, shape: Some(Shape {}), text: vec![text.as_bytes().to_vec()] }
+    }
+}
+
+/// No dimensions.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Shape {}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SummaryMetadata {
@@ -55,6 +81,14 @@ pub(super) struct SummaryMetadata {
     pub(super) plugin_data: Option<PluginData>,
     #[prost(string, tag = "3")]
     pub(super) summary_description: String,
+    /// Needed for texts only: readers know the others by themselves.
+    #[prost(int32, tag = "4")]
+    pub(super) data_class: i32,
+}
+
+impl SummaryMetadata {
+    /// Shown as it is, neither as a line nor as an image.
+    pub(super) const TENSOR: i32 = 2;
 }
 
 #[derive(Clone, PartialEq, Message)]

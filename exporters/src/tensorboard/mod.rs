@@ -1,7 +1,7 @@
 //! TensorBoard event files: one run per kind of tensor, and one for the run's own numbers.
 //!
 //! ```text
-//! <directory>/events.out.tfevents.…              loss, learning rate, gradient norm, the monitor's own cost
+//! <directory>/events.out.tfevents.…              loss, learning rate, gradient norm, the monitor's own cost, alerts
 //! <directory>/grad_reduced/events.out.tfevents.…  tags like vp0:blocks.0.attn.qkv.weight/norm
 //! <directory>/update_ratio/events.out.tfevents.…  the same, and a histogram over the parameters
 //! ```
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::config::{Config, Dialect, Plan, TensorBoard};
-use trainmon_core::{Kind, Reading, Record, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{Alert, Kind, Reading, Record, Statistic, StepBatch, TensorInfo};
 
 use self::tags::{TagBook, TagKey};
 use self::writer::unix_seconds;
@@ -41,6 +41,8 @@ pub const UPDATE_RATIO_HISTOGRAM: &str = "update_ratio_log10";
 pub const UPDATE_RATIO_LEFT_OUT: &str = "update_ratio_log10_left_out";
 /// The tag of how many tags there was no room for; written once there are any.
 pub const TAGS_LEFT_OUT: &str = "monitor/tags_left_out";
+/// What stands before the rule's name in the tag of an alert.
+pub const ALERT_TAG: &str = "alert/";
 
 /// Writes event files, step by step.
 pub struct TensorBoardExporter {
@@ -182,6 +184,13 @@ impl Exporter for TensorBoardExporter {
             add(&mut total, ExportFailure { lost_records: 0, source });
         }
         total.map_or(Ok(()), Err)
+    }
+
+    /// A text under the rule's tag, at the alert's own step and time.
+    fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
+        let tag = format!("{ALERT_TAG}{}", alert.rule);
+        let value = Value::Text(format!("**{}** {}", alert.severity.name(), alert.message));
+        self.facts.append(unix_seconds(alert.time), alert.step, &[Point { tag: &tag, value }])
     }
 
     fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {

@@ -11,7 +11,7 @@ use prost::Message as _;
 use trainmon_core::Step;
 
 use super::Histogram;
-use super::message::{Event, Number, PluginData, Summary, SummaryMetadata, SummaryValue, What};
+use super::message::{Content, Event, PluginData, Summary, SummaryMetadata, SummaryValue, TextMessage, What};
 use super::record::framed;
 use crate::ExportError;
 
@@ -37,6 +37,8 @@ pub enum Value {
     Scalar(f64),
     /// A distribution.
     Histogram(Histogram),
+    /// A text, which TensorBoard takes for Markdown.
+    Text(String),
 }
 
 /// Appends to one run. The directory and the file are made with the first event.
@@ -112,18 +114,20 @@ impl EventFile {
     }
 
     fn value(&mut self, point: &Point<'_>) -> SummaryValue {
-        let (number, plugin, description) = match &point.value {
-            Value::Scalar(number) => (Number::Simple(*number as f32), "scalars", ""),
+        let (content, plugin, description, data_class) = match &point.value {
+            Value::Scalar(number) => (Content::Simple(*number as f32), "scalars", "", 0),
             Value::Histogram(histogram) => {
-                (Number::Histogram(histogram.to_message()), "histograms", Histogram::DESCRIPTION)
+                (Content::Histogram(histogram.to_message()), "histograms", Histogram::DESCRIPTION, 0)
             }
+            Value::Text(text) => (Content::Text(TextMessage::new(text)), "text", "", SummaryMetadata::TENSOR),
         };
         let is_new = !self.described.contains(point.tag) && self.described.insert(point.tag.into());
         let metadata = is_new.then(|| SummaryMetadata {
             plugin_data: Some(PluginData { plugin_name: plugin.to_owned() }),
             summary_description: description.to_owned(),
+            data_class,
         });
-        SummaryValue { tag: point.tag.to_owned(), metadata, number: Some(number) }
+        SummaryValue { tag: point.tag.to_owned(), metadata, content: Some(content) }
     }
 
     fn append_record(mut self, record: &[u8]) -> Result<Self, ExportError> {
