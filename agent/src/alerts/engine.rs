@@ -101,11 +101,9 @@ impl Engine {
         self.last_step = Some(batch.step);
         let ended =
             self.stalls.iter_mut().filter_map(|(index, stall)| Some((*index, stall.step(now, batch.duration)?)));
-        let ended: Vec<(usize, Stalled)> = ended.collect();
-        let ended = ended.into_iter();
-        let ended =
-            ended.map(|(index, stall)| self.stall_alert(index, stall, AlertPhase::Ends, batch.step, batch.time));
-        verdict.said.extend(ended);
+        for (index, stalled) in ended.collect::<Vec<_>>() {
+            verdict.said.push(self.stall_alert(index, stalled, AlertPhase::Ends, batch.step, batch.time));
+        }
         self.places.learn(names);
         self.sheet.fill(&self.places, batch);
         self.blame.observe(batch.step, &self.sheet, &self.places);
@@ -269,10 +267,10 @@ impl Engine {
     pub(crate) fn look_for_stall(&mut self, now: Instant) -> Vec<Said> {
         let begun = self.stalls.iter_mut().filter_map(|(index, stall)| Some((*index, stall.look(now)?)));
         let begun: Vec<(usize, Stalled)> = begun.collect();
-        let (step, time) = (self.last_step.unwrap_or_default(), SystemTime::now());
+        let step = self.last_step.unwrap_or_default();
         let said = |(index, stalled)| {
             self.book.found(AlertRule::Stall);
-            self.stall_alert(index, stalled, AlertPhase::Begins, step, time)
+            self.stall_alert(index, stalled, AlertPhase::Begins, step, SystemTime::now())
         };
         begun.into_iter().map(said).collect()
     }

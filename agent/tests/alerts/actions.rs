@@ -240,6 +240,7 @@ fn a_stuck_exporter_takes_no_time_from_the_alerts_and_none_is_said_to_be_lost() 
     let mut run = run_with_deadline(&format!(r#"{{"webhook": {{"url": "{url}"}}}}"#), 1_500, Some(Stuck(stuck)), None);
     spike(&mut run);
     bodies.recv_timeout(PATIENCE).unwrap();
+    run.keeper.wait_for_alert(|alert| alert.rule == AlertRule::Spike);
     run.monitor.shutdown();
     drop(let_go);
     assert_eq!(run.heard.containing("alert webhook"), 0, "{}", run.heard.all());
@@ -271,7 +272,7 @@ fn a_command_that_runs_on_is_killed_with_what_it_started_when_the_monitor_gives_
     let mut run = run_with_deadline(&alert, 500, None, None);
     // Two alerts: norm and mean. The second one waits for the first.
     run.step(|tensor, kind| if tensor == 0 && kind == Kind::Update { 9.0 } else { 1.0 });
-    wait_until("the command starts", || place.exists());
+    wait_until("the command starts", || place.exists() && run.keeper.alerts().len() == 2);
     run.monitor.shutdown();
     let pids = std::fs::read_to_string(&place).unwrap();
     let pids: Vec<&str> = pids.split_whitespace().collect();
@@ -293,9 +294,10 @@ fn a_disk_that_hangs_under_the_json_file_holds_up_neither_steps_nor_state_nor_sh
     let mut run = run_with_deadline(alert, 1_000, None, Some(base.path()));
     run.calm(3);
     assert_eq!(run.monitor.alert_state()["step"], 2);
+    let steps = || run.keeper.got().iter().filter(|got| matches!(got, Got::Step(_))).count();
+    wait_until("the exporter has every step and alert", || steps() == 3 && run.keeper.alerts().len() == 32);
     let report = run.monitor.shutdown();
     assert!(report.balances(), "{report}");
-    assert_eq!(run.keeper.got().iter().filter(|got| matches!(got, Got::Step(_))).count(), 3);
     // Three steps of 60 findings; of the 60 alerts of the first 28 are not said.
     assert_eq!(run.monitor.alert_book().lost, 3 * 60 + 28, "{}", run.heard.all());
     let said = "anomaly.json: 180 findings were not delivered before the shutdown deadline";

@@ -19,3 +19,20 @@ fn a_run_that_stands_still_is_told_and_so_is_that_it_goes_on() {
     run.finish();
     assert!(run.monitor.alert_book().findings_of(AlertRule::Stall) >= 1);
 }
+
+#[test]
+fn of_two_stall_rules_each_speaks_at_its_own_time() {
+    let rules = r#"{"rules": [
+        {"rule_name": "Stall", "args": {"seconds": 0.2, "threshold": 0}},
+        {"rule_name": "Stall", "args": {"seconds": 0.5, "threshold": 0}, "actions": ["stop"]}]}"#;
+    let mut run = Run::new(rules);
+    run.calm(1);
+    let limits = [0.2, 0.5].map(|seconds| {
+        let is_it = |alert: &trainmon_agent::core::Alert| alert.expected.upper == Some(seconds);
+        run.keeper.wait_for_alert(is_it).phase
+    });
+    assert_eq!(limits, [AlertPhase::Begins; 2]);
+    assert!(run.monitor.stop_requested());
+    run.finish();
+    assert_eq!(run.monitor.alert_book().findings_of(AlertRule::Stall), 2);
+}
