@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
 use trainmon_agent::stats::{Request, measure};
+use trainmon_agent::alerts::AlertStateError;
 use trainmon_agent::{Monitor, StepFacts};
 
 use crate::arguments::{KindNumber, Label, phase_of};
@@ -16,7 +17,7 @@ use crate::exit::{Detached, shut_down_at_exit};
 use crate::hold::PyHold;
 use crate::latest::NamedReading;
 use crate::shared::Shared;
-use crate::start::{Wishes, start};
+use crate::start::{Wishes, chain, start};
 use crate::tensor::HostTensor;
 
 /// A tensor's name, model chunk, micro step, and its latest values.
@@ -300,6 +301,28 @@ impl PyMonitor {
             }
         }
         Ok(())
+    }
+
+    #[getter]
+    fn stop_requested(&self) -> bool {
+        self.monitor().stop_requested()
+    }
+
+    /// Waits for the worker: without the interpreter.
+    fn alert_state(&self, py: Python<'_>) -> String {
+        py.detach(|| self.monitor().alert_state()).to_string()
+    }
+
+    fn load_alert_state(&self, py: Python<'_>, state: &str) -> bool {
+        let monitor = self.monitor();
+        let read = || -> Result<(), AlertStateError> {
+            monitor.load_alert_state(serde_json::from_str(state)?)?;
+            Ok(())
+        };
+        let loaded = py.detach(|| monitor.guard("alert state", read));
+        let Some(Err(error)) = &loaded else { return matches!(loaded, Some(Ok(()))) };
+        monitor.warn(format!("{}: the rules learn anew what is usual", chain(error)), Some(error.hint().to_owned()));
+        false
     }
 
     fn books<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

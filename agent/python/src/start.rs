@@ -18,6 +18,10 @@ pyo3::create_exception!(
     "A config file that cannot be read or is wrong. The text names every fault with its place and a hint."
 );
 
+/// What the package does of what a config may ask of a front: everything but guarding collective operations.
+const TASKS: [FrontTask; 4] =
+    [FrontTask::PrintStruct, FrontTask::StackInfo, FrontTask::Features, FrontTask::PatchOptimizerStep];
+
 /// What `Monitor.start` is told besides the config.
 pub(crate) struct Wishes {
     pub(crate) rank: Option<u32>,
@@ -40,8 +44,7 @@ pub(crate) fn start(py: Python<'_>, text: &str, file: &str, wishes: Wishes) -> P
         run: wishes.run,
         start_iteration: wishes.start_iteration,
         output_dir: wishes.output_dir,
-        // The package does all of them.
-        front_tasks: &FrontTask::ALL,
+        front_tasks: &TASKS,
         // A config given as a mapping has a name, but no file to watch.
         config_file: Some(PathBuf::from(file)).filter(|file| file.is_file()),
         board: wishes.board.map(|board| SharedBoard::new(PyBoard::new(board))),
@@ -104,7 +107,7 @@ fn with_hint(fault: &Diagnostic) -> String {
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

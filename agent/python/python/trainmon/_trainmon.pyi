@@ -166,6 +166,16 @@ class Monitor:
         `framework_grad_norm` is what the framework itself reports. Never waits."""
     def skip_step(self) -> None:
         """The optimizer left the step out: its records are discarded and counted, the step keeps its number."""
+    @property
+    def stop_requested(self) -> bool:
+        """Whether an alert whose rule has the action `stop` asks the training to end; with several ranks only once all of
+        them have agreed on the step. One load."""
+    def alert_state(self) -> str:
+        """What this rank's alert rules remember after every step ended so far, as JSON. Waits for the monitor's own
+        thread, milliseconds as a rule and five seconds at most; `null` where that does not do."""
+    def load_alert_state(self, state: str) -> bool:
+        """Goes on from a saved state. What of it does not fit is warned of, and the rules learn anew; False if nothing
+        of it could be read."""
     def restart_step(self) -> None:
         """The loop gave up the step in progress and begins it anew: its records are discarded and counted as not
         sampled. No step is counted as skipped."""

@@ -45,6 +45,8 @@ class TrainerMon:
         self._wrapped_optimizer: Any = None
         self._ops: list[str] | None = None
         self._watches: list[Watch] = []
+        #: Loaded before there was a watch: one for each `set_monitor` to come.
+        self._saved: list[Mapping[str, Any]] = []
 
     def set_monitor(
         self,
@@ -97,6 +99,8 @@ class TrainerMon:
         if self._ops is not None:
             monitor.set_ops(self._ops)
         self._watches.append(watch)
+        if self._saved:
+            watch.load_state_dict(self._saved.pop(0))
 
     def monitor_gnorm_with_ad(
         self,
@@ -170,6 +174,25 @@ class TrainerMon:
         no effect (deprecated in msprobe)."""
         for watch in self._watches:
             watch.guard.run("activations", watch.rehook_activations)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether an alert whose rule has the action `stop` asks the training to end: leave the loop then. With several
+        ranks it turns true at the same step on all of them, some steps after the alert."""
+        return any(watch.stop_requested for watch in self._watches)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank's alert rules remember, to be saved with a checkpoint: numbers, texts, lists and dicts only."""
+        return {"watches": [watch.state_dict() for watch in self._watches]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from what `state_dict` gave; before `set_monitor` or after it. What does not fit is warned of, and the
+        rules learn anew what is usual."""
+        given = state_dict.get("watches") if isinstance(state_dict, Mapping) else None
+        saved = list(given) if isinstance(given, list | tuple) else [{"alerts": state_dict}]
+        for watch, state in zip(self._watches, saved, strict=False):
+            watch.load_state_dict(state)
+        self._saved = saved[len(self._watches) :]
 
     def close(self) -> None:
         """Removes every hook and delivers what was measured. Without it that happens when the process ends."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon._settings import read_config
@@ -65,6 +65,22 @@ class TrainerMonitorV2:
                 watch.monitor.say("info", "`step()` has no effect: steps are noticed at the optimizer")
             return
         watch.step()
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether an alert whose rule has the action `stop` asks the training to end: leave the loop then. With several
+        ranks it turns true at the same step on all of them, some steps after the alert."""
+        return self._watch is not None and self._watch.stop_requested
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank's alert rules remember, to be saved with a checkpoint; empty before `start`."""
+        return {} if self._watch is None else self._watch.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from what `state_dict` gave; call after `start`. What does not fit is warned of, and the rules learn
+        anew what is usual."""
+        if self._watch is not None:
+            self._watch.load_state_dict(state_dict)
 
     def stop(self) -> None:
         """Removes every hook and delivers what was measured. The optimizer is as it was before `start`."""

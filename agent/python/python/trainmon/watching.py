@@ -213,6 +213,30 @@ class Watch:
             self.framework.job.grad_acc_steps = micro_batches
             self.gradients.expect(micro_batches)
 
+    @property
+    def stop_requested(self) -> bool:
+        """Whether an alert whose rule has the action `stop` asks the training to end: leave the loop then. With several
+        ranks it turns true at the same step on all of them, some steps after the alert."""
+        return self.monitor.stop_requested
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank's alert rules remember, to be saved with a checkpoint: numbers, texts, lists and dicts only.
+        Waits for the monitor's own thread, milliseconds as a rule and five seconds at most."""
+        return {"alerts": json.loads(self.monitor.alert_state())}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from what `state_dict` gave, as if the run had never stopped. What does not fit is warned of, and the
+        rules learn anew what is usual."""
+        self.guard.run("alert state", lambda: self._load_state(state_dict))
+
+    def _load_state(self, state_dict: Mapping[str, Any]) -> None:
+        state = state_dict.get("alerts") if isinstance(state_dict, Mapping) else state_dict
+        try:
+            text = json.dumps(state)
+        except (TypeError, ValueError):
+            text = json.dumps(repr(state)[:80])
+        self.monitor.load_alert_state(text)
+
     def measure_adhoc(self, name: str, tensor: torch.Tensor, ranks: Sequence[int]) -> None:
         """Measures any tensor as a row of the file `adhoc`."""
         kind = kind_of("adhoc")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
         self._output_dir = output_dir
         self._loss: Any = None
         self._by_optimizer: dict[int, Watch] = {}
+        self._saved: list[Mapping[str, Any]] = []
 
     @property
     def watches(self) -> list[Watch]:
@@ -78,6 +80,8 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
             )
             if watch is not None:
                 self._by_optimizer[id(optimizer)] = watch
+                if self._saved:
+                    watch.load_state_dict(self._saved.pop(0))
 
     def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, batch_idx: int) -> None:
         """The last step of an epoch may have fewer micro-batches."""
@@ -101,6 +105,20 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
             watch.guard.run("reduced gradients", watch.gradients.measure_reduced)
             if loss is not None:
                 watch.log(loss=loss)
+
+    def on_train_batch_end(self, trainer: Any, _module: Any, _outputs: Any, _batch: Any, _batch_idx: int) -> None:
+        """An alert whose rule has the action `stop` ends the training."""
+        if any(watch.stop_requested for watch in self.watches):
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the alert rules remember: Lightning saves it with its checkpoints, of rank 0."""
+        return {"watches": [watch.state_dict() for watch in self.watches]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Before the watches are there: they take it up when the training begins."""
+        saved = state_dict.get("watches")
+        self._saved = list(saved) if isinstance(saved, list) else []
 
     def on_train_end(self, _trainer: Any, _module: Any) -> None:
         """Delivers what was measured."""

@@ -75,6 +75,12 @@ class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
         """The loss of the step's micro-batches is complete."""
         self._guarded("loss", self._log_loss)
 
+    def on_step_end(self, _args: Any, _state: Any, control: Any, **_kwargs: Any) -> None:
+        """An alert whose rule has the action `stop` ends the training."""
+        watch = self.watch
+        if watch is not None and watch.stop_requested:
+            control.should_training_stop = True
+
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
         """Delivers what was measured."""
         safely("the end of the watch", self._end)
