@@ -25,6 +25,8 @@ pub(crate) struct Switch {
     pub(crate) plan: Arc<Plan>,
     /// Whether the steps measured so far no longer count towards `collect_times`.
     pub(crate) restart: bool,
+    /// Whether the training is asked to end.
+    pub(crate) stop: bool,
 }
 
 /// A switch that happened on this rank.
@@ -49,6 +51,8 @@ pub(crate) struct Live {
     due: AtomicU64,
     letter: ArcSwapOption<Switch>,
     switched: ArcSwapOption<Switched>,
+    /// Whether the ranks agreed to end the training, and its step has come.
+    stopped: AtomicBool,
     /// Running step time in nanoseconds; 0 before the first is known.
     pace: AtomicU64,
     /// Time spent in the training thread and time passed, over the steps with a known duration, in nanoseconds.
@@ -68,6 +72,7 @@ impl Live {
             due: AtomicU64::new(NEVER),
             letter: ArcSwapOption::empty(),
             switched: ArcSwapOption::empty(),
+            stopped: AtomicBool::new(false),
             pace: AtomicU64::new(0),
             spent: AtomicU64::new(0),
             passed: AtomicU64::new(0),
@@ -93,6 +98,11 @@ impl Live {
     /// The latest switch that happened.
     pub(crate) fn switched(&self) -> Option<Switched> {
         self.switched.load().as_deref().copied()
+    }
+
+    /// Whether a switch that happened asks the training to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(FLAG)
     }
 
     /// The switch that waits for its step.
@@ -121,6 +131,7 @@ impl Live {
     pub(crate) fn set_switched(&self, switch: &Switch, step: Step) {
         self.plan.store(Arc::clone(&switch.plan));
         self.version.fetch_add(1, Ordering::Release);
+        self.stopped.fetch_or(switch.stop, FLAG);
         self.switched.store(Some(Arc::new(Switched { id: switch.id, step })));
     }
 
@@ -158,7 +169,7 @@ mod tests {
     }
 
     fn switch(id: u64, step: u64) -> Switch {
-        Switch { id, step: Step(step), plan: Arc::new(Plan::of(&Config::default())), restart: false }
+        Switch { id, step: Step(step), plan: Arc::new(Plan::of(&Config::default())), restart: false, stop: false }
     }
 
     #[test]

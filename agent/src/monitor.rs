@@ -275,10 +275,13 @@ impl Monitor {
         }
     }
 
-    /// Whether an alert whose rule has the action `stop` has begun: the training is asked to end. Ending it is the loop's
+    /// Whether the training is asked to end: an alert whose rule has the action `stop` has begun. Ending it is the loop's
     /// business. One load.
+    ///
+    /// With several ranks it turns true on all of them when the same step begins, some seconds after the alert: they agree
+    /// on it as on a change by live control. Until every rank has answered nobody is asked to end.
     pub fn stop_requested(&self) -> bool {
-        self.inner.alerts.stop_requested()
+        if self.inner.ranks.world_size > 1 { self.inner.live.is_stopped() } else { self.inner.alerts.stop_requested() }
     }
 
     /// What the alerts amount to so far.

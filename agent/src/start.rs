@@ -10,7 +10,7 @@ use trainmon_exporters::{Exporter, RunInfo};
 
 use crate::alerts::{AlertDesk, Opening as AlertOpening};
 use crate::clock::StepClock;
-use crate::control;
+use crate::control::{self, ControlStart, WantsStop};
 use crate::cost::CostBook;
 use crate::inner::Parts;
 use crate::journal::JournalSink;
@@ -190,8 +190,8 @@ impl Monitor {
         trainmon_stats::start_threads();
         let worker = Worker::start(source, journal, sinks, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
-        let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         let plan = Plan::of(&config);
+        let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         clock.set_paused(plan.paused);
         let recorder = Recorder::new(clock, Some(queue), config.overhead_budget.map(Throttle::new));
         let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan));
@@ -208,7 +208,8 @@ impl Monitor {
             overhead_budget: config.overhead_budget,
             started: Instant::now(),
         };
-        let control = control::ControlStart { config: &config, options: &options, sources: control_sources }.start();
+        let wants_stop = wants_stop(&alerts);
+        let control = ControlStart { config: &config, options: &options, sources: control_sources, wants_stop }.start();
         let (worker, voice) = (Some(worker), options.voice);
         Ok(Self::assemble(Parts {
             config,
@@ -228,6 +229,11 @@ impl Monitor {
             voice,
         }))
     }
+}
+
+fn wants_stop(alerts: &Arc<AlertDesk>) -> WantsStop {
+    let alerts = Arc::clone(alerts);
+    Arc::new(move || alerts.stop_requested())
 }
 
 /// Reads a config file and says whatever is wrong with it.

@@ -139,12 +139,11 @@ fn a_call_that_ends_in_a_later_step_on_another_thread_is_a_record_of_the_step_it
     run.end_step();
     let second = begin(&group);
     run.end_step();
-    std::thread::spawn(move || {
+    let waiting = std::thread::Builder::new().name("waits".to_owned()).spawn(move || {
         first.finish(Some(&TensorView::from_slice(&[3.0_f32, 4.0], &[2]).unwrap()));
         second.finish(None);
-    })
-    .join()
-    .unwrap();
+    });
+    waiting.unwrap().join().unwrap();
     let files = run.finish();
     let steps =
         |file: &str| files[file].iter().map(|row| format!("{} {}", row["name"], row["step"])).collect::<Vec<_>>();

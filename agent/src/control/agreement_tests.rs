@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use super::board::Board;
 use super::follower::{Follower, Heard};
 use super::leader::{Leader, Said};
 use super::progress::{ProgressBook, Stage};
-use super::wish::{Change, MAX_WISHES, Wish};
+use super::stop::{StopRequest, WantsStop};
+use super::wish::{Change, MAX_WISHES, Wish, WishNumbers};
 use crate::live::{Live, Switched};
 
 #[derive(Default)]
@@ -72,11 +74,20 @@ struct Rank {
     live: Arc<Live>,
     /// Steps that were measured under a plan with this interval.
     intervals: Vec<u64>,
+    /// Whether an alert of it asks the training to end, and the first step that saw it asked.
+    wants_stop: Arc<AtomicBool>,
+    stopped: Option<u64>,
 }
 
 impl Rank {
     fn new(config: &Config) -> Self {
-        Self { live: Arc::new(Live::new(Step(0), true, Plan::of(config))), intervals: Vec::new() }
+        let live = Arc::new(Live::new(Step(0), true, Plan::of(config)));
+        Self { live, intervals: Vec::new(), wants_stop: Arc::default(), stopped: None }
+    }
+
+    fn asks_to_stop(&self) -> WantsStop {
+        let wants_stop = Arc::clone(&self.wants_stop);
+        Arc::new(move || wants_stop.load(Ordering::Relaxed))
     }
 
     /// What the training thread does at the end of a step.
@@ -87,7 +98,10 @@ impl Rank {
         if let Some(switch) = self.live.take_due(next) {
             self.live.set_switched(&switch, next);
         }
-        self.live.step.store(next.0, std::sync::atomic::Ordering::Relaxed);
+        self.live.step.store(next.0, Ordering::Relaxed);
+        if self.live.is_stopped() {
+            self.stopped = self.stopped.or(Some(next.0));
+        }
     }
 
     fn first_step_with(&self, interval: u64) -> Option<u64> {
@@ -111,7 +125,8 @@ impl Job {
         let config = Arc::new(Config::default());
         let (board, book) = (MemoryBoard::default(), ProgressBook::default());
         let ranks: Vec<Rank> = (0..world).map(|_| Rank::new(&config)).collect();
-        let leader = Leader::new("session".into(), world, config, Arc::clone(&ranks[0].live), book.clone());
+        let leader = Leader::new("session".into(), world, config, Arc::clone(&ranks[0].live), book.clone())
+            .listening_for(StopRequest::new(ranks[0].asks_to_stop(), WishNumbers::default()));
         let followers = (1..world).map(|rank| follower(rank, "first", &ranks[rank as usize])).collect();
         let now = Instant::now();
         Self { board, now, ranks, leader, followers, book, said: Vec::new(), heard: Vec::new() }
@@ -170,7 +185,7 @@ impl Job {
 }
 
 fn follower(rank: u32, word: &str, of: &Rank) -> Follower {
-    Follower::new(rank, word.to_owned(), Arc::clone(&of.live))
+    Follower::new(rank, word.to_owned(), Arc::clone(&of.live), of.asks_to_stop())
 }
 
 #[test]
@@ -472,4 +487,37 @@ fn a_restarted_window_begins_at_the_switch_on_every_rank() {
     let plans: Vec<Arc<Plan>> = job.ranks.iter().map(|rank| rank.live.plan()).collect();
     assert_eq!(plans[0], plans[1]);
     assert_eq!(Some(plans[0].window.start_step), job.ranks[0].first_step_with(4));
+}
+
+#[test]
+fn an_alert_of_any_rank_ends_the_training_on_all_at_one_step() {
+    for asking in [0, 2] {
+        let mut job = Job::new(3);
+        job.tenths(30, &[3, 3, 3]);
+        job.set_interval(7, 5);
+        job.ranks[asking].wants_stop.store(true, Ordering::Relaxed);
+        job.tenths(150, &[3, 3, 3]);
+        let steps: Vec<_> = job.ranks.iter().map(|rank| rank.stopped).collect();
+        assert!(steps[0].is_some() && steps.iter().all(|step| *step == steps[0]), "{steps:?}");
+        let why = format!("an alert of rank {asking} asks the training to end");
+        let agreed = job.said.iter().filter(|said| matches!(said, Said::Agreed { what, .. } if *what == why)).count();
+        assert_eq!(agreed, 1, "{:?}", job.said);
+        assert!(job.first_steps_with(5).iter().all(Option::is_some), "what is measured changes all the same");
+    }
+}
+
+#[test]
+fn while_a_rank_is_silent_nobody_ends_and_it_is_tried_again() {
+    let mut job = Job::new(3);
+    job.tenths(30, &[3, 3, 3]);
+    job.ranks[1].wants_stop.store(true, Ordering::Relaxed);
+    for _ in 0..400 {
+        job.tenth(&[3, 3, 3], |rank| rank != 2);
+    }
+    assert!(job.ranks.iter().all(|rank| rank.stopped.is_none()));
+    let withdrawn = job.said.iter().filter(|said| matches!(said, Said::Withdrawn { .. })).count();
+    assert!((1..=2).contains(&withdrawn), "{:?}", job.said);
+    job.tenths(900, &[3, 3, 3]);
+    let steps: Vec<_> = job.ranks.iter().map(|rank| rank.stopped).collect();
+    assert!(steps[0].is_some() && steps.iter().all(|step| *step == steps[0]), "{steps:?}");
 }

@@ -132,6 +132,9 @@ pub(super) struct Proposal {
     pub(super) plan: Plan,
     /// Whether the window begins anew with the switch.
     pub(super) restart: bool,
+    /// Whether the training is asked to end with the switch.
+    #[serde(default)]
+    pub(super) stop: bool,
 }
 
 /// A proposal that every rank knows, and the step at which it takes effect. Never taken back.
@@ -160,8 +163,8 @@ impl Proposal {
 impl Agreement {
     /// What rank 0 and those who follow do about it.
     pub(super) fn switch(&self) -> Switch {
-        let Proposal { id, restart, .. } = self.proposal;
-        Switch { id, step: Step(self.step), plan: Arc::new(self.proposal.plan_from(self.step)), restart }
+        let Proposal { id, restart, stop, .. } = self.proposal;
+        Switch { id, step: Step(self.step), plan: Arc::new(self.proposal.plan_from(self.step)), restart, stop }
     }
 }
 
@@ -180,6 +183,9 @@ pub(super) struct Note {
     pub(super) seconds_per_step: f64,
     /// The latest switch of that session that happened here.
     pub(super) switched: Option<Happened>,
+    /// Whether an alert of this rank asks the training to end.
+    #[serde(default)]
+    pub(super) wants_stop: bool,
 }
 
 /// A switch that happened: the number of what was agreed upon, and the first step under it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::board::{Agreement, Board, Happened, Note, Sheet};
+use super::stop::WantsStop;
 use crate::live::{Live, Switched};
 
 /// How often a rank that rank 0 has not heard of leaves its note again: rank 0 may not have been there yet.
@@ -16,6 +17,7 @@ pub(super) struct Follower {
     rank: u32,
     word: String,
     live: Arc<Live>,
+    wants_stop: WantsStop,
     /// The session of the sheet seen last; empty before there is one.
     seen: String,
     /// The session obeyed; empty before there is one.
@@ -41,11 +43,12 @@ pub(super) enum Heard {
 }
 
 impl Follower {
-    pub(super) fn new(rank: u32, word: String, live: Arc<Live>) -> Self {
+    pub(super) fn new(rank: u32, word: String, live: Arc<Live>, wants_stop: WantsStop) -> Self {
         Self {
             rank,
             word,
             live,
+            wants_stop,
             seen: String::new(),
             session: String::new(),
             former: BTreeSet::new(),
@@ -106,10 +109,11 @@ impl Follower {
         let switched = self.live.switched().filter(|switched| is_member && Some(*switched) != self.before);
         let switched = switched.map(|switched| Happened { id: switched.id, step: switched.step.0 });
         let heard = if is_member { self.heard } else { 0 };
+        let wants_stop = (self.wants_stop)();
         let is_news = match &self.left {
             None => true,
             Some((left, _)) if left.session != self.seen || left.heard != heard => true,
-            Some((left, _)) if left.switched != switched => true,
+            Some((left, _)) if left.switched != switched || left.wants_stop != wants_stop => true,
             Some((_, at)) => !is_member && now.duration_since(*at) >= KNOCK_EVERY,
         };
         if !is_news {
@@ -122,6 +126,7 @@ impl Follower {
             step: self.live.step().0,
             seconds_per_step: self.live.pace().as_secs_f64(),
             switched,
+            wants_stop,
         };
         board.put_note(self.rank, &serde_json::to_string(&note)?)?;
         self.left = Some((note, now));

@@ -17,7 +17,8 @@ use trainmon_core::config::{Config, Plan};
 use super::board::{Agreement, Board, Proposal, Sheet};
 use super::members::Members;
 use super::progress::{Late, Progress, ProgressBook, Stage};
-use super::wish::{EmptyWindow, MAX_WISHES, Wish};
+use super::stop::StopRequest;
+use super::wish::{Change, EmptyWindow, MAX_WISHES, Wish};
 use crate::live::Live;
 
 /// A rank that has not answered after this long will not.
@@ -78,6 +79,7 @@ pub(super) struct Leader {
     members: Members,
     /// At most [`MAX_WISHES`].
     queue: VecDeque<Wish>,
+    stop: StopRequest,
     open: Option<Open>,
     agreed: Option<Agreement>,
     /// The sheet as last put up.
@@ -97,11 +99,18 @@ impl Leader {
             book,
             last_id: 0,
             queue: VecDeque::new(),
+            stop: StopRequest::nobody(),
             open: None,
             agreed: None,
             sheet: None,
             said: Vec::new(),
         }
+    }
+
+    /// Listens for alerts that ask the training to end.
+    pub(super) fn listening_for(mut self, stop: StopRequest) -> Self {
+        self.stop = stop;
+        self
     }
 
     /// Takes a wish. It is fulfilled after those before it; where too many wait, the oldest of them gives way.
@@ -119,6 +128,11 @@ impl Leader {
     /// Goes on as far as is possible now.
     pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Vec<Said>> {
         self.look_for_notes(now, board)?;
+        if let Some(wish) = self.stop.wish(now, self.members.wanting_stop()) {
+            self.book.put(Progress::new(wish.id, &wish.what));
+            // It cannot wait for what is to be measured next.
+            self.queue.push_front(wish);
+        }
         if self.open.is_none() {
             self.propose_next(now);
         }
@@ -163,7 +177,7 @@ impl Leader {
             let (plan, restart) = wish.applied_to(&self.plan, &self.config);
             let mut progress = Progress::new(wish.id, &wish.what);
             self.last_id += 1;
-            let proposal = Proposal { id: self.last_id, plan, restart };
+            let proposal = Proposal { id: self.last_id, plan, restart, stop: wish.change == Change::Stop };
             if let Err(empty) = proposal.check_at(self.live.step().0 + 1) {
                 self.withdraw(progress, empty.to_string());
                 continue;
@@ -233,6 +247,9 @@ impl Leader {
             }
         };
         open.agreed = Some(agreement.step);
+        if agreement.proposal.stop {
+            self.stop.is_agreed();
+        }
         open.progress.stage = Stage::Agreed;
         open.progress.step = Some(agreement.step);
         open.progress.waiting_for = self.others().collect();

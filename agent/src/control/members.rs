@@ -46,6 +46,11 @@ impl Members {
         self.notes.get(&rank)
     }
 
+    /// The first rank whose alerts ask the training to end.
+    pub(super) fn wanting_stop(&self) -> Option<u32> {
+        self.notes.iter().find(|(_, note)| note.wants_stop).map(|(&rank, _)| rank)
+    }
+
     /// The word of every rank that was heard of.
     pub(super) fn words(&self) -> BTreeMap<u32, String> {
         self.notes.iter().map(|(&rank, note)| (rank, note.word.clone())).collect()
@@ -116,7 +121,7 @@ mod tests {
 
     fn note(word: &str, session: &str, heard: u64) -> Note {
         let (word, session) = (word.to_owned(), session.to_owned());
-        Note { word, session, heard, step: heard, seconds_per_step: 0.0, switched: None }
+        Note { word, session, heard, step: heard, seconds_per_step: 0.0, switched: None, wants_stop: false }
     }
 
     #[test]

@@ -27,12 +27,14 @@ mod place;
 mod progress;
 mod server;
 mod status;
+mod stop;
 mod thread;
 mod token;
 mod wish;
 
 pub use board::{Board, SharedBoard};
 pub(crate) use status::Sources;
+pub(crate) use stop::WantsStop;
 pub(crate) use thread::{Control, ControlStart};
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::place::{self, Claim, Doors};
 use super::progress::ProgressBook;
 use super::server::{Entrances, Server};
 use super::status::Sources;
+use super::stop::{StopRequest, WantsStop};
 use super::token::Token;
 use super::wish::{MAX_WISHES, Wish, WishNumbers};
 use crate::notice::{Voice, with_causes};
@@ -45,6 +46,7 @@ pub(crate) struct ControlStart<'a> {
     pub(crate) config: &'a Config,
     pub(crate) options: &'a Options,
     pub(crate) sources: Sources,
+    pub(crate) wants_stop: WantsStop,
 }
 
 /// Control cannot be started.
@@ -66,17 +68,19 @@ impl ControlStart<'_> {
     /// Starts what the config asks for. What cannot be started is said and left out: the training is watched all the same.
     pub(crate) fn start(self) -> Option<Control> {
         let Self { config, options, sources, .. } = &self;
-        let is_dynamic = config.dynamic_on.is_some();
         let is_single = sources.run.world_size == 1;
         let leads = sources.run.rank.0 == 0;
-        if (config.control.is_none() && !is_dynamic) || (is_single && !leads) {
+        // A single process needs nobody's word to end.
+        let may_stop = !is_single && config.alert.rules.iter().any(|rule| rule.actions.stop);
+        if (config.control.is_none() && config.dynamic_on.is_none() && !may_stop) || (is_single && !leads) {
             return None;
         }
         let voice = options.voice.clone();
         let started = if leads { self.lead() } else { self.follow() };
         started
             .inspect_err(|failure| {
-                voice.warn(format!("no live control: {}", with_causes(failure)), Some(failure.hint.clone()));
+                let and = if may_stop { ", and no alert ends the training" } else { "" };
+                voice.warn(format!("no live control{and}: {}", with_causes(failure)), Some(failure.hint.clone()));
             })
             .ok()
     }
@@ -101,7 +105,7 @@ impl ControlStart<'_> {
     fn follow(self) -> Result<Control, StartFailure> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
         let Sources { live, run, .. } = &self.sources;
-        let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live));
+        let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop));
         let board = self.board(&self.directory(), &word);
         let (voice, pause) = (self.options.voice.clone(), pause(run.world_size));
         let part = Part::Follows { follower, board: Troubled::new(board, voice.clone()), voice };
@@ -110,7 +114,7 @@ impl ControlStart<'_> {
 
     fn lead(self) -> Result<Control, StartFailure> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
-        let Self { config, options, sources } = &self;
+        let Self { config, options, sources, wants_stop } = &self;
         let (directory, run_directory) = (self.directory(), self.run_directory());
         let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN";
         let claim = Claim::take(&directory);
@@ -121,6 +125,7 @@ impl ControlStart<'_> {
         let board = Troubled::new(self.board(&directory, &word), options.voice.clone());
         let (wishes, incoming) = bounded(MAX_WISHES);
         let numbers = WishNumbers::default();
+        let leader = leader.listening_for(StopRequest::new(Arc::clone(wants_stop), numbers.clone()));
         let mut whereabouts = Vec::new();
         let server = match &config.control {
             Some(control) => {

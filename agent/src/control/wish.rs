@@ -68,6 +68,8 @@ pub(super) enum Change {
     Resume,
     /// Everything, counting anew.
     Replace(Plan),
+    /// End the training; what is measured stays as it is.
+    Stop,
 }
 
 impl Wish {
@@ -78,6 +80,7 @@ impl Wish {
             Change::Pause => (Plan { paused: true, ..plan.clone() }, false),
             Change::Resume => (Plan { paused: false, ..plan.clone() }, false),
             Change::Replace(plan) => (plan.clone(), true),
+            Change::Stop => (plan.clone(), false),
         }
     }
 }

@@ -37,13 +37,20 @@ fn output_of(job: Child) -> String {
     text
 }
 
-/// The rows of a rank's file whose name begins with `prefix`.
+/// The rows of a rank's file whose name begins with `prefix`; `None` if there is none yet.
+fn rows_so_far(out: &Path, rank: u32, prefix: &str) -> Option<Rows> {
+    let found_in = |directory: &Path, is_wanted: &dyn Fn(&str) -> bool| {
+        let paths = std::fs::read_dir(directory).ok()?.map(|entry| entry.unwrap().path());
+        paths.into_iter().find(|path| is_wanted(path.file_name().unwrap().to_str().unwrap()))
+    };
+    let directory = found_in(out, &|name| name.contains(&format!("-rank{rank}-")))?;
+    let file = found_in(&directory, &|name| name.starts_with(prefix))?;
+    Some(csv::Reader::from_path(file).unwrap().deserialize().filter_map(Result::ok).collect())
+}
+
+/// The rows of a file that is complete.
 fn rows(out: &Path, rank: u32, prefix: &str) -> Rows {
-    let of_rank = |path: &PathBuf| path.to_str().unwrap().contains(&format!("-rank{rank}-"));
-    let directory = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path()).find(of_rank).unwrap();
-    let is_wanted = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(prefix);
-    let file = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).find(is_wanted).unwrap();
-    csv::Reader::from_path(file).unwrap().deserialize().map(Result::unwrap).collect()
+    rows_so_far(out, rank, prefix).unwrap_or_else(|| panic!("rank {rank} has no file {prefix}…"))
 }
 
 fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
@@ -141,17 +148,14 @@ fn both_ranks_switch_at_the_same_step_agreed_over_mpi() {
     let answer = ask(&socket, "POST", "/set", r#"{"kinds": {"param": true}}"#);
     assert!(answer.contains("\"id\":"), "{answer}");
     wait_for("no switch", || ask(&socket, "GET", "/status", "").contains("\"stage\":\"agreed\""));
-    let first = |rank| rows(&out, rank, "param_origin").first().map(|row| row["step"].clone());
-    wait_for("no parameters", || {
-        let has_file = |rank| std::panic::catch_unwind(|| first(rank).is_some()).unwrap_or(false);
-        has_file(0) && has_file(1)
-    });
+    let first = |rank| rows_so_far(&out, rank, "param_origin")?.first().map(|row| row["step"].clone());
+    wait_for("no parameters", || first(0).is_some() && first(1).is_some());
     let files_in_control = std::fs::read_dir(&control).unwrap().count();
     let (zero, one) = (first(0), first(1));
     job.kill().unwrap();
     job.wait().unwrap();
     assert_eq!(zero, one, "the first step with parameters");
     assert_ne!(zero.as_deref(), Some("0"));
-    // The socket, the token and the description: no sheet, no notes.
-    assert!(files_in_control <= 3, "{files_in_control} files: the ranks talked over the directory");
+    // The lock, the socket, the token and the description: no sheet, no note.
+    assert!(files_in_control <= 4, "{files_in_control} files: the ranks talked over the directory");
 }

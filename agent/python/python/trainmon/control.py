@@ -40,9 +40,9 @@ class StoreBoard:
 
 
 def store_board(config: str) -> StoreBoard | None:
-    """The board for a config's text, where it asks for live control and torch.distributed has a store for it. Elsewhere
-    the ranks agree over files."""
-    if "control" not in config and "dynamic_on" not in config:
+    """The board for a config's text, where it asks for live control, or for alerts that end the training, and
+    torch.distributed has a store for it. Elsewhere the ranks agree over files."""
+    if not any(word in config for word in ("control", "dynamic_on", "stop")):
         return None
     try:
         settings = json.loads(config)
