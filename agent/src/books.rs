@@ -1,10 +1,10 @@
 //! An exporter's books and queue, as everyone but its own thread sees them.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use trainmon_core::SinkLedger;
+use trainmon_core::{AlertBook, SinkLedger};
 
 /// What outlives the sink's thread: its books, and the word that nobody waits any more.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct SinkShared {
     pub(crate) capacity: usize,
     /// Batches in the queue.
     pub(crate) queued: Arc<AtomicUsize>,
+    /// What was queued and is not dealt with yet.
+    pub(crate) in_hand: InHand,
     /// Alerts in the queue and in the exporter's hands.
     pub(crate) alerts_waiting: AtomicU64,
     /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
@@ -31,6 +33,7 @@ impl SinkShared {
             ledger: Arc::default(),
             capacity: capacity.max(1),
             queued: Arc::default(),
+            in_hand: InHand::default(),
             alerts_waiting: AtomicU64::new(0),
             given_up: Mutex::new(false),
             deadline: OnceLock::new(),
@@ -50,5 +53,63 @@ impl SinkShared {
     /// Locks the word that nobody waits any more.
     pub(crate) fn given_up(&self) -> MutexGuard<'_, bool> {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops waiting: what has no fate yet is abandoned, and counted; what comes later is not written into the books any
+    /// more. Gives the records abandoned.
+    pub(crate) fn give_up(&self, alerts: &AlertBook) -> u64 {
+        let mut given_up = self.given_up();
+        if std::mem::replace(&mut *given_up, true) {
+            return 0;
+        }
+        let books = self.ledger.snapshot();
+        let left = books.accepted.saturating_sub(books.exported + books.failed + books.dropped);
+        self.ledger.abandoned(left);
+        alerts.lose(self.alerts_waiting.swap(0, Ordering::Relaxed));
+        left
+    }
+
+    /// Counts records that were meant for this exporter and never reached its queue as abandoned, after
+    /// [`give_up`](Self::give_up).
+    pub(crate) fn abandon_unseen(&self, worker_accepted: u64) -> u64 {
+        let unseen = worker_accepted.saturating_sub(self.ledger.snapshot().accepted);
+        self.ledger.accept(unseen);
+        self.ledger.abandoned(unseen);
+        unseen
+    }
+}
+
+/// How many deliveries an exporter was given and has not dealt with.
+#[derive(Debug, Default)]
+pub(crate) struct InHand {
+    count: Mutex<usize>,
+    emptied: Condvar,
+}
+
+impl InHand {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        *self.lock() == 0
+    }
+
+    pub(crate) fn add(&self) {
+        *self.lock() += 1;
+    }
+
+    pub(crate) fn remove(&self) {
+        let mut count = self.lock();
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.emptied.notify_all();
+        }
+    }
+
+    /// Waits until everything is dealt with, at most so long.
+    pub(crate) fn wait_until_empty(&self, patience: Duration) {
+        let waited = self.emptied.wait_timeout_while(self.lock(), patience, |count| *count > 0);
+        drop(waited.map_err(PoisonError::into_inner));
     }
 }

@@ -1,23 +1,23 @@
-//! The journal's place in the worker: a step is in it before any exporter is given it, and so survives whatever ends the
-//! process from then on.
+//! The journal as an exporter: it has a queue, a thread and books like any other, so a disk that hangs starves nobody else.
 //!
-//! Appending is a copy into memory the kernel keeps; waiting for the disk is the business of a thread of its own.
+//! It differs in two things. The worker lets it go first and waits a moment, so that a step is in the journal before any
+//! other exporter sees it. And waiting for the disk is the business of a thread of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use trainmon_core::{Alert, Phase, StepBatch, TensorInfo};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use trainmon_core::{Alert, StepBatch, TensorInfo};
 use trainmon_dump::journal::{Journal, JournalError, JournalView};
-use trainmon_exporters::JournalSource;
+use trainmon_exporters::{ExportError, ExportFailure, Exporter, JournalSource};
 
 use crate::books::SinkShared;
 use crate::guard::panic_text;
 use crate::notice::{Voice, with_causes};
+use crate::outputs::Output;
 use crate::priority::step_back;
-use crate::sink::{Delivery, SinkContext};
 
 /// The `sink` label of the journal's books.
 pub(crate) const JOURNAL: &str = "journal";
@@ -34,9 +34,8 @@ pub(crate) struct OpenJournal {
 
 impl OpenJournal {
     /// Empty books for a file just made.
-    pub(crate) fn new(journal: Journal, flush_steps: u64) -> Self {
-        // There is no queue: a step is in the journal or it failed.
-        let shared = Arc::new(SinkShared::new(JOURNAL, 0));
+    pub(crate) fn new(journal: Journal, flush_steps: u64, queue_steps: usize) -> Self {
+        let shared = Arc::new(SinkShared::new(JOURNAL, queue_steps));
         Self { journal, shared, source: JournalSource::default(), flush_steps }
     }
 
@@ -44,114 +43,87 @@ impl OpenJournal {
     pub(crate) fn whereabouts(&self) -> Vec<String> {
         vec![self.journal.path().display().to_string()]
     }
-}
 
-/// The worker's journal.
-pub(crate) struct JournalSink {
-    journal: Journal,
-    shared: Arc<SinkShared>,
-    source: JournalSource,
-    flushes: FlushCadence,
-    context: SinkContext,
-    known: Vec<TensorInfo>,
-    /// Records lost since writing began to fail; `None` while it works.
-    failing_since: Option<u64>,
-}
-
-impl JournalSink {
-    /// Takes up a journal and starts the thread that flushes it.
-    pub(crate) fn start(open: OpenJournal, context: SinkContext) -> Result<Self, std::io::Error> {
-        let OpenJournal { journal, shared, source, flush_steps } = open;
-        let flusher = Flusher::start(journal.view(), source.clone(), context.voice.clone())?;
+    /// Starts the thread that flushes and gives what the sink is made of.
+    pub(crate) fn start(self, voice: Voice) -> Result<Output, std::io::Error> {
+        let whereabouts = self.whereabouts();
+        let Self { journal, shared, source, flush_steps } = self;
+        let flusher = Flusher::start(journal.view(), source.clone(), voice)?;
         // What the file begins with is all that is needed to make sense of the rest.
         flusher.ask();
         let flushes = FlushCadence { every: flush_steps, steps: 0, last: Instant::now(), flusher };
-        Ok(Self { journal, shared, source, flushes, context, known: Vec::new(), failing_since: None })
+        let exporter = JournalExporter { journal: Some(journal), source, flushes: Some(flushes), whereabouts };
+        Ok(Output { exporter: Box::new(exporter), shared })
     }
+}
 
-    /// Writes a step and what was found in it.
-    pub(crate) fn take(&mut self, delivery: &Delivery) {
-        let start = Instant::now();
-        if let Some(batch) = &delivery.batch {
-            self.step(batch);
-            self.flushes.step();
-        }
-        for alert in &delivery.alerts {
-            self.alert(alert);
-        }
-        self.context.costs.add(Phase::Export, start.elapsed());
-    }
+/// Writes steps and alerts to the journal.
+struct JournalExporter {
+    /// `None` once closed.
+    journal: Option<Journal>,
+    source: JournalSource,
+    /// `None` once closed.
+    flushes: Option<FlushCadence>,
+    whereabouts: Vec<String>,
+}
 
-    fn step(&mut self, batch: &StepBatch) {
-        let records = batch.records.len() as u64;
-        self.shared.ledger.accept(records);
-        self.context.tensors.sync_into(&mut self.known);
-        let Self { journal, known, .. } = self;
-        let outcome = catch_unwind(AssertUnwindSafe(|| journal.append(known, batch)));
-        let problem = self.problem_of(outcome);
-        if problem.is_some() {
-            self.shared.ledger.failed(records);
-        } else {
-            self.shared.ledger.exported(records);
+impl JournalExporter {
+    /// Writes, and counts what came of it.
+    fn count(&mut self, write: impl FnOnce(&mut Journal) -> Result<u64, JournalError>) -> Result<(), ExportError> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let outcome = catch_unwind(AssertUnwindSafe(|| write(journal)));
+        if !matches!(outcome, Ok(Ok(_))) {
+            self.source.errors.fetch_add(1, Ordering::Relaxed);
         }
-        self.tell(records, problem);
-    }
-
-    fn alert(&mut self, alert: &Alert) {
-        let Self { journal, .. } = self;
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            // An alert has neither keys that are no text nor anything else that JSON refuses.
-            journal.append_alert(&serde_json::to_vec(alert).unwrap_or_default())
-        }));
-        let problem = self.problem_of(outcome);
-        if problem.is_some() {
-            self.context.alerts.lose(1);
-        }
-        self.tell(0, problem);
-    }
-
-    /// Counts what a write came to.
-    fn problem_of(
-        &self,
-        outcome: std::thread::Result<Result<u64, JournalError>>,
-    ) -> Option<(String, Option<&'static str>)> {
-        let problem = match outcome {
+        match outcome {
             Ok(Ok(bytes)) => {
                 self.source.bytes.fetch_add(bytes, Ordering::Relaxed);
-                return None;
+                Ok(())
             }
-            Ok(Err(error)) => (with_causes(&error), Some(error.hint())),
-            Err(panic) => (panic_text(&*panic), None),
-        };
-        self.source.errors.fetch_add(1, Ordering::Relaxed);
-        Some(problem)
-    }
-
-    /// Speaks when writing begins to fail and when it works again, not in between.
-    fn tell(&mut self, lost: u64, problem: Option<(String, Option<&'static str>)>) {
-        let voice = &self.context.voice;
-        match (problem, self.failing_since) {
-            (None, None) => {}
-            (None, Some(total)) => {
-                self.failing_since = None;
-                voice.info(format!("journal: works again; {total} records were lost in between"));
-            }
-            (Some(_), Some(total)) => self.failing_since = Some(total + lost),
-            (Some((message, hint)), None) => {
-                self.failing_since = Some(lost);
-                let message = format!("journal: {message}; losses are counted, training goes on");
-                voice.warn(message, hint.map(str::to_owned));
-            }
+            Ok(Err(error)) => Err(of_journal(error)),
+            Err(panic) => Err(ExportError::Other {
+                message: panic_text(&*panic),
+                hint: "this is a fault of trainmon: please report it",
+            }),
         }
     }
+}
 
-    /// Notes that the run ended in order; what waits for the disk is flushed by the thread of its own.
-    pub(crate) fn close(self) -> ClosingJournal {
-        let Self { journal, flushes, context, .. } = self;
-        if let Err(error) = journal.close() {
-            context.voice.warn(format!("journal: {}", with_causes(&error)), Some(error.hint().to_owned()));
+fn of_journal(error: JournalError) -> ExportError {
+    ExportError::Other { message: with_causes(&error), hint: error.hint() }
+}
+
+impl Exporter for JournalExporter {
+    fn name(&self) -> &'static str {
+        JOURNAL
+    }
+
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        let outcome = self.count(|journal| journal.append(names, batch));
+        if let Some(flushes) = &mut self.flushes {
+            flushes.step();
         }
-        flushes.flusher.close(context.voice)
+        outcome.map_err(|source| ExportFailure { lost_records: batch.records.len() as u64, source })
+    }
+
+    fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
+        // An alert has neither keys that are no text nor anything else that JSON refuses.
+        let line = serde_json::to_vec(alert).unwrap_or_default();
+        self.count(|journal| journal.append_alert(&line))
+    }
+
+    /// Notes that the run ended in order and waits for the disk, however long: whoever waits for this thread has a
+    /// deadline. What was written survives the process's end in any case.
+    fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
+        let closed = self.journal.take().map_or(Ok(()), Journal::close);
+        if let Some(flushes) = self.flushes.take() {
+            flushes.flusher.close();
+        }
+        closed.map_err(of_journal)
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        self.whereabouts.clone()
     }
 }
 
@@ -175,7 +147,7 @@ impl FlushCadence {
     }
 }
 
-/// Waits for the disk so that the worker need not.
+/// Waits for the disk so that no step need.
 struct Flusher {
     asked: Sender<()>,
     done: Receiver<()>,
@@ -186,7 +158,7 @@ impl Flusher {
         let (asked, requests) = bounded(1);
         let (alive, done) = bounded(0);
         std::thread::Builder::new().name("trainmon-flush".to_owned()).spawn(move || {
-            // Dropped when the thread ends, however it ends: that is what `finish` waits for.
+            // Dropped when the thread ends, however it ends: that is what `close` waits for.
             let _alive: Sender<()> = alive;
             step_back();
             let mut is_failing = false;
@@ -210,25 +182,10 @@ impl Flusher {
         let _one_is_waiting = self.asked.try_send(());
     }
 
-    fn close(self, voice: Voice) -> ClosingJournal {
+    /// Waits for the last flush.
+    fn close(self) {
         drop(self.asked);
-        ClosingJournal { done: self.done, voice }
-    }
-}
-
-/// A journal whose last flush is under way.
-pub(crate) struct ClosingJournal {
-    done: Receiver<()>,
-    voice: Voice,
-}
-
-impl ClosingJournal {
-    /// Waits for the flush, until the deadline. What was written survives the process's end in any case.
-    pub(crate) fn finish(self, deadline: Instant) {
-        if self.done.recv_deadline(deadline) != Err(RecvTimeoutError::Disconnected) {
-            let message = "journal: the disk did not take it all before the shutdown deadline; only loss of power can \
-                           still cost steps";
-            self.voice.warn(message, None);
-        }
+        // It ends by dropping its side; nothing is ever sent.
+        let _disconnected = self.done.recv();
     }
 }

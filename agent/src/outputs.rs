@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
 use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, StatisticSet};
-use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Storage};
+use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Pruned, Storage, prune};
 use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening, SettingWarning};
 use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{
@@ -106,7 +106,7 @@ impl Opening<'_> {
             run: self.run,
             sources: &self.sources(sinks, journal),
             environment: &environment::variable,
-            journal: journal.map(|open| Box::new(JournalBacklog(open.journal.view())) as Box<dyn Backlog>),
+            journal: journal.map(|open| Arc::new(JournalBacklog(open.journal.view())) as Arc<dyn Backlog>),
         };
         let voice = &self.options.voice;
         match OtlpExporter::new(settings, opening) {
@@ -126,10 +126,11 @@ impl Opening<'_> {
 
     /// The journal, or a word why there is none.
     fn journal(&self, settings: &JournalSettings, csv_directory: Option<&Path>) -> Option<OpenJournal> {
-        let JournalSettings { dir, size_mb, flush_steps, csv } = settings;
+        let JournalSettings { dir, size_mb, flush_steps, keep, csv } = settings;
         let beside_csv = csv_directory.map(Path::to_path_buf);
         let directory = dir.clone().or(beside_csv).unwrap_or_else(|| self.base(csv.output_dir.as_deref()));
         let RunInfo { run, rank, local_rank, world_size } = self.run.clone();
+        self.prune(&directory, usize::try_from(*keep).unwrap_or(usize::MAX));
         let spec = JournalSpec {
             file_bytes: size_mb << 20,
             run: JournalRun { run, rank, local_rank, world_size },
@@ -138,12 +139,26 @@ impl Opening<'_> {
             storage: Storage::Auto,
         };
         match Journal::create_in(&directory, &spec) {
-            Ok(journal) => Some(OpenJournal::new(journal, *flush_steps)),
+            Ok(journal) => Some(OpenJournal::new(journal, *flush_steps, self.config.pipeline.queue_steps)),
             Err(error) => {
                 let message = format!("no journal: {}; everything else goes on", with_causes(&error));
                 self.options.voice.warn(message, Some(error.hint().to_owned()));
                 None
             }
+        }
+    }
+
+    /// Takes the oldest journals of earlier runs away, before the new one needs the space.
+    fn prune(&self, directory: &Path, keep: usize) {
+        let Pruned { removed, failed } = prune(directory, self.run.rank, keep);
+        let voice = &self.options.voice;
+        if let [.., newest] = &removed[..] {
+            let count = removed.len();
+            voice.info(format!("journal: {count} of earlier runs deleted, the newest of them `{}`", newest.display()));
+        }
+        if let Some((path, error)) = failed.first() {
+            let message = format!("journal: cannot delete `{}` of an earlier run: {error}", path.display());
+            voice.warn(message, Some("delete it by hand, or raise `journal.keep`".to_owned()));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use trainmon_core::{AlertBook, Step, StepBatch};
 use trainmon_dump::journal::JournalView;
@@ -36,8 +37,15 @@ impl Settlement for SinkSettlement {
         self.write(|| self.shared.ledger.failed(records));
     }
 
+    fn alerts_delivered(&self, alerts: u64) {
+        self.write(|| drop(self.shared.alerts_waiting.fetch_sub(alerts, Ordering::Relaxed)));
+    }
+
     fn alerts_lost(&self, alerts: u64) {
-        self.alerts.lose(alerts);
+        self.write(|| {
+            self.shared.alerts_waiting.fetch_sub(alerts, Ordering::Relaxed);
+            self.alerts.lose(alerts);
+        });
     }
 
     fn info(&self, message: &str) {

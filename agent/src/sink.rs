@@ -82,20 +82,43 @@ impl Sink {
     /// Passes a step on; if the exporter's queue is full it is lost to this exporter alone, with its alerts.
     pub(crate) fn offer(&self, delivery: &Arc<Delivery>) {
         let (records, alerts) = (delivery.records(), delivery.alerts.len() as u64);
+        let given_up = self.shared.given_up();
+        if *given_up {
+            // The books are closed, and have this step as abandoned.
+            return;
+        }
         self.shared.ledger.accept(records);
         // Counted before it is sent: the thread may take it at once.
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        self.shared.in_hand.add();
         self.shared.alerts_waiting.fetch_add(alerts, Ordering::Relaxed);
         match self.queue.try_send(Arc::clone(delivery)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+                self.shared.in_hand.remove();
                 self.shared.ledger.dropped(records);
                 self.shared.alerts_waiting.fetch_sub(alerts, Ordering::Relaxed);
                 self.alerts.lose(alerts);
+                drop(given_up);
                 self.tell_overflow();
             }
         }
+    }
+
+    /// Passes a step on and waits until the exporter is done with it, at most so long, and not at all while it is behind
+    /// anyway: an exporter that hangs costs this once.
+    pub(crate) fn offer_first(&self, delivery: &Arc<Delivery>, patience: Duration) {
+        let is_idle = self.shared.in_hand.is_empty();
+        self.offer(delivery);
+        if is_idle {
+            self.shared.in_hand.wait_until_empty(patience);
+        }
+    }
+
+    /// What outlives the sink.
+    pub(crate) fn shared(&self) -> Arc<SinkShared> {
+        Arc::clone(&self.shared)
     }
 
     fn tell_overflow(&self) {
@@ -130,13 +153,7 @@ impl ClosingSink {
         let Self { shared, done, alerts, voice } = self;
         let name = shared.name;
         let ended = done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected);
-        let mut given_up = shared.given_up();
-        *given_up = true;
-        let books = shared.ledger.snapshot();
-        let left = books.accepted.saturating_sub(books.exported + books.failed + books.dropped);
-        shared.ledger.abandoned(left);
-        alerts.lose(shared.alerts_waiting.swap(0, Ordering::Relaxed));
-        drop(given_up);
+        let left = shared.give_up(&alerts);
         if left > 0 {
             voice.warn(
                 format!("{name}: {left} records were still queued when the shutdown deadline passed"),
@@ -186,6 +203,7 @@ impl SinkThread {
             if let Some(batch) = Arc::into_inner(delivery).and_then(|delivery| delivery.batch) {
                 self.context.returns.give_back(batch);
             }
+            self.shared.in_hand.remove();
         }
         let name = self.shared.name;
         // The deadline is the waiting side's concern: it stops waiting by itself.
@@ -253,7 +271,10 @@ impl SinkThread {
         if *given_up {
             return;
         }
-        self.shared.alerts_waiting.fetch_sub(1, Ordering::Relaxed);
+        // One that was taken and is delivered later is settled then.
+        if fails || !self.settles_later {
+            self.shared.alerts_waiting.fetch_sub(1, Ordering::Relaxed);
+        }
         self.context.alerts.lose(u64::from(fails));
         drop(given_up);
         match problem {

@@ -13,7 +13,6 @@ use crate::clock::StepClock;
 use crate::control::{self, ControlStart, WantsStop};
 use crate::cost::CostBook;
 use crate::inner::Parts;
-use crate::journal::JournalSink;
 use crate::live::Live;
 use crate::monitor::Monitor;
 use crate::notice::{Voice, with_causes};
@@ -26,7 +25,7 @@ use crate::requests::Requests;
 use crate::rotation::Rotation;
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
-use crate::worker::Worker;
+use crate::worker::{Outlets, Worker};
 
 /// The monitor could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -169,8 +168,8 @@ impl Monitor {
             alerts: Arc::clone(&alert_book),
             voice: options.voice.clone(),
         };
-        let journal = outputs.journal.map(|journal| JournalSink::start(journal, context.clone())).transpose();
-        let journal = journal.map_err(|source| StartError::Thread { what: "journal", source })?;
+        let journal = outputs.journal.map(|open| Sink::start(open.start(options.voice.clone())?, context.clone()));
+        let journal = journal.transpose().map_err(|source| StartError::Thread { what: "journal", source })?;
         let mut sinks = Vec::with_capacity(outputs.exporters.len());
         for output in outputs.exporters {
             let what = output.shared.name;
@@ -184,11 +183,12 @@ impl Monitor {
             run: run.run.clone(),
             base: &options.base_directory(&config),
             tensors: tensors.clone(),
-            book: alert_book,
+            book: Arc::clone(&alert_book),
             voice: options.voice.clone(),
         }));
         trainmon_stats::start_threads();
-        let worker = Worker::start(source, journal, sinks, Arc::clone(&alerts))
+        let outlets = Outlets { journal, sinks, alerts: alert_book, ledger: Arc::clone(&ledger) };
+        let worker = Worker::start(source, outlets, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
         let plan = Plan::of(&config);
         let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));

@@ -40,6 +40,14 @@ pub enum ExportError {
         /// Why.
         source: io::Error,
     },
+    /// Something of an exporter that lives outside this crate.
+    #[error("{message}")]
+    Other {
+        /// What went wrong, with its causes.
+        message: String,
+        /// What a person can do about it.
+        hint: &'static str,
+    },
     /// The scrape page's address could not be bound.
     #[error("cannot listen on {address}")]
     Bind {
@@ -104,6 +112,7 @@ impl ExportError {
             Self::Write { .. } | Self::CreateDirectory { .. } => {
                 "make the directory writable, or name another in MONITOR_OUTPUT_DIR or `output_dir`"
             }
+            Self::Other { hint, .. } => hint,
             Self::TooManyTags { .. } => {
                 "raise `tensorboard.max_tags`, or measure less: `targets`, `ops`; TensorBoard is slow with many tags"
             }

@@ -21,12 +21,15 @@ pub struct RunInfo {
 }
 
 /// Through which an exporter that delivers later than [`Exporter::export`] returns tells what became of its records, from
-/// any thread. Every accepted record has one fate; one without any by the end of shutdown counts as abandoned.
+/// any thread. Every accepted record and alert has one fate; one without any by the end of shutdown counts as abandoned,
+/// or lost.
 pub trait Settlement: Send + Sync {
     /// So many records have arrived.
     fn exported(&self, records: u64);
     /// So many records never will.
     fn failed(&self, records: u64);
+    /// So many alerts that were taken by [`Exporter::alert`] have arrived, or there is no place where they could.
+    fn alerts_delivered(&self, alerts: u64);
     /// So many alerts that were taken by [`Exporter::alert`] never will arrive.
     fn alerts_lost(&self, alerts: u64);
     /// Says something good to know; the exporter's name is put in front.

@@ -9,6 +9,7 @@ mod alert;
 mod alert_book;
 mod batch;
 pub mod catalog;
+mod causes;
 mod collective;
 mod collective_book;
 pub mod config;
@@ -31,6 +32,7 @@ pub use alert::{
 };
 pub use alert_book::{AlertBook, AlertBookSnapshot};
 pub use batch::{GradNorm, Phase, PhaseTimes, Record, StepBatch};
+pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming};
 pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary};
 pub use dtype::Dtype;

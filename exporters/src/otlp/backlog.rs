@@ -8,12 +8,13 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use trainmon_core::{Step, StepBatch};
 
+use super::counters::StepCounts;
 use super::request::{MAX_REQUEST_BYTES, Parcel};
 
 /// Where steps can be read again that memory had no room for: the journal.
 ///
 /// Steps are those of this process, with the tensor ids of its batches.
-pub trait Backlog: Send {
+pub trait Backlog: Send + Sync {
     /// The oldest and the newest step that can be read now; `None` while there is none.
     fn held(&self) -> Option<(Step, Step)>;
 
@@ -22,21 +23,27 @@ pub trait Backlog: Send {
 }
 
 /// A step that waits in the journal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Noted {
     pub(crate) step: Step,
     pub(crate) records: u64,
     pub(crate) since: Instant,
+    /// What it adds to the sums, should the journal lose it.
+    pub(crate) counts: StepCounts,
 }
 
-/// Two weeks of one-second steps: what bounds the list of numbers itself (32 MiB).
-const MAX_NOTED: usize = 1 << 20;
+/// Three days of one-second steps, more than a journal holds: what bounds the list itself (some 50 MiB).
+const MAX_NOTED: usize = 1 << 18;
 
 #[derive(Debug, Default)]
 struct Contents {
     parcels: VecDeque<Parcel>,
     bytes: usize,
     noted: VecDeque<Noted>,
+    /// Records, or alerts, of parcels that were taken out and have no fate yet.
+    in_flight: u64,
+    /// Nobody takes anything out any more.
+    is_closed: bool,
 }
 
 /// The waiting room between the exporter's thread and the sender.
@@ -62,13 +69,23 @@ impl Waiting {
         !contents.noted.is_empty() || contents.bytes >= self.capacity_bytes
     }
 
-    /// Adds parcels behind all others.
-    pub(crate) fn push(&self, parcels: Vec<Parcel>) {
+    /// So many bytes may wait.
+    pub(crate) fn capacity_bytes(&self) -> usize {
+        self.capacity_bytes
+    }
+
+    /// Adds parcels behind all others; false if nobody will ever take them.
+    #[must_use]
+    pub(crate) fn push(&self, parcels: Vec<Parcel>) -> bool {
         let mut contents = self.lock();
+        if contents.is_closed {
+            return false;
+        }
         contents.bytes += parcels.iter().map(|parcel| parcel.bytes.len()).sum::<usize>();
         contents.parcels.extend(parcels);
         drop(contents);
         self.arrived.notify_one();
+        true
     }
 
     /// Takes the oldest parcels out until the rest fits: `(points, records)` of what is lost.
@@ -83,7 +100,8 @@ impl Waiting {
         lost
     }
 
-    /// Notes a step that the journal has; the oldest noted one if there are too many, which is lost.
+    /// Notes a step that the journal has; gives the oldest noted one if there are too many, which is lost. The caller holds
+    /// the desk's lock.
     pub(crate) fn note(&self, noted: Noted) -> Option<Noted> {
         let mut contents = self.lock();
         contents.noted.push_back(noted);
@@ -94,16 +112,19 @@ impl Waiting {
         lost
     }
 
-    /// The oldest noted steps, at most `most`.
-    pub(crate) fn noted(&self, most: usize) -> Vec<Noted> {
-        self.lock().noted.iter().take(most).copied().collect()
+    /// The oldest noted steps, at most `most`, and since when each waits.
+    pub(crate) fn noted(&self, most: usize) -> Vec<(Step, Instant)> {
+        self.lock().noted.iter().take(most).map(|noted| (noted.step, noted.since)).collect()
     }
 
-    /// Forgets the oldest noted step: it was pushed, or is lost. True if it was the last one.
-    pub(crate) fn forget_noted(&self) -> bool {
-        let mut contents = self.lock();
-        contents.noted.pop_front();
-        contents.noted.is_empty()
+    pub(crate) fn has_noted(&self) -> bool {
+        !self.lock().noted.is_empty()
+    }
+
+    /// Takes the oldest noted step out if it is this one: it may have been lost for want of room meanwhile. The caller
+    /// holds the desk's lock.
+    pub(crate) fn take_noted(&self, step: Step) -> Option<Noted> {
+        self.lock().noted.pop_front_if(|oldest| oldest.step == step)
     }
 
     /// The oldest parcels, as many as fit one request; none if nothing waits in memory.
@@ -118,14 +139,26 @@ impl Waiting {
             }
             let Some(next) = contents.parcels.pop_front() else { break };
             contents.bytes -= next.bytes.len();
+            contents.in_flight += next.records;
             taken.push(next);
         }
         taken
     }
 
-    /// Records, or alerts, that wait in memory.
-    pub(crate) fn left(&self) -> u64 {
-        self.lock().parcels.iter().map(|parcel| parcel.records).sum()
+    /// So many of what was taken out have their fate.
+    pub(crate) fn settled(&self, records: u64) {
+        let mut contents = self.lock();
+        contents.in_flight = contents.in_flight.saturating_sub(records);
+    }
+
+    /// Takes in nothing more. Gives the records, or alerts, that have no fate: what waits and what was taken out.
+    pub(crate) fn close(&self) -> u64 {
+        let mut contents = self.lock();
+        contents.is_closed = true;
+        let parcels = contents.parcels.drain(..).map(|parcel| parcel.records).sum::<u64>();
+        let noted = contents.noted.drain(..).map(|noted| noted.records).sum::<u64>();
+        contents.bytes = 0;
+        parcels + noted + std::mem::take(&mut contents.in_flight)
     }
 
     /// Waits until something was pushed or noted since the last call.
@@ -142,13 +175,17 @@ mod tests {
         Parcel { bytes: vec![0; bytes].into(), points: 1, records }
     }
 
+    fn noted(step: u64) -> Noted {
+        Noted { step: Step(step), records: 1, since: Instant::now(), counts: StepCounts::default() }
+    }
+
     #[test]
     fn without_a_journal_the_oldest_make_room_and_the_newest_always_stays() {
         let waiting = Waiting::new(100);
-        waiting.push(vec![parcel(60, 1)]);
-        waiting.push(vec![parcel(60, 2)]);
+        assert!(waiting.push(vec![parcel(60, 1)]));
+        assert!(waiting.push(vec![parcel(60, 2)]));
         assert_eq!(waiting.make_room(), (1, 1));
-        waiting.push(vec![parcel(500, 4)]);
+        assert!(waiting.push(vec![parcel(500, 4)]));
         assert_eq!(waiting.make_room(), (1, 2));
         assert_eq!(waiting.make_room(), (0, 0));
         assert_eq!(waiting.take_request().len(), 1);
@@ -158,26 +195,49 @@ mod tests {
     fn steps_are_noted_from_the_first_that_has_no_room_until_all_before_are_read() {
         let waiting = Waiting::new(100);
         assert!(!waiting.must_note());
-        waiting.push(vec![parcel(100, 1)]);
+        assert!(waiting.push(vec![parcel(100, 1)]));
         assert!(waiting.must_note());
-        waiting.note(Noted { step: Step(2), records: 1, since: Instant::now() });
+        waiting.note(noted(2));
         assert_eq!(waiting.take_request().len(), 1);
         assert!(waiting.must_note(), "step 2 is still to be read");
-        assert_eq!(waiting.noted(9)[0].step, Step(2));
-        assert!(waiting.forget_noted());
+        assert_eq!(waiting.noted(9)[0].0, Step(2));
+        assert!(waiting.take_noted(Step(1)).is_none(), "another one's turn");
+        assert!(waiting.take_noted(Step(2)).is_some());
         assert!(!waiting.must_note());
     }
 
     #[test]
     fn a_request_takes_what_fits_and_at_least_one() {
         let waiting = Waiting::new(usize::MAX);
-        waiting.push(vec![
-            parcel(MAX_REQUEST_BYTES + 1, 1),
-            parcel(10, 1),
-            parcel(10, 1),
-            parcel(MAX_REQUEST_BYTES, 1),
-        ]);
+        let sizes = [MAX_REQUEST_BYTES + 1, 10, 10, MAX_REQUEST_BYTES];
+        assert!(waiting.push(sizes.map(|bytes| parcel(bytes, 1)).into()));
         let taken: Vec<usize> = std::iter::repeat_with(|| waiting.take_request().len()).take(4).collect();
         assert_eq!(taken, [1, 2, 1, 0]);
+    }
+
+    #[test]
+    fn closing_gives_whatever_has_no_fate_and_nothing_comes_in_any_more() {
+        let waiting = Waiting::new(100);
+        assert!(waiting.push(vec![parcel(60, 4), parcel(60, 8)]));
+        assert_eq!(waiting.take_request().len(), 2);
+        waiting.settled(4);
+        assert!(waiting.push(vec![parcel(60, 16)]));
+        waiting.note(noted(7));
+        assert_eq!(waiting.close(), 8 + 16 + 1);
+        assert!(!waiting.push(vec![parcel(1, 1)]));
+        assert_eq!(waiting.close(), 0);
+    }
+
+    #[test]
+    fn of_too_many_noted_steps_the_oldest_is_lost_once() {
+        let waiting = Waiting::new(0);
+        for step in 0..MAX_NOTED as u64 {
+            assert!(waiting.note(noted(step)).is_none());
+        }
+        // The sender is reading step 0 when one more comes.
+        let reading = waiting.noted(1)[0].0;
+        assert_eq!(waiting.note(noted(MAX_NOTED as u64)).map(|lost| lost.step), Some(Step(0)));
+        assert!(waiting.take_noted(reading).is_none());
+        assert_eq!(waiting.noted(1)[0].0, Step(1));
     }
 }

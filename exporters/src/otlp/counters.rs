@@ -1,12 +1,14 @@
 //! What only grows: sums and histograms since the exporter's start, folded step by step.
 //!
 //! Every step is folded exactly once and in order, whether it is sent or not: then a sum that arrives is true, however
-//! many steps before it were lost.
+//! many steps before it were lost. A sum counts what was observed, not what was delivered.
+
+use std::time::Duration;
 
 use trainmon_core::catalog::{
     BYTES_READ, COLLECT_DURATION, GRAD_NORM_MISMATCHES, NONFINITE_ELEMENTS, SKIPPED_STEPS, STEP_DURATION, STEPS,
 };
-use trainmon_core::{Kind, Phase, Record, StepBatch};
+use trainmon_core::{Kind, Phase, PhaseTimes, StepBatch};
 
 use super::points::{Points, Times};
 use super::resource::text;
@@ -28,6 +30,43 @@ impl Distribution {
     fn observe(&mut self, seconds: f64) {
         self.buckets[self.bounds.partition_point(|&bound| bound < seconds)] += 1;
         self.sum += seconds;
+    }
+}
+
+/// What one step adds to the sums.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepCounts {
+    skipped_steps: u64,
+    norm_mismatches: u64,
+    bytes_read: u64,
+    duration: Option<Duration>,
+    cost: PhaseTimes,
+    /// By `tensor` label; empty in most steps.
+    nonfinite: Vec<(&'static str, u64)>,
+}
+
+impl StepCounts {
+    pub(crate) fn of(batch: &StepBatch, measured: MeasuredStatistics) -> Self {
+        let mut nonfinite: Vec<(&'static str, u64)> = Vec::new();
+        for record in &batch.records {
+            let Some(reading) = &record.reading else { continue };
+            let elements = nonfinite_elements(reading, record.kind, measured);
+            if elements > 0 {
+                let label = tensor_label(record.kind);
+                match nonfinite.iter_mut().find(|(known, _)| *known == label) {
+                    Some((_, total)) => *total += elements,
+                    None => nonfinite.push((label, elements)),
+                }
+            }
+        }
+        Self {
+            skipped_steps: batch.skipped_steps,
+            norm_mismatches: u64::from(batch.grad_norm_check().is_some_and(|check| !check.agrees())),
+            bytes_read: batch.bytes_read,
+            duration: batch.duration,
+            cost: batch.cost,
+            nonfinite,
+        }
     }
 }
 
@@ -67,29 +106,26 @@ impl Counters {
         }
     }
 
+    /// What a step adds.
+    pub(crate) fn counts_of(&self, batch: &StepBatch) -> StepCounts {
+        StepCounts::of(batch, self.measured)
+    }
+
     /// Takes a step in.
-    pub(crate) fn fold(&mut self, batch: &StepBatch) {
+    pub(crate) fn fold(&mut self, step: &StepCounts) {
+        let StepCounts { skipped_steps, norm_mismatches, bytes_read, duration, cost, nonfinite } = step;
         self.steps += 1;
-        self.skipped_steps += batch.skipped_steps;
-        self.norm_mismatches += u64::from(batch.grad_norm_check().is_some_and(|check| !check.agrees()));
-        self.bytes_read += batch.bytes_read;
-        if let Some(duration) = batch.duration {
+        self.skipped_steps += skipped_steps;
+        self.norm_mismatches += norm_mismatches;
+        self.bytes_read += bytes_read;
+        if let Some(duration) = duration {
             self.step_seconds.observe(duration.as_secs_f64());
         }
         for (phase, seconds) in &mut self.collect_seconds {
-            seconds.observe(batch.cost.get(*phase).as_secs_f64());
+            seconds.observe(cost.get(*phase).as_secs_f64());
         }
-        for record in &batch.records {
-            self.fold_record(record);
-        }
-    }
-
-    fn fold_record(&mut self, record: &Record) {
-        let Some(reading) = &record.reading else { return };
-        let elements = nonfinite_elements(reading, record.kind, self.measured);
-        if elements > 0 {
-            let label = tensor_label(record.kind);
-            if let Some((_, total)) = self.nonfinite.iter_mut().find(|(known, _)| *known == label) {
+        for (label, elements) in nonfinite {
+            if let Some((_, total)) = self.nonfinite.iter_mut().find(|(known, _)| known == label) {
                 *total += elements;
             }
         }

@@ -1,5 +1,7 @@
 //! Per-parameter detail: every record with every statistic the config asks for, as the CSV files have it.
 
+use std::sync::Arc;
+
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use trainmon_core::catalog::{
@@ -7,7 +9,7 @@ use trainmon_core::catalog::{
     PARAMETER_MEAN, PARAMETER_MIN, PARAMETER_NANS, PARAMETER_NORM, PARAMETER_STD, PARAMETER_VALUE, PARAMETER_XOR64,
     PARAMETER_ZEROS,
 };
-use trainmon_core::config::Config;
+use trainmon_core::config::{Config, Plan};
 use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, StepBatch, TensorInfo};
 
 use super::points::Points;
@@ -35,18 +37,29 @@ const fn metric_of(statistic: Statistic) -> &'static Metric {
 /// What is sent of each kind.
 #[derive(Debug)]
 pub(crate) struct Detail {
+    config: Config,
+    /// The plan that changed it while the run went on.
+    plan: Option<Arc<Plan>>,
     configured: [Vec<Statistic>; Kind::ALL.len()],
 }
 
 impl Detail {
     pub(crate) fn new(config: &Config) -> Self {
-        Self {
-            configured: Kind::ALL.map(|kind| config.signal(kind).map_or_else(Vec::new, |signal| signal.ops.clone())),
+        Self { config: config.clone(), plan: None, configured: statistics(config) }
+    }
+
+    fn follow(&mut self, plan: &Arc<Plan>) {
+        if self.plan.as_ref().is_none_or(|known| !Arc::ptr_eq(known, plan)) {
+            self.plan = Some(Arc::clone(plan));
+            self.configured = statistics(&self.config.with_plan(plan));
         }
     }
 
     /// Gives the points of every record. The step is in their time: as an attribute it would make every point a series.
-    pub(crate) fn push(&self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
+    pub(crate) fn push(&mut self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
+        if let Some(plan) = &batch.plan {
+            self.follow(plan);
+        }
         let records: Vec<(Vec<KeyValue>, &Record, &Reading)> = batch
             .records
             .iter()
@@ -72,6 +85,10 @@ impl Detail {
             }
         }
     }
+}
+
+fn statistics(config: &Config) -> [Vec<Statistic>; Kind::ALL.len()] {
+    Kind::ALL.map(|kind| config.signal(kind).map_or_else(Vec::new, |signal| signal.ops.clone()))
 }
 
 fn attributes(tensor: &TensorInfo, record: &Record) -> Vec<KeyValue> {

@@ -2,6 +2,8 @@
 
 use percent_encoding::percent_decode_str;
 
+use crate::Settlement;
+
 /// Looks an environment variable up. An empty one is as good as none: so says the specification.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -18,6 +20,28 @@ impl Signal {
         match self {
             Self::Metrics => "METRICS",
             Self::Logs => "LOGS",
+        }
+    }
+
+    /// As messages call it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Logs => "logs",
+        }
+    }
+
+    /// Writes what became of records, or of alerts, into the books.
+    pub(crate) fn settle(self, settlement: &dyn Settlement, delivered: u64, lost: u64) {
+        match self {
+            Self::Metrics => {
+                settlement.failed(lost);
+                settlement.exported(delivered);
+            }
+            Self::Logs => {
+                settlement.alerts_lost(lost);
+                settlement.alerts_delivered(delivered);
+            }
         }
     }
 

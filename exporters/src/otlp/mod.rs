@@ -76,7 +76,7 @@ struct Prepared {
     runtime: Runtime,
     metrics: (Settings, Transport),
     logs: Option<(Settings, Transport)>,
-    journal: Option<Box<dyn Backlog>>,
+    journal: Option<Arc<dyn Backlog>>,
 }
 
 struct Running {
@@ -96,11 +96,6 @@ impl Desk {
         let metrics = self.encoder.encode(&self.names, batch);
         self.envelope.metrics(metrics, batch.records.len() as u64)
     }
-
-    /// No step waits in the journal any more.
-    pub(crate) fn catch_up(&mut self) {
-        self.encoder.catch_up();
-    }
 }
 
 /// What an exporter is opened with, besides its config.
@@ -114,7 +109,7 @@ pub struct OtlpOpening<'a> {
     /// Looks an environment variable up.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     /// Where steps can be read again.
-    pub journal: Option<Box<dyn Backlog>>,
+    pub journal: Option<Arc<dyn Backlog>>,
 }
 
 impl OtlpExporter {
@@ -148,7 +143,7 @@ impl OtlpExporter {
             whereabouts: [Some(&metrics), logs.as_ref()]
                 .into_iter()
                 .flatten()
-                .map(|(settings, _)| settings.address.to_string())
+                .map(|(settings, _)| settings.printable_address())
                 .collect(),
             has_journal: journal.is_some(),
             prepared: Some(Prepared { runtime, metrics, logs, journal }),
@@ -164,7 +159,7 @@ impl OtlpExporter {
 
     fn start(&mut self, settlement: &Arc<dyn Settlement>) -> std::io::Result<()> {
         let Some(Prepared { runtime, metrics, logs, journal }) = self.prepared.take() else { return Ok(()) };
-        let lane = |(settings, transport), waiting: &Arc<Waiting>, journal: Option<Box<dyn Backlog>>| Lane {
+        let lane = |(settings, transport), waiting: &Arc<Waiting>, journal: Option<Arc<dyn Backlog>>| Lane {
             settings,
             transport,
             waiting: Arc::clone(waiting),
@@ -197,6 +192,11 @@ fn not_running() -> ExportError {
     ExportError::Start { what: "OTLP sender", source: std::io::ErrorKind::NotConnected.into() }
 }
 
+fn sender_failed() -> ExportError {
+    let message = "the sender has failed".to_owned();
+    ExportError::Other { message, hint: "this is a fault of trainmon: please report it" }
+}
+
 impl Exporter for OtlpExporter {
     fn name(&self) -> &'static str {
         "otlp"
@@ -221,13 +221,18 @@ impl Exporter for OtlpExporter {
             desk.names.extend_from_slice(new);
         }
         if self.has_journal && self.steps.must_note() {
-            let lost = self.steps.note(Noted { step: batch.step, records, since: Instant::now() });
-            settlement.failed(lost.map_or(0, |lost| lost.records));
-            desk.encoder.count_ahead(batch);
+            let counts = desk.encoder.counts_of(batch);
+            let lost = self.steps.note(Noted { step: batch.step, records, since: Instant::now(), counts });
+            if let Some(Noted { records, counts, .. }) = lost {
+                desk.encoder.count_lost(&counts);
+                settlement.failed(records);
+            }
             return Ok(());
         }
         let parcels = desk.encode(batch);
-        self.steps.push(parcels);
+        if !self.steps.push(parcels) {
+            return Err(ExportFailure { lost_records: records, source: sender_failed() });
+        }
         drop(desk);
         if !self.has_journal {
             self.drop_oldest(&*settlement);
@@ -236,18 +241,25 @@ impl Exporter for OtlpExporter {
     }
 
     fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
-        let (Some(running), Some(logs)) = (&self.running, &self.logs) else { return Ok(()) };
-        logs.push(vec![self.envelope.log(alert::log_record(alert))]);
+        let Some(running) = &self.running else { return Err(not_running()) };
+        let Some(logs) = &self.logs else {
+            // The user wants none: nothing is lost.
+            running.settlement.alerts_delivered(1);
+            return Ok(());
+        };
+        if !logs.push(vec![self.envelope.log(alert::log_record(alert))]) {
+            return Err(sender_failed());
+        }
         running.settlement.alerts_lost(logs.make_room().1);
         Ok(())
     }
 
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
         self.stage.send_replace(Stage::Closing);
-        if let Some(Running { settlement, done }) = self.running.take() {
+        if let Some(Running { settlement: _, done }) = self.running.take() {
+            // What has no fate then is abandoned by whoever keeps the books.
             sender::wait_until(&done, deadline);
             self.stage.send_replace(Stage::Ended);
-            settlement.alerts_lost(self.logs.as_ref().map_or(0, |logs| logs.left()));
         }
         Ok(())
     }

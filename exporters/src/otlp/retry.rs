@@ -1,6 +1,6 @@
 //! When to send again: exponential backoff with jitter, and what the receiver says of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A restart of a receiver takes seconds: the first attempts come quickly.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -31,6 +31,31 @@ impl Backoff {
     }
 }
 
+/// A slow machine may use the time up with one attempt.
+const FEWEST_ATTEMPTS: u32 = 3;
+
+/// How long a request is tried. What counts is the time since a receiver had it first: one that cannot be reached has
+/// nothing against the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    limit: Duration,
+    first: Option<Instant>,
+    attempts: u32,
+}
+
+impl Patience {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, first: None, attempts: 0 }
+    }
+
+    /// A receiver had the request and put it off, or did not answer: was that the last time?
+    pub(crate) fn is_over(&mut self, now: Instant) -> bool {
+        self.attempts += 1;
+        let first = *self.first.get_or_insert(now);
+        self.attempts >= FEWEST_ATTEMPTS && now.saturating_duration_since(first) >= self.limit
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +68,19 @@ mod tests {
         assert!(waits.iter().all(|wait| *wait <= LONGEST_WAIT * 3 / 2));
         assert!(waits[20..].iter().all(|wait| *wait >= LONGEST_WAIT / 2));
         assert!(waits[20..].windows(2).any(|pair| pair[0] != pair[1]), "no jitter: {waits:?}");
+    }
+
+    #[test]
+    fn patience_ends_after_its_time_and_some_attempts() {
+        let start = Instant::now();
+        let mut patience = Patience::new(Duration::from_secs(10));
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert!(!patience.is_over(start));
+        assert!(!patience.is_over(after(50)), "two attempts are too few");
+        assert!(patience.is_over(after(51)));
+        let mut patience = Patience::new(Duration::from_secs(10));
+        assert!((0..10).all(|seconds| !patience.is_over(after(seconds))));
+        assert!(patience.is_over(after(10)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The thread that speaks to the receiver: takes what waits, sends it in order, tries again, settles.
 
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,13 +8,12 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use trainmon_core::StepBatch;
+use trainmon_core::{Step, StepBatch};
 
 use super::Desk;
-use super::backlog::{Backlog, Noted, Waiting};
-use super::environment::Signal;
+use super::backlog::{Backlog, Waiting};
 use super::request::{Parcel, joined};
-use super::retry::Backoff;
+use super::retry::{Backoff, Patience};
 use super::settings::Settings;
 use super::status::Status;
 use super::transport::{Answer, Transport};
@@ -30,8 +30,8 @@ pub(crate) enum Stage {
     Ended,
 }
 
-/// Steps read from the journal at once.
-const READ_STEPS: usize = 16;
+/// Steps read from the journal at once, at most.
+const MOST_STEPS_AT_ONCE: usize = 16;
 /// How long the journal may take to have a step that the exporter was given at the same time.
 const JOURNAL_LAG: Duration = Duration::from_secs(10);
 const JOURNAL_PAUSE: Duration = Duration::from_millis(50);
@@ -47,28 +47,20 @@ pub(crate) struct Lane {
     pub(crate) journal: Option<Rereading>,
 }
 
-/// Where steps are read again, and who encodes them then.
-pub(crate) struct Rereading {
-    pub(crate) journal: Box<dyn Backlog>,
-    pub(crate) desk: Arc<Mutex<Desk>>,
-}
-
 impl Lane {
     /// Runs until shutdown has sent everything. Dropping the future ends it at once.
     async fn run(mut self) {
-        let what = match self.settings.signal {
-            Signal::Metrics => "metrics",
-            Signal::Logs => "logs",
-        };
-        let mut status = Status::new(Arc::clone(&self.settlement), format!("{what} to {}", self.settings.address));
+        let target = format!("{} to {}", self.settings.signal.name(), self.settings.printable_address());
+        let mut status = Status::new(Arc::clone(&self.settlement), target);
+        let mut steps_at_once = 1;
         loop {
             // Asked first: once it is closing nothing more arrives, so that what is not found afterwards is not there.
             let is_closing = *self.stage.borrow() >= Stage::Closing;
             let parcels = self.waiting.take_request();
             if !parcels.is_empty() {
-                self.deliver(&mut status, parcels).await;
-            } else if !self.waiting.noted(1).is_empty() {
-                self.read_journal().await;
+                self.deliver(&mut status, &parcels).await;
+            } else if let Some(journal) = self.journal.as_ref().filter(|_| self.waiting.has_noted()) {
+                steps_at_once = self.read_journal(journal.clone(), steps_at_once).await;
             } else if is_closing {
                 return;
             } else {
@@ -81,34 +73,66 @@ impl Lane {
         }
     }
 
-    /// Sends one request until it is taken or refused.
-    async fn deliver(&mut self, status: &mut Status, parcels: Vec<Parcel>) {
-        let body = joined(&parcels);
-        let points = parcels.iter().map(|parcel| parcel.points).sum();
-        let records = parcels.iter().map(|parcel| parcel.records).sum();
+    /// Sends one request. If its content is refused its parts are sent one by one, once: one may have spoilt it for all.
+    async fn deliver(&mut self, status: &mut Status, parcels: &[Parcel]) {
+        let fate = self.attempt(status, parcels).await;
+        let is_joined = parcels.len() > 1;
+        if let Fate::Refused { for_content: true, .. } = &fate
+            && is_joined
+        {
+            for parcel in parcels {
+                let parcel = std::slice::from_ref(parcel);
+                let fate = self.attempt(status, parcel).await;
+                self.settle(status, parcel, fate);
+            }
+        } else {
+            self.settle(status, parcels, fate);
+        }
+    }
+
+    /// Tries a request until it is taken, refused, or was put off for too long.
+    async fn attempt(&mut self, status: &mut Status, parcels: &[Parcel]) -> Fate {
+        let body = joined(parcels);
         let mut backoff = Backoff::new();
+        let mut patience = Patience::new(self.settings.give_up_after);
         loop {
             match self.transport.send(body.clone(), self.settings.timeout).await {
-                Answer::Taken { rejected, message } => {
-                    status.taken();
-                    let lost = share(records, rejected, points);
-                    if rejected > 0 {
-                        status.rejected(rejected, points, &message);
+                Answer::Taken { rejected, message } => return Fate::Taken { rejected, message },
+                Answer::Refused { why, hint, for_content } => return Fate::Refused { why, hint, for_content },
+                Answer::Later { why, after, reached } => {
+                    if reached && patience.is_over(Instant::now()) {
+                        return Fate::GivenUp { why };
                     }
-                    self.settle(records - lost, lost);
-                    return;
-                }
-                Answer::Refused { why, hint } => {
-                    status.refused(&why, hint, points);
-                    self.settle(0, records);
-                    return;
-                }
-                Answer::Later { why, after } => {
                     status.waits(&why);
                     self.pause(backoff.wait(after), after.is_some(), &mut backoff).await;
                 }
             }
         }
+    }
+
+    /// Writes what became of a request into the books and tells the user.
+    fn settle(&self, status: &mut Status, parcels: &[Parcel], fate: Fate) {
+        let points = parcels.iter().map(|parcel| parcel.points).sum();
+        let records = parcels.iter().map(|parcel| parcel.records).sum();
+        let lost = match fate {
+            Fate::Taken { rejected, message } => {
+                status.taken();
+                if rejected > 0 {
+                    status.rejected(rejected, points, &message);
+                }
+                share(records, rejected, points)
+            }
+            Fate::Refused { why, hint, .. } => {
+                status.refused(&why, hint, points);
+                records
+            }
+            Fate::GivenUp { why } => {
+                status.given_up(&why, self.settings.give_up_after, points);
+                records
+            }
+        };
+        self.settings.signal.settle(&*self.settlement, records - lost, lost);
+        self.waiting.settled(records);
     }
 
     /// Waits before the next attempt. When shutdown begins a wait of our own choosing ends at once; one the receiver
@@ -125,54 +149,91 @@ impl Lane {
         }
     }
 
-    fn settle(&self, delivered: u64, lost: u64) {
-        match self.settings.signal {
-            Signal::Metrics => {
-                self.settlement.failed(lost);
-                self.settlement.exported(delivered);
+    /// Encodes the oldest noted steps, on a thread where the disk may take its time. Gives how many to read the next time.
+    async fn read_journal(&self, journal: Rereading, most: usize) -> usize {
+        let (waiting, settlement) = (Arc::clone(&self.waiting), Arc::clone(&self.settlement));
+        let reading = tokio::task::spawn_blocking(move || journal.read(&waiting, &*settlement, most));
+        match reading.await {
+            Ok(Reread { steps: 0, .. }) => {
+                tokio::time::sleep(JOURNAL_PAUSE).await;
+                most
             }
-            Signal::Logs => self.settlement.alerts_lost(lost),
+            // As many as memory has room for, by the size of these.
+            Ok(Reread { steps, bytes }) => {
+                (self.waiting.capacity_bytes() / (bytes / steps).max(1)).clamp(1, MOST_STEPS_AT_ONCE)
+            }
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is going down, and this lane with it.
+                Err(_cancelled) => most,
+            },
         }
     }
+}
 
-    /// Encodes the oldest noted steps. Those the journal has lost are lost.
-    async fn read_journal(&mut self) {
-        let noted = self.waiting.noted(READ_STEPS);
-        let (Some(Rereading { journal, desk }), [first, .., last] | [first @ last]) = (&self.journal, noted.as_slice())
-        else {
-            return;
-        };
-        let batches = journal.read(first.step..=last.step);
-        let newest_held = journal.held().map(|(_, newest)| newest);
+/// What became of a request.
+enum Fate {
+    /// Taken, but for so many points.
+    Taken { rejected: u64, message: String },
+    /// It will never be taken.
+    Refused { why: String, hint: &'static str, for_content: bool },
+    /// It was put off for too long.
+    GivenUp { why: String },
+}
+
+/// Where steps are read again, and who encodes them then.
+#[derive(Clone)]
+pub(crate) struct Rereading {
+    pub(crate) journal: Arc<dyn Backlog>,
+    pub(crate) desk: Arc<Mutex<Desk>>,
+}
+
+/// What was read again.
+struct Reread {
+    /// Steps that have left the list, encoded or lost.
+    steps: usize,
+    /// Bytes they were encoded to.
+    bytes: usize,
+}
+
+impl Rereading {
+    /// Encodes the oldest noted steps. Those the journal has lost are lost, and counted.
+    fn read(&self, waiting: &Waiting, settlement: &dyn Settlement, most: usize) -> Reread {
+        let noted = waiting.noted(most);
+        let mut done = Reread { steps: 0, bytes: 0 };
+        let (Some((first, _)), Some((last, _))) = (noted.first(), noted.last()) else { return done };
+        let batches = self.journal.read(*first..=*last);
+        let newest_held = self.journal.held().map(|(_, newest)| newest);
         let mut batches = batches.into_iter().peekable();
-        for noted in &noted {
-            while batches.next_if(|batch| batch.step < noted.step).is_some() {}
-            let batch = batches.next_if(|batch| batch.step == noted.step);
-            let may_still_come =
-                newest_held.is_none_or(|newest| newest < noted.step) && noted.since.elapsed() < JOURNAL_LAG;
+        for &(step, since) in &noted {
+            while batches.next_if(|batch| batch.step < step).is_some() {}
+            let batch = batches.next_if(|batch| batch.step == step);
+            let may_still_come = newest_held.is_none_or(|newest| newest < step) && since.elapsed() < JOURNAL_LAG;
             if batch.is_none() && may_still_come {
                 break;
             }
-            self.take_up(desk, noted, batch);
+            done.bytes += self.take_up(waiting, settlement, step, batch.as_ref());
+            done.steps += 1;
         }
-        if self.waiting.noted(1).first().is_some_and(|still| still.step == first.step) {
-            tokio::time::sleep(JOURNAL_PAUSE).await;
-        } else {
-            // The other signal's turn: reading may have taken a while.
-            tokio::task::yield_now().await;
-        }
+        done
     }
 
-    fn take_up(&self, desk: &Mutex<Desk>, noted: &Noted, batch: Option<StepBatch>) {
-        // Held over both, so that no step gets between the last noted one and the next live one.
-        let mut desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
-        match batch {
-            Some(batch) => self.waiting.push(desk.encode(&batch)),
-            None => self.settlement.failed(noted.records),
+    /// Encodes a noted step, or counts it lost. Gives the bytes.
+    fn take_up(&self, waiting: &Waiting, settlement: &dyn Settlement, step: Step, batch: Option<&StepBatch>) -> usize {
+        // Held over all of it, so that no step gets between the last noted one and the next live one.
+        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(noted) = waiting.take_noted(step) else { return 0 };
+        let Some(batch) = batch else {
+            desk.encoder.count_lost(&noted.counts);
+            settlement.failed(noted.records);
+            return 0;
+        };
+        let parcels = desk.encode(batch);
+        let bytes = parcels.iter().map(|parcel| parcel.bytes.len()).sum();
+        if !waiting.push(parcels) {
+            settlement.failed(noted.records);
         }
-        if self.waiting.forget_noted() {
-            desk.catch_up();
-        }
+        bytes
     }
 }
 
@@ -205,9 +266,8 @@ pub(crate) fn start(
     std::thread::Builder::new().name("trainmon-otlp-send".to_owned()).spawn(move || {
         let _until_the_end: Sender<()> = until_the_end;
         runtime.block_on(async {
-            let mut running: JoinSet<()> = lanes.into_iter().map(Lane::run).collect();
             tokio::select! {
-                () = async { while running.join_next().await.is_some() {} } => {}
+                () = run_all(lanes) => {}
                 _ = stage.wait_for(|stage| *stage == Stage::Ended) => {}
             }
         });
@@ -215,6 +275,23 @@ pub(crate) fn start(
         runtime.shutdown_background();
     })?;
     Ok(())
+}
+
+/// Runs the lanes to their ends. What a lane had that ends by a panic is lost, counted and told of.
+async fn run_all(lanes: Vec<Lane>) {
+    let mut running = JoinSet::new();
+    let mut heirs = HashMap::new();
+    for lane in lanes {
+        let heir = (lane.settings.signal, Arc::clone(&lane.waiting), Arc::clone(&lane.settlement));
+        heirs.insert(running.spawn(lane.run()).id(), heir);
+    }
+    while let Some(ended) = running.join_next_with_id().await {
+        let Err(ended) = ended else { continue };
+        if let Some((signal, waiting, settlement)) = heirs.remove(&ended.id()) {
+            signal.settle(&*settlement, 0, waiting.close());
+            Status::broken(&*settlement, signal.name());
+        }
+    }
 }
 
 /// Waits for the sender's end.

@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) address: Uri,
     pub(crate) headers: Vec<(String, Secret)>,
     pub(crate) timeout: Duration,
+    /// How long a request is tried that a reachable receiver does not take.
+    pub(crate) give_up_after: Duration,
     pub(crate) compression: OtlpCompression,
     pub(crate) tls: Option<Tls>,
 }
@@ -62,10 +64,21 @@ impl Settings {
             protocol,
             headers: reader.headers(config),
             timeout: reader.timeout(config),
+            give_up_after: Duration::from_secs(config.give_up_s),
             compression: reader.compression(config),
             tls: is_encrypted.then(|| reader.tls(config)),
             address,
         })
+    }
+}
+
+impl Settings {
+    /// The address as it may be printed: a query may hold a key.
+    pub(crate) fn printable_address(&self) -> String {
+        let part = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        let authority = part(self.address.authority().map(hyper::http::uri::Authority::as_str));
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        format!("{}://{host}{}", part(self.address.scheme_str()), self.address.path())
     }
 }
 
@@ -173,7 +186,8 @@ impl Reader<'_> {
         };
         let text = if text.contains("://") { text } else { format!("{}://{text}", self.bare_scheme(protocol)) };
         let text = if is_http && !is_complete {
-            format!("{}/{}", text.trim_end_matches('/'), self.signal.http_path())
+            let (base, query) = text.split_at(text.find('?').unwrap_or(text.len()));
+            format!("{}/{}{query}", base.trim_end_matches('/'), self.signal.http_path())
         } else {
             text
         };
@@ -211,6 +225,7 @@ mod tests {
             per_parameter: false,
             logs: true,
             backlog_mb: 64,
+            give_up_s: 900,
         }
     }
 
@@ -238,6 +253,10 @@ mod tests {
         assert_eq!(address(&plain, Signal::Logs, &own), "https://c:4318/base/v1/logs");
         let file = Otlp { endpoint: Some("http://file:1".to_owned()), ..config() };
         assert_eq!(address(&file, Signal::Metrics, &own), "http://file:1/v1/metrics");
+        let query = Otlp { endpoint: Some("http://file:1/in/?key=s3cret".to_owned()), ..config() };
+        assert_eq!(address(&query, Signal::Metrics, &[]), "http://file:1/in/v1/metrics?key=s3cret");
+        let printed = resolve(&query, Signal::Metrics, &[]).0.printable_address();
+        assert_eq!(printed, "http://file:1/in/v1/metrics");
     }
 
     #[test]

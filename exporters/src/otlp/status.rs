@@ -1,6 +1,7 @@
 //! What the user is told of a receiver: when it stops taking, and when it takes again. In between it is only counted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Settlement;
 
@@ -8,7 +9,13 @@ use crate::Settlement;
 enum State {
     Works,
     Waits,
-    Refuses { lost_points: u64 },
+    Refuses {
+        lost_points: u64,
+    },
+    /// It puts requests off until they are given up.
+    GivesUp {
+        lost_points: u64,
+    },
 }
 
 /// The state of one receiver, and who is told.
@@ -29,13 +36,15 @@ impl Status {
         let message = match std::mem::replace(&mut self.state, State::Works) {
             State::Works => return,
             State::Waits => format!("{}: works again; what waited is sent", self.target),
-            State::Refuses { lost_points } => format!("{}: taken again; {lost_points} points were lost", self.target),
+            State::Refuses { lost_points } | State::GivesUp { lost_points } => {
+                format!("{}: taken again; {lost_points} points were lost", self.target)
+            }
         };
         self.settlement.info(&message);
     }
 
     pub(crate) fn waits(&mut self, why: &str) {
-        if self.state != State::Waits {
+        if !matches!(self.state, State::Waits | State::GivesUp { .. }) {
             self.state = State::Waits;
             let message = format!("{}: {why}; what cannot be sent waits, training goes on", self.target);
             self.settlement.warn(&message, "start the receiver, or check `otlp.endpoint`; it is tried again and again");
@@ -49,6 +58,25 @@ impl Status {
         }
         self.state = State::Refuses { lost_points: points };
         self.settlement.warn(&format!("{}: refused: {why}; losses are counted, training goes on", self.target), hint);
+    }
+
+    /// A request was tried for so long.
+    pub(crate) fn given_up(&mut self, why: &str, tried: Duration, points: u64) {
+        if let State::GivesUp { lost_points } = &mut self.state {
+            *lost_points += points;
+            return;
+        }
+        self.state = State::GivesUp { lost_points: points };
+        let seconds = tried.as_secs();
+        let message =
+            format!("{}: given up after {seconds} s: {why}; losses are counted, the next is tried", self.target);
+        self.settlement.warn(&message, "look into the receiver's log, or raise `otlp.give_up_s`");
+    }
+
+    /// The thread that sends has ended by a fault of its own.
+    pub(crate) fn broken(settlement: &dyn Settlement, what: &str) {
+        let message = format!("{what}: the sender failed; what it had is lost and counted, training goes on");
+        settlement.warn(&message, "this is a fault of trainmon: please report it");
     }
 
     pub(crate) fn rejected(&mut self, rejected: u64, points: u64, message: &str) {

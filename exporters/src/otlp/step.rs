@@ -13,7 +13,7 @@ use trainmon_core::config::Config;
 use trainmon_core::{Group, Kind, Statistic, StepBatch, TensorInfo};
 
 use super::books::push_books;
-use super::counters::Counters;
+use super::counters::{Counters, StepCounts};
 use super::detail::Detail;
 use super::points::{Points, Times};
 use super::resource::text;
@@ -33,8 +33,6 @@ pub(crate) struct StepEncoder {
     measured: MeasuredStatistics,
     sources: Sources,
     counters: Counters,
-    /// While steps wait in the journal: the sums as of the newest step, `counters` being those of the last one encoded.
-    ahead: Option<Counters>,
     gradients: Gradients,
     layers: Cells,
     /// By cell of `layers`.
@@ -52,7 +50,6 @@ impl StepEncoder {
             measured,
             sources: sources.clone(),
             counters: Counters::new(measured),
-            ahead: None,
             gradients: Gradients::new(TOP, measured),
             layers: Cells::new(Tier::Layer, measured),
             layer_attributes: Vec::new(),
@@ -61,21 +58,19 @@ impl StepEncoder {
         }
     }
 
-    /// Counts a step that is to be encoded later, from the journal.
-    pub(crate) fn count_ahead(&mut self, batch: &StepBatch) {
-        self.ahead.get_or_insert_with(|| self.counters.clone()).fold(batch);
+    /// What a step adds to the sums, for one that is to be encoded later.
+    pub(crate) fn counts_of(&self, batch: &StepBatch) -> StepCounts {
+        self.counters.counts_of(batch)
     }
 
-    /// Every step counted ahead was encoded or is lost: what was lost is in the sums from now on.
-    pub(crate) fn catch_up(&mut self) {
-        if let Some(ahead) = self.ahead.take() {
-            self.counters = ahead;
-        }
+    /// Counts the next step, which nobody will encode: those after it have it in their sums.
+    pub(crate) fn count_lost(&mut self, step: &StepCounts) {
+        self.counters.fold(step);
     }
 
     /// The points of a step.
     pub(crate) fn encode(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Vec<Metric> {
-        self.counters.fold(batch);
+        self.counters.fold(&self.counters.counts_of(batch));
         // The clock may have been set back since the start: a sum's start must not lie after its time.
         let now = unix_nanoseconds(batch.time);
         let times = Times { start: self.start.min(now), now };
@@ -103,7 +98,7 @@ impl StepEncoder {
         self.push_layers(&mut points, now, names, batch);
         self.counters.push(&mut points, times);
         push_books(&mut points, times, batch, &self.sources);
-        if let Some(detail) = &self.detail {
+        if let Some(detail) = &mut self.detail {
             detail.push(&mut points, now, names, batch);
         }
         points.into_metrics()

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use trainmon_dump::journal::{self, Fault};
+use trainmon_dump::journal;
 use trainmon_exporters::ExportError;
 
 /// Nothing is left behind: the output directory appears whole or not at all.
@@ -56,14 +56,6 @@ pub enum RecoverError {
         /// Why.
         source: io::Error,
     },
-    /// A step that was whole a moment ago is not: the file's own process writes on.
-    #[error("`{}` changes while it is read", path.display())]
-    Changing {
-        /// The journal.
-        path: PathBuf,
-        /// What was found.
-        source: Fault,
-    },
 }
 
 impl RecoverError {
@@ -77,7 +69,6 @@ impl RecoverError {
             Self::MakeOutput { .. } | Self::WriteAlerts { .. } | Self::WriteRows { .. } => {
                 "see that the disk has room and the directory above the output can be written"
             }
-            Self::Changing { .. } => "copy the journal first, then recover the copy",
         }
     }
 }

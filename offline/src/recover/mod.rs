@@ -108,17 +108,26 @@ pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Resul
 fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result<RecoveredJournal, RecoverError> {
     std::fs::create_dir_all(out).map_err(|source| RecoverError::MakeOutput { path: out.to_path_buf(), source })?;
     let mut csv = CsvExporter::in_directory(&recovered.config(), &recovered.csv(), out.to_path_buf());
-    let steps = recovered.step_numbers().len();
-    let (mut range, mut records) = (None, 0);
+    let found = recovered.step_numbers().len();
+    let (mut range, mut steps, mut records) = (None, 0, 0);
+    let mut faults: Vec<String> = recovered.faults().iter().map(ToString::to_string).collect();
     for (index, step) in recovered.steps().enumerate() {
-        let step = step.map_err(|source| RecoverError::Changing { path: recovered.path().to_path_buf(), source })?;
+        tell((index + 1) as f64 / found as f64);
+        // The run goes on, and its newest steps take the place of the oldest: the others are read all the same.
+        let step = match step {
+            Ok(step) => step,
+            Err(overwritten) => {
+                faults.push(overwritten.to_string());
+                continue;
+            }
+        };
         let number = step.batch.step.0;
         csv.export(&recovered.names()[..step.names_known], &step.batch)
             .map_err(|failure| RecoverError::WriteRows { step: number, source: failure.source })?;
         let (first, _) = range.unwrap_or((number, number));
         range = Some((first, number));
+        steps += 1;
         records += step.batch.records.len() as u64;
-        tell((index + 1) as f64 / steps as f64);
     }
     // Closing flushes nothing: every step is in its files already.
     csv.shutdown(Instant::now())
@@ -134,7 +143,7 @@ fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result
         records,
         alerts: recovered.alerts().len(),
         ended_in_order: recovered.is_closed(),
-        faults: recovered.faults().iter().map(ToString::to_string).collect(),
+        faults,
     })
 }
 

@@ -343,6 +343,8 @@ pub struct Journal {
     pub size_mb: u64,
     /// Steps between two flushes to the disk; 0 leaves it to the operating system.
     pub flush_steps: u64,
+    /// Journals of earlier runs that stay.
+    pub keep: u64,
     /// What CSV files recovered from it are to be like, whether the run writes any or not.
     pub csv: Csv,
 }

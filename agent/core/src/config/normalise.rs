@@ -301,10 +301,11 @@ impl Outputs {
         });
         let journal = journal.as_ref().map(|journal| (journal, journal.enabled));
         let journal = asked_for(format.contains(Format::Journal), journal, "journal.enabled", report);
-        let journal = journal.map(|JournalFile { enabled: _, dir, size_mb, flush_steps }| Journal {
+        let journal = journal.map(|JournalFile { enabled: _, dir, size_mb, flush_steps, keep }| Journal {
             dir,
             size_mb,
             flush_steps,
+            keep,
             csv: csv(file),
         });
         let is_csv = format.contains(Format::Csv);

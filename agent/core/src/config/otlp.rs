@@ -36,6 +36,8 @@ pub struct Otlp {
     pub logs: bool,
     /// Memory for what waits for the receiver.
     pub backlog_mb: u64,
+    /// Seconds after which a request is given up that a reachable receiver does not take.
+    pub give_up_s: u64,
 }
 
 /// How requests travel.
@@ -122,6 +124,7 @@ pub(super) fn checked(file: OtlpFile, report: &mut Report<'_>) -> Otlp {
         per_parameter,
         logs,
         backlog_mb,
+        give_up_s,
     } = file;
     if let Some(endpoint) = &endpoint {
         check_endpoint(endpoint, protocol, report);
@@ -158,6 +161,7 @@ pub(super) fn checked(file: OtlpFile, report: &mut Report<'_>) -> Otlp {
         per_parameter,
         logs,
         backlog_mb,
+        give_up_s,
     }
 }
 

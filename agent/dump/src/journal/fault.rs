@@ -45,6 +45,12 @@ pub enum Fault {
         /// The step.
         step: Step,
     },
+    /// A step was whole when the file was opened and is not any more: the process that writes the file needed its place.
+    #[error("step {step} was overwritten while the journal was read: its run goes on")]
+    Overwritten {
+        /// The step.
+        step: Step,
+    },
     /// A record of another part fails its checksum.
     #[error("record {number} of the {part} is torn: its checksum does not match")]
     Torn {

@@ -12,6 +12,9 @@ const CRC_AT: usize = 60;
 /// `prev_at` of a region's first frame.
 pub(super) const NO_FRAME: u64 = u64::MAX;
 
+/// No writer counts frames, or their bytes, this far; sums of such numbers do not overflow.
+const MAX_COUNT: u64 = 1 << 60;
+
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameKind {
@@ -92,7 +95,7 @@ impl FrameHeader {
         if crc32fast::hash(&bytes[..CRC_AT]) != u32_at(bytes, CRC_AT) {
             return None;
         }
-        Some(Self {
+        let header = Self {
             kind: FrameKind::from_code(u32_at(bytes, 4))?,
             journal: of_journal,
             seq: u64_at(bytes, 16),
@@ -102,7 +105,14 @@ impl FrameHeader {
             length: u32_at(bytes, 48),
             content_crc: u32_at(bytes, 52),
             records: u32_at(bytes, 56),
-        })
+        };
+        header.is_possible().then_some(header)
+    }
+
+    /// Whether a writer can have come so far. A header may be made up, checksum and all: what follows may count on it.
+    fn is_possible(&self) -> bool {
+        let is_in_order = self.prev_at == NO_FRAME || (self.seq > 0 && self.prev_at < self.at);
+        is_in_order && self.seq <= MAX_COUNT && self.at <= MAX_COUNT && self.at.is_multiple_of(GRAIN)
     }
 }
 

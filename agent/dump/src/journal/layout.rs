@@ -35,6 +35,13 @@ pub fn file_name(rank: Rank, number: u32) -> String {
     }
 }
 
+/// The number in a name that [`file_name`] gives to this rank's journals; `None` for every other name.
+pub(super) fn file_number(rank: Rank, name: &str) -> Option<u32> {
+    let middle = name.strip_suffix(FILE_EXTENSION)?.strip_suffix('.')?.strip_prefix(&format!("journal_rank{rank}"))?;
+    let number = if middle.is_empty() { 1 } else { middle.strip_prefix('.')?.parse().ok()? };
+    (file_name(rank, number) == name).then_some(number)
+}
+
 /// A part of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {

@@ -1,13 +1,14 @@
 //! The file as memory, or by system calls where memory is not safe.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
 use memmap2::MmapRaw;
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use super::error::JournalError;
 
@@ -15,26 +16,22 @@ use super::error::JournalError;
 /// of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
-    /// Memory-mapped where a store can never fail later for want of space (ext4, XFS, tmpfs, overlay), else by calls.
+    /// Memory-mapped where no store can fail (tmpfs, all of whose pages are reserved), else by calls.
     #[default]
     Auto,
-    /// Memory-mapped. On a file system that writes every change to a new place a full disk then ends the process.
+    /// Memory-mapped. Anywhere but on tmpfs a full or failing disk then ends the process with SIGBUS.
     Mapped,
-    /// By `pwrite`: a full disk is an error.
+    /// By `pwrite`: a full or failing disk is an error.
     Calls,
 }
 
-/// File systems that keep what `fallocate` reserved in its place, so that a store into the mapping needs no space.
-const RESERVING: [i64; 4] = [
-    // ext2, ext3, ext4
-    0xEF53,
-    // XFS
-    0x5846_5342,
-    // tmpfs
-    0x0102_1994,
-    // overlayfs, which passes both on
-    0x794c_7630,
-];
+/// The only file system that is memory itself: what is reserved there is neither written back nor copied on write, so a
+/// store into the mapping finds its page. Elsewhere one may need a block, or a read from a disk that fails.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+/// So much is reserved at a time: a call that signals keep interrupting gives back what it has reserved.
+const PIECE: u64 = 4 << 20;
+/// What the config names and the last words of a run are nobody's but the user's.
+const OWNER_ONLY: u32 = 0o600;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// An open journal file of fixed size.
@@ -54,10 +51,13 @@ impl Medium {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(create)?;
         }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(create)?;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(OWNER_ONLY).open(path).map_err(create)?;
+        // Where the file system knows no locks nobody can ask for one either.
+        drop(file.try_lock());
         let prepared = reserve(&file, length)
             .map_err(|source| JournalError::Reserve { path: path.to_path_buf(), bytes: length, source })
-            .and_then(|()| map(&file, storage).map_err(create));
+            .and_then(|reserved| map(&file, storage, reserved).map_err(create));
         match prepared {
             Ok(map) => Ok(Self { path: path.to_path_buf(), file, length, map }),
             Err(error) => {
@@ -70,6 +70,10 @@ impl Medium {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn is_mapped(&self) -> bool {
+        self.map.is_some()
     }
 
     /// Whether the file still has its size: a store beyond a mapped file's end would kill the process.
@@ -144,13 +148,33 @@ impl Medium {
     }
 }
 
+/// How a file got its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reserved {
+    /// They are set aside.
+    Reserved,
+    /// They were written once: the next write may want another one.
+    Written,
+}
+
 /// Gives the file its size, every block of it.
-fn reserve(file: &File, length: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => fill(file, length),
+fn reserve(file: &File, length: u64) -> io::Result<Reserved> {
+    match in_pieces(length, |offset, bytes| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes)) {
+        Ok(()) => Ok(Reserved::Reserved),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(file, length).map(|()| Reserved::Written),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Calls for every piece of the length, again for one that a signal interrupted.
+fn in_pieces(length: u64, mut call: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
+    let mut offset = 0;
+    while offset < length {
+        let bytes = PIECE.min(length - offset);
+        rustix::io::retry_on_intr(|| call(offset, bytes))?;
+        offset += bytes;
+    }
+    Ok(())
 }
 
 /// Where the file system cannot reserve: zeros, once.
@@ -164,14 +188,38 @@ fn fill(mut file: &File, length: u64) -> io::Result<()> {
     file.sync_data()
 }
 
-fn map(file: &File, storage: Storage) -> io::Result<Option<MmapRaw>> {
+fn map(file: &File, storage: Storage, reserved: Reserved) -> io::Result<Option<MmapRaw>> {
     let is_mapped = match storage {
         Storage::Mapped => true,
         Storage::Calls => false,
-        Storage::Auto => {
-            let file_system = rustix::fs::fstatfs(file)?.f_type;
-            RESERVING.contains(&file_system)
-        }
+        Storage::Auto => reserved == Reserved::Reserved && rustix::fs::fstatfs(file)?.f_type == TMPFS_MAGIC,
     };
     is_mapped.then(|| MmapRaw::map_raw(file)).transpose()
+}
+
+/// Whether some process has the journal at `path` open for writing, or that cannot be told.
+pub(super) fn is_in_use(path: &Path) -> io::Result<bool> {
+    match File::open(path)?.try_lock() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_interrupts_costs_a_piece_another_call_and_nothing_else() {
+        let mut calls = Vec::new();
+        let outcome = in_pieces(2 * PIECE + 5, |offset, bytes| {
+            calls.push((offset, bytes));
+            if calls.len() % 2 == 1 { Err(Errno::INTR) } else { Ok(()) }
+        });
+        assert_eq!(outcome, Ok(()));
+        let pieces = [(0, PIECE), (PIECE, PIECE), (2 * PIECE, 5)];
+        assert_eq!(calls, pieces.iter().flat_map(|&piece| [piece, piece]).collect::<Vec<_>>());
+        assert_eq!(in_pieces(1, |_, _| Err(Errno::NOSPC)), Err(Errno::NOSPC));
+    }
 }

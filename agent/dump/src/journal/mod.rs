@@ -16,21 +16,25 @@
 //!
 //! The rooms: `layout` places the regions, `facts` is the run and its config, `legend` the names of the numbers used
 //! in records, `record` and `step` turn a batch into bytes and back, `medium` is the file as memory or by calls,
-//! `region` appends frames, `writer` and `view` are the two ends in the running process, `scan` finds frames
-//! afterwards, `reader` puts them together, and `fault` is what it says of the rest.
+//! `region` appends frames, `writer` and `view` are the two ends in the running process, `secrets` is what is left out
+//! of the config, `keeping` takes the oldest files away, `scan` finds frames afterwards, `reader` puts them together
+//! (`names` by tensor), and `fault` is what it says of the rest.
 
 mod bytes;
 mod error;
 mod facts;
 mod fault;
 mod frame;
+mod keeping;
 mod layout;
 mod legend;
 mod medium;
+mod names;
 mod reader;
 mod record;
 mod region;
 mod scan;
+mod secrets;
 mod state;
 mod step;
 mod view;
@@ -39,6 +43,7 @@ mod writer;
 pub use error::{JournalError, RecoverError};
 pub use facts::JournalRun;
 pub use fault::{Fault, Part};
+pub use keeping::{Pruned, prune};
 pub use layout::{FILE_EXTENSION, MIN_FILE_BYTES, file_name};
 pub use medium::Storage;
 pub use reader::{Recovered, RecoveredStep};

@@ -14,9 +14,13 @@ use super::fault::{Fault, Part};
 use super::frame::{FrameHeader, FrameKind};
 use super::layout::{HEADER_READ, Layout, STATE_AT};
 use super::legend::Legend;
+use super::names::{MAX_TENSORS, Names};
 use super::scan::{Found, Gap, Source, Written, read_up_to};
 use super::state::{STATE_BYTES, State};
 use super::step::{decode_step, read_name};
+
+/// A description of a run is some kilobytes: a header that says more of it is made up.
+const MAX_FACTS: u64 = 64 << 20;
 
 /// A step out of a journal.
 #[derive(Clone, Debug)]
@@ -30,7 +34,7 @@ pub struct RecoveredStep {
 /// A journal file, every record of it checked.
 ///
 /// The file may be in use: what its process writes meanwhile is read or not, and what it overwrites between
-/// [`open`](Self::open) and [`steps`](Self::steps) is a torn step there.
+/// [`open`](Self::open) and [`steps`](Self::steps) is a [`Fault::Overwritten`] there.
 #[derive(Debug)]
 pub struct Recovered {
     path: PathBuf,
@@ -124,8 +128,9 @@ impl Recovered {
     /// The steps, oldest first, each read when it is asked for.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = Result<RecoveredStep, Fault>> + '_ {
         self.steps.iter().map(|frame| {
-            let torn = Fault::TornStep { step: Step(frame.step) };
-            let content = self.source(Part::Steps).content(frame).ok_or(torn)?;
+            // It was whole when the file was opened.
+            let gone = Fault::Overwritten { step: Step(frame.step) };
+            let content = self.source(Part::Steps).content(frame).ok_or(gone)?;
             let step = decode_step(&content, &self.legend).map_err(|why| Fault::NotUnderstood {
                 part: Part::Steps,
                 number: frame.seq,
@@ -189,15 +194,18 @@ impl Recovered {
         let mut names = Names::default();
         for frame in &found.frames {
             let Some(content) = self.source(Part::Names).content(frame) else { continue };
-            let read = || -> Result<Vec<TensorInfo>, super::bytes::Malformed> {
+            let read = || -> Result<Vec<(u64, TensorInfo)>, super::bytes::Malformed> {
                 let mut cursor = Cursor::new(&content);
-                cursor.u64()?;
-                let infos = (0..frame.records).map(|_| read_name(&mut cursor)).collect::<Result<_, _>>()?;
+                let first = cursor.u64()?;
+                if first.checked_add(u64::from(frame.records)).is_none_or(|end| end > MAX_TENSORS) {
+                    return Err(cursor.malformed("tensors beyond any model's"));
+                }
+                let infos = (0..frame.records).map(|_| read_name(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
                 cursor.finish()?;
-                Ok(infos)
+                Ok((first..).zip(infos).collect())
             };
             match read() {
-                Ok(infos) => infos.into_iter().zip(frame.step..).for_each(|(info, id)| names.set(id as usize, info)),
+                Ok(infos) => infos.into_iter().for_each(|(id, info)| names.set(id as usize, info)),
                 Err(why) => self.faults.push(Fault::NotUnderstood {
                     part: Part::Names,
                     number: frame.seq,
@@ -244,8 +252,8 @@ impl Recovered {
                     let why = why.to_string();
                     self.faults.push(Fault::NotUnderstood { part: Part::Steps, number: frame.seq, why });
                 }
-                // The process that writes the file overwrote it just now.
-                None => self.faults.push(Fault::TornStep { step: Step(frame.step) }),
+                // It was whole a moment ago.
+                None => self.faults.push(Fault::Overwritten { step: Step(frame.step) }),
             }
         }
         let nameless = used.iter().filter(|id| !names.has(id.index())).count() as u64;
@@ -274,9 +282,12 @@ impl Recovered {
 }
 
 fn read_facts(path: &Path, file: &File, layout: &Layout, found: u64) -> Result<Facts, RecoverError> {
-    let expected = layout.facts.offset + layout.facts.length;
+    let expected = layout.facts.offset.saturating_add(layout.facts.length);
     if found < expected {
         return Err(RecoverError::CutOff { path: path.to_path_buf(), expected, found });
+    }
+    if layout.facts.length > MAX_FACTS {
+        return Err(RecoverError::HeaderDamaged { path: path.to_path_buf() });
     }
     let mut bytes = vec![0; layout.facts.length as usize];
     let length = read_up_to(file, layout.facts.offset, &mut bytes)
@@ -285,30 +296,4 @@ fn read_facts(path: &Path, file: &File, layout: &Layout, found: u64) -> Result<F
         return Err(RecoverError::FactsDamaged { path: path.to_path_buf() });
     }
     serde_json::from_slice(&bytes).map_err(|source| RecoverError::FactsUnreadable { path: path.to_path_buf(), source })
-}
-
-/// Names by tensor id, some of which may be lost.
-#[derive(Debug, Default)]
-struct Names(Vec<Option<TensorInfo>>);
-
-impl Names {
-    fn set(&mut self, id: usize, info: TensorInfo) {
-        if self.0.len() <= id {
-            self.0.resize(id + 1, None);
-        }
-        self.0[id] = Some(info);
-    }
-
-    fn has(&self, id: usize) -> bool {
-        self.0.get(id).is_some_and(Option::is_some)
-    }
-
-    /// At least `count` names, lost ones made up.
-    fn finish(&mut self, count: usize) -> Vec<TensorInfo> {
-        if self.0.len() < count {
-            self.0.resize(count, None);
-        }
-        let made_up = |id: usize| TensorInfo { name: format!("unnamed_tensor_{id}").into(), vpp_stage: 0 };
-        self.0.drain(..).enumerate().map(|(id, info)| info.unwrap_or_else(|| made_up(id))).collect()
-    }
 }

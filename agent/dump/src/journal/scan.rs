@@ -69,11 +69,16 @@ impl Source<'_> {
 
     /// A frame's content, if it is what the header says.
     pub(super) fn content(&self, header: &FrameHeader) -> Option<Vec<u8>> {
+        // Asked before memory is set aside: a file may be cut short, and a header made up.
+        let until = self.region.offset.checked_add(u64::from(header.length))?;
+        if until > self.file.metadata().ok()?.len() {
+            return None;
+        }
         let mut content = vec![0; header.length as usize];
-        let place = (header.at + GRAIN) % self.region.length;
+        let place = header.at.checked_add(GRAIN)? % self.region.length;
         let until_end = usize::try_from(self.region.length - place).ok()?.min(content.len());
         let (first, rest) = content.split_at_mut(until_end);
-        self.file.read_exact_at(first, self.region.offset + place).ok()?;
+        self.file.read_exact_at(first, self.region.offset.checked_add(place)?).ok()?;
         self.file.read_exact_at(rest, self.region.offset).ok()?;
         (crc32fast::hash(&content) == header.content_crc).then_some(content)
     }
@@ -105,7 +110,7 @@ impl Source<'_> {
 /// is no longer whole; what was about to be overwritten may be, and counts.
 fn contiguous_tail(whole: &[FrameHeader], floor: u64) -> Vec<FrameHeader> {
     let first_live = whole.iter().position(|header| header.at >= floor).unwrap_or(whole.len());
-    let is_next = |pair: &[FrameHeader]| pair[0].seq + 1 == pair[1].seq;
+    let is_next = |pair: &[FrameHeader]| pair[0].seq.checked_add(1) == Some(pair[1].seq);
     // Without a live frame the newest of the others begins the tail.
     let mut first = first_live.min(whole.len().saturating_sub(1));
     while first > 0 && is_next(&whole[first - 1..=first]) {
@@ -125,7 +130,8 @@ fn gaps(frames: &[FrameHeader], torn: &[FrameHeader], begun: u64, floor: u64) ->
     };
     let mut gaps = Vec::new();
     if oldest.prev_at != NO_FRAME && oldest.prev_at >= floor {
-        gaps.push(Gap::Missing { first: oldest.seq - 1, last: oldest.seq - 1 });
+        let before = oldest.seq.saturating_sub(1);
+        gaps.push(Gap::Missing { first: before, last: before });
     }
     let mut known = frames.iter().map(|header| (header.seq, None)).collect::<Vec<_>>();
     known.extend(torn.iter().map(|header| (header.seq, Some(Gap::Torn(*header)))));
@@ -136,9 +142,9 @@ fn gaps(frames: &[FrameHeader], torn: &[FrameHeader], begun: u64, floor: u64) ->
             gaps.push(Gap::Missing { first: next, last: seq - 1 });
         }
         gaps.extend(gap);
-        next = seq + 1;
+        next = seq.saturating_add(1);
     }
-    if next + 1 < begun {
+    if next.saturating_add(1) < begun {
         gaps.push(Gap::Missing { first: next, last: begun - 2 });
     }
     if next < begun {

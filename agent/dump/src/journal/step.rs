@@ -8,6 +8,7 @@ use trainmon_core::{GradNorm, LedgerSnapshot, Phase, PhaseTimes, Step, StepBatch
 
 use super::bytes::{Cursor, Malformed, Put};
 use super::legend::{Legend, statistic_code};
+use super::names::MAX_TENSORS;
 use super::record::{MIN_RECORD, put_record, read_record};
 
 /// A step as it stands in a frame.
@@ -123,7 +124,10 @@ pub(super) fn decode_step(bytes: &[u8], legend: &Legend) -> Result<StepContent, 
     batch.bytes_read = cursor.u64()?;
     batch.books = read_books(cursor, legend)?;
     let names_known = cursor.u32()?;
-    let late_names = read_late_names(cursor)?;
+    if u64::from(names_known) > MAX_TENSORS {
+        return Err(cursor.malformed("tensors beyond any model's"));
+    }
+    let late_names = read_late_names(cursor, names_known)?;
     let records = cursor.u32()? as usize;
     if records > cursor.remaining() / MIN_RECORD {
         return Err(cursor.malformed("more records than there are bytes for"));
@@ -212,9 +216,16 @@ fn put_late_names(out: &mut Vec<u8>, names: &[TensorInfo], names_stored: usize, 
     }
 }
 
-fn read_late_names(cursor: &mut Cursor<'_>) -> Result<Vec<(TensorId, TensorInfo)>, Malformed> {
+fn read_late_names(cursor: &mut Cursor<'_>, names_known: u32) -> Result<Vec<(TensorId, TensorInfo)>, Malformed> {
     let count = cursor.u32()?;
-    (0..count).map(|_| Ok((TensorId(cursor.u32()?), read_name(cursor)?))).collect()
+    let name = |cursor: &mut Cursor<'_>| {
+        let tensor = TensorId(cursor.u32()?);
+        if tensor.0 >= names_known {
+            return Err(cursor.malformed("the name of a tensor that was never registered"));
+        }
+        Ok((tensor, read_name(cursor)?))
+    };
+    (0..count).map(|_| name(cursor)).collect()
 }
 
 /// Appends a name.

@@ -13,10 +13,12 @@ use super::bytes::Put as _;
 use super::error::JournalError;
 use super::facts::{Facts, FileFacts, JournalRun};
 use super::frame::{FrameHeader, FrameKind};
+use super::keeping::earlier_journals;
 use super::layout::{Layout, STATE_AT, file_name};
 use super::legend::LegendNames;
 use super::medium::{Medium, Storage};
 use super::region::{Label, RegionWriter};
+use super::secrets::without_secrets;
 use super::state::State;
 use super::step::{encode_step, put_name};
 use super::view::JournalView;
@@ -87,7 +89,9 @@ impl Journal {
             trainmon: env!("CARGO_PKG_VERSION").to_owned(),
             created_seconds: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
             run: spec.run.clone(),
-            config: to_json(spec.config).map_err(|source| JournalError::Facts { path: path.to_path_buf(), source })?,
+            config: serde_json::to_value(spec.config)
+                .map(without_secrets)
+                .map_err(|source| JournalError::Facts { path: path.to_path_buf(), source })?,
             files: FileFacts::of(spec.config, spec.csv),
             legend: LegendNames::current(),
         };
@@ -118,12 +122,13 @@ impl Journal {
         Ok(Self { shared, content: Vec::new(), names_stored: 0, names_full: false })
     }
 
-    /// Makes a journal in a directory under the first free name: what earlier runs left there stays.
+    /// Makes a journal in a directory, numbered after those that earlier runs left there.
     ///
     /// # Errors
     /// As [`Journal::create`].
     pub fn create_in(directory: &Path, spec: &JournalSpec<'_>) -> Result<Self, JournalError> {
-        let mut number = 1;
+        let earlier = earlier_journals(directory, spec.run.rank);
+        let mut number = earlier.last().map_or(1, |(newest, _)| newest.saturating_add(1));
         loop {
             let path = directory.join(file_name(spec.run.rank, number));
             match Self::create(&path, spec) {
@@ -140,6 +145,11 @@ impl Journal {
     /// Where the file is.
     pub fn path(&self) -> PathBuf {
         self.shared.medium.path().to_path_buf()
+    }
+
+    /// Whether the file is memory of this process, or is written by calls: see [`Storage`].
+    pub fn is_mapped(&self) -> bool {
+        self.shared.medium.is_mapped()
     }
 
     /// A look at what the journal holds, for other threads.
@@ -269,8 +279,4 @@ impl Store {
         self.state.lost_records += u64::from(label.records);
         self.append_step(medium, Label { kind: FrameKind::LostStep, ..label }, &[]).map(drop)
     }
-}
-
-fn to_json(config: &Config) -> serde_json::Result<serde_json::Value> {
-    serde_json::to_value(config)
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use trainmon_core::Step;
-use trainmon_dump::journal::{JournalError, Recovered};
+use trainmon_dump::journal::{Fault, JournalError, Recovered};
 
 use super::support::{BOTH, Desk, assert_genuine, batch, names};
 
@@ -87,5 +87,34 @@ fn a_file_cut_short_in_use_is_an_error_and_no_signal() {
         assert_eq!(journal.view().read_steps(all()).len(), 0);
         assert!(journal.view().flush().is_err());
         assert!(journal.close().is_err());
+    }
+}
+
+#[test]
+fn a_step_overwritten_between_two_looks_is_told_and_the_others_are_read() {
+    for storage in BOTH {
+        let desk = Desk::new();
+        let mut journal = desk.journal(storage);
+        for step in 0..20 {
+            journal.append(&names(RECORDS), &batch(step, RECORDS)).unwrap();
+        }
+        let recovered = desk.recovered();
+        assert_eq!(recovered.faults(), []);
+        let mut next = 20;
+        // Until the ring has gone round and half of what was found is gone.
+        while journal.view().held().unwrap().0.0 < 10 {
+            journal.append(&names(RECORDS), &batch(next, RECORDS)).unwrap();
+            next += 1;
+        }
+        let (mut gone, mut read) = (Vec::new(), Vec::new());
+        for step in recovered.steps() {
+            match step {
+                Ok(step) => read.push(step.batch.step.0),
+                Err(Fault::Overwritten { step }) => gone.push(step.0),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(!gone.is_empty() && gone.len() <= 10, "{gone:?}");
+        assert_eq!([gone, read].concat(), (0..20).collect::<Vec<_>>());
     }
 }

@@ -1,7 +1,10 @@
 //! A journal nothing happened to.
 
-use trainmon_core::Step;
-use trainmon_dump::journal::{Fault, Journal, JournalError, MIN_FILE_BYTES, Recovered, Storage};
+use std::os::unix::fs::PermissionsExt as _;
+
+use trainmon_core::config::Config;
+use trainmon_core::{Rank, Step};
+use trainmon_dump::journal::{Fault, Journal, JournalError, MIN_FILE_BYTES, Recovered, Storage, prune};
 
 use super::support::{BOTH, Desk, assert_genuine, batch, config, names, spec};
 
@@ -130,4 +133,46 @@ fn a_journal_without_a_step_is_whole() {
     let recovered = desk.recovered();
     assert_eq!((recovered.step_numbers().len(), recovered.faults().len()), (0, 0));
     assert!(Recovered::open(desk.directory()).unwrap_err().to_string().ends_with("is a directory, not a journal"));
+}
+
+#[test]
+fn only_its_owner_may_read_the_file_and_no_secret_is_in_it() {
+    let desk = Desk::new();
+    let text = r#"{"wg_distribution": true, "format": ["csv", "otlp"],
+        "otlp": {"endpoint": "http://collector:4318/s3cret?key=s3cret", "headers": {"x-key": "s3cret"}},
+        "alert": {"webhook": {"url": "https://u:s3cret@hooks.example/T0/s3cret?token=s3cret"}, "actions": ["webhook"]}}"#;
+    let config = Config::parse(text, "t", &|_| None).unwrap().config;
+    assert!(config.alert.webhook.is_some() && config.otlp.is_some());
+    drop(Journal::create(&desk.path(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap());
+    assert_eq!(desk.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let bytes = std::fs::read(desk.path()).unwrap();
+    assert!(!bytes.windows(6).any(|window| window == b"s3cret"));
+    let written = desk.recovered().config_as_written().to_string();
+    assert!(written.contains("https://hooks.example/(hidden)") && written.contains("http://collector:4318/(hidden)"));
+}
+
+#[test]
+fn the_oldest_journals_make_room_but_never_one_that_is_being_written() {
+    let desk = Desk::new();
+    let config = config();
+    let make = || Journal::create_in(desk.directory(), &spec(&config, MIN_FILE_BYTES, Storage::Auto)).unwrap();
+    let live = make();
+    for _ in 0..11 {
+        drop(make());
+    }
+    // Names that are not this rank's, or nobody's.
+    let others = ["journal_rank1.tmj", "journal_rank0.x.tmj", "journal_rank0.02.tmj", "journal_rank0.tmj.bak"];
+    for other in others {
+        std::fs::write(desk.directory().join(other), "kept").unwrap();
+    }
+    let pruned = prune(desk.directory(), Rank(0), 3);
+    assert!(pruned.failed.is_empty(), "{pruned:?}");
+    let removed: Vec<_> = (2..=9).map(|number| desk.directory().join(format!("journal_rank0.{number}.tmj"))).collect();
+    assert_eq!(pruned.removed, removed);
+    assert!(live.path().exists() && others.iter().all(|other| desk.directory().join(other).exists()));
+    // What was deleted leaves no gap to fill: the newest number is the newest run.
+    assert_eq!(make().path(), desk.directory().join("journal_rank0.13.tmj"));
+    drop(live);
+    assert_eq!(prune(desk.directory(), Rank(0), 3).removed.first(), Some(&desk.directory().join("journal_rank0.tmj")));
+    assert!(prune(&desk.directory().join("nowhere"), Rank(0), 0).removed.is_empty());
 }

@@ -13,7 +13,7 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 use trainmon_core::config::OtlpCompression;
 
-use super::{Answer, USER_AGENT, quoted, tls, with_causes};
+use super::{Answer, USER_AGENT, connect_timeout, in_a_line, quoted, tls};
 use crate::ExportError;
 use crate::otlp::environment::Signal;
 use crate::otlp::settings::Settings;
@@ -29,9 +29,9 @@ pub(crate) struct GrpcTransport {
 
 impl GrpcTransport {
     pub(super) fn new(settings: &Settings) -> Result<Self, ExportError> {
-        let Settings { signal, protocol: _, address, headers, timeout, compression, tls } = settings;
+        let Settings { signal, protocol: _, address, headers, timeout, give_up_after: _, compression, tls } = settings;
         let refused = |source: tonic::transport::Error| ExportError::OtlpConnection { source: Box::new(source) };
-        let mut endpoint = Endpoint::from(address.clone()).connect_timeout(*timeout);
+        let mut endpoint = Endpoint::from(address.clone()).connect_timeout(connect_timeout(*timeout));
         endpoint = endpoint.user_agent(USER_AGENT).map_err(refused)?;
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls::grpc_config(tls)?).map_err(refused)?;
@@ -66,7 +66,7 @@ impl GrpcTransport {
             grpc = grpc.send_compressed(encoding);
         }
         if let Err(error) = grpc.ready().await {
-            return Answer::Later { why: with_causes(&error), after: None };
+            return Answer::Later { why: in_a_line(&error), after: None, reached: false };
         }
         let mut request = Request::new(body);
         for (key, value) in &self.headers {
@@ -113,8 +113,8 @@ fn judge(status: &Status) -> Answer {
         _ => false,
     };
     if is_temporary {
-        let why = if is_broken_connection { with_causes(status) } else { said(status) };
-        return Answer::Later { why, after };
+        let why = if is_broken_connection { in_a_line(status) } else { said(status) };
+        return Answer::Later { why, after, reached: !is_unreachable(status) };
     }
     let hint = match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => "check `otlp.headers` or OTEL_EXPORTER_OTLP_HEADERS",
@@ -123,7 +123,17 @@ fn judge(status: &Status) -> Answer {
         }
         _ => "look into the receiver's log",
     };
-    Answer::Refused { why: said(status), hint }
+    let for_content = matches!(
+        status.code(),
+        Code::InvalidArgument | Code::ResourceExhausted | Code::FailedPrecondition | Code::Internal | Code::Unknown
+    );
+    Answer::Refused { why: said(status), hint, for_content }
+}
+
+/// Whether there was no connection to send anything over.
+fn is_unreachable(status: &Status) -> bool {
+    let first: Option<&dyn std::error::Error> = std::error::Error::source(status);
+    std::iter::successors(first, |&cause| cause.source()).any(|cause| cause.is::<tonic::ConnectError>())
 }
 
 fn said(status: &Status) -> String {
@@ -203,7 +213,8 @@ mod tests {
     fn a_receiver_without_room_is_asked_again_only_when_it_says_when() {
         let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
         let status = Status::with_error_details(Code::ResourceExhausted, "full", details);
-        let expected = Answer::Later { why: "ResourceExhausted: full".into(), after: Some(Duration::from_secs(3)) };
+        let expected =
+            Answer::Later { why: "ResourceExhausted: full".into(), after: Some(Duration::from_secs(3)), reached: true };
         assert_eq!(judge(&status), expected);
     }
 }

@@ -15,7 +15,7 @@ use prost::Message as _;
 use trainmon_core::config::OtlpCompression;
 
 use super::grpc::taken;
-use super::{Answer, USER_AGENT, quoted, tls, with_causes};
+use super::{Answer, USER_AGENT, connect_timeout, in_a_line, quoted, tls};
 use crate::ExportError;
 use crate::otlp::environment::Signal;
 use crate::otlp::settings::Settings;
@@ -37,7 +37,8 @@ pub(crate) struct HttpTransport {
 
 impl HttpTransport {
     pub(super) fn new(settings: &Settings) -> Result<Self, ExportError> {
-        let Settings { signal, protocol: _, address, headers: extra, timeout, compression, tls } = settings;
+        let Settings { signal, protocol: _, address, headers: extra, timeout, give_up_after: _, compression, tls } =
+            settings;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
@@ -56,7 +57,7 @@ impl HttpTransport {
         }
         let mut plain = HttpConnector::new();
         plain.enforce_http(false);
-        plain.set_connect_timeout(Some(*timeout));
+        plain.set_connect_timeout(Some(connect_timeout(*timeout)));
         plain.set_nodelay(true);
         let tls = match tls {
             Some(tls) => tls::client_config(tls)?,
@@ -71,7 +72,10 @@ impl HttpTransport {
     pub(super) async fn send(&mut self, body: Bytes) -> Answer {
         let body = match compressed(body, self.compression) {
             Ok(body) => body,
-            Err(error) => return Answer::Refused { why: error.to_string(), hint: "set `otlp.compression` to none" },
+            Err(error) => {
+                let (why, hint) = (error.to_string(), "set `otlp.compression` to none");
+                return Answer::Refused { why, hint, for_content: false };
+            }
         };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = hyper::Method::POST;
@@ -79,7 +83,7 @@ impl HttpTransport {
         *request.headers_mut() = self.headers.clone();
         match self.client.request(request).await {
             Ok(response) => self.judge(response).await,
-            Err(error) => Answer::Later { why: with_causes(&error), after: None },
+            Err(error) => Answer::Later { why: in_a_line(&error), after: None, reached: !error.is_connect() },
         }
     }
 
@@ -89,16 +93,16 @@ impl HttpTransport {
         let after = retry_after(&parts.headers, SystemTime::now());
         let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
         let body = body.map(http_body_util::Collected::to_bytes);
-        let is_protobuf = parts.headers.get(header::CONTENT_TYPE).is_some_and(|found| found == PROTOBUF);
+        let is_protobuf = parts.headers.get(header::CONTENT_TYPE).is_some_and(is_protobuf);
         match parts.status {
             // The status line came: whatever became of the body, the receiver has the points.
             status if status.is_success() => taken(self.signal, body.ok().filter(|_| is_protobuf).unwrap_or_default()),
             status => {
                 let why = said(status, &body.unwrap_or_default(), is_protobuf);
                 if is_temporary(status) {
-                    Answer::Later { why, after }
+                    Answer::Later { why, after, reached: true }
                 } else {
-                    Answer::Refused { why, hint: hint(status) }
+                    Answer::Refused { why, hint: hint(status), for_content: is_for_content(status) }
                 }
             }
         }
@@ -113,6 +117,23 @@ fn is_temporary(status: StatusCode) -> bool {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT
     )
+}
+
+/// Whether the receiver speaks of what is in the request, not of who sends it where.
+fn is_for_content(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNPROCESSABLE_ENTITY
+            | StatusCode::INTERNAL_SERVER_ERROR
+    )
+}
+
+/// Whatever parameters follow the type.
+fn is_protobuf(content_type: &HeaderValue) -> bool {
+    let kind = content_type.to_str().ok().and_then(|text| text.split(';').next()).unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case(PROTOBUF)
 }
 
 fn hint(status: StatusCode) -> &'static str {
@@ -166,6 +187,18 @@ mod tests {
         for code in 300..600 {
             let status = StatusCode::from_u16(code).unwrap();
             assert_eq!(is_temporary(status), matches!(code, 429 | 502 | 503 | 504), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_content_type_may_have_parameters() {
+        for (text, expected) in [
+            ("application/x-protobuf", true),
+            ("Application/X-Protobuf; charset=utf-8", true),
+            ("application/x-protobuf2", false),
+            ("text/plain; application/x-protobuf", false),
+        ] {
+            assert_eq!(is_protobuf(&HeaderValue::from_static(text)), expected, "{text}");
         }
     }
 

@@ -24,10 +24,11 @@ const MAX_QUOTED_CHARS: usize = 200;
 pub(crate) enum Answer {
     /// It was taken, but for so many points.
     Taken { rejected: u64, message: String },
-    /// It will never be taken.
-    Refused { why: String, hint: &'static str },
-    /// It may be taken later, after this time if the receiver says so.
-    Later { why: String, after: Option<Duration> },
+    /// It will never be taken. `for_content`: another request might.
+    Refused { why: String, hint: &'static str, for_content: bool },
+    /// It may be taken later, after this time if the receiver says so. `reached`: the receiver had it, as far as can be
+    /// told, or had the time to.
+    Later { why: String, after: Option<Duration>, reached: bool },
 }
 
 /// A connection to a receiver, made when it is needed.
@@ -59,9 +60,14 @@ impl Transport {
             if let Self::Grpc(grpc) = self {
                 grpc.reconnect();
             }
-            Answer::Later { why: format!("no answer within {timeout:?}"), after: None }
+            Answer::Later { why: format!("no answer within {timeout:?}"), after: None, reached: true }
         })
     }
+}
+
+/// A connection that is not there by then is none: the rest of the time is for the answer.
+fn connect_timeout(timeout: Duration) -> Duration {
+    timeout.mul_f64(0.8)
 }
 
 /// The beginning of what a receiver said, in one line.
@@ -74,18 +80,44 @@ fn quoted(text: &str) -> String {
     line
 }
 
-/// An error with its causes.
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        // Wrappers of hyper and tonic often repeat what they wrap.
-        if !text.contains(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
+/// The beginning of an error and its causes.
+fn in_a_line(error: &dyn std::error::Error) -> String {
+    quoted(&trainmon_core::with_causes(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_core::config::OtlpCompression;
+
+    use super::*;
+    use crate::otlp::environment::Signal;
+
+    #[test]
+    fn a_receiver_that_is_not_there_was_not_reached_and_one_that_says_nothing_was() {
+        // The kernel alone answers: nobody accepts.
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let silent = format!("http://{}", listener.local_addr().unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for protocol in [OtlpProtocol::Grpc, OtlpProtocol::HttpProtobuf] {
+            // Nobody listens on port 1.
+            for (address, timeout, expected) in [("http://127.0.0.1:1", 60_000, false), (silent.as_str(), 300, true)] {
+                let timeout = Duration::from_millis(timeout);
+                let settings = Settings {
+                    signal: Signal::Metrics,
+                    protocol,
+                    address: address.parse().unwrap(),
+                    headers: Vec::new(),
+                    timeout,
+                    give_up_after: timeout,
+                    compression: OtlpCompression::None,
+                    tls: None,
+                };
+                let _inside = runtime.enter();
+                let mut transport = Transport::new(&settings).unwrap();
+                let answer = runtime.block_on(transport.send(Bytes::new(), timeout));
+                let Answer::Later { reached, why, .. } = answer else { panic!("{answer:?}") };
+                assert_eq!(reached, expected, "{protocol:?} {address}: {why}");
+            }
         }
-        cause = inner.source();
     }
-    quoted(&text)
 }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 const DEFAULT_SIZE_MB: u64 = 64;
 /// The kernel itself writes what is older than half a minute; at one to four seconds a step this is no later.
 const DEFAULT_FLUSH_STEPS: u64 = 8;
+/// A run that crashes and restarts all night must not fill the disk, nor push out the journal of its first crash at once.
+const DEFAULT_KEEP: u64 = 8;
 
 /// The crash-safe record of the last steps.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -27,10 +29,20 @@ pub(in crate::config) struct JournalFile {
     /// The file is flushed to the disk after so many steps, at most once a second. What was written survives the end of
     /// the process anyway: this is for the loss of power. 0 leaves it to the operating system.
     pub(in crate::config) flush_steps: u64,
+    /// How many journals of earlier runs of the same rank stay beside the new one; the oldest are deleted when a run
+    /// starts. One that a live process writes is never deleted.
+    #[schemars(range(min = 0, max = 10_000))]
+    pub(in crate::config) keep: u64,
 }
 
 impl Default for JournalFile {
     fn default() -> Self {
-        Self { enabled: true, dir: None, size_mb: DEFAULT_SIZE_MB, flush_steps: DEFAULT_FLUSH_STEPS }
+        Self {
+            enabled: true,
+            dir: None,
+            size_mb: DEFAULT_SIZE_MB,
+            flush_steps: DEFAULT_FLUSH_STEPS,
+            keep: DEFAULT_KEEP,
+        }
     }
 }

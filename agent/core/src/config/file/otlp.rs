@@ -46,6 +46,10 @@ pub(in crate::config) struct OtlpFile {
     /// oldest steps are dropped and counted.
     #[schemars(range(min = 1, max = 65_536))]
     pub(in crate::config) backlog_mb: u64,
+    /// How long a request is tried again that the receiver puts off or does not answer, in seconds; then it is lost and
+    /// counted, and the next one is sent. A receiver that cannot be reached at all is waited for without end.
+    #[schemars(range(min = 1, max = 604_800))]
+    pub(in crate::config) give_up_s: u64,
 }
 
 impl Default for OtlpFile {
@@ -64,6 +68,8 @@ impl Default for OtlpFile {
             logs: true,
             // Hours of a large model by layer, minutes of it by parameter.
             backlog_mb: 64,
+            // Longer than any wait that a receiver may order.
+            give_up_s: 900,
         }
     }
 }

@@ -1,0 +1,48 @@
+//! Files that earlier runs left in a directory: how many stay.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use trainmon_core::Rank;
+
+use super::layout::file_number;
+use super::medium::is_in_use;
+
+/// What [`prune`] did.
+#[derive(Debug, Default)]
+pub struct Pruned {
+    /// Files taken away, oldest first.
+    pub removed: Vec<PathBuf>,
+    /// Files that could not be, and why. That a process has one open is no failure.
+    pub failed: Vec<(PathBuf, io::Error)>,
+}
+
+/// Takes away the oldest journals of a rank in a directory until `keep` are left. One that a live process writes stays,
+/// and so does one of which that cannot be told (a file system without locks). A directory that is not there or cannot
+/// be read has none.
+pub fn prune(directory: &Path, rank: Rank, keep: usize) -> Pruned {
+    let mut pruned = Pruned::default();
+    let mut earlier = earlier_journals(directory, rank);
+    earlier.truncate(earlier.len().saturating_sub(keep));
+    for (_, path) in earlier {
+        match is_in_use(&path)
+            .and_then(|in_use| if in_use { Ok(false) } else { std::fs::remove_file(&path).map(|()| true) })
+        {
+            Ok(true) => pruned.removed.push(path),
+            Ok(false) => {}
+            Err(error) => pruned.failed.push((path, error)),
+        }
+    }
+    pruned
+}
+
+/// The journals of a rank in a directory with their numbers, oldest first.
+pub(super) fn earlier_journals(directory: &Path, rank: Rank) -> Vec<(u32, PathBuf)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| Some((file_number(rank, entry.file_name().to_str()?)?, entry.path())))
+        .filter(|(_, path)| path.is_file())
+        .collect();
+    found.sort_unstable();
+    found
+}
