@@ -38,7 +38,9 @@ impl Settlement for SinkSettlement {
     }
 
     fn alerts_delivered(&self, alerts: u64) {
-        self.write(|| drop(self.shared.alerts_waiting.fetch_sub(alerts, Ordering::Relaxed)));
+        self.write(|| {
+            self.shared.alerts_waiting.fetch_sub(alerts, Ordering::Relaxed);
+        });
     }
 
     fn alerts_lost(&self, alerts: u64) {
@@ -67,5 +69,32 @@ impl Backlog for JournalBacklog {
 
     fn read(&self, range: RangeInclusive<Step>) -> Vec<StepBatch> {
         self.0.read_steps(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_without_a_fate_at_the_deadline_are_lost_and_what_comes_later_is_not_counted_twice() {
+        let shared = Arc::new(SinkShared::new("otlp", 1));
+        let alerts = Arc::<AlertBook>::default();
+        let settlement =
+            SinkSettlement { shared: Arc::clone(&shared), alerts: Arc::clone(&alerts), voice: Voice::new(|_| {}) };
+        shared.alerts_waiting.fetch_add(5, Ordering::Relaxed);
+        shared.ledger.accept(9);
+        settlement.alerts_delivered(1);
+        settlement.alerts_lost(1);
+        settlement.exported(4);
+        assert_eq!(alerts.snapshot().lost, 1);
+        // Three are on their way when the waiting ends.
+        assert_eq!(shared.give_up(&alerts), 5);
+        settlement.alerts_delivered(2);
+        settlement.alerts_lost(1);
+        settlement.exported(5);
+        assert_eq!(alerts.snapshot().lost, 4);
+        assert!(shared.ledger.snapshot().balances(), "{:?}", shared.ledger.snapshot());
+        assert_eq!(shared.give_up(&alerts), 0);
     }
 }

@@ -14,9 +14,9 @@ use crate::priority::step_back;
 use crate::queue::{Arrival, BatchSource};
 use crate::sink::{ClosingSink, Delivery, Sink};
 
-/// A journal takes a step in well under a millisecond. One that takes longer hangs with its disk: the others get the step
-/// before it then.
-const JOURNAL_PATIENCE: Duration = Duration::from_millis(200);
+/// A journal takes a step in well under a millisecond. One that takes so much longer hangs with its disk: the others get
+/// the step before it then, and do not wait for it again until it has caught up.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The worker thread, for the one who shuts it down.
 pub(crate) struct Worker {
@@ -98,5 +98,121 @@ fn distribute(delivery: Delivery, journal: Option<&Sink>, sinks: &[Sink], source
     // Without sinks, or when all were quicker than this line, the batch comes back here.
     if let Some(batch) = Arc::into_inner(shared).and_then(|delivery| delivery.batch) {
         source.returns.give_back(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Condvar, Mutex};
+
+    use trainmon_core::{Kind, MicroStep, Record, Step, StepBatch, TensorId, TensorInfo};
+    use trainmon_exporters::{ExportError, ExportFailure, Exporter};
+
+    use super::*;
+    use crate::outputs::Output;
+    use crate::queue::batch_queue;
+    use crate::sink::SinkContext;
+
+    /// Writes down who was given which step; waits at its gate first.
+    struct Scribe {
+        name: &'static str,
+        written: Arc<Mutex<Vec<(&'static str, u64)>>>,
+        gate: Arc<(Mutex<bool>, Condvar)>,
+    }
+
+    impl Exporter for Scribe {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+
+        fn export(&mut self, _: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+            let (is_closed, opened) = &*self.gate;
+            drop(opened.wait_while(is_closed.lock().unwrap(), |is_closed| *is_closed).unwrap());
+            self.written.lock().unwrap().push((self.name, batch.step.0));
+            Ok(())
+        }
+
+        fn shutdown(&mut self, _: Instant) -> Result<(), ExportError> {
+            Ok(())
+        }
+
+        fn whereabouts(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    /// A journal and another exporter that write down what they get, and the journal's gate.
+    struct Desk {
+        journal: Sink,
+        other: Sink,
+        source: BatchSource,
+        written: Arc<Mutex<Vec<(&'static str, u64)>>>,
+        gate: Arc<(Mutex<bool>, Condvar)>,
+    }
+
+    impl Desk {
+        fn new(queue_steps: usize, is_closed: bool) -> Self {
+            let (_queue, source) = batch_queue(16);
+            let context = SinkContext {
+                tensors: Default::default(),
+                returns: source.returns.clone(),
+                costs: Arc::new(crate::cost::CostBook::new()),
+                alerts: Arc::default(),
+                voice: Voice::new(|_| {}),
+            };
+            let written = Arc::<Mutex<Vec<_>>>::default();
+            let start = |name, queue_steps, is_closed| {
+                let gate = Arc::new((Mutex::new(is_closed), Condvar::new()));
+                let exporter = Scribe { name, written: Arc::clone(&written), gate: Arc::clone(&gate) };
+                let shared = Arc::new(SinkShared::new(name, queue_steps));
+                (Sink::start(Output { exporter: Box::new(exporter), shared }, context.clone()).unwrap(), gate)
+            };
+            let (journal, gate) = start("journal", queue_steps, is_closed);
+            let (other, _) = start("other", 64, false);
+            Self { journal, other, source, written, gate }
+        }
+
+        fn step(number: u64) -> Delivery {
+            let record =
+                Record { tensor: TensorId(0), kind: Kind::GradReduced, micro_step: MicroStep(0), reading: None };
+            let batch = StepBatch { step: Step(number), records: vec![record], ..StepBatch::default() };
+            Delivery { batch: Some(batch), alerts: Vec::new() }
+        }
+
+        fn written_by(&self, name: &str) -> Vec<u64> {
+            self.written.lock().unwrap().iter().filter(|(who, _)| *who == name).map(|(_, step)| *step).collect()
+        }
+    }
+
+    #[test]
+    fn a_step_is_in_the_journal_before_anyone_else_gets_it() {
+        let desk = Desk::new(64, false);
+        for number in 0..50 {
+            let delivery = Arc::new(Desk::step(number));
+            desk.journal.offer_first(&delivery, Duration::from_mins(2));
+            assert_eq!(desk.written_by("journal").last(), Some(&number));
+        }
+    }
+
+    #[test]
+    fn a_journal_that_hangs_starves_nobody_and_what_it_has_no_room_for_is_counted() {
+        let desk = Desk::new(2, true);
+        for number in 0..20 {
+            distribute(Desk::step(number), Some(&desk.journal), std::slice::from_ref(&desk.other), &desk.source);
+        }
+        let expected: Vec<u64> = (0..20).collect();
+        while desk.written_by("other") != expected {
+            std::thread::yield_now();
+        }
+        assert_eq!(desk.written_by("journal"), [0; 0]);
+        let books = desk.journal.shared();
+        // One in its hands, two in the queue.
+        assert_eq!((books.ledger.snapshot().accepted, books.ledger.snapshot().dropped), (20, 17));
+        *desk.gate.0.lock().unwrap() = false;
+        desk.gate.1.notify_all();
+        let deadline = Instant::now() + Duration::from_mins(2);
+        desk.journal.close(deadline).finish(deadline);
+        assert!(books.ledger.snapshot().balances());
+        assert_eq!(books.ledger.snapshot().exported, 3);
     }
 }

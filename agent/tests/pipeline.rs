@@ -172,6 +172,47 @@ fn an_exporter_that_never_returns_is_left_behind_at_the_deadline() {
 }
 
 #[test]
+fn a_worker_that_never_comes_back_leaves_balanced_books() {
+    let probe = Probe::default();
+    probe.set(|state| state.closed = true);
+    let gate = Probe::default();
+    gate.set(|state| state.closed = true);
+    let (held, said) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
+    let heard = Arc::clone(&said);
+    let voice = Voice::new(move |notice| {
+        heard.lock().unwrap().push(notice.to_string());
+        // The worker itself says this one.
+        if notice.message.starts_with("probe: cannot keep up") {
+            held.set(|state| state.waiting = true);
+            held.wait_until(|state| !state.closed);
+        }
+    });
+    let pipeline = Pipeline { queue_steps: 2, shutdown_timeout_ms: 100 };
+    let options = Options { ranks: Some(Ranks::SINGLE), voice, ..Options::default() };
+    let monitor = Monitor::start_with(Config { pipeline, ..config() }, options, vec![Box::new(probe.clone())]).unwrap();
+    let tensor = monitor.register("fc.weight", 0);
+    while !gate.0.0.lock().unwrap().waiting {
+        one_step(&monitor, tensor);
+    }
+    // These wait for a worker that does not come back.
+    for _ in 0..3 {
+        one_step(&monitor, tensor);
+    }
+    let report = monitor.shutdown();
+    assert!(report.balances(), "{report:?}");
+    let sink = report.sinks[0].books;
+    assert_eq!(sink.accepted, report.books.accepted, "what the worker never took counts as well: {report:?}");
+    assert!(sink.abandoned >= 3 && sink.exported == 0, "{report:?}");
+    let told = said.lock().unwrap().iter().filter(|text| text.contains("the worker thread did not finish")).count();
+    assert_eq!(told, 1);
+    // Set free afterwards, neither changes the closed books.
+    gate.set(|state| state.closed = false);
+    probe.set(|state| state.closed = false);
+    probe.wait_until(|state| !state.steps.is_empty());
+    assert_eq!(monitor.report().sinks[0].books, sink);
+}
+
+#[test]
 fn a_failing_exporter_speaks_once_and_again_when_it_recovers() {
     let probe = Probe::default();
     let (monitor, heard) = start(config(), &probe);

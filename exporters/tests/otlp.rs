@@ -465,7 +465,7 @@ fn sums_count_what_was_observed_and_a_slow_journal_holds_nobody_up() {
     // Each step is one step, skips one and has one NaN: the one that was lost is in the sums all the same.
     assert_eq!(of("training.steps"), [1, 2, 4, 5, 6]);
     assert_eq!(of("training.steps.skipped"), [1, 2, 4, 5, 6]);
-    assert!(of("training.nonfinite.elements").ends_with(&[6]) || of("training.nonfinite.elements").contains(&6));
+    assert_eq!(of("training.nonfinite.elements").into_iter().max(), Some(6));
     // One at a time: there is no memory for more.
     assert!(arrived.iter().all(|call| call.steps().len() == 1));
 }

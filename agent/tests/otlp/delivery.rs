@@ -42,7 +42,7 @@ fn every_step_arrives_once_with_its_time_and_values_over_both_protocols() {
             let spelt = if protocol == "grpc" { "grpc" } else { spelt };
             let directory = tempfile::tempdir().unwrap();
             let log = directory.path().join("log");
-            let receiver = Receiver::start(protocol, 0, &log, &["--require-header", "x-key=s3cret"]);
+            let receiver = Receiver::start(protocol, &log, &["--require-header", "x-key=s3cret"]);
             let otlp = format!(
                 r#"{}, "compression": "{compression}", "headers": {{"X-Key": "s3cret"}}, "per_parameter": true"#,
                 endpoint(protocol, &receiver)
@@ -68,7 +68,7 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
-    let receiver = Receiver::start("http/protobuf", 0, &path, &[]);
+    let receiver = Receiver::start("http/protobuf", &path, &[]);
     let members = format!(r#", "journal": {{"size_mb": 64}}{UNHURRIED}"#);
     let mut run = Run::start(&endpoint("http/protobuf", &receiver), &members);
     run.steps(12);
@@ -121,7 +121,7 @@ fn an_alert_arrives_as_a_log_record() {
     for protocol in PROTOCOLS {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let receiver = Receiver::start(protocol, 0, &path, &[]);
+        let receiver = Receiver::start(protocol, &path, &[]);
         let members = format!(r#", "alert": {{"rules": [{{"rule_name": "NonFinite"}}]}}{UNHURRIED}"#);
         let mut run = Run::start(&endpoint(protocol, &receiver), &members);
         run.steps(4);

@@ -68,7 +68,7 @@ fn what_is_refused_is_lost_counted_and_said_once() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
-        let receiver = Receiver::start(protocol, 0, &log, &options);
+        let receiver = Receiver::start(protocol, &log, &options);
         let mut run = Run::start(
             &format!(r#"{}, "headers": {{"x-key": "wr0ng"}}"#, otlp(protocol, receiver.port, 600_000)),
             UNHURRIED,
@@ -92,7 +92,7 @@ fn points_rejected_one_by_one_are_counted_and_said_once() {
     for protocol in PROTOCOLS {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
-        let receiver = Receiver::start(protocol, 0, &log, &["--mode", "partial"]);
+        let receiver = Receiver::start(protocol, &log, &["--mode", "partial"]);
         let mut run = Run::start(&otlp(protocol, receiver.port, 600_000), UNHURRIED);
         run.steps(40);
         let ended = run.end();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::receiver::{Log, PATIENT, PROTOCOLS, Receiver, UNHURRIED, is_provisioned, wait_for};
+use crate::receiver::{Door, Log, PATIENT, PROTOCOLS, Receiver, UNHURRIED, is_provisioned, wait_for};
 use crate::run::{Run, books};
 
 fn otlp(protocol: &str, port: u16) -> String {
@@ -16,10 +16,11 @@ const OUTAGE: Duration = Duration::from_secs(10);
 fn run_through_outage(protocol: &str, outage: Duration, members: &str, more: &str, steps: [u64; 3]) {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
-    let receiver = Receiver::start(protocol, 0, &log, &[]);
-    let port = receiver.port;
-    let mut run = Run::start(&format!("{}{members}", otlp(protocol, port)), &format!("{more}{UNHURRIED}"));
+    let receiver = Receiver::start(protocol, &log, &[]);
+    let door = Door::to(&receiver);
+    let mut run = Run::start(&format!("{}{members}", otlp(protocol, door.port)), &format!("{more}{UNHURRIED}"));
     run.steps(steps[0]);
+    door.shut();
     receiver.stop();
     let away = Instant::now();
     run.steps(steps[1]);
@@ -27,7 +28,8 @@ fn run_through_outage(protocol: &str, outage: Duration, members: &str, more: &st
     let waiting = books(&run.report(), "otlp");
     assert!(waiting.accepted > waiting.exported && waiting.lost() == 0, "{waiting:?}");
     std::thread::sleep(outage.saturating_sub(away.elapsed()));
-    let receiver = Receiver::start(protocol, port, &log, &[]);
+    let receiver = Receiver::start(protocol, &log, &[]);
+    door.open(&receiver);
     run.steps(steps[2]);
     run.wait_for_notice("works again");
     let ended = run.end();
@@ -65,7 +67,7 @@ fn a_run_that_is_ended_and_goes_on_sends_every_step_once() {
     }
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
-    let receiver = Receiver::start("grpc", 0, &log, &[]);
+    let receiver = Receiver::start("grpc", &log, &[]);
     let mut run = Run::start(&otlp("grpc", receiver.port), UNHURRIED);
     run.steps(20);
     let first = run.end();
@@ -86,13 +88,15 @@ fn a_killed_receiver_loses_nothing_and_what_comes_twice_is_the_same() {
     for protocol in PROTOCOLS {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let receiver = Receiver::start(protocol, 0, &path, &[]);
-        let port = receiver.port;
-        let mut run = Run::start(&otlp(protocol, port), UNHURRIED);
+        let receiver = Receiver::start(protocol, &path, &[]);
+        let door = Door::to(&receiver);
+        let mut run = Run::start(&otlp(protocol, door.port), UNHURRIED);
         run.steps(40);
+        door.shut();
         receiver.kill();
         run.steps(40);
-        let receiver = Receiver::start(protocol, port, &path, &[]);
+        let receiver = Receiver::start(protocol, &path, &[]);
+        door.open(&receiver);
         run.steps(40);
         let ended = run.end();
         receiver.stop();
@@ -117,7 +121,7 @@ fn a_receiver_that_asks_for_patience_gets_it() {
     for protocol in PROTOCOLS {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
-        let receiver = Receiver::start(protocol, 0, &log, &["--mode", "later:2"]);
+        let receiver = Receiver::start(protocol, &log, &["--mode", "later:2"]);
         let mut run = Run::start(&otlp(protocol, receiver.port), UNHURRIED);
         run.steps(20);
         wait_for("the first points", || (!Log::read(&log).points.is_empty()).then_some(()));

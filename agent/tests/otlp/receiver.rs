@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -47,12 +50,12 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts one that appends to `log`, on a port of its own if `port` is 0.
-    pub(crate) fn start(protocol: &str, port: u16, log: &Path, options: &[&str]) -> Self {
+    /// Starts one that appends to `log`.
+    pub(crate) fn start(protocol: &str, log: &Path, options: &[&str]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/otlp/receiver.py");
         let mut child = Command::new(python())
             .arg(script)
-            .args(["--protocol", protocol, "--port", &port.to_string(), "--log"])
+            .args(["--protocol", protocol, "--port", "0", "--log"])
             .arg(log)
             .args(options)
             .stdout(Stdio::piped())
@@ -180,4 +183,53 @@ impl Log {
     pub(crate) fn steps(&self) -> Vec<u64> {
         self.of("training.step").iter().map(|point| point.value as u64).collect()
     }
+}
+
+/// The address a run sends to: a port that stays this test's own while the receiver behind it comes and goes.
+pub(crate) struct Door {
+    pub(crate) port: u16,
+    /// The receiver's port; 0 while there is none.
+    behind: Arc<AtomicU16>,
+}
+
+impl Door {
+    /// A door to a receiver. The thread behind it ends with the test's process.
+    pub(crate) fn to(receiver: &Receiver) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let behind = Arc::new(AtomicU16::new(receiver.port));
+        let target = Arc::clone(&behind);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                // Without a receiver the connection ends before anything is read.
+                let server = match target.load(Ordering::SeqCst) {
+                    0 => continue,
+                    port => TcpStream::connect((Ipv4Addr::LOCALHOST, port)),
+                };
+                if let Ok(server) = server {
+                    pass_on(&client, &server);
+                    pass_on(&server, &client);
+                }
+            }
+        });
+        Self { port, behind }
+    }
+
+    /// Nobody is behind it.
+    pub(crate) fn shut(&self) {
+        self.behind.store(0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn open(&self, receiver: &Receiver) {
+        self.behind.store(receiver.port, Ordering::SeqCst);
+    }
+}
+
+/// Copies what comes from one side to the other until it ends, then says so to the other.
+fn pass_on(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    std::thread::spawn(move || {
+        drop(std::io::copy(&mut from, &mut to));
+        drop(to.shutdown(Shutdown::Write));
+    });
 }

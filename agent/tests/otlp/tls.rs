@@ -48,7 +48,7 @@ impl Papers {
 
     fn receiver(&self, protocol: &str, log: &Path) -> Receiver {
         let (certificate, key, ca) = (self.text("server.pem"), self.text("server.key"), self.text("ca.pem"));
-        Receiver::start(protocol, 0, log, &["--certificate", &certificate, "--key", &key, "--client-ca", &ca])
+        Receiver::start(protocol, log, &["--certificate", &certificate, "--key", &key, "--client-ca", &ca])
     }
 }
 
