@@ -80,7 +80,7 @@ impl JournalExporter {
                 self.source.bytes.fetch_add(bytes, Ordering::Relaxed);
                 Ok(())
             }
-            Ok(Err(error)) => Err(of_journal(error)),
+            Ok(Err(error)) => Err(of_journal(&error)),
             Err(panic) => Err(ExportError::Other {
                 message: panic_text(&*panic),
                 hint: "this is a fault of trainmon: please report it",
@@ -89,8 +89,8 @@ impl JournalExporter {
     }
 }
 
-fn of_journal(error: JournalError) -> ExportError {
-    ExportError::Other { message: with_causes(&error), hint: error.hint() }
+fn of_journal(error: &JournalError) -> ExportError {
+    ExportError::Other { message: with_causes(error), hint: error.hint() }
 }
 
 impl Exporter for JournalExporter {
@@ -119,7 +119,7 @@ impl Exporter for JournalExporter {
         if let Some(flushes) = self.flushes.take() {
             flushes.flusher.close();
         }
-        closed.map_err(of_journal)
+        closed.map_err(|error| of_journal(&error))
     }
 
     fn whereabouts(&self) -> Vec<String> {

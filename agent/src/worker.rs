@@ -105,7 +105,7 @@ fn distribute(delivery: Delivery, journal: Option<&Sink>, sinks: &[Sink], source
 mod tests {
     use std::sync::{Condvar, Mutex};
 
-    use trainmon_core::{Kind, MicroStep, Record, Step, StepBatch, TensorId, TensorInfo};
+    use trainmon_core::{Kind, MicroStep, Record, Step, StepBatch, TensorId, TensorInfo, TensorTable};
     use trainmon_exporters::{ExportError, ExportFailure, Exporter};
 
     use super::*;
@@ -154,7 +154,7 @@ mod tests {
         fn new(queue_steps: usize, is_closed: bool) -> Self {
             let (_queue, source) = batch_queue(16);
             let context = SinkContext {
-                tensors: Default::default(),
+                tensors: TensorTable::default(),
                 returns: source.returns.clone(),
                 costs: Arc::new(crate::cost::CostBook::new()),
                 alerts: Arc::default(),

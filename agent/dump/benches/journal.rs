@@ -1,7 +1,7 @@
 //! What the journal costs the worker thread per step, beside a copy of the same bytes into memory in the same run.
 //!
 //! `cargo bench -p trainmon-dump --bench journal`. It prints medians and their ratio; it asserts nothing about time. The
-//! files lie in the directory `TMPDIR` names, else in /tmp.
+//! files lie in the directory `TMPDIR` names, else in /tmp; a run maps its file on tmpfs (/dev/shm) only.
 #![expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot run may stop")]
 
@@ -42,6 +42,7 @@ fn main() {
                 ("mapped", Storage::Mapped, false),
                 ("mapped, flushing", Storage::Mapped, true),
                 ("calls", Storage::Calls, false),
+                ("calls, flushing", Storage::Calls, true),
             ] {
                 let path = directory.path().join(format!("{records}-{statistics}-{way}.tmj"));
                 let mut figures = measure(&path, storage, flushing, &names, &mut batch);

@@ -13,6 +13,10 @@ const RECORDS: u32 = 6;
 const EXTREMES: [u64; 9] =
     [0, 1, 63, 64, u32::MAX as u64 - 1, u32::MAX as u64, i64::MAX as u64, u64::MAX - 1, u64::MAX];
 
+/// Fields of a frame's header with their widths: number, place, place before, step, length, content's checksum, records,
+/// kind.
+const FIELDS: [(usize, usize); 8] = [(16, 8), (24, 8), (32, 8), (40, 8), (48, 4), (52, 4), (56, 4), (4, 4)];
+
 /// A journal whose rings went round, with alerts and late names.
 static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let desk = Desk::new();
@@ -64,8 +68,6 @@ proptest! {
     ) {
         let mut bytes = WHOLE.clone();
         let at = *which.get(&frames(&bytes));
-        // seq, place, place before, step, length, content's checksum, records, kind.
-        const FIELDS: [(usize, usize); 8] = [(16, 8), (24, 8), (32, 8), (40, 8), (48, 4), (52, 4), (56, 4), (4, 4)];
         for (field, value) in fields {
             let (offset, width) = FIELDS[field];
             put(&mut bytes, at + offset, width, value);

@@ -133,7 +133,8 @@ fn judge(status: &Status) -> Answer {
 /// Whether there was no connection to send anything over.
 fn is_unreachable(status: &Status) -> bool {
     let first: Option<&dyn std::error::Error> = std::error::Error::source(status);
-    std::iter::successors(first, |&cause| cause.source()).any(|cause| cause.is::<tonic::ConnectError>())
+    let mut causes = std::iter::successors(first, |&cause| cause.source());
+    causes.any(<dyn std::error::Error>::is::<tonic::ConnectError>)
 }
 
 fn said(status: &Status) -> String {
