@@ -199,7 +199,7 @@ impl Door {
         let port = listener.local_addr().unwrap().port();
         let behind = Arc::new(AtomicU16::new(receiver.port));
         let target = Arc::clone(&behind);
-        std::thread::spawn(move || {
+        in_background("door", move || {
             for client in listener.incoming().map_while(Result::ok) {
                 // Without a receiver the connection ends before anything is read.
                 let server = match target.load(Ordering::SeqCst) {
@@ -228,8 +228,12 @@ impl Door {
 /// Copies what comes from one side to the other until it ends, then says so to the other.
 fn pass_on(from: &TcpStream, to: &TcpStream) {
     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-    std::thread::spawn(move || {
+    in_background("door-way", move || {
         drop(std::io::copy(&mut from, &mut to));
         drop(to.shutdown(Shutdown::Write));
     });
+}
+
+fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).unwrap();
 }
