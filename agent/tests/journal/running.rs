@@ -144,3 +144,53 @@ fn a_rank_that_does_not_measure_keeps_no_journal() {
     assert_eq!(report.sinks.len(), 0);
     assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_journal_that_cannot_be_written_any_more_counts_its_losses_and_says_so_once() {
+    let base = tempfile::tempdir().unwrap();
+    let text = r#"{"wg_distribution": true, "format": ["csv", "journal"], "journal": {"size_mb": 1, "flush_steps": 0},
+        "alert": {"rules": []}}"#;
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let options = Options {
+        ranks: Some(Ranks::SINGLE),
+        output_dir: Some(base.path().to_path_buf()),
+        voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
+        ..Options::default()
+    };
+    let monitor = Monitor::start(parse(text), options).unwrap();
+    for index in 0..3 {
+        monitor.register(&format!("t{index}"), 0);
+    }
+    step_once(&monitor, 0, 3, 0);
+    // Every write is refused from now on.
+    let path = journal_of(&monitor.report());
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(100_000).unwrap();
+    (1..9).for_each(|step| step_once(&monitor, step, 3, 0));
+    let report = monitor.shutdown();
+    assert!(report.balances(), "{report}");
+    let books = |name| report.sinks.iter().find(|sink| sink.name == name).unwrap().books;
+    assert_eq!((books("journal").exported, books("journal").failed), (3, 24), "{report}");
+    assert_eq!(books("csv").exported, 27, "{report}");
+    let heard = heard.lock().unwrap().join("\n");
+    assert_eq!(heard.matches("losses are counted, training goes on").count(), 1, "{heard}");
+}
+
+#[test]
+fn a_fixed_directory_keeps_so_many_journals_of_earlier_runs() {
+    let base = tempfile::tempdir().unwrap();
+    let config = format!(
+        r#"{{"wg_distribution": true, "journal": {{"size_mb": 1, "dir": "{}", "keep": 2}}, "alert": {{"rules": []}}}}"#,
+        base.path().join("fixed").display()
+    );
+    let said: Vec<String> = (0..5).flat_map(|_| run(&config, base.path(), 1).1).collect();
+    let mut left: Vec<_> =
+        std::fs::read_dir(base.path().join("fixed")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["journal_rank0.3.tmj", "journal_rank0.4.tmj", "journal_rank0.5.tmj"]);
+    assert_eq!(
+        said.iter().filter(|notice| notice.contains("journal: 1 of earlier runs deleted")).count(),
+        2,
+        "{said:?}"
+    );
+}
