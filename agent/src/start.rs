@@ -17,7 +17,7 @@ use crate::live::Live;
 use crate::monitor::Monitor;
 use crate::notice::{Voice, with_causes};
 use crate::options::{Options, environment};
-use crate::outputs::Opening;
+use crate::outputs::{Opening, Output, Outputs};
 use crate::queue::batch_queue;
 use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
@@ -131,16 +131,8 @@ impl Monitor {
             Some(ranks) => ranks,
             None => Ranks::from_environment(environment::variable)?,
         };
-        let run = RunInfo {
-            run: options.run.clone().unwrap_or_else(environment::run_name),
-            rank: ranks.rank,
-            local_rank: ranks.local_rank,
-            world_size: ranks.world_size,
-        };
-        for task in config.front_tasks().filter(|task| !options.front_tasks.contains(task)) {
-            let message = format!("`{}` has no effect: this front does not do it", task.key());
-            options.voice.warn(message, Some("leave the key out, or watch the training with another front".to_owned()));
-        }
+        let run = run_info(&options, ranks);
+        warn_of_tasks_left_undone(&config, &options);
         let rank_measures = config.ranks.is_empty() || config.ranks.contains(&ranks.rank.0);
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
         let (ledger, costs) = (Arc::<Ledger>::default(), Arc::new(CostBook::new()));
@@ -168,14 +160,7 @@ impl Monitor {
             alerts: Arc::clone(&alert_book),
             voice: options.voice.clone(),
         };
-        let journal = outputs.journal.map(|open| Sink::start(open.start(options.voice.clone())?, context.clone()));
-        let journal = journal.transpose().map_err(|source| StartError::Thread { what: "journal", source })?;
-        let mut sinks = Vec::with_capacity(outputs.exporters.len());
-        for output in outputs.exporters {
-            let what = output.shared.name;
-            let sink = Sink::start(output, context.clone());
-            sinks.push(sink.map_err(|source| StartError::Thread { what, source })?);
-        }
+        let (journal, sinks) = start_sinks(outputs, &context)?;
         let waiting = source.waiting();
         let alerts = Arc::new(AlertDesk::open(AlertOpening {
             config: &config,
@@ -229,6 +214,34 @@ impl Monitor {
             voice,
         }))
     }
+}
+
+fn run_info(options: &Options, ranks: Ranks) -> RunInfo {
+    RunInfo {
+        run: options.run.clone().unwrap_or_else(environment::run_name),
+        rank: ranks.rank,
+        local_rank: ranks.local_rank,
+        world_size: ranks.world_size,
+    }
+}
+
+fn warn_of_tasks_left_undone(config: &Config, options: &Options) {
+    for task in config.front_tasks().filter(|task| !options.front_tasks.contains(task)) {
+        let message = format!("`{}` has no effect: this front does not do it", task.key());
+        options.voice.warn(message, Some("leave the key out, or watch the training with another front".to_owned()));
+    }
+}
+
+/// The journal's thread, and one for each exporter.
+fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<(Option<Sink>, Vec<Sink>), StartError> {
+    let journal = outputs.journal.map(|open| Sink::start(open.start(context.voice.clone())?, context.clone()));
+    let journal = journal.transpose().map_err(|source| StartError::Thread { what: "journal", source })?;
+    let start = |output: Output| {
+        let what = output.shared.name;
+        Sink::start(output, context.clone()).map_err(|source| StartError::Thread { what, source })
+    };
+    let sinks = outputs.exporters.into_iter().map(start).collect::<Result<_, _>>()?;
+    Ok((journal, sinks))
 }
 
 fn wants_stop(alerts: &Arc<AlertDesk>) -> WantsStop {

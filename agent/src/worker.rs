@@ -56,7 +56,7 @@ impl Worker {
                 distribute(delivery, journal.as_ref(), &sinks, &source);
             }
             // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
-            alerts.close();
+            desk.close();
             drop(give.try_send(journal.into_iter().chain(sinks).collect()));
         })?;
         Ok(Self { drained, books, alerts, ledger })

@@ -7,9 +7,9 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
+use trainmon_agent::alerts::AlertStateError;
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
 use trainmon_agent::stats::{Request, measure};
-use trainmon_agent::alerts::AlertStateError;
 use trainmon_agent::{Monitor, StepFacts};
 
 use crate::arguments::{KindNumber, Label, phase_of};

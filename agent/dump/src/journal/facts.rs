@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::config::{
-    Activations, AttentionOrder, Collectives, Config, Csv, Dialect, Features, Signal, TargetRule, Targets, WeightGrad, Window,
+    Activations, AttentionOrder, Collectives, Config, Csv, Dialect, Features, Signal, TargetRule, Targets, WeightGrad,
+    Window,
 };
 use trainmon_core::{Kind, Rank, Statistic};
 
