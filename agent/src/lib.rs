@@ -57,6 +57,11 @@ mod start;
 mod throttle;
 mod worker;
 
+/// The guide's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/collectives.md")]
+struct CollectivesGuide;
+
 pub use trainmon_core as core;
 pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;

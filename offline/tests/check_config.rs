@@ -69,7 +69,7 @@ fn every_fault_of_a_bad_config_is_shown_at_once_in_the_order_of_the_file() {
 fn the_json_form_has_the_same_shape_for_good_bad_and_missing_files() {
     for (config, file, is_ok, kinds) in [
         ("{\"wg_distribution\": true, \"seed\": 1}", "train.json", true, vec![]),
-        ("{\"wg_distribution\": 1, \"framework\": \"ms\"}", "train.json", false, vec!["wrong_type", "not_implemented"]),
+        ("{\"wg_distribution\": 1, \"format\": [\"api\"]}", "train.json", false, vec!["wrong_type", "not_implemented"]),
         ("{\"a\":", "train.json", false, vec!["syntax"]),
         ("{}", "missing.json", false, vec!["unreadable"]),
     ] {

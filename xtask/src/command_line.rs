@@ -113,6 +113,9 @@ impl Arguments {
             Task::Bench { which } => run::bench(which),
             Task::Provision => {
                 provision::try_prometheus();
+                if let Err(error) = provision::ensure_mpi() {
+                    eprintln!("note: no MPI: {}", hint::render(&error));
+                }
                 let found = provision::libtorch(&root)?;
                 println!("libtorch: {} ({})", found.dir.display(), found.origin);
                 println!("otlp receiver: {}", provision::otlp_receiver(&root)?.program("python").display());

@@ -15,7 +15,7 @@ use crate::receiver::{Log, Point};
 /// A directory, a monitor that writes CSV files and sends, and what it said.
 pub(crate) struct Run {
     directory: TempDir,
-    monitor: Monitor,
+    pub(crate) monitor: Monitor,
     tensors: Vec<TensorId>,
     step: u64,
     notices: Arc<Mutex<Vec<String>>>,

@@ -317,7 +317,8 @@ fn findings_of_the_alert_rules_are_counted_from_zero() {
 fn a_page_has_exactly_the_available_metrics_with_their_types_and_labels() {
     let mut everything = config();
     everything.per_parameter = true;
-    let mut exporter = start(&everything);
+    let guarding = Sources { collectives: collectives(), ..sources() };
+    let mut exporter = PrometheusExporter::start(&everything, run(), guarding).unwrap();
     let (names, batch) = full_step(7);
     exporter.export(&names, &batch).unwrap();
     let page = exporter.page();

@@ -15,7 +15,7 @@ use anyhow::Result;
 
 pub use libtorch::Libtorch;
 pub use python::{Environment, OtherTorch};
-pub use system::try_prometheus;
+pub use system::{ensure_mpi, try_prometheus};
 
 /// Makes sure of the C++ compiler and of libtorch; about 25 s the first time on a fast network, 10 ms afterwards.
 ///

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::hint::Hinted;
 use crate::process;
@@ -30,18 +30,44 @@ pub fn try_prometheus() {
         eprintln!("note: no prometheus on PATH: tests that need it are skipped (install your system's package)");
         return;
     }
-    let install = "apt-get update -q && apt-get install -y -q --no-install-recommends prometheus";
-    let mut command = Command::new("sh");
-    command.args(["-c", install]).env("DEBIAN_FRONTEND", "noninteractive");
-    eprintln!("$ {install}");
-    match process::capture(command) {
-        Ok(captured) if captured.status.success() => {}
-        Ok(captured) => {
-            eprintln!("{}", captured.text);
-            eprintln!("note: prometheus could not be installed: tests that need it are skipped");
-        }
-        Err(error) => eprintln!("note: prometheus could not be installed: {error:#}"),
+    if let Err(error) = install(&["prometheus"]) {
+        eprintln!("note: prometheus could not be installed: tests that need it are skipped: {error:#}");
     }
+}
+
+/// Makes sure of an MPI library, its launcher and libclang, which its bindings are made with.
+///
+/// # Errors
+/// They are not there and cannot be installed: what needs them is left out, and skipped by name.
+pub fn ensure_mpi() -> Result<()> {
+    if may_install_packages() {
+        // The bindings' generator wants clang's own headers too: the packages are asked for, not their files.
+        let are_there = process::output("dpkg", &[&["--status"], &MPI_PACKAGES[..]].concat()).is_ok();
+        return if are_there { Ok(()) } else { install(&MPI_PACKAGES) };
+    }
+    if ["mpicc", "mpirun"].into_iter().all(process::is_on_path) && finds_libclang() {
+        return Ok(());
+    }
+    let hint = "install OpenMPI and libclang (Debian: libopenmpi-dev openmpi-bin libclang-dev)";
+    Err(Hinted::new("no MPI library on PATH, or no libclang", hint).into())
+}
+
+const MPI_PACKAGES: [&str; 3] = ["libopenmpi-dev", "openmpi-bin", "libclang-dev"];
+
+/// Whether the bindings' generator will find it: where it looks by itself, or where the user says.
+fn finds_libclang() -> bool {
+    let is_listed = |line: &str| line.trim_start().starts_with("libclang.so") || line.contains("libclang-1");
+    let listed = process::output("ldconfig", &["-p"]).is_ok_and(|libraries| libraries.lines().any(is_listed));
+    listed || std::env::var_os("LIBCLANG_PATH").is_some()
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let install = format!("apt-get update -q && apt-get install -y -q --no-install-recommends {}", packages.join(" "));
+    let mut command = Command::new("sh");
+    command.args(["-c", &install]).env("DEBIAN_FRONTEND", "noninteractive");
+    eprintln!("$ {install}");
+    let captured = process::capture(command)?;
+    if captured.status.success() { Ok(()) } else { Err(anyhow!("{}\n{}", captured.text.trim_end(), captured.status)) }
 }
 
 /// Only root of a system with apt installs packages: anyone else would be asked for a password.

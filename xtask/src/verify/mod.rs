@@ -7,6 +7,7 @@ pub mod results;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -106,6 +107,8 @@ struct CheckRun {
     skip_log: PathBuf,
     /// Once provisioned: the variables that lead to libtorch. Until then only the default members can be compiled.
     libtorch: Option<Vec<(String, OsString)>>,
+    /// Whether there is an MPI library: what is built for it is left out otherwise.
+    has_mpi: bool,
 }
 
 /// Runs the checks, prints each one's outcome, all output of those that fail, and the summary.
@@ -117,7 +120,7 @@ pub fn run(selection: &Selection) -> Result<()> {
     let skip_log = workspace::provisioned(&root).join("skipped-tests.log");
     fs::create_dir_all(workspace::provisioned(&root)).context("cannot make the target directory")?;
     fs::write(&skip_log, "").with_context(|| format!("cannot write {}", skip_log.display()))?;
-    let mut run = CheckRun { root, skip_log, libtorch: None };
+    let mut run = CheckRun { root, skip_log, libtorch: None, has_mpi: false };
     let finished: Vec<Finished> = selection.checks().into_iter().map(|check| run.run(check)).collect();
     let log = fs::read_to_string(&run.skip_log).unwrap_or_default();
     print!("\n{}", Summary { finished: &finished, skips: &results::skips(&log) });
@@ -161,10 +164,21 @@ impl CheckRun {
         if let Err(error) = provision::otlp_receiver(&self.root) {
             eprintln!("  note: no receiver for the OTLP tests: {}", hint::render(&error));
         }
+        match provision::ensure_mpi() {
+            Ok(()) => self.has_mpi = true,
+            Err(error) => self.skip("trainmon-tch::mpi", &hint::render(&error))?,
+        }
         let found = provision::libtorch(&self.root)?;
         eprintln!("  libtorch: {} ({})", found.dir.display(), found.origin);
         self.libtorch = Some(provision::variables(&found));
         Ok(())
+    }
+
+    /// Notes what cannot run here, as a test would.
+    fn skip(&self, name: &str, reason: &str) -> Result<()> {
+        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        let log = fs::OpenOptions::new().append(true).open(&self.skip_log);
+        Ok(log.and_then(|mut log| writeln!(log, "{name}: {reason}"))?)
     }
 
     fn features(&self) -> Result<Tests, Failure> {
@@ -190,7 +204,11 @@ impl CheckRun {
     /// Runs cargo on every member that can be compiled here: one set of features for all checks, so that what one has
     /// compiled serves the next.
     fn compile(&self, before: &[&str], after: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {
-        let scope: &[&str] = if self.libtorch.is_some() { &["--workspace"] } else { &[] };
+        let scope: &[&str] = match (&self.libtorch, self.has_mpi) {
+            (None, _) => &[],
+            (Some(_), false) => &["--workspace"],
+            (Some(_), true) => &["--workspace", "--features", "trainmon-tch/mpi"],
+        };
         self.cargo(&[before, scope, after].concat(), variables)
     }
 
