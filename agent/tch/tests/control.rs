@@ -4,25 +4,14 @@
 
 mod common;
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::socket::ask;
 use common::{Row, batch, monitor, two_layers};
 use tch::nn::{self, Module as _};
 use trainmon_agent::core::Kind as Signal;
 use trainmon_tch::{Optimizer, Watch};
-
-/// Sends an order and gives the body of the answer.
-fn ask(socket: &Path, method: &str, path: &str, body: &str) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
-}
 
 /// Orders a change and waits until it is agreed upon for `step`.
 fn order(socket: &Path, body: &str, step: u64) {

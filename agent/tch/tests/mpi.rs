@@ -2,12 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use common::socket::ask;
 
 type Rows = Vec<BTreeMap<String, String>>;
 
@@ -110,16 +113,6 @@ fn two_ranks_average_their_gradients_and_every_all_reduce_is_on_record() {
         }
     }
     assert!(text.contains("all_reduce in dp: 12 operations"), "{text}");
-}
-
-/// Sends an order over rank 0's socket; the body of the answer.
-fn ask(socket: &Path, method: &str, path: &str, body: &str) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -88,19 +88,24 @@ fn the_journal_alone_goes_to_the_output_directory_and_to_dir_where_that_is_set()
     }
 }
 
+/// A monitor, and what it says.
+fn heard_monitor(text: &str, base: &Path) -> (Monitor, Arc<Mutex<Vec<String>>>) {
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hears = Arc::clone(&heard);
+    let options = Options {
+        ranks: Some(Ranks::SINGLE),
+        output_dir: Some(base.to_path_buf()),
+        voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
+        ..Options::default()
+    };
+    (Monitor::start(parse(text), options).unwrap(), heard)
+}
+
 #[test]
 fn a_step_too_large_for_the_journal_counts_as_failed_and_is_said_once() {
     let base = tempfile::tempdir().unwrap();
     let text = r#"{"wg_distribution": true, "format": "journal", "journal": {"size_mb": 1}, "alert": {"rules": []}}"#;
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&heard);
-    let options = Options {
-        ranks: Some(Ranks::SINGLE),
-        output_dir: Some(base.path().to_path_buf()),
-        voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
-        ..Options::default()
-    };
-    let monitor = Monitor::start(parse(text), options).unwrap();
+    let (monitor, heard) = heard_monitor(text, base.path());
     let large = 40_000;
     for index in 0..large {
         monitor.register(&format!("t{index}"), 0);
@@ -150,15 +155,7 @@ fn a_journal_that_cannot_be_written_any_more_counts_its_losses_and_says_so_once(
     let base = tempfile::tempdir().unwrap();
     let text = r#"{"wg_distribution": true, "format": ["csv", "journal"], "journal": {"size_mb": 1, "flush_steps": 0},
         "alert": {"rules": []}}"#;
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&heard);
-    let options = Options {
-        ranks: Some(Ranks::SINGLE),
-        output_dir: Some(base.path().to_path_buf()),
-        voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
-        ..Options::default()
-    };
-    let monitor = Monitor::start(parse(text), options).unwrap();
+    let (monitor, heard) = heard_monitor(text, base.path());
     for index in 0..3 {
         monitor.register(&format!("t{index}"), 0);
     }

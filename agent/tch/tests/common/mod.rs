@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::allow_attributes, reason = "each test uses its own part")]
 
+pub mod socket;
+
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
