@@ -77,26 +77,22 @@ fn on_recorded_norms() {
     println!("| training | steps | rule | grad norm: hits, false | update norm: hits, false | loss: hits, false |");
     println!("|---|---|---|---|---|---|");
     for recording in Recording::all() {
-        let Recording { name, events, series } = &recording;
+        let Recording { name, series, .. } = &recording;
         let steps = series[0].1.len();
         for rule in &RULES {
             let cells: Vec<String> =
-                series.iter().map(|(signal, values)| judged(rule, *signal, values, events)).collect();
+                series.iter().map(|(signal, values)| judged(rule, *signal, values, &recording)).collect();
             println!("| {name} | {steps} | {} | {} |", rule.0, cells.join(" | "));
         }
     }
     println!();
 }
 
-/// `hits/events, false alarms`. What lies in an event's wake is no false alarm.
-fn judged(rule: &Named, signal: AlertSignal, values: &[f64], events: &[usize]) -> String {
+/// `hits/spikes, false alarms`. What lies in the wake of a spike or a NaN is no false alarm.
+fn judged(rule: &Named, signal: AlertSignal, values: &[f64], recording: &Recording) -> String {
     let found = spikes(rule, signal, values);
-    let starts: Vec<usize> = events.iter().copied().filter(|step| !events.contains(&step.wrapping_sub(1))).collect();
+    let starts = recording.starts();
     let hits = starts.iter().filter(|&&step| is_hit(&found, step)).count();
-    let in_wake = |step: usize| events.iter().any(|&event| (event..=event + WAKE_STEPS).contains(&step));
-    let false_alarms = found.iter().enumerate().filter(|&(step, found)| *found && !in_wake(step)).count();
+    let false_alarms = found.iter().enumerate().filter(|&(step, found)| *found && !recording.is_in_wake(step)).count();
     format!("{hits}/{}, {false_alarms}", starts.len())
 }
-
-/// A training that was thrown off its way is disturbed for a while, and that is no false alarm.
-const WAKE_STEPS: usize = 10;
