@@ -50,7 +50,8 @@ pub struct SinkSource {
 /// How full a queue is.
 #[derive(Clone)]
 pub struct QueueGauge {
-    /// Step batches waiting now. Called at every scrape, on the server's thread: it must not block. It lives as long
+    /// Step batches waiting now. Called at every scrape and for every step over OTLP, on the exporter's own
+    /// thread: it must not block. It lives as long
     /// as the exporter: a closure that holds a channel's only other end keeps that channel open.
     pub length: Arc<dyn Fn() -> usize + Send + Sync>,
     /// Step batches that may wait.

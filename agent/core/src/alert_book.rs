@@ -1,9 +1,10 @@
 //! What the alerts amount to: counters that everyone may read while the worker writes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::AlertRule;
+use crate::{AlertRule, Step};
 
 /// Counters and a gauge publish no other memory, so atomicity alone is enough.
 const COUNT: Ordering = Ordering::Relaxed;
@@ -14,8 +15,8 @@ pub struct AlertBook {
     findings: [AtomicU64; AlertRule::ALL.len()],
     grad_norm_spikes: AtomicU64,
     update_norm_spikes: AtomicU64,
-    /// Bits of a float64; NaN until there is one.
-    grad_norm_zscore: AtomicU64,
+    /// Step and value belong together. Held for a copy only, by the worker once per step.
+    grad_norm_zscore: Mutex<Option<(Step, f64)>>,
     lost: AtomicU64,
     series_overflow: AtomicU64,
     /// Nanoseconds.
@@ -31,8 +32,9 @@ pub struct AlertBookSnapshot {
     pub grad_norm_spikes: u64,
     /// Steps in which the global update norm spiked.
     pub update_norm_spikes: u64,
-    /// The global gradient norm's distance from its recent mean in standard deviations; NaN while unknown.
-    pub grad_norm_zscore: f64,
+    /// The newest distance of the global gradient norm from its recent mean, in standard deviations, and whose step's it
+    /// is. NaN for a norm that is NaN; `None` while there is no scatter to measure by.
+    pub grad_norm_zscore: Option<(Step, f64)>,
     /// Alerts that some action or exporter did not get: a queue was full, a webhook failed.
     pub lost: u64,
     /// Values that no rule looked at because there were too many series.
@@ -47,7 +49,7 @@ impl Default for AlertBook {
             findings: Default::default(),
             grad_norm_spikes: AtomicU64::new(0),
             update_norm_spikes: AtomicU64::new(0),
-            grad_norm_zscore: AtomicU64::new(f64::NAN.to_bits()),
+            grad_norm_zscore: Mutex::default(),
             lost: AtomicU64::new(0),
             series_overflow: AtomicU64::new(0),
             looking: AtomicU64::new(0),
@@ -71,9 +73,9 @@ impl AlertBook {
         self.update_norm_spikes.fetch_add(1, COUNT);
     }
 
-    /// The global gradient norm's distance from its recent mean, in standard deviations.
-    pub fn set_grad_norm_zscore(&self, zscore: f64) {
-        self.grad_norm_zscore.store(zscore.to_bits(), COUNT);
+    /// The distance of this step's global gradient norm from its recent mean, in standard deviations.
+    pub fn set_grad_norm_zscore(&self, step: Step, zscore: f64) {
+        *self.grad_norm_zscore.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, zscore));
     }
 
     /// This many alerts did not reach an action or exporter.
@@ -99,7 +101,7 @@ impl AlertBook {
             findings: std::array::from_fn(|rule| findings[rule].load(COUNT)),
             grad_norm_spikes: grad_norm_spikes.load(COUNT),
             update_norm_spikes: update_norm_spikes.load(COUNT),
-            grad_norm_zscore: f64::from_bits(grad_norm_zscore.load(COUNT)),
+            grad_norm_zscore: *grad_norm_zscore.lock().unwrap_or_else(PoisonError::into_inner),
             lost: lost.load(COUNT),
             series_overflow: series_overflow.load(COUNT),
             looking: Duration::from_nanos(looking.load(COUNT)),
@@ -112,6 +114,11 @@ impl AlertBookSnapshot {
     pub fn findings_of(&self, rule: AlertRule) -> u64 {
         self.findings[rule as usize]
     }
+
+    /// The gradient norm's z-score of this step: `None` where the newest is another step's, or not a number.
+    pub fn grad_norm_zscore_of(&self, step: Step) -> Option<f64> {
+        self.grad_norm_zscore.filter(|&(of, zscore)| of == step && !zscore.is_nan()).map(|(_, zscore)| zscore)
+    }
 }
 
 #[cfg(test)]
@@ -121,12 +128,24 @@ mod tests {
     #[test]
     fn every_rule_has_a_counter_of_its_own() {
         let book = AlertBook::default();
-        assert!(book.snapshot().grad_norm_zscore.is_nan());
+        assert_eq!(book.snapshot().grad_norm_zscore, None);
         for (times, rule) in AlertRule::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| book.found(rule));
         }
         for (times, rule) in AlertRule::ALL.into_iter().enumerate() {
             assert_eq!(book.snapshot().findings_of(rule), times as u64, "{rule}");
         }
+    }
+
+    #[test]
+    fn a_zscore_is_of_one_step_only() {
+        let book = AlertBook::default();
+        assert_eq!(book.snapshot().grad_norm_zscore_of(Step(0)), None);
+        book.set_grad_norm_zscore(Step(4), 2.5);
+        let newest = book.snapshot();
+        assert_eq!(newest.grad_norm_zscore_of(Step(4)), Some(2.5));
+        assert_eq!([Step(3), Step(5)].map(|step| newest.grad_norm_zscore_of(step)), [None; 2]);
+        book.set_grad_norm_zscore(Step(5), f64::NAN);
+        assert_eq!([Step(4), Step(5)].map(|step| book.snapshot().grad_norm_zscore_of(step)), [None; 2]);
     }
 }

@@ -107,7 +107,7 @@ impl Engine {
         self.places.learn(names);
         self.sheet.fill(&self.places, batch);
         self.blame.observe(batch.step, &self.sheet, &self.places);
-        self.tell_zscore();
+        self.tell_zscore(batch.step);
         let mut outcomes = self.outcomes(batch);
         outcomes.iter().filter(|outcome| outcome.finding.is_some()).for_each(|outcome| self.count(outcome));
         if self.config.alert.dump {
@@ -182,7 +182,7 @@ impl Engine {
     }
 
     /// How far the gradient norm is from its window: before the window takes it in.
-    fn tell_zscore(&self) {
+    fn tell_zscore(&self, step: Step) {
         let is_grad_spike = |watch: &&Watch| {
             watch.rule.rule == AlertRule::Spike
                 && watch.rule.scope == AlertScope::Global
@@ -192,7 +192,7 @@ impl Engine {
         if let (Some(watch), Some(norm)) = (watch, self.sheet.global(AlertSignal::Grad, Reach::Whole))
             && let Some(zscore) = watch.zscore(norm)
         {
-            self.book.set_grad_norm_zscore(zscore);
+            self.book.set_grad_norm_zscore(step, zscore);
         }
     }
 

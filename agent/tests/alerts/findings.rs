@@ -32,7 +32,8 @@ fn a_spike_names_what_moved_first() {
     assert_eq!(run.heard.containing("moved first: exp_avg of h.1.attn.weight at step 100"), 2);
     let book = run.monitor.alert_book();
     assert_eq!((book.grad_norm_spikes, book.update_norm_spikes, book.findings_of(AlertRule::Spike)), (1, 1, 2));
-    assert!(book.grad_norm_zscore.is_finite());
+    let (step, zscore) = book.grad_norm_zscore.unwrap();
+    assert!(step.0 == 122 && zscore.is_finite(), "{book:?}");
 }
 
 #[test]

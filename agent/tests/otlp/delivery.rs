@@ -10,12 +10,9 @@ use crate::receiver::{Log, PATIENT, PROTOCOLS, Receiver, UNHURRIED, is_provision
 use crate::run::Run;
 
 /// The scrape page's own: over OTLP the resource carries their facts, every step is there, and nothing is rendered.
-const PAGE_ONLY: [&str; 9] = [
-    "training.grad.norm.zscore",
+const PAGE_ONLY: [&str; 6] = [
     "training.grad.norm.interval_max",
     "training.grad.norm.interval_max_step",
-    "training.monitor.queue.length",
-    "training.monitor.queue.capacity",
     "training.monitor.series.served",
     "training.monitor.series.limit",
     "training.monitor.series.overflow",
@@ -114,6 +111,37 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
     assert!(layer.iter().any(|point| point.label("layer") == "blocks.0" && point.label("scope") == "reduced"));
     let observed = log.of("training.monitor.records.observed").last().unwrap().value;
     assert_eq!(observed, ended.report.books.observed as f64);
+    assert_queues(&log);
+    assert_zscores(&log);
+}
+
+/// Every step tells how full every queue is.
+fn assert_queues(log: &Log) {
+    let (lengths, capacities) = (log.of("training.monitor.queue.length"), log.of("training.monitor.queue.capacity"));
+    for points in [&lengths, &capacities] {
+        for sink in ["worker", "csv", "otlp", "journal"] {
+            assert_eq!(points.iter().filter(|point| point.label("sink") == sink).count(), log.steps().len(), "{sink}");
+        }
+    }
+    for (length, capacity) in lengths.iter().zip(&capacities) {
+        assert_eq!((length.label("sink"), length.time), (capacity.label("sink"), capacity.time));
+        assert!((0.0..=capacity.value).contains(&length.value) && capacity.value > 0.0, "{length:?} {capacity:?}");
+    }
+}
+
+/// A z-score is sent with the step it is of: its norm's distance from those before it. Steps come faster here than they
+/// are encoded, so that some go without; the last one does not.
+fn assert_zscores(log: &Log) {
+    let (norms, zscores) = (log.of("training.grad.norm"), log.of("training.grad.norm.zscore"));
+    assert_eq!(zscores.last().unwrap().time, norms.last().unwrap().time);
+    for zscore in zscores {
+        let place = norms.iter().position(|norm| norm.time == zscore.time).unwrap();
+        let before: Vec<f64> = norms[..place].iter().map(|norm| norm.value).collect();
+        let mean = before.iter().sum::<f64>() / place as f64;
+        let deviation = (before.iter().map(|norm| (norm - mean).powi(2)).sum::<f64>() / place as f64).sqrt();
+        let expected = (norms[place].value - mean) / deviation;
+        assert!((zscore.value - expected).abs() < 1e-9 * expected.abs().max(1.0), "{zscore:?}: {expected}");
+    }
 }
 
 #[test]

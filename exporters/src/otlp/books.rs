@@ -6,25 +6,28 @@ use std::sync::atomic::Ordering;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use trainmon_core::catalog::{
     ALERT_OVERFLOW, ALERTS, ALERTS_LOST, COLLECTIVE_DURATION, COLLECTIVE_FAILURES, COLLECTIVE_OPERATIONS,
-    COLLECTIVE_PAYLOAD, GRAD_NORM_SPIKES, JOURNAL_BYTES, JOURNAL_ERRORS, OVERHEAD_BUDGET, RECORDS_ACCEPTED,
-    RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED, RECORDS_OBSERVED, SAMPLING, UPDATE_NORM_SPIKES,
+    COLLECTIVE_PAYLOAD, GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, OVERHEAD_BUDGET,
+    QUEUE_CAPACITY, QUEUE_LENGTH, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED,
+    RECORDS_OBSERVED, SAMPLING, UPDATE_NORM_SPIKES,
 };
-use trainmon_core::{AlertBook, AlertRule, CollectiveSeries, DropReason, StepBatch};
+use trainmon_core::{AlertBook, AlertRule, CollectiveSeries, DropReason, Step, StepBatch};
 
 use super::points::{Points, Times};
 use super::resource::text;
 use crate::summary::{COLLECTIVE_SECONDS, collective_durations};
-use crate::{JournalSource, SinkSource, Sources};
+use crate::{JournalSource, QueueGauge, SinkSource, Sources};
 
 /// The `sink` attribute of the queue from the training thread to the worker.
 const WORKER: &str = "worker";
 
-/// Gives the points of the account. The gradient norm's z-score is not among them: its book has the newest step's only.
+/// Gives the points of the account. The gradient norm's z-score is among them where the step is the newest the alerts have
+/// looked at: their book has that step's only, and another's would have the wrong time.
 pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, sources: &Sources) {
-    let Sources { ledger: _, worker_queue: _, sinks, journal, statistics: _, overhead_budget, alerts, collectives } =
+    let Sources { ledger: _, worker_queue, sinks, journal, statistics: _, overhead_budget, alerts, collectives } =
         sources;
     push_records(points, times, batch, sinks);
-    push_alerts(points, times, alerts);
+    push_queues(points, times, worker_queue, sinks);
+    push_alerts(points, times, batch.step, alerts);
     push_collectives(points, times, &collectives.all());
     if let Some(JournalSource { bytes, errors }) = journal {
         points.sum(&JOURNAL_BYTES, times, Vec::new(), bytes.load(Ordering::Relaxed));
@@ -36,7 +39,19 @@ pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, s
     points.gauge(&SAMPLING, times.now, Vec::new(), Value::AsDouble(batch.sampling_ratio()));
 }
 
-fn push_alerts(points: &mut Points, times: Times, alerts: &AlertBook) {
+/// How full the queues are now. A step that comes from the journal finds them as they are then.
+fn push_queues(points: &mut Points, times: Times, worker: &QueueGauge, sinks: &[SinkSource]) {
+    let queues = || [(WORKER, worker)].into_iter().chain(sinks.iter().map(|sink| (sink.name, &sink.queue)));
+    let number = |count: usize| Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX));
+    for (name, queue) in queues() {
+        points.gauge(&QUEUE_LENGTH, times.now, vec![text("sink", name)], number((queue.length)()));
+    }
+    for (name, queue) in queues() {
+        points.gauge(&QUEUE_CAPACITY, times.now, vec![text("sink", name)], number(queue.capacity));
+    }
+}
+
+fn push_alerts(points: &mut Points, times: Times, step: Step, alerts: &AlertBook) {
     let book = alerts.snapshot();
     for rule in AlertRule::ALL {
         points.sum(&ALERTS, times, vec![text("rule", rule.name())], book.findings_of(rule));
@@ -48,6 +63,9 @@ fn push_alerts(points: &mut Points, times: Times, alerts: &AlertBook) {
         (&ALERT_OVERFLOW, book.series_overflow),
     ] {
         points.sum(metric, times, Vec::new(), total);
+    }
+    if let Some(zscore) = book.grad_norm_zscore_of(step) {
+        points.gauge(&GRAD_NORM_ZSCORE, times.now, Vec::new(), Value::AsDouble(zscore));
     }
 }
 
@@ -101,8 +119,11 @@ fn push_records(points: &mut Points, times: Times, batch: &StepBatch, sinks: &[S
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
+    use opentelemetry_proto::tonic::common::v1::KeyValue;
+    use opentelemetry_proto::tonic::metrics::v1::Metric;
     use opentelemetry_proto::tonic::metrics::v1::metric::Data;
     use trainmon_core::{CollectiveBook, CollectiveOp};
 
@@ -128,5 +149,59 @@ mod tests {
         assert_eq!((filled, point.count), (vec![(4, &2), (14, &1)], 3));
         assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
         assert_eq!(point.sum, Some(120.000_7));
+    }
+
+    /// Metric, `sink` and value of every gauge.
+    fn gauges(points: Points) -> Vec<(String, Option<KeyValue>, Option<Value>, u64)> {
+        let points_of = |metric: Metric| {
+            let Some(Data::Gauge(gauge)) = metric.data else { return Vec::new() };
+            let each = gauge.data_points.into_iter();
+            each.map(|point| {
+                (metric.name.clone(), point.attributes.first().cloned(), point.value, point.time_unix_nano)
+            })
+            .collect()
+        };
+        points.into_metrics().into_iter().flat_map(points_of).collect()
+    }
+
+    #[test]
+    fn queues_are_told_as_they_are_when_the_step_is_encoded() {
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let of_sink = Arc::clone(&waiting);
+        let queue = QueueGauge { length: Arc::new(move || of_sink.load(Ordering::Relaxed)), capacity: 8 };
+        let sinks = [SinkSource { name: "csv", ledger: Arc::default(), queue }];
+        let worker = QueueGauge { length: Arc::new(|| 2), capacity: 16 };
+        for length in [0, 5] {
+            waiting.store(length, Ordering::Relaxed);
+            let mut points = Points::default();
+            push_queues(&mut points, Times { start: 1, now: 7 }, &worker, &sinks);
+            let expected = [
+                ("training.monitor.queue.length", "worker", 2),
+                ("training.monitor.queue.length", "csv", length as i64),
+                ("training.monitor.queue.capacity", "worker", 16),
+                ("training.monitor.queue.capacity", "csv", 8),
+            ];
+            let expected = expected
+                .map(|(name, sink, value)| (name.to_owned(), Some(text("sink", sink)), Some(Value::AsInt(value)), 7));
+            assert_eq!(gauges(points), expected);
+        }
+    }
+
+    #[test]
+    fn a_zscore_is_sent_with_the_step_it_is_of_and_with_no_other() {
+        let book = AlertBook::default();
+        let sent = |step: u64| {
+            let mut points = Points::default();
+            push_alerts(&mut points, Times { start: 1, now: 7 }, Step(step), &book);
+            gauges(points)
+        };
+        assert_eq!(sent(4), []);
+        book.set_grad_norm_zscore(Step(5), 2.5);
+        assert_eq!(sent(4), [], "the alerts are a step ahead");
+        let of_step = ("training.grad.norm.zscore".to_owned(), None, Some(Value::AsDouble(2.5)), 7);
+        assert_eq!(sent(5), [of_step]);
+        assert_eq!(sent(6), [], "this step has none");
+        book.set_grad_norm_zscore(Step(7), f64::NAN);
+        assert_eq!(sent(7), []);
     }
 }

@@ -122,8 +122,8 @@ impl Pages {
         push_family(page, &ALERTS, AlertRule::ALL.map(of_rule));
         push_single(page, &GRAD_NORM_SPIKES, book.grad_norm_spikes as f64);
         push_single(page, &UPDATE_NORM_SPIKES, book.update_norm_spikes as f64);
-        if !book.grad_norm_zscore.is_nan() {
-            push_single(page, &GRAD_NORM_ZSCORE, book.grad_norm_zscore);
+        if let Some((_, zscore)) = book.grad_norm_zscore.filter(|(_, zscore)| !zscore.is_nan()) {
+            push_single(page, &GRAD_NORM_ZSCORE, zscore);
         }
         push_single(page, &ALERTS_LOST, book.lost as f64);
         push_single(page, &ALERT_OVERFLOW, book.series_overflow as f64);

@@ -71,7 +71,7 @@ fn alerts() -> Arc<AlertBook> {
     let book = AlertBook::default();
     book.found(AlertRule::Spike);
     book.grad_norm_spiked();
-    book.set_grad_norm_zscore(7.5);
+    book.set_grad_norm_zscore(Step(1), 7.5);
     Arc::new(book)
 }
 
