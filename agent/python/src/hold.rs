@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trainmon_agent::Hold;
-use trainmon_agent::core::{Dtype, Reading, Scalar, Shape, Step};
+use trainmon_agent::core::{Dtype, Kind, Reading, Scalar, Shape, StatisticSet, Step};
 
 use crate::arguments::{KindNumber, Label};
 use crate::exit::Detached;
@@ -21,6 +21,8 @@ pub(crate) struct PyHold(Detached<Held>);
 struct Held {
     shared: Arc<Shared>,
     step: Step,
+    /// What is asked of each kind in this step: live control may change it before the readings come.
+    statistics: [StatisticSet; Kind::ALL.len()],
     /// `None` once released.
     hold: Mutex<Option<Hold>>,
 }
@@ -32,7 +34,9 @@ impl PyHold {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         let hold = shared.monitor.hold();
         let (step, hold) = (hold.step(), Mutex::new(Some(hold)));
-        Self(Detached::new(Held { shared: Arc::clone(shared), step, hold }))
+        let asked = |kind| shared.monitor.request(kind).map_or(StatisticSet::EMPTY, |request| request.statistics);
+        let statistics = Kind::ALL.map(asked);
+        Self(Detached::new(Held { shared: Arc::clone(shared), step, statistics, hold }))
     }
 
     fn hold(&self) -> MutexGuard<'_, Option<Hold>> {
@@ -44,7 +48,8 @@ impl PyHold {
         let is_kept = match &*self.hold() {
             Some(hold) => {
                 hold.record(label.with(reading));
-                self.0.shared.latest.remember(self.0.step, label, reading);
+                let statistics = self.0.statistics[label.kind as usize];
+                self.0.shared.latest.remember(self.0.step, label, statistics, reading);
                 true
             }
             None => false,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use trainmon_agent::core::{Kind, MicroStep, Reading, Step, TensorId};
+use trainmon_agent::core::{Kind, MicroStep, Reading, StatisticSet, Step, TensorId};
 
 use crate::arguments::Label;
 
@@ -12,6 +12,7 @@ use crate::arguments::Label;
 struct Latest {
     step: Step,
     micro_step: MicroStep,
+    statistics: StatisticSet,
     reading: Reading,
 }
 
@@ -24,8 +25,8 @@ pub(crate) struct LatestReadings {
     readings: Mutex<HashMap<(Kind, TensorId), Latest>>,
 }
 
-/// A tensor's name, model chunk, micro step and reading.
-pub(crate) type NamedReading = (String, u32, MicroStep, Reading);
+/// A tensor's name, model chunk and micro step, what was measured of it, and the reading.
+pub(crate) type NamedReading = (String, u32, MicroStep, StatisticSet, Reading);
 
 impl LatestReadings {
     /// Remembers the name and the model chunk of a tensor.
@@ -33,10 +34,10 @@ impl LatestReadings {
         lock(&self.names).insert(tensor, (name.to_owned(), vpp_stage));
     }
 
-    /// Remembers a reading of a step.
-    pub(crate) fn remember(&self, step: Step, label: Label, reading: Reading) {
+    /// Remembers a reading of a step, which holds these statistics.
+    pub(crate) fn remember(&self, step: Step, label: Label, statistics: StatisticSet, reading: Reading) {
         let Label { tensor, kind, micro_step } = label;
-        lock(&self.readings).insert((kind, tensor), Latest { step, micro_step, reading });
+        lock(&self.readings).insert((kind, tensor), Latest { step, micro_step, statistics, reading });
     }
 
     /// The reading of a tensor, if it was taken in this step.
@@ -55,7 +56,7 @@ impl LatestReadings {
         let names = lock(&self.names);
         let named = |(tensor, latest): (TensorId, Latest)| {
             let (name, vpp_stage) = names.get(&tensor)?;
-            Some((name.clone(), *vpp_stage, latest.micro_step, latest.reading))
+            Some((name.clone(), *vpp_stage, latest.micro_step, latest.statistics, latest.reading))
         };
         found.into_iter().filter_map(named).collect()
     }

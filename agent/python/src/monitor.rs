@@ -153,19 +153,23 @@ impl PyMonitor {
     }
 
     fn latest<'py>(&self, py: Python<'py>, kind: KindNumber) -> PyResult<Vec<LatestRow<'py>>> {
-        let statistics = self.0.statistics();
+        let columns = kind.0.value_columns();
+        let statistics = self.0.statistics_of(kind.0);
         let step = self.monitor().step();
         let oldest = Step(step.0.saturating_sub(1));
-        let row = |(name, vpp_stage, micro_step, reading): NamedReading| {
-            let columns = kind.0.value_columns();
+        let mut rows = self.0.latest.of(kind.0, oldest);
+        // A reading from before live control asked for other statistics says nothing of these.
+        rows.retain(|(.., measured, _)| !columns.is_empty() || statistics.iter().any(|&it| measured.contains(it)));
+        let row = |(name, vpp_stage, micro_step, measured, reading): NamedReading| {
             let values = if columns.is_empty() {
-                statistics.iter().map(|&it| (it.name(), reading.value(it))).into_py_dict(py)?
+                let there = statistics.iter().filter(|&&it| measured.contains(it));
+                there.map(|&it| (it.name(), reading.value(it))).into_py_dict(py)?
             } else {
                 columns.iter().copied().zip(reading.values()).into_py_dict(py)?
             };
             Ok((name, vpp_stage, micro_step.0, values))
         };
-        self.0.latest.of(kind.0, oldest).into_iter().map(row).collect()
+        rows.into_iter().map(row).collect()
     }
 
     fn matches_parameter(&self, raw: &str, squashed: &str, vpp_stage: u32) -> bool {
@@ -321,7 +325,7 @@ impl PyMonitor {
         };
         let loaded = py.detach(|| monitor.guard("alert state", read));
         let Some(Err(error)) = &loaded else { return matches!(loaded, Some(Ok(()))) };
-        monitor.warn(format!("{}: the rules learn anew what is usual", chain(error)), Some(error.hint().to_owned()));
+        monitor.warn(format!("the alert state is not taken up: {}", chain(error)), Some(error.hint().to_owned()));
         false
     }
 

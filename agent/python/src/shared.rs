@@ -7,7 +7,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::config::{Config, Signal};
-use trainmon_agent::core::{Kind, Phase, Reading, Statistic, TensorId};
+use trainmon_agent::core::{Kind, Phase, Reading, Statistic, StatisticSet, TensorId};
 use trainmon_agent::stats::{Request, measure, measure_all, sign_agreement};
 
 use crate::arguments::Label;
@@ -38,13 +38,32 @@ impl Shared {
         }
     }
 
+    /// The statistics measured now of this kind; none where it is not measured.
+    pub(crate) fn statistics_of(&self, kind: Kind) -> Vec<Statistic> {
+        if self.monitor.request(kind).is_none() {
+            return Vec::new();
+        }
+        let planned = || self.config_now().signal(kind).map(|signal| signal.ops.clone());
+        self.ops_since_set().or_else(planned).unwrap_or_default()
+    }
+
+    /// The config with what live control made of it.
+    fn config_now(&self) -> Config {
+        self.monitor.config().with_plan(&self.monitor.plan())
+    }
+
+    /// What `set_ops` asked for, unless live control has spoken since.
+    fn ops_since_set(&self) -> Option<Vec<Statistic>> {
+        let version = self.monitor.plan_version();
+        self.live_ops().as_ref().filter(|(of, _)| *of == version).map(|(_, ops)| ops.clone())
+    }
+
     /// The statistics measured now, of any kind.
     pub(crate) fn statistics(&self) -> Vec<Statistic> {
-        let version = self.monitor.plan_version();
-        if let Some((_, ops)) = self.live_ops().as_ref().filter(|(of, _)| *of == version) {
-            return ops.clone();
+        if let Some(ops) = self.ops_since_set() {
+            return ops;
         }
-        let config = self.monitor.config().with_plan(&self.monitor.plan());
+        let config = self.config_now();
         let mut all = Vec::new();
         for signal in signals(&config) {
             let new: Vec<_> = signal.ops.iter().copied().filter(|it| !all.contains(it)).collect();
@@ -78,7 +97,7 @@ impl Shared {
 
     /// The magnitude below which an element counts as zero.
     pub(crate) fn eps(&self) -> f64 {
-        let config = self.monitor.config().with_plan(&self.monitor.plan());
+        let config = self.config_now();
         signals(&config).next().map_or(0.0, |signal| signal.eps)
     }
 
@@ -166,7 +185,8 @@ impl Shared {
     }
 
     fn record(&self, label: Label, reading: Reading, start: Instant, bytes_read: usize) {
-        self.latest.remember(self.monitor.step(), label, reading);
+        let statistics = self.monitor.request(label.kind).map_or(StatisticSet::EMPTY, |request| request.statistics);
+        self.latest.remember(self.monitor.step(), label, statistics, reading);
         self.monitor.record(label.with(reading), start.elapsed(), bytes_read as u64);
     }
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 import trainmon
 from support import control, runs, tiny
+from support.ranks import run_ranks
 
 
 def test_targets_modules_and_kinds_follow_at_one_step(tmp_path: Path) -> None:
@@ -89,3 +93,94 @@ def test_a_budget_thins_out_visibly_and_leaves_the_norm_unknown(tmp_path: Path) 
         assert steps == {int(row["step"]) for row in runs.rows(run, "grad_reduced")}, kind
     reference = tiny.model()
     assert all(torch.equal(one, two) for one, two in zip(before, reference.parameters(), strict=True))
+
+
+def test_two_ranks_switch_at_the_step_that_the_status_names(tmp_path: Path) -> None:
+    run_ranks("control_ranks.py", 2, tmp_path)
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    switch, steps = answer["step"], answer["steps"]
+    assert 0 < switch < steps
+    every = ["module." + name for name, _ in tiny.model().named_parameters()]
+    first = {name for name in every if name.startswith("module.layers.0.")}
+    some = {name for name in every if name.startswith("module.layers.1.fc1.")}
+    assert len(first) == 12 and len(some) == 2
+    before, after = set(range(switch)), set(range(switch, steps))
+    for rank in range(2):
+        run = runs.run_directory(tmp_path, rank)
+        assert [int(line["step"]) for line in runs.steps(run)] == list(range(steps))
+        for kind, in_steps, names in [
+            ("grad_unreduced", before, first),
+            ("grad_reduced", before, first),
+            ("param_origin", after, some),
+            ("exp_avg", after, some),
+        ]:
+            found = {(int(row["step"]), row["name"]) for row in runs.rows(run, kind)}
+            assert found == {(step, name) for step in in_steps for name in names}, f"{kind} of rank {rank}"
+
+
+def test_statistics_that_can_be_pulled_are_those_that_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doors, file = tmp_path / "control", tmp_path / "monitor.json"
+    monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
+    settings = {"wg_distribution": True, "ops": ["norm"], "control": {"directory": str(doors)}, "targets": {}}
+    file.write_text(json.dumps(settings))
+    net = tiny.model()
+    optimizer = tiny.optimizer_of(net)
+    monitor = trainmon.TrainerMon(file, params_have_main_grad=False)
+    monitor.set_monitor(net, optimizer=optimizer)
+    (watch,) = monitor._watches
+    orders: dict[int, dict[str, Any]] = {
+        1: {"ops": ["max", "min"]},
+        3: {"kinds": {"weight_grad": False, "param": True}},
+        5: {"ops": ["mean"], "kinds": {"weight_grad": True, "param": False}},
+    }
+    shown = {}
+    for step in range(8):
+        if step in orders:
+            # It takes effect when the next step begins: nothing is measured otherwise before.
+            assert control.order(doors, "/set", orders[step]) == step + 1
+        optimizer.zero_grad()
+        tiny.loss_of(net, step, 0).backward()
+        reduced, unreduced = monitor.generate_wgrad_metrics()
+        parameters = watch.monitor.latest(trainmon._kinds.Kind.PARAM_ORIGIN)
+        shown[step] = [
+            list(monitor.ops),
+            sorted(next(iter(unreduced.values()), {})),
+            sorted(next(iter(reduced.values()), {})),
+            sorted(parameters[0][3]) if parameters else [],
+        ]
+        optimizer.step()
+    monitor.close()
+    none: list[str] = []
+    both = ["max", "min"]
+    # What is measured; of local gradients in this step; of aggregated ones and of parameters in the one before, where it
+    # is still asked for.
+    assert shown == {
+        0: [["norm"], ["norm"], none, none],
+        1: [["norm"], ["norm"], ["norm"], none],
+        2: [both, both, none, none],
+        3: [both, both, both, none],
+        4: [both, none, none, none],
+        5: [both, none, none, both],
+        6: [["mean"], ["mean"], none, none],
+        7: [["mean"], ["mean"], ["mean"], none],
+    }
+
+
+def test_readings_that_can_be_pulled_have_the_statistics_of_their_kind(tmp_path: Path) -> None:
+    monitors = {
+        "weight_grad": {"enabled": True, "ops": ["norm", "max"]},
+        "param": {"enabled": True, "ops": ["mean"]},
+        "module": {"enabled": False},
+    }
+    net = tiny.model()
+    optimizer = tiny.optimizer_of(net)
+    with trainmon.watch(net, optimizer, config={"output_dir": str(tmp_path), "monitors": monitors}) as watch:
+        tiny.loss_of(net, 0, 0).backward()
+        optimizer.step()
+        assert watch.monitor.ops() == ["norm", "max", "mean"]
+        kinds = {"grad_reduced": {"norm", "max"}, "param_updated": {"mean"}}
+        for kind, statistics in kinds.items():
+            for name, _, _, values in watch.monitor.latest(trainmon._trainmon.KINDS.index(kind)):
+                assert set(values) == statistics, f"{kind} of {name}"

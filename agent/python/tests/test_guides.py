@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -12,6 +13,32 @@ import pytest
 from support import ranks, runs
 
 GUIDES = Path(__file__).resolve().parents[3] / "docs" / "guides"
+
+#: What the fragments of alerts.md stand in. Each run has twelve steps, unless the first of a resumed one ends it: the
+#: batch after that comes when the rules have looked.
+AROUND_FRAGMENTS = """
+import os, time, torch, trainmon
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+optimizer = torch.optim.AdamW(model.parameters())
+loss = torch.nn.functional.mse_loss
+checkpoint = torch.load("checkpoint.pt") if os.path.exists("checkpoint.pt") else {"step": 0, "trainmon": {}}
+is_resumed = checkpoint["step"] > 0
+if is_resumed:
+    model.load_state_dict(checkpoint["model"])
+
+def some_batches():
+    for number in range(12):
+        deadline = time.monotonic() + 60
+        while is_resumed and number == 1 and not watch.stop_requested:
+            assert time.monotonic() < deadline, "nobody asked to stop"
+            time.sleep(0.01)
+        is_spoilt = is_resumed and number == 0
+        yield torch.randn(8, 16), torch.randn(8, 1) * (1e4 if is_spoilt else 1)
+
+batches = some_batches()
+"""
 
 
 def blocks(guide: str, language: str) -> list[str]:
@@ -63,6 +90,22 @@ def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
     run = runs.run_directory(tmp_path / "monitor_output", 0)
     assert len(runs.steps(run)) == 10
     assert len(runs.by_name(runs.rows(run, "exp_avg"), 9)) == 4
+
+
+def test_what_the_rules_remember_ends_the_resumed_training(tmp_path: Path) -> None:
+    ending, resuming, saving = blocks("../alerts.md", "python")
+    (tmp_path / "train.py").write_text(AROUND_FRAGMENTS + resuming + ending + saving + "watch.close()\n")
+    rule = {"rule_name": "Spike", "args": {"min_samples": 8}, "on": {"signal": "grad"}, "actions": ["log", "stop"]}
+    config = {"wg_distribution": True, "ops": ["norm"], "alert": {"rules": [rule]}}
+    (tmp_path / "monitor.json").write_text(json.dumps(config))
+    steps = []
+    for part in ("first", "resumed"):
+        output = tmp_path / part
+        environment = {"MONITOR_OUTPUT_DIR": str(output)}
+        said = ranks.run([sys.executable, "train.py"], environment=environment, directory=tmp_path)
+        steps.append([int(line["step"]) for line in runs.steps(runs.run_directory(output, 0))])
+        assert ("Spike" in said) == (part == "resumed"), said
+    assert steps == [list(range(12)), [12, 13]]
 
 
 def test_every_guide_is_run_somewhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -86,6 +87,18 @@ def test_a_broken_hook_does_not_reach_the_training(output: Path, case: str) -> N
 def test_alone_names_are_the_models(tmp_path: Path) -> None:
     run([sys.executable, str(Path(__file__).parent / "scripts" / "lightning_train.py"), str(tmp_path), "auto,2"])
     assert_shows_reference(tmp_path / "auto,2", reference_of(1, 2), 1, "net.", steps=bits.STEPS)
+
+
+def test_an_alert_ends_the_fit_and_a_checkpoint_holds_what_was_usual(tmp_path: Path) -> None:
+    script = str(Path(__file__).parent / "scripts" / "lightning_train.py")
+    run([sys.executable, script, str(tmp_path), "auto,1,stop", "auto,1,checkpoint"])
+    lines = runs.steps(runs.run_directory(tmp_path / "auto,1,stop", 0))
+    assert [int(line["step"]) for line in lines] == [0, 1, 2]
+    found = {}
+    for part in ("learns", "resumes", "knows nothing"):
+        file = tmp_path / "auto,1,checkpoint" / part / "anomaly_detected" / "rank0" / "anomaly.json"
+        found[part] = [entry["step"] for entry in json.loads(file.read_text()).values()] if file.exists() else []
+    assert found == {"learns": [], "resumes": [12], "knows nothing": []}
 
 
 def test_a_faulty_config_is_told_at_once() -> None:

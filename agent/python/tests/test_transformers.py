@@ -53,6 +53,12 @@ def test_alone_names_are_the_models(tmp_path: Path) -> None:
     assert_shows_reference(tmp_path / "1", list(tiny.reference(1, STEPS, clip=CLIP)), 1, "net.", steps=bits.STEPS)
 
 
+def test_an_alert_ends_the_training(tmp_path: Path) -> None:
+    run([sys.executable, str(Path(__file__).parent / "scripts" / "transformers_train.py"), str(tmp_path), "1,stop"])
+    lines = runs.steps(runs.run_directory(tmp_path / "1,stop", 0))
+    assert [int(line["step"]) for line in lines] == [0, 1, 2]
+
+
 def test_a_faulty_config_is_told_at_once() -> None:
     from trainmon.integrations.transformers import TrainmonCallback
 

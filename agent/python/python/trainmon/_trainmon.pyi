@@ -106,7 +106,8 @@ class Monitor:
         """The configured statistics of a host tensor, measured now and not recorded; empty if it cannot be."""
     def latest(self, kind: int) -> list[tuple[str, int, int, dict[str, float]]]:
         """The latest reading of every tensor of a kind in the step in progress or the one before:
-        `(name, vpp_stage, micro_step, values)`."""
+        `(name, vpp_stage, micro_step, values)`. Values are those of the statistics measured now of this kind; a reading
+        from before they were asked for is left out."""
     def set_ops(self, ops: Sequence[str]) -> list[str]:
         """Changes the statistics from the next record on; returns what is measured now. Unknown names are warned of and
         left out; if none is left, `norm` is measured."""
@@ -168,8 +169,8 @@ class Monitor:
         """The optimizer left the step out: its records are discarded and counted, the step keeps its number."""
     @property
     def stop_requested(self) -> bool:
-        """Whether an alert whose rule has the action `stop` asks the training to end; with several ranks only once all of
-        them have agreed on the step. One load."""
+        """Whether an alert whose rule has the action `stop` asks the training to end; with several ranks only once all
+        of them have agreed on the step. One load."""
     def alert_state(self) -> str:
         """What this rank's alert rules remember after every step ended so far, as JSON. Waits for the monitor's own
         thread, milliseconds as a rule and five seconds at most; `null` where that does not do."""

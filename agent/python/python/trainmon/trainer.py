@@ -182,14 +182,14 @@ class TrainerMon:
         return any(watch.stop_requested for watch in self._watches)
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank's alert rules remember, to be saved with a checkpoint: numbers, texts, lists and dicts only."""
-        return {"watches": [watch.state_dict() for watch in self._watches]}
+        """What this rank's alert rules remember, to be saved with a checkpoint: numbers, texts, lists and dicts."""
+        return {"watches": [*(watch.state_dict() for watch in self._watches), *self._saved]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` gave; before `set_monitor` or after it. What does not fit is warned of, and the
-        rules learn anew what is usual."""
+        """Goes on from what `state_dict` gave; before `set_monitor` or after it. What does not fit is warned of, and
+        the rules learn anew what is usual."""
         given = state_dict.get("watches") if isinstance(state_dict, Mapping) else None
-        saved = list(given) if isinstance(given, list | tuple) else [{"alerts": state_dict}]
+        saved = list(given) if isinstance(given, list | tuple) else [state_dict]
         for watch, state in zip(self._watches, saved, strict=False):
             watch.load_state_dict(state)
         self._saved = saved[len(self._watches) :]

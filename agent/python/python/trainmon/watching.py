@@ -222,19 +222,20 @@ class Watch:
     def state_dict(self) -> dict[str, Any]:
         """What this rank's alert rules remember, to be saved with a checkpoint: numbers, texts, lists and dicts only.
         Waits for the monitor's own thread, milliseconds as a rule and five seconds at most."""
-        return {"alerts": json.loads(self.monitor.alert_state())}
+        return {"alerts": self.guard.run("alert state", lambda: json.loads(self.monitor.alert_state()))}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from what `state_dict` gave, as if the run had never stopped. What does not fit is warned of, and the
-        rules learn anew what is usual."""
+        rules learn anew what is usual. None and `{}` change nothing."""
         self.guard.run("alert state", lambda: self._load_state(state_dict))
 
-    def _load_state(self, state_dict: Mapping[str, Any]) -> None:
-        state = state_dict.get("alerts") if isinstance(state_dict, Mapping) else state_dict
+    def _load_state(self, given: Any) -> None:
+        state = given.get("alerts", dict(given) or None) if isinstance(given, Mapping) else given
         try:
             text = json.dumps(state)
-        except (TypeError, ValueError):
-            text = json.dumps(repr(state)[:80])
+        except (TypeError, ValueError, RecursionError):
+            # Not its contents: they may lie on a device.
+            text = json.dumps(f"an object of type {type(state).__name__}")
         self.monitor.load_alert_state(text)
 
     def measure_adhoc(self, name: str, tensor: torch.Tensor, ranks: Sequence[int]) -> None:

@@ -2,7 +2,8 @@
 
 A case is `strategy,micro_batches[,option...]`; strategies: auto, ddp, shard (FSDP2 through ModelParallelStrategy);
 options: fail (every hook of ours raises), value (clips values, not the norm), two (optimizers), end (an exception),
-each (in every step another function of ours raises).
+each (in every step another function of ours raises), stop (a gradient is NaN, and the alert ends the training),
+checkpoint (a run that goes on from a checkpoint knows what was usual).
 """
 
 import sys
@@ -14,7 +15,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import distributed
 from torch.nn import functional
 
-from support import bits, breaking, tiny
+from support import bits, breaking, control, tiny
 from support.ranks import finish
 from trainmon.frameworks import ddp, fsdp2
 from trainmon.frameworks.fsdp2 import Fsdp2
@@ -83,6 +84,26 @@ class Paced(Callback):
     def on_train_batch_end(self, _trainer, _module, _outputs, _batch, index) -> None:
         for watch in self.callback.watches if index < 8 else ():
             bits.await_norm(watch)
+
+
+class Spoilt(Callback):
+    """Multiplies a gradient in one step, and waits for what the rules say of it where they are to stop the training."""
+
+    def __init__(self, step: int, factor: float, awaited: TrainmonCallback | None = None) -> None:
+        self.step, self.factor, self.awaited = step, factor, awaited
+        self.hook = None
+
+    def on_train_batch_start(self, trainer, module, _batch, _index) -> None:
+        if trainer.global_step == self.step:
+            self.hook = module.net.head.weight.register_hook(lambda gradient: gradient * self.factor)
+
+    def on_train_batch_end(self, _trainer, _module, _outputs, _batch, _index) -> None:
+        if self.hook is not None:
+            self.hook.remove()
+            if self.awaited is not None:
+                (watch,) = self.awaited.watches
+                control.wait_until(lambda: watch.stop_requested)
+        self.hook = None
 
 
 class EachFault(Callback):
@@ -196,6 +217,39 @@ def one_by_one(case: str, strategy: str, options: set[str], output: Path) -> Non
     bits.assert_same(train(output, strategy, 1, options, [], len(found)), seen, case)
 
 
+def alerting(directory: Path, **rule) -> TrainmonCallback:
+    alert = {"rules": [rule], "dump": True}
+    return TrainmonCallback({"wg_distribution": True, "ops": OPS, "output_dir": str(directory), "alert": alert})
+
+
+def stopped(place: Path, strategy: str, directory: Path) -> None:
+    """An alert in the third step is the end, whatever was planned."""
+    callback = alerting(directory, rule_name="NonFinite", actions=["stop"])
+    seen = train(place, strategy, 1, set(), [Spoilt(2, float("nan"), callback), callback], steps=50)
+    assert len(seen["losses"]) == 3, len(seen["losses"])
+
+
+def checkpointed(place: Path, directory: Path) -> None:
+    """Two runs of twelve steps; the first of the second is spoilt."""
+    for part in ("learns", "resumes", "knows nothing"):
+        callback = alerting(directory / part, rule_name="Spike", args={"min_samples": 8}, on={"signal": "grad"})
+        trainer = Trainer(
+            accelerator="cpu", devices=1, max_epochs=1 if part == "learns" else 2,
+            callbacks=[Spoilt(12, 1000), callback], logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False,
+            default_root_dir=str(place),
+        )  # fmt: skip
+        loader = torch.utils.data.DataLoader([tiny.batch(step, 0) for step in range(12)], batch_size=1)
+        saved = place / "saved.ckpt"
+        if part == "knows nothing":
+            contents = torch.load(saved, weights_only=True)
+            assert contents["callbacks"].pop("TrainmonCallback")["watches"], "saved after the training was over"
+            torch.save(contents, saved)
+        trainer.fit(Module(set()), loader, ckpt_path=None if part == "learns" else str(saved))
+        if part == "learns":
+            trainer.save_checkpoint(saved)
+
+
 def main() -> None:
     output = Path(sys.argv[1])
     torch.set_num_threads(1)
@@ -206,6 +260,12 @@ def main() -> None:
         options = set(rest)
         if "each" in options:
             one_by_one(case, strategy, options, output)
+            continue
+        if "stop" in options:
+            stopped(output, strategy, output / case)
+            continue
+        if "checkpoint" in options:
+            checkpointed(output, output / case)
             continue
         expected = train(output, strategy, int(micro), options, [])
         config = {"format": "csv", "output_dir": str(output / case), "ops": OPS, "shutdown_timeout_ms": 20000}

@@ -1,7 +1,7 @@
 """Trains the tiny GPT with Hugging Face's Trainer, unwatched and watched: `transformers_train.py OUTPUT CASE...`.
 
 A case is `micro_batches[,option...]`; options: fail (every hook of ours raises), resume (from the second step), each
-(in every step another function of ours raises).
+(in every step another function of ours raises), stop (a gradient is NaN, and the alert ends the training).
 """
 
 import sys
@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from support import bits, breaking, tiny
+from support import bits, breaking, control, tiny
 from support.ranks import finish
 from trainmon.frameworks import ddp
 from trainmon.integrations import transformers as integration
@@ -96,6 +96,22 @@ class EachFault(TrainerCallback):
             self.reached.add(str(self.fault))
 
 
+class Spoilt(TrainerCallback):
+    """Spoils a gradient in one step, and lets the rules look at it before the step is over."""
+
+    def __init__(self, step: int, watched: TrainmonCallback) -> None:
+        self.step, self.watched = step, watched
+
+    def on_step_begin(self, _args, state, _control, model=None, **_kwargs) -> None:
+        if state.global_step == self.step:
+            self.hook = next(model.parameters()).register_hook(lambda gradient: gradient * float("nan"))
+
+    def on_step_end(self, _args, state, _control, **_kwargs) -> None:
+        if state.global_step == self.step + 1:
+            self.hook.remove()
+            control.wait_until(lambda: self.watched.watch.stop_requested)
+
+
 def train(place: Path, micro_batches: int, callbacks, *, steps: int = bits.STEPS, saves=False, resume=None):
     """Gives what must not depend on a watch."""
     model = WithLoss(tiny.model())
@@ -159,6 +175,17 @@ def one_by_one(case: str, place: Path, micro_batches: int, directory: Path) -> N
     bits.assert_same(train(place, micro_batches, [], steps=len(found)), seen, case)
 
 
+def stopped(place: Path, micro_batches: int, directory: Path) -> None:
+    """An alert in the third step is the end, whatever was planned."""
+    rule = {"rule_name": "NonFinite", "actions": ["stop"]}
+    callback = TrainmonCallback(
+        {"wg_distribution": True, "ops": OPS, "output_dir": str(directory), "alert": {"rules": [rule]}}
+    )
+    seen = train(place, micro_batches, [Spoilt(2, callback), callback], steps=50)
+    assert len(seen["gradients"]) == 3, len(seen["gradients"])
+    assert callback.watch is None
+
+
 def main() -> None:
     output = Path(sys.argv[1])
     torch.set_num_threads(1)
@@ -168,6 +195,9 @@ def main() -> None:
         place = output / f"{case}-checkpoints"
         if "each" in options:
             one_by_one(case, place, int(micro), output / case)
+            continue
+        if "stop" in options:
+            stopped(place, int(micro), output / case)
             continue
         expected = train(place, int(micro), [], saves="resume" in options)
         config = {"format": "csv", "output_dir": str(output / case), "ops": OPS, "shutdown_timeout_ms": 20000}

@@ -52,7 +52,8 @@ def run(
     """Runs a command with one thread per process; gives its output, fails with it."""
     tests = str(SCRIPTS.parent)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    variables = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": tests, "PATH": path, "PYTHONWARNINGS": "ignore"}
+    modules = os.pathsep.join(filter(None, [tests, ENVIRONMENT.get("PYTHONPATH")]))
+    variables = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": modules, "PATH": path, "PYTHONWARNINGS": "ignore"}
     variables.update(environment or {})
     done = subprocess.run(
         command,

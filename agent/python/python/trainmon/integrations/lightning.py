@@ -53,7 +53,10 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
         self._output_dir = output_dir
         self._loss: Any = None
         self._by_optimizer: dict[int, Watch] = {}
+        #: Loaded before there was a watch.
         self._saved: list[Mapping[str, Any]] = []
+        #: For a checkpoint that is saved when the training is over.
+        self._last: list[Mapping[str, Any]] = []
 
     @property
     def watches(self) -> list[Watch]:
@@ -113,7 +116,7 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """What the alert rules remember: Lightning saves it with its checkpoints, of rank 0."""
-        return {"watches": [watch.state_dict() for watch in self.watches]}
+        return {"watches": [watch.state_dict() for watch in self.watches] or self._saved or self._last}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Before the watches are there: they take it up when the training begins."""
@@ -130,6 +133,7 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
 
     def _end(self) -> None:
         watches, self._by_optimizer, self._loss = self.watches, {}, None
+        self._last = [watch.state_dict() for watch in watches]
         for watch in watches:
             watch.close()
 
