@@ -154,8 +154,8 @@ def test_statistics_that_can_be_pulled_are_those_that_are_measured(
     monitor.close()
     none: list[str] = []
     both = ["max", "min"]
-    # What is measured; of local gradients in this step; of aggregated ones and of parameters in the one before, where it
-    # is still asked for.
+    # What is measured; of local gradients in this step; of aggregated ones and of parameters in the one before, where
+    # it is still asked for.
     assert shown == {
         0: [["norm"], ["norm"], none, none],
         1: [["norm"], ["norm"], ["norm"], none],

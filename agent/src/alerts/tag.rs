@@ -7,22 +7,33 @@ use super::anomaly_file::Anomaly;
 use super::detect::Finding;
 use super::python_float::python_float;
 
-/// What of a step msprobe numbers: hooks in the order in which they fired.
-fn has_call_id(kind: Kind) -> bool {
-    matches!(kind, Kind::Actv | Kind::ActvGrad | Kind::GradUnreduced | Kind::GradReduced)
+/// The parts of a step that msprobe numbers one after the other.
+const PARTS: u8 = 5;
+
+/// The part of a step in which msprobe numbers a record; `None` for what it does not number.
+fn part_of(record: &Record) -> Option<u8> {
+    match record.kind {
+        // That there is no gradient msprobe sees in the backward pass, we in the forward pass already.
+        Kind::ActvGrad if record.reading.is_none() => Some(1),
+        Kind::Actv | Kind::ActvGrad | Kind::GradUnreduced => Some(0),
+        Kind::GradReduced => Some(2),
+        Kind::ExpAvg => Some(3),
+        Kind::ExpAvgSq => Some(4),
+        _ => None,
+    }
 }
 
-/// The number of each record of a step among those that have one; -1 for the others.
+/// The number of each record of a step among those that have one, in the order in which hooks fired; -1 for the others.
 pub(crate) fn call_ids(batch: &StepBatch) -> Vec<i64> {
-    let mut next = 0;
-    let number = |record: &Record| {
-        if !has_call_id(record.kind) {
-            return -1;
-        }
-        next += 1;
-        next - 1
-    };
-    batch.records.iter().map(number).collect()
+    let mut numbers = vec![-1; batch.records.len()];
+    let in_order = (0..PARTS).flat_map(|part| {
+        let of_part = move |record: &Record| part_of(record) == Some(part);
+        batch.records.iter().enumerate().filter(move |(_, record)| of_part(record)).map(|(place, _)| place)
+    });
+    for (place, next) in in_order.zip(0..) {
+        numbers[place] = next;
+    }
+    numbers
 }
 
 /// msprobe's word for a signal. Gradients before aggregation are `acc_grad` whatever the framework.

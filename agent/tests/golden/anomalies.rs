@@ -74,7 +74,8 @@ fn compare_finding(case: &Case, key: &Key, ours: &Finding, theirs: &Finding, tal
         let mut entry = finding.entry.clone();
         entry.remove("message");
         // The recorded tensors do not say how the hooks of backward mixed: their numbers cannot be told.
-        if case.json["config"]["xy_distribution"] == true && !key.0.ends_with("/actv") {
+        let is_of_backward = key.0.ends_with("/actv_grad") || key.0.ends_with("/acc_grad");
+        if case.json["config"]["xy_distribution"] == true && is_of_backward {
             entry.remove("call_id");
         }
         entry

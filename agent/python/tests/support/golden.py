@@ -58,7 +58,6 @@ class Case:
     def config(self) -> dict[str, Any]:
         """Its config as ours: what this version refuses by name is left out, msprobe's default of digits is said."""
         config = dict(self.json["config"])
-        config.pop("alert", None)
         if config.get("format") != "csv":
             config["format"] = "csv"
         if "ops" in config:

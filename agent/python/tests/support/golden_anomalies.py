@@ -1,0 +1,117 @@
+"""Holds our `anomaly.json` against msprobe's: the same findings, apart from the repairs that
+`docs/msprobe-compatibility.md` lists."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.golden import Case, Tally
+
+#: Tag, step, statistic, rule.
+Key = tuple[str, int, str, str]
+#: By step and row name: the statistics of the gradients of module inputs and outputs, over all their consumers.
+Whole = dict[tuple[int, str], dict[str, float]]
+
+_MESSAGE = re.compile(
+    r"Rule (?P<rule>\w+) reports anomaly signal in \('(?P<tag>.+)', '(?P<op>\w+)'\) at step (?P<step>\d+), "
+    r"current value (?P<value>\S+), history mean (?P<history>\S+)\."
+)
+
+
+@dataclass
+class Finding:
+    """One finding taken apart."""
+
+    entry: dict[str, Any]
+    value: float
+    history: float
+
+
+def asked_for(case: Case) -> bool:
+    """Whether msprobe was asked for findings."""
+    return "alert" in case.json["config"]
+
+
+def findings(output: Path) -> dict[Key, Finding]:
+    """The findings of a run's first rank."""
+    found: dict[Key, Finding] = {}
+    for name, entry in json.loads((output / "anomaly_detected" / "rank0" / "anomaly.json").read_text()).items():
+        told = _MESSAGE.fullmatch(entry.pop("message"))
+        assert told is not None, entry
+        tag, step = entry["tag_name"], entry["step"]
+        assert told["tag"] == tag and int(told["step"]) == step
+        assert name.startswith(f"{tag}_step_{step}_call_{entry['call_id']}"), name
+        key = (tag, step, told["op"], told["rule"])
+        assert key not in found, f"{name} twice"
+        found[key] = Finding(entry, float(told["value"]), float(told["history"]))
+    return found
+
+
+def compare(case: Case, theirs: dict[Key, Finding], ours: dict[Key, Finding], whole: Whole, tally: Tally) -> None:
+    """Adds what differs to the tally."""
+    for key, finding in theirs.items():
+        if key in ours:
+            _compare_finding(key, finding, ours[key], whole, tally)
+        elif key[2] == "zeros" and math.isnan(finding.value):
+            # A row without a tensor: every statistic of it is NaN, the share of zeros included.
+            tally.deviations["missing-is-no-anomaly"] += 1
+        else:
+            tally.faults.append(f"finding {key} is missing")
+    for key in ours.keys() - theirs.keys():
+        reason = _reason_for_more(case, key, theirs)
+        if reason is None:
+            tally.faults.append(f"msprobe has no finding {key}")
+        else:
+            tally.deviations[reason] += 1
+
+
+def _compare_finding(key: Key, theirs: Finding, ours: Finding, whole: Whole, tally: Tally) -> None:
+    tally.cells += 1
+    entries = [dict(finding.entry) for finding in (theirs, ours)]
+    if key[0].endswith(("/actv_grad", "/acc_grad")):
+        # Calls are numbered in the order of the rows, which is another one in the backward pass.
+        numbers = [entry.pop("call_id") for entry in entries]
+        tally.deviations["backward-row-order"] += numbers[0] != numbers[1]
+    if entries[0] != entries[1]:
+        tally.faults.append(f"{key}: {entries[1]}, msprobe has {entries[0]}")
+        return
+    if not _agree(ours.value, theirs.value) and not _is_whole(key, ours, whole):
+        tally.faults.append(f"{key}: value {ours.value}, msprobe has {theirs.value}")
+    elif _agree(ours.history, theirs.history):
+        tally.identical += 1
+    elif math.isnan(theirs.history) and math.isfinite(ours.history):
+        tally.deviations["history-stays-finite"] += 1
+    else:
+        tally.faults.append(f"{key}: history {ours.history}, msprobe has {theirs.history}")
+
+
+def _agree(one: float, other: float) -> bool:
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return one == other or math.isclose(one, other, rel_tol=1e-7)
+
+
+def _is_whole(key: Key, ours: Finding, whole: Whole) -> bool:
+    """Whether torch itself gave this value of a gradient (`whole-gradient`)."""
+    tag, step, op, _ = key
+    truth = whole.get((step, tag.partition(":")[2].partition("/")[0].rpartition(":")[0]), {})
+    return op in truth and _agree(ours.value, truth[op])
+
+
+def _reason_for_more(case: Case, key: Key, theirs: dict[Key, Finding]) -> str | None:
+    """Why we have a finding that msprobe lacks: it has another under the same key of its own, which took this one's
+    place or kept its rule from being asked."""
+    tag, step, op, rule = key
+    ops = case.json["config"]["ops"]
+    rules = [one["rule_name"] for one in case.json["config"]["alert"]["rules"]]
+    for their_tag, their_step, their_op, their_rule in theirs:
+        if (their_tag, their_step) == (tag, step):
+            if their_op == op:
+                return "no-rule-hides-another" if rules.index(their_rule) < rules.index(rule) else None
+            return "finding-per-statistic" if ops.index(op) < ops.index(their_op) else None
+    return None
