@@ -14,7 +14,7 @@ use trainmon_core::{
     CollectiveBook, CollectiveOp, CollectiveSeries, CollectiveTiming, Dtype, Kind, MicroStep, Phase, Reading, Record,
     Step, TensorId, TensorView,
 };
-use trainmon_stats::measure;
+use trainmon_stats::{Request, measure};
 
 use crate::hold::Hold;
 use crate::monitor::Monitor;
@@ -64,10 +64,11 @@ struct Operation {
     calls: Mutex<Calls>,
 }
 
-/// The calls of one step.
+/// The calls of one step, or of one attempt at it.
 #[derive(Default)]
 struct Calls {
     step: Step,
+    attempt: u64,
     next: usize,
     tensors: Vec<CallTensors>,
 }
@@ -99,7 +100,8 @@ impl CollectiveGroup {
         let CollectiveCall { op, dtype, bytes, .. } = call;
         let (series, records) = begun.unzip();
         let records = records.flatten();
-        CollectiveGuard { series, records, ranks: self.shared.ranks, op, dtype, bytes, started: Instant::now() }
+        let (monitor, ranks) = (monitor.clone(), self.shared.ranks);
+        CollectiveGuard { monitor, series, records, ranks, op, dtype, bytes, started: Instant::now() }
     }
 
     fn begin(&self, call: CollectiveCall<'_>) -> (Arc<CollectiveSeries>, Option<CallRecords>) {
@@ -134,9 +136,10 @@ impl CollectiveGroup {
             return None;
         }
         let hold = monitor.hold();
+        let attempt = monitor.inner().recorder().attempt();
         let mut calls = lock(&operation.calls);
-        if calls.step != hold.step() {
-            (calls.step, calls.next) = (hold.step(), 0);
+        if (calls.step, calls.attempt) != (hold.step(), attempt) {
+            (calls.step, calls.attempt, calls.next) = (hold.step(), attempt, 0);
         }
         let place = calls.next;
         calls.next += 1;
@@ -151,7 +154,9 @@ impl CollectiveGroup {
         }
         let tensors = calls.tensors[place];
         drop(calls);
-        Some(CallRecords { monitor: monitor.clone(), hold, tensors })
+        // Now, not when it ends: the step's columns stay as they are while it is held.
+        let request = monitor.request(Kind::Comm);
+        Some(CallRecords { monitor: monitor.clone(), hold, request, tensors })
     }
 
     fn register(&self, op: CollectiveOp, place: usize) -> CallTensors {
@@ -165,12 +170,14 @@ impl CollectiveGroup {
 struct CallRecords {
     monitor: Monitor,
     hold: Hold,
+    /// What is measured of its tensors.
+    request: Option<Request>,
     tensors: CallTensors,
 }
 
 impl CallRecords {
     fn measure(&self, tensor: TensorId, view: &TensorView<'_>) {
-        let Some(request) = self.monitor.request(Kind::Comm) else { return };
+        let Some(request) = self.request else { return };
         if !self.monitor.inner().admits(tensor, Kind::Comm) {
             self.monitor.leave_out(Kind::Comm);
             return;
@@ -191,6 +198,7 @@ impl CallRecords {
 /// where it is waited for. Dropped without an end it counts as failed.
 #[must_use = "dropped at once, the operation counts as failed"]
 pub struct CollectiveGuard {
+    monitor: Monitor,
     /// `None` once ended, and where the hook is disabled.
     series: Option<Arc<CollectiveSeries>>,
     records: Option<CallRecords>,
@@ -208,12 +216,16 @@ impl CollectiveGuard {
     pub fn finish(mut self, output: Option<&TensorView<'_>>) -> CollectiveTiming {
         let duration = self.started.elapsed();
         let timing = CollectiveTiming::of(self.op, self.ranks, self.bytes, duration);
+        if self.monitor.inner().fork.is_child() {
+            // Another thread may have held a lock of ours when the process forked.
+            self.series = None;
+            return timing;
+        }
         if let Some(series) = self.series.take() {
             series.finish(duration);
         }
         if let Some(records) = self.records.take() {
-            let monitor = records.monitor.clone();
-            monitor.guard(HOOK, move || {
+            self.monitor.guard(HOOK, || {
                 records.record(records.tensors.timing, Kind::CommTime, Reading::of_collective(self.dtype, &timing));
                 if let Some(output) = output {
                     records.measure(records.tensors.output, output);

@@ -172,8 +172,11 @@ impl Inner {
 
     /// Lets a plan rule from the step that begins now.
     fn switch(&self, recorder: &mut Recorder, switch: &Switch) {
-        recorder.switch(switch, self.ranks.rank.0);
-        self.requests.take_up(&self.config.with_plan(&switch.plan));
+        // Where the training is asked to end, what is measured stays as it is, with what the script has set itself.
+        if !switch.stop {
+            recorder.switch(switch, self.ranks.rank.0);
+            self.requests.take_up(&self.config.with_plan(&switch.plan));
+        }
         self.live.set_switched(switch, recorder.clock.step());
     }
 

@@ -299,8 +299,8 @@ impl Monitor {
         if self.inner.fork.is_child() {
             return serde_json::Value::Null;
         }
-        let state = self.inner.alerts.save().map(serde_json::to_value);
-        state.and_then(Result::ok).unwrap_or_default()
+        let state = self.guard("alert state", || self.inner.alerts.save().map(serde_json::to_value));
+        state.flatten().and_then(Result::ok).unwrap_or_default()
     }
 
     /// Goes on from a saved state, as if the run had never stopped. Call before the first step. Series of rules the

@@ -66,6 +66,8 @@ pub(crate) struct Recorder {
     holds: Arc<HoldCount>,
     waiting: VecDeque<Waiting>,
     last_end: Option<Instant>,
+    /// Attempts at a step that were given up, over the run.
+    abandoned: u64,
     /// Steps the caller skipped since the last batch was closed.
     skipped_steps: u64,
     /// The columns of the open batch; `None` until they are changed.
@@ -94,6 +96,7 @@ impl Recorder {
             holds: Arc::default(),
             waiting: VecDeque::with_capacity(MAX_WAITING_STEPS + 1),
             last_end: None,
+            abandoned: 0,
             skipped_steps: 0,
             ops: None,
             next_ops: None,
@@ -125,6 +128,11 @@ impl Recorder {
     pub(crate) fn add_cost(&mut self, phase: Phase, time: Duration, bytes_read: u64) {
         self.batch.cost.add(phase, time);
         self.batch.bytes_read += bytes_read;
+    }
+
+    /// Tells one attempt at a step from another: it grows with each that is given up.
+    pub(crate) fn attempt(&self) -> u64 {
+        self.abandoned
     }
 
     /// The holds of the open batch.
@@ -234,6 +242,7 @@ impl Recorder {
 
     /// Empties the open batch and says how many records it held: a step that never ended.
     pub(crate) fn discard_open(&mut self) -> u64 {
+        self.abandoned += 1;
         let records = self.batch.records.len() as u64;
         self.batch.records.clear();
         (self.batch.loss, self.batch.grad_norm, self.batch.framework_grad_norm) = (None, GradNorm::OfRecords, None);

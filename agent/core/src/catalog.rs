@@ -232,7 +232,7 @@ catalog! {
         "The most series this page may have, as configured.";
     SERIES_OVERFLOW: Available Counter "trainmon_series_overflow_total" {}
         otel "training.monitor.series.overflow" unit "{series}"
-        "Values not served because their series is above the limit: a refused series counts in every step it had one.";
+        "Values not served because their series is above the limit: a refused series counts in every step it had one, a collective operation's in every scrape.";
     SCRAPE_DURATION: Available Histogram "trainmon_scrape_duration_seconds" {}
         otel "training.monitor.scrape.duration" unit "s" "Time to render this page.";
     OVERHEAD_BUDGET: Available Gauge "trainmon_overhead_budget_ratio" {} otel "training.monitor.budget" unit "1"

@@ -79,8 +79,8 @@ impl fmt::Display for CollectiveOp {
 /// How fast one operation was on this rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CollectiveTiming {
-    /// The size nccl-tests goes by: this rank's buffer or, where that is a part (`all_gather`, `reduce_scatter`,
-    /// `all_to_all`, `gather`, `scatter`), the parts of all ranks.
+    /// The size nccl-tests goes by: this rank's buffer, of two the larger one: what `all_gather` and `gather` put together,
+    /// what `reduce_scatter`, `scatter` and `all_to_all` take apart. Where a rank has its part alone, that times the ranks.
     pub bytes: u64,
     /// From the call to its completion, waiting for the other ranks included.
     pub seconds: f64,

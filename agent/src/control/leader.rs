@@ -116,7 +116,8 @@ impl Leader {
     /// Takes a wish. It is fulfilled after those before it; where too many wait, the oldest of them gives way.
     pub(super) fn push(&mut self, wish: Wish) {
         if self.queue.len() >= MAX_WISHES
-            && let Some(oldest) = self.queue.pop_front()
+            && let Some(place) = self.queue.iter().position(|waiting| waiting.change != Change::Stop)
+            && let Some(oldest) = self.queue.remove(place)
         {
             let why = format!("it waited while {MAX_WISHES} later changes were ordered: the latest ones count");
             self.withdraw(Progress::new(oldest.id, &oldest.what), why);
@@ -128,7 +129,9 @@ impl Leader {
     /// Goes on as far as is possible now.
     pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Vec<Said>> {
         self.look_for_notes(now, board)?;
-        if let Some(wish) = self.stop.wish(now, self.members.wanting_stop()) {
+        if !self.is_about_to_stop()
+            && let Some(wish) = self.stop.wish(now, self.members.wanting_stop())
+        {
             self.book.put(Progress::new(wish.id, &wish.what));
             // It cannot wait for what is to be measured next.
             self.queue.push_front(wish);
@@ -145,6 +148,11 @@ impl Leader {
         }
         self.put_up_sheet(board)?;
         Ok(std::mem::take(&mut self.said))
+    }
+
+    fn is_about_to_stop(&self) -> bool {
+        let is_open = self.open.as_ref().is_some_and(|open| open.proposal.stop);
+        is_open || self.queue.iter().any(|waiting| waiting.change == Change::Stop)
     }
 
     fn others(&self) -> impl Iterator<Item = u32> + use<> {

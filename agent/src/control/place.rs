@@ -1,9 +1,11 @@
 //! The control directory: where it is, whose it is, and how others find what it holds.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
 use trainmon_core::config::Config;
@@ -35,6 +37,44 @@ pub(super) fn directory(config: &Config, options: &Options, run: &RunInfo, run_d
         (_, None) => String::new(),
     };
     base.join(format!("control-{}{apart}", as_word(&run.run)))
+}
+
+/// A place among the monitors of this process that would have the same control directory at the same time (a training with
+/// two optimizers has two): from the second on each has a directory of its own. Every rank starts them in one order, so that
+/// the n-th of each meet.
+#[derive(Debug)]
+pub(super) struct Turn {
+    directory: PathBuf,
+    rank: u32,
+    place: u32,
+}
+
+static TURNS: Mutex<BTreeSet<(PathBuf, u32, u32)>> = Mutex::new(BTreeSet::new());
+
+impl Turn {
+    /// The first that is free.
+    pub(super) fn take(directory: PathBuf, rank: u32) -> Self {
+        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (1..=u32::MAX).find(|place| turns.insert((directory.clone(), rank, *place))).unwrap_or(1);
+        Self { directory, rank, place }
+    }
+
+    /// The directory of whoever has it.
+    pub(super) fn directory(&self) -> PathBuf {
+        if self.place == 1 {
+            return self.directory.clone();
+        }
+        let mut name = self.directory.clone().into_os_string();
+        name.push(format!("-{}", self.place));
+        name.into()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.remove(&(std::mem::take(&mut self.directory), self.rank, self.place));
+    }
 }
 
 /// What is no letter, digit, dash or dot would not make one directory.
@@ -128,6 +168,18 @@ mod tests {
         assert!(matches!(Claim::take(directory.path()), Err(ClaimError::Taken { .. })));
         drop(claim);
         Claim::take(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn monitors_that_live_at_one_time_have_directories_of_their_own_and_places_are_given_back() {
+        let base = PathBuf::from("somewhere/control-run");
+        let take = |rank| Turn::take(base.clone(), rank);
+        let (first, second, other_rank) = (take(0), take(0), take(1));
+        assert_eq!(first.directory(), base);
+        assert_eq!(second.directory(), Path::new("somewhere/control-run-2"));
+        assert_eq!(other_rank.directory(), base);
+        drop(first);
+        assert_eq!(take(0).directory(), base);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::file_watch::FileWatch;
 use super::files::FileBoard;
 use super::follower::{Follower, Heard};
 use super::leader::{Leader, Said};
-use super::place::{self, Claim, Doors};
+use super::place::{self, Claim, Doors, Turn};
 use super::progress::ProgressBook;
 use super::server::{Entrances, Server};
 use super::status::Sources;
@@ -39,6 +39,8 @@ pub(crate) struct Control {
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
     whereabouts: Vec<String>,
+    /// Given back when the threads are gone.
+    _turn: Option<Turn>,
 }
 
 /// What control is started with.
@@ -70,23 +72,24 @@ impl ControlStart<'_> {
         let Self { config, options, sources, .. } = &self;
         let is_single = sources.run.world_size == 1;
         let leads = sources.run.rank.0 == 0;
-        // A single process needs nobody's word to end.
         let may_stop = !is_single && config.alert.rules.iter().any(|rule| rule.actions.stop);
         if (config.control.is_none() && config.dynamic_on.is_none() && !may_stop) || (is_single && !leads) {
             return None;
         }
         let voice = options.voice.clone();
-        let started = if leads { self.lead() } else { self.follow() };
+        let directory = place::directory(config, options, &sources.run, self.run_directory().as_deref());
+        // A directory that the user names is one monitor's: the next is told that it is taken.
+        let is_named = config.control.as_ref().is_some_and(|control| control.directory.is_some());
+        let turn = (!is_named).then(|| Turn::take(directory.clone(), sources.run.rank.0));
+        let directory = turn.as_ref().map_or(directory, Turn::directory);
+        let started = if leads { self.lead(&directory) } else { self.follow(&directory) };
         started
             .inspect_err(|failure| {
                 let and = if may_stop { ", and no alert ends the training" } else { "" };
                 voice.warn(format!("no live control{and}: {}", with_causes(failure)), Some(failure.hint.clone()));
             })
             .ok()
-    }
-
-    fn directory(&self) -> PathBuf {
-        place::directory(self.config, self.options, &self.sources.run, self.run_directory().as_deref())
+            .map(|control| Control { _turn: turn, ..control })
     }
 
     /// Of the CSV files.
@@ -102,35 +105,37 @@ impl ControlStart<'_> {
         }
     }
 
-    fn follow(self) -> Result<Control, StartFailure> {
+    fn follow(self, directory: &Path) -> Result<Control, StartFailure> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
         let Sources { live, run, .. } = &self.sources;
         let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop));
-        let board = self.board(&self.directory(), &word);
+        let board = self.board(directory, &word);
         let (voice, pause) = (self.options.voice.clone(), pause(run.world_size));
         let part = Part::Follows { follower, board: Troubled::new(board, voice.clone()), voice };
         Control::run(part, bounded(1).1, pause, None, Vec::new())
     }
 
-    fn lead(self) -> Result<Control, StartFailure> {
+    fn lead(self, directory: &Path) -> Result<Control, StartFailure> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
         let Self { config, options, sources, wants_stop } = &self;
-        let (directory, run_directory) = (self.directory(), self.run_directory());
+        let run_directory = self.run_directory();
         let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN";
-        let claim = Claim::take(&directory);
+        let claim = Claim::take(directory);
         let claim = claim.map_err(|error| StartFailure::new(error.to_string(), hint, Box::new(error)))?;
         let (book, config) = (ProgressBook::default(), Arc::new((*config).clone()));
         let world = sources.run.world_size;
         let leader = Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), book.clone());
-        let board = Troubled::new(self.board(&directory, &word), options.voice.clone());
+        let board = Troubled::new(self.board(directory, &word), options.voice.clone());
         let (wishes, incoming) = bounded(MAX_WISHES);
         let numbers = WishNumbers::default();
-        let leader = leader.listening_for(StopRequest::new(Arc::clone(wants_stop), numbers.clone()));
+        let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
+        // A single process needs nobody's word to end.
+        let leader = if world > 1 { leader.listening_for(asked) } else { leader };
         let mut whereabouts = Vec::new();
         let server = match &config.control {
             Some(control) => {
                 let desk = Desk::new(sources.clone(), book, wishes, numbers.clone());
-                let (server, places) = open(control, desk, &directory, run_directory.as_deref(), &options.voice)?;
+                let (server, places) = open(control, desk, directory, run_directory.as_deref(), &options.voice)?;
                 whereabouts = places;
                 Some(server)
             }
@@ -200,7 +205,7 @@ impl Control {
             part.run(&wishes, &stopped, pause);
         });
         let thread = thread.map_err(|error| StartFailure::new("cannot start a thread", "", error))?;
-        Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts })
+        Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts, _turn: None })
     }
 
     /// How to come in, one line each.

@@ -40,25 +40,24 @@ pub fn try_prometheus() {
 /// # Errors
 /// They are not there and cannot be installed: what needs them is left out, and skipped by name.
 pub fn ensure_mpi() -> Result<()> {
-    if may_install_packages() {
-        // The bindings' generator wants clang's own headers too: the packages are asked for, not their files.
-        let are_there = process::output("dpkg", &[&["--status"], &MPI_PACKAGES[..]].concat()).is_ok();
-        return if are_there { Ok(()) } else { install(&MPI_PACKAGES) };
-    }
-    if ["mpicc", "mpirun"].into_iter().all(process::is_on_path) && finds_libclang() {
+    if has_mpi() {
         return Ok(());
     }
-    let hint = "install OpenMPI and libclang (Debian: libopenmpi-dev openmpi-bin libclang-dev)";
+    if may_install_packages() {
+        return install(&["libopenmpi-dev", "openmpi-bin", "libclang-dev"]);
+    }
+    let hint = "install OpenMPI and libclang with its headers (Debian: libopenmpi-dev openmpi-bin libclang-dev)";
     Err(Hinted::new("no MPI library on PATH, or no libclang", hint).into())
 }
 
-const MPI_PACKAGES: [&str; 3] = ["libopenmpi-dev", "openmpi-bin", "libclang-dev"];
-
-/// Whether the bindings' generator will find it: where it looks by itself, or where the user says.
-fn finds_libclang() -> bool {
+/// Whether there is an MPI library and what the generator of its bindings wants: libclang where it looks by itself or where
+/// the user says, and clang's own headers.
+fn has_mpi() -> bool {
     let is_listed = |line: &str| line.trim_start().starts_with("libclang.so") || line.contains("libclang-1");
-    let listed = process::output("ldconfig", &["-p"]).is_ok_and(|libraries| libraries.lines().any(is_listed));
-    listed || std::env::var_os("LIBCLANG_PATH").is_some()
+    let listed = || process::output("ldconfig", &["-p"]).is_ok_and(|libraries| libraries.lines().any(is_listed));
+    let has_headers = || process::output("sh", &["-c", "ls /usr/lib*/llvm*/lib*/clang/*/include/stddef.h"]).is_ok();
+    ["mpicc", "mpirun"].into_iter().all(process::is_on_path)
+        && (std::env::var_os("LIBCLANG_PATH").is_some() || (listed() && has_headers()))
 }
 
 fn install(packages: &[&str]) -> Result<()> {

@@ -6,6 +6,7 @@ own; each new text takes the place of the one before. The monitor's own thread c
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from trainmon.exchange import is_file
 
 #: Under which this run's keys are.
 _PREFIX = "trainmon/control"
+_started = itertools.count()
 
 
 class StoreBoard:
@@ -22,21 +24,35 @@ class StoreBoard:
     The store is opened at each call and never kept: whoever destroys the process group expects it to be free.
     """
 
+    def __init__(self) -> None:
+        #: A training with several optimizers has several monitors: every rank starts them in one order.
+        self._prefix = f"{_PREFIX}/{next(_started)}"
+
     def put_sheet(self, text: str) -> None:
         """Puts up rank 0's sheet."""
-        _open().set("sheet", text)
+        self._open().set("sheet", text)
 
     def sheet(self) -> str | None:
         """Rank 0's sheet; None if none is up yet."""
-        return _read("sheet")
+        return self._read("sheet")
 
     def put_note(self, rank: int, text: str) -> None:
         """Leaves this rank's note."""
-        _open().set(f"note/{rank}", text)
+        self._open().set(f"note/{rank}", text)
 
     def note(self, rank: int) -> str | None:
         """A rank's note; None if it left none yet."""
-        return _read(f"note/{rank}")
+        return self._read(f"note/{rank}")
+
+    def _open(self) -> Any:
+        from torch.distributed import PrefixStore
+
+        return PrefixStore(self._prefix, _default_store())
+
+    def _read(self, key: str) -> str | None:
+        store = self._open()
+        # Asking for a key that was never set would wait for it.
+        return store.get(key).decode() if store.check([key]) else None
 
 
 def store_board(config: str) -> StoreBoard | None:
@@ -68,15 +84,3 @@ def _default_store() -> Any:
     from torch.distributed.distributed_c10d import _get_default_store
 
     return _get_default_store()
-
-
-def _open() -> Any:
-    from torch.distributed import PrefixStore
-
-    return PrefixStore(_PREFIX, _default_store())
-
-
-def _read(key: str) -> str | None:
-    store = _open()
-    # Asking for a key that was never set would wait for it.
-    return store.get(key).decode() if store.check([key]) else None

@@ -70,7 +70,9 @@ class TrainerMon:
         for earlier in [
             one for one in self._watches if optimizer is not None and one.framework.job.optimizer is optimizer
         ]:
-            # The same training again, after a resume say: two watches would measure everything twice.
+            # The same training again, after a resume say: two watches would measure everything twice. What the alert
+            # rules have learnt goes on.
+            self._saved = self._saved or [earlier.state_dict()]
             earlier.close()
             self._watches.remove(earlier)
         complaints: list[str] = []

@@ -31,8 +31,8 @@ pub enum MpiBoardError {
 /// [`Options::board`](trainmon_agent::Options::board): live control without a directory that all ranks see.
 ///
 /// The ranks of the communicator must be those the monitor goes by (OpenMPI's variables give them for `MPI_COMM_WORLD`). The
-/// messages travel in a communicator of their own and meet none of the training's. No call waits for another rank. Shut the
-/// monitor down before MPI is finalized; from then on every call is an error.
+/// messages travel in a communicator of their own and meet none of the training's. No call waits for another rank,
+/// but for the moment in which both hand over a text beyond the library's eager limit (some kilobytes). Shut the monitor down before MPI is finalized; from then on every call is an error.
 ///
 /// Memory: one text under way and one waiting for each rank it goes to. The communicator is left to `MPI_Finalize`: giving
 /// it back is an operation of all ranks.

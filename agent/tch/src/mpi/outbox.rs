@@ -11,8 +11,15 @@ use mpi::traits::{Communicator as _, Destination as _};
 pub(super) struct Outbox {
     rank: i32,
     tag: Tag,
-    under_way: Option<Request<'static, [u8], StaticScope>>,
+    under_way: Option<UnderWay>,
     waiting: Option<Box<[u8]>>,
+}
+
+/// A text that MPI may still read.
+struct UnderWay {
+    request: Request<'static, [u8], StaticScope>,
+    /// From [`Box::into_raw`].
+    text: *mut [u8],
 }
 
 impl Outbox {
@@ -28,20 +35,30 @@ impl Outbox {
 
     /// Sends on what waits, if it can go.
     pub(super) fn advance(&mut self, link: &SimpleCommunicator) {
-        if let Some(request) = self.under_way.take() {
-            match request.test_with_data() {
-                Ok((_, sent)) => give_back(sent),
+        if let Some(UnderWay { request, text }) = self.under_way.take() {
+            match request.test() {
+                Ok(_) => give_back(text),
                 Err(request) => {
-                    self.under_way = Some(request);
+                    self.under_way = Some(UnderWay { request, text });
                     return;
                 }
             }
         }
         if let Some(text) = self.waiting.take() {
-            let text: &'static [u8] = Box::leak(text);
-            self.under_way = Some(link.process_at_rank(self.rank).immediate_send_with_tag(StaticScope, text, self.tag));
+            let text = Box::into_raw(text);
+            let peer = link.process_at_rank(self.rank);
+            let request = peer.immediate_send_with_tag(StaticScope, lend(text), self.tag);
+            self.under_way = Some(UnderWay { request, text });
         }
     }
+}
+
+/// Lends a text to a request.
+#[expect(unsafe_code, reason = "MPI reads the text after the call that starts sending it has returned")]
+fn lend(text: *mut [u8]) -> &'static [u8] {
+    // SAFETY: `text` comes from `Box::into_raw`, nobody writes to it, and it is freed by `give_back` alone, when the request
+    // that holds this reference is gone.
+    unsafe { &*text }
 }
 
 impl Drop for Outbox {
@@ -53,8 +70,8 @@ impl Drop for Outbox {
 
 /// Frees a text that has been sent.
 #[expect(unsafe_code, reason = "MPI reads the text after the call that starts sending it has returned")]
-fn give_back(sent: &'static [u8]) {
-    // SAFETY: `sent` comes from `Box::leak` in `advance`, the only place that starts a request. Its only other holders were
-    // the request, which is consumed, and MPI, which does not read the buffer of a completed operation (MPI 4.0, 3.7.3).
-    drop(unsafe { Box::from_raw(std::ptr::from_ref(sent).cast_mut()) });
+fn give_back(sent: *mut [u8]) {
+    // SAFETY: `sent` comes from `Box::into_raw` in `advance` and is given back once. What was lent of it is gone with the
+    // request, and MPI does not read the buffer of a completed operation (MPI 4.0, 3.7.3).
+    drop(unsafe { Box::from_raw(sent) });
 }
