@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,22 @@ def test_an_alert_ends_the_training(tmp_path: Path) -> None:
     run([sys.executable, str(Path(__file__).parent / "scripts" / "transformers_train.py"), str(tmp_path), "1,stop"])
     lines = runs.steps(runs.run_directory(tmp_path / "1,stop", 0))
     assert [int(line["step"]) for line in lines] == [0, 1, 2]
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_knows_what_was_usual(tmp_path: Path) -> None:
+    run(
+        [
+            sys.executable,
+            str(Path(__file__).parent / "scripts" / "transformers_train.py"),
+            str(tmp_path),
+            "1,checkpoint",
+        ]
+    )
+    found = {}
+    for part in ("learns", "resumes", "knows nothing"):
+        file = tmp_path / "1,checkpoint" / part / "anomaly_detected" / "rank0" / "anomaly.json"
+        found[part] = [entry["step"] for entry in json.loads(file.read_text()).values()] if file.exists() else []
+    assert found == {"learns": [], "resumes": [12], "knows nothing": []}
 
 
 def test_a_faulty_config_is_told_at_once() -> None:

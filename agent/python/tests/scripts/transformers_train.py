@@ -1,7 +1,8 @@
 """Trains the tiny GPT with Hugging Face's Trainer, unwatched and watched: `transformers_train.py OUTPUT CASE...`.
 
 A case is `micro_batches[,option...]`; options: fail (every hook of ours raises), resume (from the second step), each
-(in every step another function of ours raises), stop (a gradient is NaN, and the alert ends the training).
+(in every step another function of ours raises), stop (a gradient is NaN, and the alert ends the training), checkpoint (a
+run that goes on from a checkpoint knows what was usual).
 """
 
 import sys
@@ -99,16 +100,17 @@ class EachFault(TrainerCallback):
 class Spoilt(TrainerCallback):
     """Spoils a gradient in one step, and lets the rules look at it before the step is over."""
 
-    def __init__(self, step: int, watched: TrainmonCallback) -> None:
-        self.step, self.watched = step, watched
+    def __init__(self, step: int, watched: TrainmonCallback, factor: float = float("nan")) -> None:
+        self.step, self.watched, self.factor = step, watched, factor
 
     def on_step_begin(self, _args, state, _control, model=None, **_kwargs) -> None:
         if state.global_step == self.step:
-            self.hook = next(model.parameters()).register_hook(lambda gradient: gradient * float("nan"))
+            self.hook = next(model.parameters()).register_hook(lambda gradient: gradient * self.factor)
 
     def on_step_end(self, _args, state, _control, **_kwargs) -> None:
         if state.global_step == self.step + 1:
             self.hook.remove()
+        if state.global_step == self.step + 1 and self.factor != self.factor:
             control.wait_until(lambda: self.watched.watch.stop_requested)
 
 
@@ -186,6 +188,23 @@ def stopped(place: Path, micro_batches: int, directory: Path) -> None:
     assert callback.watch is None
 
 
+def checkpointed(place: Path, directory: Path) -> None:
+    """A run of twelve steps; of those that go on from it the first step is spoilt."""
+    checkpoint = place / "checkpoint-12"
+    rule = {"rule_name": "Spike", "args": {"min_samples": 8}, "on": {"signal": "grad"}}
+    for part in ("learns", "resumes", "knows nothing"):
+        alert = {"rules": [rule], "dump": True}
+        callback = TrainmonCallback(
+            {"wg_distribution": True, "ops": OPS, "output_dir": str(directory / part), "alert": alert}
+        )
+        if part == "knows nothing":
+            (checkpoint / "trainmon_alerts_rank0.json").unlink()
+        learns = part == "learns"
+        callbacks = [Spoilt(12, callback, 1000), callback]
+        resume = None if learns else str(checkpoint)
+        train(place, 1, callbacks, steps=12 if learns else 14, saves=True, resume=resume)
+
+
 def main() -> None:
     output = Path(sys.argv[1])
     torch.set_num_threads(1)
@@ -198,6 +217,9 @@ def main() -> None:
             continue
         if "stop" in options:
             stopped(place, int(micro), output / case)
+            continue
+        if "checkpoint" in options:
+            checkpointed(place, output / case)
             continue
         expected = train(place, int(micro), [], saves="resume" in options)
         config = {"format": "csv", "output_dir": str(output / case), "ops": OPS, "shutdown_timeout_ms": 20000}

@@ -12,16 +12,19 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 try:
     from transformers import TrainerCallback
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 except ImportError as error:
     raise ImportError(
         f"trainmon.integrations.transformers needs the package `transformers`: {error}\nhint: pip install transformers"
     ) from error
 
 from trainmon.integrations.attaching import attach, checked, safely
+from trainmon.integrations.checkpoint import load_alerts, save_alerts
 
 if TYPE_CHECKING:
     from trainmon._settings import Config
@@ -65,6 +68,8 @@ class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
             output_dir=self._output_dir,
             grad_acc_steps=args.gradient_accumulation_steps,
         )
+        if state.global_step:
+            self._guarded("alert state", lambda watch: load_alerts(watch, _checkpoint(args, state)))
 
     def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
         """The last step of an epoch may have fewer micro-batches."""
@@ -80,6 +85,10 @@ class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
         watch = self.watch
         if watch is not None and watch.stop_requested:
             control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
+        """Puts into the checkpoint what this rank's alert rules remember: a resumed training goes on from it."""
+        self._guarded("alert state", lambda watch: save_alerts(watch, _checkpoint(args, state)))
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_kwargs: Any) -> None:
         """Delivers what was measured."""
@@ -109,6 +118,11 @@ class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
         self._trainer = self._loss_before = None
         if watch is not None:
             watch.close()
+
+
+def _checkpoint(args: Any, state: Any) -> Path:
+    """Where the trainer puts what it saves at this step."""
+    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
 
 
 def _calling_trainer() -> Any:
