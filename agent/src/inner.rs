@@ -289,7 +289,8 @@ impl Inner {
         let deadline = Instant::now() + Duration::from_millis(self.config.pipeline.shutdown_timeout_ms);
         self.live.collecting.store(false, FLAG);
         self.alerts.close_by(deadline);
-        if let Some(control) = self.control.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(control) = control {
             control.stop(deadline);
         }
         let mut recorder = self.recorder();

@@ -129,9 +129,13 @@ impl Live {
 
     /// Tells that a switch happened when `step` began.
     pub(crate) fn set_switched(&self, switch: &Switch, step: Step) {
-        self.plan.store(Arc::clone(&switch.plan));
-        self.version.fetch_add(1, Ordering::Release);
-        self.stopped.fetch_or(switch.stop, FLAG);
+        if switch.stop {
+            // What is measured stays as it is.
+            self.stopped.store(true, FLAG);
+        } else {
+            self.plan.store(Arc::clone(&switch.plan));
+            self.version.fetch_add(1, Ordering::Release);
+        }
         self.switched.store(Some(Arc::new(Switched { id: switch.id, step })));
     }
 
@@ -140,7 +144,8 @@ impl Live {
         self.bytes_read.fetch_add(bytes_read, FLAG);
         let Some(duration) = duration else { return };
         let (new, old) = (duration.as_nanos() as f64, self.pace.load(FLAG) as f64);
-        let pace = if old == 0.0 { new } else { old + PACE_WEIGHT * (new - old) };
+        // The quickest of late: after an evaluation of a minute the next steps are as short as before.
+        let pace = if old == 0.0 || new < old { new } else { old + PACE_WEIGHT * (new - old) };
         self.pace.store(pace as u64, FLAG);
         self.spent.fetch_add(spent.as_nanos() as u64, FLAG);
         self.passed.fetch_add(duration.as_nanos() as u64, FLAG);
@@ -200,6 +205,12 @@ mod tests {
         assert_eq!(live.pace(), Duration::from_millis(100));
         live.add_step(Duration::from_millis(1), Some(Duration::from_millis(200)), 1);
         assert_eq!(live.pace(), Duration::from_millis(120));
+        // An evaluation passes, and leaves no trace.
+        let evaluated = Live::new(Step(0), true, Plan::of(&Config::default()));
+        for milliseconds in [100, 60_000, 100] {
+            evaluated.add_step(Duration::ZERO, Some(Duration::from_millis(milliseconds)), 0);
+        }
+        assert_eq!(evaluated.pace(), Duration::from_millis(100));
         assert_eq!(live.cost(), (Duration::from_millis(2), Duration::from_millis(300), 9));
     }
 }

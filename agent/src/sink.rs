@@ -84,7 +84,8 @@ impl Sink {
         let (records, alerts) = (delivery.records(), delivery.alerts.len() as u64);
         let given_up = self.shared.given_up();
         if *given_up {
-            // The books are closed, and have this step as abandoned.
+            // The books are closed, and have this step as abandoned; of its alerts nobody knew.
+            self.alerts.lose(alerts);
             return;
         }
         self.shared.ledger.accept(records);

@@ -196,6 +196,7 @@ fn the_journals_of_all_ranks_go_to_directories_of_their_own() {
         (1, "run/Nov20_16-05-09-rank1-0a1b2c3d/journal_rank1.tmj"),
         (2, "run/journal_rank2.tmj"),
         (2, "run/journal_rank2.2.tmj"),
+        (2, "run/journal_rank2-kept.tmj"),
     ] {
         desk.run(V1, rank, path, 0..3);
     }
@@ -211,10 +212,11 @@ fn the_journals_of_all_ranks_go_to_directories_of_their_own() {
             "rescued/Nov20_16-05-09-rank0-1f0a9c42: rank 0",
             "rescued/Nov20_16-05-09-rank1-0a1b2c3d: rank 1",
             "rescued/rank2-2: rank 2",
+            "rescued/rank2-3: rank 2",
             "rescued/rank2: rank 2",
         ]
     );
-    assert_eq!(desk.names_in("rescued").iter().filter(|name| name.ends_with("/steps.csv")).count(), 4);
+    assert_eq!(desk.names_in("rescued").iter().filter(|name| name.ends_with("/steps.csv")).count(), 5);
 }
 
 #[test]

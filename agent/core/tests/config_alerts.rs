@@ -105,6 +105,10 @@ fn what_makes_no_sense_is_refused_with_its_place() {
         &["min_samples", "64, but the window has 32 steps"],
     );
     assert_refused(
+        &rule(r#"{"rule_name": "NonFinite", "on": {"targets": ["head"]}}"#),
+        &["alert.rules[0].on.targets", "a rule on the whole run has no targets"],
+    );
+    assert_refused(
         &rule(r#"{"rule_name": "Spike", "on": {"signal": "loss", "scope": "layer"}}"#),
         &["alert.rules[0].on.scope", "one number for the run"],
     );

@@ -189,11 +189,13 @@ impl Open {
     fn repaired(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let mut bytes = Vec::new();
+        // Nobody writes meanwhile; the lock goes with the function's last use of the file, or with the file.
+        file.lock()?;
         file.read_to_end(&mut bytes)?;
         let mut keys = Keys::default();
         let Ok(kept) = whole_findings(&bytes, |key| _ = keys.add(&key)) else {
             set_aside(path)?;
-            let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+            let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
             file.write_all(b"{\n}")?;
             return Ok(Self { file, end: 1, is_empty: true, keys: Keys::default() });
         };
@@ -201,10 +203,35 @@ impl Open {
         let opening = if kept == 0 { "{" } else { "" };
         file.seek(SeekFrom::Start(kept as u64))?;
         file.write_all(format!("{opening}{CLOSING}").as_bytes())?;
+        file.unlock()?;
         Ok(Self { file, end: (kept + opening.len()) as u64, is_empty: keys.0.is_empty(), keys })
     }
 
+    /// Another monitor of this rank may write into the file too: one at a time, and each after what the others have written.
     fn append(&mut self, findings: &[Entry]) -> io::Result<()> {
+        self.file.lock()?;
+        let written = self.catch_up().and_then(|()| self.append_alone(findings));
+        self.file.unlock().and(written)
+    }
+
+    /// Reads the file again if it is not as this monitor left it.
+    fn catch_up(&mut self) -> io::Result<()> {
+        if self.file.metadata()?.len() == self.end + CLOSING.len() as u64 {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.read_to_end(&mut bytes)?;
+        let mut keys = Keys::default();
+        let Ok(kept) = whole_findings(&bytes, |key| _ = keys.add(&key)) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "somebody else changed the file"));
+        };
+        let is_empty = keys.0.is_empty();
+        (self.keys, self.end, self.is_empty) = (keys, if is_empty { 1 } else { kept as u64 }, is_empty);
+        Ok(())
+    }
+
+    fn append_alone(&mut self, findings: &[Entry]) -> io::Result<()> {
         let mut text = String::new();
         for entry in findings {
             text.push_str(if self.is_empty && text.is_empty() { "\n " } else { ",\n " });
@@ -289,6 +316,20 @@ mod tests {
         let expected: Value = serde_json::from_str(&text).unwrap();
         let pretty = indented(&expected).replace("\n ", "\n");
         assert_eq!(text, pretty, "indented as one document would be");
+    }
+
+    #[test]
+    fn two_monitors_of_one_rank_write_after_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
+        let mut files = [AnomalyFile::new(directory.path(), 0), AnomalyFile::new(directory.path(), 0)];
+        for step in 0..6 {
+            for file in &mut files {
+                file.append(&[entry("norm", "Spike", step), entry("mean", "Spike", step)]).unwrap();
+            }
+        }
+        let found = read(&path);
+        assert_eq!(found.len(), 24, "{:?}", found.keys().collect::<Vec<_>>());
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Band {
             self.mean += share * change;
             self.variance = (1.0 - share) * (self.variance + share * change * change);
         }
-        let was_outside = self.last_outside.is_some_and(|last| look - last <= MAX_QUIET_STEPS);
+        let was_outside = self.last_outside.is_some_and(|last| look.saturating_sub(last) <= MAX_QUIET_STEPS);
         if is_outside {
             self.last_outside = Some(look);
         }

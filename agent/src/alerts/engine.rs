@@ -113,6 +113,9 @@ impl Engine {
         if self.config.alert.dump {
             verdict.findings = self.findings(&outcomes, batch);
         }
+        // Not only where one begins: a resumed run that is still ill has no beginning.
+        verdict.stop =
+            outcomes.iter().any(|outcome| outcome.finding.is_some() && self.watches[outcome.watch].rule.actions.stop);
         outcomes.retain(|outcome| outcome.news.is_some());
         self.say(outcomes, batch, &mut verdict);
         verdict.notice = self.rest(batch);
@@ -124,12 +127,12 @@ impl Engine {
         if outcomes.is_empty() {
             return;
         }
-        outcomes.sort_by_key(|outcome| (scope(outcome.which), outcome.watch));
+        // What begins is not to be crowded out by what is over.
+        outcomes.sort_by_key(|outcome| (outcome.news != Some(News::Begins), scope(outcome.which), outcome.watch));
         let first_move = self.blame.first_move(&self.places);
         let mut of_watch = vec![0; self.watches.len()];
         for outcome in outcomes {
             let rule = &self.watches[outcome.watch].rule;
-            verdict.stop |= rule.actions.stop && outcome.news == Some(News::Begins);
             of_watch[outcome.watch] += 1;
             if of_watch[outcome.watch] <= MAX_SAID_PER_WATCH {
                 verdict.said.extend(self.said(&outcome, batch, first_move.as_ref()));

@@ -48,7 +48,7 @@ impl Carrier for Poster {
             };
             if tries_left == 0 || is_final(&error) {
                 let hint = "is `alert.webhook.url` right, and does its server take a POST of JSON?";
-                return Err(Failed { what: format!("{}: {error}", self.webhook.url), hint });
+                return Err(Failed { what: format!("{}: {error}", host(&self.webhook.url)), hint });
             }
             tries_left -= 1;
             match closing.recv_timeout(pause) {
@@ -58,6 +58,13 @@ impl Carrier for Poster {
             }
         }
     }
+}
+
+/// Scheme and host of an address: what follows may be a credential.
+fn host(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    format!("{scheme}://{}", authority.rsplit('@').next().unwrap_or_default())
 }
 
 /// Whether the server has understood and said no: asking again would not change its mind.

@@ -496,7 +496,7 @@ fn an_alert_of_any_rank_ends_the_training_on_all_at_one_step() {
         job.tenths(30, &[3, 3, 3]);
         job.set_interval(7, 5);
         job.ranks[asking].wants_stop.store(true, Ordering::Relaxed);
-        job.tenths(150, &[3, 3, 3]);
+        job.tenths(300, &[3, 3, 3]);
         let steps: Vec<_> = job.ranks.iter().map(|rank| rank.stopped).collect();
         assert!(steps[0].is_some() && steps.iter().all(|step| *step == steps[0]), "{steps:?}");
         let why = format!("an alert of rank {asking} asks the training to end");

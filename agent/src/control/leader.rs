@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const REPORT_PATIENCE: Duration = Duration::from_mins(1);
 /// The least time between naming a step and reaching it, where there are other ranks.
 const LEAST_LEAD: Duration = Duration::from_secs(2);
+/// The same for a step after which the ranks are gone: one that is late would wait for them in its next collective operation.
+const LEAST_LEAD_TO_STOP: Duration = Duration::from_secs(10);
 /// How much longer than the slowest answer the way of the agreement may take.
 const LEAD_PER_ANSWER: u32 = 3;
 
@@ -302,7 +304,8 @@ impl Leader {
     fn step_ahead(&self, open: &Open, own: u64, now: Instant) -> u64 {
         let slowest =
             open.answers.values().map(|answer| answer.at.duration_since(open.since)).max().unwrap_or_default();
-        let lead = (LEAD_PER_ANSWER * slowest).max(LEAST_LEAD).as_secs_f64();
+        let least = if open.proposal.stop { LEAST_LEAD_TO_STOP } else { LEAST_LEAD };
+        let lead = (LEAD_PER_ANSWER * slowest).max(least).as_secs_f64();
         let own_pace = self.live.pace().as_secs_f64();
         let paces = open.answers.values().map(|answer| answer.seconds_per_step).chain([own_pace]);
         let fastest = paces.filter(|&pace| pace > 0.0).fold(f64::INFINITY, f64::min);

@@ -86,7 +86,17 @@ fn as_word(text: &str) -> String {
 /// Rank 0's claim to a control directory: it lasts as long as the process.
 #[derive(Debug)]
 pub(super) struct Claim {
-    _lock: File,
+    lock: File,
+    owner: u32,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // A forked child has the lock too, and may outlive this: it is given back for all. The child itself gives back nothing.
+        if self.owner == std::process::id() {
+            self.lock.unlock().unwrap_or_default();
+        }
+    }
 }
 
 /// Another run has the directory.
@@ -115,7 +125,7 @@ impl Claim {
         fs::create_dir_all(directory).map_err(failed)?;
         let lock = File::create(directory.join(".control.lock")).map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { _lock: lock }),
+            Ok(()) => Ok(Self { lock, owner: std::process::id() }),
             Err(TryLockError::WouldBlock) => Err(ClaimError::Taken { path: directory.to_path_buf() }),
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }

@@ -43,6 +43,27 @@ fn without_time(alerts: Vec<Alert>) -> Vec<String> {
 }
 
 #[test]
+fn a_run_that_goes_on_ill_is_asked_to_end_again() {
+    let rules = r#"{"rules": [{"rule_name": "NonFinite", "actions": ["log", "stop"]}]}"#;
+    let ill = |run: &mut Run, until: u64| {
+        while run.step < until {
+            run.step(|_, _| f64::NAN);
+        }
+    };
+    let mut first = Run::new(rules);
+    ill(&mut first, 3);
+    let state = first.monitor.alert_state();
+    assert!(first.monitor.stop_requested());
+    first.finish();
+    let mut second = Run::with(config(rules), 3);
+    second.monitor.load_alert_state(state).unwrap();
+    assert!(!second.monitor.stop_requested());
+    ill(&mut second, 5);
+    second.finish();
+    assert!(second.monitor.stop_requested(), "the alert goes on: it has no beginning here");
+}
+
+#[test]
 fn a_resumed_run_finds_what_one_that_was_never_stopped_finds() {
     let mut whole = Run::new(RULES);
     play(&mut whole, STEPS);

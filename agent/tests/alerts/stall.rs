@@ -6,11 +6,11 @@ use crate::run::Run;
 
 #[test]
 fn a_run_that_stands_still_is_told_and_so_is_that_it_goes_on() {
-    let mut run = Run::new(r#"{"rules": [{"rule_name": "Stall", "args": {"seconds": 2, "threshold": 2}}]}"#);
+    let mut run = Run::new(r#"{"rules": [{"rule_name": "Stall", "args": {"seconds": 10, "threshold": 2}}]}"#);
     run.calm(3);
     let begun = run.keeper.wait_for_alert(|alert| alert.rule == AlertRule::Stall);
     assert_eq!((begun.phase, begun.step.0), (AlertPhase::Begins, 2));
-    assert!(begun.value >= 2.0 && begun.value >= begun.expected.upper.unwrap(), "{begun:?}");
+    assert!(begun.value >= 10.0 && begun.value >= begun.expected.upper.unwrap(), "{begun:?}");
     assert!(run.heard.containing("Stall: no step for") == 1, "{}", run.heard.all());
     run.calm(1);
     let ended = run.keeper.wait_for_alert(|alert| alert.phase == AlertPhase::Ends);

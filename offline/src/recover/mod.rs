@@ -8,6 +8,7 @@ mod error;
 mod source;
 pub(crate) mod verb;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -80,11 +81,13 @@ pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Resul
         NoFreshDirectory::Failed(source) => RecoverError::MakeOutput { path: out.to_path_buf(), source },
     })?;
     let (mut journals, mut unreadable, mut done) = (Vec::new(), Vec::new(), 0);
+    let mut taken = BTreeSet::new();
     for source in &sources {
         let mut tell_part = |share: f64| tell(Progress { done: done + (share * source.length() as f64) as u64, total });
         match Recovered::open(&source.path) {
             Ok(recovered) => {
                 let part = source.directory(output.path(), recovered.config().dialect, recovered.run().rank);
+                let part = unused(&part, &mut taken);
                 let mut journal = write(&recovered, &part, &mut tell_part)?;
                 if let Ok(inside) = part.strip_prefix(output.path()) {
                     journal.out = if inside.as_os_str().is_empty() { out.to_path_buf() } else { out.join(inside) };
@@ -102,6 +105,19 @@ pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Resul
     }
     output.put_in_place().map_err(|source| RecoverError::MakeOutput { path: out.to_path_buf(), source })?;
     Ok(Recovery { out: out.to_path_buf(), journals, unreadable })
+}
+
+/// The directory, or the first of `…-2`, `…-3` that no other journal has: names of files do not tell all that they are of
+/// one rank.
+fn unused(directory: &Path, taken: &mut BTreeSet<PathBuf>) -> PathBuf {
+    let (mut found, mut count) = (directory.to_path_buf(), 1_u32);
+    while !taken.insert(found.clone()) {
+        count += 1;
+        let mut name = directory.to_path_buf().into_os_string();
+        name.push(format!("-{count}"));
+        found = name.into();
+    }
+    found
 }
 
 /// Writes one journal's files.

@@ -361,6 +361,13 @@ impl Rule {
         if only && on.signal.is_some() && self.signals != own.signals {
             refuse("signal", format!("`{}` looks at `{}` only", self.rule, own.signals[0]), "leave `signal` out");
         }
+        if !self.targets.is_empty() && self.scope == AlertScope::Global {
+            refuse(
+                "targets",
+                "a rule on the whole run has no targets".to_owned(),
+                "add \"scope\": \"layer\" or \"tensor\"",
+            );
+        }
         for signal in &self.signals {
             let is_number = !matches!(signal, AlertSignal::Grad | AlertSignal::Kind(_));
             if is_number && on.scope.is_some_and(|scope| scope != AlertScope::Global) {

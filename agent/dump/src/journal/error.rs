@@ -52,6 +52,12 @@ pub enum JournalError {
         /// What is left.
         found: u64,
     },
+    /// Somebody deleted the file while it was in use: what is written now nobody would read.
+    #[error("the journal `{}` was deleted while in use", path.display())]
+    Deleted {
+        /// The file.
+        path: PathBuf,
+    },
     /// A step, or an alert, is larger than the whole ring.
     #[error("step {step} takes {bytes} bytes, the journal `{}` has room for {room}", path.display())]
     TooLarge {
@@ -83,6 +89,9 @@ impl JournalError {
             return match self {
                 Self::Shrunk { .. } => {
                     "leave the file alone while the training runs; `trainmon recover` reads the rest"
+                }
+                Self::Deleted { .. } => {
+                    "is the directory cleaned up by the system, at logout say? name another in `journal.dir`"
                 }
                 Self::TooLarge { .. } | Self::AlertTooLarge { .. } => "raise `journal.size_mb`",
                 _ => "this is a fault of trainmon: please report it",

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
@@ -76,13 +76,15 @@ impl Medium {
         self.map.is_some()
     }
 
-    /// Whether the file still has its size: a store beyond a mapped file's end would kill the process.
+    /// Whether the file is still there, with its size: a store beyond a mapped file's end would kill the process.
     pub(super) fn check(&self) -> Result<(), JournalError> {
-        let found = self.file.metadata().map_err(|source| self.failed(source))?.len();
-        if found >= self.length {
-            return Ok(());
+        let metadata = self.file.metadata().map_err(|source| self.failed(source))?;
+        let found = metadata.len();
+        if found < self.length {
+            return Err(JournalError::Shrunk { path: self.path.clone(), expected: self.length, found });
         }
-        Err(JournalError::Shrunk { path: self.path.clone(), expected: self.length, found })
+        // What is written into a deleted file nobody will read.
+        if metadata.nlink() == 0 { Err(JournalError::Deleted { path: self.path.clone() }) } else { Ok(()) }
     }
 
     /// Writes `bytes` at `offset`. Earlier writes come before this one in whatever a reader finds after the process's end.
@@ -199,7 +201,8 @@ fn map(file: &File, storage: Storage, reserved: Reserved) -> io::Result<Option<M
 
 /// Whether some process has the journal at `path` open for writing, or that cannot be told.
 pub(super) fn is_in_use(path: &Path) -> io::Result<bool> {
-    match File::open(path)?.try_lock() {
+    // NFS locks what is open for writing only.
+    match File::options().read(true).write(true).open(path)?.try_lock() {
         Ok(()) => Ok(false),
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(error)) => Err(error),

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 const HIDDEN: &str = "(hidden)";
 
-/// The config with every address cut to its scheme and host, and every header without its value: tokens stand in user
+/// The config with every address cut to its scheme and host, every header without its value, and every command without
+/// its arguments: tokens stand in user
 /// names, paths, queries and headers, whoever the address belongs to.
 pub(super) fn without_secrets(mut config: Value) -> Value {
     hide(&mut config);
@@ -24,6 +25,10 @@ fn hide(value: &mut Value) {
                 match member {
                     Value::Object(headers) if key == "headers" => {
                         headers.values_mut().for_each(|header| *header = HIDDEN.into());
+                    }
+                    // Whatever follows the program may be a token.
+                    Value::Array(words) if key == "run" => {
+                        words.iter_mut().skip(1).for_each(|word| *word = HIDDEN.into());
                     }
                     member => hide(member),
                 }
@@ -53,12 +58,14 @@ mod tests {
         let config = json!({
             "url": "https://user:pa55@hooks.example:8443/T0/B0/s3cret?token=t#f", "plain": "http://host:4318/",
             "bare": "http://host?key=s3cret", "command": ["curl", "--url=http://a/s3cret http://b/s3cret"],
-            "headers": {"x-key": "s3cret"}, "output_dir": "/data/out", "steps": 3
+            "headers": {"x-key": "s3cret"}, "output_dir": "/data/out", "steps": 3,
+            "alert": {"command": {"run": ["/bin/page", "-H", "Authorization: s3cret"]}}
         });
         let expected = json!({
             "url": "https://hooks.example:8443/(hidden)", "plain": "http://host:4318/",
             "bare": "http://host/(hidden)", "command": ["curl", "--url=http://a/(hidden)"],
-            "headers": {"x-key": "(hidden)"}, "output_dir": "/data/out", "steps": 3
+            "headers": {"x-key": "(hidden)"}, "output_dir": "/data/out", "steps": 3,
+            "alert": {"command": {"run": ["/bin/page", "(hidden)", "(hidden)"]}}
         });
         assert_eq!(without_secrets(config), expected);
     }

@@ -91,6 +91,18 @@ fn a_file_cut_short_in_use_is_an_error_and_no_signal() {
 }
 
 #[test]
+fn a_file_deleted_in_use_is_an_error() {
+    for storage in BOTH {
+        let desk = Desk::new();
+        let mut journal = desk.journal(storage);
+        journal.append(&names(4), &batch(0, 4)).unwrap();
+        std::fs::remove_file(desk.path()).unwrap();
+        let error = journal.append(&names(4), &batch(1, 4)).unwrap_err();
+        assert!(matches!(error, JournalError::Deleted { .. }), "{error}");
+    }
+}
+
+#[test]
 fn a_step_overwritten_between_two_looks_is_told_and_the_others_are_read() {
     for storage in BOTH {
         let desk = Desk::new();

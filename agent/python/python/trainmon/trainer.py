@@ -67,12 +67,13 @@ class TrainerMon:
             given, grad_acc_steps = grad_acc_steps, optimizer
             optimizer = None if isinstance(given, int) else given
         optimizer = optimizer if optimizer is not None else self._wrapped_optimizer
+        place, learnt = len(self._watches), None
         for earlier in [
             one for one in self._watches if optimizer is not None and one.framework.job.optimizer is optimizer
         ]:
             # The same training again, after a resume say: two watches would measure everything twice. What the alert
             # rules have learnt goes on.
-            self._saved = self._saved or [earlier.state_dict()]
+            place, learnt = self._watches.index(earlier), earlier.state_dict()
             earlier.close()
             self._watches.remove(earlier)
         complaints: list[str] = []
@@ -100,8 +101,10 @@ class TrainerMon:
         )
         if self._ops is not None:
             monitor.set_ops(self._ops)
-        self._watches.append(watch)
-        if self._saved:
+        self._watches.insert(place, watch)
+        if learnt is not None:
+            watch.load_state_dict(learnt)
+        elif self._saved:
             watch.load_state_dict(self._saved.pop(0))
 
     def monitor_gnorm_with_ad(

@@ -1,8 +1,8 @@
 """Trains the tiny GPT with Hugging Face's Trainer, unwatched and watched: `transformers_train.py OUTPUT CASE...`.
 
 A case is `micro_batches[,option...]`; options: fail (every hook of ours raises), resume (from the second step), each
-(in every step another function of ours raises), stop (a gradient is NaN, and the alert ends the training), checkpoint (a
-run that goes on from a checkpoint knows what was usual).
+(in every step another function of ours raises), stop (a gradient is NaN, and the alert ends the training), checkpoint
+(a run that goes on from a checkpoint knows what was usual).
 """
 
 import sys

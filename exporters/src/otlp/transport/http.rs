@@ -9,7 +9,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode, Uri, body::Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capture_connection};
 use hyper_util::rt::TokioExecutor;
 use prost::Message as _;
 use trainmon_core::config::OtlpCompression;
@@ -30,6 +30,8 @@ const ZSTD_LEVEL: i32 = 1;
 pub(crate) struct HttpTransport {
     signal: Signal,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Of the latest request.
+    connection: Option<CaptureConnection>,
     address: Uri,
     headers: HeaderMap,
     compression: OtlpCompression,
@@ -66,7 +68,14 @@ impl HttpTransport {
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls);
         let connector = connector.https_or_http().enable_http1().wrap_connector(plain);
         let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(90)).build(connector);
-        Ok(Self { signal: *signal, client, address: address.clone(), headers, compression: *compression })
+        let (signal, address, compression) = (*signal, address.clone(), *compression);
+        Ok(Self { signal, client, connection: None, address, headers, compression })
+    }
+
+    /// Whether the latest request had a connection to go over: a name that is not resolved, or a handshake that hangs, is
+    /// a receiver that was not reached.
+    pub(super) fn was_connected(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.connection_metadata().is_some())
     }
 
     pub(super) async fn send(&mut self, body: Bytes) -> Answer {
@@ -81,6 +90,7 @@ impl HttpTransport {
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = self.address.clone();
         *request.headers_mut() = self.headers.clone();
+        self.connection = Some(capture_connection(&mut request));
         match self.client.request(request).await {
             Ok(response) => self.judge(response).await,
             Err(error) => Answer::Later { why: in_a_line(&error), after: None, reached: !error.is_connect() },

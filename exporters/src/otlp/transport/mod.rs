@@ -56,11 +56,15 @@ impl Transport {
             Self::Http(http) => tokio::time::timeout(timeout, http.send(body)).await,
         };
         answer.unwrap_or_else(|_elapsed| {
-            // A connection that swallows requests would swallow the next one too.
-            if let Self::Grpc(grpc) = self {
-                grpc.reconnect();
-            }
-            Answer::Later { why: format!("no answer within {timeout:?}"), after: None, reached: true }
+            let reached = match self {
+                // A connection that swallows requests would swallow the next one too.
+                Self::Grpc(grpc) => {
+                    grpc.reconnect();
+                    true
+                }
+                Self::Http(http) => http.was_connected(),
+            };
+            Answer::Later { why: format!("no answer within {timeout:?}"), after: None, reached }
         })
     }
 }

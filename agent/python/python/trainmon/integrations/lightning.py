@@ -81,10 +81,11 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
                 grad_acc_steps=trainer.accumulate_grad_batches,
                 only=held if len(optimizers) > 1 else None,
             )
+            saved = self._saved.pop(0) if self._saved else None
             if watch is not None:
                 self._by_optimizer[id(optimizer)] = watch
-                if self._saved:
-                    watch.load_state_dict(self._saved.pop(0))
+                if saved is not None:
+                    watch.load_state_dict(saved)
 
     def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, batch_idx: int) -> None:
         """The last step of an epoch may have fewer micro-batches."""
@@ -133,7 +134,7 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
 
     def _end(self) -> None:
         watches, self._by_optimizer, self._loss = self.watches, {}, None
-        self._last = [watch.state_dict() for watch in watches]
+        self._last = [watch.state_dict() for watch in watches] or self._last
         for watch in watches:
             watch.close()
 
