@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -156,6 +157,11 @@ def test_an_interrupt_inside_a_listener_reaches_the_host(tmp_path: Path) -> None
         for _ in range(1000):
             pass
 
-    with pytest.raises(KeyboardInterrupt):
-        host()
+    # Whoever started the tests in the background has SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            host()
+    finally:
+        signal.signal(signal.SIGINT, before)
     monitor.shutdown()
