@@ -1,6 +1,6 @@
-//! What OTLP export costs a step: 2,000 tensors by layer, the receiver good, silent, or absent, against no exporter at
-//! all. The contenders make one step at a time in rotating order, in one process. Prints what the training thread spends;
-//! the promise is that no receiver, however bad, makes a difference.
+//! What OTLP export costs a step: 2,000 tensors by layer, the receiver good, slow, refusing, silent, or absent, against no
+//! exporter at all. The contenders make one step at a time in rotating order, in one process. Prints what the training
+//! thread spends; the promise is that no receiver, however bad, makes a difference.
 //!
 //! `cargo bench -p trainmon-agent --bench otlp`
 
@@ -21,7 +21,10 @@ const ROUNDS: usize = 300;
 const BETWEEN: Duration = Duration::from_millis(10);
 
 fn main() {
-    let good = serve(answer_all);
+    let good = serve(|stream| answer_all(stream, Duration::ZERO, "200 OK"));
+    let slow = serve(|stream| answer_all(stream, Duration::from_secs(1), "200 OK"));
+    let refusing = serve(|stream| answer_all(stream, Duration::ZERO, "400 Bad Request"));
+    let putting_off = serve(|stream| answer_all(stream, Duration::ZERO, "503 Service Unavailable"));
     let silent = serve(|stream| std::thread::park_timeout(Duration::from_mins(60 * u64::from(stream.is_ok()))));
     let absent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let mut contenders = [
@@ -29,6 +32,9 @@ fn main() {
         Contender::new("good receiver", Some(good), ""),
         Contender::new("good, gzip", Some(good), r#", "compression": "gzip""#),
         Contender::new("good, per parameter", Some(good), r#", "per_parameter": true"#),
+        Contender::new("slow: a second each", Some(slow), ""),
+        Contender::new("refusing: 400", Some(refusing), ""),
+        Contender::new("putting off: 503", Some(putting_off), ""),
         Contender::new("silent receiver", Some(silent), ""),
         Contender::new("absent receiver", Some(absent), ""),
     ];
@@ -144,8 +150,9 @@ fn serve(answer: fn(std::io::Result<TcpStream>)) -> u16 {
     port
 }
 
-/// As much HTTP as one client needs: reads a request, says 200.
-fn answer_all(stream: std::io::Result<TcpStream>) {
+/// As much HTTP as one client needs: reads a request, answers after a while with this status.
+fn answer_all(stream: std::io::Result<TcpStream>, after: Duration, status: &str) {
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
     let mut stream = stream.unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
@@ -163,9 +170,11 @@ fn answer_all(stream: std::io::Result<TcpStream>) {
                 break;
             }
         }
-        if reader.read_exact(&mut vec![0; length]).is_err()
-            || stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err()
-        {
+        if reader.read_exact(&mut vec![0; length]).is_err() {
+            return;
+        }
+        std::thread::sleep(after);
+        if stream.write_all(answer.as_bytes()).is_err() {
             return;
         }
     }
