@@ -188,12 +188,9 @@ impl Open {
 
     fn repaired(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let mut bytes = Vec::new();
         // Nobody writes meanwhile; the lock goes with the function's last use of the file, or with the file.
         file.lock()?;
-        file.read_to_end(&mut bytes)?;
-        let mut keys = Keys::default();
-        let Ok(kept) = whole_findings(&bytes, |key| _ = keys.add(&key)) else {
+        let Some((keys, kept)) = findings_in(&mut file)? else {
             set_aside(path)?;
             let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
             file.write_all(b"{\n}")?;
@@ -219,11 +216,7 @@ impl Open {
         if self.file.metadata()?.len() == self.end + CLOSING.len() as u64 {
             return Ok(());
         }
-        let mut bytes = Vec::new();
-        self.file.seek(SeekFrom::Start(0))?;
-        self.file.read_to_end(&mut bytes)?;
-        let mut keys = Keys::default();
-        let Ok(kept) = whole_findings(&bytes, |key| _ = keys.add(&key)) else {
+        let Some((keys, kept)) = findings_in(&mut self.file)? else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "somebody else changed the file"));
         };
         let is_empty = keys.0.is_empty();
@@ -248,6 +241,16 @@ impl Open {
         self.is_empty = false;
         Ok(())
     }
+}
+
+/// The keys of a file's whole findings, and where those end; `None` if it is no such file.
+fn findings_in(file: &mut File) -> io::Result<Option<(Keys, usize)>> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    let mut keys = Keys::default();
+    let kept = whole_findings(&bytes, |key| _ = keys.add(&key)).ok();
+    Ok(kept.map(|kept| (keys, kept)))
 }
 
 /// Gives a file another name that no file has yet: `….old`, `….old.2` and so on.
