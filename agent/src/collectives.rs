@@ -40,7 +40,7 @@ pub struct CollectiveCall<'a> {
 impl<'a> CollectiveCall<'a> {
     /// An operation that moves exactly this tensor: `all_reduce`, `reduce`, `broadcast`, `send`.
     pub fn of(op: CollectiveOp, tensor: &'a TensorView<'a>) -> Self {
-        let bytes = (tensor.elements() * tensor.dtype().size()) as u64;
+        let bytes = tensor.size_in_bytes() as u64;
         Self { op, dtype: tensor.dtype(), bytes, input: Some(tensor) }
     }
 }
@@ -184,7 +184,7 @@ impl CallRecords {
         }
         let start = Instant::now();
         let reading = measure(view, request);
-        let bytes = (view.elements() * view.dtype().size()) as u64;
+        let bytes = view.size_in_bytes() as u64;
         self.monitor.inner().recorder().add_cost(Phase::Measure, start.elapsed(), bytes);
         self.record(tensor, Kind::Comm, reading);
     }

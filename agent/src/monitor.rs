@@ -175,7 +175,7 @@ impl Monitor {
             return None;
         }
         let start = Instant::now();
-        let bytes = (view.elements() * view.dtype().size()) as u64;
+        let bytes = view.size_in_bytes() as u64;
         let (reading, pushed) = loop {
             let reading = measure(view, request);
             let record = Record { tensor, kind, micro_step, reading: Some(reading) };

@@ -135,6 +135,11 @@ impl<'a> TensorView<'a> {
         self.shape.elements()
     }
 
+    /// The size of the elements in bytes, gaps between them not counted.
+    pub fn size_in_bytes(&self) -> usize {
+        self.elements() * self.dtype().size()
+    }
+
     /// Whether the elements lie back to back in logical order.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;

@@ -51,7 +51,7 @@ struct Kept {
 
 impl Kept {
     fn fill(&mut self, view: &TensorView<'_>) {
-        let bytes = view.elements() * view.dtype().size();
+        let bytes = view.size_in_bytes();
         self.words.resize(bytes.div_ceil(size_of::<u64>()), 0);
         copy_contiguous(view, &mut as_bytes_mut(&mut self.words)[..bytes]);
         self.of = Some((view.dtype(), view.shape()));
