@@ -216,6 +216,7 @@ impl Open {
         if self.file.metadata()?.len() == self.end + CLOSING.len() as u64 {
             return Ok(());
         }
+        self.file.seek(SeekFrom::Start(0))?;
         let Some((keys, kept)) = findings_in(&mut self.file)? else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "somebody else changed the file"));
         };
@@ -243,10 +244,9 @@ impl Open {
     }
 }
 
-/// The keys of a file's whole findings, and where those end; `None` if it is no such file.
+/// The keys of a file's whole findings from where it stands, and where those end; `None` if it is no such file.
 fn findings_in(file: &mut File) -> io::Result<Option<(Keys, usize)>> {
     let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut bytes)?;
     let mut keys = Keys::default();
     let kept = whole_findings(&bytes, |key| _ = keys.add(&key)).ok();
