@@ -6,6 +6,7 @@
 pub mod anomaly;
 pub mod check_config;
 mod cli;
+pub mod compare;
 pub mod convert;
 pub mod ctl;
 mod excerpt;

@@ -1,0 +1,168 @@
+//! What a path holds: a file, a rank's directory, a step's, or the root of several steps.
+//!
+//! Only these few levels are looked at, never a whole tree: a loop of symbolic links ends at the first of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::error::CaptureError;
+
+/// The names under which documents are found, in this order.
+const DOCUMENTS: [&str; 2] = ["dump.json", "debug.json"];
+
+/// What a path was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DumpKind {
+    /// One `dump.json` or `debug.json`.
+    File,
+    /// A directory with one of them.
+    Rank,
+    /// A directory of ranks.
+    Step,
+    /// A directory of steps.
+    Root,
+}
+
+/// A capture's files, none of them read yet.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// What the path was.
+    pub kind: DumpKind,
+    /// At least one, by part and number.
+    pub steps: Vec<StepFiles>,
+}
+
+/// One step's ranks.
+#[derive(Clone, Debug)]
+pub struct StepFiles {
+    /// `graph` or `pynative` where the framework writes both apart, else empty.
+    pub part: String,
+    /// The number in the directory's name; 0 where there is none.
+    pub step: u64,
+    /// At least one, by number.
+    pub ranks: Vec<RankFiles>,
+}
+
+/// One rank's files.
+#[derive(Clone, Debug)]
+pub struct RankFiles {
+    /// The number in the directory's name. A directory named after a process is rank 0 where it is alone, else the next free
+    /// number.
+    pub rank: u64,
+    /// `dump.json` or `debug.json`.
+    pub document: PathBuf,
+    /// Beside it, if they are there.
+    pub stack: Option<PathBuf>,
+    /// Beside it, if they are there.
+    pub construct: Option<PathBuf>,
+    /// Where the tensors are. The path in the document is not used: the directory may have been renamed or copied since.
+    pub tensors: Option<PathBuf>,
+}
+
+impl RankFiles {
+    /// Whether it holds values a script saved by name.
+    pub fn is_debug(&self) -> bool {
+        self.document.file_name().is_some_and(|name| name == "debug.json")
+    }
+
+    fn beside(document: PathBuf, rank: u64) -> Self {
+        let directory = document.parent().unwrap_or(Path::new("")).to_path_buf();
+        let existing = |name: &str| Some(directory.join(name)).filter(|path| path.exists());
+        let (stack, construct) = (existing("stack.json"), existing("construct.json"));
+        Self { rank, document, stack, construct, tensors: existing("dump_tensor_data") }
+    }
+}
+
+/// Looks what `path` holds.
+///
+/// # Errors
+/// [`CaptureError::Read`], [`CaptureError::NoCapture`] if nothing of a capture is there, [`CaptureError::Twice`] if two
+/// directories have one number.
+pub fn find(path: &Path) -> Result<Tree, CaptureError> {
+    let failed = |source| CaptureError::Read { path: path.to_path_buf(), source };
+    let one = |kind, rank| Tree { kind, steps: vec![StepFiles { part: String::new(), step: 0, ranks: vec![rank] }] };
+    if !fs::metadata(path).map_err(failed)?.is_dir() {
+        return Ok(one(DumpKind::File, RankFiles::beside(path.to_path_buf(), 0)));
+    }
+    if let Some(document) = document_in(path) {
+        return Ok(one(DumpKind::Rank, RankFiles::beside(document, 0)));
+    }
+    let ranks = ranks_in(path)?;
+    if !ranks.is_empty() {
+        let step = numbered(path, "step").flatten().unwrap_or(0);
+        return Ok(Tree { kind: DumpKind::Step, steps: vec![StepFiles { part: String::new(), step, ranks }] });
+    }
+    let mut steps = Vec::new();
+    for part in ["", "graph", "pynative"] {
+        steps.extend(steps_in(&path.join(part), part)?);
+    }
+    if steps.is_empty() {
+        return Err(CaptureError::NoCapture { path: path.to_path_buf() });
+    }
+    Ok(Tree { kind: DumpKind::Root, steps })
+}
+
+fn document_in(directory: &Path) -> Option<PathBuf> {
+    DOCUMENTS.iter().map(|name| directory.join(name)).find(|path| path.is_file())
+}
+
+fn steps_in(directory: &Path, part: &str) -> Result<Vec<StepFiles>, CaptureError> {
+    let mut steps = Vec::new();
+    for (step, path) in children(directory, "step")? {
+        let ranks = ranks_in(&path)?;
+        if let (Some(step), false) = (step, ranks.is_empty()) {
+            steps.push(StepFiles { part: part.to_owned(), step, ranks });
+        }
+    }
+    steps.sort_by_key(|step| step.step);
+    Ok(steps)
+}
+
+fn ranks_in(directory: &Path) -> Result<Vec<RankFiles>, CaptureError> {
+    let mut ranks: Vec<RankFiles> = Vec::new();
+    // `rank` without a number is one process alone.
+    for (rank, path) in children(directory, "rank")? {
+        if let Some(document) = document_in(&path) {
+            ranks.push(RankFiles::beside(document, rank.unwrap_or(0)));
+        }
+    }
+    ranks.sort_by_key(|rank| rank.rank);
+    if let Some(pair) = ranks.windows(2).find(|pair| pair[0].rank == pair[1].rank) {
+        let [first, second] = [0, 1].map(|at: usize| pair[at].document.clone());
+        return Err(CaptureError::Twice { what: format!("rank {}", pair[0].rank), first, second });
+    }
+    let mut processes = children(directory, "proc")?;
+    processes.extend(children(directory, "pid")?);
+    processes.sort();
+    for (_, path) in processes {
+        if let Some(document) = document_in(&path) {
+            let rank = ranks.last().map_or(0, |last| last.rank + 1);
+            ranks.push(RankFiles::beside(document, rank));
+        }
+    }
+    Ok(ranks)
+}
+
+/// The directories whose names are `prefix` and a number, or `prefix` alone. A directory that is not there has none.
+fn children(directory: &Path, prefix: &str) -> Result<Vec<(Option<u64>, PathBuf)>, CaptureError> {
+    if !directory.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = |source| CaptureError::Read { path: directory.to_path_buf(), source };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if let Some(number) = numbered(&path, prefix)
+            && path.is_dir()
+        {
+            found.push((number, path));
+        }
+    }
+    Ok(found)
+}
+
+/// `Some(Some(3))` for `step3`, `Some(None)` for `step`, `None` for another name.
+fn numbered(path: &Path, prefix: &str) -> Option<Option<u64>> {
+    let rest = path.file_name()?.to_str()?.strip_prefix(prefix)?;
+    if rest.is_empty() { Some(None) } else { rest.parse().ok().map(Some) }
+}

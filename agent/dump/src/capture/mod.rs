@@ -1,0 +1,25 @@
+//! Captures: what a step's operators took in and gave out, as files in a dump directory.
+//!
+//! ```text
+//! <root>/step0/rank0/dump.json          every operator's inputs and outputs: statistics, checksums, file names
+//!                    stack.json         where each forward call came from        (optional)
+//!                    construct.json     which module an operator ran in          (optional)
+//!                    debug.json         instead of dump.json: single values that a script saved
+//!                    dump_tensor_data/  the tensors themselves, a file each      (optional)
+//! ```
+//!
+//! The format is msprobe's, of all its versions; `docs/compare.md` has what is accepted.
+
+mod construct;
+mod directory;
+mod document;
+mod error;
+mod parse;
+mod stack;
+
+pub use construct::{Construct, Parent};
+pub use directory::{DumpKind, RankFiles, StepFiles, Tree, find};
+pub use document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
+pub use error::{CaptureError, Place};
+pub use parse::parse_document;
+pub use stack::Stacks;

@@ -1,0 +1,280 @@
+//! Reading `dump.json`: one pass, one operator in memory as JSON at a time.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use jiter::{Jiter, JiterError, JsonValue, Peek};
+
+use super::document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
+use super::error::{CaptureError, Place};
+
+/// Reads the text of a `dump.json` or `debug.json`; `path` is named in errors. Takes time and memory linear in the text.
+///
+/// # Errors
+/// [`CaptureError::Syntax`] with the place where the JSON breaks off, [`CaptureError::Unexpected`] for JSON of something else.
+pub fn parse_document(text: &[u8], path: &Path) -> Result<Document, CaptureError> {
+    let mut reader = Reader { json: Jiter::new(text).with_allow_inf_nan(), path };
+    let document = reader.document()?;
+    let end = reader.json.finish();
+    reader.well(end)?;
+    Ok(document)
+}
+
+struct Reader<'j> {
+    json: Jiter<'j>,
+    path: &'j Path,
+}
+
+impl<'j> Reader<'j> {
+    fn document(&mut self) -> Result<Document, CaptureError> {
+        let (mut task, mut level, mut framework, mut operators) = (None, None, Framework::PyTorch, None);
+        let first = self.json.peek();
+        if self.well(first)? != Peek::Object {
+            return Err(self.unexpected("(the whole file)", "an object", "something else"));
+        }
+        let key = self.json.known_object().map(|key| key.map(str::to_owned));
+        let mut key = self.well(key)?;
+        while let Some(name) = key {
+            match name.as_str() {
+                "task" => task = Some(self.task()?),
+                "level" => level = self.text()?,
+                "framework" => framework = self.framework()?,
+                "data" => operators = Some(self.operators()?),
+                _ => {
+                    let skipped = self.json.next_skip();
+                    self.well(skipped)?;
+                }
+            }
+            let next = self.json.next_key().map(|key| key.map(str::to_owned));
+            key = self.well(next)?;
+        }
+        let operators = operators.ok_or_else(|| self.unexpected("data", "the operators", "no such key"))?;
+        let task = task.ok_or_else(|| self.unexpected("task", "statistics, tensor or structure", "no such key"))?;
+        Ok(Document { task, level, framework, operators })
+    }
+
+    fn task(&mut self) -> Result<Task, CaptureError> {
+        let text = self.text()?;
+        match text.as_deref() {
+            Some("statistics") => Ok(Task::Statistics),
+            Some("tensor") => Ok(Task::Tensor),
+            Some("structure") => Ok(Task::Structure),
+            other => Err(self.unexpected("task", "statistics, tensor or structure", other.unwrap_or("no text"))),
+        }
+    }
+
+    fn framework(&mut self) -> Result<Framework, CaptureError> {
+        let text = self.text()?;
+        match text.as_deref() {
+            Some("pytorch") | None => Ok(Framework::PyTorch),
+            Some("mindspore") => Ok(Framework::MindSpore),
+            Some("mindtorch") => Ok(Framework::MindTorch),
+            Some(other) => Err(self.unexpected("framework", "pytorch, mindspore or mindtorch", other)),
+        }
+    }
+
+    fn text(&mut self) -> Result<Option<Box<str>>, CaptureError> {
+        let value = self.json.next_value();
+        Ok(match self.well(value)? {
+            JsonValue::Str(text) => Some(text.into()),
+            _ => None,
+        })
+    }
+
+    fn operators(&mut self) -> Result<Vec<Operator>, CaptureError> {
+        let first = self.json.peek();
+        if self.well(first)? != Peek::Object {
+            return Err(self.unexpected("data", "an object of operators", "something else"));
+        }
+        let mut operators = Vec::new();
+        let key = self.json.known_object().map(|key| key.map(Box::<str>::from));
+        let mut key = self.well(key)?;
+        while let Some(name) = key {
+            let value = self.json.next_value();
+            let value = self.well(value)?;
+            let values = self.operator(&name, &value)?;
+            operators.push(Operator { name, values });
+            let next = self.json.next_key().map(|key| key.map(Box::<str>::from));
+            key = self.well(next)?;
+        }
+        Ok(operators)
+    }
+
+    fn operator(&self, name: &str, json: &JsonValue<'j>) -> Result<Vec<Value>, CaptureError> {
+        // A saved value (debug.json) is the value itself.
+        if name.contains(".debug") && !has_sections(json) {
+            let mut leaves = Leaves { section: Section::Saved, values: Vec::new(), place: String::new() };
+            leaves.walk(json);
+            return Ok(leaves.values);
+        }
+        let JsonValue::Object(parts) = json else {
+            return Err(self.unexpected(name, "an object with inputs and outputs", kind_of(json)));
+        };
+        let mut values = Vec::new();
+        if name.rsplit('.').nth(1) == Some("parameters_grad") || name.ends_with(".parameters_grad") {
+            let mut leaves = Leaves { section: Section::ParameterGradient, values, place: String::new() };
+            for (parameter, gradient) in parts.iter() {
+                leaves.inside(parameter, |leaves| match gradient {
+                    JsonValue::Array(list) if list.len() == 1 => leaves.walk(&list[0]),
+                    other => leaves.walk(other),
+                });
+            }
+            return Ok(leaves.values);
+        }
+        for (part, content) in parts.iter() {
+            let (section, prefix) = match &**part {
+                "input_args" | "input_kwargs" | "input" => (Section::Input, "input"),
+                "parameters" => (Section::Parameter, "parameters"),
+                "output" => (Section::Output, "output"),
+                // `is_recompute`, `is_nan`: facts about the call, no values.
+                _ => continue,
+            };
+            let mut leaves = Leaves { section, values, place: String::new() };
+            leaves.inside(prefix, |leaves| leaves.walk(content));
+            values = leaves.values;
+        }
+        values.sort_by_key(|value| value.section);
+        Ok(values)
+    }
+
+    fn well<T>(&self, result: Result<T, JiterError>) -> Result<T, CaptureError> {
+        result.map_err(|error| {
+            let position = error.get_position(&self.json);
+            CaptureError::Syntax {
+                path: self.path.to_path_buf(),
+                place: Place { line: position.line, column: position.column },
+                what: error.error_type.to_string(),
+            }
+        })
+    }
+
+    fn unexpected(&self, key: &str, expected: &'static str, found: &str) -> CaptureError {
+        CaptureError::Unexpected {
+            path: self.path.to_path_buf(),
+            key: key.to_owned(),
+            expected,
+            found: found.to_owned(),
+        }
+    }
+}
+
+fn has_sections(json: &JsonValue<'_>) -> bool {
+    let JsonValue::Object(parts) = json else { return false };
+    parts.iter().any(|(key, _)| matches!(&**key, "input_args" | "input" | "output"))
+}
+
+fn kind_of(json: &JsonValue<'_>) -> &'static str {
+    match json {
+        JsonValue::Null => "null",
+        JsonValue::Bool(_) => "a boolean",
+        JsonValue::Str(_) => "a text",
+        JsonValue::Array(_) => "a list",
+        JsonValue::Object(_) => "an object",
+        _ => "a number",
+    }
+}
+
+/// Collects the leaves of nested lists and objects with their places.
+struct Leaves {
+    section: Section,
+    values: Vec<Value>,
+    place: String,
+}
+
+impl Leaves {
+    /// The parser bounds the depth (200), so this recursion is bounded too.
+    fn walk(&mut self, json: &JsonValue<'_>) {
+        match json {
+            JsonValue::Object(fields) => {
+                if let Some(leaf) = leaf(fields) {
+                    self.push(leaf);
+                } else {
+                    for (key, value) in fields.iter() {
+                        self.inside(key, |leaves| leaves.walk(value));
+                    }
+                }
+            }
+            JsonValue::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.inside(&index.to_string(), |leaves| leaves.walk(item));
+                }
+            }
+            _ => self.push(Leaf::Nothing),
+        }
+    }
+
+    fn inside(&mut self, key: &str, walk: impl FnOnce(&mut Self)) {
+        let length = self.place.len();
+        self.place.push('.');
+        self.place.push_str(key);
+        walk(self);
+        self.place.truncate(length);
+    }
+
+    fn push(&mut self, leaf: Leaf) {
+        self.values.push(Value { section: self.section, place: self.place.as_str().into(), leaf });
+    }
+}
+
+type Fields<'j> = [(Cow<'j, str>, JsonValue<'j>)];
+
+fn field<'f, 'j>(fields: &'f Fields<'j>, name: &str) -> Option<&'f JsonValue<'j>> {
+    fields.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+/// The leaf an object describes; `None` if it is a container.
+fn leaf(fields: &Fields<'_>) -> Option<Leaf> {
+    if let Some(JsonValue::Object(tensor)) = field(fields, "tensor")
+        && field(fields, "class_type").is_some()
+    {
+        let plain = |name| field(fields, name).map_or(Plain::Null, plain);
+        let peer = Peer { operation: plain("op"), rank: plain("peer"), tag: plain("tag"), group_id: plain("group_id") };
+        return leaf(tensor).map(|leaf| match leaf {
+            Leaf::Tensor(facts) => Leaf::Tensor(Box::new(TensorFacts { peer: Some(Box::new(peer)), ..*facts })),
+            other => other,
+        });
+    }
+    let Some(JsonValue::Str(kind)) = field(fields, "type") else { return None };
+    if let Some(ranks) = field(fields, "group_ranks") {
+        let id = field(fields, "group_id").and_then(text);
+        return Some(Leaf::Group { ranks: plain(ranks), id });
+    }
+    if field(fields, "dtype").is_some() && field(fields, "shape").is_some() {
+        return Some(Leaf::Tensor(Box::new(tensor(kind, fields))));
+    }
+    Some(Leaf::Plain { kind: (&**kind).into(), value: field(fields, "value").map_or(Plain::Null, plain) })
+}
+
+fn tensor(kind: &str, fields: &Fields<'_>) -> TensorFacts {
+    let plain_at = |name| field(fields, name).map_or(Plain::Null, plain);
+    TensorFacts {
+        kind: kind.into(),
+        dtype: plain_at("dtype"),
+        shape: plain_at("shape"),
+        statistics: ["Max", "Min", "Mean", "Norm"].map(plain_at),
+        requires_grad: match field(fields, "requires_grad") {
+            Some(JsonValue::Bool(value)) => Some(*value),
+            _ => None,
+        },
+        data_name: field(fields, "data_name").and_then(text),
+        digest: field(fields, "md5").map(plain),
+        peer: None,
+    }
+}
+
+fn text(json: &JsonValue<'_>) -> Option<Box<str>> {
+    if let JsonValue::Str(text) = json { Some((&**text).into()) } else { None }
+}
+
+/// Objects inside plain values are not written by anyone; they become null.
+fn plain(json: &JsonValue<'_>) -> Plain {
+    match json {
+        JsonValue::Null | JsonValue::Object(_) => Plain::Null,
+        JsonValue::Bool(value) => Plain::Bool(*value),
+        JsonValue::Int(value) => Plain::Int(*value),
+        JsonValue::BigInt(value) => Plain::Big(value.to_string().into()),
+        JsonValue::Float(value) => Plain::Float(*value),
+        JsonValue::Str(text) => Plain::Text((&**text).into()),
+        JsonValue::Array(items) => Plain::List(items.iter().map(plain).collect()),
+    }
+}

@@ -1,0 +1,80 @@
+//! `stack.json`: where each forward call came from.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use jiter::{Jiter, JsonValue};
+
+use super::error::{CaptureError, Place};
+
+/// The call stacks of a rank's operators, innermost frame first.
+#[derive(Clone, Debug, Default)]
+pub struct Stacks {
+    frames: Vec<Box<[Box<str>]>>,
+    of: HashMap<Box<str>, usize>,
+}
+
+impl Stacks {
+    /// The frames of an operator's call, if they were kept (forward calls only).
+    pub fn of(&self, operator: &str) -> Option<&[Box<str>]> {
+        self.of.get(operator).and_then(|&index| self.frames.get(index)).map(|frames| &**frames)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// Reads the text of a `stack.json`: `{"0": [[names], [frames]]}`, or the older `{name: [frames]}`.
+    ///
+    /// # Errors
+    /// [`CaptureError::Syntax`], or [`CaptureError::Unexpected`] if it is JSON of something else.
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self, CaptureError> {
+        let JsonValue::Object(entries) = whole(text, path)? else {
+            return Err(unexpected(path, "(the whole file)"));
+        };
+        let mut stacks = Self::default();
+        let is_old = !entries.iter().any(|(key, _)| key == "0");
+        for (key, entry) in entries.iter() {
+            let (names, frames) = match entry {
+                JsonValue::Array(list) if is_old => (vec![&**key], texts(list)),
+                JsonValue::Array(pair) => match &pair[..] {
+                    [JsonValue::Array(names), JsonValue::Array(frames)] => (texts(names), texts(frames)),
+                    _ => return Err(unexpected(path, key)),
+                },
+                _ => return Err(unexpected(path, key)),
+            };
+            let index = stacks.frames.len();
+            stacks.frames.push(frames.into_iter().map(Box::from).collect());
+            stacks.of.extend(names.into_iter().map(|name| (Box::from(name), index)));
+        }
+        Ok(stacks)
+    }
+}
+
+fn texts<'v>(list: &'v [JsonValue<'_>]) -> Vec<&'v str> {
+    list.iter().filter_map(|item| if let JsonValue::Str(text) = item { Some(&**text) } else { None }).collect()
+}
+
+fn unexpected(path: &Path, key: &str) -> CaptureError {
+    CaptureError::Unexpected {
+        path: path.to_path_buf(),
+        key: key.to_owned(),
+        expected: "operators' names and their frames",
+        found: "something else".to_owned(),
+    }
+}
+
+/// A small JSON file as a whole.
+pub(super) fn whole<'t>(text: &'t [u8], path: &Path) -> Result<JsonValue<'t>, CaptureError> {
+    let mut json = Jiter::new(text).with_allow_inf_nan();
+    let value = json.next_value().and_then(|value| json.finish().map(|()| value));
+    value.map_err(|error| {
+        let position = error.get_position(&json);
+        CaptureError::Syntax {
+            path: path.to_path_buf(),
+            place: Place { line: position.line, column: position.column },
+            what: error.error_type.to_string(),
+        }
+    })
+}

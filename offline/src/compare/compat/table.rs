@@ -1,0 +1,251 @@
+//! The rows of msprobe's table.
+
+use trainmon_dump::capture::{Leaf, Plain, Section};
+
+use super::cell::Cell;
+use super::columns::{Mode, headers};
+use super::statistics::difference;
+use super::verdict;
+use crate::compare::input::{Capture, Item};
+use crate::compare::matching::Pair;
+use crate::compare::python;
+
+/// One value's row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The target's operator, by index.
+    pub operator: u32,
+    /// Whether the value goes in or comes out.
+    pub section: Section,
+    /// Names, dtypes, shapes and `requires_grad`, the target's first in each pair.
+    pub basic: [Cell; 8],
+    /// What the mode measures: eight differences, six distances or two checksums.
+    pub measured: Vec<Cell>,
+    /// Max, min, mean and norm, four of each side; none between checksums.
+    pub statistics: Vec<Cell>,
+    /// Whether both or neither takes part in differentiation.
+    pub is_requires_grad_consistent: bool,
+    /// The rules' messages.
+    pub messages: Vec<&'static str>,
+    /// The stack, with an operator's first value.
+    pub stack: Option<Cell>,
+    /// The two files.
+    pub data_names: Option<Cell>,
+    /// The other rank of a send or receive.
+    pub peer: Option<Plain>,
+}
+
+/// A rank's table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What was compared.
+    pub mode: Mode,
+    /// Its columns.
+    pub headers: Vec<&'static str>,
+    /// Its rows: the target's values in their order.
+    pub rows: Vec<Row>,
+}
+
+impl Row {
+    /// `error`, `warning` or `pass`.
+    pub fn result(&self) -> &'static str {
+        let any = |level: &str| self.messages.iter().any(|message| message.starts_with(level));
+        if any("error") {
+            "error"
+        } else if any("warning") {
+            "warning"
+        } else {
+            "pass"
+        }
+    }
+
+    /// Its cells in the order of the columns.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = self.basic.to_vec();
+        cells.extend_from_slice(&self.measured);
+        cells.extend_from_slice(&self.statistics);
+        let messages: Vec<String> = self.messages.iter().map(|message| format!("\"{message}\"")).collect();
+        cells.push(Cell::Bool(self.is_requires_grad_consistent));
+        cells.push(Cell::Word(self.result()));
+        cells.push(Cell::Text(format!("[{}]", messages.join(", ")).into()));
+        cells.extend(self.stack.clone());
+        cells.extend(self.data_names.clone());
+        cells
+    }
+}
+
+/// The six distances of a pair's tensors, as msprobe prints them.
+pub type Distances<'d> = &'d (dyn Fn(Item<'_>, Option<Item<'_>>) -> [Cell; 6] + Sync);
+
+/// Builds the table out of matched values. What only the golden has is not in it, as in msprobe's.
+pub fn table(
+    target: &Capture,
+    golden: &Capture,
+    pairs: &[Pair],
+    mode: Mode,
+    gate: bool,
+    distances: Distances<'_>,
+) -> Table {
+    let has_stacks = target.has_stacks;
+    let mut rows: Vec<Row> = Vec::with_capacity(pairs.len());
+    for pair in pairs {
+        let Some(address) = pair.target else { continue };
+        let item = target.at(address);
+        let other = pair.golden.map(|address| golden.at(address)).filter(|other| !gate || passes(item, *other));
+        let is_first = rows.last().is_none_or(|row| row.operator != address.operator);
+        let mut row = row(item, other, mode, distances);
+        row.operator = address.operator;
+        if has_stacks {
+            let stack = is_first.then(|| target.stacks.of(&item.operator.name)).flatten();
+            row.stack = Some(stack.map_or(Cell::NONE, |frames| Cell::Texts(frames.to_vec())));
+        }
+        rows.push(row);
+    }
+    verdict::judge(&mut rows, target, mode);
+    Table { mode, headers: headers(mode, has_stacks), rows }
+}
+
+/// Values whose dtypes are of different families are not compared; any two of the half and single floats are.
+fn passes(target: Item<'_>, golden: Item<'_>) -> bool {
+    let (target, golden) = (dtype(target), dtype(golden));
+    let (target, golden) = (target.text(), golden.text());
+    let is_float = |name: &str| matches!(name, "torch.float16" | "torch.float32" | "torch.bfloat16");
+    let is_mindspore = |name: &str| matches!(name, "Float16" | "Float32" | "BFloat16");
+    target == golden || (is_float(&target) && is_float(&golden)) || (is_mindspore(&target) && is_mindspore(&golden))
+}
+
+fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Distances<'_>) -> Row {
+    let cell = |of: fn(Item<'_>) -> Cell| [of(item), other.map_or(Cell::NONE, of)];
+    let name = |item: Item<'_>| Cell::Text(name(item, mode));
+    let [name, golden_name] = [name(item), other.map_or(Cell::NONE, name)];
+    let ([dtype, golden_dtype], [shape, golden_shape]) = (cell(dtype), cell(shape));
+    let [grad, golden_grad] = cell(requires_grad);
+    let is_requires_grad_consistent = grad == golden_grad;
+    let statistics: Vec<Cell> = match mode {
+        Mode::Digest => Vec::new(),
+        _ => {
+            let golden = other.map_or([Cell::NONE, Cell::NONE, Cell::NONE, Cell::NONE], statistics);
+            statistics(item).into_iter().chain(golden).collect()
+        }
+    };
+    let measured = match mode {
+        Mode::Statistics => {
+            let differences: Vec<[Cell; 2]> =
+                (0..4).map(|at| difference(&statistics[at], &statistics[at + 4])).collect();
+            (0..2).flat_map(|which| differences.iter().map(move |pair| pair[which].clone())).collect()
+        }
+        Mode::Tensor => distances(item, other).to_vec(),
+        Mode::Digest => cell(digest).to_vec(),
+    };
+    Row {
+        operator: 0,
+        section: item.value.section,
+        basic: [name, golden_name, dtype, golden_dtype, shape, golden_shape, grad, golden_grad],
+        measured,
+        statistics,
+        is_requires_grad_consistent,
+        messages: Vec::new(),
+        stack: None,
+        data_names: (mode == Mode::Tensor).then(|| {
+            let file = |item: Option<Item<'_>>| -> Box<str> {
+                item.and_then(|item| item.tensor()?.data_name.clone()).unwrap_or_else(|| "-1".into())
+            };
+            Cell::Texts(vec![file(Some(item)), file(other)])
+        }),
+        peer: item.tensor().and_then(|tensor| Some(tensor.peer.as_ref()?.rank.clone())),
+    }
+}
+
+/// Between tensors a value that has a file is called after it.
+fn name(item: Item<'_>, mode: Mode) -> Box<str> {
+    let file = item.tensor().and_then(|tensor| tensor.data_name.as_deref()).filter(|_| mode == Mode::Tensor);
+    match file.and_then(|file| file.rsplit_once('.')) {
+        Some((stem, _)) => stem.into(),
+        None => item.name().into(),
+    }
+}
+
+/// An argument that names a rank is shown by its type, unlike other integers.
+fn is_rank(item: Item<'_>) -> bool {
+    let place = item.value.place.rsplit('.').next().unwrap_or("");
+    matches!(place, "src" | "dst" | "group_src" | "group_dst")
+}
+
+fn dtype(item: Item<'_>) -> Cell {
+    match &item.value.leaf {
+        Leaf::Nothing => Cell::NONE,
+        Leaf::Tensor(tensor) => Cell::Text(python::text(&tensor.dtype).into()),
+        Leaf::Group { .. } => Cell::Word("torch.ProcessGroup"),
+        Leaf::Plain { kind, value } => match (&**kind, value) {
+            ("slice" | "ellipsis" | "torch.Size", _) => Cell::Text(kind.clone()),
+            _ if is_rank(item) => Cell::Text(kind.clone()),
+            (_, Plain::Null) => Cell::Word("<class 'NoneType'>"),
+            (_, Plain::Bool(_)) => Cell::Word("<class 'bool'>"),
+            (_, Plain::Int(_) | Plain::Big(_)) => Cell::Word("<class 'int'>"),
+            (_, Plain::Float(_)) => Cell::Word("<class 'float'>"),
+            (_, Plain::Text(_)) => Cell::Word("<class 'str'>"),
+            (_, Plain::List(_)) => Cell::Word("<class 'list'>"),
+        },
+    }
+}
+
+fn shape(item: Item<'_>) -> Cell {
+    match &item.value.leaf {
+        Leaf::Nothing => Cell::NONE,
+        Leaf::Tensor(tensor) => Cell::Text(python::text(&tensor.shape).into()),
+        Leaf::Group { .. } => Cell::Word("[]"),
+        Leaf::Plain { kind, value } => match (&**kind, value) {
+            ("torch.Size", value) => Cell::Text(python::text(value).into()),
+            ("slice", Plain::List(parts)) => Cell::Text(format!("({},)", parts.len()).into()),
+            _ => Cell::Word("[]"),
+        },
+    }
+}
+
+fn requires_grad(item: Item<'_>) -> Cell {
+    match item.tensor().and_then(|tensor| tensor.requires_grad) {
+        None => Cell::NONE,
+        Some(true) => Cell::Word("True"),
+        Some(false) => Cell::Word("False"),
+    }
+}
+
+fn statistics(item: Item<'_>) -> [Cell; 4] {
+    let four = |cell: Cell| [cell.clone(), cell.clone(), cell.clone(), cell];
+    let number = |value: &Plain| match value {
+        Plain::Null => Cell::Word("None"),
+        Plain::Bool(value) => Cell::Word(if *value { "True" } else { "False" }),
+        Plain::Text(text) => Cell::Text(text.clone()),
+        other => Cell::Number(other.clone()),
+    };
+    match &item.value.leaf {
+        Leaf::Nothing => four(Cell::Word("None")),
+        Leaf::Tensor(tensor) => [0, 1, 2, 3].map(|at| number(&tensor.statistics[at])),
+        Leaf::Group { ranks, .. } => four(Cell::Text(python::text(ranks).into())),
+        Leaf::Plain { kind, value } => match &**kind {
+            "slice" | "ellipsis" | "torch.Size" => four(Cell::Word("None")),
+            _ if is_rank(item) => four(Cell::Text(python::text(value).into())),
+            _ => four(number(value)),
+        },
+    }
+}
+
+fn digest(item: Item<'_>) -> Cell {
+    let of = |value: &Plain| Cell::Text(crc32(&python::text(value)));
+    match &item.value.leaf {
+        Leaf::Nothing => Cell::NONE,
+        Leaf::Tensor(tensor) => match &tensor.digest {
+            None | Some(Plain::Null) => Cell::Word("00000000"),
+            Some(digest) => Cell::Text(python::text(digest).into()),
+        },
+        Leaf::Group { ranks, .. } => Cell::Text(python::text(ranks).into()),
+        Leaf::Plain { value, .. } if is_rank(item) => Cell::Text(python::text(value).into()),
+        Leaf::Plain { value: Plain::Null, .. } => Cell::Word("00000000"),
+        Leaf::Plain { value, .. } => of(value),
+    }
+}
+
+/// What msprobe calls MD5.
+fn crc32(text: &str) -> Box<str> {
+    format!("{:08x}", crc32fast::hash(text.as_bytes())).into()
+}

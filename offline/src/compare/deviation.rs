@@ -1,0 +1,180 @@
+//! How far a value is from its counterpart, as one number without a unit.
+
+use trainmon_dump::capture::{Leaf, Plain, TensorFacts};
+
+use super::input::Item;
+use super::rounding::unit_roundoff;
+
+/// In what two values differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// In nothing that can be seen.
+    Nothing,
+    /// In their numbers.
+    Numbers,
+    /// One has NaN or an infinity where the other has none.
+    NotFinite,
+    /// In their checksums, which do not tell by how much.
+    Digest,
+    /// In their shapes.
+    Shape,
+    /// In their dtypes; the numbers are told apart as far as both dtypes can.
+    Dtype,
+    /// An argument that is no tensor.
+    Argument,
+    /// One side has a value, the other none, or of another kind.
+    Presence,
+    /// In whether gradients flow through them.
+    RequiresGrad,
+    /// Neither statistics nor checksums are there to tell.
+    Unseen,
+}
+
+impl What {
+    /// The noun for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Numbers => "values",
+            Self::NotFinite => "NaN or infinity",
+            Self::Digest => "checksum",
+            Self::Shape => "shape",
+            Self::Dtype => "dtype",
+            Self::Argument => "argument",
+            Self::Presence => "presence",
+            Self::RequiresGrad => "requires_grad",
+            Self::Unseen => "unseen",
+        }
+    }
+}
+
+/// A difference between two values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Deviation {
+    /// In what.
+    pub what: What,
+    /// By how much of their own size: 0 for none, infinite where that is no question of size.
+    pub relative: f64,
+}
+
+impl Deviation {
+    /// None.
+    pub const NONE: Self = Self { what: What::Nothing, relative: 0.0 };
+
+    const fn of(what: What) -> Self {
+        Self { what, relative: f64::INFINITY }
+    }
+
+    /// Whether there is any.
+    pub fn is_some(&self) -> bool {
+        self.relative > 0.0
+    }
+
+    /// The larger of two.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        if other.relative > self.relative { other } else { self }
+    }
+}
+
+/// Compares two values by all that the captures say of them.
+///
+/// Max and min are held against the largest magnitude of both, the mean against the root mean square, the norm against itself:
+/// a mean that is zero up to rounding says nothing about its own relative difference.
+pub fn deviation(target: Item<'_>, golden: Item<'_>) -> Deviation {
+    match (&target.value.leaf, &golden.value.leaf) {
+        (Leaf::Nothing, Leaf::Nothing) => Deviation::NONE,
+        (Leaf::Tensor(target), Leaf::Tensor(golden)) => tensors(target, golden),
+        (Leaf::Plain { value: target, .. }, Leaf::Plain { value: golden, .. }) => arguments(target, golden),
+        (Leaf::Group { ranks: target, .. }, Leaf::Group { ranks: golden, .. }) => arguments(target, golden),
+        _ => Deviation::of(What::Presence),
+    }
+}
+
+fn arguments(target: &Plain, golden: &Plain) -> Deviation {
+    if target == golden {
+        return Deviation::NONE;
+    }
+    if let (Plain::Text(target), Plain::Text(golden)) = (target, golden)
+        && is_device(target)
+        && is_device(golden)
+    {
+        return Deviation::NONE;
+    }
+    let relative = match (target.number(), golden.number()) {
+        (Some(a), Some(b)) if a.is_nan() && b.is_nan() => return Deviation::NONE,
+        (Some(a), Some(b)) if a.is_finite() && b.is_finite() => apart(a, b, a.abs().max(b.abs())),
+        _ => f64::INFINITY,
+    };
+    Deviation { what: What::Argument, relative }
+}
+
+fn is_device(text: &str) -> bool {
+    ["cpu", "cuda", "npu", "mps", "xpu"].iter().any(|device| text.starts_with(device))
+}
+
+fn tensors(target: &TensorFacts, golden: &TensorFacts) -> Deviation {
+    if target.sizes() != golden.sizes() {
+        return Deviation::of(What::Shape);
+    }
+    let numbers = numbers(target, golden);
+    if target.dtype != golden.dtype {
+        return Deviation { what: What::Dtype, relative: f64::INFINITY };
+    }
+    let digests = match (&target.digest, &golden.digest) {
+        (Some(one), Some(other)) if !one.is_null() && !other.is_null() => Some(one == other),
+        _ => None,
+    };
+    match (digests, numbers) {
+        (Some(true), _) => Deviation::NONE,
+        (Some(false), None) => Deviation::of(What::Digest),
+        // What statistics do not show is of the size of rounding, as far as anybody can tell.
+        (Some(false), Some(found)) if !found.is_some() => Deviation { what: What::Digest, relative: roundoff(golden) },
+        (_, Some(found)) => found,
+        (None, None) => Deviation { what: What::Unseen, relative: 0.0 },
+    }
+}
+
+fn roundoff(tensor: &TensorFacts) -> f64 {
+    unit_roundoff(tensor.dtype.text().unwrap_or("")).unwrap_or(f64::EPSILON)
+}
+
+/// By statistics; `None` if there are none.
+fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Deviation> {
+    let value = |plain: &Plain| match plain {
+        Plain::Bool(value) => Some(f64::from(u8::from(*value))),
+        other => other.number(),
+    };
+    let [max, min, mean, norm] =
+        [0, 1, 2, 3].map(|at: usize| Some((value(&target.statistics[at])?, value(&golden.statistics[at])?)));
+    let all = [max, min, mean, norm];
+    if all.iter().all(Option::is_none) {
+        return golden.elements().filter(|&elements| elements == 0).map(|_| Deviation::NONE);
+    }
+    let is_odd = |(a, b): (f64, f64)| {
+        !(a.is_finite() && b.is_finite()) && a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan())
+    };
+    if all.into_iter().flatten().any(is_odd) {
+        return Some(Deviation::of(What::NotFinite));
+    }
+    let magnitude = |pair: Option<(f64, f64)>| pair.map_or(0.0, |(a, b)| finite(a).max(finite(b)));
+    let size = magnitude(max).max(magnitude(min));
+    let norm_size = magnitude(norm);
+    let count = golden.elements().unwrap_or(1).max(1) as f64;
+    let mean_size = if norm.is_some() && norm_size > 0.0 { norm_size / count.sqrt() } else { size };
+    let part = |pair: Option<(f64, f64)>, size: f64| pair.map_or(0.0, |(a, b)| apart(a, b, size));
+    let relative = part(max, size).max(part(min, size)).max(part(mean, mean_size)).max(part(norm, norm_size));
+    Some(if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { Deviation::NONE })
+}
+
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value.abs() } else { 0.0 }
+}
+
+fn apart(a: f64, b: f64, size: f64) -> f64 {
+    if a == b || a.is_nan() || a.is_infinite() {
+        return 0.0;
+    }
+    let difference = (a - b).abs();
+    if size > 0.0 { difference / size } else { f64::INFINITY }
+}

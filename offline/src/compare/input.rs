@@ -1,0 +1,91 @@
+//! What a comparison reads: one rank's capture of one step.
+
+use std::path::{Path, PathBuf};
+
+use trainmon_dump::capture::{
+    CaptureError, Construct, Document, Leaf, Operator, RankFiles, Stacks, TensorFacts, Value, parse_document,
+};
+
+/// A rank's capture in memory: all of it but the tensors.
+#[derive(Debug)]
+pub struct Capture {
+    /// Where it was read from.
+    pub path: PathBuf,
+    /// Its operators.
+    pub document: Document,
+    /// Where their calls came from; empty if that was not kept.
+    pub stacks: Stacks,
+    /// Which modules they ran in; empty if that was not kept.
+    pub construct: Construct,
+    /// Whether there is a file of stacks, be it empty.
+    pub has_stacks: bool,
+    /// Where the tensors are.
+    pub tensors: Option<PathBuf>,
+}
+
+impl Capture {
+    /// Reads a rank's JSON files.
+    ///
+    /// # Errors
+    /// See [`CaptureError`].
+    pub fn read(files: &RankFiles) -> Result<Self, CaptureError> {
+        let document = parse_document(&bytes(&files.document)?, &files.document)?;
+        let stacks = files.stack.as_deref().map(|path| Stacks::parse(&bytes(path)?, path)).transpose()?;
+        let construct = files.construct.as_deref().map(|path| Construct::parse(&bytes(path)?, path)).transpose()?;
+        Ok(Self {
+            path: files.document.clone(),
+            document,
+            has_stacks: stacks.is_some(),
+            stacks: stacks.unwrap_or_default(),
+            construct: construct.unwrap_or_default(),
+            tensors: files.tensors.clone(),
+        })
+    }
+
+    /// A value by its address.
+    pub fn at(&self, address: Address) -> Item<'_> {
+        let operator = &self.document.operators[address.operator as usize];
+        Item { operator, value: &operator.values[address.value as usize] }
+    }
+
+    /// Every value's address, in the order of the file.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+        self.document.operators.iter().enumerate().flat_map(|(operator, Operator { values, .. })| {
+            (0..values.len()).map(move |value| Address { operator: operator as u32, value: value as u32 })
+        })
+    }
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, CaptureError> {
+    std::fs::read(path).map_err(|source| CaptureError::Read { path: path.to_path_buf(), source })
+}
+
+/// Which value of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// Index of the operator.
+    pub operator: u32,
+    /// Index among its values.
+    pub value: u32,
+}
+
+/// A value with the operator it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'c> {
+    /// Whose it is.
+    pub operator: &'c Operator,
+    /// It.
+    pub value: &'c Value,
+}
+
+impl<'c> Item<'c> {
+    /// Its whole name.
+    pub fn name(&self) -> String {
+        self.operator.name_of(self.value)
+    }
+
+    /// The tensor it is.
+    pub fn tensor(&self) -> Option<&'c TensorFacts> {
+        if let Leaf::Tensor(tensor) = &self.value.leaf { Some(tensor) } else { None }
+    }
+}

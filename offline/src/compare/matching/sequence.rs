@@ -1,0 +1,101 @@
+//! Operators put side by side in the order they ran.
+
+use std::collections::HashMap;
+
+use similar::{Algorithm, DiffOp, capture_diff_slices};
+use trainmon_dump::capture::{Leaf, Operator, Section};
+
+use crate::compare::input::Capture;
+use crate::compare::name::OperatorName;
+
+use super::exact::keys;
+
+/// Operators of both sides by index; at least one side is there. In the target's order, what only the golden has where it ran.
+pub type Aligned = (Option<u32>, Option<u32>);
+
+/// Puts the operators of two captures side by side.
+///
+/// Where both ran the same calls they pair by name. Else they pair by their place in the sequence of calls (a longest common
+/// subsequence over what was called, in which module, with which shapes), so that one call more does not shift all that follow.
+/// Nearly linear in time where few differ.
+pub fn align(target: &Capture, golden: &Capture) -> Vec<Aligned> {
+    let (target_keys, golden_keys) = (keys(target, true), keys(golden, true));
+    by_name(&target_keys, &golden_keys).unwrap_or_else(|| by_sequence(target, golden))
+}
+
+/// `None` unless both sides have the same keys.
+fn by_name(target: &[String], golden: &[String]) -> Option<Vec<Aligned>> {
+    if target.len() != golden.len() {
+        return None;
+    }
+    if target == golden {
+        return Some((0..target.len() as u32).map(|index| (Some(index), Some(index))).collect());
+    }
+    let places: HashMap<&str, u32> = golden.iter().zip(0..).map(|(key, index)| (key.as_str(), index)).collect();
+    if places.len() != golden.len() {
+        return None;
+    }
+    let paired = target.iter().zip(0..).map(|(key, index)| Some((Some(index), Some(*places.get(key.as_str())?))));
+    let paired: Option<Vec<Aligned>> = paired.collect();
+    paired
+}
+
+fn by_sequence(target: &Capture, golden: &Capture) -> Vec<Aligned> {
+    let mut numbers = HashMap::new();
+    let mut sequence = |capture: &Capture| -> Vec<u32> {
+        let keys = capture.document.operators.iter().map(|operator| what_ran(operator, capture));
+        keys.map(|key| {
+            let next = numbers.len() as u32;
+            *numbers.entry(key).or_insert(next)
+        })
+        .collect()
+    };
+    let (target_keys, golden_keys) = (sequence(target), sequence(golden));
+    let mut aligned = Vec::new();
+    for step in capture_diff_slices(Algorithm::Myers, &target_keys, &golden_keys) {
+        let (target, golden) = (step.old_range(), step.new_range());
+        let (target, golden) = (target.start as u32..target.end as u32, golden.start as u32..golden.end as u32);
+        if matches!(step, DiffOp::Equal { .. }) {
+            aligned.extend(target.zip(golden).map(|(target, golden)| (Some(target), Some(golden))));
+        } else {
+            aligned.extend(golden.map(|golden| (None, Some(golden))));
+            aligned.extend(target.map(|target| (Some(target), None)));
+        }
+    }
+    pair_moved(&mut aligned, target, golden);
+    aligned
+}
+
+/// What is left over on both sides under one name ran at another time: gradients come in the order threads make them.
+fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
+    let left = aligned.iter().filter_map(|pair| if let (None, Some(golden)) = pair { Some(*golden) } else { None });
+    let mut left: HashMap<&str, u32> =
+        left.map(|index| (&*golden.document.operators[index as usize].name, index)).collect();
+    let mut taken = Vec::new();
+    for pair in aligned.iter_mut() {
+        if let (Some(index), None) = *pair
+            && let Some(found) = left.remove(&*target.document.operators[index as usize].name)
+        {
+            pair.1 = Some(found);
+            taken.push(found);
+        }
+    }
+    aligned.retain(|pair| !matches!(pair, (None, Some(golden)) if taken.contains(golden)));
+}
+
+/// What was called, where, with which shapes.
+fn what_ran(operator: &Operator, capture: &Capture) -> String {
+    let Some(name) = OperatorName::parse(&operator.name) else { return operator.name.to_string() };
+    let mut key = format!("{}:{:?}", name.callee, name.direction);
+    if let Some(parent) = capture.construct.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
+        let parent = OperatorName::parse(parent).map_or(parent, |name| name.callee);
+        key.push('@');
+        key.push_str(parent);
+    }
+    for value in operator.values.iter().filter(|value| value.section == Section::Input) {
+        if let Leaf::Tensor(tensor) = &value.leaf {
+            key.push_str(&crate::compare::python::text(&tensor.shape));
+        }
+    }
+    key
+}

@@ -1,0 +1,89 @@
+//! Operators' names taken apart.
+
+/// Which way a call went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Computing the loss.
+    Forward,
+    /// Computing gradients.
+    Backward,
+    /// The gradients of a module's parameters.
+    ParameterGradient,
+}
+
+/// `Functional.linear.3.forward`: callee `Functional.linear`, call 3, forward.
+/// `Module.head.Linear.backward.0`: callee `Module.head.Linear`, call 0, backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperatorName<'n> {
+    /// What was called.
+    pub callee: &'n str,
+    /// How many calls of it came before in the step.
+    pub call: u32,
+    /// Which way.
+    pub direction: Direction,
+    /// Whether the number stands before the direction, as in operators' names; in modules' it stands behind.
+    pub is_operator: bool,
+}
+
+impl<'n> OperatorName<'n> {
+    /// Takes a name apart; `None` for names of another form (`optimizer`, saved values).
+    pub fn parse(name: &'n str) -> Option<Self> {
+        let (rest, last) = name.rsplit_once('.')?;
+        let (callee, before) = rest.rsplit_once('.')?;
+        if let Some(direction) = direction(last) {
+            return Some(Self { callee, call: before.parse().ok()?, direction, is_operator: true });
+        }
+        Some(Self { callee, call: last.parse().ok()?, direction: direction(before)?, is_operator: false })
+    }
+
+    /// The part that says what is computed: `linear` of `Functional.linear`, the class of a module.
+    pub fn function(&self) -> &'n str {
+        self.callee.rsplit('.').next().unwrap_or(self.callee)
+    }
+
+    /// The first part: `Functional`, `Tensor`, `Module` and so on.
+    pub fn family(&self) -> &'n str {
+        self.callee.split('.').next().unwrap_or(self.callee)
+    }
+
+    /// Whether ranks speak to each other in it.
+    pub fn is_communication(&self) -> bool {
+        matches!(self.family(), "Distributed" | "MintDistributed" | "NPU" if is_collective(self.function()) || self.family() != "NPU")
+    }
+}
+
+fn is_collective(function: &str) -> bool {
+    matches!(function, "isend" | "irecv")
+}
+
+fn direction(text: &str) -> Option<Direction> {
+    Some(match text {
+        "forward" => Direction::Forward,
+        "backward" => Direction::Backward,
+        "parameters_grad" => Direction::ParameterGradient,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_taken_apart() {
+        let operator = OperatorName::parse("Torch.linalg.norm.12.backward").unwrap();
+        assert_eq!(
+            (operator.callee, operator.call, operator.direction),
+            ("Torch.linalg.norm", 12, Direction::Backward)
+        );
+        let module = OperatorName::parse("Module.0.fc.Linear.parameters_grad.1").unwrap();
+        assert_eq!(
+            (module.callee, module.call, module.direction),
+            ("Module.0.fc.Linear", 1, Direction::ParameterGradient)
+        );
+        assert_eq!((module.function(), module.family(), module.is_operator), ("Linear", "Module", false));
+        for none in ["optimizer", "y.0.debug", "Torch.relu.forward", "Module.a.forward.b"] {
+            assert_eq!(OperatorName::parse(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How far rounding alone can take a result.
+
+use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
+
+use super::name::{Direction, OperatorName};
+
+/// Half the distance from 1 to the next number of a dtype; `None` for dtypes that do not round.
+pub fn unit_roundoff(dtype: &str) -> Option<f64> {
+    let name = dtype.strip_prefix("torch.").unwrap_or(dtype).to_ascii_lowercase();
+    let bits = match name.as_str() {
+        "float64" | "double" | "complex128" => 53,
+        "float32" | "float" | "complex64" => 24,
+        "float16" | "half" => 11,
+        "bfloat16" => 8,
+        "float8_e4m3fn" | "float8_e4m3fnuz" => 4,
+        "float8_e5m2" | "float8_e5m2fnuz" => 3,
+        _ => return None,
+    };
+    Some(0.5_f64.powi(bits))
+}
+
+/// What an operator's results may differ by although its inputs are the same: the order of a sum is free.
+///
+/// A sum of n rounded terms in another order is off by about √n units of round-off (Higham, Accuracy and Stability of Numerical
+/// Algorithms, §2.8: the probabilistic bound; the sure one is n). Eight times that is what is allowed.
+pub fn rounding(operator: &Operator) -> f64 {
+    let tensors = || operator.values.iter().filter_map(tensor);
+    let coarsest = tensors().filter_map(|tensor| unit_roundoff(tensor.dtype.text()?)).fold(0.0, f64::max);
+    let coarsest = if coarsest == 0.0 { unit_roundoff("float32").unwrap_or(0.0) } else { coarsest };
+    8.0 * coarsest * (terms(operator) as f64).sqrt()
+}
+
+fn tensor(value: &Value) -> Option<&TensorFacts> {
+    if let Leaf::Tensor(tensor) = &value.leaf { Some(tensor) } else { None }
+}
+
+/// How many terms the longest sum in an operator has, as far as its shapes tell.
+fn terms(operator: &Operator) -> u64 {
+    let largest = |section: Section| {
+        let of = operator.values.iter().filter(|value| value.section == section).filter_map(tensor);
+        of.filter_map(TensorFacts::elements).max()
+    };
+    let (input, output) = (largest(Section::Input).unwrap_or(1), largest(Section::Output).unwrap_or(1).max(1));
+    let Some(name) = OperatorName::parse(&operator.name) else { return input.max(1) };
+    let last = operator.values.iter().filter(|value| value.section == Section::Input).filter_map(tensor).next();
+    let last = last.and_then(TensorFacts::sizes).and_then(|sizes| sizes.last().copied()).unwrap_or(1);
+    match (name.direction, name.function()) {
+        // A backward sums over what the forward broadcast: at most over everything.
+        (Direction::Backward | Direction::ParameterGradient, _) => input.max(output),
+        (
+            _,
+            "linear" | "matmul" | "bmm" | "mm" | "addmm" | "baddbmm" | "softmax" | "log_softmax" | "layer_norm"
+            | "rms_norm",
+        ) => last,
+        // A module is several operators.
+        _ if name.family() == "Module" => input.max(output),
+        _ => input.max(input / output),
+    }
+    .max(1)
+}

@@ -1,0 +1,13 @@
+//! `trainmon compare` against msprobe's own answers and against stated truths.
+
+mod golden;
+
+/// Says that a test, or a case of one, could not run here.
+fn skip(name: &str, reason: &str) {
+    use std::io::Write;
+    println!("SKIPPED {name}: {reason}");
+    if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+        writeln!(log, "{name}: {reason}").unwrap();
+    }
+}
