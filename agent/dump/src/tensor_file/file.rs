@@ -1,0 +1,225 @@
+//! A file of tensors, whatever its format.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use trainmon_core::{Dtype, Shape};
+
+use super::error::{TensorFileError, Trouble};
+use super::file_bytes::FileBytes;
+use super::pickle::{Item, Pickled};
+use super::stored::{StoredTensor, byte_length};
+use super::strided::{Strided, gather};
+use super::{npy, safe, torch, tree};
+
+/// How a file is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// numpy's.
+    Npy,
+    /// safetensors.
+    Safetensors,
+    /// torch's, an archive.
+    Torch,
+    /// torch's before 1.6.
+    TorchLegacy,
+}
+
+/// A tensor a file lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it stands: the keys and indices that lead to it, joined by dots; empty if it is all there is.
+    pub name: String,
+    /// The element type.
+    pub dtype: Dtype,
+    /// The sizes.
+    pub shape: Shape,
+}
+
+/// A tensor that is there and cannot be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// As for [`Entry`].
+    pub name: String,
+    /// Why.
+    pub trouble: Trouble,
+}
+
+/// Where a tensor's elements are.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Row by row from this byte of the file on.
+    Contiguous { from: u64 },
+    /// In a storage, a part of the file.
+    View { from: u64, length: u64, view: Strided },
+    /// Read already.
+    Ready(StoredTensor),
+}
+
+/// What a reader finds in a file.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) tensors: Vec<(Entry, Place)>,
+    pub(super) unreadable: Vec<Unreadable>,
+    pub(super) metadata: Vec<(String, String)>,
+    pub(super) pickled: Option<Pickled>,
+}
+
+/// An open file of tensors. Opening reads names, dtypes and shapes; elements are read when asked for.
+#[derive(Debug)]
+pub struct TensorFile {
+    path: PathBuf,
+    bytes: FileBytes,
+    format: Format,
+    entries: Vec<Entry>,
+    places: Vec<Place>,
+    by_name: HashMap<String, usize>,
+    unreadable: Vec<Unreadable>,
+    metadata: Vec<(String, String)>,
+    pickled: Option<Pickled>,
+}
+
+impl TensorFile {
+    /// See [`open`](super::open).
+    pub(super) fn open(path: &Path) -> Result<Self, TensorFileError> {
+        Self::of_bytes(path, FileBytes::open(path)?)
+    }
+
+    /// A file that lies in memory, or within another (a distributed checkpoint keeps many in one). `path` is what
+    /// messages call it.
+    ///
+    /// # Errors
+    /// The bytes are of no known format, or damaged.
+    pub fn of_bytes(path: &Path, bytes: FileBytes) -> Result<Self, TensorFileError> {
+        let (format, contents) = read(&bytes).map_err(|trouble| trouble.of(path))?;
+        let Contents { tensors, unreadable, metadata, pickled } = contents;
+        let (entries, places): (Vec<Entry>, Vec<Place>) = tensors.into_iter().unzip();
+        let by_name = entries.iter().enumerate().map(|(index, entry)| (entry.name.clone(), index)).collect();
+        let path = path.to_path_buf();
+        Ok(Self { path, bytes, format, entries, places, by_name, unreadable, metadata, pickled })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The tensors that can be read, in the file's order. Names are unique.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The tensors that cannot: sparse and quantised ones, unknown dtypes, damaged ones.
+    pub fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
+    }
+
+    /// The texts a safetensors file carries beside its tensors, sorted by key.
+    pub fn metadata(&self) -> &[(String, String)] {
+        &self.metadata
+    }
+
+    /// The structure of a `.pt` file, tensors and all.
+    pub fn root(&self) -> Option<Item<'_>> {
+        self.pickled.as_ref().map(Pickled::root)
+    }
+
+    /// What of a `.pt` file is no tensor, by name: strings, numbers, classes, persistent references.
+    ///
+    /// # Errors
+    /// The structure is too deep or too large. Opening the file would have failed for the same reason.
+    pub fn leaves(&self) -> Result<Vec<(String, Item<'_>)>, TensorFileError> {
+        let Some(root) = self.root() else { return Ok(Vec::new()) };
+        let mut leaves = Vec::new();
+        let keep = &mut |name: &str, found| {
+            if let tree::Found::Leaf(item) = found {
+                leaves.push((name.to_owned(), item));
+            }
+        };
+        tree::walk(root, keep).map_err(|trouble| trouble.of(&self.path))?;
+        Ok(leaves)
+    }
+
+    /// Reads a tensor by its name.
+    ///
+    /// # Errors
+    /// There is none of this name, or its bytes are not there.
+    pub fn read(&self, name: &str) -> Result<StoredTensor, TensorFileError> {
+        if let Some(&index) = self.by_name.get(name) {
+            return self.read_at(index);
+        }
+        Err(TensorFileError::NoSuchTensor { path: self.path.clone(), name: name.to_owned() })
+    }
+
+    /// Reads a tensor by its index in [`entries`](Self::entries).
+    ///
+    /// Cost: nothing if its elements lie row by row in the file; else they are copied together.
+    ///
+    /// # Errors
+    /// Its bytes are not there.
+    ///
+    /// # Panics
+    /// There is no such index.
+    pub fn read_at(&self, index: usize) -> Result<StoredTensor, TensorFileError> {
+        let Entry { name, dtype, shape } = &self.entries[index];
+        let read = || match &self.places[index] {
+            Place::Ready(tensor) => Ok(tensor.clone()),
+            Place::Contiguous { from } => {
+                let bytes = self.bytes.part("a tensor", *from, byte_length(*dtype, shape)?)?;
+                StoredTensor::new(*dtype, *shape, bytes)
+            }
+            Place::View { from, length, view } => {
+                let storage = self.bytes.part("a storage", *from, *length)?;
+                if view.is_contiguous() {
+                    let begin = view.offset.saturating_mul(dtype.size() as u64);
+                    return StoredTensor::new(
+                        *dtype,
+                        *shape,
+                        storage.part("a tensor", begin, byte_length(*dtype, shape)?)?,
+                    );
+                }
+                StoredTensor::new(*dtype, *shape, gather(&storage, view)?.into())
+            }
+        };
+        read().map_err(|source| TensorFileError::Tensor { path: self.path.clone(), name: name.clone(), source })
+    }
+
+    /// Reads the tensor of a file that holds one.
+    ///
+    /// # Errors
+    /// It holds none, or several, or it cannot be read.
+    pub fn only(mut self) -> Result<StoredTensor, TensorFileError> {
+        match (self.entries.len(), self.unreadable.len()) {
+            (1, 0) => self.read_at(0),
+            (0, 1) => {
+                let Unreadable { name, trouble: source } = self.unreadable.remove(0);
+                Err(TensorFileError::Tensor { path: self.path, name, source })
+            }
+            (readable, unreadable) => Err(TensorFileError::NotOne { path: self.path, found: readable + unreadable }),
+        }
+    }
+}
+
+fn read(bytes: &FileBytes) -> Result<(Format, Contents), Trouble> {
+    if bytes.starts_with(npy::MAGIC) {
+        let tensor = npy::read(bytes)?;
+        let entry = Entry { name: String::new(), dtype: tensor.dtype(), shape: tensor.shape() };
+        let contents = Contents { tensors: vec![(entry, Place::Ready(tensor))], ..Contents::default() };
+        return Ok((Format::Npy, contents));
+    }
+    if bytes.starts_with(torch::ARCHIVE_MAGIC) {
+        return Ok((Format::Torch, torch::read_archive(bytes)?));
+    }
+    if torch::looks_legacy(bytes) {
+        return Ok((Format::TorchLegacy, torch::read_legacy(bytes)?));
+    }
+    if safe::looks_like_it(bytes) {
+        return Ok((Format::Safetensors, safe::read(bytes)?));
+    }
+    Err(Trouble::UnknownFormat { first: bytes.iter().take(8).copied().collect() })
+}

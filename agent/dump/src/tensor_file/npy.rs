@@ -1,0 +1,109 @@
+//! numpy's `.npy`: a magic, a header that is a Python dict, the elements.
+
+use trainmon_core::{Dtype, Shape};
+
+use super::error::{Trouble, part};
+use super::file_bytes::FileBytes;
+use super::python_literal::{self, Literal};
+use super::stored::{StoredTensor, byte_length};
+use super::strided::{Strided, gather};
+
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+/// numpy's own headers take less than 200 bytes, those of wide records some thousand.
+const MAX_HEADER: u64 = 1 << 20;
+
+/// The one array of a file, its bytes made row-major and little-endian.
+pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, Trouble> {
+    let (header, begin) = header(bytes)?;
+    let Header { dtype, is_big_endian, is_fortran, shape } = header;
+    let length = byte_length(dtype, &shape)?;
+    let elements = bytes.part("the array", begin, length)?;
+    let mut tensor = StoredTensor::new(dtype, shape, elements)?;
+    if is_fortran && shape.dims().len() > 1 {
+        let mut next = 1i64;
+        let stride_of = |&size: &i64| {
+            let stride = next;
+            next = next.saturating_mul(size);
+            stride
+        };
+        let strides = shape.dims().iter().map(stride_of).collect();
+        let strided = Strided { dtype, shape, strides, offset: 0 };
+        tensor = StoredTensor::new(dtype, shape, gather(tensor.bytes(), &strided)?.into())?;
+    }
+    if is_big_endian && dtype.align() > 1 {
+        let mut swapped = tensor.bytes().to_vec();
+        swapped.chunks_exact_mut(dtype.align()).for_each(<[u8]>::reverse);
+        tensor = StoredTensor::new(dtype, shape, swapped.into())?;
+    }
+    Ok(tensor)
+}
+
+struct Header {
+    dtype: Dtype,
+    is_big_endian: bool,
+    is_fortran: bool,
+    shape: Shape,
+}
+
+/// The header, and where the elements begin.
+fn header(bytes: &[u8]) -> Result<(Header, u64), Trouble> {
+    let fixed = part(bytes, "a .npy header", 0, 10)?;
+    let (length, begin) = match fixed[6] {
+        1 => (u64::from(u16::from_le_bytes([fixed[8], fixed[9]])), 10),
+        2 | 3 => {
+            let long = part(bytes, "a .npy header", 8, 4)?;
+            (u64::from(u32::from_le_bytes([long[0], long[1], long[2], long[3]])), 12)
+        }
+        version => return Err(Trouble::unsupported("this version of .npy", format!("{version}, known are 1 to 3"))),
+    };
+    if length > MAX_HEADER {
+        return Err(Trouble::TooMuch { what: "bytes of a .npy header", found: length, limit: MAX_HEADER });
+    }
+    let text = part(bytes, "a .npy header", begin, length)?;
+    let wrong = |found: &str| Trouble::malformed("a .npy header", begin as usize, found);
+    let text = String::from_utf8(text.to_vec()).map_err(|error| wrong(&error.to_string()))?;
+    let Literal::Dict(pairs) = python_literal::parse(&text).map_err(|found| wrong(&found))? else {
+        return Err(wrong("it is no dict"));
+    };
+    let get = |name: &str| {
+        let found = pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+        found.ok_or_else(|| wrong(&format!("no `{name}`")))
+    };
+    let (dtype, is_big_endian) = match get("descr")? {
+        Literal::Text(descr) => dtype_of(descr)?,
+        _ => return Err(Trouble::unsupported("an array of records", "descr is a list of fields")),
+    };
+    let Literal::Bool(is_fortran) = *get("fortran_order")? else { return Err(wrong("`fortran_order` is no bool")) };
+    let Literal::Tuple(sizes) = get("shape")? else { return Err(wrong("`shape` is no tuple")) };
+    let sizes: Option<Vec<i64>> =
+        sizes.iter().map(|size| if let Literal::Int(size) = size { Some(*size) } else { None }).collect();
+    let shape = Shape::new(&sizes.ok_or_else(|| wrong("`shape` has an entry that is no number"))?)?;
+    Ok((Header { dtype, is_big_endian, is_fortran, shape }, begin + length))
+}
+
+/// The dtype of `<f4`, and whether its bytes are the other way round.
+fn dtype_of(descr: &str) -> Result<(Dtype, bool), Trouble> {
+    let dtype = match descr.get(1..).unwrap_or_default() {
+        "f8" => Dtype::F64,
+        "f4" => Dtype::F32,
+        "f2" => Dtype::F16,
+        "i1" => Dtype::I8,
+        "i2" => Dtype::I16,
+        "i4" => Dtype::I32,
+        "i8" => Dtype::I64,
+        "u1" => Dtype::U8,
+        "u2" => Dtype::U16,
+        "u4" => Dtype::U32,
+        "u8" => Dtype::U64,
+        "b1" => Dtype::Bool,
+        "c8" => Dtype::Complex64,
+        "c16" => Dtype::Complex128,
+        "O" => return Err(Trouble::unsupported("an array of Python objects", "it is a pickle, which is not executed")),
+        _ => return Err(Trouble::unsupported("an array of this dtype", format!("descr {descr:?}"))),
+    };
+    match descr.as_bytes()[0] {
+        b'<' | b'|' => Ok((dtype, false)),
+        b'>' => Ok((dtype, true)),
+        _ => Err(Trouble::unsupported("an array of this byte order", format!("descr {descr:?}"))),
+    }
+}

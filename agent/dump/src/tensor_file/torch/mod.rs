@@ -1,0 +1,78 @@
+//! torch's own files: an archive with a pickle and one entry per storage; before torch 1.6 several pickles in a row and
+//! the storages after them.
+
+mod archive;
+mod legacy;
+mod rebuild;
+
+use std::collections::HashSet;
+
+pub(super) use self::archive::{ARCHIVE_MAGIC, read_archive};
+pub(super) use self::legacy::{looks_legacy, read_legacy};
+pub(super) use self::rebuild::{View, tensor_of};
+use super::error::Trouble;
+use super::file::{Contents, Entry, Place, Unreadable};
+use super::pickle::Pickled;
+use super::tree::{self, Found};
+
+/// Names are kept for every tensor; shared structures could otherwise fill the memory with them.
+const MAX_NAME_BYTES: u64 = 256 << 20;
+
+/// Gives where a storage begins, and its bytes, by its key.
+type FindStorage<'a> = dyn FnMut(&str) -> Result<(u64, u64), Trouble> + 'a;
+
+/// What the structure holds, its storages found by their keys.
+fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents, Trouble> {
+    let mut contents = Contents::default();
+    let (mut names, mut name_bytes) = (HashSet::new(), 0);
+    tree::walk(pickled.root(), &mut |name, found| {
+        let place = match found {
+            Found::Leaf(_) => return,
+            Found::Unreadable(trouble) => Err(trouble),
+            Found::Tensor(view) => placed(&view, storage).map(|place| (view.strided, place)),
+        };
+        name_bytes += name.len() as u64;
+        if name_bytes > MAX_NAME_BYTES {
+            return;
+        }
+        let name = unique(name, &mut names);
+        match place {
+            Ok((view, (from, length))) => {
+                let entry = Entry { name, dtype: view.dtype, shape: view.shape };
+                contents.tensors.push((entry, Place::View { from, length, view }));
+            }
+            Err(trouble) => contents.unreadable.push(Unreadable { name, trouble }),
+        }
+    })?;
+    if name_bytes > MAX_NAME_BYTES {
+        return Err(Trouble::TooMuch { what: "bytes of tensors' names", found: name_bytes, limit: MAX_NAME_BYTES });
+    }
+    contents.pickled = Some(pickled);
+    Ok(contents)
+}
+
+/// Where a view's storage lies. The view lies within, and the storage is as large as the pickle says.
+fn placed(view: &View<'_>, storage: &mut FindStorage<'_>) -> Result<(u64, u64), Trouble> {
+    let (from, length) = storage(view.key)?;
+    if length < view.storage_bytes {
+        return Err(Trouble::Truncated {
+            what: "a storage",
+            from,
+            to: from.saturating_add(view.storage_bytes),
+            available: from + length,
+        });
+    }
+    view.strided.check(view.storage_bytes)?;
+    Ok((from, view.storage_bytes))
+}
+
+/// `{"a.b": x, "a": {"b": y}}` has two places of one name.
+fn unique(name: &str, names: &mut HashSet<String>) -> String {
+    let mut candidate = name.to_owned();
+    let mut count = 1;
+    while !names.insert(candidate.clone()) {
+        count += 1;
+        candidate = format!("{name}#{count}");
+    }
+    candidate
+}

@@ -1,0 +1,170 @@
+//! The calls by which torch's pickles make tensors, understood without making them.
+
+use trainmon_core::{Dtype, Shape};
+
+use crate::tensor_file::error::Trouble;
+use crate::tensor_file::pickle::{Item, Kind};
+use crate::tensor_file::strided::Strided;
+
+/// A parameter wraps a tensor, a subclass wraps that; no more is real, and a pickle may contain itself.
+const MAX_WRAPPERS: usize = 8;
+/// torch's own bound.
+const MAX_SIZES: usize = 64;
+
+/// A tensor: a view into a storage.
+pub(in crate::tensor_file) struct View<'a> {
+    /// The storage's key in the file.
+    pub(in crate::tensor_file) key: &'a str,
+    /// The storage's size, as the pickle says.
+    pub(in crate::tensor_file) storage_bytes: u64,
+    /// Bytes of what its size is counted in.
+    pub(in crate::tensor_file) storage_width: u64,
+    pub(in crate::tensor_file) strided: Strided,
+}
+
+/// A storage, as a pickle refers to it.
+pub(super) struct Storage<'a> {
+    pub(super) key: &'a str,
+    /// `None` for one of bytes.
+    dtype: Option<Dtype>,
+    count: u64,
+}
+
+/// The tensor this is, or why it is one that cannot be read; `None` if it is none.
+pub(in crate::tensor_file) fn tensor_of(item: Item<'_>) -> Option<Result<View<'_>, Trouble>> {
+    let (module, name) = item.class()?;
+    call(module, name, item.args()?, 0)
+}
+
+fn call<'a>(module: &str, name: &str, args: Item<'a>, wrappers: usize) -> Option<Result<View<'a>, Trouble>> {
+    if wrappers > MAX_WRAPPERS {
+        let trouble =
+            Trouble::TooMuch { what: "wrappers of a tensor", found: wrappers as u64, limit: MAX_WRAPPERS as u64 };
+        return Some(Err(trouble));
+    }
+    let unsupported = || Some(Err(Trouble::unsupported("a tensor of this kind", format!("{module}.{name}"))));
+    let mut argument = args.items();
+    match (module, name) {
+        ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3") => {
+            Some(view(args, name == "_rebuild_tensor_v3"))
+        }
+        (
+            "torch._utils",
+            "_rebuild_parameter" | "_rebuild_parameter_with_state" | "_rebuild_device_tensor_from_cpu_tensor",
+        ) => {
+            let inner = argument.next()?;
+            match inner.class() {
+                Some((module, name)) => call(module, name, inner.args()?, wrappers + 1).or_else(unsupported),
+                None => unsupported(),
+            }
+        }
+        // A subclass, or a tensor with attributes: the function, the class, the function's arguments, the attributes.
+        ("torch._tensor", "_rebuild_from_type" | "_rebuild_from_type_v2") => {
+            let (function, inner) = (argument.next()?, argument.nth(1)?);
+            match function.kind() {
+                Kind::Global { module, name } => call(module, name, inner, wrappers + 1).or_else(unsupported),
+                _ => unsupported(),
+            }
+        }
+        ("torch._utils" | "torch._tensor", name) if name.starts_with("_rebuild_") => unsupported(),
+        _ => None,
+    }
+}
+
+/// `(storage, offset, sizes, strides, requires_grad, hooks, [dtype in v3,] [marks])`
+fn view(args: Item<'_>, has_dtype: bool) -> Result<View<'_>, Trouble> {
+    let wrong = |found: &str| Trouble::malformed("a tensor", 0, found);
+    let arguments: Vec<Item<'_>> = args.items().take(8).collect();
+    let [storage, offset, sizes, strides, ..] = arguments[..] else { return Err(wrong("too few arguments")) };
+    let storage = Storage::of(storage).ok_or_else(|| wrong("its storage is none"))??;
+    let dtype = if has_dtype {
+        let named = arguments.get(6).ok_or_else(|| wrong("no dtype"))?;
+        match named.kind() {
+            Kind::Global { module: "torch", name } => Dtype::from_torch_name(name)
+                .ok_or_else(|| Trouble::unsupported("a tensor of this dtype", format!("torch.{name}")))?,
+            other => return Err(wrong(&format!("its dtype is {other:?}"))),
+        }
+    } else {
+        storage.dtype.ok_or_else(|| wrong("its storage has no dtype"))?
+    };
+    // Marks of conjugation and negation, which torch carries out when it reads the elements.
+    if let Some(marks) = arguments.get(6 + usize::from(has_dtype))
+        && let Some((mark, _)) = marks.pairs().find(|(_, value)| value.as_bool() == Some(true))
+    {
+        return Err(Trouble::unsupported("a lazily changed tensor", format!("mark {:?}", mark.kind())));
+    }
+    let numbers = |item: Item<'_>, what: &str| -> Result<Vec<i64>, Trouble> {
+        if item.items().len() > MAX_SIZES {
+            return Err(wrong(&format!("{} {what}", item.items().len())));
+        }
+        let numbers: Option<Vec<i64>> = size_tuple(item).items().map(Item::as_int).collect();
+        numbers.ok_or_else(|| wrong(&format!("its {what} are no numbers")))
+    };
+    let shape = Shape::new(&numbers(sizes, "sizes")?)?;
+    let strides = numbers(strides, "strides")?;
+    let offset = offset.as_int().and_then(|offset| u64::try_from(offset).ok());
+    let offset = offset.ok_or_else(|| wrong("its offset is no number"))?;
+    let storage_width = storage.width();
+    let strided = Strided { dtype, shape, strides, offset };
+    Ok(View { key: storage.key, storage_bytes: storage.count.saturating_mul(storage_width), storage_width, strided })
+}
+
+/// `torch.Size((2, 3))` is a call in a pickle.
+fn size_tuple(item: Item<'_>) -> Item<'_> {
+    let inner = item.args().and_then(|args| args.items().next());
+    inner.filter(|_| item.class() == Some(("torch", "Size"))).unwrap_or(item)
+}
+
+impl<'a> Storage<'a> {
+    /// The storage a persistent reference names: `("storage", class, key, device, count)`, in old files with what it is a
+    /// view of. `None` if this is no reference to one.
+    pub(super) fn of(item: Item<'a>) -> Option<Result<Self, Trouble>> {
+        let parts: Vec<Item<'a>> = item.persistent()?.items().take(6).collect();
+        if parts.first()?.as_text() != Some("storage") {
+            return None;
+        }
+        Some(Self::of_parts(&parts))
+    }
+
+    fn of_parts(parts: &[Item<'a>]) -> Result<Self, Trouble> {
+        let wrong = |found: &str| Trouble::malformed("a reference to a storage", 0, found);
+        let [_, class, key, _, count, rest @ ..] = parts else { return Err(wrong("too few parts")) };
+        if rest.first().is_some_and(|view| view.kind() != Kind::None) {
+            return Err(Trouble::unsupported("a storage that is a view of another", "torch before 0.4"));
+        }
+        let key = key.as_text().ok_or_else(|| wrong("its key is no string"))?;
+        let count = count.as_int().and_then(|count| u64::try_from(count).ok());
+        let count = count.ok_or_else(|| wrong("its size is no number"))?;
+        let Kind::Global { name, .. } = class.kind() else { return Err(wrong("its class is none")) };
+        let dtype = match name {
+            "UntypedStorage" => None,
+            name => Some(
+                storage_dtype(name).ok_or_else(|| Trouble::unsupported("a storage of this class", name.to_owned()))?,
+            ),
+        };
+        Ok(Self { key, dtype, count })
+    }
+
+    /// Bytes of what the size is counted in.
+    pub(super) fn width(&self) -> u64 {
+        self.dtype.map_or(1, |dtype| dtype.size() as u64)
+    }
+}
+
+fn storage_dtype(class: &str) -> Option<Dtype> {
+    Some(match class {
+        "DoubleStorage" => Dtype::F64,
+        "FloatStorage" => Dtype::F32,
+        "HalfStorage" => Dtype::F16,
+        "BFloat16Storage" => Dtype::Bf16,
+        "CharStorage" => Dtype::I8,
+        "ShortStorage" => Dtype::I16,
+        "IntStorage" => Dtype::I32,
+        "LongStorage" => Dtype::I64,
+        "ByteStorage" => Dtype::U8,
+        "BoolStorage" => Dtype::Bool,
+        "ComplexFloatStorage" => Dtype::Complex64,
+        "ComplexDoubleStorage" => Dtype::Complex128,
+        _ => return None,
+    })
+}
