@@ -2,6 +2,7 @@
 
 pub mod compat;
 mod deviation;
+pub mod distance;
 mod first;
 mod input;
 pub mod matching;

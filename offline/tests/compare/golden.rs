@@ -102,8 +102,8 @@ fn every_cell_is_msprobes() {
             }
             files += 1;
             let (pairs, gate) = pairs(&case, &target, &golden);
-            let table = compat::table(&target, &golden, &pairs, mode(&target), gate, &|_, _| {
-                std::array::from_fn(|_| compat::Cell::NONE)
+            let table = compat::table(&target, &golden, &pairs, mode(&target), gate, &|item, other| {
+                compat::distances(&target, &golden, item, other)
             });
             let mut reader = csv::ReaderBuilder::new().has_headers(false).from_path(&file).unwrap();
             let theirs: Vec<Vec<String>> =

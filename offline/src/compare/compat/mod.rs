@@ -5,10 +5,12 @@
 
 mod cell;
 mod columns;
+mod distances;
 mod statistics;
 mod table;
 mod verdict;
 
 pub use cell::Cell;
 pub use columns::{Mode, headers};
+pub use distances::distances;
 pub use table::{Distances, Row, Table, table};

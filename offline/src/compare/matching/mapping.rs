@@ -74,7 +74,7 @@ impl Mapping {
 pub fn by_data(target: &Capture, golden: &Capture, mapping: &Mapping, counts_backwards: bool) -> Vec<Pair> {
     // Names that are mapped stand for themselves on both sides; the rest goes by its operator.
     let mut pairs =
-        super::exact::pair(target, &keys(target, counts_backwards), golden, &keys(golden, true), |_| How::Name);
+        pair(target, &keys(target, counts_backwards), golden, &keys(golden, true), |_| How::Name);
     let names: HashMap<String, usize> = pairs
         .iter()
         .enumerate()
