@@ -1,9 +1,11 @@
 //! Two captures side by side: what belongs together, how far it is apart, and where it began.
 
+mod answer;
 pub mod compat;
 mod deviation;
 pub mod distance;
-mod first;
+mod error;
+pub mod first;
 mod input;
 pub mod matching;
 mod name;
@@ -11,7 +13,9 @@ mod pairing;
 mod python;
 mod rounding;
 
+pub use answer::{Answer, StepCaptures, Verdict, compare};
 pub use deviation::{Deviation, What, deviation};
+pub use error::CompareError;
 pub use input::{Address, Capture, Item};
 pub use name::{Direction, OperatorName};
 pub use pairing::{Pairing, RankPair, pair};

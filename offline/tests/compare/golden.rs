@@ -18,7 +18,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("structure", "msprobe writes nothing; we compare structures"),
 ];
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     std::env::var_os("TRAINMON_GOLDEN")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from)
 }

@@ -1,6 +1,7 @@
 //! `trainmon compare` against msprobe's own answers and against stated truths.
 
 mod golden;
+mod truth;
 
 /// Says that a test, or a case of one, could not run here.
 fn skip(name: &str, reason: &str) {

@@ -1,0 +1,193 @@
+//! Two captures of one or more steps and ranks, and the answer to where they part.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use rayon::prelude::*;
+use trainmon_dump::capture::{DumpKind, RankFiles, Tree, find};
+
+use super::error::CompareError;
+use super::first::{Divergence, Finding, RankCapture, first_divergence};
+use super::input::Capture;
+use super::pairing::{RankPair, pair};
+
+/// A step's two captures of every rank, in memory.
+#[derive(Debug)]
+pub struct StepCaptures {
+    /// `graph`, `pynative` or empty.
+    pub part: String,
+    /// The target's number.
+    pub step: u64,
+    /// Rank, target, golden; by rank.
+    pub ranks: Vec<(u64, Capture, Capture)>,
+}
+
+/// Where two runs part, if they do.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// Nothing that can be seen differs.
+    Same,
+    /// Differences are of the size of rounding: the first operator that has one, on which rank, in which step, and the largest.
+    Rounding {
+        /// In which step.
+        step: u64,
+        /// On which rank.
+        rank: u64,
+        /// The first operator that differs.
+        operator: String,
+        /// The largest difference of all.
+        largest: f64,
+    },
+    /// No value differs by more than rounding, but one side made calls the other did not: the first of them.
+    OneSided {
+        /// In which step.
+        step: u64,
+        /// On which ranks.
+        ranks: Vec<u64>,
+        /// Where.
+        finding: Box<Finding>,
+    },
+    /// They part.
+    Parts {
+        /// In which step.
+        step: u64,
+        /// On which rank first, or on which ranks in the same operator.
+        ranks: Vec<u64>,
+        /// Where.
+        finding: Box<Finding>,
+    },
+    /// The captures hold nothing that could tell.
+    CannotTell {
+        /// Why.
+        why: &'static str,
+        /// What to capture to know.
+        capture: &'static str,
+    },
+}
+
+/// What a comparison found.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Where they part.
+    pub verdict: Verdict,
+    /// The step that has it, with all that its ranks say.
+    pub divergence: Option<Divergence>,
+    /// Operators that were looked at on both sides.
+    pub compared: usize,
+    /// Of these, with neither statistics nor checksums.
+    pub unseen: usize,
+    /// Steps and ranks of one side alone.
+    pub target_only: Vec<String>,
+    /// The same of the golden.
+    pub golden_only: Vec<String>,
+}
+
+/// Compares step after step, each read when its turn comes; `each` is given every step before it is dropped again.
+///
+/// # Errors
+/// See [`CompareError`], and what `each` fails with.
+pub fn compare<E: From<CompareError>>(
+    target: &Path,
+    golden: &Path,
+    mut each: impl FnMut(&StepCaptures) -> Result<(), E>,
+) -> Result<Answer, E> {
+    let open = |path| find(path).map_err(CompareError::from);
+    let (target_tree, golden_tree) = (open(target)?, open(golden)?);
+    let pairing = pair(&target_tree, &golden_tree);
+    if pairing.pairs.is_empty() {
+        return Err(E::from(CompareError::NothingPairs {
+            target: target.to_path_buf(),
+            of_target: described(&target_tree),
+            golden: golden.to_path_buf(),
+            of_golden: described(&golden_tree),
+        }));
+    }
+    let mut search = Search::default();
+    for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
+        let step = read(pairs)?;
+        search.step(&step);
+        each(&step)?;
+    }
+    Ok(search.answer(pairing.target_only, pairing.golden_only))
+}
+
+fn read(pairs: &[RankPair<'_>]) -> Result<StepCaptures, CompareError> {
+    let one = |files: &RankFiles| Capture::read(files).map_err(CompareError::from);
+    let ranks: Result<Vec<_>, CompareError> =
+        pairs.par_iter().map(|pair| Ok((pair.rank, one(pair.target)?, one(pair.golden)?))).collect();
+    let (part, step) = pairs.first().map_or((String::new(), 0), |pair| (pair.part.to_owned(), pair.step));
+    Ok(StepCaptures { part, step, ranks: ranks? })
+}
+
+fn described(tree: &Tree) -> String {
+    let ranks = |ranks: &[RankFiles]| ranks.iter().map(|rank| rank.rank.to_string()).collect::<Vec<_>>().join(", ");
+    if tree.kind == DumpKind::Root {
+        let steps: Vec<String> = tree.steps.iter().map(|step| step.step.to_string()).collect();
+        return format!("steps {}", steps.join(", "));
+    }
+    tree.steps.first().map_or_else(String::new, |step| format!("ranks {}", ranks(&step.ranks)))
+}
+
+/// The search over steps.
+#[derive(Default)]
+struct Search {
+    noise: HashMap<u64, f64>,
+    first_rounding: Option<(u64, u64, String)>,
+    found: Option<(u64, Divergence)>,
+    compared: usize,
+    unseen: usize,
+}
+
+impl Search {
+    fn step(&mut self, captures: &StepCaptures) {
+        if self.found.is_some() {
+            return;
+        }
+        let ranks: Vec<RankCapture<'_>> = captures
+            .ranks
+            .iter()
+            .map(|(rank, target, golden)| RankCapture { rank: *rank, target, golden })
+            .collect();
+        let divergence = first_divergence(&ranks, &mut self.noise);
+        for (rank, walked) in &divergence.walked {
+            self.compared += walked.compared;
+            self.unseen += walked.unseen;
+            if let (Some((operator, _)), None) = (&walked.first_rounding, &self.first_rounding) {
+                self.first_rounding = Some((captures.step, *rank, operator.clone()));
+            }
+        }
+        if !divergence.origins.is_empty() {
+            self.found = Some((captures.step, divergence));
+        }
+    }
+
+    fn answer(self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
+        let largest = self.noise.values().copied().fold(0.0, f64::max);
+        let (verdict, divergence) = match (self.found, self.first_rounding) {
+            (Some((step, divergence)), _) => (parts(step, &divergence), Some(divergence)),
+            (None, _) if self.compared == self.unseen => (
+                Verdict::CannotTell {
+                    why: "the captures have neither statistics nor checksums of any tensor",
+                    capture: "task statistics or tensor instead of structure",
+                },
+                None,
+            ),
+            (None, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
+            (None, None) => (Verdict::Same, None),
+        };
+        Answer { verdict, divergence, compared: self.compared, unseen: self.unseen, target_only, golden_only }
+    }
+}
+
+/// The first origin; with it the ranks that parted in the same operator by themselves.
+fn parts(step: u64, divergence: &Divergence) -> Verdict {
+    let Some((_, finding)) = divergence.origins.first() else { return Verdict::Same };
+    let ranks = divergence.origins.iter().filter(|(_, other)| other.operator == finding.operator).map(|(rank, _)| *rank);
+    let mut ranks: Vec<u64> = ranks.collect();
+    ranks.sort_unstable();
+    let finding = Box::new(finding.clone());
+    if finding.suspects.is_empty() {
+        return Verdict::OneSided { step, ranks, finding };
+    }
+    Verdict::Parts { step, ranks, finding }
+}

@@ -1,0 +1,54 @@
+//! Why a comparison cannot be made.
+
+use std::path::PathBuf;
+
+use trainmon_dump::capture::CaptureError;
+
+use super::matching::MappingError;
+
+/// A comparison cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// One of the captures cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// A mapping file cannot be used.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    /// Nothing on one side has a counterpart on the other.
+    #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
+    NothingPairs {
+        /// The run in question.
+        target: PathBuf,
+        /// Its steps and ranks.
+        of_target: String,
+        /// The run it is held against.
+        golden: PathBuf,
+        /// Its steps and ranks.
+        of_golden: String,
+    },
+    /// One side has what the other does not, so that nothing of tensors can be held against each other.
+    #[error("`{}` has {target_has}, `{}` has {golden_has}: nothing both have", target.display(), golden.display())]
+    NothingInCommon {
+        /// The run in question.
+        target: PathBuf,
+        /// `checksums`, `statistics`.
+        target_has: &'static str,
+        /// The run it is held against.
+        golden: PathBuf,
+        /// The same.
+        golden_has: &'static str,
+    },
+}
+
+impl CompareError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Capture(error) => error.hint(),
+            Self::Mapping(_) => "one `name in the target: name in the golden` per line; docs/compare.md has examples",
+            Self::NothingPairs { .. } => "steps and ranks pair by number; name the two step or rank directories themselves",
+            Self::NothingInCommon { .. } => "capture both with the same summary_mode",
+        }
+    }
+}

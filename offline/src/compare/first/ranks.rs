@@ -1,0 +1,88 @@
+//! Across ranks: who parted by himself, and who was handed something that had parted already.
+
+use std::collections::HashMap;
+
+use super::communication::Communication;
+use super::walk::{Finding, Walked, walk};
+use crate::compare::input::Capture;
+use crate::compare::matching::{Aligned, align};
+
+/// One rank of a step on both sides.
+#[derive(Clone, Copy, Debug)]
+pub struct RankCapture<'c> {
+    /// Its number.
+    pub rank: u64,
+    /// The run in question.
+    pub target: &'c Capture,
+    /// The run it is held against.
+    pub golden: &'c Capture,
+}
+
+/// What a step's ranks say together.
+#[derive(Clone, Debug, Default)]
+pub struct Divergence {
+    /// Where it began: rank and finding, several if ranks parted without hearing of each other (the same fault everywhere). The
+    /// earliest first.
+    pub origins: Vec<(u64, Finding)>,
+    /// Ranks that were handed a difference: rank, the operator they got it in, and the ranks it can be from.
+    pub received: Vec<(u64, String, Vec<u64>)>,
+    /// What every rank's walk found.
+    pub walked: Vec<(u64, Walked)>,
+}
+
+/// Looks for the first divergence of a step. `noise` holds for each rank the largest difference of earlier steps put down to
+/// rounding, and is brought up to date.
+pub fn first_divergence(ranks: &[RankCapture<'_>], noise: &mut HashMap<u64, f64>) -> Divergence {
+    let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.target)));
+    let aligned: Vec<Vec<Aligned>> = ranks.iter().map(|rank| align(rank.target, rank.golden)).collect();
+    let walked: Vec<(u64, Walked)> = ranks
+        .iter()
+        .zip(&aligned)
+        .map(|(rank, aligned)| {
+            let before = noise.get(&rank.rank).copied().unwrap_or(0.0);
+            (rank.rank, walk(rank.target, rank.golden, aligned, before))
+        })
+        .collect();
+    for (rank, walked) in &walked {
+        let before = noise.entry(*rank).or_insert(0.0);
+        *before = before.max(walked.largest_rounding);
+    }
+    let mut divergence = Divergence::default();
+    for (rank, one) in &walked {
+        let Some(finding) = &one.finding else { continue };
+        match givers(*rank, finding, &walked, &communication) {
+            Some(givers) => divergence.received.push((*rank, finding.operator.clone(), givers)),
+            None => divergence.origins.push((*rank, finding.clone())),
+        }
+    }
+    let time = |(rank, finding): &(u64, Finding)| {
+        (finding.target.map_or(usize::MAX, |operator| communication.time(*rank, operator)), finding.place, *rank)
+    };
+    divergence.origins.sort_by_key(time);
+    divergence.walked = walked;
+    divergence
+}
+
+/// The ranks that account for a finding: it is what a communication gave, and another rank had parted before it took part.
+fn givers(rank: u64, finding: &Finding, walked: &[(u64, Walked)], communication: &Communication) -> Option<Vec<u64>> {
+    let operator = finding.target?;
+    let is_output = finding.suspects.iter().all(|suspect| suspect.section == trainmon_dump::capture::Section::Output);
+    if !communication.is_meeting(rank, operator) || !is_output {
+        return None;
+    }
+    let givers: Vec<u64> = communication
+        .others(rank, operator)
+        .into_iter()
+        .filter(|(other, theirs)| {
+            let found = walked.iter().find(|(rank, _)| rank == other).and_then(|(_, walked)| walked.finding.as_ref());
+            found.is_some_and(|found| found.target.is_some_and(|at| at < *theirs || (at == *theirs && !is_given(found))))
+        })
+        .map(|(other, _)| other)
+        .collect();
+    (!givers.is_empty()).then_some(givers)
+}
+
+/// Whether a finding is in what an operator gave out.
+fn is_given(finding: &Finding) -> bool {
+    finding.suspects.iter().all(|suspect| suspect.section == trainmon_dump::capture::Section::Output)
+}

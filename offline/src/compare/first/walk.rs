@@ -1,0 +1,369 @@
+//! One rank's operators in the order they ran, up to the first that is not explained by what came before.
+
+use std::collections::HashMap;
+
+use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
+
+use crate::compare::deviation::{Deviation, What, deviation};
+use crate::compare::input::{Capture, Item};
+use crate::compare::matching::Aligned;
+use crate::compare::name::{Direction, OperatorName};
+use crate::compare::rounding::rounding;
+
+/// Rounding differences grow from operator to operator: by less than this in one that is well conditioned.
+const GROWTH: f64 = 32.0;
+/// The same for a module, which is several operators.
+const MODULE_GROWTH: f64 = 1024.0;
+/// Beyond this no difference is put down to rounding, whatever the growth: half the digits of float32 are gone.
+const ROUNDING_CEILING: f64 = 3e-4;
+
+/// What kind of place a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Its inputs agree, its outputs do not.
+    Operator,
+    /// It was called with another argument.
+    Argument,
+    /// A parameter it uses differs, though nothing before did.
+    Parameter,
+    /// It is the first to see data that nobody before it produced, and the data differs.
+    Data,
+    /// Its input differs from what was produced before it: something that was not captured ran in between.
+    Between,
+    /// Only the target ran it.
+    TargetOnly,
+    /// Only the golden ran it.
+    GoldenOnly,
+}
+
+/// A value that differs at a finding.
+#[derive(Clone, Debug)]
+pub struct Suspect {
+    /// Its name in the target; in the golden where the target has none.
+    pub name: String,
+    /// On which side of the operator it is.
+    pub section: Section,
+    /// By how much.
+    pub deviation: Deviation,
+    /// How much was allowed.
+    pub bound: f64,
+}
+
+/// The first operator of a rank that nothing before it explains.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What kind of place.
+    pub kind: Kind,
+    /// The operator's name; the target's where it has it.
+    pub operator: String,
+    /// Its place in the order of execution.
+    pub place: usize,
+    /// Where it is in the target.
+    pub target: Option<u32>,
+    /// Where it is in the golden.
+    pub golden: Option<u32>,
+    /// What differs there, the leading one first.
+    pub suspects: Vec<Suspect>,
+    /// The largest difference among its inputs.
+    pub input: f64,
+}
+
+/// What a walk over a rank found.
+#[derive(Clone, Debug, Default)]
+pub struct Walked {
+    /// The first unexplained difference.
+    pub finding: Option<Finding>,
+    /// The first difference of the size of rounding, and its operator.
+    pub first_rounding: Option<(String, f64)>,
+    /// The largest difference put down to rounding.
+    pub largest_rounding: f64,
+    /// Operators that were looked at on both sides.
+    pub compared: usize,
+    /// Operators with neither statistics nor checksums.
+    pub unseen: usize,
+    /// Operators that differ after the finding, in order: how it spreads.
+    pub spread: Vec<String>,
+    /// Calls of one side alone that were passed on the way, in order.
+    pub one_sided: Vec<String>,
+}
+
+/// Looks at a rank's operators in order. `noise` is the largest difference put down to rounding in earlier steps.
+pub fn walk(target: &Capture, golden: &Capture, aligned: &[Aligned], noise: f64) -> Walked {
+    let mut walker = Walker {
+        target,
+        golden,
+        noise,
+        seen: noise > 0.0,
+        produced: HashMap::new(),
+        parted: Vec::new(),
+        walked: Walked::default(),
+    };
+    for (place, &pair) in aligned.iter().enumerate() {
+        match pair {
+            (Some(one), Some(other)) => {
+                if walker.walked.finding.is_some() {
+                    walker.follow(one, other);
+                } else {
+                    walker.look(place, one, other);
+                }
+            }
+            (Some(one), None) => walker.one_sided(place, Kind::TargetOnly, Some(one), None),
+            (None, Some(other)) => walker.one_sided(place, Kind::GoldenOnly, None, Some(other)),
+            (None, None) => {}
+        }
+    }
+    walker.end()
+}
+
+struct Walker<'c> {
+    target: &'c Capture,
+    golden: &'c Capture,
+    /// The largest difference so far that is put down to rounding.
+    noise: f64,
+    /// Whether anything differed so far.
+    seen: bool,
+    /// What outputs there were in the target, by their looks, and how far they were apart.
+    produced: HashMap<Looks, f64>,
+    /// Calls of one side alone, not yet known to matter.
+    parted: Vec<Finding>,
+    walked: Walked,
+}
+
+/// A value's side, its name, and how far it is apart.
+struct Compared<'c> {
+    item: Item<'c>,
+    deviation: Deviation,
+}
+
+impl<'c> Walker<'c> {
+    fn look(&mut self, place: usize, one: u32, other: u32) {
+        let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
+        let compared = self.compare(operator, golden);
+        self.walked.compared += 1;
+        if !compared.is_empty() && compared.iter().all(|compared| compared.deviation.what == What::Unseen) {
+            self.walked.unseen += 1;
+        }
+        let is_input = |section| matches!(section, Section::Input | Section::Parameter);
+        let (inputs, outputs): (Vec<_>, Vec<_>) =
+            compared.into_iter().partition(|compared| is_input(compared.item.value.section));
+        let name = OperatorName::parse(&operator.name);
+        if let Some(finding) = self.fresh_input(operator, name, &inputs) {
+            self.found(place, one, other, finding);
+            return;
+        }
+        let input = inputs.iter().map(|input| input.deviation).fold(Deviation::NONE, Deviation::max);
+        if let Some(finding) = self.parting(operator, name, input, &outputs) {
+            self.found(place, one, other, finding);
+            return;
+        }
+        for compared in inputs.iter().chain(&outputs) {
+            self.note_rounding(operator, compared.deviation);
+        }
+        for output in &outputs {
+            if let Some(tensor) = output.item.tensor() {
+                self.produced.insert(Looks::of(tensor), output.deviation.relative);
+            }
+        }
+    }
+
+    /// Every value of an operator beside its counterpart, in the target's order; what one side lacks counts as differing.
+    fn compare(&self, operator: &'c Operator, golden: &'c Operator) -> Vec<Compared<'c>> {
+        let mut compared = Vec::with_capacity(operator.values.len());
+        for value in &operator.values {
+            let item = Item { operator, value };
+            let other = golden.values.iter().find(|other| other.place == value.place);
+            let deviation = match other {
+                Some(other) => deviation(item, Item { operator: golden, value: other }),
+                None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
+                None => Deviation { what: What::Presence, relative: f64::INFINITY },
+            };
+            compared.push(Compared { item, deviation });
+        }
+        for value in &golden.values {
+            let is_matched = operator.values.iter().any(|other| other.place == value.place);
+            if !is_matched && !matches!(value.leaf, Leaf::Nothing) {
+                let item = Item { operator: golden, value };
+                compared.push(Compared { item, deviation: Deviation { what: What::Presence, relative: f64::INFINITY } });
+            }
+        }
+        compared
+    }
+
+    /// An input that differs without anything before it having differed, or by far more.
+    fn fresh_input(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'_>],
+    ) -> Option<(Kind, Vec<Suspect>, f64)> {
+        let mut fresh: Vec<&Compared<'_>> = inputs.iter().filter(|input| self.is_fresh(input)).collect();
+        if fresh.is_empty() {
+            return None;
+        }
+        fresh.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
+        let kind = if let Some(argument) = fresh.iter().position(|input| input.deviation.what == What::Argument) {
+            fresh.swap(0, argument);
+            Kind::Argument
+        } else if fresh.iter().all(|input| self.is_parameter(operator, name, input)) {
+            Kind::Parameter
+        } else if fresh.iter().any(|input| self.was_produced_before(input)) || self.walked.compared > 1 {
+            Kind::Between
+        } else {
+            Kind::Data
+        };
+        let bound = self.fresh_bound();
+        let suspects = fresh.iter().map(|input| suspect(input, bound)).collect();
+        Some((kind, suspects, 0.0))
+    }
+
+    fn is_fresh(&self, input: &Compared<'_>) -> bool {
+        if !input.deviation.is_some() || input.deviation.relative <= self.fresh_bound() {
+            return false;
+        }
+        // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
+        let produced = input.item.tensor().and_then(|tensor| self.produced.get(&Looks::of(tensor)));
+        produced.is_none_or(|&before| input.deviation.relative > before * 4.0)
+    }
+
+    fn fresh_bound(&self) -> f64 {
+        if self.seen { (self.noise * GROWTH).min(ROUNDING_CEILING) } else { 0.0 }
+    }
+
+    fn is_parameter(&self, operator: &Operator, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> bool {
+        if input.item.value.section == Section::Parameter {
+            return true;
+        }
+        let (Some(tensor), Some(name)) = (input.item.tensor(), name) else { return false };
+        if name.direction != Direction::Forward {
+            return false;
+        }
+        let looks = Looks::of(tensor);
+        let ancestors = self.target.construct.ancestors(&operator.name);
+        let modules = self.target.document.operators.iter().filter(|module| ancestors.contains(&&*module.name));
+        let mut parameters = modules.flat_map(|module| &module.values).filter(|value| value.section == Section::Parameter);
+        let is_a_modules = parameters.any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Looks::of(other) == looks));
+        let takes_weights = matches!(
+            name.function(),
+            "linear" | "conv1d" | "conv2d" | "conv3d" | "layer_norm" | "batch_norm" | "group_norm" | "rms_norm" | "embedding"
+        );
+        is_a_modules || (takes_weights && &*input.item.value.place != ".input.0" && tensor.requires_grad == Some(true))
+    }
+
+    /// Whether the golden's counterpart is known as the output of an earlier operator: then it changed on the way here.
+    fn was_produced_before(&self, input: &Compared<'_>) -> bool {
+        let golden = self.golden.document.operators.iter().find(|golden| golden.name == input.item.operator.name);
+        let value = golden.and_then(|golden| golden.values.iter().find(|value| value.place == input.item.value.place));
+        let Some(Value { leaf: Leaf::Tensor(tensor), .. }) = value else { return false };
+        self.produced.contains_key(&Looks::of(tensor))
+    }
+
+    /// Outputs that differ by more than the inputs and rounding account for.
+    fn parting(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        input: Deviation,
+        outputs: &[Compared<'_>],
+    ) -> Option<(Kind, Vec<Suspect>, f64)> {
+        let is_module = name.is_some_and(|name| name.family() == "Module");
+        let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
+        // A backward also uses what its forward saw.
+        let from = if is_backward { input.relative.max(self.noise) } else { input.relative };
+        if from.is_infinite() {
+            return None;
+        }
+        let growth = if is_module { MODULE_GROWTH } else { GROWTH };
+        let bound = (from * growth + rounding(operator)).min(ROUNDING_CEILING.max(from * growth));
+        let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(|output| output.deviation.relative > bound).collect();
+        parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
+        let suspects: Vec<Suspect> = parted.iter().map(|output| suspect(output, bound)).collect();
+        (!suspects.is_empty()).then_some((Kind::Operator, suspects, input.relative))
+    }
+
+    fn found(&mut self, place: usize, one: u32, other: u32, (kind, suspects, input): (Kind, Vec<Suspect>, f64)) {
+        // A call that only one side made accounts for an input that nobody produced.
+        if matches!(kind, Kind::Between)
+            && let Some(parted) = self.parted.pop()
+        {
+            self.walked.finding = Some(Finding { suspects, ..parted });
+            return;
+        }
+        let operator = self.operator(one).name.to_string();
+        let (target, golden) = (Some(one), Some(other));
+        self.walked.finding = Some(Finding { kind, operator, place, target, golden, suspects, input });
+    }
+
+    fn one_sided(&mut self, place: usize, kind: Kind, target: Option<u32>, golden: Option<u32>) {
+        let operators = match (target, golden) {
+            (Some(index), _) => &self.target.document.operators[index as usize],
+            (_, Some(index)) => &self.golden.document.operators[index as usize],
+            _ => return,
+        };
+        let operator = operators.name.to_string();
+        self.walked.one_sided.push(operator.clone());
+        if self.walked.finding.is_none() {
+            self.parted.push(Finding { kind, operator, place, target, golden, suspects: Vec::new(), input: 0.0 });
+        }
+    }
+
+    fn note_rounding(&mut self, operator: &Operator, deviation: Deviation) {
+        if !deviation.is_some() || deviation.relative.is_infinite() {
+            return;
+        }
+        self.seen = true;
+        self.noise = self.noise.max(deviation.relative);
+        self.walked.largest_rounding = self.walked.largest_rounding.max(deviation.relative);
+        self.walked.first_rounding.get_or_insert_with(|| (operator.name.to_string(), deviation.relative));
+    }
+
+    /// After the finding: who differs too.
+    fn follow(&mut self, one: u32, other: u32) {
+        const ENOUGH: usize = 32;
+        if self.walked.spread.len() >= ENOUGH {
+            return;
+        }
+        let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
+        let bound = self.fresh_bound().max(rounding(operator));
+        let compared = self.compare(operator, golden);
+        let mut outputs = compared.iter().filter(|compared| compared.item.value.section >= Section::Output);
+        if outputs.any(|output| output.deviation.relative > bound) {
+            self.walked.spread.push(operator.name.to_string());
+        }
+    }
+
+    fn operator(&self, index: u32) -> &'c Operator {
+        &self.target.document.operators[index as usize]
+    }
+
+    fn end(mut self) -> Walked {
+        // Nothing differs in value, but the calls do: the first of them is all there is to say.
+        if self.walked.finding.is_none() && !self.parted.is_empty() {
+            self.walked.finding = Some(self.parted.remove(0));
+        }
+        self.walked
+    }
+}
+
+fn suspect(compared: &Compared<'_>, bound: f64) -> Suspect {
+    Suspect {
+        name: compared.item.name(),
+        section: compared.item.value.section,
+        deviation: compared.deviation,
+        bound,
+    }
+}
+
+/// By what a tensor is known again: views and transposes keep it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Looks {
+    elements: u64,
+    max: u64,
+    min: u64,
+}
+
+impl Looks {
+    fn of(tensor: &TensorFacts) -> Self {
+        let bits = |at: usize| tensor.statistics[at].number().map_or(u64::MAX, f64::to_bits);
+        Self { elements: tensor.elements().unwrap_or(0), max: bits(0), min: bits(1) }
+    }
+}
