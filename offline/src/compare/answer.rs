@@ -1,15 +1,17 @@
 //! Two captures of one or more steps and ranks, and the answer to where they part.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{DumpKind, RankFiles, Tree, find};
+use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Tree, find};
 
 use super::error::CompareError;
 use super::first::{Divergence, Finding, RankCapture, first_divergence};
 use super::input::Capture;
+use super::judge::Spreads;
 use super::pairing::{RankPair, pair};
+use super::thresholds::Thresholds;
 
 /// A step's two captures of every rank, in memory.
 #[derive(Debug)]
@@ -18,8 +20,21 @@ pub struct StepCaptures {
     pub part: String,
     /// The target's number.
     pub step: u64,
-    /// Rank, target, golden; by rank.
-    pub ranks: Vec<(u64, Capture, Capture)>,
+    /// By rank.
+    pub ranks: Vec<RankCaptures>,
+}
+
+/// A rank's two captures of a step.
+#[derive(Debug)]
+pub struct RankCaptures {
+    /// Its number.
+    pub rank: u64,
+    /// The run in question.
+    pub target: Capture,
+    /// The run it is held against.
+    pub golden: Capture,
+    /// How far further golden runs are from it.
+    pub spreads: Option<Spreads>,
 }
 
 /// Where two runs part, if they do.
@@ -82,17 +97,21 @@ pub struct Answer {
     pub golden_only: Vec<String>,
 }
 
-/// Compares step after step, each read when its turn comes; `each` is given every step before it is dropped again.
+/// Compares step after step, each read when its turn comes; `each` is given every step before it is dropped again. Of several
+/// golden runs the first is what the target is held against; the others say how far such runs are apart.
 ///
 /// # Errors
 /// See [`CompareError`], and what `each` fails with.
 pub fn compare<E: From<CompareError>>(
     target: &Path,
-    golden: &Path,
+    goldens: &[PathBuf],
+    thresholds: &Thresholds,
     mut each: impl FnMut(&StepCaptures) -> Result<(), E>,
 ) -> Result<Answer, E> {
     let open = |path| find(path).map_err(CompareError::from);
+    let Some((golden, others)) = goldens.split_first() else { return Err(E::from(CompareError::NoGolden)) };
     let (target_tree, golden_tree) = (open(target)?, open(golden)?);
+    let others: Vec<Tree> = others.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
     let pairing = pair(&target_tree, &golden_tree);
     if pairing.pairs.is_empty() {
         return Err(E::from(CompareError::NothingPairs {
@@ -104,19 +123,36 @@ pub fn compare<E: From<CompareError>>(
     }
     let mut search = Search::default();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
-        let step = read(pairs)?;
-        search.step(&step);
+        let step = read(pairs, &others)?;
+        search.step(&step, thresholds);
         each(&step)?;
     }
     Ok(search.answer(pairing.target_only, pairing.golden_only))
 }
 
-fn read(pairs: &[RankPair<'_>]) -> Result<StepCaptures, CompareError> {
+fn read(pairs: &[RankPair<'_>], others: &[Tree]) -> Result<StepCaptures, CompareError> {
     let one = |files: &RankFiles| Capture::read(files).map_err(CompareError::from);
-    let ranks: Result<Vec<_>, CompareError> =
-        pairs.par_iter().map(|pair| Ok((pair.rank, one(pair.target)?, one(pair.golden)?))).collect();
+    let ranks = pairs.par_iter().map(|pair| {
+        let (target, golden) = (one(pair.target)?, one(pair.golden)?);
+        let mut spreads = None;
+        for files in others.iter().filter_map(|tree| same(tree, pair)) {
+            spreads.get_or_insert_with(Spreads::default).add(&golden, &one(files)?);
+        }
+        Ok(RankCaptures { rank: pair.rank, target, golden, spreads })
+    });
+    let ranks: Result<Vec<RankCaptures>, CompareError> = ranks.collect();
     let (part, step) = pairs.first().map_or((String::new(), 0), |pair| (pair.part.to_owned(), pair.step));
     Ok(StepCaptures { part, step, ranks: ranks? })
+}
+
+/// The same rank and step of another golden run.
+fn same<'t>(tree: &'t Tree, pair: &RankPair<'_>) -> Option<&'t RankFiles> {
+    let is_meant = |step: &&StepFiles| {
+        tree.kind != DumpKind::Root || (step.step == pair.golden_step && step.part == pair.part)
+    };
+    let ranks = &tree.steps.iter().find(is_meant)?.ranks;
+    let is_one = matches!(tree.kind, DumpKind::File | DumpKind::Rank);
+    ranks.iter().find(|files| is_one || files.rank == pair.golden.rank)
 }
 
 fn described(tree: &Tree) -> String {
@@ -139,16 +175,21 @@ struct Search {
 }
 
 impl Search {
-    fn step(&mut self, captures: &StepCaptures) {
+    fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds) {
         if self.found.is_some() {
             return;
         }
         let ranks: Vec<RankCapture<'_>> = captures
             .ranks
             .iter()
-            .map(|(rank, target, golden)| RankCapture { rank: *rank, target, golden })
+            .map(|RankCaptures { rank, target, golden, spreads }| RankCapture {
+                rank: *rank,
+                target,
+                golden,
+                spreads: spreads.as_ref(),
+            })
             .collect();
-        let divergence = first_divergence(&ranks, &mut self.noise);
+        let divergence = first_divergence(&ranks, &mut self.noise, thresholds);
         for (rank, walked) in &divergence.walked {
             self.compared += walked.compared;
             self.unseen += walked.unseen;

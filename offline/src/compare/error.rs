@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use trainmon_dump::capture::CaptureError;
 
 use super::matching::MappingError;
+use super::thresholds::ThresholdsError;
 
 /// A comparison cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,12 @@ pub enum CompareError {
     /// A mapping file cannot be used.
     #[error(transparent)]
     Mapping(#[from] MappingError),
+    /// There is nothing to hold the target against.
+    #[error("no golden run is named")]
+    NoGolden,
+    /// A file of thresholds cannot be used.
+    #[error(transparent)]
+    Thresholds(#[from] ThresholdsError),
     /// Nothing on one side has a counterpart on the other.
     #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
     NothingPairs {
@@ -47,6 +54,8 @@ impl CompareError {
         match self {
             Self::Capture(error) => error.hint(),
             Self::Mapping(_) => "one `name in the target: name in the golden` per line; docs/compare.md has examples",
+            Self::NoGolden => "name the run to compare with behind the one in question",
+            Self::Thresholds(_) => "configs/compare.toml has every key with its default",
             Self::NothingPairs { .. } => "steps and ranks pair by number; name the two step or rank directories themselves",
             Self::NothingInCommon { .. } => "capture both with the same summary_mode",
         }

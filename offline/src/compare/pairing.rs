@@ -9,6 +9,8 @@ pub struct RankPair<'t> {
     pub part: &'t str,
     /// The target's step.
     pub step: u64,
+    /// The golden's step: another one only where both were named.
+    pub golden_step: u64,
     /// The rank.
     pub rank: u64,
     /// The run in question.
@@ -58,8 +60,8 @@ fn pair_ranks<'t>(
     for rank in &target.ranks {
         match golden.ranks.iter().find(|other| is_same(rank, other)) {
             Some(other) => {
-                let (part, step) = (target.part.as_str(), target.step);
-                pairing.pairs.push(RankPair { part, step, rank: rank.rank, target: rank, golden: other });
+                let (part, step, golden_step) = (target.part.as_str(), target.step, golden.step);
+                pairing.pairs.push(RankPair { part, step, golden_step, rank: rank.rank, target: rank, golden: other });
             }
             None => pairing.target_only.push(rank_name(target, rank)),
         }

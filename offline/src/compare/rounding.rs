@@ -22,12 +22,16 @@ pub fn unit_roundoff(dtype: &str) -> Option<f64> {
 /// What an operator's results may differ by although its inputs are the same: the order of a sum is free.
 ///
 /// A sum of n rounded terms in another order is off by about √n units of round-off (Higham, Accuracy and Stability of Numerical
-/// Algorithms, §2.8: the probabilistic bound; the sure one is n). Eight times that is what is allowed.
+/// Algorithms, §2.8: the probabilistic bound; the sure one is n).
 pub fn rounding(operator: &Operator) -> f64 {
-    let tensors = || operator.values.iter().filter_map(tensor);
-    let coarsest = tensors().filter_map(|tensor| unit_roundoff(tensor.dtype.text()?)).fold(0.0, f64::max);
-    let coarsest = if coarsest == 0.0 { unit_roundoff("float32").unwrap_or(0.0) } else { coarsest };
-    8.0 * coarsest * (terms(operator) as f64).sqrt()
+    coarsest(operator) * (terms(operator) as f64).sqrt()
+}
+
+/// The unit round-off of the coarsest dtype among an operator's tensors.
+pub(crate) fn coarsest(operator: &Operator) -> f64 {
+    let dtypes = operator.values.iter().filter_map(tensor).filter_map(|tensor| unit_roundoff(tensor.dtype.text()?));
+    let coarsest = dtypes.fold(0.0, f64::max);
+    if coarsest == 0.0 { unit_roundoff("float32").unwrap_or(0.0) } else { coarsest }
 }
 
 fn tensor(value: &Value) -> Option<&TensorFacts> {

@@ -1,5 +1,6 @@
 //! `trainmon compare` against msprobe's own answers and against stated truths.
 
+mod faults;
 mod golden;
 mod truth;
 

@@ -1,6 +1,6 @@
 //! Where runs part, against the truth stated with the recorded pairs.
 
-use trainmon_offline::compare::{CompareError, Verdict, compare};
+use trainmon_offline::compare::{CompareError, Thresholds, Verdict, compare};
 
 /// Target, golden, the ranks that part, and the operators that are right answers; no ranks: they do not part.
 const TRUTHS: &[(&str, &str, &[u64], &[&str])] = &[
@@ -36,7 +36,7 @@ fn recorded_pairs_part_where_they_are_stated_to() {
     let mut wrong = Vec::new();
     for (target, golden, ranks, operators) in TRUTHS {
         let directory = |name: &str| root.join(name).join("msprobe_out");
-        let answer = compare(&directory(target), &directory(golden), |_| Ok::<(), CompareError>(())).unwrap();
+        let answer = compare(&directory(target), &[directory(golden)], &Thresholds::default(), |_| Ok::<(), CompareError>(())).unwrap();
         let is_right = match &answer.verdict {
             Verdict::Parts { ranks: found, finding, .. } => found == ranks && operators.contains(&finding.operator.as_str()),
             Verdict::Same | Verdict::OneSided { .. } => ranks.is_empty(),

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use super::communication::Communication;
 use super::walk::{Finding, Walked, walk};
 use crate::compare::input::Capture;
+use crate::compare::judge::{Judge, Spreads};
 use crate::compare::matching::{Aligned, align};
+use crate::compare::thresholds::Thresholds;
 
 /// One rank of a step on both sides.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,8 @@ pub struct RankCapture<'c> {
     pub target: &'c Capture,
     /// The run it is held against.
     pub golden: &'c Capture,
+    /// How far several golden runs are apart, if there are several.
+    pub spreads: Option<&'c Spreads>,
 }
 
 /// What a step's ranks say together.
@@ -32,7 +36,11 @@ pub struct Divergence {
 
 /// Looks for the first divergence of a step. `noise` holds for each rank the largest difference of earlier steps put down to
 /// rounding, and is brought up to date.
-pub fn first_divergence(ranks: &[RankCapture<'_>], noise: &mut HashMap<u64, f64>) -> Divergence {
+pub fn first_divergence(
+    ranks: &[RankCapture<'_>],
+    noise: &mut HashMap<u64, f64>,
+    thresholds: &Thresholds,
+) -> Divergence {
     let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.target)));
     let aligned: Vec<Vec<Aligned>> = ranks.iter().map(|rank| align(rank.target, rank.golden)).collect();
     let walked: Vec<(u64, Walked)> = ranks
@@ -40,7 +48,7 @@ pub fn first_divergence(ranks: &[RankCapture<'_>], noise: &mut HashMap<u64, f64>
         .zip(&aligned)
         .map(|(rank, aligned)| {
             let before = noise.get(&rank.rank).copied().unwrap_or(0.0);
-            (rank.rank, walk(rank.target, rank.golden, aligned, before))
+            (rank.rank, walk(rank.target, rank.golden, aligned, before, Judge { thresholds, spreads: rank.spreads }))
         })
         .collect();
     for (rank, walked) in &walked {

@@ -6,16 +6,9 @@ use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
 
 use crate::compare::deviation::{Deviation, What, deviation};
 use crate::compare::input::{Capture, Item};
+use crate::compare::judge::Judge;
 use crate::compare::matching::Aligned;
 use crate::compare::name::{Direction, OperatorName};
-use crate::compare::rounding::rounding;
-
-/// Rounding differences grow from operator to operator: by less than this in one that is well conditioned.
-const GROWTH: f64 = 32.0;
-/// The same for a module, which is several operators.
-const MODULE_GROWTH: f64 = 1024.0;
-/// Beyond this no difference is put down to rounding, whatever the growth: half the digits of float32 are gone.
-const ROUNDING_CEILING: f64 = 3e-4;
 
 /// What kind of place a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +81,11 @@ pub struct Walked {
 }
 
 /// Looks at a rank's operators in order. `noise` is the largest difference put down to rounding in earlier steps.
-pub fn walk(target: &Capture, golden: &Capture, aligned: &[Aligned], noise: f64) -> Walked {
+pub fn walk(target: &Capture, golden: &Capture, aligned: &[Aligned], noise: f64, judge: Judge<'_>) -> Walked {
     let mut walker = Walker {
         target,
         golden,
+        judge,
         noise,
         seen: noise > 0.0,
         produced: HashMap::new(),
@@ -118,6 +112,7 @@ pub fn walk(target: &Capture, golden: &Capture, aligned: &[Aligned], noise: f64)
 struct Walker<'c> {
     target: &'c Capture,
     golden: &'c Capture,
+    judge: Judge<'c>,
     /// The largest difference so far that is put down to rounding.
     noise: f64,
     /// Whether anything differed so far.
@@ -129,15 +124,20 @@ struct Walker<'c> {
     walked: Walked,
 }
 
-/// A value's side, its name, and how far it is apart.
+/// A value, how far it is apart, and how far the golden runs are among themselves.
 struct Compared<'c> {
     item: Item<'c>,
     deviation: Deviation,
+    spread: f64,
 }
 
 impl<'c> Walker<'c> {
     fn look(&mut self, place: usize, one: u32, other: u32) {
         let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
+        let name = OperatorName::parse(&operator.name);
+        if name.is_some_and(|name| self.judge.thresholds.ignores(name)) {
+            return;
+        }
         let compared = self.compare(operator, golden);
         self.walked.compared += 1;
         if !compared.is_empty() && compared.iter().all(|compared| compared.deviation.what == What::Unseen) {
@@ -146,7 +146,6 @@ impl<'c> Walker<'c> {
         let is_input = |section| matches!(section, Section::Input | Section::Parameter);
         let (inputs, outputs): (Vec<_>, Vec<_>) =
             compared.into_iter().partition(|compared| is_input(compared.item.value.section));
-        let name = OperatorName::parse(&operator.name);
         if let Some(finding) = self.fresh_input(operator, name, &inputs) {
             self.found(place, one, other, finding);
             return;
@@ -177,13 +176,14 @@ impl<'c> Walker<'c> {
                 None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
                 None => Deviation { what: What::Presence, relative: f64::INFINITY },
             };
-            compared.push(Compared { item, deviation });
+            compared.push(Compared { item, deviation, spread: self.judge.spread(golden, &value.place) });
         }
         for value in &golden.values {
             let is_matched = operator.values.iter().any(|other| other.place == value.place);
             if !is_matched && !matches!(value.leaf, Leaf::Nothing) {
                 let item = Item { operator: golden, value };
-                compared.push(Compared { item, deviation: Deviation { what: What::Presence, relative: f64::INFINITY } });
+                let deviation = Deviation { what: What::Presence, relative: f64::INFINITY };
+                compared.push(Compared { item, deviation, spread: 0.0 });
             }
         }
         compared
@@ -217,7 +217,7 @@ impl<'c> Walker<'c> {
     }
 
     fn is_fresh(&self, input: &Compared<'_>) -> bool {
-        if !input.deviation.is_some() || input.deviation.relative <= self.fresh_bound() {
+        if !input.deviation.is_some() || input.deviation.relative <= self.fresh_bound().max(input.spread) {
             return false;
         }
         // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
@@ -226,7 +226,8 @@ impl<'c> Walker<'c> {
     }
 
     fn fresh_bound(&self) -> f64 {
-        if self.seen { (self.noise * GROWTH).min(ROUNDING_CEILING) } else { 0.0 }
+        let thresholds = self.judge.thresholds;
+        if self.seen { (self.noise * thresholds.growth).min(thresholds.ceiling) } else { 0.0 }
     }
 
     fn is_parameter(&self, operator: &Operator, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> bool {
@@ -265,26 +266,28 @@ impl<'c> Walker<'c> {
         input: Deviation,
         outputs: &[Compared<'_>],
     ) -> Option<(Kind, Vec<Suspect>, f64)> {
-        let is_module = name.is_some_and(|name| name.family() == "Module");
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
         // A backward also uses what its forward saw.
         let from = if is_backward { input.relative.max(self.noise) } else { input.relative };
         if from.is_infinite() {
             return None;
         }
-        let growth = if is_module { MODULE_GROWTH } else { GROWTH };
-        let bound = (from * growth + rounding(operator)).min(ROUNDING_CEILING.max(from * growth));
-        let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(|output| output.deviation.relative > bound).collect();
+        let bound = self.judge.bound(operator, from).bound;
+        let is_beyond = |output: &&Compared<'_>| output.deviation.relative > bound.max(output.spread);
+        let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(is_beyond).collect();
         parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
         let suspects: Vec<Suspect> = parted.iter().map(|output| suspect(output, bound)).collect();
         (!suspects.is_empty()).then_some((Kind::Operator, suspects, input.relative))
     }
 
     fn found(&mut self, place: usize, one: u32, other: u32, (kind, suspects, input): (Kind, Vec<Suspect>, f64)) {
-        // A call that only one side made accounts for an input that nobody produced.
+        // Calls that only one side made account for an input that nobody produced: the first of those that stand together.
         if matches!(kind, Kind::Between)
-            && let Some(parted) = self.parted.pop()
+            && let Some(mut parted) = self.parted.pop()
         {
+            while let Some(before) = self.parted.pop_if(|before| before.place + 1 == parted.place) {
+                parted = before;
+            }
             self.walked.finding = Some(Finding { suspects, ..parted });
             return;
         }
@@ -323,7 +326,7 @@ impl<'c> Walker<'c> {
             return;
         }
         let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
-        let bound = self.fresh_bound().max(rounding(operator));
+        let bound = self.fresh_bound().max(self.judge.bound(operator, 0.0).bound);
         let compared = self.compare(operator, golden);
         let mut outputs = compared.iter().filter(|compared| compared.item.value.section >= Section::Output);
         if outputs.any(|output| output.deviation.relative > bound) {

@@ -1,0 +1,112 @@
+//! How much two runs may differ before it counts: one file has all the numbers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::name::OperatorName;
+
+/// The numbers that decide, with their defaults. `configs/compare.toml` is this as a file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Thresholds {
+    /// A sum of n terms in another order may be off by so many times √n units of round-off.
+    pub rounding_factor: f64,
+    /// What an operator's inputs are apart may grow by this factor in it.
+    pub growth: f64,
+    /// The same for a module, which is several operators.
+    pub module_growth: f64,
+    /// No difference beyond this is put down to rounding alone. (Half the digits of float32 are gone.)
+    pub ceiling: f64,
+    /// A value may be so many times further apart than the golden runs are among themselves.
+    pub spread_factor: f64,
+    /// What gives memory nobody has written: not judged. Names without call numbers.
+    pub ignore: Vec<String>,
+    /// Bounds of single operators, by name without call number: a relative difference.
+    pub operators: BTreeMap<String, f64>,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        let ignore = ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_with_format"];
+        let of = |family: &str| ignore.iter().map(|function| format!("{family}.{function}")).collect::<Vec<_>>();
+        Self {
+            rounding_factor: 8.0,
+            growth: 32.0,
+            module_growth: 1024.0,
+            ceiling: 3e-4,
+            spread_factor: 3.0,
+            ignore: [of("Torch"), of("Tensor")].concat(),
+            operators: BTreeMap::new(),
+        }
+    }
+}
+
+/// A file of thresholds cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ThresholdsError {
+    /// The system refuses.
+    #[error("cannot read the thresholds `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not TOML, or has other keys.
+    #[error("the thresholds `{}` cannot be understood", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Line, column, and what was expected.
+        source: Box<toml::de::Error>,
+    },
+    /// A number is not one that bounds anything.
+    #[error("the thresholds `{}`: `{key}`: expected a number from {least} on, found {found}", path.display())]
+    OutOfRange {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        key: String,
+        /// The least that makes sense.
+        least: f64,
+        /// What is there.
+        found: f64,
+    },
+}
+
+impl Thresholds {
+    /// Reads a file; keys it does not have keep their defaults.
+    ///
+    /// # Errors
+    /// See [`ThresholdsError`].
+    pub fn read(path: &Path) -> Result<Self, ThresholdsError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ThresholdsError::Read { path: path.into(), source })?;
+        let syntax = |source| ThresholdsError::Syntax { path: path.into(), source: Box::new(source) };
+        let read: Self = toml::from_str(&text).map_err(syntax)?;
+        let numbers = [
+            ("rounding_factor", 1.0, read.rounding_factor),
+            ("growth", 1.0, read.growth),
+            ("module_growth", 1.0, read.module_growth),
+            ("ceiling", 0.0, read.ceiling),
+            ("spread_factor", 1.0, read.spread_factor),
+        ];
+        let operators = read.operators.iter().map(|(name, &bound)| (format!("operators.{name}"), 0.0, bound));
+        let numbers = numbers.into_iter().map(|(key, least, found)| (key.to_owned(), least, found));
+        match numbers.chain(operators).find(|(_, least, found)| !found.is_finite() || found < least) {
+            Some((key, least, found)) => Err(ThresholdsError::OutOfRange { path: path.into(), key, least, found }),
+            None => Ok(read),
+        }
+    }
+
+    /// Whether an operator's values are not judged.
+    pub fn ignores(&self, name: OperatorName<'_>) -> bool {
+        self.ignore.iter().any(|ignored| ignored == name.callee)
+    }
+
+    /// The bound set for an operator.
+    pub fn of_operator(&self, name: OperatorName<'_>) -> Option<f64> {
+        self.operators.get(name.callee).copied()
+    }
+}
