@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::anomaly;
 use crate::check_config::{self, Finding, Report, Unreadable};
+use crate::compare;
 use crate::convert;
 use crate::ctl;
 use crate::excerpt::excerpt;
@@ -29,6 +30,7 @@ const EXIT_ERROR: u8 = 2;
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
+    "  trainmon compare dump_b dump_a               where two captured runs first part\n",
     "  trainmon anomaly -d monitor_output           what of all ranks' alerts came first\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
@@ -69,6 +71,12 @@ enum Verb {
     /// Alerts write every finding there with `"alert": {"dump": true}`. What came first is where to look.
     #[command(after_long_help = anomaly::verb::EXAMPLES)]
     Anomaly(anomaly::verb::Arguments),
+    /// Compare two captures: where did the runs first part, and is it real?
+    ///
+    /// Looks for the first operator whose inputs agree and whose outputs do not, in the order of execution, across ranks by
+    /// their communication, across steps. What counts as rounding depends on dtype, operator and inputs.
+    #[command(after_long_help = compare::verb::EXAMPLES)]
+    Compare(Box<compare::verb::Arguments>),
     /// Convert a run's CSV files to TensorBoard's event files
     ///
     /// Every value of the files becomes a point with the step and, where the run has a steps.csv, the time of its own.
@@ -109,7 +117,7 @@ enum Verb {
 /// The `trainmon` command: 0 fine, 1 a difference or an alert, 2 an error.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut printer = Printer::new();
-    let code = match Cli::try_parse_from(arguments) {
+    let code = match Cli::try_parse_from(respelt(arguments)) {
         Ok(cli) => dispatch(cli.verb, &mut printer),
         Err(message) => explain_usage(&message, &mut printer),
     };
@@ -117,6 +125,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         printer.failure(&OutputFailure { source: error }, None);
         EXIT_ERROR
     }))
+}
+
+/// msprobe's options of one dash and several letters, where the verb has them, as long options.
+fn respelt(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|verb| verb == "compare") {
+        for argument in &mut arguments[2..] {
+            if let Some((_, long)) = compare::verb::SPELLINGS.iter().find(|(short, _)| argument == short) {
+                *argument = OsString::from(long);
+            }
+        }
+    }
+    arguments
 }
 
 /// The output cannot be written.
@@ -147,6 +168,11 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             anomaly::verb::Outcome::Well => EXIT_OK,
             anomaly::verb::Outcome::Findings => EXIT_DIFFERENCE,
             anomaly::verb::Outcome::Failed => EXIT_ERROR,
+        }),
+        Verb::Compare(arguments) => Ok(match compare::verb::run(&arguments, printer)? {
+            compare::verb::Outcome::Same => EXIT_OK,
+            compare::verb::Outcome::Parts => EXIT_DIFFERENCE,
+            compare::verb::Outcome::Failed => EXIT_ERROR,
         }),
         Verb::Convert(arguments) => Ok(if convert::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
         Verb::Recover(arguments) => Ok(match recover::verb::run(&arguments, printer)? {

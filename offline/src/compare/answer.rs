@@ -20,6 +20,8 @@ pub struct StepCaptures {
     pub part: String,
     /// The target's number.
     pub step: u64,
+    /// Whether one step was named, not a directory of steps.
+    pub is_alone: bool,
     /// By rank.
     pub ranks: Vec<RankCaptures>,
 }
@@ -35,6 +37,10 @@ pub struct RankCaptures {
     pub golden: Capture,
     /// How far further golden runs are from it.
     pub spreads: Option<Spreads>,
+    /// Whether one rank was named, not a directory of ranks.
+    pub is_alone: bool,
+    /// Whether it holds values a script saved by name.
+    pub is_debug: bool,
 }
 
 /// Where two runs part, if they do.
@@ -123,14 +129,14 @@ pub fn compare<E: From<CompareError>>(
     }
     let mut search = Search::default();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
-        let step = read(pairs, &others)?;
+        let step = read(pairs, &others, target_tree.kind)?;
         search.step(&step, thresholds);
         each(&step)?;
     }
     Ok(search.answer(pairing.target_only, pairing.golden_only))
 }
 
-fn read(pairs: &[RankPair<'_>], others: &[Tree]) -> Result<StepCaptures, CompareError> {
+fn read(pairs: &[RankPair<'_>], others: &[Tree], kind: DumpKind) -> Result<StepCaptures, CompareError> {
     let one = |files: &RankFiles| Capture::read(files).map_err(CompareError::from);
     let ranks = pairs.par_iter().map(|pair| {
         let (target, golden) = (one(pair.target)?, one(pair.golden)?);
@@ -138,18 +144,19 @@ fn read(pairs: &[RankPair<'_>], others: &[Tree]) -> Result<StepCaptures, Compare
         for files in others.iter().filter_map(|tree| same(tree, pair)) {
             spreads.get_or_insert_with(Spreads::default).add(&golden, &one(files)?);
         }
-        Ok(RankCaptures { rank: pair.rank, target, golden, spreads })
+        let is_alone = matches!(kind, DumpKind::File | DumpKind::Rank);
+        let is_debug = pair.target.is_debug();
+        Ok(RankCaptures { rank: pair.rank, target, golden, spreads, is_alone, is_debug })
     });
     let ranks: Result<Vec<RankCaptures>, CompareError> = ranks.collect();
     let (part, step) = pairs.first().map_or((String::new(), 0), |pair| (pair.part.to_owned(), pair.step));
-    Ok(StepCaptures { part, step, ranks: ranks? })
+    Ok(StepCaptures { part, step, is_alone: kind != DumpKind::Root, ranks: ranks? })
 }
 
 /// The same rank and step of another golden run.
 fn same<'t>(tree: &'t Tree, pair: &RankPair<'_>) -> Option<&'t RankFiles> {
-    let is_meant = |step: &&StepFiles| {
-        tree.kind != DumpKind::Root || (step.step == pair.golden_step && step.part == pair.part)
-    };
+    let is_meant =
+        |step: &&StepFiles| tree.kind != DumpKind::Root || (step.step == pair.golden_step && step.part == pair.part);
     let ranks = &tree.steps.iter().find(is_meant)?.ranks;
     let is_one = matches!(tree.kind, DumpKind::File | DumpKind::Rank);
     ranks.iter().find(|files| is_one || files.rank == pair.golden.rank)
@@ -182,7 +189,7 @@ impl Search {
         let ranks: Vec<RankCapture<'_>> = captures
             .ranks
             .iter()
-            .map(|RankCaptures { rank, target, golden, spreads }| RankCapture {
+            .map(|RankCaptures { rank, target, golden, spreads, .. }| RankCapture {
                 rank: *rank,
                 target,
                 golden,
@@ -223,7 +230,8 @@ impl Search {
 /// The first origin; with it the ranks that parted in the same operator by themselves.
 fn parts(step: u64, divergence: &Divergence) -> Verdict {
     let Some((_, finding)) = divergence.origins.first() else { return Verdict::Same };
-    let ranks = divergence.origins.iter().filter(|(_, other)| other.operator == finding.operator).map(|(rank, _)| *rank);
+    let ranks =
+        divergence.origins.iter().filter(|(_, other)| other.operator == finding.operator).map(|(rank, _)| *rank);
     let mut ranks: Vec<u64> = ranks.collect();
     ranks.sort_unstable();
     let finding = Box::new(finding.clone());

@@ -6,6 +6,7 @@ use trainmon_dump::capture::CaptureError;
 
 use super::matching::MappingError;
 use super::thresholds::ThresholdsError;
+use super::write::WriteError;
 
 /// A comparison cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,9 @@ pub enum CompareError {
     /// A file of thresholds cannot be used.
     #[error(transparent)]
     Thresholds(#[from] ThresholdsError),
+    /// A table cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// Nothing on one side has a counterpart on the other.
     #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
     NothingPairs {
@@ -56,7 +60,10 @@ impl CompareError {
             Self::Mapping(_) => "one `name in the target: name in the golden` per line; docs/compare.md has examples",
             Self::NoGolden => "name the run to compare with behind the one in question",
             Self::Thresholds(_) => "configs/compare.toml has every key with its default",
-            Self::NothingPairs { .. } => "steps and ranks pair by number; name the two step or rank directories themselves",
+            Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
+            Self::NothingPairs { .. } => {
+                "steps and ranks pair by number; name the two step or rank directories themselves"
+            }
             Self::NothingInCommon { .. } => "capture both with the same summary_mode",
         }
     }

@@ -68,7 +68,8 @@ impl Judge<'_> {
         }
         let is_module = name.is_some_and(|name| name.family() == "Module");
         let growth = if is_module { self.thresholds.module_growth } else { self.thresholds.growth };
-        let rounding = (self.thresholds.rounding_factor * rounding(operator)).min(self.thresholds.ceiling.max(coarse(operator)));
+        let rounding =
+            (self.thresholds.rounding_factor * rounding(operator)).min(self.thresholds.ceiling.max(coarse(operator)));
         let source = if input > 0.0 { Source::Inputs { input } } else { Source::Rounding };
         Bound { bound: input * growth + rounding, source }
     }

@@ -82,7 +82,8 @@ impl Thresholds {
     /// # Errors
     /// See [`ThresholdsError`].
     pub fn read(path: &Path) -> Result<Self, ThresholdsError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ThresholdsError::Read { path: path.into(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ThresholdsError::Read { path: path.into(), source })?;
         let syntax = |source| ThresholdsError::Syntax { path: path.into(), source: Box::new(source) };
         let read: Self = toml::from_str(&text).map_err(syntax)?;
         let numbers = [

@@ -18,7 +18,8 @@ enum Mark {
 }
 
 fn mark(answer: &Answer, truth: &Value) -> Mark {
-    let texts = |key: &str| -> Vec<&str> { truth[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect() };
+    let texts =
+        |key: &str| -> Vec<&str> { truth[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect() };
     let verdicts: Vec<&str> = texts("also").into_iter().chain(truth["verdict"].as_str()).collect();
     match &answer.verdict {
         Verdict::Same | Verdict::Rounding { .. } if verdicts.contains(&"none") => Mark::Right,
@@ -29,7 +30,8 @@ fn mark(answer: &Answer, truth: &Value) -> Mark {
         Verdict::Parts { step, ranks, finding } | Verdict::OneSided { step, ranks, finding } => {
             let is_step = truth["step"].as_u64() == Some(*step);
             let is_rank = truth["rank"].as_u64().is_none_or(|rank| ranks == &[rank]);
-            let is_place = texts("operators").contains(&&*finding.operator) || texts("modules").contains(&&*finding.operator);
+            let is_place =
+                texts("operators").contains(&&*finding.operator) || texts("modules").contains(&&*finding.operator);
             let kind = match finding.kind {
                 Kind::Parameter => "parameter",
                 Kind::Data | Kind::Between => "input",
@@ -60,14 +62,33 @@ fn planted_faults_are_found_where_they_are() {
     let mut marks = Vec::new();
     for case in cases(&root) {
         let truth: Value = serde_json::from_slice(&std::fs::read(case.join("truth.json")).unwrap()).unwrap();
-        let answer = compare(&case.join("target"), &goldens(&case, &truth), &Thresholds::default(), |_| Ok::<(), CompareError>(())).unwrap();
+        let answer = compare(&case.join("target"), &goldens(&case, &truth), &Thresholds::default(), |_| {
+            Ok::<(), CompareError>(())
+        })
+        .unwrap();
         let mark = mark(&answer, &truth);
         if mark != Mark::Right {
-            println!("{mark:?} {}: {}\n   truth {} {} step {} rank {} {}\n   {:?}", case.display(), truth["what"], truth["verdict"], truth["also"], truth["step"], truth["rank"], truth["operators"], answer.verdict);
+            println!(
+                "{mark:?} {}: {}\n   truth {} {} step {} rank {} {}\n   {:?}",
+                case.display(),
+                truth["what"],
+                truth["verdict"],
+                truth["also"],
+                truth["step"],
+                truth["rank"],
+                truth["operators"],
+                answer.verdict
+            );
         }
         marks.push(mark);
     }
     let count = |of| marks.iter().filter(|&&mark| mark == of).count();
-    println!("{} cases: {} right, {} unsure, {} wrong", marks.len(), count(Mark::Right), count(Mark::Unsure), count(Mark::Wrong));
+    println!(
+        "{} cases: {} right, {} unsure, {} wrong",
+        marks.len(),
+        count(Mark::Right),
+        count(Mark::Unsure),
+        count(Mark::Wrong)
+    );
     assert_eq!(count(Mark::Wrong), 0);
 }

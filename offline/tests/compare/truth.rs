@@ -36,9 +36,13 @@ fn recorded_pairs_part_where_they_are_stated_to() {
     let mut wrong = Vec::new();
     for (target, golden, ranks, operators) in TRUTHS {
         let directory = |name: &str| root.join(name).join("msprobe_out");
-        let answer = compare(&directory(target), &[directory(golden)], &Thresholds::default(), |_| Ok::<(), CompareError>(())).unwrap();
+        let answer =
+            compare(&directory(target), &[directory(golden)], &Thresholds::default(), |_| Ok::<(), CompareError>(()))
+                .unwrap();
         let is_right = match &answer.verdict {
-            Verdict::Parts { ranks: found, finding, .. } => found == ranks && operators.contains(&finding.operator.as_str()),
+            Verdict::Parts { ranks: found, finding, .. } => {
+                found == ranks && operators.contains(&finding.operator.as_str())
+            }
             Verdict::Same | Verdict::OneSided { .. } => ranks.is_empty(),
             _ => false,
         };

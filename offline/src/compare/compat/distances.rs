@@ -14,7 +14,7 @@ use crate::compare::rounding::unit_roundoff;
 const UNSUPPORTED: Cell = Cell::Word("unsupported");
 
 /// The six cells of a pair; a tensor that is not there or cannot be read makes them `unsupported`.
-pub fn distances(target: &Capture, golden: &Capture, item: Item<'_>, other: Option<Item<'_>>) -> [Cell; 6] {
+pub(super) fn distances(target: &Capture, golden: &Capture, item: Item<'_>, other: Option<Item<'_>>) -> [Cell; 6] {
     let read = |capture: &Capture, item: Item<'_>| stored(capture.tensors.as_deref()?, item);
     let pair = other.and_then(|other| Some((read(target, item)?, read(golden, other)?)));
     pair.map_or(std::array::from_fn(|_| UNSUPPORTED), |(target, golden)| of(&target, &golden))
@@ -35,7 +35,8 @@ fn of(target: &StoredTensor, golden: &StoredTensor) -> [Cell; 6] {
     if squeezed(target) != shape {
         return std::array::from_fn(|_| Cell::Word("shape unmatched"));
     }
-    let distance = Distance::measure(target, golden, roundoff(golden.dtype()), quotient(target.dtype(), golden.dtype()));
+    let distance =
+        Distance::measure(target, golden, roundoff(golden.dtype()), quotient(target.dtype(), golden.dtype()));
     if shape.is_empty() && (distance.odd > 0 || distance.both_not_finite > 0) {
         return [UNSUPPORTED, UNSUPPORTED, Cell::Word("Nan"), Cell::Word("Nan"), UNSUPPORTED, UNSUPPORTED];
     }
@@ -68,7 +69,10 @@ fn roundoff(dtype: Dtype) -> f64 {
 /// Quotients of integers are floats of double precision too.
 fn quotient(target: Dtype, golden: Dtype) -> Quotient {
     let is_double = |dtype| {
-        !matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Bool | Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16)
+        !matches!(
+            dtype,
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Bool | Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16
+        )
     };
     if is_double(target) || is_double(golden) { Quotient::Double } else { Quotient::Single }
 }

@@ -12,5 +12,4 @@ mod verdict;
 
 pub use cell::Cell;
 pub use columns::{Mode, headers};
-pub use distances::distances;
-pub use table::{Distances, Row, Table, table};
+pub use table::{Row, Table, table};

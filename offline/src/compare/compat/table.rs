@@ -1,9 +1,11 @@
 //! The rows of msprobe's table.
 
+use rayon::prelude::*;
 use trainmon_dump::capture::{Leaf, Plain, Section};
 
 use super::cell::Cell;
 use super::columns::{Mode, headers};
+use super::distances::distances;
 use super::statistics::difference;
 use super::verdict;
 use crate::compare::input::{Capture, Item};
@@ -59,6 +61,26 @@ impl Row {
         }
     }
 
+    /// A value that only the golden has, its half of the cells filled. msprobe leaves such values out.
+    pub fn of_golden(item: Item<'_>, mode: Mode, has_stacks: bool) -> Self {
+        let distances = std::array::from_fn(|_| Cell::Word("unsupported"));
+        let mut row = row(item, None, mode, Some(distances));
+        for pair in row.basic.chunks_exact_mut(2) {
+            pair.swap(0, 1);
+        }
+        let half = row.statistics.len() / 2;
+        row.statistics.rotate_left(half);
+        match mode {
+            Mode::Digest => row.measured.swap(0, 1),
+            Mode::Statistics | Mode::Tensor => {}
+        }
+        if let Some(Cell::Texts(names)) = &mut row.data_names {
+            names.swap(0, 1);
+        }
+        row.stack = has_stacks.then_some(Cell::NONE);
+        row
+    }
+
     /// Its cells in the order of the columns.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = self.basic.to_vec();
@@ -74,35 +96,36 @@ impl Row {
     }
 }
 
-/// The six distances of a pair's tensors, as msprobe prints them.
-pub type Distances<'d> = &'d (dyn Fn(Item<'_>, Option<Item<'_>>) -> [Cell; 6] + Sync);
-
 /// Builds the table out of matched values. What only the golden has is not in it, as in msprobe's.
-pub fn table(
-    target: &Capture,
-    golden: &Capture,
-    pairs: &[Pair],
-    mode: Mode,
-    gate: bool,
-    distances: Distances<'_>,
-) -> Table {
-    let has_stacks = target.has_stacks;
-    let mut rows: Vec<Row> = Vec::with_capacity(pairs.len());
-    for pair in pairs {
-        let Some(address) = pair.target else { continue };
+pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, gate: bool) -> Table {
+    let make = |pair: &Pair| -> Option<Row> {
+        let address = pair.target?;
         let item = target.at(address);
         let other = pair.golden.map(|address| golden.at(address)).filter(|other| !gate || passes(item, *other));
-        let is_first = rows.last().is_none_or(|row| row.operator != address.operator);
-        let mut row = row(item, other, mode, distances);
-        row.operator = address.operator;
-        if has_stacks {
-            let stack = is_first.then(|| target.stacks.of(&item.operator.name)).flatten();
-            row.stack = Some(stack.map_or(Cell::NONE, |frames| Cell::Texts(frames.to_vec())));
-        }
-        rows.push(row);
+        let distances = (mode == Mode::Tensor).then(|| distances(target, golden, item, other));
+        Some(Row { operator: address.operator, ..row(item, other, mode, distances) })
+    };
+    // Reading tensors is worth several threads; the rest is not.
+    let mut rows: Vec<Row> = match mode {
+        Mode::Tensor => pairs.par_iter().filter_map(make).collect(),
+        Mode::Statistics | Mode::Digest => pairs.iter().filter_map(make).collect(),
+    };
+    if target.has_stacks {
+        add_stacks(&mut rows, target);
     }
     verdict::judge(&mut rows, target, mode);
-    Table { mode, headers: headers(mode, has_stacks), rows }
+    Table { mode, headers: headers(mode, target.has_stacks), rows }
+}
+
+/// The first value of an operator has its stack.
+fn add_stacks(rows: &mut [Row], target: &Capture) {
+    for rows in rows.chunk_by_mut(|one, next| one.operator == next.operator) {
+        for (index, row) in rows.iter_mut().enumerate() {
+            let name = &target.document.operators[row.operator as usize].name;
+            let stack = (index == 0).then(|| target.stacks.of(name)).flatten();
+            row.stack = Some(stack.map_or(Cell::NONE, |frames| Cell::Texts(frames.to_vec())));
+        }
+    }
 }
 
 /// Values whose dtypes are of different families are not compared; any two of the half and single floats are.
@@ -114,7 +137,7 @@ fn passes(target: Item<'_>, golden: Item<'_>) -> bool {
     target == golden || (is_float(&target) && is_float(&golden)) || (is_mindspore(&target) && is_mindspore(&golden))
 }
 
-fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Distances<'_>) -> Row {
+fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Option<[Cell; 6]>) -> Row {
     let cell = |of: fn(Item<'_>) -> Cell| [of(item), other.map_or(Cell::NONE, of)];
     let name = |item: Item<'_>| Cell::Text(name(item, mode));
     let [name, golden_name] = [name(item), other.map_or(Cell::NONE, name)];
@@ -134,7 +157,7 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Distances
                 (0..4).map(|at| difference(&statistics[at], &statistics[at + 4])).collect();
             (0..2).flat_map(|which| differences.iter().map(move |pair| pair[which].clone())).collect()
         }
-        Mode::Tensor => distances(item, other).to_vec(),
+        Mode::Tensor => distances.map_or_else(Vec::new, Vec::from),
         Mode::Digest => cell(digest).to_vec(),
     };
     Row {

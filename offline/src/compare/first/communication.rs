@@ -105,7 +105,11 @@ fn ends(operator: &Operator, function: &str, rank: u64) -> Vec<(u64, u64)> {
             .filter_map(|value| if let Leaf::Tensor(tensor) = &value.leaf { tensor.peer.as_deref() } else { None })
             .flat_map(|peer| {
                 let other = if let Plain::Int(rank) = peer.rank { u64::try_from(rank).ok() } else { None };
-                if peer.operation.text().is_some_and(|text| text.contains("recv")) { from(other) } else { towards(other) }
+                if peer.operation.text().is_some_and(|text| text.contains("recv")) {
+                    from(other)
+                } else {
+                    towards(other)
+                }
             })
             .collect(),
         _ => Vec::new(),

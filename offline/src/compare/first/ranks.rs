@@ -83,7 +83,8 @@ fn givers(rank: u64, finding: &Finding, walked: &[(u64, Walked)], communication:
         .into_iter()
         .filter(|(other, theirs)| {
             let found = walked.iter().find(|(rank, _)| rank == other).and_then(|(_, walked)| walked.finding.as_ref());
-            found.is_some_and(|found| found.target.is_some_and(|at| at < *theirs || (at == *theirs && !is_given(found))))
+            found
+                .is_some_and(|found| found.target.is_some_and(|at| at < *theirs || (at == *theirs && !is_given(found))))
         })
         .map(|(other, _)| other)
         .collect();

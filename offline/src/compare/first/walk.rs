@@ -241,11 +241,21 @@ impl<'c> Walker<'c> {
         let looks = Looks::of(tensor);
         let ancestors = self.target.construct.ancestors(&operator.name);
         let modules = self.target.document.operators.iter().filter(|module| ancestors.contains(&&*module.name));
-        let mut parameters = modules.flat_map(|module| &module.values).filter(|value| value.section == Section::Parameter);
-        let is_a_modules = parameters.any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Looks::of(other) == looks));
+        let mut parameters =
+            modules.flat_map(|module| &module.values).filter(|value| value.section == Section::Parameter);
+        let is_a_modules =
+            parameters.any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Looks::of(other) == looks));
         let takes_weights = matches!(
             name.function(),
-            "linear" | "conv1d" | "conv2d" | "conv3d" | "layer_norm" | "batch_norm" | "group_norm" | "rms_norm" | "embedding"
+            "linear"
+                | "conv1d"
+                | "conv2d"
+                | "conv3d"
+                | "layer_norm"
+                | "batch_norm"
+                | "group_norm"
+                | "rms_norm"
+                | "embedding"
         );
         is_a_modules || (takes_weights && &*input.item.value.place != ".input.0" && tensor.requires_grad == Some(true))
     }
@@ -348,12 +358,7 @@ impl<'c> Walker<'c> {
 }
 
 fn suspect(compared: &Compared<'_>, bound: f64) -> Suspect {
-    Suspect {
-        name: compared.item.name(),
-        section: compared.item.value.section,
-        deviation: compared.deviation,
-        bound,
-    }
+    Suspect { name: compared.item.name(), section: compared.item.value.section, deviation: compared.deviation, bound }
 }
 
 /// By what a tensor is known again: views and transposes keep it.

@@ -73,8 +73,7 @@ impl Mapping {
 /// does so on the golden's side only, and thereby pairs wrong calls.
 pub fn by_data(target: &Capture, golden: &Capture, mapping: &Mapping, counts_backwards: bool) -> Vec<Pair> {
     // Names that are mapped stand for themselves on both sides; the rest goes by its operator.
-    let mut pairs =
-        pair(target, &keys(target, counts_backwards), golden, &keys(golden, true), |_| How::Name);
+    let mut pairs = pair(target, &keys(target, counts_backwards), golden, &keys(golden, true), |_| How::Name);
     let names: HashMap<String, usize> = pairs
         .iter()
         .enumerate()

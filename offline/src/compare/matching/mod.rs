@@ -1,10 +1,12 @@
 //! Which value of the target belongs to which of the golden.
 
 mod exact;
+mod fuzzy;
 mod mapping;
 mod sequence;
 
 pub use exact::exact;
+pub use fuzzy::fuzzy;
 pub use mapping::{Mapping, MappingError, by_cell, by_data};
 pub use sequence::{Aligned, align};
 

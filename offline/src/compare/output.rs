@@ -1,0 +1,72 @@
+//! The directory the tables go to. They are written aside and get there together at the end: a comparison that fails leaves
+//! nothing behind.
+
+use std::path::{Path, PathBuf};
+
+use super::answer::{RankCaptures, StepCaptures};
+use super::error::CompareError;
+use super::write::{Format, Rows, WriteError, write};
+
+/// Tables in the making.
+pub(super) struct Output {
+    aside: tempfile::TempDir,
+    directory: PathBuf,
+    formats: Vec<Format>,
+    stamp: String,
+    /// Inside the directory.
+    written: Vec<PathBuf>,
+}
+
+impl Output {
+    /// Makes room beside the final place, on the same file system.
+    pub(super) fn prepare(directory: &Path, formats: Vec<Format>) -> Result<Self, CompareError> {
+        let failed = |source| WriteError::Io { path: directory.to_path_buf(), source };
+        std::fs::create_dir_all(directory).map_err(failed)?;
+        let aside = tempfile::Builder::new().prefix(".trainmon-unfinished-").tempdir_in(directory).map_err(failed)?;
+        let stamp = jiff::Zoned::now().strftime("%Y%m%d%H%M%S").to_string();
+        Ok(Self { aside, directory: directory.to_path_buf(), formats, stamp, written: Vec::new() })
+    }
+
+    /// Writes a rank's table, named as msprobe names it; several steps get a directory each.
+    pub(super) fn write(
+        &mut self,
+        table: &dyn Rows,
+        step: &StepCaptures,
+        rank: &RankCaptures,
+    ) -> Result<(), CompareError> {
+        let prefix = if rank.is_debug { "debug_" } else { "" };
+        let stem = match rank.is_alone {
+            true => format!("{prefix}compare_result_{}", self.stamp),
+            false => format!("{prefix}compare_result_rank{}_{}", rank.rank, self.stamp),
+        };
+        let inside = match (step.is_alone, step.part.as_str()) {
+            (true, _) => PathBuf::new(),
+            (false, "") => PathBuf::from(format!("step{}", step.step)),
+            (false, part) => Path::new(part).join(format!("step{}", step.step)),
+        };
+        let directory = self.aside.path().join(&inside);
+        std::fs::create_dir_all(&directory).map_err(|source| WriteError::Io { path: directory.clone(), source })?;
+        for format in &self.formats {
+            let files = write(table, *format, &directory, &stem)?;
+            self.written.extend(
+                files.iter().filter_map(|file| file.strip_prefix(self.aside.path()).ok()).map(Path::to_path_buf),
+            );
+        }
+        Ok(())
+    }
+
+    /// Gives the files their place and names them.
+    pub(super) fn put_in_place(self) -> Result<Vec<PathBuf>, CompareError> {
+        let mut placed = Vec::with_capacity(self.written.len());
+        for file in &self.written {
+            let path = self.directory.join(file);
+            let failed = |source| WriteError::Io { path: path.clone(), source };
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent).map_err(failed)?;
+            }
+            std::fs::rename(self.aside.path().join(file), &path).map_err(failed)?;
+            placed.push(path);
+        }
+        Ok(placed)
+    }
+}

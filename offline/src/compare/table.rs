@@ -1,0 +1,229 @@
+//! The table behind an answer: msprobe's columns, its faults repaired, and what each verdict rests on.
+
+use trainmon_dump::capture::{Section, Task};
+
+use super::compat::{self, Cell, Mode};
+use super::deviation::{Deviation, What, deviation};
+use super::input::{Address, Capture};
+use super::judge::{Bound, Judge, Source};
+use super::matching::{How, Pair};
+use super::name::OperatorName;
+
+/// What a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing beyond rounding.
+    Pass,
+    /// It differs, and what went into the operator accounts for that; or it cannot be judged.
+    Warning,
+    /// It differs, and nothing that went in accounts for it.
+    Error,
+}
+
+impl Level {
+    /// The word for it in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One value's row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// msprobe's cells up to `Requires_grad Consistent`, then the stack and the files' names where there are any.
+    pub shared: compat::Row,
+    /// By what it was matched; `None` if it was not.
+    pub how: Option<How>,
+    /// Its verdict.
+    pub level: Level,
+    /// Why, in words; all that is to be said, not the first alone.
+    pub notes: Vec<String>,
+    /// How far it is apart.
+    pub deviation: Deviation,
+    /// How far it may be.
+    pub bound: Option<Bound>,
+}
+
+/// A rank's table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What was compared.
+    pub mode: Mode,
+    /// Its columns.
+    pub headers: Vec<&'static str>,
+    /// The target's values in their order, then those the golden alone has.
+    pub rows: Vec<Row>,
+}
+
+/// Columns behind msprobe's own.
+const OWN: [&str; 5] = ["Match", "Difference", "Deviation", "Bound", "Bound Source"];
+
+impl Row {
+    /// Its cells in the order of the columns.
+    pub fn cells(&self) -> Vec<Cell> {
+        let shared = &self.shared;
+        let mut cells = shared.basic.to_vec();
+        cells.extend_from_slice(&shared.measured);
+        cells.extend_from_slice(&shared.statistics);
+        let notes: Vec<String> = self.notes.iter().map(|note| format!("{}: {note}", self.level.word())).collect();
+        cells.push(Cell::Bool(shared.is_requires_grad_consistent));
+        cells.push(Cell::Word(self.level.word()));
+        cells.push(Cell::Text(serde_json::json!(notes).to_string().into()));
+        cells.extend(shared.stack.clone());
+        cells.extend(shared.data_names.clone());
+        let number = |value: f64| Cell::Text(format!("{value:.3e}").into());
+        cells.push(Cell::Word(self.how.map_or("none", How::word)));
+        cells.push(Cell::Word(self.deviation.what.word()));
+        cells.push(number(self.deviation.relative));
+        cells.push(self.bound.map_or(Cell::NONE, |bound| number(bound.bound)));
+        cells.push(self.bound.map_or(Cell::NONE, |bound| Cell::Text(bound.source.words().into())));
+        cells
+    }
+
+    /// The value's name, the target's if it has one.
+    pub fn name(&self) -> String {
+        let [target, golden, ..] = &self.shared.basic;
+        if target.is_none() { golden.text().into_owned() } else { target.text().into_owned() }
+    }
+}
+
+/// What can be compared of two captures: the most both have.
+pub fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
+    let (one, other) = (&target.document, &golden.document);
+    if one.task == Task::Tensor && other.task == Task::Tensor {
+        Some(Mode::Tensor)
+    } else if one.has_statistics() && other.has_statistics() && !(one.has_digests() && other.has_digests()) {
+        Some(Mode::Statistics)
+    } else if one.has_digests() && other.has_digests() {
+        Some(Mode::Digest)
+    } else {
+        None
+    }
+}
+
+/// Builds the table out of matched values.
+pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, judge: Judge<'_>) -> Table {
+    let shared = compat::table(target, golden, pairs, mode, false);
+    let of_target = pairs.iter().filter(|pair| pair.target.is_some());
+    let mut rows: Vec<Row> = Vec::with_capacity(pairs.len());
+    for (shared, pair) in shared.rows.into_iter().zip(of_target) {
+        rows.push(match pair.golden {
+            Some(_) => Row {
+                shared,
+                how: Some(pair.how),
+                level: Level::Pass,
+                notes: Vec::new(),
+                deviation: Deviation::NONE,
+                bound: None,
+            },
+            None => one_sided(shared, "no value of this name in the golden"),
+        });
+    }
+    judge_rows(&mut rows, target, golden, pairs, judge);
+    let golden_only = pairs.iter().filter(|pair| pair.target.is_none()).filter_map(|pair| pair.golden);
+    rows.extend(golden_only.map(|address| golden_row(golden, address, mode)));
+    let mut headers = shared.headers;
+    headers.extend(OWN);
+    Table { mode, headers, rows }
+}
+
+fn one_sided(shared: compat::Row, note: &str) -> Row {
+    let deviation = Deviation { what: What::Presence, relative: f64::INFINITY };
+    Row { shared, how: None, level: Level::Warning, notes: vec![note.to_owned()], deviation, bound: None }
+}
+
+/// A value that the golden alone has: its half of the row is filled.
+fn golden_row(golden: &Capture, address: Address, mode: Mode) -> Row {
+    one_sided(compat::Row::of_golden(golden.at(address), mode, golden.has_stacks), "only the golden has this value")
+}
+
+/// Operator by operator: what came out is judged by what went in.
+fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pair], judge: Judge<'_>) {
+    let addresses: Vec<Pair> = pairs.iter().copied().filter(|pair| pair.target.is_some()).collect();
+    let mut from = 0;
+    for group in addresses.chunk_by(|one, next| one.target.map(|at| at.operator) == next.target.map(|at| at.operator)) {
+        let rows = &mut rows[from..from + group.len()];
+        from += group.len();
+        let Some(operator) = group.first().and_then(|pair| pair.target).map(|at| at.operator) else { continue };
+        let operator = &target.document.operators[operator as usize];
+        if OperatorName::parse(&operator.name).is_some_and(|name| judge.thresholds.ignores(name)) {
+            continue;
+        }
+        let mut input = Deviation::NONE;
+        for (row, pair) in rows.iter_mut().zip(group) {
+            let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
+            let (item, twin) = (target.at(one), golden.at(other));
+            row.deviation = deviation(item, twin);
+            if matches!(item.value.section, Section::Input | Section::Parameter) {
+                input = input.max(row.deviation);
+                judge_input(row, judge, judge.spread(twin.operator, &twin.value.place));
+            }
+        }
+        for (row, pair) in rows.iter_mut().zip(group) {
+            let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
+            if !matches!(target.at(one).value.section, Section::Input | Section::Parameter) {
+                let twin = golden.at(other);
+                let spread = judge.spread(twin.operator, &twin.value.place);
+                let bound = judge.bound(operator, input.relative);
+                let bound = if spread > bound.bound { Bound { bound: spread, source: Source::Spread } } else { bound };
+                judge_output(row, bound, judge.thresholds.ceiling);
+            }
+        }
+    }
+}
+
+fn judge_input(row: &mut Row, judge: Judge<'_>, spread: f64) {
+    let ceiling = judge.thresholds.ceiling;
+    let bound = match row.deviation.what {
+        What::Argument => Bound { bound: 1e-6, source: Source::Exact },
+        _ if spread > ceiling => Bound { bound: spread, source: Source::Spread },
+        _ => Bound { bound: ceiling, source: Source::Rounding },
+    };
+    row.bound = Some(bound);
+    if row.deviation.relative <= bound.bound {
+        note_unseen(row);
+        return;
+    }
+    row.level = if row.deviation.what == What::Argument { Level::Error } else { Level::Warning };
+    row.notes.push(describe(&row.deviation, "arrives with another"));
+}
+
+fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
+    row.bound = Some(bound);
+    if row.deviation.relative > bound.bound {
+        row.level = Level::Error;
+        row.notes.push(format!(
+            "{}, bound {:.1e} ({})",
+            describe(&row.deviation, "leaves with another"),
+            bound.bound,
+            bound.source.words()
+        ));
+    } else if row.deviation.relative > ceiling {
+        row.level = Level::Warning;
+        row.notes.push(format!("{}, as its inputs do", describe(&row.deviation, "leaves with another")));
+    } else {
+        note_unseen(row);
+    }
+}
+
+fn note_unseen(row: &mut Row) {
+    if row.deviation.what == What::Unseen {
+        row.level = Level::Warning;
+        row.notes.push("neither statistics nor a checksum to judge by".to_owned());
+    }
+}
+
+fn describe(deviation: &Deviation, verb: &str) -> String {
+    match deviation.what {
+        What::Numbers => format!("differs by {:.1e} of its size", deviation.relative),
+        What::Argument if deviation.relative.is_finite() => {
+            format!("argument differs by {:.1e} of its size", deviation.relative)
+        }
+        What::Presence => "is there on one side only".to_owned(),
+        what => format!("{verb} {}", what.word()),
+    }
+}

@@ -1,0 +1,265 @@
+//! `trainmon compare`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::answer::{Answer, RankCaptures, StepCaptures, Verdict, compare};
+use super::compat;
+use super::error::CompareError;
+use super::judge::Judge;
+use super::matching::{self, Mapping, Pair};
+use super::output::Output;
+use super::table;
+use super::thresholds::Thresholds;
+use super::words;
+use super::write::Format;
+use crate::failure::as_json;
+use crate::printer::Printer;
+
+/// Examples for `--help`.
+pub(crate) const EXAMPLES: &str = concat!(
+    "Examples:\n",
+    "  trainmon compare dump_b/step0 dump_a/step0                 where they part, in a sentence\n",
+    "  trainmon compare dump_b dump_a -o report --format csv,md   all steps and ranks, with the tables behind it\n",
+    "  trainmon compare dump_b dump_a dump_a2                     two golden runs: their spread bounds every value\n",
+    "  trainmon compare b/dump.json a/dump.json --json | jq .operator\n",
+    "  trainmon compare -tp b/step0 -gp a/step0 -o out            msprobe's spelling; --compat for its very cells\n",
+    "\n",
+    "Exit codes: 0 they agree, 1 they part (see --fail-on), 2 an error"
+);
+
+/// The arguments.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The run in question: a dump.json or debug.json, a rank's directory, a step's, or the one that holds the steps
+    #[arg(required_unless_present = "target_path")]
+    target: Option<PathBuf>,
+    /// The run to hold it against; of several, the others say how far such runs are apart anyway
+    golden: Vec<PathBuf>,
+    /// msprobe's spelling of TARGET: -tp
+    #[arg(long, value_name = "TARGET", conflicts_with = "target", requires = "golden_path")]
+    target_path: Option<PathBuf>,
+    /// msprobe's spelling of GOLDEN: -gp
+    #[arg(long, value_name = "GOLDEN", conflicts_with = "golden", requires = "target_path")]
+    golden_path: Option<PathBuf>,
+    /// Write tables there; without it (and with msprobe's spelling: ./output) only the answer is printed
+    #[arg(short, long, value_name = "DIR")]
+    output_path: Option<PathBuf>,
+    /// Which tables
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "csv")]
+    format: Vec<Format>,
+    /// A spreadsheet instead of CSV, as msprobe spells it
+    #[arg(long)]
+    xlsx: bool,
+    /// msprobe's tables cell for cell: its verdicts, and its mistakes
+    #[arg(long)]
+    compat: bool,
+    /// Pair operators by their place in the sequence of calls, not by number: -fm
+    #[arg(long)]
+    fuzzy_match: bool,
+    /// A file of lines `name in the target: name in the golden`, whole names of values: -dm
+    #[arg(long, value_name = "YAML")]
+    data_mapping: Option<PathBuf>,
+    /// The same for modules, `path.Class: path.Class`; without a file only Cell becomes Module: -cm
+    #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    cell_mapping: Option<Option<PathBuf>>,
+    /// msprobe's switch for the first difference; it is always looked for. With --compat, its JSON is written: -da
+    #[arg(long)]
+    diff_analyze: bool,
+    /// What counts as rounding: configs/compare.toml has every key
+    #[arg(long, value_name = "TOML")]
+    thresholds: Option<PathBuf>,
+    /// Exit code 1 from which level on: error, if they part; warning, also if calls or ranks have no counterpart
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    fail_on: Option<FailOn>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+    /// Name every operator as it is compared: -tensor_log
+    #[arg(long)]
+    is_print_compare_log: bool,
+}
+
+/// From which level on the exit code is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// They part.
+    Error,
+    /// They part, or something has no counterpart.
+    Warning,
+    /// Never, as msprobe does; the default with its spelling.
+    Never,
+}
+
+/// How it ended.
+pub(crate) enum Outcome {
+    /// They agree.
+    Same,
+    /// They do not.
+    Parts,
+    /// It could not be compared.
+    Failed,
+}
+
+/// msprobe's options of one dash and several letters, as the long options they are here.
+pub(crate) const SPELLINGS: [(&str, &str); 9] = [
+    ("-tp", "--target-path"),
+    ("-gp", "--golden-path"),
+    ("-fm", "--fuzzy-match"),
+    ("-dm", "--data-mapping"),
+    ("-cm", "--cell-mapping"),
+    ("-da", "--diff-analyze"),
+    ("-tensor_log", "--is-print-compare-log"),
+    ("--target_path", "--target-path"),
+    ("--golden_path", "--golden-path"),
+];
+
+/// Runs the verb.
+///
+/// # Errors
+/// The output cannot be written.
+pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
+    match Work::of(arguments).and_then(|mut work| work.run(printer)) {
+        Ok((answer, written)) => {
+            if arguments.json {
+                let mut answer = words::as_json(&answer);
+                answer["files"] = json!(written);
+                printer.json(&answer)?;
+            } else {
+                print(&answer, &written, printer)?;
+            }
+            Ok(outcome(&answer, arguments))
+        }
+        Err(error) => {
+            if arguments.json {
+                printer.json(&json!({"verdict": "failed", "error": as_json(&error, error.hint())}))?;
+            } else {
+                printer.failure(&error, Some(error.hint()));
+            }
+            Ok(Outcome::Failed)
+        }
+    }
+}
+
+fn print(answer: &Answer, written: &[PathBuf], printer: &mut Printer) -> io::Result<()> {
+    let mut text = words::sentence(answer) + "\n";
+    for line in words::details(answer) {
+        text += &format!("  {line}\n");
+    }
+    for path in written {
+        text += &format!("  {}\n", path.display());
+    }
+    printer.result(&text)
+}
+
+fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
+    let default = if arguments.target_path.is_some() { FailOn::Never } else { FailOn::Error };
+    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. } | Verdict::CannotTell { .. })
+        || !answer.target_only.is_empty()
+        || !answer.golden_only.is_empty();
+    let fails = match arguments.fail_on.unwrap_or(default) {
+        FailOn::Never => false,
+        FailOn::Error => matches!(answer.verdict, Verdict::Parts { .. }),
+        FailOn::Warning => matches!(answer.verdict, Verdict::Parts { .. }) || is_one_sided,
+    };
+    if fails { Outcome::Parts } else { Outcome::Same }
+}
+
+/// A comparison in the making.
+struct Work<'a> {
+    arguments: &'a Arguments,
+    target: &'a Path,
+    goldens: Vec<PathBuf>,
+    thresholds: Thresholds,
+    data_mapping: Option<Mapping>,
+    cell_mapping: Option<Mapping>,
+    output: Option<Output>,
+}
+
+impl<'a> Work<'a> {
+    fn of(arguments: &'a Arguments) -> Result<Self, CompareError> {
+        let target = arguments.target.as_deref().or(arguments.target_path.as_deref()).unwrap_or(Path::new(""));
+        let goldens = arguments.golden_path.iter().chain(&arguments.golden).cloned().collect();
+        let read = |path: &Path| Mapping::read(path);
+        let default_output = arguments.target_path.is_some().then(|| PathBuf::from("output"));
+        let output = arguments.output_path.clone().or(default_output);
+        let formats = if arguments.xlsx { vec![Format::Xlsx] } else { arguments.format.clone() };
+        Ok(Self {
+            arguments,
+            target,
+            goldens,
+            thresholds: arguments.thresholds.as_deref().map(Thresholds::read).transpose()?.unwrap_or_default(),
+            data_mapping: arguments.data_mapping.as_deref().map(read).transpose()?,
+            cell_mapping: arguments
+                .cell_mapping
+                .as_ref()
+                .map(|path| path.as_deref().map_or(Ok(Mapping::default()), read))
+                .transpose()?,
+            output: output.map(|directory| Output::prepare(&directory, formats)).transpose()?,
+        })
+    }
+
+    fn run(&mut self, printer: &mut Printer) -> Result<(Answer, Vec<PathBuf>), CompareError> {
+        let mut output = self.output.take();
+        let (target, goldens) = (self.target, self.goldens.clone());
+        let answer = compare(target, &goldens, &self.thresholds, |step: &StepCaptures| -> Result<(), CompareError> {
+            if self.arguments.is_print_compare_log {
+                for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
+                    printer.note(&format!("{}\n", operator.name));
+                }
+            }
+            match &mut output {
+                Some(output) => self.tables(step, output),
+                None => Ok(()),
+            }
+        })?;
+        let written = output.map(Output::put_in_place).transpose()?.unwrap_or_default();
+        Ok((answer, written))
+    }
+
+    /// Writes a step's tables, rank after rank: one table is in memory at a time.
+    fn tables(&self, step: &StepCaptures, output: &mut Output) -> Result<(), CompareError> {
+        for rank in &step.ranks {
+            let pairs = self.pairs(rank);
+            let (target, golden) = (&rank.target, &rank.golden);
+            let Some(mode) = table::mode(target, golden) else {
+                if target.document.has_digests() != golden.document.has_digests() {
+                    let has = |digests| if digests { "checksums" } else { "statistics" };
+                    return Err(CompareError::NothingInCommon {
+                        target: target.path.clone(),
+                        target_has: has(target.document.has_digests()),
+                        golden: golden.path.clone(),
+                        golden_has: has(golden.document.has_digests()),
+                    });
+                }
+                continue;
+            };
+            if self.arguments.compat {
+                let gate = self.data_mapping.is_none();
+                let table = compat::table(target, golden, &pairs, mode, gate);
+                output.write(&table, step, rank)?;
+            } else {
+                let judge = Judge { thresholds: &self.thresholds, spreads: rank.spreads.as_ref() };
+                output.write(&table::table(target, golden, &pairs, mode, judge), step, rank)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pairs(&self, rank: &RankCaptures) -> Vec<Pair> {
+        let (target, golden) = (&rank.target, &rank.golden);
+        let counts = !self.arguments.compat;
+        if let Some(mapping) = &self.data_mapping {
+            matching::by_data(target, golden, mapping, counts)
+        } else if let Some(mapping) = &self.cell_mapping {
+            matching::by_cell(target, golden, mapping, counts)
+        } else if self.arguments.fuzzy_match {
+            matching::fuzzy(target, golden)
+        } else {
+            matching::exact(target, golden)
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! An answer in words and as JSON.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Verdict};
+use super::deviation::{Deviation, What};
+use super::first::{Finding, Kind, Suspect};
+
+/// The verdict in a sentence.
+pub fn sentence(answer: &Answer) -> String {
+    match &answer.verdict {
+        Verdict::Same => format!("No divergence: {} agree in all that was captured.", operators(answer)),
+        Verdict::Rounding { step, rank, operator, largest } => format!(
+            "No divergence beyond rounding: the first rounding difference is in {operator} (step {step}, rank {rank}), the largest \
+             of all is {largest:.1e} of a value's size."
+        ),
+        Verdict::CannotTell { why, capture } => format!("Cannot tell: {why}. Capture {capture}."),
+        Verdict::OneSided { step, ranks, finding } => format!(
+            "No value differs, but the calls do: only the {} has {} (step {step}, {}).",
+            if finding.kind == Kind::TargetOnly { "target" } else { "golden" },
+            finding.operator,
+            on(ranks)
+        ),
+        Verdict::Parts { step, ranks, finding } => {
+            format!("They part at {} (step {step}, {}): {}.", finding.operator, on(ranks), reason(finding))
+        }
+    }
+}
+
+fn operators(answer: &Answer) -> String {
+    let count = answer.compared;
+    format!("{count} operator{}", if count == 1 { "" } else { "s" })
+}
+
+fn on(ranks: &[u64]) -> String {
+    let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, names.join(", "))
+}
+
+fn reason(finding: &Finding) -> String {
+    let lead = finding.suspects.first().map(leading).unwrap_or_default();
+    match finding.kind {
+        Kind::Operator if finding.input > 0.0 => {
+            format!("its inputs differ by no more than {:.1e} of their size, yet {lead}", finding.input)
+        }
+        Kind::Operator => format!("all that goes into it agrees, but {lead}"),
+        Kind::Argument => format!("it is called with another argument: {lead}"),
+        Kind::Parameter => format!("a parameter differs, though nothing before it does: {lead}"),
+        Kind::Data => format!("they differ from the very input: {lead}"),
+        Kind::Between => format!(
+            "{lead}, though what was captured before it agrees: what ran in between was not captured (level mix or L1 with all \
+             operators shows more)"
+        ),
+        Kind::TargetOnly => format!("only the target makes this call, and then {lead}"),
+        Kind::GoldenOnly => format!("only the golden makes this call, and then {lead}"),
+    }
+}
+
+fn leading(suspect: &Suspect) -> String {
+    let Suspect { name, deviation, bound, .. } = suspect;
+    match deviation.what {
+        What::Numbers | What::Argument if deviation.relative.is_finite() => {
+            format!("{name} differs by {:.1e} of its size (at most {bound:.1e} expected)", deviation.relative)
+        }
+        What::Presence => format!("{name} is there on one side only"),
+        what => format!("{name} differs in {}", what.word()),
+    }
+}
+
+/// What else is to be said, a line each.
+pub fn details(answer: &Answer) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(divergence) = &answer.divergence {
+        let ranks: &[u64] = match &answer.verdict {
+            Verdict::Parts { ranks, .. } | Verdict::OneSided { ranks, .. } => ranks,
+            _ => &[],
+        };
+        let spread = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.spread);
+        if let Some(spread) = spread.filter(|spread| !spread.is_empty()) {
+            let shown: Vec<&str> = spread.iter().take(6).map(String::as_str).collect();
+            let more = spread.len().saturating_sub(shown.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            lines.push(format!("It spreads to {}{more}.", shown.join(", ")));
+        }
+        for (rank, operator, givers) in &divergence.received {
+            lines.push(format!("Rank {rank} gets it in {operator} from {}.", on(givers)));
+        }
+        for (rank, finding) in divergence.origins.iter().filter(|(rank, _)| !ranks.contains(rank)) {
+            lines.push(format!("Rank {rank} parts by itself too, at {}.", finding.operator));
+        }
+    }
+    for (side, only) in [("target", &answer.target_only), ("golden", &answer.golden_only)] {
+        if !only.is_empty() {
+            lines.push(format!("Not compared, the {side} alone has them: {}.", only.join(", ")));
+        }
+    }
+    if answer.unseen > 0 && answer.unseen < answer.compared {
+        lines.push(format!("{} operators have neither statistics nor checksums: they were not judged.", answer.unseen));
+    }
+    lines
+}
+
+/// The answer as the command prints it with `--json`.
+pub fn as_json(answer: &Answer) -> Value {
+    let mut json = json!({
+        "verdict": word(&answer.verdict), "sentence": sentence(answer), "details": details(answer),
+        "operators_compared": answer.compared, "operators_unseen": answer.unseen,
+        "target_only": answer.target_only, "golden_only": answer.golden_only,
+    });
+    let more = match &answer.verdict {
+        Verdict::Same | Verdict::CannotTell { .. } => json!({}),
+        Verdict::Rounding { step, rank, operator, largest } => {
+            json!({"step": step, "ranks": [rank], "operator": operator, "largest": largest})
+        }
+        Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => json!({
+            "step": step, "ranks": ranks, "operator": finding.operator, "kind": kind(finding.kind),
+            "input_deviation": number(finding.input),
+            "suspects": finding.suspects.iter().map(suspect).collect::<Vec<_>>(),
+        }),
+    };
+    if let (Some(json), Value::Object(more)) = (json.as_object_mut(), more) {
+        json.extend(more);
+        if let Some(divergence) = &answer.divergence {
+            let spread =
+                divergence.walked.iter().map(|(rank, walked)| json!({"rank": rank, "operators": walked.spread}));
+            json.insert("spread".to_owned(), spread.collect());
+            let received = divergence
+                .received
+                .iter()
+                .map(|(rank, operator, from)| json!({"rank": rank, "operator": operator, "from": from}));
+            json.insert("received".to_owned(), received.collect());
+            let also =
+                divergence.origins.iter().map(|(rank, finding)| json!({"rank": rank, "operator": finding.operator}));
+            json.insert("origins".to_owned(), also.collect());
+        }
+    }
+    json
+}
+
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Same => "same",
+        Verdict::Rounding { .. } => "rounding",
+        Verdict::OneSided { .. } => "one_sided",
+        Verdict::Parts { .. } => "parts",
+        Verdict::CannotTell { .. } => "cannot_tell",
+    }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Operator => "operator",
+        Kind::Argument => "argument",
+        Kind::Parameter => "parameter",
+        Kind::Data => "data",
+        Kind::Between => "between",
+        Kind::TargetOnly => "target_only",
+        Kind::GoldenOnly => "golden_only",
+    }
+}
+
+fn suspect(suspect: &Suspect) -> Value {
+    let Deviation { what, relative } = suspect.deviation;
+    json!({"name": suspect.name, "differs_in": what.word(), "deviation": number(relative), "bound": number(suspect.bound)})
+}
+
+/// JSON has no infinity: what is no question of size has no number.
+fn number(value: f64) -> Value {
+    if value.is_finite() { json!(value) } else { Value::Null }
+}

@@ -1,0 +1,59 @@
+//! Spreadsheets, a little fewer rows a sheet than the format allows.
+
+use std::path::Path;
+
+use rust_xlsxwriter::{Workbook, Worksheet, XlsxError};
+use trainmon_dump::capture::Plain;
+
+use super::{Rows, WriteError};
+use crate::compare::compat::Cell;
+
+const ROWS: usize = 1_048_500;
+/// The format's bound for a text.
+const LETTERS: usize = 32_767;
+
+pub(super) fn write(table: &dyn Rows, path: &Path) -> Result<(), WriteError> {
+    make(table, path).map_err(|source| WriteError::Xlsx { path: path.to_path_buf(), source: Box::new(source) })
+}
+
+fn make(table: &dyn Rows, path: &Path) -> Result<(), XlsxError> {
+    let mut workbook = Workbook::new();
+    let sheets = table.len().div_ceil(ROWS).max(1);
+    for part in 0..sheets {
+        // Rows go to a temporary file as they come: a large table would not fit into memory as a tree of cells.
+        let sheet = workbook.add_worksheet_with_constant_memory()?;
+        if sheets > 1 {
+            sheet.set_name(format!("part_{part}"))?;
+        }
+        for (column, header) in table.headers().iter().enumerate() {
+            sheet.write_string(0, column as u16, *header)?;
+        }
+        for (line, row) in ((part * ROWS)..((part + 1) * ROWS).min(table.len())).enumerate() {
+            for (column, cell) in table.row(row).iter().enumerate() {
+                put(sheet, line as u32 + 1, column as u16, cell)?;
+            }
+        }
+    }
+    workbook.save(path)
+}
+
+fn put(sheet: &mut Worksheet, row: u32, column: u16, cell: &Cell) -> Result<(), XlsxError> {
+    match cell {
+        Cell::Number(Plain::Int(value)) if value.unsigned_abs() < 1 << 53 => {
+            sheet.write_number(row, column, *value as f64)?;
+        }
+        Cell::Number(Plain::Float(value)) if value.is_finite() => {
+            sheet.write_number(row, column, *value)?;
+        }
+        Cell::Bool(value) => {
+            sheet.write_boolean(row, column, *value)?;
+        }
+        other => {
+            // The blank before an infinity is a matter of CSV files.
+            let text = other.csv();
+            let text = if matches!(other, Cell::Number(_)) { text.trim_start() } else { &text };
+            sheet.write_string(row, column, text.chars().take(LETTERS).collect::<String>())?;
+        }
+    }
+    Ok(())
+}
