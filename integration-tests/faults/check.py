@@ -1,0 +1,137 @@
+"""Says where two exact recordings first part, from the tensors themselves.
+
+It shares nothing with what plants faults.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .case import Truth
+
+SOURCES = ("input_args", "input_kwargs", "input")
+"""What a node gets. A module's parameters are left to the operators that read them."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One node that is not the same on both sides."""
+
+    step: int
+    rank: int
+    index: int
+    node: str
+    inputs: bool
+    """Whether what it got differs, be it a tensor or a scalar."""
+    outputs: bool
+    missing: str = ""
+    """The side that lacks it."""
+
+    def __str__(self) -> str:
+        parts = [part for part, yes in (("inputs", self.inputs), ("outputs", self.outputs)) if yes]
+        text = f"missing in {self.missing}" if self.missing else " and ".join(parts) + " differ"
+        return f"step {self.step} rank {self.rank} {self.node}: {text}"
+
+
+def differences(golden: Path, target: Path, steps: int, rank: int) -> list[Difference]:
+    """All of one rank's, in the order of execution. Golden nodes that lack come at their place, target's at theirs."""
+    found: list[Difference] = []
+    for step in range(steps):
+        places = [side / f"step{step}/rank{rank}" for side in (golden, target)]
+        sides = [json.loads((place / "dump.json").read_text())["data"] for place in places]
+        for index, node in enumerate(_in_order(list(sides[0]), list(sides[1]))):
+            if node not in sides[1]:
+                found.append(Difference(step, rank, index, node, inputs=False, outputs=False, missing="target"))
+            elif node not in sides[0]:
+                found.append(Difference(step, rank, index, node, inputs=False, outputs=False, missing="golden"))
+            else:
+                inputs, outputs = _compare(sides[0][node], sides[1][node], places)
+                if inputs or outputs:
+                    found.append(Difference(step, rank, index, node, inputs=inputs, outputs=outputs))
+    return found
+
+
+def _in_order(golden: list[str], target: list[str]) -> list[str]:
+    """Golden's order, with what only target has before the node that follows it there."""
+    merged: list[str] = []
+    known = set(golden)
+    waiting: dict[str | None, list[str]] = {}
+    extra: list[str] = []
+    for node in target:
+        if node in known:
+            waiting[node] = extra
+            extra = []
+        else:
+            extra.append(node)
+    for node in golden:
+        merged += [*waiting.get(node, []), node]
+    return merged + extra
+
+
+def _compare(golden: Any, target: Any, places: list[Path]) -> tuple[bool, bool]:
+    """Whether inputs and outputs differ. What has no inputs, the gradients of parameters, is all output."""
+    parts = []
+    for side in (golden, target):
+        inputs = {key: side[key] for key in SOURCES if key in side}
+        outputs = {key: value for key, value in side.items() if key not in (*SOURCES, "parameters")}
+        parts.append((inputs, outputs))
+    (golden_in, golden_out), (target_in, target_out) = parts
+    return not _same(golden_in, target_in, places), not _same(golden_out, target_out, places)
+
+
+def _same(golden: Any, target: Any, places: list[Path]) -> bool:
+    if isinstance(golden, dict) and isinstance(target, dict):
+        if "data_name" in golden and "data_name" in target:
+            return _same_tensor(golden, target, places)
+        return golden.keys() == target.keys() and all(_same(golden[key], target[key], places) for key in golden)
+    if isinstance(golden, list) and isinstance(target, list):
+        return len(golden) == len(target) and all(_same(a, b, places) for a, b in zip(golden, target, strict=True))
+    return bool(golden == target) or (golden != golden and target != target)  # noqa: PLR0124 (NaN)
+
+
+def _same_tensor(golden: dict[str, Any], target: dict[str, Any], places: list[Path]) -> bool:
+    pair = (golden, target)
+    left, right = (torch.load(p / "dump_tensor_data" / s["data_name"]) for p, s in zip(places, pair, strict=True))
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return bytes(left.reshape(-1).view(torch.uint8).numpy()) == bytes(right.reshape(-1).view(torch.uint8).numpy())
+
+
+def complaints(golden: Path, target: Path, steps: int, ranks: int, truth: Truth) -> tuple[list[str], list[str]]:
+    """What speaks against a truth, and the first differences of each rank."""
+    per_rank = [differences(golden, target, steps, rank) for rank in range(ranks)]
+    apis = [[one for one in found if _counts(one.node, truth)] for found in per_rank]
+    seen = [str(found[0]) if found else f"rank {rank} is the same" for rank, found in enumerate(apis)]
+    if truth.verdict == "none":
+        return [], seen
+    against: list[str] = []
+    for rank in range(ranks):
+        if truth.rank is None or truth.rank == rank:
+            against += _against_origin(apis[rank], per_rank[rank], truth)
+        elif apis[rank] and not apis[rank][0].node.startswith("Distributed."):
+            against.append(f"not the origin, yet it differs of itself: {apis[rank][0]}")
+    return against, seen
+
+
+def _counts(node: str, truth: Truth) -> bool:
+    """Modules enclose what is recorded by itself, except where the dump has nothing else to name."""
+    return not node.startswith("Module.") or node in truth.operators
+
+
+def _against_origin(found: list[Difference], everything: list[Difference], truth: Truth) -> list[str]:
+    if not found:
+        return ["no difference at all"]
+    first = found[0]
+    against = []
+    if first.node not in truth.operators:
+        against.append(f"the first difference is another: {first}")
+    if first.step != truth.step:
+        against.append(f"it is in step {first.step}")
+    known = {one.node for one in everything if one.step == truth.step}
+    against += [f"does not differ: {node}" for node in (*truth.operators, *truth.modules) if node not in known]
+    return against

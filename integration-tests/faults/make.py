@@ -1,0 +1,67 @@
+"""Makes the pairs: golden, target, truth; and holds each truth against an exact recording of the same runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from . import check, run
+from .case import Case, Setting
+
+GOLDENS = "goldens"
+"""Golden dumps, shared by the cases of one setting: a case's `golden` is a link to one of them."""
+
+EXACT = "exact"
+"""The same runs with every tensor, for the check."""
+
+
+def make(out: Path, case: Case, *, keep_exact: bool) -> list[str]:
+    """Writes `out/<case>`. Returns what speaks against its truth, for nothing."""
+    home = out / case.name
+    if home.exists():
+        shutil.rmtree(home)
+    home.mkdir(parents=True)
+    setting = case.setting
+    _link(home / "golden", _golden(out / GOLDENS, setting, setting.task))
+    for number, kernel in enumerate(case.reruns, 1):
+        run.dump(home / f"golden_rerun{number}", setting, setting.task, kernel=kernel)
+    run.dump(home / "target", setting, setting.task, case.plant, case.kernel, case.trainer)
+    (home / "truth.json").write_text(json.dumps(case.record(), indent=1) + "\n")
+
+    golden = _golden(out / EXACT / GOLDENS, setting, "tensor")
+    target = home / "target"
+    if setting.task != "tensor":
+        target = out / EXACT / case.name
+        if target.exists():
+            shutil.rmtree(target)
+        run.dump(target, setting, "tensor", case.plant, case.kernel, case.trainer)
+    against, seen = check.complaints(golden, target, setting.steps, setting.ranks, case.truth)
+    against += _unlike_exact(home / "target", target)
+    if not keep_exact and setting.task != "tensor":
+        shutil.rmtree(target)
+    print(f"{'WRONG' if against else 'ok':5} {case.name}: {'; '.join(seen)}", flush=True)
+    for line in against:
+        print(f"      {line}", flush=True)
+    return against
+
+
+def _golden(place: Path, setting: Setting, task: str) -> Path:
+    golden = place / setting.name
+    if not golden.exists():
+        run.dump(golden, setting, task)
+    return golden
+
+
+def _link(link: Path, golden: Path) -> None:
+    link.symlink_to(Path("..") / golden.relative_to(link.parent.parent), target_is_directory=True)
+
+
+def _unlike_exact(dump: Path, exact: Path) -> list[str]:
+    """The run that is compared and the one that is checked must be the same run: their nodes are."""
+    unlike = []
+    for file in sorted(dump.glob("step*/rank*/dump.json")):
+        nodes = [list(json.loads((root / file.relative_to(dump)).read_text())["data"]) for root in (dump, exact)]
+        if nodes[0] != nodes[1]:
+            unlike.append(f"{file}: the exact recording has other nodes")
+    return unlike

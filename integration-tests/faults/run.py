@@ -1,0 +1,142 @@
+"""Runs one side of a pair: a forked process for each rank, with msprobe watching."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .case import Kernel, Plant, Setting
+    from .trainer import Trainer
+
+LONGEST_RUN_SECONDS = 300
+
+
+class RunFailedError(Exception):
+    """A rank did not come to its end."""
+
+    def __init__(self, place: Path, exits: list[int | None], text: str) -> None:
+        super().__init__(f"{place}: the ranks ended with {exits}, expected 0 of each\n{text}")
+
+
+def preload() -> None:
+    """Imports what every run needs, so that the forked processes have it at once."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    import msprobe.pytorch
+    import torch
+    import torch.distributed
+
+    from . import parallel, trainer
+
+    del msprobe, torch, parallel, trainer
+
+
+def dump(
+    place: Path,
+    setting: Setting,
+    task: str,
+    plant: Plant | None = None,
+    kernel: Kernel | None = None,
+    trainer: type[Trainer] | None = None,
+) -> None:
+    """Writes `place/step{N}/rank{R}`."""
+    place.mkdir(parents=True)
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as scratch:
+        ranks = [
+            context.Process(target=_run, args=(rank, place, setting, task, plant, kernel, trainer, Path(scratch)))
+            for rank in range(setting.ranks)
+        ]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join(LONGEST_RUN_SECONDS)
+        exits = [process.exitcode for process in ranks]
+        if any(code != 0 for code in exits):
+            for process in ranks:
+                process.kill()
+            logs = sorted(Path(scratch).glob("log*"))
+            raise RunFailedError(place, exits, "\n".join(log.read_text()[-4000:] for log in logs))
+
+
+def _run(
+    rank: int,
+    place: Path,
+    setting: Setting,
+    task: str,
+    plant: Plant | None,
+    kernel: Kernel | None,
+    trainer: type[Trainer] | None,
+    scratch: Path,
+) -> None:
+    """One rank. msprobe is talkative: what it says is kept for the case of a failure."""
+    log = os.open(scratch / f"log{rank}", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        _train(rank, place, setting, task, plant, kernel, trainer, scratch)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _train(
+    rank: int,
+    place: Path,
+    setting: Setting,
+    task: str,
+    plant: Plant | None,
+    kernel: Kernel | None,
+    trainer: type[Trainer] | None,
+    scratch: Path,
+) -> None:
+    import torch
+    import torch.distributed as dist
+    from msprobe.pytorch import PrecisionDebugger
+
+    from .trainer import Trainer
+
+    torch.set_num_threads(1)
+    if setting.ranks > 1:
+        rendezvous = f"file://{scratch / 'rendezvous'}"
+        dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=setting.ranks)
+    if kernel is not None:
+        kernel(rank)
+    settings = scratch / f"config{rank}.json"
+    settings.write_text(json.dumps(_configuration(place, setting, task)))
+    debugger = PrecisionDebugger(config_path=str(settings))
+    running = (trainer or Trainer)(setting, rank)
+    if plant is not None:
+        plant(running)
+    for step in range(setting.steps):
+        running.load(step)
+        debugger.start(model=running.net, rank_id=rank)
+        running.train()
+        debugger.stop()
+        debugger.step()
+    if setting.ranks > 1:
+        dist.barrier()
+
+
+def _configuration(place: Path, setting: Setting, task: str) -> dict[str, Any]:
+    kind = "tensor" if task == "tensor" else "statistics"
+    summary = "md5" if task == "md5" else "statistics"
+    return {
+        "task": kind,
+        "dump_path": str(place),
+        "rank": [],
+        "step": [],
+        "level": setting.level,
+        "risk_level": setting.risk,
+        kind: {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": summary},
+    }
