@@ -55,12 +55,14 @@ class Truth:
     phase: str
     """forward, backward, parameter_gradient, optimizer, input or none."""
     verdict: str
-    """operator, input, parameter or none."""
+    """operator, input, parameter, none or cannot_tell."""
     operators: tuple[str, ...]
     """API nodes that a right answer may name: inputs agree and outputs differ, or the first to get what differs."""
     modules: tuple[str, ...]
     """The same among module nodes."""
     what: str
+    also: tuple[str, ...] = ()
+    """Verdicts that are right as well, given what the dump has."""
     rank: int | None = 0
     """None: every rank in the same way."""
     step: int | None = 0
@@ -76,8 +78,6 @@ class Case:
     plant: Plant | None = None
     kernel: Kernel | None = None
     trainer: type[Trainer] | None = None
-    only_statistics: bool = False
-    """The two runs compute the same bits, only the recorded statistics may differ."""
     reruns: tuple[Kernel, ...] = ()
     """Further golden runs, for the spread of the golden side."""
 
@@ -86,7 +86,7 @@ class Case:
         setting = asdict(self.setting)
         wanted = ("net", "level", "task", "ranks", "steps")
         truth = asdict(self.truth)
-        ordered = ("phase", "verdict", "rank", "step", "operators", "modules", "what")
+        ordered = ("phase", "verdict", "also", "rank", "step", "operators", "modules", "what")
         return {
             "case": self.name,
             **{key: setting[key] for key in wanted},

@@ -97,7 +97,7 @@ def _same(golden: Any, target: Any, places: list[Path]) -> bool:
 def _same_tensor(golden: dict[str, Any], target: dict[str, Any], places: list[Path]) -> bool:
     pair = (golden, target)
     left, right = (torch.load(p / "dump_tensor_data" / s["data_name"]) for p, s in zip(places, pair, strict=True))
-    if left.dtype != right.dtype or left.shape != right.shape:
+    if golden["requires_grad"] != target["requires_grad"] or left.dtype != right.dtype or left.shape != right.shape:
         return False
     return bytes(left.reshape(-1).view(torch.uint8).numpy()) == bytes(right.reshape(-1).view(torch.uint8).numpy())
 

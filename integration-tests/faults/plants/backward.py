@@ -56,8 +56,8 @@ def parameter_halved(run: Trainer) -> None:
     run.net.fc2.weight.register_hook(lambda gradient: aten.mul.Scalar(gradient, 0.5))
 
 
-def bias_zeroed(run: Trainer) -> None:
-    run.net.stem.bias.register_hook(aten.zeros_like)
+def weight_zeroed(run: Trainer) -> None:
+    run.net.conv.weight.register_hook(aten.zeros_like)
 
 
 def frozen(run: Trainer) -> None:
@@ -105,10 +105,10 @@ CASES = (
         kernel=kernel(F, "silu", 0, wrong_gradient(silu_without_product)),
     ),
     Case(
-        "relu_backward_leaks",
-        Setting("conv", task="md5"),
-        _truth(("Functional.relu.0.backward",), (), "relu lets every gradient through"),
-        kernel=kernel(F, "relu", 0, wrong_gradient(relu_leaks)),
+        "leaky_relu_backward_leaks_md5",
+        Setting("mlp", task="md5"),
+        _truth(("Functional.leaky_relu.0.backward",), (), "the leaky relu lets every gradient through"),
+        kernel=kernel(F, "leaky_relu", 0, wrong_gradient(relu_leaks)),
     ),
     Case(
         "softmax_backward_wrong",
@@ -140,6 +140,7 @@ CASES = (
             "the gradient is doubled between the head and the sum by what the dump does not have; "
             "the sum's backward is the first to get it",
             verdict="input",
+            also=("operator",),
         ),
         doubled_between,
     ),
@@ -188,12 +189,12 @@ CASES = (
         "parameter_gradient_zeroed",
         Setting("conv"),
         _truth(
-            ("Module.stem.Conv2d.parameters_grad.0",),
+            ("Module.conv.Conv2d.parameters_grad.0",),
             (),
-            "a hook zeroes the gradient of the stem's bias",
+            "a hook zeroes the gradient of conv.weight",
             phase="parameter_gradient",
         ),
-        bias_zeroed,
+        weight_zeroed,
     ),
     Case(
         "parameter_frozen",

@@ -17,6 +17,9 @@ use crate::{hint, process, provision, workspace};
 /// Where the package, its tests and the settings of the tools are.
 const PACKAGE: &str = "agent/python";
 
+/// The fault laboratory, from there.
+const FAULTS: &str = "../../integration-tests/faults";
+
 /// The Pythons with other versions of torch, separated like PATH: `tests/test_versions.py` reads it.
 const TORCH_PYTHONS: &str = "TRAINMON_TORCH_PYTHONS";
 
@@ -26,10 +29,11 @@ const PROGRAM: &str = "TRAINMON_PROGRAM";
 /// Format, lints, types, and whether the extension is what its stub says. Every tool runs, whatever the others found.
 pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
     let environment = ready(root)?;
-    let tools: [(&str, &[&str]); 4] = [
-        ("ruff", &["check", "."]),
-        ("ruff", &["format", "--check", "."]),
+    let tools: [(&str, &[&str]); 5] = [
+        ("ruff", &["check", ".", FAULTS]),
+        ("ruff", &["format", "--check", ".", FAULTS]),
         ("mypy", &[]),
+        ("mypy", &["--config-file", "../../integration-tests/faults/pyproject.toml", FAULTS]),
         ("stubtest", &["trainmon._trainmon"]),
     ];
     let found: Vec<Failure> =

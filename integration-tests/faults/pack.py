@@ -1,0 +1,93 @@
+"""`python -m faults.pack OUT corpus.tar.gz`: what `python -m faults` made, as one small file.
+
+The same dumps give the same bytes.
+Golden dumps of several cases are in it once; a case's `golden` is a link. Paths of the machine are made neutral.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import re
+import sys
+import sysconfig
+import tarfile
+from pathlib import Path
+
+from .make import EXACT
+
+PLACES = (
+    (sysconfig.get_paths()["purelib"], "/venv/lib/python/site-packages"),
+    (str(Path(sysconfig.get_paths()["purelib"]).resolve()), "/venv/lib/python/site-packages"),
+    (sysconfig.get_paths()["stdlib"], "/usr/lib/python"),
+    (str(Path(__file__).resolve().parent.parent), "/training"),
+)
+"""What stack frames may name, and what they name in the corpus."""
+
+ELSEWHERE = re.compile(r"File (?!/venv/|/usr/lib/python/|/training/)(\S+), line")
+
+
+class ForeignPathError(Exception):
+    """A stack frame of a place that is not known to be neutral."""
+
+    def __init__(self, file: Path, frame: str) -> None:
+        super().__init__(f"{file}: a stack frame in {frame}, expected one of {[place for place, _ in PLACES]}")
+
+
+def neutral(file: Path, out: Path) -> bytes:
+    """A file's content without the machine's paths."""
+    if file.suffix != ".json":
+        return file.read_bytes()
+    text = file.read_text()
+    if file.name == "dump.json":
+        # A loaded and dumped file would have other numbers: only the one line is replaced.
+        place = json.loads(text)["dump_data_dir"]
+        if place:
+            text = text.replace(json.dumps(place), json.dumps("/dump/" + str(Path(place).relative_to(out))), 1)
+    for machine, name in PLACES:
+        text = text.replace(machine + "/", name + "/")
+    if found := ELSEWHERE.search(text):
+        raise ForeignPathError(file, found[1])
+    return text.encode()
+
+
+def pack(out: Path, corpus: Path) -> int:
+    """Writes the archive. Returns its size in bytes."""
+    with (
+        corpus.open("wb") as file,
+        gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        for path in sorted(out.rglob("*")):
+            if (path.is_symlink() or path.is_file()) and path.relative_to(out).parts[0] != EXACT:
+                _add(archive, path, out)
+    return corpus.stat().st_size
+
+
+def _add(archive: tarfile.TarFile, path: Path, out: Path) -> None:
+    entry = tarfile.TarInfo(str(path.relative_to(out)))
+    entry.mode = 0o644
+    if path.is_symlink():
+        entry.type = tarfile.SYMTYPE
+        entry.linkname = str(path.readlink())
+        archive.addfile(entry)
+        return
+    content = neutral(path, out)
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="faults.pack")
+    parser.add_argument("out", type=Path, help="what `python -m faults` was given")
+    parser.add_argument("corpus", type=Path)
+    arguments = parser.parse_args()
+    size = pack(arguments.out.resolve(), arguments.corpus)
+    print(f"{arguments.corpus}: {size} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
