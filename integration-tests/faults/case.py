@@ -66,6 +66,8 @@ class Truth:
     rank: int | None = 0
     """None: every rank in the same way."""
     step: int | None = 0
+    bits_differ: bool = True
+    """Whether any tensor that both sides have is another. False only without a fault."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,15 @@ class Case:
     trainer: type[Trainer] | None = None
     reruns: tuple[Kernel, ...] = ()
     """Further golden runs, for the spread of the golden side."""
+    kept: bool = True
+    """Whether the corpus has it."""
 
     def record(self) -> dict[str, Any]:
         """The content of `truth.json`."""
         setting = asdict(self.setting)
         wanted = ("net", "level", "task", "ranks", "steps")
         truth = asdict(self.truth)
-        ordered = ("phase", "verdict", "also", "rank", "step", "operators", "modules", "what")
+        ordered = ("phase", "verdict", "also", "rank", "step", "operators", "modules", "bits_differ", "what")
         return {
             "case": self.name,
             **{key: setting[key] for key in wanted},

@@ -108,7 +108,8 @@ def complaints(golden: Path, target: Path, steps: int, ranks: int, truth: Truth)
     apis = [[one for one in found if _counts(one.node, truth)] for found in per_rank]
     seen = [str(found[0]) if found else f"rank {rank} is the same" for rank, found in enumerate(apis)]
     if truth.verdict == "none":
-        return [], seen
+        other = [one for found in per_rank for one in found if not one.missing]
+        return ([] if bool(other) == truth.bits_differ else ["bits differ" if other else "no bit differs"]), seen
     against: list[str] = []
     for rank in range(ranks):
         if truth.rank is None or truth.rank == rank:

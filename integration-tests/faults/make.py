@@ -38,6 +38,8 @@ def make(out: Path, case: Case, *, keep_exact: bool) -> list[str]:
             shutil.rmtree(target)
         run.dump(target, setting, "tensor", case.plant, case.kernel, case.trainer)
     against, seen = check.complaints(golden, target, setting.steps, setting.ranks, case.truth)
+    if not case.truth.bits_differ:
+        against += _unlike_golden(home)
     against += _unlike_exact(home / "golden", golden) + _unlike_exact(home / "target", target)
     if not keep_exact and setting.task != "tensor":
         shutil.rmtree(target)
@@ -66,6 +68,16 @@ def _unlike_exact(dump: Path, exact: Path) -> list[str]:
         if list(sides[0]) != list(sides[1]):
             unlike.append(f"{file}: the exact recording has other nodes")
         unlike += [f"{file}: the exact recording has another {node}" for node in sides[0] if _other(node, *sides)]
+    return unlike
+
+
+def _unlike_golden(home: Path) -> list[str]:
+    """What was recorded without a fault must be the same, checksums too."""
+    unlike = []
+    for file in sorted((home / "target").glob("step*/rank*/dump.json")):
+        twin = home / "golden" / file.relative_to(home / "target")
+        target, golden = (json.loads(path.read_text())["data"] for path in (file, twin))
+        unlike += [f"{file}: another {node}" for node in golden if json.dumps(golden[node]) != json.dumps(target[node])]
     return unlike
 
 

@@ -16,7 +16,8 @@ import sysconfig
 import tarfile
 from pathlib import Path
 
-from .make import EXACT
+from .make import GOLDENS
+from .plants import CASES
 
 PLACES = (
     (sysconfig.get_paths()["purelib"], "/venv/lib/python/site-packages"),
@@ -60,10 +61,17 @@ def pack(out: Path, corpus: Path) -> int:
         gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
-        for path in sorted(out.rglob("*")):
-            if (path.is_symlink() or path.is_file()) and path.relative_to(out).parts[0] != EXACT:
-                _add(archive, path, out)
+        for root in sorted(_kept(out)):
+            for path in sorted(root.rglob("*")):
+                if path.is_symlink() or path.is_file():
+                    _add(archive, path, out)
     return corpus.stat().st_size
+
+
+def _kept(out: Path) -> set[Path]:
+    """The directories of the cases that the corpus has, and of their golden dumps."""
+    homes = [out / case.name for case in CASES if case.kept]
+    return {*homes, *(out / GOLDENS / (home / "golden").readlink().name for home in homes)}
 
 
 def _add(archive: tarfile.TarFile, path: Path, out: Path) -> None:

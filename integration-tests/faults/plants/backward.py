@@ -99,6 +99,16 @@ CASES = (
         kernel=kernel(F, "gelu", 0, wrong_gradient(gelu_doubled)),
     ),
     Case(
+        "gelu_backward_doubled_l0",
+        Setting("gpt", level="L0"),
+        _truth(
+            ("Module.blocks.1.act.GELU.backward.0",),
+            ("Module.blocks.1.act.GELU.backward.0",),
+            "twice the gradient of one gelu; level L0 has the module only",
+        ),
+        kernel=kernel(F, "gelu", 1, wrong_gradient(gelu_doubled)),
+    ),
+    Case(
         "silu_backward_wrong",
         Setting("conv"),
         _truth(("Functional.silu.0.backward",), ("Module.act.SiLU.backward.0",), "the derivative lacks a term"),

@@ -101,6 +101,12 @@ def _truth(operators: tuple[str, ...], what: str, **other: Any) -> Truth:
 
 CASES = (
     Case(
+        "adam_beta1_l1",
+        Setting("mlp", optimizer="adamw", level="L1"),
+        _truth(("Tensor.lerp_.0.forward",), "beta1 is 0.8, not 0.9: the weight of lerp_; level L1"),
+        option("betas", (0.8, 0.999)),
+    ),
+    Case(
         "adam_beta1",
         ADAM,
         _truth(("Tensor.lerp_.0.forward",), "beta1 is 0.8, not 0.9: the weight of lerp_"),
@@ -129,7 +135,7 @@ CASES = (
     ),
     Case(
         "adam_eps",
-        Setting("mlp", optimizer="adamw", task="tensor"),
+        ADAM,
         _truth(("Tensor.add_.0.forward",), "eps is 1e-4, not 1e-8: add_'s number"),
         option("eps", 1e-4),
     ),

@@ -66,6 +66,10 @@ def element(run: Trainer) -> None:
     run.net.fc2.weight.data[5, 2] -= 0.4
 
 
+def first_stage_element(run: Trainer) -> None:
+    run.net.fc.weight.data[5, 2] -= 0.4
+
+
 def others_shard(run: Trainer) -> None:
     torch.manual_seed(20)
     torch.nn.Linear(12, 16)
@@ -107,17 +111,6 @@ CASES = (
     Case(
         "rank1_weight_element",
         DP,
-        _truth(
-            ("Functional.linear.1.forward",),
-            ("Module.fc2.Linear.forward.0",),
-            "one element of rank 1's fc2.weight is another",
-            verdict="parameter",
-        ),
-        only(1, element),
-    ),
-    Case(
-        "rank1_weight_element_md5",
-        Setting("dp", ranks=2, task="md5"),
         _truth(
             ("Functional.linear.1.forward",),
             ("Module.fc2.Linear.forward.0",),
@@ -210,6 +203,18 @@ CASES = (
             rank=0,
         ),
         kernel=kernel(0, F, "linear", 0, in_type(torch.bfloat16)),
+    ),
+    Case(
+        "stage0_weight_element_md5",
+        Setting("stages", ranks=2, task="md5"),
+        _truth(
+            ("Functional.linear.0.forward",),
+            ("Module.fc.Linear.forward.0",),
+            "one element of the first stage's weight is another",
+            rank=0,
+            verdict="parameter",
+        ),
+        only(0, first_stage_element),
     ),
     Case(
         "stage1_gelu_backward",

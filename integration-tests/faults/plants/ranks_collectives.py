@@ -193,6 +193,7 @@ CASES = (
         Setting("tp", ranks=2, task="tensor"),
         _truth(("Distributed.all_reduce.0.forward",), "one element of the sum is another on rank 0", rank=0),
         kernel=kernel(0, dist, "all_reduce", 0, corrupted),
+        kept=False,
     ),
     Case(
         "forward_all_reduce_missing",
@@ -218,6 +219,12 @@ CASES = (
         TP,
         _truth(("Distributed.all_gather.0.forward",), "rank 1 has the parts in the other order"),
         kernel=kernel(1, dist, "all_gather", 0, parts_swapped),
+    ),
+    Case(
+        "all_gather_order_l1",
+        Setting("tp", ranks=2, level="L1"),
+        _truth(("Distributed.all_gather.0.forward",), "rank 0 has the parts in the other order; level L1", rank=0),
+        kernel=kernel(0, dist, "all_gather", 0, parts_swapped),
     ),
     Case(
         "receive_corrupted",
