@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ def preload() -> None:
     """Imports what every run needs, so that the forked processes have it at once."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    # msprobe would import megatron in every process, where there is one: that takes most of a run's time.
+    sys.modules["megatron"] = None  # type: ignore[assignment]
     import msprobe.pytorch
     import torch
     import torch.distributed
@@ -80,14 +83,22 @@ def _run(
     log = os.open(scratch / f"log{rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    # A thread's stack begins here: msprobe records stacks, and how this process came about is no part of the run.
+    arguments = (rank, place, setting, task, plant, kernel, trainer, scratch)
+    training = threading.Thread(target=_train_or_exit, args=arguments)
+    training.start()
+    training.join()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _train_or_exit(*arguments: Any) -> None:
     try:
-        _train(rank, place, setting, task, plant, kernel, trainer, scratch)
+        _train(*arguments)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    sys.stdout.flush()
-    os._exit(0)
 
 
 def _train(

@@ -164,6 +164,7 @@ CASES = (
             verdict="parameter",
         ),
         one_element,
+        kept=False,
     ),
     Case(
         "causal_mask",
