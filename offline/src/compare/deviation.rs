@@ -119,7 +119,7 @@ fn tensors(target: &TensorFacts, golden: &TensorFacts) -> Deviation {
     }
     let numbers = numbers(target, golden);
     if target.dtype != golden.dtype {
-        return Deviation { what: What::Dtype, relative: f64::INFINITY };
+        return dtypes(target, golden, numbers);
     }
     let digests = match (&target.digest, &golden.digest) {
         (Some(one), Some(other)) if !one.is_null() && !other.is_null() => Some(one == other),
@@ -132,6 +132,15 @@ fn tensors(target: &TensorFacts, golden: &TensorFacts) -> Deviation {
         (Some(false), Some(found)) if !found.is_some() => Deviation { what: What::Digest, relative: roundoff(golden) },
         (_, Some(found)) => found,
         (None, None) => Deviation { what: What::Unseen, relative: 0.0 },
+    }
+}
+
+/// A coarser dtype than the golden's is a loss of precision whatever the numbers; of a finer one the numbers count.
+fn dtypes(target: &TensorFacts, golden: &TensorFacts, numbers: Option<Deviation>) -> Deviation {
+    let roundoff = |tensor: &TensorFacts| tensor.dtype.text().and_then(unit_roundoff);
+    match (roundoff(target), roundoff(golden), numbers) {
+        (Some(one), Some(other), Some(numbers)) if one <= other => Deviation { what: What::Dtype, ..numbers },
+        _ => Deviation::of(What::Dtype),
     }
 }
 

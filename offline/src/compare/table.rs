@@ -210,11 +210,15 @@ fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
     }
 }
 
+/// What is to be said of a value that is within its bound.
 fn note_unseen(row: &mut Row) {
-    if row.deviation.what == What::Unseen {
-        row.level = Level::Warning;
-        row.notes.push("neither statistics nor a checksum to judge by".to_owned());
-    }
+    let note = match row.deviation.what {
+        What::Unseen => "neither statistics nor a checksum to judge by",
+        What::Dtype => "computed in a finer dtype",
+        _ => return,
+    };
+    row.level = Level::Warning;
+    row.notes.push(note.to_owned());
 }
 
 fn describe(deviation: &Deviation, verb: &str) -> String {

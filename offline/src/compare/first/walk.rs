@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
+use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts};
 
 use crate::compare::deviation::{Deviation, What, deviation};
 use crate::compare::input::{Capture, Item};
 use crate::compare::judge::Judge;
 use crate::compare::matching::Aligned;
 use crate::compare::name::{Direction, OperatorName};
+use crate::compare::rounding::coarsest;
 
 /// What kind of place a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,7 @@ pub fn walk(target: &Capture, golden: &Capture, aligned: &[Aligned], noise: f64,
         noise,
         seen: noise > 0.0,
         produced: HashMap::new(),
+        gradient: None,
         parted: Vec::new(),
         walked: Walked::default(),
     };
@@ -119,6 +121,8 @@ struct Walker<'c> {
     seen: bool,
     /// What outputs there were in the target, by their looks, and how far they were apart.
     produced: HashMap<Looks, f64>,
+    /// The largest gradient that went into the last backward.
+    gradient: Option<Magnitude>,
     /// Calls of one side alone, not yet known to matter.
     parted: Vec<Finding>,
     walked: Walked,
@@ -127,6 +131,7 @@ struct Walker<'c> {
 /// A value, how far it is apart, and how far the golden runs are among themselves.
 struct Compared<'c> {
     item: Item<'c>,
+    twin: Option<Item<'c>>,
     deviation: Deviation,
     spread: f64,
 }
@@ -147,16 +152,23 @@ impl<'c> Walker<'c> {
         let (inputs, outputs): (Vec<_>, Vec<_>) =
             compared.into_iter().partition(|compared| is_input(compared.item.value.section));
         if let Some(finding) = self.fresh_input(operator, name, &inputs) {
-            self.found(place, one, other, finding);
+            let fresh = inputs.iter().filter(|input| self.is_fresh(input));
+            let tensors = fresh.flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
+            let looks: Vec<Looks> = tensors.flatten().map(Looks::of).collect();
+            self.found(place, one, other, finding, &looks);
             return;
         }
         let input = inputs.iter().map(|input| input.deviation).fold(Deviation::NONE, Deviation::max);
         if let Some(finding) = self.parting(operator, name, input, &outputs) {
-            self.found(place, one, other, finding);
+            self.found(place, one, other, finding, &[]);
             return;
         }
         for compared in inputs.iter().chain(&outputs) {
             self.note_rounding(operator, compared.deviation);
+        }
+        if name.is_some_and(|name| name.direction == Direction::Backward) {
+            let gradients = inputs.iter().filter_map(|input| Magnitude::of(input.item.tensor()?));
+            self.gradient = gradients.max_by(Magnitude::order).or(self.gradient);
         }
         for output in &outputs {
             if let Some(tensor) = output.item.tensor() {
@@ -171,19 +183,20 @@ impl<'c> Walker<'c> {
         for value in &operator.values {
             let item = Item { operator, value };
             let other = golden.values.iter().find(|other| other.place == value.place);
-            let deviation = match other {
-                Some(other) => deviation(item, Item { operator: golden, value: other }),
+            let twin = other.map(|other| Item { operator: golden, value: other });
+            let deviation = match twin {
+                Some(twin) => deviation(item, twin),
                 None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
                 None => Deviation { what: What::Presence, relative: f64::INFINITY },
             };
-            compared.push(Compared { item, deviation, spread: self.judge.spread(golden, &value.place) });
+            compared.push(Compared { item, twin, deviation, spread: self.judge.spread(golden, &value.place) });
         }
         for value in &golden.values {
             let is_matched = operator.values.iter().any(|other| other.place == value.place);
             if !is_matched && !matches!(value.leaf, Leaf::Nothing) {
                 let item = Item { operator: golden, value };
                 let deviation = Deviation { what: What::Presence, relative: f64::INFINITY };
-                compared.push(Compared { item, deviation, spread: 0.0 });
+                compared.push(Compared { item, twin: None, deviation, spread: 0.0 });
             }
         }
         compared
@@ -262,10 +275,8 @@ impl<'c> Walker<'c> {
 
     /// Whether the golden's counterpart is known as the output of an earlier operator: then it changed on the way here.
     fn was_produced_before(&self, input: &Compared<'_>) -> bool {
-        let golden = self.golden.document.operators.iter().find(|golden| golden.name == input.item.operator.name);
-        let value = golden.and_then(|golden| golden.values.iter().find(|value| value.place == input.item.value.place));
-        let Some(Value { leaf: Leaf::Tensor(tensor), .. }) = value else { return false };
-        self.produced.contains_key(&Looks::of(tensor))
+        let twin = input.twin.and_then(|twin| twin.tensor());
+        twin.is_some_and(|tensor| self.produced.contains_key(&Looks::of(tensor)))
     }
 
     /// Outputs that differ by more than the inputs and rounding account for.
@@ -283,27 +294,79 @@ impl<'c> Walker<'c> {
             return None;
         }
         let bound = self.judge.bound(operator, from).bound;
-        let is_beyond = |output: &&Compared<'_>| output.deviation.relative > bound.max(output.spread);
+        // In another dtype it was another computation: what it keeps of its inputs differs too.
+        let ran_finer =
+            outputs.iter().any(|output| output.deviation.what == What::Dtype && output.deviation.relative.is_finite());
+        let is_beyond = |output: &&Compared<'_>| {
+            !(ran_finer && output.deviation.what == What::Presence)
+                && output.deviation.relative > bound.max(output.spread)
+                && !self.is_cancelled(operator, name, output)
+        };
         let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(is_beyond).collect();
         parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
         let suspects: Vec<Suspect> = parted.iter().map(|output| suspect(output, bound)).collect();
         (!suspects.is_empty()).then_some((Kind::Operator, suspects, input.relative))
     }
 
-    fn found(&mut self, place: usize, one: u32, other: u32, (kind, suspects, input): (Kind, Vec<Suspect>, f64)) {
-        // Calls that only one side made account for an input that nobody produced: the first of those that stand together.
-        if matches!(kind, Kind::Between)
-            && let Some(mut parted) = self.parted.pop()
+    /// Whether an output is what is left of a sum that cancels: all of it is rounding, on both sides.
+    fn is_cancelled(&self, operator: &Operator, name: Option<OperatorName<'_>>, output: &Compared<'_>) -> bool {
+        let Some(name) = name.filter(|_| output.deviation.what == What::Numbers) else { return false };
+        let (Some(tensor), Some(twin)) = (output.item.tensor(), output.twin.and_then(|twin| twin.tensor())) else {
+            return false;
+        };
+        let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
+        let largest =
+            inputs.filter_map(|value| Magnitude::of(Item { operator, value }.tensor()?)).max_by(Magnitude::order);
+        let source = if name.direction == Direction::ParameterGradient { self.gradient } else { largest };
+        let left = |tensor| Magnitude::of(tensor).map_or(f64::INFINITY, |magnitude| magnitude.size);
+        source.is_some_and(|source| {
+            let terms = source.elements as f64 / tensor.elements().unwrap_or(1).max(1) as f64;
+            let sums = terms > 1.0 || cancels(name);
+            let rounding = coarsest(operator) * source.size * terms.max(1.0);
+            sums && left(tensor).max(left(twin)) < self.judge.thresholds.rounding_factor * rounding
+        })
+    }
+
+    fn found(
+        &mut self,
+        place: usize,
+        one: u32,
+        other: u32,
+        (kind, suspects, input): (Kind, Vec<Suspect>, f64),
+        looks: &[Looks],
+    ) {
+        // A call that only one side made accounts for an input that nobody produced.
+        if kind == Kind::Between
+            && let Some(parted) = self.missing_producer(looks)
         {
-            while let Some(before) = self.parted.pop_if(|before| before.place + 1 == parted.place) {
-                parted = before;
-            }
             self.walked.finding = Some(Finding { suspects, ..parted });
             return;
         }
         let operator = self.operator(one).name.to_string();
         let (target, golden) = (Some(one), Some(other));
         self.walked.finding = Some(Finding { kind, operator, place, target, golden, suspects, input });
+    }
+
+    /// Among calls that one side alone made: the one that gave what is missed here, else the first of the last ones together.
+    fn missing_producer(&mut self, missed: &[Looks]) -> Option<Finding> {
+        let gives = |parted: &Finding| {
+            let operator = match (parted.target, parted.golden) {
+                (Some(index), _) => &self.target.document.operators[index as usize],
+                (None, Some(index)) => &self.golden.document.operators[index as usize],
+                (None, None) => return false,
+            };
+            let outputs = operator.values.iter().filter(|value| value.section == Section::Output);
+            let mut tensors = outputs.filter_map(|value| Item { operator, value }.tensor());
+            tensors.any(|tensor| missed.contains(&Looks::of(tensor)))
+        };
+        if let Some(found) = self.parted.iter().position(gives) {
+            return Some(self.parted.swap_remove(found));
+        }
+        let mut parted = self.parted.pop()?;
+        while let Some(before) = self.parted.pop_if(|before| before.place + 1 == parted.place) {
+            parted = before;
+        }
+        Some(parted)
     }
 
     fn one_sided(&mut self, place: usize, kind: Kind, target: Option<u32>, golden: Option<u32>) {
@@ -359,6 +422,31 @@ impl<'c> Walker<'c> {
 
 fn suspect(compared: &Compared<'_>, bound: f64) -> Suspect {
     Suspect { name: compared.item.name(), section: compared.item.value.section, deviation: compared.deviation, bound }
+}
+
+/// Functions whose backward subtracts a mean, so that what is left may be rounding alone.
+fn cancels(name: OperatorName<'_>) -> bool {
+    let takes_mean = ["softmax", "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"];
+    name.direction == Direction::Backward && takes_mean.contains(&name.function())
+}
+
+/// How large a tensor's numbers are, and how many there are.
+#[derive(Clone, Copy, Debug)]
+struct Magnitude {
+    size: f64,
+    elements: u64,
+}
+
+impl Magnitude {
+    fn of(tensor: &TensorFacts) -> Option<Self> {
+        let [max, min] = [0, 1].map(|at: usize| tensor.statistics[at].number().map(f64::abs));
+        let size = max?.max(min?);
+        size.is_finite().then(|| Self { size, elements: tensor.elements().unwrap_or(1) })
+    }
+
+    fn order(one: &Self, other: &Self) -> std::cmp::Ordering {
+        (one.size * one.elements as f64).total_cmp(&(other.size * other.elements as f64))
+    }
 }
 
 /// By what a tensor is known again: views and transposes keep it.
