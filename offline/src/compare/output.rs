@@ -55,6 +55,24 @@ impl Output {
         Ok(())
     }
 
+    /// Writes a file beside the tables.
+    pub(super) fn write_text(&mut self, name: &str, text: &str) -> Result<(), CompareError> {
+        let path = self.aside.path().join(name);
+        std::fs::write(&path, text).map_err(|source| WriteError::Io { path, source })?;
+        self.written.push(PathBuf::from(name));
+        Ok(())
+    }
+
+    /// When the comparison began, as it stands in names of files.
+    pub(super) fn stamp(&self) -> &str {
+        &self.stamp
+    }
+
+    /// The time in nanoseconds, as msprobe puts it into a name.
+    pub(super) fn nanoseconds() -> i128 {
+        jiff::Timestamp::now().as_nanosecond()
+    }
+
     /// Gives the files their place and names them.
     pub(super) fn put_in_place(self) -> Result<Vec<PathBuf>, CompareError> {
         let mut placed = Vec::with_capacity(self.written.len());

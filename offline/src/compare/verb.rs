@@ -177,6 +177,8 @@ struct Work<'a> {
     data_mapping: Option<Mapping>,
     cell_mapping: Option<Mapping>,
     output: Option<Output>,
+    /// With `-da --compat`: what msprobe's own search finds.
+    differences: Option<Vec<compat::RankDifferences>>,
 }
 
 impl<'a> Work<'a> {
@@ -199,13 +201,16 @@ impl<'a> Work<'a> {
                 .map(|path| path.as_deref().map_or(Ok(Mapping::default()), read))
                 .transpose()?,
             output: output.map(|directory| Output::prepare(&directory, formats)).transpose()?,
+            // Of two files msprobe ignores the switch.
+            differences: (arguments.compat && arguments.diff_analyze && target.is_dir()).then(Vec::new),
         })
     }
 
     fn run(&mut self, printer: &mut Printer) -> Result<(Answer, Vec<PathBuf>), CompareError> {
         let mut output = self.output.take();
         let (target, goldens) = (self.target, self.goldens.clone());
-        let answer = compare(target, &goldens, &self.thresholds, |step: &StepCaptures| -> Result<(), CompareError> {
+        let thresholds = self.thresholds.clone();
+        let answer = compare(target, &goldens, &thresholds, |step: &StepCaptures| -> Result<(), CompareError> {
             if self.arguments.is_print_compare_log {
                 for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
                     printer.note(&format!("{}\n", operator.name));
@@ -216,12 +221,15 @@ impl<'a> Work<'a> {
                 None => Ok(()),
             }
         })?;
+        if let (Some(output), Some(found)) = (&mut output, self.differences.as_deref().and_then(compat::analyze)) {
+            output.write_text(&format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
+        }
         let written = output.map(Output::put_in_place).transpose()?.unwrap_or_default();
         Ok((answer, written))
     }
 
     /// Writes a step's tables, rank after rank: one table is in memory at a time.
-    fn tables(&self, step: &StepCaptures, output: &mut Output) -> Result<(), CompareError> {
+    fn tables(&mut self, step: &StepCaptures, output: &mut Output) -> Result<(), CompareError> {
         for rank in &step.ranks {
             let pairs = self.pairs(rank);
             let (target, golden) = (&rank.target, &rank.golden);
@@ -237,7 +245,14 @@ impl<'a> Work<'a> {
                 }
                 continue;
             };
-            if self.arguments.compat {
+            if self.differences.is_some() {
+                let mode = if mode == compat::Mode::Tensor { compat::Mode::Statistics } else { mode };
+                let table = compat::table(target, golden, &pairs, mode, true);
+                let (differences, json) = compat::differences(rank.rank, table, target);
+                output
+                    .write_text(&format!("compare_result_rank{}_{}.json", rank.rank, output.stamp()), &json.dumps(4))?;
+                self.differences.get_or_insert_default().push(differences);
+            } else if self.arguments.compat {
                 let gate = self.data_mapping.is_none();
                 let table = compat::table(target, golden, &pairs, mode, gate);
                 output.write(&table, step, rank)?;

@@ -140,3 +140,36 @@ fn every_cell_is_msprobes() {
     }
     assert!(wrong.is_empty() && cells > 10_000, "{} of {cells} cells", wrong.len());
 }
+
+/// The JSON files of `-da`, letter for letter.
+#[test]
+fn every_first_difference_is_msprobes() {
+    let root = root();
+    if !root.exists() {
+        return;
+    }
+    let mut compared = 0;
+    for case in cases(&root).iter().filter(|case| case.command.contains("-da`") && case.target.is_dir()) {
+        let (targets, goldens) = (find(&case.target).unwrap(), find(&case.golden).unwrap());
+        let mut ranks = Vec::new();
+        for (target, golden) in targets.steps[0].ranks.iter().zip(&goldens.steps[0].ranks) {
+            let rank = target.rank;
+            let (target, golden) = (Capture::read(target).unwrap(), Capture::read(golden).unwrap());
+            let mode = if mode(&target) == compat::Mode::Tensor { compat::Mode::Statistics } else { mode(&target) };
+            let table = compat::table(&target, &golden, &matching::exact(&target, &golden), mode, true);
+            let (differences, node) = compat::differences(rank, table, &target);
+            if let Ok(theirs) = std::fs::read_to_string(case.directory.join(format!("compare_result_rank{rank}.json")))
+            {
+                assert_eq!(node.dumps(4), theirs.trim_end(), "{} rank {rank}", case.name);
+                compared += 1;
+            }
+            ranks.push(differences);
+        }
+        let ours = compat::analyze(&ranks).map(|node| node.dumps(2));
+        let theirs = std::fs::read_to_string(case.directory.join("diff_analyze.json")).ok();
+        assert_eq!(ours.as_deref(), theirs.as_deref().map(str::trim_end), "{}", case.name);
+        compared += 1;
+    }
+    println!("{compared} files");
+    assert!(compared > 8);
+}

@@ -6,10 +6,14 @@
 mod cell;
 mod columns;
 mod distances;
+mod first_difference;
+mod json;
 mod statistics;
 mod table;
 mod verdict;
 
 pub use cell::Cell;
 pub use columns::{Mode, headers};
+pub use first_difference::{RankDifferences, analyze, differences};
+pub use json::Node;
 pub use table::{Row, Table, table};

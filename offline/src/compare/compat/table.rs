@@ -1,7 +1,7 @@
 //! The rows of msprobe's table.
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{Leaf, Plain, Section};
+use trainmon_dump::capture::{Leaf, Peer, Plain, Section};
 
 use super::cell::Cell;
 use super::columns::{Mode, headers};
@@ -33,8 +33,8 @@ pub struct Row {
     pub stack: Option<Cell>,
     /// The two files.
     pub data_names: Option<Cell>,
-    /// The other rank of a send or receive.
-    pub peer: Option<Plain>,
+    /// Of a send or receive in a batch: what it is and the other rank, the target's first in each pair; else `None`.
+    pub peers: [Cell; 4],
 }
 
 /// A rank's table.
@@ -175,8 +175,17 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Option<[C
             };
             Cell::Texts(vec![file(Some(item)), file(other)])
         }),
-        peer: item.tensor().and_then(|tensor| Some(tensor.peer.as_ref()?.rank.clone())),
+        peers: peers(item, other),
     }
+}
+
+fn peers(item: Item<'_>, other: Option<Item<'_>>) -> [Cell; 4] {
+    let of = |item: Option<Item<'_>>, part: fn(&Peer) -> &Plain| {
+        let peer = item.and_then(|item| item.tensor()?.peer.as_deref());
+        peer.map_or(Cell::Word("None"), |peer| Cell::Text(python::text(part(peer)).into()))
+    };
+    let (operation, rank): (fn(&Peer) -> &Plain, fn(&Peer) -> &Plain) = (|peer| &peer.operation, |peer| &peer.rank);
+    [of(Some(item), operation), of(other, operation), of(Some(item), rank), of(other, rank)]
 }
 
 /// Between tensors a value that has a file is called after it.
@@ -248,7 +257,10 @@ fn statistics(item: Item<'_>) -> [Cell; 4] {
         Leaf::Plain { kind, value } => match &**kind {
             "slice" | "ellipsis" | "torch.Size" => four(Cell::Word("None")),
             _ if is_rank(item) => four(Cell::Text(python::text(value).into())),
-            _ => four(number(value)),
+            _ => four(match value {
+                Plain::Bool(value) => Cell::Bool(*value),
+                other => number(other),
+            }),
         },
     }
 }
