@@ -14,6 +14,7 @@ use crate::compare;
 use crate::convert;
 use crate::ctl;
 use crate::excerpt::excerpt;
+use crate::overflow;
 use crate::printer::Printer;
 use crate::recover::{self, verb::Outcome};
 
@@ -77,6 +78,12 @@ enum Verb {
     /// their communication, across steps. What counts as rounding depends on dtype, operator and inputs.
     #[command(after_long_help = compare::verb::EXAMPLES)]
     Compare(Box<compare::verb::Arguments>),
+    /// Find where NaN and infinities were born: the first operator that gives some out without having been given any
+    ///
+    /// Across ranks, what came in by communication is followed to where it was sent. An infinity that an operator was given as
+    /// an argument (a mask) does not count, unless NaN comes of it.
+    #[command(visible_alias = "overflow_check", after_long_help = overflow::verb::EXAMPLES)]
+    Overflow(overflow::verb::Arguments),
     /// Convert a run's CSV files to TensorBoard's event files
     ///
     /// Every value of the files becomes a point with the step and, where the run has a steps.csv, the time of its own.
@@ -175,6 +182,11 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             compare::verb::Outcome::Failed => EXIT_ERROR,
         }),
         Verb::Convert(arguments) => Ok(if convert::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
+        Verb::Overflow(arguments) => Ok(match overflow::verb::run(&arguments, printer)? {
+            overflow::verb::Outcome::Clean => EXIT_OK,
+            overflow::verb::Outcome::Found => EXIT_DIFFERENCE,
+            overflow::verb::Outcome::Failed => EXIT_ERROR,
+        }),
         Verb::Recover(arguments) => Ok(match recover::verb::run(&arguments, printer)? {
             Outcome::Whole => EXIT_OK,
             Outcome::Torn => EXIT_DIFFERENCE,

@@ -13,6 +13,7 @@ mod excerpt;
 mod failure;
 mod fresh_directory;
 pub mod key_reference;
+pub mod overflow;
 mod printer;
 mod progress;
 pub mod recover;

@@ -2,6 +2,7 @@
 
 mod faults;
 mod golden;
+mod overflow;
 mod truth;
 
 /// Says that a test, or a case of one, could not run here.

@@ -21,5 +21,5 @@ pub use construct::{Construct, Parent};
 pub use directory::{DumpKind, RankFiles, StepFiles, Tree, find};
 pub use document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
 pub use error::{CaptureError, Place};
-pub use parse::parse_document;
+pub use parse::{Json, operator_json, parse_document};
 pub use stack::Stacks;

@@ -278,3 +278,53 @@ fn plain(json: &JsonValue<'_>) -> Plain {
         JsonValue::Array(items) => Plain::List(items.iter().map(plain).collect()),
     }
 }
+
+/// A JSON value as it stands in a file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Json {
+    /// No container.
+    Plain(Plain),
+    /// A list.
+    List(Vec<Json>),
+    /// An object, its keys in order.
+    Object(Vec<(Box<str>, Json)>),
+}
+
+/// One operator's values as they stand in the text of a `dump.json`; `None` if it is not there.
+///
+/// # Errors
+/// See [`parse_document`].
+pub fn operator_json(text: &[u8], path: &Path, operator: &str) -> Result<Option<Json>, CaptureError> {
+    let mut reader = Reader { json: Jiter::new(text).with_allow_inf_nan(), path };
+    let key = reader.json.next_object().map(|key| key.map(str::to_owned));
+    let mut key = reader.well(key)?;
+    while let Some(name) = key {
+        if name == "data" {
+            let first = reader.json.next_object().map(|key| key.map(str::to_owned));
+            let mut inner = reader.well(first)?;
+            while let Some(name) = inner {
+                if name == operator {
+                    let value = reader.json.next_value();
+                    return Ok(Some(json(&reader.well(value)?)));
+                }
+                let next =
+                    reader.json.next_skip().and_then(|()| reader.json.next_key()).map(|key| key.map(str::to_owned));
+                inner = reader.well(next)?;
+            }
+            return Ok(None);
+        }
+        let next = reader.json.next_skip().and_then(|()| reader.json.next_key()).map(|key| key.map(str::to_owned));
+        key = reader.well(next)?;
+    }
+    Ok(None)
+}
+
+fn json(value: &JsonValue<'_>) -> Json {
+    match value {
+        JsonValue::Array(items) => Json::List(items.iter().map(json).collect()),
+        JsonValue::Object(fields) => {
+            Json::Object(fields.iter().map(|(key, value)| ((&**key).into(), json(value))).collect())
+        }
+        other => Json::Plain(plain(other)),
+    }
+}

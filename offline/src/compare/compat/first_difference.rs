@@ -115,7 +115,8 @@ fn state(section: Section) -> &'static str {
 /// first (by its number on its rank) and has a difference in itself or in what ran since the one before; else the first
 /// difference after the last communication.
 pub fn analyze(ranks: &[RankDifferences]) -> Option<Node> {
-    let parts: Vec<Vec<&[Judged]>> = ranks.iter().map(|rank| between_communications(&rank.operators)).collect();
+    let parts: Vec<Vec<&[Judged]>> =
+        ranks.iter().map(|rank| between_communications(&rank.operators, |operator| &operator.name)).collect();
     let longest = parts.iter().map(Vec::len).max().unwrap_or(0);
     for part in 0..longest {
         let mut found: HashMap<u64, &Judged> = HashMap::new();
@@ -142,9 +143,9 @@ fn is_ignored(name: &str) -> bool {
 }
 
 /// What ran before the first communication; then each communication with what ran before the next.
-fn between_communications(operators: &[Judged]) -> Vec<&[Judged]> {
+pub(crate) fn between_communications<T>(operators: &[T], name: impl Fn(&T) -> &str) -> Vec<&[T]> {
     let is_communication =
-        |operator: &Judged| OperatorName::parse(&operator.name).is_some_and(|name| name.is_communication());
+        |operator: &T| OperatorName::parse(name(operator)).is_some_and(|name| name.is_communication());
     let mut parts = Vec::new();
     let mut from = 0;
     for (index, operator) in operators.iter().enumerate() {

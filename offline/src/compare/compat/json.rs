@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use trainmon_dump::capture::Plain;
+use trainmon_dump::capture::{Json, Plain};
 
 use super::cell::Cell;
 use crate::compare::python;
@@ -59,6 +59,18 @@ impl Node {
                 }
                 end_line(to, indent, depth);
                 to.push('}');
+            }
+        }
+    }
+}
+
+impl From<Json> for Node {
+    fn from(json: Json) -> Self {
+        match json {
+            Json::Plain(plain) => Self::Plain(plain),
+            Json::List(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            Json::Object(fields) => {
+                Self::Object(fields.into_iter().map(|(key, value)| (key.into(), Self::from(value))).collect())
             }
         }
     }

@@ -14,6 +14,7 @@ mod verdict;
 
 pub use cell::Cell;
 pub use columns::{Mode, headers};
+pub(crate) use first_difference::between_communications;
 pub use first_difference::{RankDifferences, analyze, differences};
 pub use json::Node;
 pub use table::{Row, Table, table};

@@ -19,7 +19,7 @@ enum Meeting {
 
 /// Who met where.
 #[derive(Debug, Default)]
-pub(super) struct Communication {
+pub(crate) struct Communication {
     /// Rank and operator index (of the target) of every participant.
     meetings: HashMap<Meeting, Vec<(u64, u32)>>,
     of: HashMap<(u64, u32), Vec<Meeting>>,
@@ -27,7 +27,7 @@ pub(super) struct Communication {
 
 impl Communication {
     /// Reads the target captures of a step, one of every rank.
-    pub(super) fn of<'c>(ranks: impl IntoIterator<Item = (u64, &'c Capture)>) -> Self {
+    pub(crate) fn of<'c>(ranks: impl IntoIterator<Item = (u64, &'c Capture)>) -> Self {
         let mut communication = Self::default();
         for (rank, capture) in ranks {
             let mut counts: HashMap<(String, String), u32> = HashMap::new();
@@ -64,19 +64,19 @@ impl Communication {
     }
 
     /// Whether an operator is one in which ranks met.
-    pub(super) fn is_meeting(&self, rank: u64, operator: u32) -> bool {
+    pub(crate) fn is_meeting(&self, rank: u64, operator: u32) -> bool {
         self.of.contains_key(&(rank, operator))
     }
 
     /// The other ranks an operator met, and with which of theirs.
-    pub(super) fn others(&self, rank: u64, operator: u32) -> Vec<(u64, u32)> {
+    pub(crate) fn others(&self, rank: u64, operator: u32) -> Vec<(u64, u32)> {
         let meetings = self.of.get(&(rank, operator)).into_iter().flatten();
         let all = meetings.filter_map(|meeting| self.meetings.get(meeting)).flatten();
         all.copied().filter(|&(other, _)| other != rank).collect()
     }
 
     /// How many operators before `operator` on a rank met others: the time that ranks have in common.
-    pub(super) fn time(&self, rank: u64, operator: u32) -> usize {
+    pub(crate) fn time(&self, rank: u64, operator: u32) -> usize {
         self.of.keys().filter(|&&(other, index)| other == rank && index < operator).count()
     }
 }

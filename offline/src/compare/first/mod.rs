@@ -7,5 +7,6 @@ mod communication;
 mod ranks;
 mod walk;
 
+pub(crate) use communication::Communication;
 pub use ranks::{Divergence, RankCapture, first_divergence};
 pub use walk::{Finding, Kind, Suspect, Walked, walk};
