@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::provision::{OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
-use crate::{hint, provision, run, verify, workspace};
+use crate::{fuzz, hint, provision, run, verify, workspace};
 
 /// The commands of this repository.
 #[derive(Debug, Parser)]
@@ -43,6 +43,15 @@ enum Task {
         /// What to measure
         #[arg(default_value = "all")]
         which: Bench,
+    },
+    /// Give the readers of foreign files any bytes for a while; exit 1 if one panics, hangs or takes too much memory
+    Fuzz {
+        /// How long each target runs
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+        /// These targets only: npy, pickle, safetensors, torch
+        #[arg(value_name = "TARGET")]
+        only: Vec<String>,
     },
     /// Build the Python extension into the environment of the checks, for working on it
     Develop,
@@ -111,6 +120,7 @@ impl Arguments {
             Task::Test { quick, only } => verify::run(&Selection { quick, only }),
             Task::Demo { arguments } => run::demo(&arguments),
             Task::Bench { which } => run::bench(which),
+            Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
             Task::Provision => {
                 provision::try_prometheus();
                 if let Err(error) = provision::ensure_mpi() {

@@ -4,6 +4,7 @@
 pub mod arrows;
 pub mod command_line;
 pub mod dependencies;
+pub mod fuzz;
 pub mod graph;
 pub mod hint;
 pub mod process;

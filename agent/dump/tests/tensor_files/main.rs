@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod corpus;
+mod fuzz_corpus;
 mod hostile;
 mod pickles;
 mod support;

@@ -1,0 +1,5 @@
+//! What the fuzz targets call.
+
+mod entries;
+
+pub use entries::{pickle, tensor_file};
