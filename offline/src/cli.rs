@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::anomaly;
 use crate::check_config::{self, Finding, Report, Unreadable};
+use crate::checkpoint;
 use crate::compare;
 use crate::convert;
 use crate::ctl;
@@ -33,6 +34,7 @@ const EXIT_ERROR: u8 = 2;
     "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
     "  trainmon compare dump_b dump_a               where two captured runs first part\n",
     "  trainmon anomaly -d monitor_output           what of all ranks' alerts came first\n",
+    "  trainmon compare-checkpoint run_tp1 run_tp2pp2  two checkpoints, tensor by tensor\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
     "  trainmon ctl monitor_output set --every 10   a training that runs: measure one step in ten from now on\n",
@@ -90,6 +92,12 @@ enum Verb {
     /// Tags are those of msprobe's conversion: `vp0:blocks.0.attn.qkv.weight/norm`, one TensorBoard run per kind and rank.
     #[command(after_long_help = convert::verb::EXAMPLES)]
     Convert(convert::verb::Arguments),
+    /// Compare two checkpoints tensor by tensor, whatever their layouts
+    ///
+    /// Megatron's, DeepSpeed's and FSDP's shards are put together without those libraries, and without executing anything
+    /// that is in the files.
+    #[command(after_long_help = checkpoint::verb::EXAMPLES)]
+    CompareCheckpoint(checkpoint::verb::Arguments),
     /// Write the CSV files of a run that crashed, out of the journal it left
     ///
     /// Every step the journal holds is checked and written the way the run's own files are. Records that are torn (by a
@@ -186,6 +194,11 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             overflow::verb::Outcome::Clean => EXIT_OK,
             overflow::verb::Outcome::Found => EXIT_DIFFERENCE,
             overflow::verb::Outcome::Failed => EXIT_ERROR,
+        }),
+        Verb::CompareCheckpoint(arguments) => Ok(match checkpoint::verb::run(&arguments, printer)? {
+            checkpoint::verb::Outcome::Same => EXIT_OK,
+            checkpoint::verb::Outcome::Different => EXIT_DIFFERENCE,
+            checkpoint::verb::Outcome::Failed => EXIT_ERROR,
         }),
         Verb::Recover(arguments) => Ok(match recover::verb::run(&arguments, printer)? {
             Outcome::Whole => EXIT_OK,

@@ -5,6 +5,7 @@
 
 pub mod anomaly;
 pub mod check_config;
+pub mod checkpoint;
 mod cli;
 pub mod compare;
 pub mod convert;

@@ -1,0 +1,137 @@
+//! A checkpoint whatever its layout: tensors by name, each put together from pieces when it is read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use trainmon_core::{Dtype, Shape};
+use trainmon_dump::tensor_file::{self, FileBytes, StoredTensor, TensorFile};
+
+use super::assemble;
+use super::error::{CheckpointError, PieceTrouble};
+
+/// How a checkpoint is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// One file.
+    Plain,
+    /// Megatron-LM's, a file per tensor, pipeline and expert rank.
+    Megatron,
+    /// DeepSpeed's.
+    Deepspeed,
+    /// torch's distributed checkpoint, as FSDP and Megatron's `torch_dist` write it.
+    Distributed,
+    /// Hugging Face's, in one file or several with an index.
+    HuggingFace,
+}
+
+/// Where the elements of a piece are.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// An entry of an opened file.
+    Entry { file: usize, index: usize },
+    /// A file of one tensor within another.
+    Within { path: PathBuf, bytes: FileBytes },
+}
+
+/// A part of a tensor.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) source: Source,
+    /// Of the source's elements, row by row, these are meant; all if `None`.
+    pub(super) elements: Option<(u64, u64)>,
+    /// The piece's shape.
+    pub(super) shape: Shape,
+    /// Where in the tensor it begins.
+    pub(super) at: Vec<i64>,
+}
+
+/// How a tensor is put together.
+#[derive(Clone, Debug)]
+pub(super) struct Recipe {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Shape,
+    /// Of this shape the pieces are parts: another than the tensor's if it was cut up as a row of elements.
+    pub(super) cut_as: Shape,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// A checkpoint, opened. Elements are read when they are compared.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    pub(super) path: PathBuf,
+    pub(super) layout: Layout,
+    pub(super) files: Vec<TensorFile>,
+    pub(super) tensors: BTreeMap<String, Recipe>,
+    /// Tensors that are there and cannot be read, with the reason.
+    pub(super) unreadable: BTreeMap<String, String>,
+    /// What a person should know about how it was read.
+    pub(super) notes: Vec<String>,
+}
+
+impl Checkpoint {
+    pub(super) fn new(path: &Path, layout: Layout) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            layout,
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Opens a file of tensors and keeps it. Gives its number.
+    pub(super) fn open(&mut self, path: &Path) -> Result<usize, CheckpointError> {
+        self.files.push(tensor_file::open(path)?);
+        Ok(self.files.len() - 1)
+    }
+
+    /// An entry of a file as the one piece of a tensor.
+    pub(super) fn whole(&self, file: usize, index: usize) -> Recipe {
+        let entry = &self.files[file].entries()[index];
+        let piece = Piece {
+            source: Source::Entry { file, index },
+            elements: None,
+            shape: entry.shape,
+            at: vec![0; entry.shape.dims().len()],
+        };
+        Recipe { dtype: entry.dtype, shape: entry.shape, cut_as: entry.shape, pieces: vec![piece] }
+    }
+
+    /// Takes over every tensor of a file under names that `rename` gives; `None` leaves one out.
+    pub(super) fn take_all(&mut self, file: usize, rename: &dyn Fn(&str) -> Option<String>) {
+        for index in 0..self.files[file].entries().len() {
+            if let Some(name) = rename(&self.files[file].entries()[index].name) {
+                let recipe = self.whole(file, index);
+                self.tensors.insert(name, recipe);
+            }
+        }
+        for one in self.files[file].unreadable() {
+            if let Some(name) = rename(&one.name) {
+                self.unreadable.insert(name, one.trouble.to_string());
+            }
+        }
+    }
+
+    /// Reads a tensor, put together.
+    pub(super) fn read(&self, name: &str) -> Result<StoredTensor, CheckpointError> {
+        let recipe = &self.tensors[name];
+        let mut parts = Vec::with_capacity(recipe.pieces.len());
+        for piece in &recipe.pieces {
+            let tensor = match &piece.source {
+                Source::Entry { file, index } => self.files[*file].read_at(*index)?,
+                Source::Within { path, bytes } => TensorFile::of_bytes(path, bytes.clone())?.only()?,
+            };
+            parts.push(tensor);
+        }
+        let trouble = |source| CheckpointError::Piece { path: self.path.clone(), name: name.to_owned(), source };
+        assemble::assemble(recipe, &parts).map_err(trouble)
+    }
+
+    /// A name for messages about a tensor's pieces.
+    pub(super) fn piece_trouble(&self, name: &str, source: PieceTrouble) -> CheckpointError {
+        CheckpointError::Piece { path: self.path.clone(), name: name.to_owned(), source }
+    }
+}

@@ -1,0 +1,133 @@
+//! torch's distributed checkpoints: a pickle `.metadata` says which piece of which tensor lies where in which file; each
+//! piece is a file of torch within that file.
+
+use std::collections::HashMap;
+use std::path::{Component, Path};
+
+use trainmon_core::Shape;
+use trainmon_dump::tensor_file::{FileBytes, Item, Kind, Pickled, TensorFile, read_pickle};
+
+use super::contents::{Checkpoint, Layout, Piece, Recipe, Source};
+use super::error::{CheckpointError, PieceTrouble};
+
+const METADATA: &str = ".metadata";
+
+pub(super) fn is_one(directory: &Path) -> bool {
+    directory.join(METADATA).is_file()
+}
+
+/// Opens the checkpoint in `directory`; `path` is what the user called it.
+pub(super) fn open(path: &Path, directory: &Path) -> Result<Checkpoint, CheckpointError> {
+    let metadata_path = directory.join(METADATA);
+    let metadata = read_pickle(&metadata_path)?;
+    let mut reader = Reader { directory, metadata_path: &metadata_path, files: HashMap::new() };
+    let places = reader.places(&metadata)?;
+    let mut checkpoint = Checkpoint::new(path, Layout::Distributed);
+    let tensors = metadata.root().attribute("state_dict_metadata");
+    let tensors = tensors.ok_or_else(|| reader.wrong("a description of the tensors", "none"))?;
+    let mut others = 0;
+    for (name, facts) in tensors.pairs() {
+        let name = name.as_text().ok_or_else(|| reader.wrong("names of tensors", "another key"))?;
+        let Some(chunks) = facts.attribute("chunks") else {
+            others += 1;
+            continue;
+        };
+        let shape =
+            facts.attribute("size").and_then(sizes).ok_or_else(|| reader.wrong("the shape of a tensor", name))?;
+        let mut pieces = Vec::new();
+        for chunk in chunks.items() {
+            pieces.push(reader.piece(name, chunk, &places)?);
+        }
+        let shape = Shape::new(&shape).map_err(|error| checkpoint.piece_trouble(name, error.into()))?;
+        match first_dtype(&pieces)? {
+            Some(dtype) => {
+                checkpoint.tensors.insert(name.to_owned(), Recipe { dtype, shape, cut_as: shape, pieces });
+            }
+            None => drop(checkpoint.unreadable.insert(name.to_owned(), "it has no pieces".to_owned())),
+        }
+    }
+    if others > 0 {
+        checkpoint.notes.push(format!("{others} entries are no tensors and are not compared"));
+    }
+    Ok(checkpoint)
+}
+
+/// Where a piece lies: file, first byte, length.
+type Place<'a> = (&'a str, u64, u64);
+type Places<'a> = HashMap<(&'a str, Vec<i64>), Place<'a>>;
+
+struct Reader<'a> {
+    directory: &'a Path,
+    metadata_path: &'a Path,
+    files: HashMap<String, FileBytes>,
+}
+
+impl Reader<'_> {
+    fn places<'m>(&self, metadata: &'m Pickled) -> Result<Places<'m>, CheckpointError> {
+        let data = metadata.root().attribute("storage_data");
+        let data = data.ok_or_else(|| self.wrong("the places of the tensors", "none"))?;
+        let mut places = HashMap::new();
+        for (key, place) in data.pairs() {
+            let Some(name) = key.attribute("fqn").and_then(Item::as_text) else {
+                return Err(self.wrong("the name of a piece", "none"));
+            };
+            let transforms = place.attribute("transform_descriptors").map(|list| list.items().len());
+            if transforms.is_some_and(|count| count > 0) {
+                return Err(self.wrong("pieces as torch.save writes them", "packed ones"));
+            }
+            // What is no tensor has no offset.
+            let Some(at) = key.attribute("offset").and_then(sizes) else { continue };
+            let number = |field: &str| place.attribute(field)?.as_int().and_then(|number| u64::try_from(number).ok());
+            let file = place.attribute("relative_path").and_then(Item::as_text);
+            let (Some(file), Some(offset), Some(length)) = (file, number("offset"), number("length")) else {
+                return Err(self.wrong("the place of a piece", name));
+            };
+            places.insert((name, at), (file, offset, length));
+        }
+        Ok(places)
+    }
+
+    fn piece(&mut self, name: &str, chunk: Item<'_>, places: &Places<'_>) -> Result<Piece, CheckpointError> {
+        let field = |field: &str| chunk.attribute(field).and_then(sizes);
+        let (Some(at), Some(shape)) = (field("offsets"), field("sizes")) else {
+            return Err(self.wrong("the offsets and sizes of a piece", name));
+        };
+        // A map is looked up by what it owns, so the offsets are moved in and out of the key.
+        let key = (name, at);
+        let Some(&(file, offset, length)) = places.get(&key) else {
+            return Err(self.wrong("the place of every piece", &format!("none for `{name}` at {:?}", key.1)));
+        };
+        let path = self.directory.join(file);
+        if !Path::new(file).components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(self.wrong("files beside the metadata", file));
+        }
+        if !self.files.contains_key(file) {
+            self.files.insert(file.to_owned(), FileBytes::open(&path)?);
+        }
+        let trouble =
+            |source: PieceTrouble| CheckpointError::Piece { path: path.clone(), name: name.to_owned(), source };
+        let bytes = self.files[file].part("a piece", offset, length).map_err(|error| trouble(error.into()))?;
+        let shape = Shape::new(&shape).map_err(|error| trouble(error.into()))?;
+        Ok(Piece { source: Source::Within { path: path.clone(), bytes }, elements: None, shape, at: key.1 })
+    }
+
+    fn wrong(&self, expected: &'static str, found: &str) -> CheckpointError {
+        CheckpointError::Structure { path: self.metadata_path.to_path_buf(), expected, found: found.to_owned() }
+    }
+}
+
+/// The dtype is what the first piece has: the metadata say it, too, in ways that change with torch's versions.
+fn first_dtype(pieces: &[Piece]) -> Result<Option<trainmon_core::Dtype>, CheckpointError> {
+    let Some(Piece { source: Source::Within { path, bytes }, .. }) = pieces.first() else { return Ok(None) };
+    let file = TensorFile::of_bytes(path, bytes.clone())?;
+    Ok(file.entries().first().map(|entry| entry.dtype))
+}
+
+/// `torch.Size((2, 3))`, or a tuple.
+fn sizes(item: Item<'_>) -> Option<Vec<i64>> {
+    let tuple = match item.kind() {
+        Kind::Object => item.args()?.items().next()?,
+        _ => item,
+    };
+    matches!(tuple.kind(), Kind::Tuple | Kind::List).then(|| tuple.items().map(Item::as_int).collect())?
+}

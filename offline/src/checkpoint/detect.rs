@@ -1,0 +1,93 @@
+//! Which kind of checkpoint a path is.
+
+use std::path::{Path, PathBuf};
+
+use super::contents::{Checkpoint, Layout};
+use super::error::CheckpointError;
+use super::{Dialect, dcp, deepspeed, hf, megatron, plain};
+
+/// So many names are shown of a directory that is nothing known.
+const SHOWN: usize = 5;
+
+/// Opens the checkpoint at `path`.
+pub(super) fn open(path: &Path, dialect: Dialect) -> Result<Checkpoint, CheckpointError> {
+    if !path.is_dir() {
+        return plain::open(path);
+    }
+    let names = names_in(path)?;
+    if dcp::is_one(path) {
+        return dcp::open(path, path);
+    }
+    if let Some(directory) = megatron::iteration_of(path, &names)? {
+        if dcp::is_one(&directory) {
+            return dcp::open(path, &directory);
+        }
+        return megatron::open(path, &directory, dialect);
+    }
+    if let Some(directory) = deepspeed::tag_of(path, &names)? {
+        return deepspeed::open(path, &directory);
+    }
+    if let Some(checkpoint) = hf::open(path, &names)? {
+        return Ok(checkpoint);
+    }
+    // One file of tensors that nobody else's layout explains.
+    let files: Vec<&String> = names.iter().filter(|name| plain::has_its_ending(name)).collect();
+    match files[..] {
+        [one] => plain::open(&path.join(one)),
+        _ => Err(CheckpointError::NotACheckpoint { path: path.to_path_buf(), found: shown(&names) }),
+    }
+}
+
+/// The names in a directory, sorted.
+pub(super) fn names_in(path: &Path) -> Result<Vec<String>, CheckpointError> {
+    let failed = |source| CheckpointError::ReadDirectory { path: path.to_path_buf(), source };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The word in a small file that says which of several directories is meant.
+pub(super) fn pointer(path: &Path) -> Result<Option<String>, CheckpointError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(CheckpointError::Read { path: path.to_path_buf(), source }),
+    }
+}
+
+/// A directory a pointer names: one below, not elsewhere.
+pub(super) fn pointed(path: &Path, name: &str) -> Result<PathBuf, CheckpointError> {
+    let directory = path.join(name);
+    let is_plain_name = Path::new(name).components().count() == 1 && !name.contains("..") && !name.is_empty();
+    if is_plain_name && directory.is_dir() {
+        return Ok(directory);
+    }
+    let expected = "the directory that the file beside it names";
+    Err(CheckpointError::Structure { path: path.to_path_buf(), expected, found: format!("{name:?}") })
+}
+
+pub(super) fn shown(names: &[String]) -> String {
+    match names {
+        [] => "it is empty".to_owned(),
+        names if names.len() > SHOWN => {
+            format!("it holds {} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN)
+        }
+        names => format!("it holds {}", names.join(", ")),
+    }
+}
+
+impl Layout {
+    /// For people.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Plain => "a file of tensors",
+            Self::Megatron => "Megatron",
+            Self::Deepspeed => "DeepSpeed",
+            Self::Distributed => "torch distributed",
+            Self::HuggingFace => "Hugging Face",
+        }
+    }
+}

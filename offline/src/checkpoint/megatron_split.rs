@@ -1,0 +1,96 @@
+//! Tensors that Megatron's tensor-parallel ranks hold slices of.
+
+use trainmon_core::Shape;
+
+use super::Dialect;
+use super::assemble::joined;
+use super::contents::{Checkpoint, Piece, Recipe, Source};
+use super::error::CheckpointError;
+
+/// One rank's part of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shard {
+    pub(super) tensor_rank: u32,
+    pub(super) file: usize,
+    pub(super) index: usize,
+}
+
+/// Layers whose outputs are divided among ranks: joined along axis 0, biases too.
+const BY_ROWS: [&str; 5] = ["linear_qkv", "linear_fc1", "linear_q_up_proj", "linear_kv_up_proj", "linear_q_proj"];
+const BY_ROWS_WHOLE: [&str; 2] = ["word_embeddings.weight", "output_layer.weight"];
+/// Layers whose inputs are: joined along axis 1, their biases are whole on every rank.
+const BY_COLUMNS: [&str; 2] = ["linear_fc2.weight", "linear_proj.weight"];
+/// What msprobe knows of them.
+const BY_ROWS_MSPROBE: [&str; 4] = ["linear_qkv", "linear_fc1", "word_embeddings.weight", "output_layer.weight"];
+
+/// Along which axis the ranks' slices of a tensor are joined; `None` if each has all of it.
+pub(super) fn axis_of(name: &str, dialect: Dialect) -> Option<usize> {
+    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    if has(&BY_COLUMNS) {
+        return Some(1);
+    }
+    let is_by_rows = match dialect {
+        Dialect::Msprobe => has(&BY_ROWS_MSPROBE),
+        // The norm that is fused into a linear layer is whole on every rank.
+        Dialect::Ours => (has(&BY_ROWS) && !name.contains("layer_norm")) || has(&BY_ROWS_WHOLE),
+    };
+    is_by_rows.then_some(0)
+}
+
+/// The tensor of the ranks' shards. `is_gated`: each rank's `linear_fc1` is its half of the gate above its half of the
+/// rest, and both halves have to be joined for themselves.
+pub(super) fn join(
+    checkpoint: &mut Checkpoint,
+    name: &str,
+    shards: &[Shard],
+    is_gated: bool,
+    dialect: Dialect,
+) -> Result<Recipe, CheckpointError> {
+    let first = shards[0];
+    let Some(axis) = axis_of(name, dialect).filter(|_| shards.len() > 1) else {
+        note_differing(checkpoint, name, shards)?;
+        return Ok(checkpoint.whole(first.file, first.index));
+    };
+    let entry = |shard: &Shard| &checkpoint.files[shard.file].entries()[shard.index];
+    let shapes: Vec<Shape> = shards.iter().map(|shard| entry(shard).shape).collect();
+    let trouble = |source| checkpoint.piece_trouble(name, source);
+    let (whole, places) = joined(&shapes, axis).map_err(trouble)?;
+    let dtype = entry(&first).dtype;
+    let mut pieces = Vec::with_capacity(shards.len() * 2);
+    for ((shard, &shape), at) in shards.iter().zip(&shapes).zip(places) {
+        let source = Source::Entry { file: shard.file, index: shard.index };
+        let rows = shape.dims().first().copied().unwrap_or(0);
+        if !(is_gated && name.contains("linear_fc1") && rows % 2 == 0) {
+            pieces.push(Piece { source, elements: None, shape, at });
+            continue;
+        }
+        let mut half = shape.dims().to_vec();
+        half[0] = rows / 2;
+        let half = Shape::new(&half).map_err(|error| trouble(error.into()))?;
+        let count = half.elements() as u64;
+        for part in 0..2u8 {
+            let mut place = at.clone();
+            place[0] = at[0] / 2 + i64::from(part) * whole.dims()[0] / 2;
+            let elements = Some((u64::from(part) * count, count));
+            pieces.push(Piece { source: source.clone(), elements, shape: half, at: place });
+        }
+    }
+    Ok(Recipe { dtype, shape: whole, cut_as: whole, pieces })
+}
+
+/// What every rank has whole should be the same on all; if not, that is worth a word.
+fn note_differing(checkpoint: &mut Checkpoint, name: &str, shards: &[Shard]) -> Result<(), CheckpointError> {
+    let first = checkpoint.files[shards[0].file].read_at(shards[0].index)?;
+    for shard in &shards[1..] {
+        let other = checkpoint.files[shard.file].read_at(shard.index)?;
+        if other.shape() != first.shape() || other.bytes() != first.bytes() {
+            let note = format!(
+                "`{name}` differs between tensor ranks 0 and {}: that of rank 0 is compared",
+                shard.tensor_rank
+            );
+            checkpoint.notes.push(note);
+            return Ok(());
+        }
+    }
+    Ok(())
+}

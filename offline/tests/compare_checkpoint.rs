@@ -1,0 +1,254 @@
+//! `trainmon compare-checkpoint` on checkpoints that the real libraries wrote (`checkpoints/generate.py`), on msprobe's
+//! recorded pairs, and on what is no checkpoint.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn made(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checkpoints/made").join(name).display().to_string()
+}
+
+fn compare_in(directory: &Path, arguments: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
+    command.arg("compare-checkpoint").args(arguments).current_dir(directory);
+    let output = command.output().expect("starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn compare(arguments: &[&str]) -> Said {
+    compare_in(&std::env::temp_dir(), arguments)
+}
+
+fn compare_json(a: &str, b: &str) -> (Option<i32>, Value) {
+    let said = compare(&[a, b, "--json"]);
+    (said.code, serde_json::from_str(&said.out).expect("JSON"))
+}
+
+fn names(rows: &Value, verdict: &str) -> Vec<String> {
+    let rows = rows["tensors"].as_array().expect("rows").iter();
+    let of_verdict = rows.filter(|row| row["verdict"] == verdict);
+    of_verdict.map(|row| row["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn one_model_in_every_layout_is_the_same() {
+    for (layout, kind) in [
+        ("hf", "hugging_face"),
+        ("fsdp", "distributed"),
+        ("deepspeed_zero2", "deepspeed"),
+        ("deepspeed_zero3", "deepspeed"),
+        ("deepspeed_zero3/global_step0", "deepspeed"),
+    ] {
+        let (code, report) = compare_json(&made("plain.pt"), &made(layout));
+        assert_eq!((code, &report["same"]), (Some(0), &Value::Bool(true)), "{layout}: {report}");
+        assert_eq!(report["summary"]["identical"], 12, "{layout}: {report}");
+        assert_eq!(report["summary"]["common"], 12);
+        assert_eq!(report["b"]["layout"], kind);
+    }
+}
+
+#[test]
+fn megatrons_ranks_are_put_together_over_tensors_pipelines_virtual_stages_and_experts() {
+    for layout in ["megatron_tp2_pp2_ep2", "megatron_pp2_vpp2"] {
+        let (code, report) = compare_json(&made("megatron_one"), &made(layout));
+        assert_eq!(code, Some(0), "{layout}: {report}");
+        // An embedding, an output layer, a norm, and four layers of four tensors and two experts of two.
+        assert_eq!(report["summary"]["identical"], 3 + 4 * (4 + 2 * 2), "{layout}: {report}");
+    }
+}
+
+#[test]
+fn a_changed_tensor_is_named_and_the_exit_code_says_so() {
+    let (code, report) = compare_json(&made("plain.pt"), &made("changed_norm.pt"));
+    assert_eq!(code, Some(1));
+    assert_eq!(names(&report, "different"), ["model.norm.weight"]);
+    let row = report["tensors"].as_array().unwrap().iter().find(|row| row["name"] == "model.norm.weight").unwrap();
+    let relative = row["distance"]["relative_l2"].as_f64().unwrap();
+    assert!((relative - 0.001 / 1.001).abs() < 1e-6, "{row}");
+    let said = compare(&[&made("plain.pt"), &made("changed_norm.pt")]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.out.contains("model.norm.weight  different"), "{}", said.out);
+    assert!(
+        said.out.ends_with(
+            "12 in both: 11 identical, 0 within rounding, 1 different, 0 of other shapes; 0 only in a, 0 only in b\n"
+        ),
+        "{}",
+        said.out
+    );
+}
+
+#[test]
+fn a_model_kept_in_bfloat16_is_the_same_within_its_rounding() {
+    let (code, report) = compare_json(&made("plain.pt"), &made("bfloat16.pt"));
+    assert_eq!(names(&report, "rounding").len(), 12, "{report}");
+    assert_eq!(names(&report, "different"), [""; 0]);
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn files_are_written_whole_in_the_formats_asked_for_and_none_is_replaced() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let (a, b) = (made("plain.pt"), made("changed_norm.pt"));
+    let said = compare_in(directory.path(), &[&a, &b, "-o", "report", "--format", "json,csv"]);
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let json: Value = serde_json::from_slice(&fs::read(directory.path().join("report.json")).unwrap()).unwrap();
+    assert_eq!(json["summary"]["different"], 1);
+    let csv = fs::read_to_string(directory.path().join("report.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 13);
+    assert!(
+        csv.lines().any(|line| line.starts_with("model.norm.weight,different,torch.float32,torch.float32,[8],[8],8,")),
+        "{csv}"
+    );
+    let said = compare_in(directory.path(), &[&a, &b, "-o", "report.json"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.starts_with("error: `report.json` exists already\nhint: name another file"), "{}", said.err);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing half-written is left");
+}
+
+#[test]
+fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name);
+    let copy = |layout: &str, to: &str| {
+        let from = PathBuf::from(made(layout));
+        let mut pending = vec![from.clone()];
+        while let Some(next) = pending.pop() {
+            for entry in fs::read_dir(&next).unwrap() {
+                let entry = entry.unwrap().path();
+                let target = path(to).join(entry.strip_prefix(&from).unwrap());
+                if entry.is_dir() {
+                    fs::create_dir_all(&target).unwrap();
+                    pending.push(entry);
+                } else {
+                    fs::create_dir_all(target.parent().unwrap()).unwrap();
+                    fs::copy(&entry, &target).unwrap();
+                }
+            }
+        }
+    };
+    fs::create_dir(path("empty")).unwrap();
+    fs::write(path("cut.pt"), &fs::read(made("plain.pt")).unwrap()[..4000]).unwrap();
+    fs::write(path("text.pt"), "no tensors at all").unwrap();
+    copy("megatron_tp2_pp2_ep2", "megatron");
+    fs::remove_dir_all(path("megatron/iter_0000003/mp_rank_01_001_001")).unwrap();
+    copy("deepspeed_zero3", "zero3");
+    fs::remove_file(path("zero3/global_step0/zero_pp_rank_1_mp_rank_00_optim_states.pt")).unwrap();
+    copy("fsdp", "fsdp");
+    fs::remove_file(path("fsdp/__1_0.distcp")).unwrap();
+    copy("hf", "hf");
+    fs::write(path("hf/model.safetensors.index.json"), r#"{"weight_map": {"a": "../../etc/passwd"}}"#).unwrap();
+    copy("megatron_one", "pointer");
+    fs::write(path("pointer/latest_checkpointed_iteration.txt"), "../../elsewhere").unwrap();
+    for (bad, words) in [
+        ("none", "cannot read `none`"),
+        ("empty", "`empty` is no checkpoint: it is empty"),
+        ("cut.pt", "the archive's directory, which stands at its end, needs bytes"),
+        ("text.pt", "expected .npy, .safetensors or torch's .pt, found a file that begins with"),
+        ("megatron", "expected a directory of every rank, found 7 of 8 directories mp_rank_*"),
+        ("zero3", "expected a file of every rank, found 2 of the model, 1 of the optimizer"),
+        ("fsdp", "cannot read `fsdp/__1_0.distcp`"),
+        ("hf", "expected names of files beside the index, found \"../../etc/passwd\""),
+        ("pointer", "expected the directory that the file beside it names, found \"../../elsewhere\""),
+    ] {
+        let said = compare_in(directory.path(), &[bad, &made("plain.pt"), "-o", "out.json"]);
+        assert_eq!(said.code, Some(2), "{bad}: {}{}", said.out, said.err);
+        assert!(said.err.contains(words), "{bad}: {}", said.err);
+        assert!(said.err.starts_with("error: ") && said.err.contains("\nhint: "), "{bad}: {}", said.err);
+        assert!(!path("out.json").exists(), "{bad}");
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+/// Where msprobe's recorded pairs are; `None` after saying that they are not here.
+fn golden(pair: &str) -> Option<PathBuf> {
+    let place = std::env::var_os("TRAINMON_GOLDEN")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from)
+        .join("06_config_check")
+        .join(pair);
+    if place.is_dir() {
+        return Some(place);
+    }
+    let reason = format!("`{}` does not exist; TRAINMON_GOLDEN names the data", place.display());
+    let line = format!("compare_checkpoint::{pair}: {reason}");
+    println!("SKIPPED {line}");
+    if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
+        use std::io::Write as _;
+        let mut log = fs::File::options().append(true).create(true).open(log).expect("a log of skipped tests");
+        writeln!(log, "{line}").expect("a log of skipped tests");
+    }
+    None
+}
+
+const PAIRS: [&str; 2] = ["ckpt_tp1_tp1", "ckpt_tp1_tp2pp2"];
+
+/// msprobe sums in float32 and ends elsewhere in the last digit: two units of it.
+fn is_near(found: &Value, expected: &Value) -> bool {
+    match (found.as_f64(), expected.as_f64()) {
+        (Some(found), Some(expected)) => (found - expected).abs() <= 2.4e-7 * expected.abs().max(f64::MIN_POSITIVE),
+        _ => found == expected,
+    }
+}
+
+#[test]
+fn compat_writes_what_msprobe_wrote() {
+    for pair in PAIRS {
+        let Some(golden) = golden(pair) else { continue };
+        let directory = TempDir::new().expect("a temporary directory");
+        let side = |name: &str| golden.join(name).display().to_string();
+        let said = compare_in(directory.path(), &[&side("ckpt_a"), &side("ckpt_b"), "--compat"]);
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        let read = |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+        let found = read(&directory.path().join("ckpt_similarity.json"));
+        let expected = read(&golden.join("ckpt_similarity.json"));
+        let (found, expected) = (found.as_object().unwrap(), expected.as_object().unwrap());
+        let mut names: Vec<&String> = expected.keys().collect();
+        names.sort();
+        assert_eq!(found.keys().collect::<Vec<_>>(), names, "{pair}");
+        for (name, expected) in expected {
+            let found = &found[name];
+            assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["l2", "cos", "numel", "shape"]);
+            for exact in ["numel", "shape"] {
+                assert_eq!(found[exact], expected[exact], "{pair} {name}");
+            }
+            for number in ["l2", "cos"] {
+                assert!(is_near(&found[number], &expected[number]), "{pair} {name} {number}: {found} {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_planted_difference_of_the_recorded_pairs_is_found_and_nothing_else() {
+    for pair in PAIRS {
+        let Some(golden) = golden(pair) else { continue };
+        let side = |name: &str| golden.join(name).display().to_string();
+        let (code, report) = compare_json(&side("ckpt_a"), &side("ckpt_b"));
+        assert_eq!(code, Some(1));
+        let known: Value = serde_json::from_slice(&fs::read(golden.join("known.json")).unwrap()).unwrap();
+        let known: Vec<&str> =
+            known["differences"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+        let mut found = names(&report, "different");
+        found.extend(names(&report, "shape"));
+        assert_eq!(found.len() + 1, known.len(), "{pair}: {found:?}");
+        for name in &found {
+            assert!(known.iter().any(|line| line.starts_with(name)), "{pair}: {name} was not planted");
+        }
+        assert_eq!(report["only_in_b"], serde_json::json!(["only_in_b.weight"]));
+        assert_eq!(report["only_in_a"], serde_json::json!([]));
+        let rows = report["tensors"].as_array().unwrap();
+        let changed = rows.iter().find(|row| row["name"] == "decoder.layers.1.mlp.linear_fc1.weight").unwrap();
+        assert_eq!(changed["distance"]["max_abs_at"], serde_json::json!([3, 2]), "{pair}");
+        assert_eq!(changed["distance"]["differing"], 1);
+    }
+}
