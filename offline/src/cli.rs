@@ -18,6 +18,7 @@ use crate::excerpt::excerpt;
 use crate::overflow;
 use crate::printer::Printer;
 use crate::recover::{self, verb::Outcome};
+use crate::tensors;
 
 /// All is well.
 const EXIT_OK: u8 = 0;
@@ -86,7 +87,7 @@ enum Verb {
     /// an argument (a mask) does not count, unless NaN comes of it.
     #[command(visible_alias = "overflow_check", after_long_help = overflow::verb::EXAMPLES)]
     Overflow(overflow::verb::Arguments),
-    /// Convert a run's CSV files to TensorBoard's event files
+    /// Convert a run's CSV files to TensorBoard's event files, or files of tensors to another format
     ///
     /// Every value of the files becomes a point with the step and, where the run has a steps.csv, the time of its own.
     /// Tags are those of msprobe's conversion: `vp0:blocks.0.attn.qkv.weight/norm`, one TensorBoard run per kind and rank.
@@ -98,6 +99,9 @@ enum Verb {
     /// that is in the files.
     #[command(after_long_help = checkpoint::verb::EXAMPLES)]
     CompareCheckpoint(checkpoint::verb::Arguments),
+    /// Write files of tensors in another format: npy, pt
+    #[command(after_long_help = tensors::verb::EXAMPLES)]
+    Parse(tensors::verb::Arguments),
     /// Write the CSV files of a run that crashed, out of the journal it left
     ///
     /// Every step the journal holds is checked and written the way the run's own files are. Records that are torn (by a
@@ -200,6 +204,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             checkpoint::verb::Outcome::Different => EXIT_DIFFERENCE,
             checkpoint::verb::Outcome::Failed => EXIT_ERROR,
         }),
+        Verb::Parse(arguments) => Ok(if tensors::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
         Verb::Recover(arguments) => Ok(match recover::verb::run(&arguments, printer)? {
             Outcome::Whole => EXIT_OK,
             Outcome::Torn => EXIT_DIFFERENCE,

@@ -18,6 +18,7 @@ pub mod overflow;
 mod printer;
 mod progress;
 pub mod recover;
+pub mod tensors;
 
 pub use cli::run;
 pub use progress::Progress;

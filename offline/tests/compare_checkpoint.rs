@@ -60,7 +60,7 @@ fn one_model_in_every_layout_is_the_same() {
 
 #[test]
 fn megatrons_ranks_are_put_together_over_tensors_pipelines_virtual_stages_and_experts() {
-    for layout in ["megatron_tp2_pp2_ep2", "megatron_pp2_vpp2"] {
+    for layout in ["megatron_tp2_pp2_ep2", "megatron_pp2_vpp2", "megatron_ep2"] {
         let (code, report) = compare_json(&made("megatron_one"), &made(layout));
         assert_eq!(code, Some(0), "{layout}: {report}");
         // An embedding, an output layer, a norm, and four layers of four tensors and two experts of two.

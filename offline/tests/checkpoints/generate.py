@@ -119,7 +119,7 @@ def cut(name: str, value: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     return value
 
 
-def save_megatron(directory: str, tp: int, pp: int, vpp: int, ep: int) -> None:
+def save_megatron(directory: str, tp: int, pp: int, vpp: int, ep: int, *, is_old: bool = False) -> None:
     """Layers go to virtual stages first, then to pipeline ranks, as Megatron interleaves them."""
     layers, experts = 4, 2
     per_chunk, per_expert_rank = layers // (pp * vpp), experts // ep
@@ -155,7 +155,7 @@ def save_megatron(directory: str, tp: int, pp: int, vpp: int, ep: int) -> None:
                 name = f"mp_rank_{t:02d}" + (f"_{p:03d}" if pp > 1 else "") + (f"_{e:03d}" if ep > 1 else "")
                 place = MADE / directory / "iter_0000003" / name
                 place.mkdir(parents=True)
-                torch.save(state, place / "model_optim_rng.pt")
+                torch.save(state, place / "model_optim_rng.pt", _use_new_zipfile_serialization=not is_old)
     (MADE / directory / "latest_checkpointed_iteration.txt").write_text("3")
 
 
@@ -175,6 +175,7 @@ def main() -> None:
     save_megatron("megatron_one", 1, 1, 1, 1)
     save_megatron("megatron_tp2_pp2_ep2", 2, 2, 1, 2)
     save_megatron("megatron_pp2_vpp2", 1, 2, 2, 1)
+    save_megatron("megatron_ep2", 1, 1, 1, 2, is_old=True)
     for function, arguments in ((save_dcp, ()), (save_deepspeed, (2,)), (save_deepspeed, (3,))):
         mp.spawn(function, args=arguments, nprocs=WORLD)
 

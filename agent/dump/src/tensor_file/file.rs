@@ -10,13 +10,15 @@ use super::file_bytes::FileBytes;
 use super::pickle::{Item, Pickled};
 use super::stored::{StoredTensor, byte_length};
 use super::strided::{Strided, gather};
-use super::{npy, safe, torch, tree};
+use super::{atb, npy, safe, torch, tree};
 
 /// How a file is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// numpy's.
     Npy,
+    /// Ascend's transformer library's.
+    Atb,
     /// safetensors.
     Safetensors,
     /// torch's, an archive.
@@ -206,11 +208,12 @@ impl TensorFile {
 }
 
 fn read(bytes: &FileBytes) -> Result<(Format, Contents), Trouble> {
-    if bytes.starts_with(npy::MAGIC) {
-        let tensor = npy::read(bytes)?;
+    let is_npy = bytes.starts_with(npy::MAGIC);
+    if is_npy || bytes.starts_with(atb::MAGIC) {
+        let tensor = if is_npy { npy::read(bytes)? } else { atb::read(bytes)? };
         let entry = Entry { name: String::new(), dtype: tensor.dtype(), shape: tensor.shape() };
         let contents = Contents { tensors: vec![(entry, Place::Ready(tensor))], ..Contents::default() };
-        return Ok((Format::Npy, contents));
+        return Ok((if is_npy { Format::Npy } else { Format::Atb }, contents));
     }
     if bytes.starts_with(torch::ARCHIVE_MAGIC) {
         return Ok((Format::Torch, torch::read_archive(bytes)?));

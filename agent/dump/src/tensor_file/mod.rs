@@ -1,4 +1,5 @@
-//! Files of tensors, read without torch, without Python and without trust: `.npy`, `.safetensors`, torch's `.pt`.
+//! Files of tensors, read without torch, without Python and without trust: `.npy`, `.safetensors`, torch's `.pt`, and
+//! the `.bin` of Ascend's transformer library. [`write`] makes the first three.
 //!
 //! [`read_one`] reads the one tensor of a file, [`open`] lists what a file holds and reads tensors by name. A checkpoint
 //! is a structure of dicts and lists; its tensors get dotted names (`model.decoder.final_layernorm.weight`), and what is
@@ -15,6 +16,7 @@
 //! lies contiguous in its file is borrowed from the mapping. A file that is cut short while it is mapped ends the process
 //! with SIGBUS, as it does with every program that maps files: do not compare a checkpoint that is being written.
 
+mod atb;
 mod element;
 mod error;
 mod file;
@@ -27,6 +29,7 @@ mod stored;
 mod strided;
 mod torch;
 mod tree;
+pub mod write;
 mod zip;
 
 pub use error::{TensorFileError, Trouble};

@@ -151,11 +151,28 @@ def safetensors_files() -> None:
     note("dtypes.safetensors", tensors)
 
 
+def check_written() -> None:
+    """Loads what the Rust writers made of `dtypes.pt` (`written.rs` keeps it) with the real libraries."""
+    every = torch.load(HERE / "dtypes.pt")
+    for written in (
+        torch.load(HERE.parent / "written.pt", weights_only=True),
+        safetensors.torch.load_file(HERE.parent / "written.safetensors"),
+    ):
+        missing = every.keys() - written.keys()
+        assert missing <= {"complex128"}, missing
+        for name, tensor in written.items():
+            assert tensor.dtype == every[name].dtype and tensor.shape == every[name].shape, name
+            assert tensor.contiguous().view(torch.uint8).equal(every[name].contiguous().view(torch.uint8)), name
+    one = torch.load(HERE.parent / "written_one.pt", weights_only=True)
+    assert one.equal(torch.load(HERE / "one.pt")) and one.stride() == (3, 1)
+
+
 def main() -> None:
     HERE.mkdir(exist_ok=True)
     torch_files()
     numpy_files()
     safetensors_files()
+    check_written()
     (HERE / "expected.json").write_text(json.dumps(expected, sort_keys=True) + "\n")
 
 

@@ -7,3 +7,4 @@ mod fuzz_corpus;
 mod hostile;
 mod pickles;
 mod support;
+mod written;

@@ -1,0 +1,71 @@
+//! The command line of `trainmon parse`, and what it says; `trainmon convert` says the same of files of tensors.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use super::{TensorFormat, convert};
+use crate::failure;
+use crate::printer::Printer;
+
+pub(crate) const EXAMPLES: &str = concat!(
+    "Examples:\n",
+    "  trainmon parse -d dump/step0/rank0/dump_tensor_data -t npy -o arrays\n",
+    "  trainmon parse -d model.safetensors -t pt -o out\n",
+    "  trainmon convert --to safetensors checkpoint.pt -o out      the same, in trainmon's own words\n",
+    "\n",
+    "Reads .pt (as data: nothing in it is executed), .npy, .safetensors and Ascend's .bin; of a directory every such file.\n",
+    "A file of several tensors becomes a directory of .npy files. No file is replaced."
+);
+
+/// What to convert.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// A file of tensors, or a directory of them
+    #[arg(long = "dump_path", short = 'd', value_name = "PATH")]
+    dump_path: PathBuf,
+    /// The format
+    #[arg(long = "type", short = 't', default_value = "pt", value_name = "FORMAT")]
+    to: TensorFormat,
+    /// The directory for the files
+    #[arg(long = "output_path", alias = "output", short = 'o', default_value = "./output", value_name = "DIR")]
+    output: PathBuf,
+    /// Print one JSON object, also on failure
+    #[arg(long)]
+    json: bool,
+}
+
+/// Converts, and says whether that worked.
+pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<bool> {
+    let Arguments { dump_path, to, output, json } = arguments;
+    convert_and_say(dump_path, *to, output, *json, printer)
+}
+
+/// The same for whoever has read the arguments.
+pub(crate) fn convert_and_say(
+    path: &Path,
+    to: TensorFormat,
+    output: &Path,
+    as_json: bool,
+    printer: &mut Printer,
+) -> io::Result<bool> {
+    let outcome = convert(path, to, output);
+    if as_json {
+        let value = match &outcome {
+            Ok(files) => json!({"ok": true, "files": files, "error": null}),
+            Err(error) => json!({"ok": false, "files": [], "error": failure::as_json(error, error.hint())}),
+        };
+        printer.json(&value)?;
+        return Ok(outcome.is_ok());
+    }
+    match &outcome {
+        Ok(files) => {
+            let lines: Vec<String> = files.iter().map(|file| format!("{}\n", file.display())).collect();
+            printer.result(&lines.concat())?;
+        }
+        Err(error) => printer.failure(error, Some(error.hint())),
+    }
+    Ok(outcome.is_ok())
+}

@@ -1,0 +1,100 @@
+//! `trainmon parse`, msprobe's spelling, and `trainmon convert` of files of tensors.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+use trainmon_dump::tensor_file::{open, read_one};
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn trainmon(directory: &Path, arguments: &[&str]) -> Said {
+    let output = Command::new(env!("CARGO_BIN_EXE_trainmon")).args(arguments).current_dir(directory).output();
+    let output = output.expect("starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn checkpoint(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checkpoints/made").join(name).display().to_string()
+}
+
+fn desk() -> TempDir {
+    TempDir::new().expect("a temporary directory")
+}
+
+#[test]
+fn what_msprobe_parses_and_what_it_fails_at_become_the_same_arrays() {
+    let golden = std::env::var_os("TRAINMON_GOLDEN")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from)
+        .join("07_tools/parse_pt_dir");
+    if !golden.is_dir() {
+        let line = format!("golden parse: `{}` does not exist; TRAINMON_GOLDEN names the data", golden.display());
+        println!("SKIPPED {line}");
+        if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
+            use std::io::Write as _;
+            let log = fs::OpenOptions::new().append(true).create(true).open(log);
+            writeln!(log.expect("the skip log"), "{line}").expect("the skip log");
+        }
+        return;
+    }
+    let desk = desk();
+    for name in ["t.bin", "in.pt"] {
+        let input = golden.join(name).display().to_string();
+        let said = trainmon(desk.path(), &["parse", "-d", &input, "-t", "npy", "-o", "out"]);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+    }
+    let bytes = |path: PathBuf| fs::read(path).expect("readable");
+    assert_eq!(bytes(desk.path().join("out/t.npy")), bytes(golden.join("out_bin/t.npy")), "msprobe's, byte for byte");
+    let array = read_one(&desk.path().join("out/in.npy")).expect("an array");
+    let tensor = read_one(&golden.join("in.pt")).expect("a tensor");
+    assert_eq!((array.shape(), array.to_f64()), (tensor.shape(), tensor.to_f64()));
+}
+
+#[test]
+fn a_checkpoint_goes_to_every_format_and_back() {
+    let desk = desk();
+    let source = checkpoint("plain.pt");
+    for (to, made) in [("safetensors", "out/plain.safetensors"), ("pt", "again/plain.pt")] {
+        let input = if to == "pt" { "out/plain.safetensors" } else { source.as_str() };
+        let out = Path::new(made).parent().unwrap().display().to_string();
+        let said = trainmon(desk.path(), &["convert", "--to", to, input, "-o", &out]);
+        assert_eq!((said.code, said.out.as_str()), (Some(0), format!("{made}\n").as_str()), "{}", said.err);
+        let said = trainmon(desk.path(), &["compare-checkpoint", &source, made]);
+        assert_eq!(said.code, Some(0), "{}", said.out);
+        assert!(said.out.contains("12 in both: 12 identical"), "{}", said.out);
+    }
+    let said = trainmon(desk.path(), &["convert", "--to", "npy", &checkpoint("bfloat16.pt"), "-o", "arrays"]);
+    assert_eq!((said.code, said.out.lines().count()), (Some(0), 12), "{}", said.err);
+    let widened = read_one(&desk.path().join("arrays/bfloat16/state_dict.model.norm.weight.npy")).unwrap();
+    let kept = open(Path::new(&checkpoint("bfloat16.pt"))).unwrap().read("state_dict.model.norm.weight").unwrap();
+    assert_eq!(widened.dtype().torch_name(), "torch.float32");
+    assert_eq!(widened.to_f64(), kept.to_f64());
+}
+
+#[test]
+fn nothing_is_replaced_and_nothing_half_written() {
+    let desk = desk();
+    let source = checkpoint("plain.pt");
+    assert_eq!(trainmon(desk.path(), &["parse", "-d", &source]).code, Some(0));
+    let again = trainmon(desk.path(), &["parse", "-d", &source]);
+    assert_eq!(again.code, Some(2));
+    assert!(again.err.starts_with("error: `./output/plain.pt` exists already\nhint: "), "{}", again.err);
+    fs::write(desk.path().join("cut.pt"), &fs::read(&source).unwrap()[..3000]).unwrap();
+    fs::create_dir(desk.path().join("empty")).unwrap();
+    for (input, words) in [
+        ("cut.pt", "cannot read the tensors of `cut.pt`"),
+        ("empty", "no .pt, .npy, .safetensors or .bin file in `empty`"),
+        ("none", "cannot read `none`"),
+    ] {
+        let said = trainmon(desk.path(), &["parse", "-d", input, "-t", "npy", "-o", "fresh"]);
+        assert_eq!(said.code, Some(2), "{input}");
+        assert!(said.err.contains(words), "{input}: {}", said.err);
+    }
+    assert!(!desk.path().join("fresh").exists());
+}
