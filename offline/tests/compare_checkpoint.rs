@@ -7,6 +7,9 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use trainmon_core::{Dtype, Shape};
+use trainmon_dump::tensor_file::StoredTensor;
+use trainmon_dump::tensor_file::write::write_pt;
 
 struct Said {
     code: Option<i32>,
@@ -169,7 +172,56 @@ fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+/// A file of float32 vectors, or matrices of one column, by name.
+fn save(path: &Path, tensors: &[(&str, &[f32])]) {
+    let tensors: Vec<(String, StoredTensor)> = tensors
+        .iter()
+        .map(|(name, numbers)| {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let shape = Shape::new(&[numbers.len() as i64]).expect("a shape");
+            ((*name).to_owned(), StoredTensor::new(Dtype::F32, shape, bytes.into()).expect("a tensor"))
+        })
+        .collect();
+    fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+    write_pt(&tensors, &mut fs::File::create(path).expect("a file")).expect("written");
+}
+
+#[test]
+fn a_tied_embedding_on_two_stages_is_one_tensor_and_a_norm_that_differs_between_ranks_is_told() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name).join("model_optim_rng.pt");
+    let embedding = "model.embedding.word_embeddings.weight";
+    let norm = "model.decoder.final_layernorm.weight";
+    save(&path("one/mp_rank_00"), &[(embedding, &[1.0, 2.0, 3.0, 4.0]), (norm, &[5.0])]);
+    for (rank, part, last) in [("00", [1.0, 2.0], 5.0), ("01", [3.0, 4.0], 6.0)] {
+        save(&path(&format!("cut/mp_rank_{rank}_000")), &[(embedding, &part)]);
+        save(&path(&format!("cut/mp_rank_{rank}_001")), &[(embedding, &part), (norm, &[last])]);
+    }
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (code, report) = compare_json(&at("one"), &at("cut"));
+    assert_eq!((code, &report["summary"]["identical"]), (Some(0), &Value::from(2)), "{report}");
+    let notes = report["b"]["notes"].as_array().unwrap();
+    let told = "`decoder.final_layernorm.weight` differs between tensor ranks 0 and 1: that of rank 0 is compared";
+    assert!(notes.iter().any(|note| note == told), "{report}");
+}
+
+#[test]
+fn a_prefix_is_taken_off_where_names_have_nothing_in_common_and_no_tensor_is_lost_by_it() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let at = |name: &str| directory.path().join(name);
+    save(&at("a.pt"), &[("module.x", &[1.0]), ("module.y", &[2.0])]);
+    save(&at("b.pt"), &[("x", &[1.0]), ("y", &[2.0])]);
+    let (code, report) = compare_json(&at("a.pt").display().to_string(), &at("b.pt").display().to_string());
+    assert_eq!((code, &report["summary"]["identical"]), (Some(0), &Value::from(2)), "{report}");
+    assert_eq!(report["a"]["notes"][0], "`module.` was taken off the names, which have nothing in common otherwise");
+    // Without it there would be two of one name.
+    save(&at("c.pt"), &[("module.x", &[1.0]), ("module.z", &[1.0]), ("z", &[3.0])]);
+    let (code, report) = compare_json(&at("c.pt").display().to_string(), &at("b.pt").display().to_string());
+    assert_eq!(code, Some(1));
+    assert_eq!(report["only_in_a"], serde_json::json!(["module.z", "z"]), "{report}");
+}
+
+#[expect(clippy::print_stdout, reason = "a skip is said")]
 /// Where msprobe's recorded pairs are; `None` after saying that they are not here.
 fn golden(pair: &str) -> Option<PathBuf> {
     let place = std::env::var_os("TRAINMON_GOLDEN")

@@ -101,6 +101,7 @@ fn collect_stage(
         let names = ranks.iter().flat_map(|rank| local_names(checkpoint, rank.file, virtual_stage));
         Numbering::experts(names.map(|(_, name)| name))
     };
+    let stage = (virtual_stage, ranks.first().map_or(0, |rank| rank.pipeline));
     for rank in ranks {
         for (index, name) in local_names(checkpoint, rank.file, virtual_stage) {
             let global = with_layer(&name, numbering);
@@ -109,8 +110,12 @@ fn collect_stage(
             if with_expert.is_none() && rank.expert != ranks[0].expert {
                 continue;
             }
-            let shard = Shard { tensor_rank: rank.tensor, file: rank.file, index };
-            grouped.entry(with_expert.unwrap_or(global)).or_default().push(shard);
+            let shard = Shard { tensor_rank: rank.tensor, stage, file: rank.file, index };
+            let shards = grouped.entry(with_expert.unwrap_or(global)).or_default();
+            // A tied embedding lies on the first and on the last stage: once is enough.
+            if shards.first().is_none_or(|first: &Shard| first.stage == stage) {
+                shards.push(shard);
+            }
         }
         let prefix = prefix_of(checkpoint, virtual_stage);
         let unreadable: Vec<(String, String)> = checkpoint.files[rank.file]

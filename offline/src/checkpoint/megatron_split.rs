@@ -11,6 +11,8 @@ use super::error::CheckpointError;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shard {
     pub(super) tensor_rank: u32,
+    /// Virtual stage and pipeline rank.
+    pub(super) stage: (usize, u32),
     pub(super) file: usize,
     pub(super) index: usize,
 }

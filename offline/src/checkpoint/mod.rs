@@ -282,7 +282,11 @@ fn strip(one: &mut Checkpoint, other: &Checkpoint, prefix: &str) -> bool {
     if !one.tensors.keys().any(helps) {
         return false;
     }
-    let rename = |name: String| name.strip_prefix(prefix).map_or(name.clone(), str::to_owned);
+    let taken: BTreeSet<String> = one.tensors.keys().chain(one.unreadable.keys()).cloned().collect();
+    let rename = |name: String| {
+        let bare = name.strip_prefix(prefix).filter(|bare| !taken.contains(*bare));
+        bare.map_or(name.clone(), str::to_owned)
+    };
     one.tensors = std::mem::take(&mut one.tensors).into_iter().map(|(name, it)| (rename(name), it)).collect();
     one.unreadable = std::mem::take(&mut one.unreadable).into_iter().map(|(name, it)| (rename(name), it)).collect();
     one.notes.push(format!("`{prefix}` was taken off the names, which have nothing in common otherwise"));

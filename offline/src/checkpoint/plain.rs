@@ -1,5 +1,6 @@
 //! A checkpoint in one file.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::contents::{Checkpoint, Layout};
@@ -24,9 +25,11 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
             && entries.iter().any(|entry| entry.name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
     };
     let key = MODEL_KEYS.into_iter().find(|key| is_key_of_dict(key));
+    let taken: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
     checkpoint.take_all(file, &|name| {
         let bare = key.and_then(|key| name.strip_prefix(key)).and_then(|rest| rest.strip_prefix('.'));
-        Some(bare.unwrap_or(name).to_owned())
+        // Another tensor may have the bare name.
+        Some(bare.filter(|bare| !taken.contains(*bare)).unwrap_or(name).to_owned())
     });
     Ok(checkpoint)
 }
