@@ -68,6 +68,8 @@ class Truth:
     step: int | None = 0
     bits_differ: bool = True
     """Whether any tensor that both sides have is another. False only without a fault."""
+    noise: float = 0.0
+    """What else differs, by rounding: |difference| / |values| of a node's tensors up to this is not the fault."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Case:
         setting = asdict(self.setting)
         wanted = ("net", "level", "task", "ranks", "steps")
         truth = asdict(self.truth)
-        ordered = ("phase", "verdict", "also", "rank", "step", "operators", "modules", "bits_differ", "what")
+        ordered = ("phase", "verdict", "also", "rank", "step", "operators", "modules", "bits_differ", "noise", "what")
         return {
             "case": self.name,
             **{key: setting[key] for key in wanted},

@@ -18,6 +18,10 @@ SOURCES = ("input_args", "input_kwargs", "input")
 """What a node gets. A module's parameters are left to the operators that read them."""
 
 
+Pair = tuple[Any, Any]
+"""A tensor of golden and the same of target."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """One node that is not the same on both sides."""
@@ -38,7 +42,7 @@ class Difference:
         return f"step {self.step} rank {self.rank} {self.node}: {text}"
 
 
-def differences(golden: Path, target: Path, steps: int, rank: int) -> list[Difference]:
+def differences(golden: Path, target: Path, steps: int, rank: int, noise: float = 0.0) -> list[Difference]:
     """All of one rank's, in the order of execution. Golden nodes that lack come at their place, target's at theirs."""
     found: list[Difference] = []
     for step in range(steps):
@@ -50,7 +54,7 @@ def differences(golden: Path, target: Path, steps: int, rank: int) -> list[Diffe
             elif node not in sides[0]:
                 found.append(Difference(step, rank, index, node, inputs=False, outputs=False, missing="golden"))
             else:
-                inputs, outputs = _compare(sides[0][node], sides[1][node], places)
+                inputs, outputs = _compare(sides[0][node], sides[1][node], places, noise)
                 if inputs or outputs:
                     found.append(Difference(step, rank, index, node, inputs=inputs, outputs=outputs))
     return found
@@ -73,7 +77,7 @@ def _in_order(golden: list[str], target: list[str]) -> list[str]:
     return merged + extra
 
 
-def _compare(golden: Any, target: Any, places: list[Path]) -> tuple[bool, bool]:
+def _compare(golden: Any, target: Any, places: list[Path], noise: float) -> tuple[bool, bool]:
     """Whether inputs and outputs differ. What has no inputs, the gradients of parameters, is all output."""
     parts = []
     for side in (golden, target):
@@ -81,30 +85,46 @@ def _compare(golden: Any, target: Any, places: list[Path]) -> tuple[bool, bool]:
         outputs = {key: value for key, value in side.items() if key not in (*SOURCES, "parameters")}
         parts.append((inputs, outputs))
     (golden_in, golden_out), (target_in, target_out) = parts
-    return not _same(golden_in, target_in, places), not _same(golden_out, target_out, places)
+    return _differ(golden_in, target_in, places, noise), _differ(golden_out, target_out, places, noise)
 
 
-def _same(golden: Any, target: Any, places: list[Path]) -> bool:
+def _differ(golden: Any, target: Any, places: list[Path], noise: float) -> bool:
+    pairs: list[Pair] = []
+    if not _alike(golden, target, places, pairs):
+        return True
+    if noise == 0.0:
+        return any(_bytes(left) != _bytes(right) for left, right in pairs)
+    # A gradient that is zero but for rounding is all noise: what stands beside it gives the scale.
+    scale = max((float(left.double().norm()) for left, _ in pairs), default=0.0)
+    return any(not float((left.double() - right.double()).norm()) <= noise * scale for left, right in pairs)
+
+
+def _alike(golden: Any, target: Any, places: list[Path], pairs: list[Pair]) -> bool:
+    """Whether all but the elements of tensors are the same. The tensors go into `pairs`."""
     if isinstance(golden, dict) and isinstance(target, dict):
         if "data_name" in golden and "data_name" in target:
-            return _same_tensor(golden, target, places)
-        return golden.keys() == target.keys() and all(_same(golden[key], target[key], places) for key in golden)
+            files = (
+                place / "dump_tensor_data" / one["data_name"]
+                for place, one in zip(places, (golden, target), strict=True)
+            )
+            left, right = (torch.load(file) for file in files)
+            pairs.append((left, right))
+            same = left.dtype == right.dtype and left.shape == right.shape
+            return bool(same and golden["requires_grad"] == target["requires_grad"])
+        return golden.keys() == target.keys() and all(_alike(golden[key], target[key], places, pairs) for key in golden)
     if isinstance(golden, list) and isinstance(target, list):
-        return len(golden) == len(target) and all(_same(a, b, places) for a, b in zip(golden, target, strict=True))
+        same = len(golden) == len(target)
+        return same and all(_alike(a, b, places, pairs) for a, b in zip(golden, target, strict=True))
     return bool(golden == target) or (golden != golden and target != target)  # noqa: PLR0124 (NaN)
 
 
-def _same_tensor(golden: dict[str, Any], target: dict[str, Any], places: list[Path]) -> bool:
-    pair = (golden, target)
-    left, right = (torch.load(p / "dump_tensor_data" / s["data_name"]) for p, s in zip(places, pair, strict=True))
-    if golden["requires_grad"] != target["requires_grad"] or left.dtype != right.dtype or left.shape != right.shape:
-        return False
-    return bytes(left.reshape(-1).view(torch.uint8).numpy()) == bytes(right.reshape(-1).view(torch.uint8).numpy())
+def _bytes(tensor: Any) -> bytes:
+    return bytes(tensor.reshape(-1).view(torch.uint8).numpy())
 
 
 def complaints(golden: Path, target: Path, steps: int, ranks: int, truth: Truth) -> tuple[list[str], list[str]]:
     """What speaks against a truth, and the first differences of each rank."""
-    per_rank = [differences(golden, target, steps, rank) for rank in range(ranks)]
+    per_rank = [differences(golden, target, steps, rank, truth.noise) for rank in range(ranks)]
     apis = [[one for one in found if _counts(one.node, truth)] for found in per_rank]
     seen = [str(found[0]) if found else f"rank {rank} is the same" for rank, found in enumerate(apis)]
     if truth.verdict == "none":
@@ -120,8 +140,11 @@ def complaints(golden: Path, target: Path, steps: int, ranks: int, truth: Truth)
 
 
 def _counts(node: str, truth: Truth) -> bool:
-    """Modules enclose what is recorded by itself, except where the dump has nothing else to name."""
-    return not node.startswith("Module.") or node in truth.operators
+    """Modules enclose what is recorded by itself, except where the dump has nothing else to name.
+
+    The gradient of a parameter stands among modules' names, and for itself.
+    """
+    return not node.startswith("Module.") or ".parameters_grad." in node or node in truth.operators
 
 
 def _against_origin(found: list[Difference], everything: list[Difference], truth: Truth) -> list[str]:
@@ -129,6 +152,8 @@ def _against_origin(found: list[Difference], everything: list[Difference], truth
         return ["no difference at all"]
     first = found[0]
     against = []
+    if everything[0].node not in (*truth.operators, *truth.modules):
+        against.append(f"the first of all nodes is another: {everything[0]}")
     if first.node not in truth.operators:
         against.append(f"the first difference is another: {first}")
     if first.step != truth.step:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faults.case import Case
 
-from . import backward, clean, data, forward, forward_kernels, optimizer, ranks, ranks_collectives
+from . import backward, clean, data, forward, forward_kernels, noisy, optimizer, ranks, ranks_collectives
 
 CASES: tuple[Case, ...] = (
     *forward.CASES,
@@ -14,5 +14,6 @@ CASES: tuple[Case, ...] = (
     *optimizer.CASES,
     *ranks.CASES,
     *ranks_collectives.CASES,
+    *noisy.CASES,
     *clean.CASES,
 )

@@ -41,9 +41,9 @@ class SplitSum(torch.autograd.Function):
     def backward(context: Any, incoming: Any) -> Any:
         inputs, turned = context.saved_tensors
         half = inputs.shape[0] // 2
-        parts = [aten.mm(inputs[rows].t(), incoming[rows]) for rows in (slice(half, None), slice(0, half))]
+        parts = [aten.mm(aten.t(inputs[rows]), incoming[rows]) for rows in (slice(half, None), slice(0, half))]
         bias = aten.sum.dim_IntList(incoming, [0])
-        return bias, aten.mm(incoming, turned.t()), aten.add.Tensor(*parts)
+        return bias, aten.mm(incoming, aten.t(turned)), aten.add.Tensor(*parts)
 
 
 def split_sum(original: Any, inputs: Any, weight: Any, bias: Any = None) -> Any:

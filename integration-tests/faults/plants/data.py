@@ -164,7 +164,7 @@ CASES = (
         Truth(
             "parameter_gradient",
             "operator",
-            ("Module.head.Linear.parameters_grad.0",),
+            ("Module.tokens.Embedding.parameters_grad.0", "Module.head.Linear.parameters_grad.0"),
             (),
             "the head's weight is a copy of the embedding's: values agree, the gradients are not summed",
         ),
