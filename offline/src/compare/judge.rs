@@ -47,14 +47,22 @@ pub enum Source {
 }
 
 impl Source {
+    /// The same as a cell: without memory of its own where it is a fixed word.
+    pub(crate) fn cell(self) -> super::compat::Cell {
+        match self {
+            Self::Inputs { .. } => super::compat::Cell::Text(self.words().into()),
+            Self::Rounding => super::compat::Cell::Word("round-off"),
+            Self::Spread => super::compat::Cell::Word("spread of the golden runs"),
+            Self::Thresholds => super::compat::Cell::Word("thresholds"),
+            Self::Exact => super::compat::Cell::Word("exact"),
+        }
+    }
+
     /// The words for it in tables.
     pub fn words(self) -> String {
         match self {
-            Self::Rounding => "round-off".to_owned(),
             Self::Inputs { input } => format!("inputs apart by {input:.1e}, and round-off"),
-            Self::Spread => "spread of the golden runs".to_owned(),
-            Self::Thresholds => "thresholds".to_owned(),
-            Self::Exact => "exact".to_owned(),
+            fixed => fixed.cell().text().into_owned(),
         }
     }
 }

@@ -63,25 +63,26 @@ pub struct Table {
 const OWN: [&str; 5] = ["Match", "Difference", "Deviation", "Bound", "Bound Source"];
 
 impl Row {
-    /// Its cells in the order of the columns.
-    pub fn cells(&self) -> Vec<Cell> {
+    /// Shows its cells in the order of the columns.
+    pub fn visit(&self, see: &mut dyn FnMut(&Cell)) {
         let shared = &self.shared;
-        let mut cells = shared.basic.to_vec();
-        cells.extend_from_slice(&shared.measured);
-        cells.extend_from_slice(&shared.statistics);
-        let notes: Vec<String> = self.notes.iter().map(|note| format!("{}: {note}", self.level.word())).collect();
-        cells.push(Cell::Bool(shared.is_requires_grad_consistent));
-        cells.push(Cell::Word(self.level.word()));
-        cells.push(Cell::Text(serde_json::json!(notes).to_string().into()));
-        cells.extend(shared.stack.clone());
-        cells.extend(shared.data_names.clone());
-        let number = |value: f64| Cell::Text(format!("{value:.3e}").into());
-        cells.push(Cell::Word(self.how.map_or("none", How::word)));
-        cells.push(Cell::Word(self.deviation.what.word()));
-        cells.push(number(self.deviation.relative));
-        cells.push(self.bound.map_or(Cell::NONE, |bound| number(bound.bound)));
-        cells.push(self.bound.map_or(Cell::NONE, |bound| Cell::Text(bound.source.words().into())));
-        cells
+        shared.measurements().for_each(&mut *see);
+        see(&Cell::Bool(shared.is_requires_grad_consistent));
+        see(&Cell::Word(self.level.word()));
+        if self.notes.is_empty() {
+            see(&Cell::Word("[]"));
+        } else {
+            let notes: Vec<String> = self.notes.iter().map(|note| format!("{}: {note}", self.level.word())).collect();
+            see(&Cell::Text(serde_json::json!(notes).to_string().into()));
+        }
+        shared.stack.iter().chain(&shared.data_names).for_each(&mut *see);
+        let number =
+            |value: f64| if value == 0.0 { Cell::Word("0") } else { Cell::Text(format!("{value:.3e}").into()) };
+        see(&Cell::Word(self.how.map_or("none", How::word)));
+        see(&Cell::Word(self.deviation.what.word()));
+        see(&number(self.deviation.relative));
+        see(&self.bound.map_or(Cell::NONE, |bound| number(bound.bound)));
+        see(&self.bound.map_or(Cell::NONE, |bound| bound.source.cell()));
     }
 
     /// The value's name, the target's if it has one.

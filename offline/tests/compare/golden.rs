@@ -107,7 +107,9 @@ fn every_cell_is_msprobes() {
             let theirs: Vec<Vec<String>> =
                 reader.records().map(|row| row.unwrap().iter().map(str::to_owned).collect()).collect();
             let mut ours = vec![table.headers.iter().map(ToString::to_string).collect::<Vec<_>>()];
-            ours.extend(table.rows.iter().map(|row| row.cells().iter().map(compat::Cell::csv).collect::<Vec<_>>()));
+            ours.extend(
+                table.rows.iter().map(|row| row.cells().iter().map(|cell| cell.csv().into_owned()).collect::<Vec<_>>()),
+            );
             if ours.len() != theirs.len() {
                 wrong.push(format!("{}: {} rows, msprobe has {}", file.display(), ours.len(), theirs.len()));
             }

@@ -1,5 +1,8 @@
 //! A cell of a table, with the type it has in JSON.
 
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+
 use trainmon_dump::capture::Plain;
 
 use crate::compare::python;
@@ -16,7 +19,37 @@ pub enum Cell {
     /// A boolean.
     Bool(bool),
     /// A list of texts.
-    Texts(Vec<Box<str>>),
+    Texts(Arc<Texts>),
+}
+
+/// A list of texts that many cells may share: a call stack, say.
+#[derive(Debug)]
+pub struct Texts {
+    texts: Box<[Box<str>]>,
+    /// As Python prints it: rendered once, a stack of twenty frames is the longest text of a row by far.
+    rendered: OnceLock<String>,
+}
+
+impl Texts {
+    /// A list of these.
+    pub fn new(texts: impl IntoIterator<Item = Box<str>>) -> Arc<Self> {
+        Arc::new(Self { texts: texts.into_iter().collect(), rendered: OnceLock::new() })
+    }
+
+    /// Its texts.
+    pub fn texts(&self) -> &[Box<str>] {
+        &self.texts
+    }
+
+    fn rendered(&self) -> &str {
+        self.rendered.get_or_init(|| python::list(self.texts.iter().map(|text| &**text)))
+    }
+}
+
+impl PartialEq for Texts {
+    fn eq(&self, other: &Self) -> bool {
+        self.texts == other.texts
+    }
 }
 
 impl Cell {
@@ -24,26 +57,22 @@ impl Cell {
     pub const NONE: Self = Self::Word("N/A");
 
     /// The text in a CSV file. A number that is infinite gets a blank in front there, NaN is `Nan`.
-    pub fn csv(&self) -> String {
+    pub fn csv(&self) -> Cow<'_, str> {
         match self {
-            Self::Text(text) => text.to_string(),
-            Self::Word(word) => (*word).to_owned(),
-            Self::Number(Plain::Float(value)) if value.is_nan() => "Nan".to_owned(),
-            Self::Number(Plain::Float(value)) if value.is_infinite() => format!(" {}", python::float(*value)),
-            Self::Number(value) => python::text(value),
-            Self::Bool(value) => if *value { "True" } else { "False" }.to_owned(),
-            Self::Texts(texts) => python::list(texts.iter().map(|text| &**text)),
+            Self::Number(Plain::Float(value)) if value.is_nan() => "Nan".into(),
+            Self::Number(Plain::Float(value)) if value.is_infinite() => format!(" {}", python::float(*value)).into(),
+            _ => self.text(),
         }
     }
 
     /// The text it is, without what files add.
-    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+    pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) => (&**text).into(),
             Self::Word(word) => (*word).into(),
             Self::Number(value) => python::text(value).into(),
             Self::Bool(value) => (if *value { "True" } else { "False" }).into(),
-            Self::Texts(texts) => python::list(texts.iter().map(|text| &**text)).into(),
+            Self::Texts(texts) => texts.rendered().into(),
         }
     }
 

@@ -81,7 +81,7 @@ impl From<&Cell> for Node {
         match cell {
             Cell::Number(number) => Self::Plain(number.clone()),
             Cell::Bool(value) => Self::Plain(Plain::Bool(*value)),
-            Cell::Texts(texts) => Self::List(texts.iter().map(|text| Self::text(text.clone())).collect()),
+            Cell::Texts(texts) => Self::List(texts.texts().iter().map(|text| Self::text(text.clone())).collect()),
             other => Self::text(&*other.text()),
         }
     }

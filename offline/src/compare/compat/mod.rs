@@ -12,7 +12,7 @@ mod statistics;
 mod table;
 mod verdict;
 
-pub use cell::Cell;
+pub use cell::{Cell, Texts};
 pub use columns::{Mode, headers};
 pub(crate) use first_difference::between_communications;
 pub use first_difference::{RankDifferences, analyze, differences};

@@ -1,9 +1,12 @@
 //! The rows of msprobe's table.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use trainmon_dump::capture::{Leaf, Peer, Plain, Section};
 
-use super::cell::Cell;
+use super::cell::{Cell, Texts};
 use super::columns::{Mode, headers};
 use super::distances::distances;
 use super::statistics::difference;
@@ -74,8 +77,8 @@ impl Row {
             Mode::Digest => row.measured.swap(0, 1),
             Mode::Statistics | Mode::Tensor => {}
         }
-        if let Some(Cell::Texts(names)) = &mut row.data_names {
-            names.swap(0, 1);
+        if let Some(Cell::Texts(names)) = &row.data_names {
+            row.data_names = Some(Cell::Texts(Texts::new(names.texts().iter().rev().cloned())));
         }
         row.stack = has_stacks.then_some(Cell::NONE);
         row
@@ -83,16 +86,28 @@ impl Row {
 
     /// Its cells in the order of the columns.
     pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = self.basic.to_vec();
-        cells.extend_from_slice(&self.measured);
-        cells.extend_from_slice(&self.statistics);
-        let messages: Vec<String> = self.messages.iter().map(|message| format!("\"{message}\"")).collect();
-        cells.push(Cell::Bool(self.is_requires_grad_consistent));
-        cells.push(Cell::Word(self.result()));
-        cells.push(Cell::Text(format!("[{}]", messages.join(", ")).into()));
-        cells.extend(self.stack.clone());
-        cells.extend(self.data_names.clone());
+        let mut cells = Vec::with_capacity(32);
+        self.visit(&mut |cell| cells.push(cell.clone()));
         cells
+    }
+
+    /// Shows its cells in the order of the columns.
+    pub fn visit(&self, see: &mut dyn FnMut(&Cell)) {
+        self.measurements().for_each(&mut *see);
+        see(&Cell::Bool(self.is_requires_grad_consistent));
+        see(&Cell::Word(self.result()));
+        if self.messages.is_empty() {
+            see(&Cell::Word("[]"));
+        } else {
+            let messages: Vec<String> = self.messages.iter().map(|message| format!("\"{message}\"")).collect();
+            see(&Cell::Text(format!("[{}]", messages.join(", ")).into()));
+        }
+        self.stack.iter().chain(&self.data_names).for_each(see);
+    }
+
+    /// The cells before the verdict.
+    pub fn measurements(&self) -> impl Iterator<Item = &Cell> {
+        self.basic.iter().chain(&self.measured).chain(&self.statistics)
     }
 }
 
@@ -105,11 +120,7 @@ pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, gat
         let distances = (mode == Mode::Tensor).then(|| distances(target, golden, item, other));
         Some(Row { operator: address.operator, ..row(item, other, mode, distances) })
     };
-    // Reading tensors is worth several threads; the rest is not.
-    let mut rows: Vec<Row> = match mode {
-        Mode::Tensor => pairs.par_iter().filter_map(make).collect(),
-        Mode::Statistics | Mode::Digest => pairs.iter().filter_map(make).collect(),
-    };
+    let mut rows: Vec<Row> = pairs.par_iter().filter_map(make).collect();
     if target.has_stacks {
         add_stacks(&mut rows, target);
     }
@@ -117,13 +128,17 @@ pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, gat
     Table { mode, headers: headers(mode, target.has_stacks), rows }
 }
 
-/// The first value of an operator has its stack.
+/// The first value of an operator has its stack; operators called from one place share it.
 fn add_stacks(rows: &mut [Row], target: &Capture) {
+    let mut shared: HashMap<*const Box<str>, Arc<Texts>> = HashMap::new();
     for rows in rows.chunk_by_mut(|one, next| one.operator == next.operator) {
         for (index, row) in rows.iter_mut().enumerate() {
             let name = &target.document.operators[row.operator as usize].name;
             let stack = (index == 0).then(|| target.stacks.of(name)).flatten();
-            row.stack = Some(stack.map_or(Cell::NONE, |frames| Cell::Texts(frames.to_vec())));
+            row.stack = Some(stack.map_or(Cell::NONE, |frames| {
+                let texts = shared.entry(frames.as_ptr()).or_insert_with(|| Texts::new(frames.iter().cloned()));
+                Cell::Texts(texts.clone())
+            }));
         }
     }
 }
@@ -173,7 +188,7 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Option<[C
             let file = |item: Option<Item<'_>>| -> Box<str> {
                 item.and_then(|item| item.tensor()?.data_name.clone()).unwrap_or_else(|| "-1".into())
             };
-            Cell::Texts(vec![file(Some(item)), file(other)])
+            Cell::Texts(Texts::new([file(Some(item)), file(other)]))
         }),
         peers: peers(item, other),
     }

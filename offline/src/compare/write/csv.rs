@@ -1,28 +1,56 @@
 //! CSV, a million rows a file: what a spreadsheet program still opens.
 
+use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+
 use super::{Rows, WriteError};
-use crate::compare::compat::Cell;
 
 const ROWS: usize = 1_000_000;
+/// Rows that one thread renders at a time; as many pieces as threads are in memory.
+const PIECE: usize = 2048;
 
 pub(super) fn write(table: &dyn Rows, directory: &Path, stem: &str) -> Result<Vec<PathBuf>, WriteError> {
     let parts = table.len().div_ceil(ROWS).max(1);
     let name = |part: usize| if parts == 1 { format!("{stem}.csv") } else { format!("{stem}_part_{part}.csv") };
     let paths: Vec<PathBuf> = (0..parts).map(|part| directory.join(name(part))).collect();
     for (part, path) in paths.iter().enumerate() {
-        let failed = |source| WriteError::Io { path: path.clone(), source };
-        let file = std::fs::File::create(path).map_err(failed)?;
-        let mut writer = csv::Writer::from_writer(std::io::BufWriter::with_capacity(1 << 18, file));
         let rows = (part * ROWS)..((part + 1) * ROWS).min(table.len());
-        let written = writer.write_record(table.headers()).and_then(|()| {
-            for row in rows {
-                writer.write_record(table.row(row).iter().map(Cell::csv))?;
-            }
-            Ok(())
-        });
-        written.map_err(|error| failed(error.into())).and_then(|()| writer.flush().map_err(failed))?;
+        write_part(table, rows, path).map_err(|source| WriteError::Io { path: path.clone(), source })?;
     }
     Ok(paths)
+}
+
+fn write_part(table: &dyn Rows, rows: Range<usize>, path: &Path) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    let mut head = csv::Writer::from_writer(Vec::new());
+    head.write_record(table.headers())?;
+    file.write_all(&head.into_inner().map_err(|error| error.into_error())?)?;
+    let pieces: Vec<Range<usize>> =
+        rows.clone().step_by(PIECE).map(|from| from..(from + PIECE).min(rows.end)).collect();
+    for pieces in pieces.chunks(rayon::current_num_threads().max(1)) {
+        let rendered: std::io::Result<Vec<Vec<u8>>> =
+            pieces.par_iter().map(|rows| render(table, rows.clone())).collect();
+        for piece in rendered? {
+            file.write_all(&piece)?;
+        }
+    }
+    file.flush()
+}
+
+fn render(table: &dyn Rows, rows: Range<usize>) -> std::io::Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::with_capacity(1 << 20));
+    for row in rows {
+        let mut result = Ok(());
+        table.visit(row, &mut |cell| {
+            if result.is_ok() {
+                result = writer.write_field(cell.csv().as_bytes());
+            }
+        });
+        result?;
+        writer.write_record(None::<&[u8]>)?;
+    }
+    writer.into_inner().map_err(|error| error.into_error())
 }

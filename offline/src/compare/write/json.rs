@@ -16,8 +16,10 @@ pub(super) fn write(table: &dyn Rows, path: &Path) -> Result<(), WriteError> {
         to.write_all(b"[")?;
         for index in 0..table.len() {
             to.write_all(if index == 0 { b"\n " } else { b",\n " })?;
-            let cells = table.headers().iter().zip(table.row(index));
-            let row: Map<String, Value> = cells.map(|(header, cell)| ((*header).to_owned(), value(&cell))).collect();
+            let mut row = Map::with_capacity(table.headers().len());
+            let mut headers = table.headers().iter();
+            table
+                .visit(index, &mut |cell| row.extend(headers.next().map(|header| ((*header).to_owned(), value(cell)))));
             serde_json::to_writer(&mut to, &row)?;
         }
         to.write_all(b"\n]\n")?;
@@ -32,7 +34,7 @@ fn value(cell: &Cell) -> Value {
         Cell::Number(Plain::Int(value)) => Value::from(*value),
         Cell::Number(Plain::Float(number)) if number.is_finite() => Value::from(*number),
         Cell::Bool(value) => Value::from(*value),
-        Cell::Texts(texts) => texts.iter().map(|text| Value::from(&**text)).collect(),
+        Cell::Texts(texts) => texts.texts().iter().map(|text| Value::from(&**text)).collect(),
         other => Value::from(other.text()),
     }
 }

@@ -20,8 +20,9 @@ pub(super) fn write(table: &dyn Rows, path: &Path) -> Result<(), WriteError> {
     text += &line(columns.iter().map(|&column| headers[column].to_owned()).collect());
     text += &line(columns.iter().map(|_| "---".to_owned()).collect());
     for &index in remarkable.iter().take(ROWS) {
-        let cells = table.row(index);
-        let shown = columns.iter().map(|&column| cells[column].text().replace('|', "\\|").replace('\n', " "));
+        let mut cells = Vec::with_capacity(headers.len());
+        table.visit(index, &mut |cell| cells.push(cell.text().into_owned()));
+        let shown = columns.iter().map(|&column| cells[column].replace('|', "\\|").replace('\n', " "));
         text += &line(shown.collect());
     }
     if remarkable.len() > ROWS {

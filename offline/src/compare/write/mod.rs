@@ -41,8 +41,8 @@ pub trait Rows: Sync {
     fn headers(&self) -> &[&'static str];
     /// How many rows.
     fn len(&self) -> usize;
-    /// A row's cells in the order of the columns.
-    fn row(&self, index: usize) -> Vec<Cell>;
+    /// Shows a row's cells in the order of the columns.
+    fn visit(&self, index: usize, see: &mut dyn FnMut(&Cell));
     /// Whether a row says more than `pass`.
     fn is_remarkable(&self, index: usize) -> bool;
 }
@@ -56,8 +56,8 @@ impl Rows for table::Table {
         self.rows.len()
     }
 
-    fn row(&self, index: usize) -> Vec<Cell> {
-        self.rows[index].cells()
+    fn visit(&self, index: usize, see: &mut dyn FnMut(&Cell)) {
+        self.rows[index].visit(see);
     }
 
     fn is_remarkable(&self, index: usize) -> bool {
@@ -74,8 +74,8 @@ impl Rows for compat::Table {
         self.rows.len()
     }
 
-    fn row(&self, index: usize) -> Vec<Cell> {
-        self.rows[index].cells()
+    fn visit(&self, index: usize, see: &mut dyn FnMut(&Cell)) {
+        self.rows[index].visit(see);
     }
 
     fn is_remarkable(&self, index: usize) -> bool {

@@ -29,9 +29,14 @@ fn make(table: &dyn Rows, path: &Path) -> Result<(), XlsxError> {
             sheet.write_string(0, column as u16, *header)?;
         }
         for (line, row) in ((part * ROWS)..((part + 1) * ROWS).min(table.len())).enumerate() {
-            for (column, cell) in table.row(row).iter().enumerate() {
-                put(sheet, line as u32 + 1, column as u16, cell)?;
-            }
+            let (mut column, mut result) = (0, Ok(()));
+            table.visit(row, &mut |cell| {
+                if result.is_ok() {
+                    result = put(sheet, line as u32 + 1, column, cell);
+                }
+                column += 1;
+            });
+            result?;
         }
     }
     workbook.save(path)
