@@ -19,6 +19,7 @@ mod printer;
 mod progress;
 pub mod recover;
 pub mod tensors;
+pub mod run;
 
 pub use cli::run;
 pub use progress::Progress;

@@ -5,25 +5,14 @@ use std::path::PathBuf;
 
 use trainmon_exporters::ExportError;
 
+use crate::run::RunError;
+
 /// Nothing is left behind: the output directory appears whole or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// The directory cannot be read.
-    #[error("cannot read directory `{}`", path.display())]
-    ReadDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// There is no table of a monitor.
-    #[error("`{}` is no run directory: {found}", path.display())]
-    NotARun {
-        /// Which.
-        path: PathBuf,
-        /// What is there instead.
-        found: &'static str,
-    },
+    /// The run cannot be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// The output exists.
     #[error("`{}` exists already", path.display())]
     OutputExists {
@@ -38,60 +27,6 @@ pub enum ConvertError {
         /// Why.
         source: io::Error,
     },
-    /// A file cannot be read.
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A row is no CSV, or not text.
-    #[error("`{}` line {line}: not a row of a CSV file", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line; the header is line 1.
-        line: u64,
-        /// Why.
-        source: csv::Error,
-    },
-    /// A column that every table has is missing.
-    #[error("`{}` line 1: no column `{column}`, found {found}", path.display())]
-    MissingColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: &'static str,
-        /// The header.
-        found: String,
-    },
-    /// A row is longer or shorter than the header.
-    #[error("`{}` line {line}: {found} cells, the header has {expected}", path.display())]
-    RowLength {
-        /// The file.
-        path: PathBuf,
-        /// The line; the header is line 1.
-        line: u64,
-        /// Cells of the header.
-        expected: usize,
-        /// Cells of the row.
-        found: usize,
-    },
-    /// A cell is not what its column holds.
-    #[error("`{}` line {line}, column `{column}`: expected {expected}, found {cell:?}", path.display())]
-    Cell {
-        /// The file.
-        path: PathBuf,
-        /// The line; the header is line 1.
-        line: u64,
-        /// The column.
-        column: String,
-        /// What the column holds.
-        expected: &'static str,
-        /// What the cell holds.
-        cell: String,
-    },
     /// An event file cannot be written.
     #[error("cannot write the event files")]
     Write(#[from] ExportError),
@@ -101,18 +36,9 @@ impl ConvertError {
     /// What a person can do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                "check the path; it is relative to the current directory"
-            }
-            Self::ReadDirectory { .. } | Self::Read { .. } => "make it readable",
-            Self::NotARun { .. } => {
-                "give a directory like Nov20_16-05-09-rank0-1f0a9c42 or rank_0, or the one that holds those of all ranks"
-            }
+            Self::Run(error) => error.hint(),
             Self::OutputExists { .. } => "name another directory with --output, or remove this one",
             Self::MakeOutput { .. } => "name a directory that can be written with --output",
-            Self::Malformed { .. } | Self::MissingColumn { .. } | Self::RowLength { .. } | Self::Cell { .. } => {
-                "the file was damaged or changed by hand: restore it, or take it out of the directory"
-            }
             Self::Write(source) => match source {
                 ExportError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                     "free space on that disk, or name another with --output"

@@ -7,8 +7,8 @@ use csv::StringRecord;
 use trainmon_core::Step;
 use trainmon_exporters::tensorboard::{EventWriter, FACTS, Point, Value};
 
-use super::table::Table;
 use super::{ConvertError, ConvertedRun};
+use crate::run::Table;
 
 /// When each step ended, in seconds since 1970. Of a step made twice the later time.
 #[derive(Debug, Default)]

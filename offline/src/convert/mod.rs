@@ -1,7 +1,7 @@
 //! `trainmon convert`: the CSV files of a run, ours or msprobe's, in another format.
 //!
 //! ```text
-//! run directory ─▶ source: runs, their tables in order ─▶ table: rows ─▶ points: values by step ─▶ event files
+//! run directory ─▶ crate::run: runs, their tables in order, their rows ─▶ points: values by step ─▶ event files
 //! ```
 //!
 //! Tables are read row by row: memory holds one step, whatever the run's length.
@@ -9,8 +9,6 @@
 mod error;
 mod facts;
 mod points;
-mod source;
-mod table;
 pub(crate) mod verb;
 
 use std::path::{Path, PathBuf};
@@ -19,10 +17,9 @@ use serde::Serialize;
 
 use self::facts::{StepTimes, convert_facts};
 use self::points::KindPoints;
-use self::source::{RunDirectory, runs_in};
-use self::table::Table;
 use crate::fresh_directory::{FreshDirectory, NoFreshDirectory};
 use crate::progress::Progress;
+use crate::run::{RunDirectory, Table, runs_in};
 
 pub use self::error::ConvertError;
 

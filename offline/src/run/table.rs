@@ -7,21 +7,21 @@ use std::time::SystemTime;
 
 use csv::StringRecord;
 
-use super::ConvertError;
+use super::RunError;
 
 /// A file of complete lines, its header read.
-pub(super) struct Table {
+pub(crate) struct Table {
     path: PathBuf,
     header: StringRecord,
     rows: csv::Reader<io::Take<File>>,
     /// The line that is cut off at the end, if one is: a killed training leaves such.
-    pub(super) torn_line: Option<u64>,
+    pub(crate) torn_line: Option<u64>,
     /// When the file was last written, for rows whose time nobody kept.
-    pub(super) unix_seconds: f64,
+    pub(crate) unix_seconds: f64,
 }
 
 /// One row.
-pub(super) struct Row<'a> {
+pub(crate) struct Row<'a> {
     table: &'a Path,
     header: &'a StringRecord,
     cells: &'a StringRecord,
@@ -29,14 +29,14 @@ pub(super) struct Row<'a> {
 
 impl Table {
     /// Opens a table. `None` if it has not even a header: it was made, and nothing could be written.
-    pub(super) fn open(path: &Path) -> Result<Option<Self>, ConvertError> {
-        let failed = |source| ConvertError::Read { path: path.to_path_buf(), source };
+    pub(crate) fn open(path: &Path) -> Result<Option<Self>, RunError> {
+        let failed = |source| RunError::Read { path: path.to_path_buf(), source };
         let mut file = File::open(path).map_err(failed)?;
         let (whole, torn_line) = whole_lines(&mut file).map_err(failed)?;
         let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
         file.seek(SeekFrom::Start(0)).map_err(failed)?;
         let mut rows = csv::ReaderBuilder::new().flexible(true).from_reader(file.take(whole));
-        let malformed = |source| ConvertError::Malformed { path: path.to_path_buf(), line: 1, source };
+        let malformed = |source| RunError::Malformed { path: path.to_path_buf(), line: 1, source };
         let header = rows.headers().map_err(malformed)?.clone();
         if header.is_empty() {
             return Ok(None);
@@ -46,9 +46,9 @@ impl Table {
     }
 
     /// The place of a column every such table has.
-    pub(super) fn place(&self, column: &'static str) -> Result<usize, ConvertError> {
+    pub(crate) fn place(&self, column: &'static str) -> Result<usize, RunError> {
         let found = || self.header.iter().collect::<Vec<_>>().join(",");
-        self.place_of(column).ok_or_else(|| ConvertError::MissingColumn {
+        self.place_of(column).ok_or_else(|| RunError::MissingColumn {
             path: self.path.clone(),
             column,
             found: found(),
@@ -56,50 +56,50 @@ impl Table {
     }
 
     /// The place of a column that may be missing.
-    pub(super) fn place_of(&self, column: &str) -> Option<usize> {
+    pub(crate) fn place_of(&self, column: &str) -> Option<usize> {
         self.header.iter().position(|name| name == column)
     }
 
-    pub(super) fn header(&self) -> &StringRecord {
+    pub(crate) fn header(&self) -> &StringRecord {
         &self.header
     }
 
     /// How far it has been read.
-    pub(super) fn bytes_read(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.rows.position().byte()
     }
 
     /// Reads the next row into `cells`.
-    pub(super) fn next<'a>(&'a mut self, cells: &'a mut StringRecord) -> Result<Option<Row<'a>>, ConvertError> {
+    pub(crate) fn next<'a>(&'a mut self, cells: &'a mut StringRecord) -> Result<Option<Row<'a>>, RunError> {
         let line = self.rows.position().line();
-        let malformed = |source| ConvertError::Malformed { path: self.path.clone(), line, source };
+        let malformed = |source| RunError::Malformed { path: self.path.clone(), line, source };
         let is_row = self.rows.read_record(cells).map_err(malformed)?;
         Ok(is_row.then_some(Row { table: &self.path, header: &self.header, cells }))
     }
 }
 
-impl Row<'_> {
+impl<'a> Row<'a> {
     /// Refuses a row that is longer or shorter than the header.
-    pub(super) fn check_length(&self) -> Result<(), ConvertError> {
+    pub(crate) fn check_length(&self) -> Result<(), RunError> {
         let (expected, found) = (self.header.len(), self.cells.len());
         if expected == found {
             return Ok(());
         }
-        Err(ConvertError::RowLength { path: self.table.to_path_buf(), line: self.line(), expected, found })
+        Err(RunError::RowLength { path: self.table.to_path_buf(), line: self.line(), expected, found })
     }
 
     /// The text at a place.
-    pub(super) fn text(&self, place: usize) -> &str {
+    pub(crate) fn text(&self, place: usize) -> &'a str {
         self.cells.get(place).unwrap_or("")
     }
 
     /// The integer at a place.
-    pub(super) fn integer<T: std::str::FromStr>(&self, place: usize) -> Result<T, ConvertError> {
+    pub(crate) fn integer<T: std::str::FromStr>(&self, place: usize) -> Result<T, RunError> {
         self.text(place).parse().map_err(|_refused| self.fault(place, "an integer"))
     }
 
     /// The number at a place: as Python writes floats and bools.
-    pub(super) fn number(&self, place: usize) -> Result<f64, ConvertError> {
+    pub(crate) fn number(&self, place: usize) -> Result<f64, RunError> {
         match self.text(place) {
             "True" => Ok(1.0),
             "False" => Ok(0.0),
@@ -107,8 +107,8 @@ impl Row<'_> {
         }
     }
 
-    fn fault(&self, place: usize, expected: &'static str) -> ConvertError {
-        ConvertError::Cell {
+    fn fault(&self, place: usize, expected: &'static str) -> RunError {
+        RunError::Cell {
             path: self.table.to_path_buf(),
             line: self.line(),
             column: self.header.get(place).unwrap_or("").to_owned(),

@@ -1,22 +1,22 @@
-//! What there is to convert: run directories, and the tables in them in the order in which they were written.
+//! What there is to read: run directories, and the tables in them in the order in which they were written.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::ConvertError;
+use super::RunError;
 
 /// The directory of one run and rank, of ours or of msprobe's.
 #[derive(Debug)]
-pub(super) struct RunDirectory {
-    pub(super) path: PathBuf,
-    /// What its output is called: `rank3`.
-    pub(super) name: String,
+pub(crate) struct RunDirectory {
+    pub(crate) path: PathBuf,
+    /// What it is called: `rank3`; by its directory if another has that name.
+    pub(crate) name: String,
     /// The tables of each prefix, the earliest steps first.
-    pub(super) tables: BTreeMap<String, Vec<PathBuf>>,
+    pub(crate) tables: BTreeMap<String, Vec<PathBuf>>,
     /// The table about the run itself.
-    pub(super) steps: Option<PathBuf>,
+    pub(crate) steps: Option<PathBuf>,
     /// CSV files that are no table of a monitor.
-    pub(super) strangers: Vec<PathBuf>,
+    pub(crate) strangers: Vec<PathBuf>,
 }
 
 /// Beside the tables and without numbers.
@@ -24,7 +24,7 @@ const STACKS: &str = "stack_info.csv";
 const STEPS: &str = "steps.csv";
 
 /// The runs in a directory: itself, or those it holds, by rank.
-pub(super) fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, ConvertError> {
+pub(crate) fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, RunError> {
     let entries = entries(path)?;
     if let Some(run) = RunDirectory::open(path, &entries) {
         return Ok(vec![run]);
@@ -38,7 +38,7 @@ pub(super) fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, ConvertError> {
             [] => "it is empty",
             _ => "neither it nor a directory of a rank in it has CSV files of a monitor",
         };
-        return Err(ConvertError::NotARun { path: path.to_path_buf(), found });
+        return Err(RunError::NotARun { path: path.to_path_buf(), found });
     }
     name_apart(&mut runs);
     runs.sort_by_key(|run| (rank_of(&run.path), run.path.clone()));
@@ -83,7 +83,7 @@ impl RunDirectory {
     }
 
     /// Every file that will be read.
-    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.tables.values().flatten().chain(&self.steps)
     }
 }
@@ -108,7 +108,7 @@ fn table_name(name: &str) -> Option<(&str, Place)> {
 }
 
 /// The rank in `Nov20_16-05-09-rank3-1f0a9c42`, `rank_3`.
-fn rank_of(path: &Path) -> Option<u32> {
+pub(crate) fn rank_of(path: &Path) -> Option<u32> {
     let name = file_name(path);
     let number = name.strip_prefix("rank_").or_else(|| {
         let (_, rest) = name.split_once("-rank")?;
@@ -122,8 +122,8 @@ fn file_name(path: &Path) -> &str {
 }
 
 /// What a directory holds, by name.
-fn entries(path: &Path) -> Result<Vec<PathBuf>, ConvertError> {
-    let failed = |source| ConvertError::ReadDirectory { path: path.to_path_buf(), source };
+fn entries(path: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let failed = |source| RunError::ReadDirectory { path: path.to_path_buf(), source };
     let listed = std::fs::read_dir(path).map_err(failed)?;
     let mut found = listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
     found.sort();

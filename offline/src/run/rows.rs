@@ -1,0 +1,113 @@
+//! What the rows of a monitor's tables say, in either of its two layouts.
+
+use trainmon_exporters::tensorboard::is_number_column;
+
+use super::{MIXED_PREFIX, Row, RunError, Table};
+
+/// Where a table has what.
+pub(crate) struct RowLayout {
+    vpp_stage: usize,
+    step: usize,
+    name: usize,
+    /// V2: which of the file's kinds a row is of.
+    scope: Option<usize>,
+    micro_step: Option<usize>,
+    shape: Option<usize>,
+    dtype: Option<usize>,
+    /// Columns of numbers, with their names.
+    pub(crate) values: Vec<(usize, String)>,
+}
+
+/// What a row is about; its numbers are at the places of [`RowLayout::values`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MonitorRow<'a> {
+    pub(crate) step: u64,
+    pub(crate) vpp_stage: u32,
+    /// What a file of it is called in V1.
+    pub(crate) kind: &'a str,
+    pub(crate) name: &'a str,
+    /// As the file counts: from 0 in V1, from 1 in V2.
+    pub(crate) micro_step: Option<u32>,
+    /// Whether it is V1's row for a hook that was given no tensor.
+    pub(crate) is_empty: bool,
+    /// As the file shows it: `[3, 4]`.
+    pub(crate) shape: Option<&'a str>,
+    /// As the file shows it: `torch.float32`.
+    pub(crate) dtype: Option<&'a str>,
+}
+
+impl RowLayout {
+    /// # Errors
+    /// A column that every table has is missing.
+    pub(crate) fn of(table: &Table) -> Result<Self, RunError> {
+        let is_v2 = table.place_of("module_name").is_some();
+        let (vpp_stage, step) = (table.place("vpp_stage")?, table.place("step")?);
+        let name = table.place(if is_v2 { "module_name" } else { "name" })?;
+        let scope = if is_v2 { Some(table.place("scope")?) } else { None };
+        let [micro_step, shape, dtype] = ["micro_step", "shape", "dtype"].map(|column| table.place_of(column));
+        let others = [Some(vpp_stage), Some(step), Some(name), scope, micro_step, shape, dtype];
+        let is_value = |(place, column): &(usize, &str)| !others.contains(&Some(*place)) && is_number_column(column);
+        let values = table.header().iter().enumerate().filter(is_value);
+        let values = values.map(|(place, column)| (place, column.to_owned())).collect();
+        Ok(Self { vpp_stage, step, name, scope, micro_step, shape, dtype, values })
+    }
+
+    /// What a row of the tables with this prefix is about. `None` for a row of msprobe's collectives, which has other
+    /// columns than its header says.
+    ///
+    /// # Errors
+    /// The row is longer or shorter than the header, or a cell is not what its column holds.
+    pub(crate) fn read<'a>(&self, prefix: &'a str, row: &Row<'a>) -> Result<Option<MonitorRow<'a>>, RunError> {
+        match self.meaning(prefix, row) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if prefix == MIXED_PREFIX && is_of_collective(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn meaning<'a>(&self, prefix: &'a str, row: &Row<'a>) -> Result<MonitorRow<'a>, RunError> {
+        row.check_length()?;
+        let step = row.integer(self.step)?;
+        // -1 is V2's word for a model that is not split, an empty cell that of its collectives.
+        let vpp_stage = match row.text(self.vpp_stage) {
+            "" | "-1" => 0,
+            _ => row.integer(self.vpp_stage)?,
+        };
+        let scope = self.scope.map(|place| row.text(place));
+        let mut name = row.text(self.name);
+        if let (Some(scope), "optimizer") = (scope, prefix) {
+            name = name.strip_suffix(scope).and_then(|name| name.strip_suffix('.')).unwrap_or(name);
+        }
+        let micro_step = self.micro_step.map(|place| row.integer(place)).transpose()?;
+        let (shape, dtype) = (self.shape.map(|place| row.text(place)), self.dtype.map(|place| row.text(place)));
+        let kind = kind_of(prefix, scope);
+        Ok(MonitorRow { step, vpp_stage, kind, name, micro_step, is_empty: dtype == Some("nan"), shape, dtype })
+    }
+}
+
+/// The kind a row is of: what a file of it is called in V1.
+fn kind_of<'a>(prefix: &'a str, scope: Option<&'a str>) -> &'a str {
+    match (prefix, scope) {
+        (MIXED_PREFIX, None) => "mg_direction",
+        ("module", Some("forward")) => "actv",
+        ("module", Some("backward")) => "actv_grad",
+        ("weight_grad", Some("unreduced")) => "grad_unreduced",
+        ("weight_grad", Some("reduced")) => "grad_reduced",
+        ("param" | "optimizer", Some(scope)) if is_directory_name(scope) => scope,
+        (prefix, _) => prefix,
+    }
+}
+
+/// Whether a row is wrong as msprobe's rows of collectives are: too long, their first cell the operation.
+fn is_of_collective(error: &RunError) -> bool {
+    match error {
+        RunError::RowLength { .. } => true,
+        RunError::Cell { column, .. } => column == "vpp_stage",
+        _ => false,
+    }
+}
+
+/// Scopes come out of the file and may become directories.
+fn is_directory_name(scope: &str) -> bool {
+    !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

@@ -1,0 +1,183 @@
+"""Monitored trainings that differ by nothing but round-off, and such with one fault each, for the tests of runs' comparison.
+
+    make_monitor_runs.py OUT [NAME...]
+
+Needs torch and the installed package `trainmon`. Every training is that of one tiny GPT; `OUT/<name>` is its monitor's output.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import trainmon
+
+VOCABULARY, WIDTH, HEADS, LENGTH, BATCH = 128, 32, 4, 32, 16
+CONFIG = {
+    "ops": ["norm", "mean", "min", "max"],
+    "wg_distribution": True,
+    "mv_distribution": True,
+    "param_distribution": True,
+    "xy_distribution": True,
+    "all_xy": True,
+    "step_count_per_record": 1000,
+}
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block with a key bias, whose gradient is nothing but round-off."""
+
+    def __init__(self, is_half: bool) -> None:
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.fc1, self.fc2 = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.is_half = is_half
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        normed = self.ln1(x)
+        q, k, v = (f(normed).view(batch, length, HEADS, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        inner = functional.gelu(self.fc1(self.ln2(x)))
+        if self.is_half:
+            inner = inner.bfloat16().float()
+        return x + self.fc2(inner)
+
+
+class Gpt(nn.Module):
+    """Two blocks; the second may round its inner activations to bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.layers = nn.ModuleList(Block(is_half=False) for _ in range(2))
+        self.ln, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        logits: torch.Tensor = self.head(self.ln(x))
+        return logits
+
+
+@dataclass
+class Training:
+    """What one training does otherwise."""
+
+    steps: int = 24
+    seed: int = 3
+    data: int = 0
+    threads: int = 1
+    order: int = 0
+    optimizer: str = "adamw"
+    lr: float = 2e-3
+    eps: float = 1e-8
+    fault: Callable[[int, Gpt, torch.optim.Optimizer], None] | None = None
+    gradient_fault: Callable[[int, Gpt], None] | None = None
+    ndigits: int | None = None
+    is_v2: bool = False
+
+
+def samples(step: int, training: Training) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 * training.data + step)
+    start = torch.randint(0, VOCABULARY, (BATCH, 1), generator=generator)
+    stride = torch.randint(1, 5, (BATCH, 1), generator=generator)
+    tokens = (start + stride * torch.arange(LENGTH + 1)) % VOCABULARY
+    # The same samples in another order: sums over the batch are rounded otherwise.
+    order = torch.randperm(BATCH, generator=torch.Generator().manual_seed(training.order)) if training.order else None
+    tokens = tokens if order is None else tokens[order]
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def train(training: Training, place: Path) -> None:
+    torch.set_num_threads(training.threads)
+    torch.manual_seed(training.seed)
+    net = Gpt()
+    make = {
+        "adamw": lambda: torch.optim.AdamW(net.parameters(), lr=training.lr, eps=training.eps, weight_decay=0.1),
+        "sgd": lambda: torch.optim.SGD(net.parameters(), lr=100 * training.lr, momentum=0.9),
+    }
+    optimizer = make[training.optimizer]()
+    config = CONFIG | ({} if training.ndigits is None else {"ndigits": training.ndigits})
+    watch = trainmon.watch(net, optimizer, config=config, output_dir=str(place))
+    for step in range(training.steps):
+        if training.fault is not None:
+            training.fault(step, net, optimizer)
+        inputs, targets = samples(step, training)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(net(inputs).flatten(0, 1), targets.flatten())
+        loss.backward()
+        if training.gradient_fault is not None:
+            training.gradient_fault(step, net)
+        optimizer.step()
+    watch.close()
+
+
+def at(step: int, act: Callable[[Gpt, torch.optim.Optimizer], None]) -> Callable[[int, Gpt, torch.optim.Optimizer], None]:
+    def fault(now: int, net: Gpt, optimizer: torch.optim.Optimizer) -> None:
+        if now == step:
+            act(net, optimizer)
+
+    return fault
+
+
+def set_group(**values: float) -> Callable[[Gpt, torch.optim.Optimizer], None]:
+    return lambda _net, optimizer: optimizer.param_groups[0].update(values)
+
+
+def halve(net: Gpt, _optimizer: torch.optim.Optimizer) -> None:
+    net.layers[1].is_half = True
+
+
+def poke(net: Gpt, _optimizer: torch.optim.Optimizer) -> None:
+    with torch.no_grad():
+        net.layers[0].fc1.weight[3, 4] += 0.05
+
+
+def scale_gradients(step: int, net: Gpt) -> None:
+    if step >= 12:
+        for parameter in net.parameters():
+            parameter.grad *= 2.0
+
+
+TRAININGS = {
+    "golden": Training(),
+    "same": Training(),
+    "threads": Training(threads=2),
+    "order": Training(order=1),
+    "order2": Training(order=2),
+    "order3": Training(order=3),
+    "lr": Training(order=1, fault=at(14, set_group(lr=2.4e-3))),
+    "lr_exact": Training(fault=at(14, set_group(lr=2.01e-3))),
+    "eps": Training(order=1, eps=1e-4),
+    "eps_late": Training(order=1, fault=at(10, set_group(eps=1e-4))),
+    "half": Training(order=1, fault=at(9, halve)),
+    "weight": Training(order=1, fault=at(16, poke)),
+    "gradients": Training(order=1, gradient_fault=scale_gradients),
+    "seed": Training(seed=4),
+    "data": Training(data=1),
+    "sgd": Training(optimizer="sgd"),
+    "sgd_order": Training(optimizer="sgd", order=1),
+    "long": Training(steps=200),
+    "long_order": Training(steps=200, order=1),
+    "digits": Training(ndigits=6),
+    "digits_order": Training(ndigits=6, order=1),
+    "digits_lr": Training(ndigits=6, order=1, fault=at(14, set_group(lr=2.4e-3))),
+}
+
+
+if __name__ == "__main__":
+    out, names = Path(sys.argv[1]), sys.argv[2:] or list(TRAININGS)
+    for name in names:
+        train(TRAININGS[name], out / name)
+        print(name, flush=True)
