@@ -4,7 +4,7 @@ use trainmon_core::Kind;
 use trainmon_core::config::{Config, Dialect};
 
 /// Whether rows of this kind tell the micro-batch: V1 by kind, V2 for weight gradients only.
-pub(crate) fn micro_step_column(config: &Config, kind: Kind) -> bool {
+pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
     let is_gradient = matches!(kind, Kind::GradUnreduced | Kind::GradReduced);
     match config.dialect {
         Dialect::V1 => {

@@ -18,6 +18,8 @@ mod summary;
 #[cfg(feature = "tensorboard")]
 pub mod tensorboard;
 
+#[cfg(any(feature = "csv", feature = "tensorboard"))]
+pub use self::columns::micro_step_column;
 #[cfg(feature = "csv")]
 pub use self::csv::CsvExporter;
 #[cfg(feature = "prometheus")]

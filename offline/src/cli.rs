@@ -12,6 +12,7 @@ use crate::anomaly;
 use crate::check_config::{self, Finding, Report, Unreadable};
 use crate::checkpoint;
 use crate::compare;
+use crate::compare_runs;
 use crate::convert;
 use crate::ctl;
 use crate::excerpt::excerpt;
@@ -87,6 +88,12 @@ enum Verb {
     /// an argument (a mask) does not count, unless NaN comes of it.
     #[command(visible_alias = "overflow_check", after_long_help = overflow::verb::EXAMPLES)]
     Overflow(overflow::verb::Arguments),
+    /// Find where two monitored runs part first, beyond noise
+    ///
+    /// Pairs ranks, steps and series, and names the first step and tensor where the target is further from the golden run
+    /// than printed digits, round-off and the growth of noise explain. `trainmon compare` does this for monitored runs.
+    #[command(after_long_help = compare_runs::verb::EXAMPLES)]
+    CompareRuns(compare_runs::verb::Arguments),
     /// Convert a run's CSV files to TensorBoard's event files, or files of tensors to another format
     ///
     /// Every value of the files becomes a point with the step and, where the run has a steps.csv, the time of its own.
@@ -192,6 +199,11 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             compare::verb::Outcome::Same => EXIT_OK,
             compare::verb::Outcome::Parts => EXIT_DIFFERENCE,
             compare::verb::Outcome::Failed => EXIT_ERROR,
+        }),
+        Verb::CompareRuns(arguments) => Ok(match compare_runs::verb::run(&arguments, printer)? {
+            compare_runs::verb::Outcome::Well => EXIT_OK,
+            compare_runs::verb::Outcome::Differs => EXIT_DIFFERENCE,
+            compare_runs::verb::Outcome::Failed => EXIT_ERROR,
         }),
         Verb::Convert(arguments) => Ok(if convert::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
         Verb::Overflow(arguments) => Ok(match overflow::verb::run(&arguments, printer)? {

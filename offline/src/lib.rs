@@ -8,6 +8,7 @@ pub mod check_config;
 pub mod checkpoint;
 mod cli;
 pub mod compare;
+pub mod compare_runs;
 pub mod convert;
 pub mod ctl;
 mod excerpt;

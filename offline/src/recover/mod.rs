@@ -18,6 +18,7 @@ use trainmon_dump::journal::Recovered;
 use trainmon_exporters::{CsvExporter, Exporter as _};
 
 pub use self::error::RecoverError;
+pub(crate) use self::source::journals_in;
 use self::source::{Source, sources};
 use crate::fresh_directory::{FreshDirectory, NoFreshDirectory};
 use crate::progress::Progress;

@@ -79,6 +79,11 @@ pub(super) fn sources(path: &Path) -> Result<Vec<Source>, RecoverError> {
     if found.is_empty() { Err(RecoverError::NoJournal { path: path.to_path_buf() }) } else { Ok(found) }
 }
 
+/// The files of [`sources`].
+pub(crate) fn journals_in(path: &Path) -> Result<Vec<PathBuf>, RecoverError> {
+    Ok(sources(path)?.into_iter().map(|source| source.path).collect())
+}
+
 fn is_journal(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == FILE_EXTENSION) && path.is_file()
 }

@@ -6,7 +6,7 @@ mod source;
 mod table;
 
 pub use self::error::RunError;
-pub(crate) use self::rows::{MonitorRow, RowLayout};
+pub(crate) use self::rows::RowLayout;
 pub(crate) use self::source::{RunDirectory, rank_of, runs_in};
 pub(crate) use self::table::{Row, Table};
 

@@ -48,11 +48,7 @@ impl Table {
     /// The place of a column every such table has.
     pub(crate) fn place(&self, column: &'static str) -> Result<usize, RunError> {
         let found = || self.header.iter().collect::<Vec<_>>().join(",");
-        self.place_of(column).ok_or_else(|| RunError::MissingColumn {
-            path: self.path.clone(),
-            column,
-            found: found(),
-        })
+        self.place_of(column).ok_or_else(|| RunError::MissingColumn { path: self.path.clone(), column, found: found() })
     }
 
     /// The place of a column that may be missing.
@@ -67,6 +63,11 @@ impl Table {
     /// How far it has been read.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.rows.position().byte()
+    }
+
+    /// The row that [`Self::next`] has just read into `cells`.
+    pub(crate) fn row<'a>(&'a self, cells: &'a StringRecord) -> Row<'a> {
+        Row { table: &self.path, header: &self.header, cells }
     }
 
     /// Reads the next row into `cells`.

@@ -127,17 +127,24 @@ impl Recovered {
 
     /// The steps, oldest first, each read when it is asked for.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = Result<RecoveredStep, Fault>> + '_ {
-        self.steps.iter().map(|frame| {
-            // It was whole when the file was opened.
-            let gone = Fault::Overwritten { step: Step(frame.step) };
-            let content = self.source(Part::Steps).content(frame).ok_or(gone)?;
-            let step = decode_step(&content, &self.legend).map_err(|why| Fault::NotUnderstood {
-                part: Part::Steps,
-                number: frame.seq,
-                why: why.to_string(),
-            })?;
-            Ok(RecoveredStep { batch: step.batch, names_known: step.names_known as usize })
-        })
+        self.steps.iter().map(|frame| self.read_step(frame))
+    }
+
+    /// One of the steps, the oldest at 0; `None` behind the newest.
+    pub fn step(&self, index: usize) -> Option<Result<RecoveredStep, Fault>> {
+        self.steps.get(index).map(|frame| self.read_step(frame))
+    }
+
+    fn read_step(&self, frame: &FrameHeader) -> Result<RecoveredStep, Fault> {
+        // It was whole when the file was opened.
+        let gone = Fault::Overwritten { step: Step(frame.step) };
+        let content = self.source(Part::Steps).content(frame).ok_or(gone)?;
+        let step = decode_step(&content, &self.legend).map_err(|why| Fault::NotUnderstood {
+            part: Part::Steps,
+            number: frame.seq,
+            why: why.to_string(),
+        })?;
+        Ok(RecoveredStep { batch: step.batch, names_known: step.names_known as usize })
     }
 
     /// The alerts, oldest first, as they were written.

@@ -1,0 +1,273 @@
+//! The answer: where runs part, in a sentence, and what to do next.
+
+use serde::Serialize;
+
+use super::found::Parting;
+use super::names::TensorKey;
+use super::noise::{BoundSource, is_in_order, place_of};
+use super::{RankComparison, numbers::short};
+
+/// A median difference from which on nobody can tell noise from a fault by its growth alone.
+const LARGE_NOISE: f64 = 1e-2;
+/// As far apart, from the first step on, as runs that have nothing in common.
+const UNLIKE: f64 = 1e-3;
+/// Ratios that agree so well are one factor.
+const SAME_FACTOR: f64 = 1e-3;
+
+/// What is said of two runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Nothing is beyond noise.
+    NoDivergence,
+    /// They did not start alike.
+    DifferentStart,
+    /// They part in the course of a step.
+    Diverges,
+    /// There is nothing to tell it by.
+    CannotTell,
+}
+
+/// How bad it is, for exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// All is well.
+    Fine,
+    /// Something to look at.
+    Warning,
+    /// The runs differ, or nobody can tell.
+    Error,
+}
+
+/// The answer with its reasons.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The answer.
+    pub answer: Answer,
+    /// How bad it is.
+    pub level: Level,
+    /// In a sentence.
+    pub sentence: String,
+    /// What it rests on, one sentence each.
+    pub reasons: Vec<String>,
+    /// What to do next.
+    pub next: Option<String>,
+}
+
+/// Gives the answer, and puts the partings in order: by step, of the first step the leading one first and the others by how
+/// far they are beyond their bounds.
+pub(super) fn answer(ranks: &[RankComparison], partings: &mut [Parting], golden_runs: usize) -> Verdict {
+    partings.sort_by(|one, other| one.step.cmp(&other.step).then(other.excess().total_cmp(&one.excess())));
+    if let Some(reason) = nothing_in_common(ranks) {
+        let next = "compare runs of the same model, measured alike, that have steps in common";
+        return verdict(Answer::CannotTell, Level::Error, format!("cannot tell: {reason}"), Some(next.to_owned()));
+    }
+    let Some(step) = partings.first().map(|parting| parting.step) else { return no_divergence(ranks, golden_runs) };
+    let count = partings.iter().take_while(|parting| parting.step == step).count();
+    let (first, _) = partings.split_at_mut(count);
+    let leader = leader_of(first);
+    first[..=leader].rotate_right(1);
+    let rank = ranks.iter().find(|rank| rank.rank == first[0].rank);
+    let is_first_step = rank.and_then(|rank| rank.steps.range).is_some_and(|(begin, _)| begin == step);
+    let start = rank.filter(|_| is_first_step).and_then(|rank| other_start(rank, first));
+    match start {
+        Some(what) => different_start(rank, first, &what),
+        None => diverges(rank, first),
+    }
+}
+
+fn verdict(answer: Answer, level: Level, sentence: String, next: Option<String>) -> Verdict {
+    Verdict { answer, level, sentence, reasons: Vec::new(), next }
+}
+
+fn nothing_in_common(ranks: &[RankComparison]) -> Option<String> {
+    let shown =
+        |range: Option<(u64, u64)>| range.map_or("none".to_owned(), |(first, last)| format!("{first} to {last}"));
+    let Some(first) = ranks.first() else { return Some("the runs have no rank in common".to_owned()) };
+    if ranks.iter().all(|rank| rank.steps.common == 0) {
+        let (target, golden) = (shown(first.steps.target), shown(first.steps.golden));
+        return Some(format!("no step in common: the target has {target}, the golden run {golden}"));
+    }
+    ranks.iter().all(|rank| rank.values == 0).then(|| "no tensor in common that was measured alike".to_owned())
+}
+
+fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
+    let sum = |of: fn(&RankComparison) -> u64| ranks.iter().map(of).sum::<u64>();
+    let (values, equal, coarse) = (sum(|rank| rank.values), sum(|rank| rank.equal), sum(|rank| rank.coarse));
+    let steps = steps_of(ranks);
+    if 2 * coarse > values {
+        let digits = ranks.iter().filter_map(|rank| rank.rounded_to).min().unwrap_or(0);
+        let sentence = format!(
+            "cannot tell: of {values} values {coarse} are printed with too few digits ({digits} decimals) to show a \
+             difference of a hundredth"
+        );
+        let next = "leave `ndigits` out of the config (trainmon) or set it to 16 (msprobe), or compare journals";
+        return verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()));
+    }
+    if values == equal {
+        let sentence = format!("no divergence: all {values} values of {steps} are equal to the last digit printed");
+        return verdict(Answer::NoDivergence, Level::Fine, sentence, None);
+    }
+    let noise =
+        ranks.iter().filter_map(|rank| rank.noise).reduce(|one, other| if other.last > one.last { other } else { one });
+    let (first, last) = noise.map_or((0.0, 0.0), |noise| (noise.first, noise.last));
+    let (first_shown, last_shown) = (short(first), short(last));
+    let growth = format!("the median difference is {first_shown} in the first and {last_shown} in the last step");
+    let mut found =
+        verdict(Answer::NoDivergence, Level::Fine, format!("no divergence beyond noise in {steps}: {growth}"), None);
+    if last > LARGE_NOISE && golden_runs < 2 {
+        found.level = Level::Warning;
+        found.reasons.push("noise this large may hide a fault that set in slowly".to_owned());
+        found.next =
+            Some("compare with a second golden run: `TARGET GOLDEN GOLDEN2` measures what noise is usual".to_owned());
+    }
+    found
+}
+
+fn steps_of(ranks: &[RankComparison]) -> String {
+    let first = ranks.iter().filter_map(|rank| Some(rank.steps.range?.0)).min().unwrap_or(0);
+    let last = ranks.iter().filter_map(|rank| Some(rank.steps.range?.1)).max().unwrap_or(0);
+    if first == last { format!("step {first}") } else { format!("steps {first} to {last}") }
+}
+
+/// The parting that came first in its step: by place of its kind, then by row where rows are in order, then by excess.
+fn leader_of(partings: &[Parting]) -> usize {
+    let before = |one: &Parting, other: &Parting| {
+        let row = |parting: &Parting| if is_in_order(&parting.tensor.kind) { parting.place.1 } else { 0 };
+        let places = one.place.0.cmp(&other.place.0).then(row(one).cmp(&row(other)));
+        places.then(other.excess().total_cmp(&one.excess())).then(one.rank.cmp(&other.rank))
+    };
+    let first = partings.iter().enumerate().min_by(|one, other| before(one.1, other.1));
+    first.map_or(0, |(place, _)| place)
+}
+
+/// What the runs do not start alike with, if it is that.
+fn other_start(rank: &RankComparison, partings: &[Parting]) -> Option<String> {
+    let leader = &partings[0];
+    let place = leader.place.0;
+    let measured = |place: u8| rank.first_judged.contains_key(&place);
+    if place == place_of("param_origin", "") {
+        return Some("other weights".to_owned());
+    }
+    if place == place_of("exp_avg", "") {
+        return Some("another state of the optimizer".to_owned());
+    }
+    let of_place = || partings.iter().filter(|parting| parting.place.0 == place);
+    if place == place_of("actv", "") && rank.first_rows.get(&place) == Some(&leader.place.1) {
+        let weights_agree = measured(place_of("param_origin", ""));
+        let what = if weights_agree { "other data (the parameters agree)" } else { "other data, weights or seed" };
+        return Some(what.to_owned());
+    }
+    let mut tensors: Vec<&TensorKey> = of_place().map(|parting| &parting.tensor).collect();
+    tensors.dedup();
+    let share = tensors.len() as f64 / rank.first_judged.get(&place).copied().unwrap_or(1).max(1) as f64;
+    let mut far: Vec<f64> = of_place().map(|parting| parting.difference).collect();
+    let is_first_kind = !rank.first_judged.keys().any(|&other| other < place);
+    let is_far = super::magnitude::quantile(&mut far, 0.5) > UNLIKE;
+    (is_first_kind && share >= 0.5 && is_far && factor_of(partings).is_none())
+        .then(|| "another seed, other data or other weights".to_owned())
+}
+
+fn different_start(rank: Option<&RankComparison>, partings: &[Parting], what: &str) -> Verdict {
+    let leader = &partings[0];
+    let sentence =
+        format!("the runs differ from the first common step on (step {}): {what}; {}", leader.step, told(leader));
+    let mut found = verdict(Answer::DifferentStart, Level::Error, sentence, None);
+    found.reasons.push(how_many(partings));
+    if let Some(steps) = rank.map(|rank| &rank.steps)
+        && let (Some((target, _)), Some((golden, _))) = (steps.target, steps.golden)
+        && target != golden
+    {
+        found.reasons.push(format!("the target begins with step {target}, the golden run with step {golden}"));
+    }
+    found.next = Some(
+        "start both from the same weights, data and seed; what differs later cannot be told apart from this".to_owned(),
+    );
+    found
+}
+
+fn diverges(rank: Option<&RankComparison>, partings: &[Parting]) -> Verdict {
+    let leader = &partings[0];
+    let sentence = format!("the runs differ beyond noise first at step {}: {}", leader.step, told(leader));
+    let mut found = verdict(Answer::Diverges, Level::Error, sentence, None);
+    if let Some(factor) = factor_of(partings) {
+        found.reasons.push(format!(
+            "all norms of {} that part there differ by the factor {factor:.6}: look for a scale (loss scale, world size, \
+             accumulation steps)",
+            leader.tensor.kind
+        ));
+    }
+    if let Some(noise) = rank.and_then(|rank| rank.noise)
+        && leader.bound_source != BoundSource::EqualUntilThen
+    {
+        found.reasons.push(format!("the median difference before: {}", short(noise.before)));
+    }
+    found.reasons.push(how_many(partings));
+    found.next = Some(next_of(leader));
+    found
+}
+
+/// One factor between the norms of the leading kind, if it is one.
+fn factor_of(partings: &[Parting]) -> Option<f64> {
+    let leader = &partings[0];
+    let norms =
+        partings.iter().filter(|parting| parting.tensor.kind == leader.tensor.kind && parting.statistic == "norm");
+    let ratios: Vec<f64> =
+        norms.map(|parting| parting.target / parting.golden).filter(|ratio| ratio.is_finite()).collect();
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let is_one = ratios.len() >= 3 && most - least < SAME_FACTOR * most.abs() && (most - 1.0).abs() > SAME_FACTOR;
+    is_one.then_some((least + most) / 2.0)
+}
+
+/// A parting in words.
+pub(super) fn told(parting: &Parting) -> String {
+    let Parting { rank, tensor, statistic, target, golden, difference, bound, bound_source, note, .. } = parting;
+    let place = place_in_words(tensor);
+    if let Some(note) = note {
+        return format!("{place} on rank {rank}: {statistic} {note}");
+    }
+    let (mut shown, mut other) = (short(*target), short(*golden));
+    if shown == other {
+        (shown, other) = (target.to_string(), golden.to_string());
+    }
+    let values = format!("{statistic} {shown} against {other}");
+    if *bound_source == BoundSource::NoBound {
+        return format!("{place} on rank {rank}: {values}");
+    }
+    let (difference, bound, source) = (short(*difference), short(*bound), bound_source.words());
+    format!("{place} on rank {rank}: {values}, apart {difference}, bound {bound} ({source})")
+}
+
+pub(super) fn place_in_words(tensor: &TensorKey) -> String {
+    let TensorKey { kind, name, vpp_stage, micro_step } = tensor;
+    if kind == super::steps::RUN_KIND {
+        return name.clone();
+    }
+    let chunk = if *vpp_stage == 0 { String::new() } else { format!(" (chunk {vpp_stage})") };
+    let micro = micro_step.filter(|&micro| micro > 0).map(|micro| format!(" (micro-step {micro})")).unwrap_or_default();
+    format!("{kind} of `{name}`{chunk}{micro}")
+}
+
+fn how_many(partings: &[Parting]) -> String {
+    let mut tensors: Vec<(u32, &TensorKey)> = partings.iter().map(|parting| (parting.rank, &parting.tensor)).collect();
+    tensors.sort();
+    tensors.dedup();
+    let (series, tensors) = (partings.len(), tensors.len());
+    format!("{tensors} tensors part in that step, in {series} series")
+}
+
+fn next_of(leader: &Parting) -> String {
+    let step = leader.step;
+    match (leader.tensor.kind.as_str(), leader.tensor.name.as_str()) {
+        ("run", "learning_rate") => "compare the schedules of the learning rate".to_owned(),
+        ("param_updated" | "update" | "update_ratio" | "param_origin", _) => {
+            format!("the gradients agree: compare the optimizers' settings and states at step {step}")
+        }
+        ("actv" | "run" | "attention_hook", _) => {
+            format!("dump step {step} of both runs and compare the dumps: the operator is in this module or before it")
+        }
+        _ => format!("dump step {step} of both runs, backward included, and compare the dumps"),
+    }
+}

@@ -1,0 +1,73 @@
+//! What is found in one rank.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::names::TensorKey;
+use super::noise::BoundSource;
+
+/// A series beyond its bound, at the first step where it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parting {
+    /// The rank.
+    pub rank: u32,
+    /// The step.
+    pub step: u64,
+    /// What was measured.
+    #[serde(flatten)]
+    pub tensor: TensorKey,
+    /// Which of its statistics; `shape` if that is what differs.
+    pub statistic: String,
+    /// The target's value.
+    #[serde(serialize_with = "super::json::number")]
+    pub target: f64,
+    /// The golden run's value.
+    #[serde(serialize_with = "super::json::number")]
+    pub golden: f64,
+    /// Their difference relative to the magnitude of the tensor.
+    #[serde(serialize_with = "super::json::number")]
+    pub difference: f64,
+    /// How far they may be apart, likewise.
+    #[serde(serialize_with = "super::json::number")]
+    pub bound: f64,
+    /// Where the bound comes from.
+    pub bound_source: BoundSource,
+    /// Beside numbers: which shapes differ.
+    pub note: Option<String>,
+    /// Place of the kind in the step, and of the row among its kind.
+    #[serde(skip)]
+    pub(super) place: (u8, usize),
+}
+
+impl Parting {
+    /// How many times the bound the difference is.
+    pub fn excess(&self) -> f64 {
+        if self.bound > 0.0 { self.difference / self.bound } else { f64::INFINITY }
+    }
+}
+
+/// What was learnt of one rank.
+#[derive(Debug, Default)]
+pub(super) struct Judged {
+    pub(super) partings: Vec<Parting>,
+    /// Values compared, those that are equal, and those whose printed digits tell nothing.
+    pub(super) values: u64,
+    pub(super) equal: u64,
+    pub(super) coarse: u64,
+    /// Tensors judged in the first common step, by place of their kind.
+    pub(super) first_judged: HashMap<u8, usize>,
+    /// The first row judged in that step, likewise.
+    pub(super) first_rows: HashMap<u8, usize>,
+    /// Median difference of each step.
+    pub(super) noise: Vec<(u64, f64)>,
+    /// Tensors that hold nothing but round-off.
+    pub(super) nothing: Vec<String>,
+    /// Tensors whose element types differ.
+    pub(super) other_types: u64,
+    /// Series that came closest to their bound without passing it, the closest first.
+    pub(super) closest: Vec<(f64, TensorKey, String)>,
+    /// Tensors on one side only.
+    pub(super) only_target: Vec<TensorKey>,
+    pub(super) only_golden: Vec<TensorKey>,
+}

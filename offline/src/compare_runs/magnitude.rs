@@ -1,0 +1,82 @@
+//! How large a tensor's elements are, which is what differences are measured against.
+
+use super::names::Names;
+use super::noise::StatisticClass;
+use super::steps::{RowHead, StepRows};
+
+/// What the columns of a row are.
+#[derive(Debug)]
+pub(super) struct ColumnsPlan {
+    /// Statistic and class, in column order.
+    pub(super) columns: Vec<(u16, StatisticClass)>,
+    norm: Option<usize>,
+    extremes: Vec<usize>,
+}
+
+impl ColumnsPlan {
+    pub(super) fn of(names: &Names, columns: u16) -> Self {
+        let statistics = names.columns_of(columns);
+        let is = |wanted: &[&str], statistic: u16| wanted.contains(&names.statistic_name(statistic));
+        let place = |wanted: &[&str]| statistics.iter().position(|&statistic| is(wanted, statistic));
+        let numbered = statistics.iter().enumerate();
+        let extremes = numbered.filter(|(_, statistic)| is(&["min", "max", "abs_max"], **statistic));
+        let extremes = extremes.map(|(place, _)| place).collect();
+        let classed =
+            statistics.iter().map(|&statistic| (statistic, StatisticClass::of(names.statistic_name(statistic))));
+        Self { columns: classed.collect(), norm: place(&["norm"]), extremes }
+    }
+
+    pub(super) fn place_of(&self, statistic: u16) -> Option<usize> {
+        self.columns.iter().position(|(known, _)| *known == statistic)
+    }
+}
+
+/// Magnitudes of a row's tensor, as far as its statistics tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Magnitude {
+    /// Root mean square of the elements.
+    rms: Option<f64>,
+    /// Largest element.
+    largest: Option<f64>,
+}
+
+impl Magnitude {
+    pub(super) fn of(row: &RowHead, rows: &StepRows, plan: &ColumnsPlan, elements: Option<f64>) -> Self {
+        let value = |place: usize| rows.values[row.first + place].abs();
+        let norm = plan.norm.map(value).filter(|norm| norm.is_finite());
+        let rms = norm.zip(elements).map(|(norm, elements)| norm / elements.max(1.0).sqrt());
+        let extremes = plan.extremes.iter().map(|&place| value(place)).filter(|value| value.is_finite());
+        Self { rms, largest: extremes.reduce(f64::max) }
+    }
+
+    /// The larger of each.
+    pub(super) fn or(self, other: Self) -> Self {
+        let larger = |one: Option<f64>, other: Option<f64>| one.into_iter().chain(other).reduce(f64::max);
+        Self { rms: larger(self.rms, other.rms), largest: larger(self.largest, other.largest) }
+    }
+
+    /// That of a typical element.
+    pub(super) fn typical(self) -> Option<f64> {
+        self.rms.or(self.largest)
+    }
+
+    /// What the difference between two values of a statistic is measured against; `least` is the magnitude its elements
+    /// have at least.
+    pub(super) fn scale(self, class: StatisticClass, values: [f64; 2], least: f64, elements: Option<f64>) -> f64 {
+        let own = values[0].abs().max(values[1].abs());
+        match class {
+            StatisticClass::Share => 1.0,
+            StatisticClass::Norm => own.max(least * elements.unwrap_or(1.0).max(1.0).sqrt()),
+            StatisticClass::Mean => self.rms.or(self.largest).unwrap_or(own).max(own).max(least),
+            StatisticClass::Extreme => self.largest.or(self.rms).unwrap_or(own).max(own).max(least),
+            _ => own,
+        }
+    }
+}
+
+/// The number in the middle, or at another share of the whole; 0 of none.
+pub(super) fn quantile(numbers: &mut [f64], share: f64) -> f64 {
+    let Some(last) = numbers.len().checked_sub(1) else { return 0.0 };
+    let place = (last as f64 * share).round() as usize;
+    *numbers.select_nth_unstable_by(place.min(last), f64::total_cmp).1
+}

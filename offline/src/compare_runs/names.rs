@@ -1,0 +1,200 @@
+//! Tensors, statistics and shapes as numbers, so that rows of different runs meet without comparing texts.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use serde::Serialize;
+use trainmon_core::Dtype;
+
+/// What the series of one row hang on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct TensorKey {
+    /// What was measured: `grad_reduced`, `actv`.
+    pub kind: String,
+    /// The tensor: `layers.0.fc1.weight`.
+    pub name: String,
+    /// The model chunk.
+    pub vpp_stage: u32,
+    /// The micro-batch, or which call, where the file tells.
+    pub micro_step: Option<u32>,
+}
+
+/// A tensor by numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Tensor {
+    pub(super) kind: u16,
+    pub(super) micro_step: Option<u32>,
+    /// Its chunk and name, whatever the kind.
+    pub(super) bearer: u32,
+}
+
+/// Which rows are meant: kind, micro-batch, in a bearer.
+type InBearer = HashMap<(u16, Option<u32>), u32>;
+
+/// Everything that has a name, by number; shared by the runs that are compared.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    kinds: Texts,
+    statistics: Texts,
+    shapes: Texts,
+    /// Elements and longest dimension of each shape.
+    sizes: Vec<Option<(f64, f64)>>,
+    bearers: HashMap<Rc<str>, Vec<(u32, u32)>>,
+    bearer_names: Vec<(u32, Rc<str>)>,
+    in_bearer: Vec<InBearer>,
+    pub(super) tensors: Vec<Tensor>,
+    columns: Vec<Rc<[u16]>>,
+}
+
+/// Texts by number.
+#[derive(Debug, Default)]
+struct Texts {
+    numbers: HashMap<Rc<str>, u16>,
+    texts: Vec<Rc<str>>,
+}
+
+impl Texts {
+    fn number(&mut self, text: &str) -> u16 {
+        if let Some(&number) = self.numbers.get(text) {
+            return number;
+        }
+        // More than 65,535 shapes or kinds share the last number: they are then not told apart.
+        let number = u16::try_from(self.texts.len()).unwrap_or(u16::MAX);
+        let text: Rc<str> = text.into();
+        self.texts.push(Rc::clone(&text));
+        self.numbers.insert(text, number);
+        number
+    }
+
+    fn text(&self, number: u16) -> &str {
+        self.texts.get(usize::from(number)).map_or("", |text| text)
+    }
+}
+
+impl Names {
+    pub(super) fn kind(&mut self, name: &str) -> u16 {
+        self.kinds.number(name)
+    }
+
+    pub(super) fn kind_name(&self, kind: u16) -> &str {
+        self.kinds.text(kind)
+    }
+
+    pub(super) fn statistic_name(&self, statistic: u16) -> &str {
+        self.statistics.text(statistic)
+    }
+
+    pub(super) fn shape_text(&self, shape: u16) -> &str {
+        self.shapes.text(shape)
+    }
+
+    /// Statistics in the order of a table's columns, as a number.
+    pub(super) fn columns<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> u16 {
+        let found: Rc<[u16]> = names.map(|name| self.statistics.number(name)).collect();
+        let place = self.columns.iter().position(|known| *known == found).unwrap_or_else(|| {
+            self.columns.push(found);
+            self.columns.len() - 1
+        });
+        u16::try_from(place).unwrap_or(u16::MAX)
+    }
+
+    pub(super) fn columns_of(&self, columns: u16) -> Rc<[u16]> {
+        self.columns.get(usize::from(columns)).map_or_else(|| Rc::from([]), Rc::clone)
+    }
+
+    /// A shape as files show it: `[3, 4]`.
+    pub(super) fn shape(&mut self, text: &str) -> u16 {
+        let number = self.shapes.number(text);
+        if usize::from(number) == self.sizes.len() {
+            self.sizes.push(size_of(text));
+        }
+        number
+    }
+
+    /// Elements and longest dimension.
+    pub(super) fn size(&self, shape: Option<u16>) -> Option<(f64, f64)> {
+        self.sizes.get(usize::from(shape?)).copied().flatten()
+    }
+
+    /// The number of a chunk's name.
+    pub(super) fn bearer(&mut self, vpp_stage: u32, name: &str) -> u32 {
+        let known = self.bearers.get(name).and_then(|stages| stages.iter().find(|(stage, _)| *stage == vpp_stage));
+        if let Some(&(_, bearer)) = known {
+            return bearer;
+        }
+        let bearer = u32::try_from(self.bearer_names.len()).unwrap_or(u32::MAX);
+        let name: Rc<str> = name.into();
+        self.bearer_names.push((vpp_stage, Rc::clone(&name)));
+        self.in_bearer.push(InBearer::new());
+        self.bearers.entry(name).or_default().push((vpp_stage, bearer));
+        bearer
+    }
+
+    pub(super) fn bearer_name(&self, bearer: u32) -> &str {
+        self.bearer_names.get(bearer as usize).map_or("", |(_, name)| name)
+    }
+
+    pub(super) fn bearer_stage(&self, bearer: u32) -> u32 {
+        self.bearer_names.get(bearer as usize).map_or(0, |(stage, _)| *stage)
+    }
+
+    pub(super) fn tensor(&mut self, kind: u16, vpp_stage: u32, name: &str, micro_step: Option<u32>) -> u32 {
+        let bearer = self.bearer(vpp_stage, name);
+        let tensors = &mut self.tensors;
+        let make = || {
+            tensors.push(Tensor { kind, micro_step, bearer });
+            u32::try_from(tensors.len() - 1).unwrap_or(u32::MAX)
+        };
+        self.in_bearer.get_mut(bearer as usize).map_or(0, |known| *known.entry((kind, micro_step)).or_insert_with(make))
+    }
+
+    pub(super) fn key(&self, tensor: u32) -> TensorKey {
+        let Tensor { kind, micro_step, bearer } = self.tensors[tensor as usize];
+        let (kind, name) = (self.kind_name(kind).to_owned(), self.bearer_name(bearer).to_owned());
+        TensorKey { kind, name, vpp_stage: self.bearer_stage(bearer), micro_step }
+    }
+}
+
+/// Elements and longest dimension of `[3, 4]`; those of a number are 1.
+fn size_of(text: &str) -> Option<(f64, f64)> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    let sizes = inner.split(',').map(str::trim).filter(|size| !size.is_empty());
+    let sizes: Vec<f64> = sizes.map(str::parse).collect::<Result<_, _>>().ok()?;
+    Some((sizes.iter().product(), sizes.iter().copied().fold(1.0, f64::max)))
+}
+
+/// Unit round-off of a type's elements; 0 for one that is not rounded.
+pub(super) fn unit_roundoff(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F64 | Dtype::Complex128 => 2f64.powi(-53),
+        Dtype::F32 | Dtype::Complex64 => 2f64.powi(-24),
+        Dtype::F16 => 2f64.powi(-11),
+        Dtype::Bf16 => 2f64.powi(-8),
+        dtype if dtype.is_floating() => 2f64.powi(-3),
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_tells_its_elements_and_longest_dimension() {
+        assert_eq!(size_of("[3, 4]"), Some((12.0, 4.0)));
+        assert_eq!(size_of("[]"), Some((1.0, 1.0)));
+        assert_eq!(size_of("nan"), None);
+    }
+
+    #[test]
+    fn one_tensor_has_one_number_whatever_the_run() {
+        let mut names = Names::default();
+        let (grad, moment) = (names.kind("grad_reduced"), names.kind("exp_avg"));
+        let first = names.tensor(grad, 0, "fc.weight", None);
+        assert_ne!(first, names.tensor(grad, 1, "fc.weight", None));
+        assert_ne!(first, names.tensor(moment, 0, "fc.weight", None));
+        assert_ne!(first, names.tensor(grad, 0, "fc.weight", Some(0)));
+        assert_eq!(first, names.tensor(grad, 0, "fc.weight", None));
+        assert_eq!(names.key(first).name, "fc.weight");
+    }
+}

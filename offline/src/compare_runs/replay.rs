@@ -1,0 +1,205 @@
+//! The leading series once more, value by value, for charts.
+
+use std::collections::BTreeSet;
+
+use super::RankPair;
+use super::error::CompareRunsError;
+use super::found::Parting;
+use super::names::{Names, TensorKey};
+use super::pair::Lane;
+use super::steps::{RUN_KIND, RowHead, StepRows};
+
+/// So many charts.
+const CURVES: usize = 6;
+/// So many points a chart has at most; of longer runs every second is left out, and so on.
+const POINTS: usize = 2000;
+/// Around the parting every step is kept.
+const KEPT_AROUND: u64 = 50;
+
+/// A step of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// The step.
+    pub step: u64,
+    /// The target's value.
+    pub target: f64,
+    /// The first golden run's.
+    pub golden: f64,
+}
+
+/// A series over all common steps.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// The rank.
+    pub rank: u32,
+    /// The tensor.
+    pub tensor: TensorKey,
+    /// Which statistic.
+    pub statistic: String,
+    /// Where it parts, if it does.
+    pub parting: Option<Parting>,
+    /// Its values; of a long run not of every step.
+    pub points: Vec<Point>,
+}
+
+impl Curve {
+    /// The difference of a point, relative as that of the parting is.
+    pub fn difference(&self, point: &Point) -> f64 {
+        let difference = (point.target - point.golden).abs();
+        let magnitude = point.target.abs().max(point.golden.abs());
+        let scale = match &self.parting {
+            Some(parting) if self.statistic != "norm" && parting.difference.is_finite() && parting.difference > 0.0 => {
+                (parting.target - parting.golden).abs() / parting.difference
+            }
+            _ => magnitude,
+        };
+        if difference == 0.0 { 0.0 } else { difference / scale }
+    }
+}
+
+/// Which series to read.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) rank: u32,
+    pub(super) tensor: TensorKey,
+    pub(super) statistic: String,
+    pub(super) parting: Option<Parting>,
+}
+
+/// The leading series, one per tensor.
+pub(super) fn wanted(partings: &[Parting], mut closest: Vec<(f64, Wanted)>) -> Vec<Wanted> {
+    let mut found: Vec<Wanted> = Vec::new();
+    let is_known = |found: &[Wanted], rank: u32, tensor: &TensorKey| {
+        found.iter().any(|known| known.rank == rank && known.tensor == *tensor)
+    };
+    for parting in partings.iter().filter(|parting| parting.note.is_none()) {
+        if found.len() == CURVES {
+            return found;
+        }
+        let Parting { rank, tensor, statistic, .. } = parting;
+        if !is_known(&found, *rank, tensor) {
+            let (tensor, statistic) = (tensor.clone(), statistic.clone());
+            found.push(Wanted { rank: *rank, tensor, statistic, parting: Some(parting.clone()) });
+        }
+    }
+    if !partings.is_empty() {
+        return found;
+    }
+    closest.sort_by(|one, other| other.0.total_cmp(&one.0));
+    for (_, wanted) in closest {
+        if found.len() < CURVES && !is_known(&found, wanted.rank, &wanted.tensor) {
+            found.push(wanted);
+        }
+    }
+    found
+}
+
+/// Reads them.
+pub(super) fn curves(pairs: &[RankPair<'_>], wanted: &[Wanted]) -> Result<Vec<Curve>, CompareRunsError> {
+    let mut curves: Vec<Growing> = wanted.iter().map(Growing::new).collect();
+    for (target, golden) in pairs {
+        let of_rank: Vec<&mut Growing> = curves.iter_mut().filter(|curve| curve.curve.rank == target.rank).collect();
+        if of_rank.is_empty() {
+            continue;
+        }
+        let prefixes: BTreeSet<String> =
+            of_rank.iter().flat_map(|curve| prefixes_of(&curve.curve.tensor.kind)).collect();
+        let mut names = Names::default();
+        let mut target = Lane::open(target, &mut names, Some(&prefixes))?;
+        let mut golden = Lane::open(golden[0], &mut names, Some(&prefixes))?;
+        follow(&mut target, &mut golden, &mut names, of_rank)?;
+    }
+    Ok(curves.into_iter().map(|growing| growing.curve).collect())
+}
+
+fn follow(
+    target: &mut Lane,
+    golden: &mut Lane,
+    names: &mut Names,
+    mut curves: Vec<&mut Growing>,
+) -> Result<(), CompareRunsError> {
+    for growing in &mut curves {
+        let TensorKey { kind, name, vpp_stage, micro_step } = &growing.curve.tensor;
+        let kind = names.kind(kind);
+        growing.tensor = names.tensor(kind, *vpp_stage, name, *micro_step);
+    }
+    while let (Some(of_target), Some(of_golden)) = (target.step(), golden.step()) {
+        if of_target == of_golden {
+            for growing in &mut curves {
+                let value = |rows: &StepRows| value_of(names, rows, growing.tensor, &growing.curve.statistic);
+                if let (Some(target), Some(golden)) = (value(&target.rows), value(&golden.rows)) {
+                    growing.push(Point { step: of_target, target, golden });
+                }
+            }
+        }
+        if of_target <= of_golden {
+            target.advance(names)?;
+        }
+        if of_golden <= of_target {
+            golden.advance(names)?;
+        }
+    }
+    Ok(())
+}
+
+fn value_of(names: &Names, rows: &StepRows, tensor: u32, statistic: &str) -> Option<f64> {
+    let &RowHead { columns, first, .. } = rows.rows.iter().rev().find(|row| row.tensor == tensor)?;
+    let columns = names.columns_of(columns);
+    let column = columns.iter().position(|&column| names.statistic_name(column) == statistic)?;
+    rows.values.get(first + column).copied()
+}
+
+/// The files a kind may be in.
+fn prefixes_of(kind: &str) -> Vec<String> {
+    let v2 = match kind {
+        "actv" | "actv_grad" => "module",
+        "grad_unreduced" | "grad_reduced" => "weight_grad",
+        "param_origin" | "param_updated" => "param",
+        "mg_direction" => crate::run::MIXED_PREFIX,
+        RUN_KIND => RUN_KIND,
+        _ => "optimizer",
+    };
+    vec![kind.to_owned(), v2.to_owned()]
+}
+
+/// A curve that is being read.
+struct Growing {
+    curve: Curve,
+    tensor: u32,
+    /// One in so many steps is kept.
+    stride: usize,
+    seen: usize,
+    kept: Vec<usize>,
+}
+
+impl Growing {
+    fn new(wanted: &Wanted) -> Self {
+        let Wanted { rank, tensor, statistic, parting } = wanted.clone();
+        let curve = Curve { rank, tensor, statistic, parting, points: Vec::new() };
+        Self { curve, tensor: 0, stride: 1, seen: 0, kept: Vec::new() }
+    }
+
+    fn push(&mut self, point: Point) {
+        let number = self.seen;
+        self.seen += 1;
+        if number % self.stride != 0 && !self.is_near(point.step) {
+            return;
+        }
+        self.curve.points.push(point);
+        self.kept.push(number);
+        if self.curve.points.len() > POINTS {
+            self.stride *= 2;
+            let (points, kept) = (std::mem::take(&mut self.curve.points), std::mem::take(&mut self.kept));
+            for (point, number) in points.into_iter().zip(kept) {
+                if number % self.stride == 0 || self.is_near(point.step) {
+                    self.curve.points.push(point);
+                    self.kept.push(number);
+                }
+            }
+        }
+    }
+
+    fn is_near(&self, step: u64) -> bool {
+        self.curve.parting.as_ref().is_some_and(|parting| parting.step.abs_diff(step) <= KEPT_AROUND)
+    }
+}

@@ -1,0 +1,104 @@
+//! What a path means: the ranks of a run, each its CSV files or its journal.
+
+use std::path::{Path, PathBuf};
+
+use trainmon_dump::journal::{FILE_EXTENSION, Recovered};
+
+use super::error::CompareRunsError;
+use crate::recover::{RecoverError, journals_in};
+use crate::run::{RunDirectory, RunError, rank_of, runs_in};
+
+/// How deep a dump's file lies below its root at most.
+const DUMP_DEPTH: usize = 3;
+
+/// One rank of a run.
+#[derive(Debug)]
+pub(super) struct RankSource {
+    pub(super) rank: u32,
+    pub(super) path: PathBuf,
+    pub(super) files: Files,
+}
+
+#[derive(Debug)]
+pub(super) enum Files {
+    Csv(RunDirectory),
+    Journal,
+}
+
+impl RankSource {
+    /// Bytes to read.
+    pub(super) fn bytes(&self) -> u64 {
+        let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
+        match &self.files {
+            Files::Csv(run) => run.files().map(length).sum(),
+            Files::Journal => length(&self.path),
+        }
+    }
+}
+
+/// Whether the path is a monitor's output: a journal, or a directory of CSV files or journals, of one rank or several.
+pub fn is_run(path: &Path) -> bool {
+    ranks_in(path).is_ok_and(|ranks| !ranks.is_empty())
+}
+
+/// The ranks of a run, by number.
+pub(super) fn ranks_in(path: &Path) -> Result<Vec<RankSource>, CompareRunsError> {
+    let mut ranks = find(path)?;
+    ranks.sort_by(|one, other| (one.rank, &one.path).cmp(&(other.rank, &other.path)));
+    if let Some([first, second]) = ranks.array_windows().find(|[first, second]| first.rank == second.rank) {
+        let (rank, path) = (first.rank, path.to_path_buf());
+        let (first, second) = (first.path.clone(), second.path.clone());
+        return Err(CompareRunsError::SeveralRuns { path, rank, first, second });
+    }
+    Ok(ranks)
+}
+
+fn find(path: &Path) -> Result<Vec<RankSource>, CompareRunsError> {
+    if !path.exists() {
+        return Err(CompareRunsError::Missing { path: path.to_path_buf() });
+    }
+    if path.is_file() {
+        if path.extension().is_some_and(|extension| extension == FILE_EXTENSION) {
+            return Ok(vec![journal(path)?]);
+        }
+        let found = "it is a file and no journal (`.tmj`)";
+        return Err(CompareRunsError::NotARun { path: path.to_path_buf(), found });
+    }
+    match runs_in(path) {
+        // The CSV files may have been left out for the journal.
+        Ok(runs) if runs.iter().all(|run| run.tables.is_empty()) => {
+            journals(path)?.map_or_else(|| Ok(runs.into_iter().map(of_csv).collect()), Ok)
+        }
+        Ok(runs) => Ok(runs.into_iter().map(of_csv).collect()),
+        Err(RunError::NotARun { found, .. }) => journals(path)?.ok_or_else(|| {
+            let found = if holds_dump(path, DUMP_DEPTH) { "it holds dumps (dump.json)" } else { found };
+            CompareRunsError::NotARun { path: path.to_path_buf(), found }
+        }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn of_csv(run: RunDirectory) -> RankSource {
+    RankSource { rank: rank_of(&run.path).unwrap_or(0), path: run.path.clone(), files: Files::Csv(run) }
+}
+
+fn journals(path: &Path) -> Result<Option<Vec<RankSource>>, CompareRunsError> {
+    match journals_in(path) {
+        Ok(paths) => paths.iter().map(|path| journal(path)).collect::<Result<_, _>>().map(Some),
+        Err(RecoverError::NoJournal { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn journal(path: &Path) -> Result<RankSource, CompareRunsError> {
+    let rank = Recovered::open(path)?.run().rank.0;
+    Ok(RankSource { rank, path: path.to_path_buf(), files: Files::Journal })
+}
+
+fn holds_dump(directory: &Path, depth: usize) -> bool {
+    let Ok(entries) = std::fs::read_dir(directory) else { return false };
+    entries.filter_map(Result::ok).any(|entry| {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        entry.file_name() == "dump.json" || (depth > 0 && is_directory && holds_dump(&entry.path(), depth - 1))
+    })
+}

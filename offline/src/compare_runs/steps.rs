@@ -1,0 +1,117 @@
+//! One step of one rank, as the comparison sees it, whatever it was read from.
+
+/// What the row of a step's own numbers is called: kind, and the statistic of each.
+pub(super) const RUN_KIND: &str = "run";
+pub(super) const RUN_STATISTIC: &str = "value";
+/// Those of `steps.csv` that are the training's, not the monitor's.
+pub(super) const RUN_NUMBERS: [&str; 3] = ["loss", "learning_rate", "grad_norm"];
+
+/// So many decimals are all there are: the number was not rounded for printing.
+const ALL_DECIMALS: u16 = 16;
+/// Fewer may be those of whole numbers and simple ratios, rounded or not.
+const TELLING_DECIMALS: u16 = 3;
+
+/// The rows of one step. Its memory is reused from step to step.
+#[derive(Debug, Default)]
+pub(super) struct StepRows {
+    pub(super) step: u64,
+    pub(super) rows: Vec<RowHead>,
+    pub(super) values: Vec<f64>,
+    pub(super) digits: Digits,
+}
+
+/// A row without its numbers, which are `values[first..]`, one for each of its columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowHead {
+    pub(super) tensor: u32,
+    pub(super) columns: u16,
+    pub(super) first: usize,
+    pub(super) shape: Option<u16>,
+    /// Unit round-off of the elements, if the type is known.
+    pub(super) unit: Option<f64>,
+    /// Which table it came from, for [`Digits`]; `None` for numbers that are not rounded.
+    pub(super) table: Option<u16>,
+}
+
+/// How finely a run's numbers are printed, as far as they were read.
+#[derive(Debug, Default)]
+pub(super) struct Digits {
+    /// Most decimals seen, by table and column.
+    tables: Vec<Vec<u16>>,
+    most: u16,
+}
+
+impl StepRows {
+    pub(super) fn begin(&mut self, step: u64) {
+        self.step = step;
+        self.rows.clear();
+        self.values.clear();
+    }
+}
+
+impl Digits {
+    /// Learns from a cell.
+    pub(super) fn learn(&mut self, table: u16, column: usize, cell: &str) {
+        let table = usize::from(table);
+        if self.tables.len() <= table {
+            self.tables.resize(table + 1, Vec::new());
+        }
+        let columns = &mut self.tables[table];
+        if columns.len() <= column {
+            columns.resize(column + 1, 0);
+        }
+        if columns[column] < ALL_DECIMALS {
+            columns[column] = columns[column].max(decimals(cell));
+            self.most = self.most.max(columns[column]);
+        }
+    }
+
+    /// By how much a number can be off for having been printed: half a unit of the last decimal.
+    pub(super) fn half_unit(&self, table: Option<u16>, column: usize) -> f64 {
+        let Some(table) = table else { return 0.0 };
+        let of_column = self.tables.get(usize::from(table)).and_then(|columns| columns.get(column)).copied();
+        let decimals = of_column.filter(|&decimals| decimals >= TELLING_DECIMALS).unwrap_or(self.most);
+        if decimals >= ALL_DECIMALS { 0.0 } else { 0.5 * 10f64.powi(-i32::from(decimals)) }
+    }
+
+    /// The decimals everything is rounded to, if it is.
+    pub(super) fn rounded_to(&self) -> Option<u16> {
+        (self.most < ALL_DECIMALS).then_some(self.most)
+    }
+}
+
+/// Decimals of a number as text: 3 of `1.250`, 8 of `1.5e-07`.
+fn decimals(cell: &str) -> u16 {
+    let (mantissa, exponent) = cell.split_once(['e', 'E']).unwrap_or((cell, "0"));
+    let after_point = mantissa.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let exponent: i64 = exponent.parse().unwrap_or(0);
+    let decimals = (i64::try_from(after_point).unwrap_or(0) - exponent).max(0);
+    u16::try_from(decimals).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_those_of_the_number_not_of_its_mantissa() {
+        for (cell, expected) in
+            [("1.25", 2), ("-0.013", 3), ("1.5e-07", 8), ("3e5", 0), ("nan", 0), ("7", 0), ("1e-06", 6)]
+        {
+            assert_eq!(decimals(cell), expected, "{cell}");
+        }
+    }
+
+    #[test]
+    fn a_column_of_few_decimals_is_as_fine_as_the_run() {
+        let mut digits = Digits::default();
+        digits.learn(0, 0, "0.123457");
+        digits.learn(0, 1, "0.5");
+        assert_eq!(digits.half_unit(Some(0), 1), digits.half_unit(Some(0), 0));
+        assert!((digits.half_unit(Some(0), 0) - 5e-7).abs() < 1e-18);
+        assert_eq!(digits.half_unit(None, 0), 0.0);
+        assert_eq!(digits.rounded_to(), Some(6));
+        digits.learn(0, 0, "1.2345678901234567e-3");
+        assert_eq!((digits.half_unit(Some(0), 0), digits.rounded_to()), (0.0, None));
+    }
+}

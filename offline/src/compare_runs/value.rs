@@ -1,0 +1,221 @@
+//! One number of one row: how far it is from its like, and how far it may be.
+
+use super::found::Parting;
+use super::judge::{Judge, Pair, Series, Upstream};
+use super::names::Names;
+use super::noise::{
+    Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, GROWTH, KindClass, SAME_BITS, StatisticClass,
+    round_off, spread_factor,
+};
+
+/// Digits so coarse tell nothing: the value itself is less than a hundred of their units.
+const COARSE: f64 = 1e-2;
+/// Digits so fine show every bit of a float32.
+const FINE: f64 = 1e-9;
+
+/// Which number of a row.
+#[derive(Clone, Copy)]
+struct Cell {
+    statistic: u16,
+    class: StatisticClass,
+    /// Place among the tensor's series.
+    series: usize,
+}
+
+/// The number in every run.
+struct Values {
+    target: f64,
+    golden: Vec<f64>,
+    /// By how much the target's and the first golden run's can be off for having been printed, together.
+    half_units: f64,
+}
+
+/// What a value differs by.
+struct Difference {
+    /// Relative to the tensor's magnitude; from the nearest golden run.
+    relative: f64,
+    /// What the printed digits allow, likewise.
+    digits: f64,
+    /// How far golden runs are from one another, if there are several.
+    spread: Option<f64>,
+}
+
+impl Judge {
+    /// Judges the numbers of a row.
+    pub(super) fn judge_row(&mut self, names: &Names, pair: &Pair<'_>, upstream: Upstream) {
+        let row = pair.target.0;
+        if let (Some(one), Some(other)) = (row.shape, pair.golden[0].0.shape)
+            && one != other
+        {
+            if !std::mem::replace(&mut self.tensors[row.tensor as usize].has_other_shape, true) {
+                self.is_equal_so_far = false;
+                let note = format!("{} against {}", names.shape_text(one), names.shape_text(other));
+                let beyond = Beyond::without_bound("shape", [f64::NAN; 2], Some(note));
+                self.part(names, pair, beyond);
+            }
+            return;
+        }
+        let plan = self.plan(names, row.columns);
+        for (column, &(statistic, class)) in plan.columns.iter().enumerate() {
+            if class != StatisticClass::NotJudged
+                && let Some(values) = self.values(pair, column, statistic)
+            {
+                let series = self.series_of(row.tensor as usize, statistic);
+                self.judge_value(names, pair, Cell { statistic, class, series }, &values, upstream);
+            }
+        }
+    }
+
+    /// `None` if the first golden run lacks the statistic.
+    fn values(&self, pair: &Pair<'_>, column: usize, statistic: u16) -> Option<Values> {
+        let (row, rows) = pair.target;
+        let target = rows.values[row.first + column];
+        let half_unit = rows.digits.half_unit(row.table, column);
+        let like = |(row, rows): &(&super::steps::RowHead, &super::steps::StepRows)| {
+            let column = self.plans.get(usize::from(row.columns))?.as_ref()?.place_of(statistic)?;
+            Some((rows.values[row.first + column], rows.digits.half_unit(row.table, column)))
+        };
+        let (first, other_half_unit) = pair.golden.first().and_then(like)?;
+        let others = pair.golden.iter().skip(1).filter_map(like).map(|(value, _)| value);
+        let golden = std::iter::once(first).chain(others).collect();
+        Some(Values { target, golden, half_units: half_unit + other_half_unit })
+    }
+
+    fn judge_value(&mut self, names: &Names, pair: &Pair<'_>, cell: Cell, values: &Values, upstream: Upstream) {
+        let (target, first) = (values.target, values.golden[0]);
+        let is_same = |other: f64| target == other || (target.is_nan() && other.is_nan());
+        self.found.values += 1;
+        self.found.equal += u64::from(is_same(first));
+        self.is_equal_so_far &= is_same(first);
+        let tensor = pair.target.0.tensor as usize;
+        if self.tensors[tensor].series[cell.series].has_parted {
+            return;
+        }
+        let name = names.statistic_name(cell.statistic);
+        let is_count = cell.class == StatisticClass::Count;
+        let is_broken = |number: f64| if is_count { number != 0.0 } else { !number.is_finite() };
+        if is_count || is_broken(target) || is_broken(first) {
+            let is_like = |&golden: &f64| is_same(golden) || (is_broken(golden) == is_broken(target) && is_count);
+            if !values.golden.iter().any(is_like) {
+                self.tensors[tensor].series[cell.series].has_parted = true;
+                self.part(names, pair, Beyond::without_bound(name, [target, first], None));
+            }
+            return;
+        }
+        let difference = difference_of(pair, cell, values);
+        let is_blank = values.half_units > 0.0 && target == 0.0 && first == 0.0;
+        self.found.coarse += u64::from(difference.digits > COARSE || is_blank);
+        let bound = self.bound(pair, cell, &difference, upstream);
+        let spread = difference.spread.unwrap_or(0.0);
+        let series = &mut self.tensors[tensor].series[cell.series];
+        series.seen += 1;
+        series.spread = series.spread.max(spread);
+        if difference.relative > bound.value {
+            series.has_parted = true;
+            let beyond =
+                Beyond { statistic: name, values: [target, first], difference: difference.relative, bound, note: None };
+            self.part(names, pair, beyond);
+            return;
+        }
+        series.farthest = series.farthest.max(difference.relative);
+        if bound.value > 0.0 {
+            series.closest = series.closest.max(difference.relative / bound.value);
+        }
+        let group = self.groups.entry((pair.kind, cell.statistic)).or_default();
+        group.class = Some((pair.facts.kind, cell.class));
+        group.now.push(difference.relative);
+        group.spreads_now.push(spread);
+    }
+
+    /// How far this series may be apart in this step.
+    fn bound(&self, pair: &Pair<'_>, cell: Cell, difference: &Difference, upstream: Upstream) -> Bound {
+        let &Difference { digits, spread, .. } = difference;
+        let series = &self.tensors[pair.target.0.tensor as usize].series[cell.series];
+        let is_deterministic = self.equal_steps >= DETERMINISTIC_STEPS && self.equal_steps == self.steps;
+        if is_deterministic && digits < FINE {
+            return Bound { value: digits + SAME_BITS, source: BoundSource::EqualUntilThen };
+        }
+        let group = self.groups.get(&(pair.kind, cell.statistic));
+        let floor = round_off(cell.class, pair.facts);
+        let measured = spread.map(|spread| spread.max(series.spread).max(group.map_or(0.0, |group| group.spread)));
+        let (floor, (other, source)) = match measured {
+            // What was measured outranks what was reckoned.
+            Some(measured) if measured > 0.0 => {
+                let bound = spread_factor(self.golden_runs) * measured;
+                (floor.min(16.0 * pair.facts.unit), (bound, BoundSource::GoldenSpread))
+            }
+            _ => (floor, (grown(pair, series, group.map_or(0.0, |group| group.level), upstream), BoundSource::Growth)),
+        };
+        let (value, source) = if other > floor { (other, source) } else { (floor, BoundSource::RoundOff) };
+        let source = if digits > value { BoundSource::PrintedDigits } else { source };
+        // Turning decimals into binary adds a little.
+        Bound { value: digits * (1.0 + 1e-9) + value, source }
+    }
+
+    fn series_of(&mut self, tensor: usize, statistic: u16) -> usize {
+        let series = &mut self.tensors[tensor].series;
+        series.iter().position(|known| known.statistic == statistic).unwrap_or_else(|| {
+            series.push(Series { statistic, ..Series::default() });
+            series.len() - 1
+        })
+    }
+
+    fn part(&mut self, names: &Names, pair: &Pair<'_>, beyond: Beyond<'_>) {
+        let Beyond { statistic, values: [target, golden], difference, bound, note } = beyond;
+        self.found.partings.push(Parting {
+            rank: self.rank,
+            step: pair.target.1.step,
+            tensor: names.key(pair.target.0.tensor),
+            statistic: statistic.to_owned(),
+            target,
+            golden,
+            difference,
+            bound: bound.value,
+            bound_source: bound.source,
+            note,
+            place: pair.place,
+        });
+    }
+}
+
+/// A value beyond its bound.
+struct Beyond<'a> {
+    statistic: &'a str,
+    /// The target's and the golden run's.
+    values: [f64; 2],
+    difference: f64,
+    bound: Bound,
+    note: Option<String>,
+}
+
+impl<'a> Beyond<'a> {
+    fn without_bound(statistic: &'a str, values: [f64; 2], note: Option<String>) -> Self {
+        let bound = Bound { value: 0.0, source: BoundSource::NoBound };
+        Self { statistic, values, difference: f64::INFINITY, bound, note }
+    }
+}
+
+fn difference_of(pair: &Pair<'_>, cell: Cell, values: &Values) -> Difference {
+    let &Values { target, half_units, .. } = values;
+    let scale = pair.magnitude.scale(cell.class, [target, values.golden[0]], pair.least, pair.elements);
+    let relative = |difference: f64| if difference == 0.0 { 0.0 } else { difference / scale };
+    let finite = || values.golden.iter().copied().filter(|golden| golden.is_finite());
+    let nearest = finite().map(|golden| (target - golden).abs()).fold(f64::INFINITY, f64::min);
+    let (least, most) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
+    let digits = if half_units > 0.0 && scale > 0.0 { half_units / scale } else { 0.0 };
+    let spread = (values.golden.len() > 1).then(|| relative(most - least));
+    Difference { relative: relative(nearest), digits, spread }
+}
+
+/// What noise may have become by this step. Parameters and moments are made of gradients: one that was nothing before is as
+/// noisy as these.
+fn grown(pair: &Pair<'_>, series: &Series, level: f64, upstream: Upstream) -> f64 {
+    let past = series.farthest.max(level);
+    let is_early = series.seen < EARLY_STEPS;
+    match pair.facts.kind {
+        KindClass::Exact => 0.0,
+        _ if is_early => EARLY_GROWTH * past.max(upstream.level),
+        KindClass::Elementwise => GROWTH * (upstream.growth * past).max(upstream.level),
+        KindClass::Reduction => GROWTH * upstream.growth * past,
+    }
+}

@@ -1,0 +1,172 @@
+//! The command line of `trainmon compare-runs`, and what it says. `trainmon compare` does the same for monitored runs.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use trainmon_core::Dtype;
+
+use super::answer::{Level, place_in_words, told};
+use super::chart::sparkline;
+use super::{CompareRunsError, Format, Options, RunComparison, compare, write};
+use crate::failure;
+use crate::printer::Printer;
+use crate::progress::ProgressBar;
+
+/// Series named below the sentence.
+const SHOWN: usize = 6;
+/// Width of a line of bars.
+const BARS: usize = 40;
+
+pub(crate) const EXAMPLES: &str = concat!(
+    "Examples:\n",
+    "  trainmon compare-runs new/monitor_output old/monitor_output          where they part first\n",
+    "  trainmon compare-runs new old -o report                              report/compare.html has the charts\n",
+    "  trainmon compare-runs new old old_again                              two golden runs: their own noise is the measure\n",
+    "  trainmon compare-runs new/journal_rank0.tmj old --json | jq .first\n",
+    "\n",
+    "A run is a directory of CSV files, ours or msprobe's, of one rank or of all, or a journal. Runs may have other steps:\n",
+    "those in common are compared. A series parts where it is further from the golden run than printed digits, round-off\n",
+    "and the growth of noise explain; each verdict names the number, the bound and where the bound comes from.\n",
+    "\n",
+    "Exit codes: 0 no divergence, 1 they differ or nobody can tell, 2 an error"
+);
+
+/// What to compare.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// The run in question
+    target: PathBuf,
+    /// The run it is measured by; with several, their spread is the bound
+    #[arg(required = true)]
+    golden: Vec<PathBuf>,
+    /// The directory to make for the report
+    #[arg(long, short)]
+    output: Option<PathBuf>,
+    /// What the report consists of
+    #[arg(long, value_delimiter = ',', default_values = ["csv", "json", "html"], requires = "output")]
+    format: Vec<Format>,
+    /// Print one JSON object, also on failure
+    #[arg(long)]
+    json: bool,
+    /// From which level on the exit code is 1: a warning is a note, or noise too large to judge by
+    #[arg(long, value_name = "LEVEL", default_value = "error")]
+    fail_on: FailOn,
+    /// What the runs were computed in, where that is coarser than their files show
+    #[arg(long, value_name = "TYPE")]
+    computed_in: Option<ComputedIn>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FailOn {
+    /// They differ, or nobody can tell
+    Error,
+    /// Anything at all
+    Warning,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ComputedIn {
+    /// 8 bits
+    Bf16,
+    /// 11 bits
+    Fp16,
+    /// 24 bits
+    Fp32,
+}
+
+/// How it went.
+pub(crate) enum Outcome {
+    /// No divergence.
+    Well,
+    /// They differ.
+    Differs,
+    /// An error.
+    Failed,
+}
+
+/// Compares, and says what came of it.
+pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
+    let Arguments { target, golden, output, format, json, fail_on, computed_in } = arguments;
+    let computed_in = computed_in.map(|kind| match kind {
+        ComputedIn::Bf16 => Dtype::Bf16,
+        ComputedIn::Fp16 => Dtype::F16,
+        ComputedIn::Fp32 => Dtype::F32,
+    });
+    let mut bar = ProgressBar::new("comparing");
+    let compared = compare(target, golden, Options { computed_in }, &mut |progress| bar.show(progress));
+    drop(bar);
+    let written = compared.and_then(|comparison| {
+        let files = output.as_deref().map_or(Ok(Vec::new()), |out| write(&comparison, out, format))?;
+        Ok((comparison, files))
+    });
+    if *json {
+        printer.json(&as_json(&written))?;
+    }
+    let (comparison, files) = match written {
+        Ok(found) => found,
+        Err(error) => {
+            if !json {
+                printer.failure(&error, Some(error.hint()));
+            }
+            return Ok(Outcome::Failed);
+        }
+    };
+    if !json {
+        print(&comparison, printer)?;
+        let files: String = files.iter().map(|file| format!("written: {}\n", file.display())).collect();
+        printer.result(&files)?;
+    }
+    let least = match fail_on {
+        FailOn::Error => Level::Error,
+        FailOn::Warning => Level::Warning,
+    };
+    Ok(if comparison.verdict.level >= least { Outcome::Differs } else { Outcome::Well })
+}
+
+/// Says what came of a comparison: the sentence, what it rests on, the leading series.
+pub(crate) fn print(comparison: &RunComparison, printer: &mut Printer) -> io::Result<()> {
+    let RunComparison { verdict, curves, parted, notes, warnings, .. } = comparison;
+    for warning in warnings {
+        printer.warning(warning, "", None);
+    }
+    let mut text = format!("{}\n", verdict.sentence);
+    for reason in &verdict.reasons {
+        text += &format!("  {reason}\n");
+    }
+    let first_step = parted.first().map(|parting| parting.step);
+    for curve in curves.iter().take(SHOWN).filter(|curve| curve.parting.is_some()) {
+        let Some(parting) = &curve.parting else { continue };
+        let later = if Some(parting.step) == first_step { String::new() } else { format!("step {}: ", parting.step) };
+        text += &format!("  {:BARS$}  {later}{}\n", sparkline(curve, BARS), told(parting));
+    }
+    if verdict.level == Level::Warning || parted.is_empty() {
+        for curve in curves.iter().take(1).filter(|curve| curve.parting.is_none()) {
+            let place = place_in_words(&curve.tensor);
+            text +=
+                &format!("  {:BARS$}  closest to its bound: {} of {place}\n", sparkline(curve, BARS), curve.statistic);
+        }
+    }
+    for note in notes {
+        text += &format!("note: {note}\n");
+    }
+    if let Some(next) = &verdict.next {
+        text += &format!("next: {next}\n");
+    }
+    printer.result(&text)
+}
+
+fn as_json(written: &Result<(RunComparison, Vec<PathBuf>), CompareRunsError>) -> Value {
+    match written {
+        Ok((comparison, files)) => {
+            let mut value = serde_json::to_value(comparison).unwrap_or_default();
+            if let Some(object) = value.as_object_mut() {
+                object.insert("files".to_owned(), json!(files));
+                object.insert("error".to_owned(), Value::Null);
+            }
+            value
+        }
+        Err(error) => json!({"verdict": null, "first": null, "error": failure::as_json(error, error.hint())}),
+    }
+}
