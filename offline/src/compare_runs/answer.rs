@@ -59,7 +59,9 @@ pub struct Verdict {
 /// far they are beyond their bounds.
 pub(super) fn answer(ranks: &[RankComparison], partings: &mut [Parting], golden_runs: usize) -> Verdict {
     partings.sort_by(|one, other| one.step.cmp(&other.step).then(other.excess().total_cmp(&one.excess())));
-    if let Some(reason) = nothing_in_common(ranks) {
+    if partings.is_empty()
+        && let Some(reason) = nothing_in_common(ranks)
+    {
         let next = "compare runs of the same model, measured alike, that have steps in common";
         return verdict(Answer::CannotTell, Level::Error, format!("cannot tell: {reason}"), Some(next.to_owned()));
     }
@@ -86,6 +88,9 @@ fn nothing_in_common(ranks: &[RankComparison]) -> Option<String> {
         |range: Option<(u64, u64)>| range.map_or("none".to_owned(), |(first, last)| format!("{first} to {last}"));
     let Some(first) = ranks.first() else { return Some("the runs have no rank in common".to_owned()) };
     if ranks.iter().all(|rank| rank.steps.common == 0) {
+        if first.steps.target.is_none() && first.steps.golden.is_none() {
+            return Some("neither run has a row that can be compared".to_owned());
+        }
         let (target, golden) = (shown(first.steps.target), shown(first.steps.golden));
         return Some(format!("no step in common: the target has {target}, the golden run {golden}"));
     }
@@ -146,7 +151,7 @@ fn leader_of(partings: &[Parting]) -> usize {
 fn other_start(rank: &RankComparison, partings: &[Parting]) -> Option<String> {
     let leader = &partings[0];
     let place = leader.place.0;
-    let measured = |place: u8| rank.first_judged.contains_key(&place);
+    let measured = |place: u8| rank.tensors_at_start.contains_key(&place);
     if place == place_of("param_origin", "") {
         return Some("other weights".to_owned());
     }
@@ -154,16 +159,16 @@ fn other_start(rank: &RankComparison, partings: &[Parting]) -> Option<String> {
         return Some("another state of the optimizer".to_owned());
     }
     let of_place = || partings.iter().filter(|parting| parting.place.0 == place);
-    if place == place_of("actv", "") && rank.first_rows.get(&place) == Some(&leader.place.1) {
+    if place == place_of("actv", "") && rank.rows_at_start.get(&place) == Some(&leader.place.1) {
         let weights_agree = measured(place_of("param_origin", ""));
         let what = if weights_agree { "other data (the parameters agree)" } else { "other data, weights or seed" };
         return Some(what.to_owned());
     }
     let mut tensors: Vec<&TensorKey> = of_place().map(|parting| &parting.tensor).collect();
     tensors.dedup();
-    let share = tensors.len() as f64 / rank.first_judged.get(&place).copied().unwrap_or(1).max(1) as f64;
+    let share = tensors.len() as f64 / rank.tensors_at_start.get(&place).copied().unwrap_or(1).max(1) as f64;
     let mut far: Vec<f64> = of_place().map(|parting| parting.difference).collect();
-    let is_first_kind = !rank.first_judged.keys().any(|&other| other < place);
+    let is_first_kind = !rank.tensors_at_start.keys().any(|&other| other < place);
     let is_far = super::magnitude::quantile(&mut far, 0.5) > UNLIKE;
     (is_first_kind && share >= 0.5 && is_far && factor_of(partings).is_none())
         .then(|| "another seed, other data or other weights".to_owned())
@@ -218,7 +223,7 @@ fn factor_of(partings: &[Parting]) -> Option<f64> {
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let is_one = ratios.len() >= 3 && most - least < SAME_FACTOR * most.abs() && (most - 1.0).abs() > SAME_FACTOR;
-    is_one.then_some((least + most) / 2.0)
+    is_one.then_some(f64::midpoint(least, most))
 }
 
 /// A parting in words.

@@ -56,9 +56,9 @@ pub(super) struct Judged {
     pub(super) equal: u64,
     pub(super) coarse: u64,
     /// Tensors judged in the first common step, by place of their kind.
-    pub(super) first_judged: HashMap<u8, usize>,
+    pub(super) tensors_at_start: HashMap<u8, usize>,
     /// The first row judged in that step, likewise.
-    pub(super) first_rows: HashMap<u8, usize>,
+    pub(super) rows_at_start: HashMap<u8, usize>,
     /// Median difference of each step.
     pub(super) noise: Vec<(u64, f64)>,
     /// Tensors that hold nothing but round-off.

@@ -55,16 +55,16 @@ pub(super) fn page(comparison: &RunComparison) -> String {
     );
     page += &list(&verdict.reasons);
     if let Some(next) = &verdict.next {
-        page += &format!("<p><strong>Next:</strong> {}</p>\n", escaped(next));
+        page.extend(["<p><strong>Next:</strong> ", &escaped(next), "</p>\n"]);
     }
     page += &charts(curves);
     page += &partings(parted);
     page += &ranks_table(ranks);
     if !notes.is_empty() {
-        page += &format!("<h2>Notes</h2>\n{}", list(notes));
+        page.extend(["<h2>Notes</h2>\n", &list(notes)]);
     }
     if !warnings.is_empty() {
-        page += &format!("<h2>Left out</h2>\n{}", list(warnings));
+        page.extend(["<h2>Left out</h2>\n", &list(warnings)]);
     }
     page + "</body></html>\n"
 }
@@ -141,8 +141,8 @@ fn list(items: &[String]) -> String {
     if items.is_empty() {
         return String::new();
     }
-    let items: String = items.iter().map(|item| format!("<li>{}</li>\n", escaped(item))).collect();
-    format!("<ul>\n{items}</ul>\n")
+    let items = items.iter().map(|item| escaped(item)).collect::<Vec<_>>().join("</li>\n<li>");
+    format!("<ul>\n<li>{items}</li>\n</ul>\n")
 }
 
 /// Names come out of files.

@@ -71,7 +71,7 @@ impl JournalReader {
             if record.kind == Kind::CommTime {
                 continue;
             }
-            let first_call = if self.config.dialect == Dialect::V2 { 1 } else { 0 };
+            let first_call = u32::from(self.config.dialect == Dialect::V2);
             let micro_step = micro_step_column(&self.config, record.kind).then_some(record.micro_step.0 + first_call);
             let kind = names.kind(record.kind.name());
             let tensor = names.tensor(kind, info.vpp_stage, &info.name, micro_step);

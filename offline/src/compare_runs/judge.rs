@@ -34,10 +34,16 @@ pub(super) struct Series {
 #[derive(Debug, Default)]
 pub(super) struct TensorState {
     pub(super) series: Vec<Series>,
-    in_target: bool,
-    in_golden: bool,
+    is_in: Sides,
     pub(super) has_other_shape: bool,
     has_other_type: bool,
+}
+
+/// Which runs have a tensor.
+#[derive(Debug, Default)]
+struct Sides {
+    target: bool,
+    golden: bool,
 }
 
 /// All series of one statistic and kind.
@@ -145,7 +151,7 @@ impl Judge {
     pub(super) fn finish(mut self, names: &Names) -> Judged {
         for (number, state) in self.tensors.iter().enumerate() {
             let key = || names.key(u32::try_from(number).unwrap_or(u32::MAX));
-            match (state.in_target, state.in_golden) {
+            match (state.is_in.target, state.is_in.golden) {
                 (true, false) => self.found.only_target.push(key()),
                 (false, true) => self.found.only_golden.push(key()),
                 _ => {}
@@ -167,7 +173,7 @@ impl Judge {
     fn prepare(&mut self, names: &Names, target: &StepRows, golden: &[Option<&StepRows>]) {
         self.tensors.resize_with(names.tensors.len(), TensorState::default);
         for row in &target.rows {
-            self.tensors[row.tensor as usize].in_target = true;
+            self.tensors[row.tensor as usize].is_in.target = true;
             self.coarsest = self.coarsest.max(row.unit.unwrap_or(0.0));
             self.plan(names, row.columns);
         }
@@ -179,7 +185,7 @@ impl Judge {
             }
         }
         for row in golden.first().copied().flatten().into_iter().flat_map(|rows| &rows.rows) {
-            self.tensors[row.tensor as usize].in_golden = true;
+            self.tensors[row.tensor as usize].is_in.golden = true;
         }
         for row in golden.iter().copied().flatten().flat_map(|rows| &rows.rows) {
             self.plan(names, row.columns);
@@ -219,14 +225,15 @@ impl Judge {
             }
         }
         for pair in &mut pairs {
+            pair.facts.has_noisy_inputs = upstream.level > 0.0;
             pair.least = if is_gradient { LEAST_SHARE * median } else { 0.0 };
             let bearer = names.tensors[pair.target.0.tensor as usize].bearer as usize;
             if self.nothing.get(bearer).copied().unwrap_or(false) {
                 continue;
             }
             if self.steps == 0 {
-                *self.found.first_judged.entry(place).or_default() += 1;
-                self.found.first_rows.entry(place).or_insert(pair.place.1);
+                *self.found.tensors_at_start.entry(place).or_default() += 1;
+                self.found.rows_at_start.entry(place).or_insert(pair.place.1);
             }
             self.judge_row(names, pair, upstream);
         }
@@ -241,11 +248,11 @@ impl Judge {
     ) -> Option<Pair<'a>> {
         let row = &target.rows[place.1];
         let tensor = row.tensor as usize;
-        let like = |(places, rows): (&Vec<Option<u32>>, &Option<&'a StepRows>)| {
-            let rows = (*rows)?;
+        let like = |(places, rows): (&Vec<Option<u32>>, Option<&'a StepRows>)| {
+            let rows = rows?;
             Some((rows.rows.get(places.get(tensor).copied().flatten()? as usize)?, rows))
         };
-        let likes: Vec<_> = self.golden_rows.iter().zip(golden).map(like).collect();
+        let likes: Vec<_> = self.golden_rows.iter().zip(golden.iter().copied()).map(like).collect();
         let first = likes.first().copied().flatten()?;
         let state = &mut self.tensors[tensor];
         state.has_other_type |= row.unit.zip(first.0.unit).is_some_and(|(one, other)| one != other);
@@ -253,7 +260,13 @@ impl Judge {
         let unit = [row.unit, first.0.unit].into_iter().flatten().reduce(f64::max).unwrap_or(2f64.powi(-24));
         let key = &names.tensors[tensor];
         let class = class_of(names.kind_name(key.kind), names.bearer_name(key.bearer));
-        let facts = RowFacts { kind: class, size: names.size(row.shape), unit, coarsest: self.coarsest };
+        let facts = RowFacts {
+            kind: class,
+            size: names.size(row.shape),
+            unit,
+            coarsest: self.coarsest,
+            has_noisy_inputs: false,
+        };
         let of = |(row, rows): (&RowHead, &StepRows)| {
             let plan = self.plans.get(usize::from(row.columns)).and_then(Option::as_ref);
             plan.map_or_else(Magnitude::default, |plan| Magnitude::of(row, rows, plan, elements))

@@ -68,7 +68,7 @@ impl Magnitude {
             StatisticClass::Share => 1.0,
             StatisticClass::Norm => own.max(least * elements.unwrap_or(1.0).max(1.0).sqrt()),
             StatisticClass::Mean => self.rms.or(self.largest).unwrap_or(own).max(own).max(least),
-            StatisticClass::Extreme => self.largest.or(self.rms).unwrap_or(own).max(own).max(least),
+            StatisticClass::Extreme => self.largest.unwrap_or(own).max(self.rms.unwrap_or(own)).max(own).max(least),
             _ => own,
         }
     }
@@ -79,4 +79,25 @@ pub(super) fn quantile(numbers: &mut [f64], share: f64) -> f64 {
     let Some(last) = numbers.len().checked_sub(1) else { return 0.0 };
     let place = (last as f64 * share).round() as usize;
     *numbers.select_nth_unstable_by(place.min(last), f64::total_cmp).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extreme_near_zero_is_measured_by_the_other_elements() {
+        // The largest of elements around -0.01 is nearly 0, and the smallest was not asked for.
+        let magnitude = Magnitude { rms: Some(1e-2), largest: Some(1e-5) };
+        assert_eq!(magnitude.scale(StatisticClass::Extreme, [1e-5, -1e-5], 0.0, Some(32.0)), 1e-2);
+        assert_eq!(magnitude.scale(StatisticClass::Mean, [1e-9, 2e-9], 0.0, Some(32.0)), 1e-2);
+        assert_eq!(magnitude.scale(StatisticClass::Norm, [3.0, 2.0], 0.0, Some(32.0)), 3.0);
+    }
+
+    #[test]
+    fn quantiles_are_numbers_of_the_list() {
+        assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 0.5), 2.0);
+        assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 1.0), 3.0);
+        assert_eq!(quantile(&mut [], 0.5), 0.0);
+    }
 }

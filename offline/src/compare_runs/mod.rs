@@ -106,9 +106,9 @@ pub struct RankComparison {
     /// How far apart the runs are where nothing parts.
     pub noise: Option<Noise>,
     #[serde(skip)]
-    first_judged: HashMap<u8, usize>,
+    tensors_at_start: HashMap<u8, usize>,
     #[serde(skip)]
-    first_rows: HashMap<u8, usize>,
+    rows_at_start: HashMap<u8, usize>,
 }
 
 /// Median differences of norms, relative.
@@ -150,7 +150,7 @@ pub fn compare(
         pairs.iter().map(|(target, golden)| bytes(target) + golden.iter().map(|&golden| bytes(golden)).sum::<u64>());
     let (total, mut done) = (total.sum(), 0);
     let computed_in = options.computed_in.map_or(0.0, names::unit_roundoff);
-    let (mut ranks, mut parted, mut closest) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ranks, mut parted, mut closest, mut remarks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut notes, mut warnings) = (one_sided_ranks(&target_ranks, golden_ranks.first()), BTreeSet::new());
     for (target, golden) in &pairs {
         let found = pair::compare_rank(target, golden, computed_in, &mut |bytes| {
@@ -164,8 +164,9 @@ pub fn compare(
             (share, replay::Wanted { rank: target.rank, tensor, statistic, parting: None })
         }));
         notes.extend(notes_of(target.rank, &found.steps, &judged));
+        remarks.extend(remark_of(target.rank, &judged));
         let noise = noise_of(&judged, &parted);
-        let Judged { values, equal, coarse, first_judged, first_rows, .. } = judged;
+        let Judged { values, equal, coarse, tensors_at_start, rows_at_start, .. } = judged;
         let (steps, rounded_to) = (found.steps, found.rounded_to);
         let (rank, target, golden) = (target.rank, target.path.clone(), golden[0].path.clone());
         ranks.push(RankComparison {
@@ -178,12 +179,14 @@ pub fn compare(
             coarse,
             rounded_to,
             noise,
-            first_judged,
-            first_rows,
+            tensors_at_start,
+            rows_at_start,
         });
     }
+    let is_one_sided = !notes.is_empty();
+    notes.append(&mut remarks);
     let mut verdict = answer::answer(&ranks, &mut parted, golden.len());
-    if verdict.level == Level::Fine && !notes.is_empty() {
+    if verdict.level == Level::Fine && is_one_sided {
         verdict.level = Level::Warning;
     }
     let wanted = replay::wanted(&parted, closest);
@@ -250,14 +253,14 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
     if judged.other_types > 0 {
         notes.push(format!("rank {rank}: {} tensors have another element type", judged.other_types));
     }
-    if !judged.nothing.is_empty() {
-        let names: Vec<&str> = judged.nothing.iter().map(String::as_str).collect();
-        notes.push(format!(
-            "rank {rank}: not judged, since the gradient is too small to be more than round-off: {}",
-            listed(&names)
-        ));
-    }
     notes
+}
+
+/// What is as it should be and worth a word all the same.
+fn remark_of(rank: u32, judged: &Judged) -> Option<String> {
+    let names: Vec<&str> = judged.nothing.iter().map(String::as_str).collect();
+    let why = "not judged, since the gradient is too small to be more than round-off";
+    (!names.is_empty()).then(|| format!("rank {rank}: {why}: {}", listed(&names)))
 }
 
 fn listed(names: &[&str]) -> String {

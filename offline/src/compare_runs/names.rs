@@ -40,7 +40,7 @@ pub(super) struct Names {
     /// Elements and longest dimension of each shape.
     sizes: Vec<Option<(f64, f64)>>,
     bearers: HashMap<Rc<str>, Vec<(u32, u32)>>,
-    bearer_names: Vec<(u32, Rc<str>)>,
+    named_bearers: Vec<(u32, Rc<str>)>,
     in_bearer: Vec<InBearer>,
     pub(super) tensors: Vec<Tensor>,
     columns: Vec<Rc<[u16]>>,
@@ -122,20 +122,20 @@ impl Names {
         if let Some(&(_, bearer)) = known {
             return bearer;
         }
-        let bearer = u32::try_from(self.bearer_names.len()).unwrap_or(u32::MAX);
+        let bearer = u32::try_from(self.named_bearers.len()).unwrap_or(u32::MAX);
         let name: Rc<str> = name.into();
-        self.bearer_names.push((vpp_stage, Rc::clone(&name)));
+        self.named_bearers.push((vpp_stage, Rc::clone(&name)));
         self.in_bearer.push(InBearer::new());
         self.bearers.entry(name).or_default().push((vpp_stage, bearer));
         bearer
     }
 
     pub(super) fn bearer_name(&self, bearer: u32) -> &str {
-        self.bearer_names.get(bearer as usize).map_or("", |(_, name)| name)
+        self.named_bearers.get(bearer as usize).map_or("", |(_, name)| name)
     }
 
     pub(super) fn bearer_stage(&self, bearer: u32) -> u32 {
-        self.bearer_names.get(bearer as usize).map_or(0, |(stage, _)| *stage)
+        self.named_bearers.get(bearer as usize).map_or(0, |(stage, _)| *stage)
     }
 
     pub(super) fn tensor(&mut self, kind: u16, vpp_stage: u32, name: &str, micro_step: Option<u32>) -> u32 {

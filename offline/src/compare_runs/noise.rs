@@ -20,13 +20,15 @@ use super::names::unit_roundoff;
 pub(super) const GROWTH: f64 = 10.0;
 /// In its first steps an optimizer turns round-off into whole steps (Adam divides a gradient near nothing by itself), and a
 /// series has no past to be measured by: this factor instead.
-pub(super) const EARLY_GROWTH: f64 = 30.0;
+pub(super) const EARLY_GROWTH: f64 = 100.0;
 /// What comes before may have grown by this factor in a step, and what follows from it with it.
 pub(super) const MOST_UPSTREAM_GROWTH: f64 = 10.0;
 /// So many steps are first ones.
 pub(super) const EARLY_STEPS: u32 = 4;
 /// Layers a rounding error goes through, and what cancels in their sums.
-const DEPTH: f64 = 32.0;
+const DEPTH: f64 = 64.0;
+/// As above of single elements.
+const ELEMENT_DEPTH: f64 = 8.0;
 /// Roundings of an element from equal inputs, as in an optimizer.
 const ROUNDINGS: f64 = 16.0;
 /// Lengths where the files tell no shape.
@@ -40,6 +42,8 @@ const NOTHING_BUT_ROUNDOFF_16: f64 = 2e-2;
 pub(super) const LEAST_SHARE: f64 = 1e-2;
 /// So many steps equal to the last digit: the code gives the same bits each time, and no difference is noise.
 pub(super) const DETERMINISTIC_STEPS: u64 = 3;
+/// A setting that was computed in float64 twice.
+pub(super) const SETTING: f64 = 1e-9;
 /// The statistics are sums in float64 themselves.
 pub(super) const SAME_BITS: f64 = 1e-12;
 
@@ -57,6 +61,8 @@ pub enum BoundSource {
     GoldenSpread,
     /// The runs were equal to the last digit for several steps.
     EqualUntilThen,
+    /// A setting or whole numbers: nothing is rounded.
+    Exact,
     /// NaN, infinity or another shape on one side: no bound.
     NoBound,
 }
@@ -70,6 +76,7 @@ impl BoundSource {
             Self::Growth => "growth of the noise so far",
             Self::GoldenSpread => "spread of the golden runs",
             Self::EqualUntilThen => "equal to the last digit until then",
+            Self::Exact => "a setting or whole numbers: no noise",
             Self::NoBound => "no bound holds",
         }
     }
@@ -120,8 +127,10 @@ impl StatisticClass {
 pub(super) enum KindClass {
     /// Long sums.
     Reduction,
-    /// Each element for itself, as in an optimizer.
+    /// Made of gradients, each element for itself: moments, updates.
     Elementwise,
+    /// Changed a little by those.
+    Parameter,
     /// Set, not computed: the learning rate.
     Exact,
 }
@@ -158,7 +167,8 @@ pub(super) fn is_in_order(kind: &str) -> bool {
 
 pub(super) fn class_of(kind: &str, name: &str) -> KindClass {
     match place_of(kind, name) {
-        0 | 1 | 11 | 12 => KindClass::Elementwise,
+        0 | 12 => KindClass::Parameter,
+        1 | 11 => KindClass::Elementwise,
         10 => KindClass::Exact,
         _ => KindClass::Reduction,
     }
@@ -174,25 +184,26 @@ pub(super) struct RowFacts {
     pub(super) unit: f64,
     /// The coarsest unit round-off of anything that was computed with.
     pub(super) coarsest: f64,
+    /// Whether something before it in the run differs: then it was not computed from equal inputs.
+    pub(super) has_noisy_inputs: bool,
+}
+
+/// Whether there is no noise in it: a setting, or whole numbers.
+pub(super) fn is_exact(row: RowFacts) -> bool {
+    row.kind == KindClass::Exact || row.unit == 0.0
 }
 
 /// How far another order of summing can take a statistic in one step, relative to its magnitude.
 ///
 /// A sum of `k` terms is off by about `u √k`; matrix products are summed in float32 at the coarsest, and `k` is about the
-/// longest dimension. Elements of a coarser type are rounded besides, each for itself: in a norm over `n` of them that goes
+/// longest dimension. Moments are made of gradients, which are such sums. Elements of a coarser type are rounded besides, each for itself: in a norm over `n` of them that goes
 /// down, though not with `√n`, since their errors hang together.
 pub(super) fn round_off(statistic: StatisticClass, row: RowFacts) -> f64 {
     let (elements, longest) = row.size.unwrap_or((UNKNOWN_LENGTH, UNKNOWN_LENGTH));
     if statistic == StatisticClass::Share {
         return 4.0 / elements.max(1.0) + 1e-3;
     }
-    if row.kind == KindClass::Exact {
-        return 1e-9;
-    }
-    if row.unit == 0.0 {
-        return 0.0;
-    }
-    if row.kind == KindClass::Elementwise {
+    if row.kind == KindClass::Parameter || (row.kind == KindClass::Elementwise && !row.has_noisy_inputs) {
         return ROUNDINGS * row.unit;
     }
     let coarsest = row.unit.max(row.coarsest);
@@ -200,10 +211,10 @@ pub(super) fn round_off(statistic: StatisticClass, row: RowFacts) -> f64 {
     let of_sums = summed_in * longest.max(1.0).sqrt();
     let of_elements = match statistic {
         _ if coarsest <= summed_in => 0.0,
-        StatisticClass::Extreme => coarsest / 4.0,
+        StatisticClass::Extreme => coarsest,
         _ => coarsest / elements.max(1.0).powf(0.25),
     };
-    DEPTH * (of_sums + of_elements)
+    DEPTH * of_sums + ELEMENT_DEPTH * of_elements
 }
 
 /// Whether a gradient this small beside its like is nothing but round-off; of one that is printed as 0 with few digits nobody
@@ -229,7 +240,7 @@ mod tests {
     const F32: f64 = 5.960_464_477_539_063e-8;
 
     fn row(kind: KindClass, elements: f64, longest: f64, unit: f64) -> RowFacts {
-        RowFacts { kind, size: Some((elements, longest)), unit, coarsest: 0.0 }
+        RowFacts { kind, size: Some((elements, longest)), unit, coarsest: 0.0, has_noisy_inputs: false }
     }
 
     #[test]
@@ -238,9 +249,15 @@ mod tests {
         let small = norm(row(KindClass::Reduction, 64.0, 8.0, F32));
         let large = norm(row(KindClass::Reduction, 1e6, 1024.0, F32));
         let half = norm(row(KindClass::Reduction, 1e6, 1024.0, 2f64.powi(-8)));
-        assert!(small < large && large < 1e-4 && large < half && half < 0.01, "{small} {large} {half}");
+        assert!(small < large && large < 2e-4 && large < half && half < 0.01, "{small} {large} {half}");
         assert_eq!(norm(row(KindClass::Elementwise, 1e6, 1024.0, F32)), 16.0 * F32);
-        assert_eq!(norm(row(KindClass::Reduction, 1e6, 1024.0, 0.0)), 0.0, "whole numbers are not rounded");
+    }
+
+    #[test]
+    fn settings_and_whole_numbers_have_no_noise() {
+        assert!(is_exact(row(KindClass::Exact, 1.0, 1.0, F32)));
+        assert!(is_exact(row(KindClass::Reduction, 1e6, 1024.0, 0.0)));
+        assert!(!is_exact(row(KindClass::Elementwise, 1e6, 1024.0, F32)));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) struct Lane {
 }
 
 enum Reader {
-    Csv(CsvReader),
+    Csv(Box<CsvReader>),
     Journal(Box<JournalReader>),
 }
 
@@ -52,7 +52,7 @@ impl Lane {
         only: Option<&BTreeSet<String>>,
     ) -> Result<Self, CompareRunsError> {
         let reader = match &source.files {
-            Files::Csv(run) => Reader::Csv(CsvReader::new(run, only)?),
+            Files::Csv(run) => Reader::Csv(Box::new(CsvReader::new(run, only)?)),
             Files::Journal => Reader::Journal(Box::new(JournalReader::open(&source.path)?)),
         };
         let mut lane = Self { reader, rows: StepRows::default(), is_at_step: true, bytes: source.bytes() };
@@ -129,7 +129,7 @@ pub(super) fn compare_rank(
             let rows: Vec<Option<&StepRows>> = golden.iter().map(|lane| like(lane).then_some(&lane.rows)).collect();
             judge.step(&mut names, &target.rows, &rows);
             steps.common += 1;
-            steps.range = widened(steps.range, of_target);
+            widen(&mut steps.range, of_target);
         }
         steps.saw(of_target, of_golden);
         if of_target <= of_golden {
@@ -141,12 +141,12 @@ pub(super) fn compare_rank(
         tell(target.bytes_read() + golden.iter().map(Lane::bytes_read).sum::<u64>());
     }
     while let Some(step) = target.step() {
-        steps.target = widened(steps.target, step);
+        widen(&mut steps.target, step);
         steps.only_target += 1;
         target.advance(&mut names)?;
     }
     while let Some(step) = golden[0].step() {
-        steps.golden = widened(steps.golden, step);
+        widen(&mut steps.golden, step);
         steps.only_golden += 1;
         golden[0].advance(&mut names)?;
     }
@@ -159,17 +159,17 @@ impl StepRange {
     /// Notes two steps that stand side by side.
     fn saw(&mut self, of_target: u64, of_golden: u64) {
         if of_target <= of_golden {
-            self.target = widened(self.target, of_target);
+            widen(&mut self.target, of_target);
             self.only_target += u64::from(of_target < of_golden);
         }
         if of_golden <= of_target {
-            self.golden = widened(self.golden, of_golden);
+            widen(&mut self.golden, of_golden);
             self.only_golden += u64::from(of_golden < of_target);
         }
     }
 }
 
-fn widened(range: Option<(u64, u64)>, step: u64) -> Option<(u64, u64)> {
+fn widen(range: &mut Option<(u64, u64)>, step: u64) {
     let (first, last) = range.unwrap_or((step, step));
-    Some((first.min(step), last.max(step)))
+    *range = Some((first.min(step), last.max(step)));
 }

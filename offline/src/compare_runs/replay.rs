@@ -182,7 +182,7 @@ impl Growing {
     fn push(&mut self, point: Point) {
         let number = self.seen;
         self.seen += 1;
-        if number % self.stride != 0 && !self.is_near(point.step) {
+        if !number.is_multiple_of(self.stride) && !self.is_near(point.step) {
             return;
         }
         self.curve.points.push(point);
@@ -191,7 +191,7 @@ impl Growing {
             self.stride *= 2;
             let (points, kept) = (std::mem::take(&mut self.curve.points), std::mem::take(&mut self.kept));
             for (point, number) in points.into_iter().zip(kept) {
-                if number % self.stride == 0 || self.is_near(point.step) {
+                if number.is_multiple_of(self.stride) || self.is_near(point.step) {
                     self.curve.points.push(point);
                     self.kept.push(number);
                 }

@@ -113,30 +113,33 @@ fn table(partings: &[Parting]) -> io::Result<Vec<u8>> {
 fn markdown(comparison: &RunComparison) -> String {
     let RunComparison { target, golden, verdict, parted, notes, warnings, .. } = comparison;
     let golden: Vec<String> = golden.iter().map(|path| format!("`{}`", path.display())).collect();
-    let mut text =
-        format!("**{}**\n\nTarget `{}`, golden {}.\n", verdict.sentence, target.display(), golden.join(", "));
+    let (sentence, golden) = (&verdict.sentence, golden.join(", "));
+    let mut text = vec![format!("**{sentence}**\n\nTarget `{}`, golden {golden}.\n\n", target.display())];
     for reason in &verdict.reasons {
-        text += &format!("- {reason}\n");
+        text.push(format!("- {reason}\n"));
     }
     if let Some(next) = &verdict.next {
-        text += &format!("\nNext: {next}\n");
+        text.push(format!("\nNext: {next}\n"));
     }
     if !parted.is_empty() {
-        text += "\n| step | rank | tensor | statistic | target | golden | difference | bound | where it comes from |\n\
-                 |---:|---:|---|---|---:|---:|---:|---:|---|\n";
+        text.push(
+            "\n| step | rank | tensor | statistic | target | golden | difference | bound | where it comes from |\n\
+                 |---:|---:|---|---|---:|---:|---:|---:|---|\n"
+                .to_owned(),
+        );
     }
     for parting in parted.iter().take(ROWS) {
         let Parting { rank, step, tensor, statistic, note, bound_source, .. } = parting;
         let numbers = [parting.target, parting.golden, parting.difference, parting.bound].map(short).join(" | ");
         let source = note.as_deref().unwrap_or(bound_source.words());
         let place = place_in_words(tensor).replace('|', "\\|");
-        text += &format!("| {step} | {rank} | {place} | {statistic} | {numbers} | {source} |\n");
+        text.push(format!("| {step} | {rank} | {place} | {statistic} | {numbers} | {source} |\n"));
     }
     if parted.len() > ROWS {
-        text += &format!("\n{} more.\n", parted.len() - ROWS);
+        text.push(format!("\n{} more.\n", parted.len() - ROWS));
     }
     for note in notes.iter().chain(warnings) {
-        text += &format!("\n> {note}\n");
+        text.push(format!("\n> {note}\n"));
     }
-    text
+    text.concat()
 }

@@ -4,8 +4,8 @@ use super::found::Parting;
 use super::judge::{Judge, Pair, Series, Upstream};
 use super::names::Names;
 use super::noise::{
-    Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, GROWTH, KindClass, SAME_BITS, StatisticClass,
-    round_off, spread_factor,
+    Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, GROWTH, KindClass, SAME_BITS, SETTING,
+    StatisticClass, is_exact, round_off, spread_factor,
 };
 
 /// Digits so coarse tell nothing: the value itself is less than a hundred of their units.
@@ -135,6 +135,9 @@ impl Judge {
         if is_deterministic && digits < FINE {
             return Bound { value: digits + SAME_BITS, source: BoundSource::EqualUntilThen };
         }
+        if is_exact(pair.facts) && cell.class != StatisticClass::Share {
+            return Bound { value: digits + SETTING, source: BoundSource::Exact };
+        }
         let group = self.groups.get(&(pair.kind, cell.statistic));
         let floor = round_off(cell.class, pair.facts);
         let measured = spread.map(|spread| spread.max(series.spread).max(group.map_or(0.0, |group| group.spread)));
@@ -213,9 +216,8 @@ fn grown(pair: &Pair<'_>, series: &Series, level: f64, upstream: Upstream) -> f6
     let past = series.farthest.max(level);
     let is_early = series.seen < EARLY_STEPS;
     match pair.facts.kind {
-        KindClass::Exact => 0.0,
         _ if is_early => EARLY_GROWTH * past.max(upstream.level),
-        KindClass::Elementwise => GROWTH * (upstream.growth * past).max(upstream.level),
-        KindClass::Reduction => GROWTH * upstream.growth * past,
+        KindClass::Elementwise | KindClass::Parameter => GROWTH * (upstream.growth * past).max(upstream.level),
+        KindClass::Reduction | KindClass::Exact => GROWTH * upstream.growth * past,
     }
 }

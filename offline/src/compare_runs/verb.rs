@@ -115,8 +115,8 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     };
     if !json {
         print(&comparison, printer)?;
-        let files: String = files.iter().map(|file| format!("written: {}\n", file.display())).collect();
-        printer.result(&files)?;
+        let files: Vec<String> = files.iter().map(|file| format!("written: {}\n", file.display())).collect();
+        printer.result(&files.concat())?;
     }
     let least = match fail_on {
         FailOn::Error => Level::Error,
@@ -131,30 +131,33 @@ pub(crate) fn print(comparison: &RunComparison, printer: &mut Printer) -> io::Re
     for warning in warnings {
         printer.warning(warning, "", None);
     }
-    let mut text = format!("{}\n", verdict.sentence);
+    let mut text = vec![format!("{}\n", verdict.sentence)];
     for reason in &verdict.reasons {
-        text += &format!("  {reason}\n");
+        text.push(format!("  {reason}\n"));
     }
     let first_step = parted.first().map(|parting| parting.step);
     for curve in curves.iter().take(SHOWN).filter(|curve| curve.parting.is_some()) {
         let Some(parting) = &curve.parting else { continue };
         let later = if Some(parting.step) == first_step { String::new() } else { format!("step {}: ", parting.step) };
-        text += &format!("  {:BARS$}  {later}{}\n", sparkline(curve, BARS), told(parting));
+        text.push(format!("  {:BARS$}  {later}{}\n", sparkline(curve, BARS), told(parting)));
     }
     if verdict.level == Level::Warning || parted.is_empty() {
         for curve in curves.iter().take(1).filter(|curve| curve.parting.is_none()) {
             let place = place_in_words(&curve.tensor);
-            text +=
-                &format!("  {:BARS$}  closest to its bound: {} of {place}\n", sparkline(curve, BARS), curve.statistic);
+            text.push(format!(
+                "  {:BARS$}  closest to its bound: {} of {place}\n",
+                sparkline(curve, BARS),
+                curve.statistic
+            ));
         }
     }
     for note in notes {
-        text += &format!("note: {note}\n");
+        text.push(format!("note: {note}\n"));
     }
     if let Some(next) = &verdict.next {
-        text += &format!("next: {next}\n");
+        text.push(format!("next: {next}\n"));
     }
-    printer.result(&text)
+    printer.result(&text.concat())
 }
 
 fn as_json(written: &Result<(RunComparison, Vec<PathBuf>), CompareRunsError>) -> Value {

@@ -1,26 +1,27 @@
 """Monitored trainings that differ by nothing but round-off, and such with one fault each, for the tests of runs' comparison.
 
-    make_monitor_runs.py OUT [NAME...]
+    make_monitor_runs.py OUT [NAME...]            OUT/<name>: the monitor's output
+    make_monitor_runs.py OUT --bundle FILE        short ones, all in one file for the tests
 
-Needs torch and the installed package `trainmon`. Every training is that of one tiny GPT; `OUT/<name>` is its monitor's output.
+Needs torch and the installed package `trainmon`. Every training is that of one tiny GPT.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+import trainmon
 from torch import nn
 from torch.nn import functional
 
-import trainmon
-
 VOCABULARY, WIDTH, HEADS, LENGTH, BATCH = 128, 32, 4, 32, 16
 CONFIG = {
-    "ops": ["norm", "mean", "min", "max"],
     "wg_distribution": True,
     "mv_distribution": True,
     "param_distribution": True,
@@ -54,12 +55,12 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Two blocks; the second may round its inner activations to bfloat16."""
+    """Its last block may round its inner activations to bfloat16."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
         self.tokens, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.layers = nn.ModuleList(Block(is_half=False) for _ in range(2))
+        self.layers = nn.ModuleList(Block(is_half=False) for _ in range(layers))
         self.ln, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -75,6 +76,8 @@ class Training:
     """What one training does otherwise."""
 
     steps: int = 24
+    layers: int = 2
+    ops: tuple[str, ...] = ("norm", "mean", "min", "max")
     seed: int = 3
     data: int = 0
     threads: int = 1
@@ -85,7 +88,7 @@ class Training:
     fault: Callable[[int, Gpt, torch.optim.Optimizer], None] | None = None
     gradient_fault: Callable[[int, Gpt], None] | None = None
     ndigits: int | None = None
-    is_v2: bool = False
+    is_half: bool = False
 
 
 def samples(step: int, training: Training) -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,20 +105,21 @@ def samples(step: int, training: Training) -> tuple[torch.Tensor, torch.Tensor]:
 def train(training: Training, place: Path) -> None:
     torch.set_num_threads(training.threads)
     torch.manual_seed(training.seed)
-    net = Gpt()
+    net = Gpt(training.layers)
     make = {
         "adamw": lambda: torch.optim.AdamW(net.parameters(), lr=training.lr, eps=training.eps, weight_decay=0.1),
         "sgd": lambda: torch.optim.SGD(net.parameters(), lr=100 * training.lr, momentum=0.9),
     }
     optimizer = make[training.optimizer]()
-    config = CONFIG | ({} if training.ndigits is None else {"ndigits": training.ndigits})
+    config = CONFIG | {"ops": list(training.ops)} | ({} if training.ndigits is None else {"ndigits": training.ndigits})
     watch = trainmon.watch(net, optimizer, config=config, output_dir=str(place))
     for step in range(training.steps):
         if training.fault is not None:
             training.fault(step, net, optimizer)
         inputs, targets = samples(step, training)
         optimizer.zero_grad()
-        loss = functional.cross_entropy(net(inputs).flatten(0, 1), targets.flatten())
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=training.is_half):
+            loss = functional.cross_entropy(net(inputs).flatten(0, 1), targets.flatten())
         loss.backward()
         if training.gradient_fault is not None:
             training.gradient_fault(step, net)
@@ -123,7 +127,9 @@ def train(training: Training, place: Path) -> None:
     watch.close()
 
 
-def at(step: int, act: Callable[[Gpt, torch.optim.Optimizer], None]) -> Callable[[int, Gpt, torch.optim.Optimizer], None]:
+def at(
+    step: int, act: Callable[[Gpt, torch.optim.Optimizer], None]
+) -> Callable[[int, Gpt, torch.optim.Optimizer], None]:
     def fault(now: int, net: Gpt, optimizer: torch.optim.Optimizer) -> None:
         if now == step:
             act(net, optimizer)
@@ -136,7 +142,7 @@ def set_group(**values: float) -> Callable[[Gpt, torch.optim.Optimizer], None]:
 
 
 def halve(net: Gpt, _optimizer: torch.optim.Optimizer) -> None:
-    net.layers[1].is_half = True
+    net.layers[-1].is_half = True
 
 
 def poke(net: Gpt, _optimizer: torch.optim.Optimizer) -> None:
@@ -170,14 +176,36 @@ TRAININGS = {
     "sgd_order": Training(optimizer="sgd", order=1),
     "long": Training(steps=200),
     "long_order": Training(steps=200, order=1),
+    "bf16": Training(is_half=True),
+    "bf16_order": Training(is_half=True, order=1),
+    "bf16_lr": Training(is_half=True, order=1, fault=at(14, set_group(lr=2.4e-3))),
+    "bf16_gradients": Training(is_half=True, order=1, gradient_fault=scale_gradients),
     "digits": Training(ndigits=6),
     "digits_order": Training(ndigits=6, order=1),
     "digits_lr": Training(ndigits=6, order=1, fault=at(14, set_group(lr=2.4e-3))),
 }
 
 
+BUNDLED = ("golden", "order", "half", "weight")
+
+
+def bundle(out: Path, file: Path) -> None:
+    """Every file of the short trainings as text, in one gzipped JSON object: name, file, content."""
+    runs: dict[str, dict[str, str]] = {}
+    for name in BUNDLED:
+        train(replace(TRAININGS[name], steps=20, layers=1, ops=("norm", "max")), out / name)
+        [run] = (out / name).iterdir()
+        runs[name] = {
+            path.name: path.read_text() for path in sorted(run.iterdir()) if "grad_unreduced" not in path.name
+        }
+    with gzip.GzipFile(file, "wb", mtime=0) as packed:
+        packed.write(json.dumps(runs).encode())
+
+
 if __name__ == "__main__":
-    out, names = Path(sys.argv[1]), sys.argv[2:] or list(TRAININGS)
-    for name in names:
-        train(TRAININGS[name], out / name)
-        print(name, flush=True)
+    if sys.argv[2:3] == ["--bundle"]:
+        bundle(Path(sys.argv[1]), Path(sys.argv[3]))
+    else:
+        for chosen in sys.argv[2:] or list(TRAININGS):
+            train(TRAININGS[chosen], Path(sys.argv[1]) / chosen)
+            print(chosen, flush=True)
