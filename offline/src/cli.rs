@@ -37,6 +37,7 @@ const EXIT_ERROR: u8 = 2;
     "  trainmon compare dump_b dump_a               where two captured runs first part\n",
     "  trainmon anomaly -d monitor_output           what of all ranks' alerts came first\n",
     "  trainmon compare-checkpoint run_tp1 run_tp2pp2  two checkpoints, tensor by tensor\n",
+    "  trainmon compare-runs new/monitor_output old/monitor_output  where two runs part first, beyond noise\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
     "  trainmon ctl monitor_output set --every 10   a training that runs: measure one step in ten from now on\n",

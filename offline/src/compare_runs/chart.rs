@@ -1,5 +1,6 @@
 //! A curve as an inline SVG: both runs' values above, their relative difference on a logarithmic scale below.
 
+use super::html::escaped;
 use super::numbers::short;
 use super::replay::{Curve, Point};
 
@@ -54,6 +55,10 @@ pub(super) fn svg(curve: &Curve) -> String {
     values(&mut svg, curve, &across);
     differences(&mut svg, curve, &across);
     steps_axis(&mut svg, &across);
+    let titles = [(VALUES.top - 3.0, &*curve.statistic), (DIFFERENCES.top - 6.0, "relative difference")];
+    for (y, title) in titles {
+        push(&mut svg, format_args!("<text class=\"axis\" x=\"{LEFT}\" y=\"{y:.1}\">{}</text>", escaped(title)));
+    }
     if let Some(parting) = &curve.parting {
         let x = across.at(parting.step as f64);
         let bottom = DIFFERENCES.top + DIFFERENCES.height;

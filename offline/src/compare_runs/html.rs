@@ -146,6 +146,6 @@ fn list(items: &[String]) -> String {
 }
 
 /// Names come out of files.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
