@@ -126,18 +126,22 @@ struct Made {
     decimals: Option<usize>,
     /// From this step on gradients of the third layer are off by this factor.
     fault: Option<(u64, f64)>,
+    /// Whether those of all layers are.
+    is_broad: bool,
     start: f64,
 }
 
 impl Made {
-    const GOLDEN: Self = Self { seed: 1, first: 0, noise: 1e-6, growth: 1.12, decimals: None, fault: None, start: 1.0 };
+    const GOLDEN: Self =
+        Self { seed: 1, first: 0, noise: 1e-6, growth: 1.12, decimals: None, fault: None, is_broad: false, start: 1.0 };
 
     fn value(&self, kind: &str, tensor: u64, step: u64, statistic: u64) -> String {
         let place = step * 1000 + tensor * 10 + statistic + kind.len() as u64 * 100_000;
         let clean = self.start * (1.0 + uniform(place)) * if statistic == 1 { 0.1 } else { 1.0 };
         let grown = (step - self.first.min(step)) as f64;
         let noise = self.noise * self.growth.powf(grown) * (2.0 * uniform(place ^ (self.seed << 40)) - 1.0);
-        let fault = self.fault.filter(|(at, _)| step >= *at && tensor == 2 && kind == "grad_reduced");
+        let fault =
+            self.fault.filter(|(at, _)| step >= *at && (tensor == 2 || self.is_broad) && kind == "grad_reduced");
         let value = clean * (1.0 + noise) * fault.map_or(1.0, |(_, factor)| factor);
         match self.decimals {
             Some(decimals) => format!("{value:.decimals$}"),
@@ -189,6 +193,20 @@ fn a_jump_in_growing_noise_is_found_at_its_step_and_tensor() {
     let number = |key: &str| first[key].as_f64().expect("a number");
     assert!(number("difference") > number("bound") && number("bound") > 1e-6, "{first}");
     assert!((number("target") / number("golden") - 1.01).abs() < 1e-4, "{first}");
+}
+
+#[test]
+fn a_small_jump_of_one_series_is_noise_and_of_many_a_fault() {
+    let desk = Desk::new();
+    desk.make("golden", &Made::GOLDEN);
+    // Some two times the bound.
+    let lone = Made { seed: 2, fault: Some((23, 1.0004)), ..Made::GOLDEN };
+    desk.make("lone", &lone);
+    desk.make("broad", &Made { is_broad: true, ..lone });
+    assert_eq!(desk.first("lone", &["golden"]), no_divergence());
+    let (answer, first) = desk.first("broad", &["golden"]);
+    let (step, kind, _) = first.expect("they part");
+    assert_eq!((answer.as_str(), step, kind.as_str()), ("diverges", 23, "grad_reduced"));
 }
 
 #[test]

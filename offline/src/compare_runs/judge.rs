@@ -12,6 +12,7 @@ use super::noise::{
     KindClass, LEAST_SHARE, MOST_UPSTREAM_GROWTH, RowFacts, StatisticClass, class_of, is_nothing, place_of,
 };
 use super::steps::{RowHead, StepRows};
+use super::suspects::Suspects;
 
 /// Of fewer series a median tells nothing about the step.
 const ENOUGH_SERIES: usize = 8;
@@ -85,6 +86,7 @@ pub(super) struct Judge {
     last_level: f64,
     /// Where each tensor's row is in each golden run's step.
     golden_rows: Vec<Vec<Option<u32>>>,
+    pub(super) suspects: Suspects,
     pub(super) found: Judged,
 }
 
@@ -117,6 +119,7 @@ impl Judge {
             steps: 0,
             last_level: 0.0,
             golden_rows: vec![Vec::new(); golden_runs],
+            suspects: Suspects::default(),
             found: Judged::default(),
         }
     }
@@ -141,6 +144,7 @@ impl Judge {
             self.judge_kind(names, rows, target, golden, upstream);
             self.close_kind(&mut upstream, &mut medians);
         }
+        self.settle();
         self.last_level = self.last_level.max(upstream.level);
         self.found.noise.push((target.step, quantile(&mut medians, 0.5)));
         self.equal_steps += u64::from(self.is_equal_so_far);
@@ -231,6 +235,7 @@ impl Judge {
             if self.nothing.get(bearer).copied().unwrap_or(false) {
                 continue;
             }
+            self.suspects.judged += 1;
             if self.steps == 0 {
                 *self.found.tensors_at_start.entry(place).or_default() += 1;
                 self.found.rows_at_start.entry(place).or_insert(pair.place.1);

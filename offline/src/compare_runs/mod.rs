@@ -25,6 +25,7 @@ mod replay;
 mod report;
 mod source;
 mod steps;
+mod suspects;
 mod value;
 pub(crate) mod verb;
 

@@ -7,11 +7,15 @@ use super::noise::{
     Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, GROWTH, KindClass, SAME_BITS, SETTING,
     StatisticClass, is_exact, round_off, spread_factor,
 };
+use super::suspects::Suspect;
 
 /// Digits so coarse tell nothing: the value itself is less than a hundred of their units.
 const COARSE: f64 = 1e-2;
 /// Digits so fine show every bit of a float32.
 const FINE: f64 = 1e-9;
+
+/// Of what is no series: a shape.
+const NO_SERIES: usize = usize::MAX;
 
 /// Which number of a row.
 #[derive(Clone, Copy)]
@@ -51,7 +55,7 @@ impl Judge {
                 self.is_equal_so_far = false;
                 let note = format!("{} against {}", names.shape_text(one), names.shape_text(other));
                 let beyond = Beyond::without_bound("shape", [f64::NAN; 2], Some(note));
-                self.part(names, pair, beyond);
+                self.suspect(names, pair, NO_SERIES, beyond);
             }
             return;
         }
@@ -97,8 +101,7 @@ impl Judge {
         if is_count || is_broken(target) || is_broken(first) {
             let is_like = |&golden: &f64| is_same(golden) || (is_broken(golden) == is_broken(target) && is_count);
             if !values.golden.iter().any(is_like) {
-                self.tensors[tensor].series[cell.series].has_parted = true;
-                self.part(names, pair, Beyond::without_bound(name, [target, first], None));
+                self.suspect(names, pair, cell.series, Beyond::without_bound(name, [target, first], None));
             }
             return;
         }
@@ -111,10 +114,9 @@ impl Judge {
         series.seen += 1;
         series.spread = series.spread.max(spread);
         if difference.relative > bound.value {
-            series.has_parted = true;
             let beyond =
                 Beyond { statistic: name, values: [target, first], difference: difference.relative, bound, note: None };
-            self.part(names, pair, beyond);
+            self.suspect(names, pair, cell.series, beyond);
             return;
         }
         series.farthest = series.farthest.max(difference.relative);
@@ -163,12 +165,13 @@ impl Judge {
         })
     }
 
-    fn part(&mut self, names: &Names, pair: &Pair<'_>, beyond: Beyond<'_>) {
+    fn suspect(&mut self, names: &Names, pair: &Pair<'_>, series: usize, beyond: Beyond<'_>) {
         let Beyond { statistic, values: [target, golden], difference, bound, note } = beyond;
-        self.found.partings.push(Parting {
+        let tensor = pair.target.0.tensor;
+        let parting = Parting {
             rank: self.rank,
             step: pair.target.1.step,
-            tensor: names.key(pair.target.0.tensor),
+            tensor: names.key(tensor),
             statistic: statistic.to_owned(),
             target,
             golden,
@@ -177,7 +180,8 @@ impl Judge {
             bound_source: bound.source,
             note,
             place: pair.place,
-        });
+        };
+        self.suspects.push(Suspect { tensor, series, parting });
     }
 }
 

@@ -1,0 +1,78 @@
+//! Series a little beyond their bounds: noise has a tail, a fault has a width.
+//!
+//! Among thousands of series one is now and then a little beyond its bound. A fault shows in many that follow from it in the
+//! same step, or goes far beyond. So a step's suspects part if one of them does, or if they are many; else they were noise,
+//! and their bounds learn from it.
+
+use super::found::Parting;
+use super::judge::Judge;
+use super::noise::BoundSource;
+
+/// So many times its bound a series parts whatever the others do.
+const DECISIVE: f64 = 4.0;
+/// Of the tensors judged in a step so many are no chance any more, and so many at least.
+const BROAD_SHARE: f64 = 0.2;
+const BROAD_LEAST: usize = 3;
+
+/// A series beyond its bound.
+pub(super) struct Suspect {
+    pub(super) tensor: u32,
+    /// Its place among the tensor's series.
+    pub(super) series: usize,
+    pub(super) parting: Parting,
+}
+
+/// Those of a step.
+#[derive(Default)]
+pub(super) struct Suspects {
+    found: Vec<Suspect>,
+    /// Tensors judged in the step.
+    pub(super) judged: usize,
+}
+
+impl Suspect {
+    fn is_decisive(&self) -> bool {
+        let is_sharp = matches!(
+            self.parting.bound_source,
+            BoundSource::NoBound | BoundSource::Exact | BoundSource::EqualUntilThen
+        );
+        is_sharp || self.parting.excess() >= DECISIVE
+    }
+}
+
+impl Suspects {
+    pub(super) fn push(&mut self, suspect: Suspect) {
+        self.found.push(suspect);
+    }
+
+    fn is_fault(&self) -> bool {
+        let mut tensors: Vec<u32> = self.found.iter().map(|suspect| suspect.tensor).collect();
+        tensors.sort_unstable();
+        tensors.dedup();
+        let is_broad = tensors.len() >= BROAD_LEAST && tensors.len() as f64 >= BROAD_SHARE * self.judged as f64;
+        is_broad || self.found.iter().any(Suspect::is_decisive)
+    }
+}
+
+impl Judge {
+    /// Ends a step: its suspects part, or were noise.
+    pub(super) fn settle(&mut self) {
+        let suspects = std::mem::take(&mut self.suspects);
+        let is_fault = suspects.is_fault();
+        for Suspect { tensor, series, parting } in suspects.found {
+            // A shape is no series.
+            let series = self.tensors[tensor as usize].series.get_mut(series);
+            match series {
+                Some(series) if is_fault => series.has_parted = true,
+                Some(series) => {
+                    series.farthest = series.farthest.max(parting.difference);
+                    series.closest = series.closest.max(1.0);
+                }
+                None => {}
+            }
+            if is_fault {
+                self.found.partings.push(parting);
+            }
+        }
+    }
+}
