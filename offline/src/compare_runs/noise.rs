@@ -18,6 +18,9 @@ use super::names::unit_roundoff;
 /// A series may grow by this factor from one common step to the next. Trainings that differ in the order of summing only
 /// stay below 5 from the fifth step on (`offline/tests/scripts/make_monitor_runs.py`).
 pub(super) const GROWTH: f64 = 10.0;
+/// A series this many times as far apart as ever before, though round-off of one step might explain it: where a fault shows in
+/// the same step, it began there.
+pub(super) const FAINT_GROWTH: f64 = 30.0;
 /// In its first steps an optimizer turns round-off into whole steps (Adam divides a gradient near nothing by itself), and a
 /// series has no past to be measured by: this factor instead.
 pub(super) const EARLY_GROWTH: f64 = 100.0;

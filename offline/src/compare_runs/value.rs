@@ -4,8 +4,8 @@ use super::found::Parting;
 use super::judge::{Judge, Pair, Series, Upstream};
 use super::names::Names;
 use super::noise::{
-    Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, GROWTH, KindClass, SAME_BITS, SETTING,
-    StatisticClass, is_exact, round_off, spread_factor,
+    Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, FAINT_GROWTH, GROWTH, KindClass, SAME_BITS,
+    SETTING, StatisticClass, is_exact, round_off, spread_factor,
 };
 use super::suspects::Suspect;
 
@@ -110,12 +110,14 @@ impl Judge {
         self.found.coarse += u64::from(difference.digits > COARSE || is_blank);
         let bound = self.bound(pair, cell, &difference, upstream);
         let spread = difference.spread.unwrap_or(0.0);
+        let faint = self.faint_bound(pair, cell, &difference, upstream);
         let series = &mut self.tensors[tensor].series[cell.series];
         series.seen += 1;
         series.spread = series.spread.max(spread);
-        if difference.relative > bound.value {
-            let beyond =
-                Beyond { statistic: name, values: [target, first], difference: difference.relative, bound, note: None };
+        let is_beyond = |bound: &Bound| difference.relative > bound.value;
+        if let Some(passed) = [Some(bound), faint].into_iter().flatten().find(is_beyond) {
+            let (values, difference, is_faint) = ([target, first], difference.relative, !is_beyond(&bound));
+            let beyond = Beyond { statistic: name, values, difference, bound: passed, note: None, is_faint };
             self.suspect(names, pair, cell.series, beyond);
             return;
         }
@@ -157,6 +159,16 @@ impl Judge {
         Bound { value: digits * (1.0 + 1e-9) + value, source }
     }
 
+    /// What a series that has been watched for a while has never come near, though round-off might explain it.
+    fn faint_bound(&self, pair: &Pair<'_>, cell: Cell, difference: &Difference, upstream: Upstream) -> Option<Bound> {
+        let series = &self.tensors[pair.target.0.tensor as usize].series[cell.series];
+        let level = self.groups.get(&(pair.kind, cell.statistic)).map_or(0.0, |group| group.level);
+        let past = series.farthest.max(level);
+        let is_known = series.seen > EARLY_STEPS && past > 0.0 && difference.spread.is_none();
+        let value = 2.0 * difference.digits + FAINT_GROWTH * upstream.growth * past;
+        is_known.then_some(Bound { value, source: BoundSource::Growth })
+    }
+
     fn series_of(&mut self, tensor: usize, statistic: u16) -> usize {
         let series = &mut self.tensors[tensor].series;
         series.iter().position(|known| known.statistic == statistic).unwrap_or_else(|| {
@@ -166,7 +178,7 @@ impl Judge {
     }
 
     fn suspect(&mut self, names: &Names, pair: &Pair<'_>, series: usize, beyond: Beyond<'_>) {
-        let Beyond { statistic, values: [target, golden], difference, bound, note } = beyond;
+        let Beyond { statistic, values: [target, golden], difference, bound, note, is_faint } = beyond;
         let tensor = pair.target.0.tensor;
         let parting = Parting {
             rank: self.rank,
@@ -181,7 +193,7 @@ impl Judge {
             note,
             place: pair.place,
         };
-        self.suspects.push(Suspect { tensor, series, parting });
+        self.suspects.push(Suspect { tensor, series, parting, is_faint });
     }
 }
 
@@ -193,12 +205,14 @@ struct Beyond<'a> {
     difference: f64,
     bound: Bound,
     note: Option<String>,
+    /// Whether round-off of one step might explain it.
+    is_faint: bool,
 }
 
 impl<'a> Beyond<'a> {
     fn without_bound(statistic: &'a str, values: [f64; 2], note: Option<String>) -> Self {
         let bound = Bound { value: 0.0, source: BoundSource::NoBound };
-        Self { statistic, values, difference: f64::INFINITY, bound, note }
+        Self { statistic, values, difference: f64::INFINITY, bound, note, is_faint: false }
     }
 }
 
