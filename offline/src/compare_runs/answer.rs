@@ -58,7 +58,10 @@ pub struct Verdict {
 /// Gives the answer, and puts the partings in order: by step, of the first step the leading one first and the others by how
 /// far they are beyond their bounds.
 pub(super) fn answer(ranks: &[RankComparison], partings: &mut [Parting], golden_runs: usize) -> Verdict {
-    partings.sort_by(|one, other| one.step.cmp(&other.step).then(other.excess().total_cmp(&one.excess())));
+    partings.sort_by(|one, other| {
+        let by_step = one.step.cmp(&other.step).then(one.is_faint.cmp(&other.is_faint));
+        by_step.then(other.excess().total_cmp(&one.excess()))
+    });
     if partings.is_empty()
         && let Some(reason) = nothing_in_common(ranks)
     {
@@ -136,12 +139,16 @@ fn steps_of(ranks: &[RankComparison]) -> String {
     if first == last { format!("step {first}") } else { format!("steps {first} to {last}") }
 }
 
-/// The parting that came first in its step: by place of its kind, then by row where rows are in order, then by excess.
+/// The parting that came first in its step: by place of its kind, then by row where rows are in order, then those that are
+/// certain, then by excess.
 fn leader_of(partings: &[Parting]) -> usize {
     let before = |one: &Parting, other: &Parting| {
         let row = |parting: &Parting| if is_in_order(&parting.tensor.kind) { parting.place.1 } else { 0 };
         let places = one.place.0.cmp(&other.place.0).then(row(one).cmp(&row(other)));
-        places.then(other.excess().total_cmp(&one.excess())).then(one.rank.cmp(&other.rank))
+        places
+            .then(one.is_faint.cmp(&other.is_faint))
+            .then(other.excess().total_cmp(&one.excess()))
+            .then(one.rank.cmp(&other.rank))
     };
     let first = partings.iter().enumerate().min_by(|one, other| before(one.1, other.1));
     first.map_or(0, |(place, _)| place)

@@ -35,6 +35,9 @@ pub struct Parting {
     pub bound_source: BoundSource,
     /// Beside numbers: which shapes differ.
     pub note: Option<String>,
+    /// Whether round-off of one step might explain it: it parts since others of the step do.
+    #[serde(skip)]
+    pub(super) is_faint: bool,
     /// Place of the kind in the step, and of the row among its kind.
     #[serde(skip)]
     pub(super) place: (u8, usize),

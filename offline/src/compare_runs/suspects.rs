@@ -20,8 +20,6 @@ pub(super) struct Suspect {
     /// Its place among the tensor's series.
     pub(super) series: usize,
     pub(super) parting: Parting,
-    /// Whether round-off of one step might explain it: it parts with others, and makes none part.
-    pub(super) is_faint: bool,
 }
 
 /// Those of a step.
@@ -38,7 +36,7 @@ impl Suspect {
             self.parting.bound_source,
             BoundSource::NoBound | BoundSource::Exact | BoundSource::EqualUntilThen
         );
-        !self.is_faint && (is_sharp || self.parting.excess() >= DECISIVE)
+        !self.parting.is_faint && (is_sharp || self.parting.excess() >= DECISIVE)
     }
 }
 
@@ -49,7 +47,7 @@ impl Suspects {
 
     fn is_fault(&self) -> bool {
         let mut tensors: Vec<u32> =
-            self.found.iter().filter(|suspect| !suspect.is_faint).map(|suspect| suspect.tensor).collect();
+            self.found.iter().filter(|suspect| !suspect.parting.is_faint).map(|suspect| suspect.tensor).collect();
         tensors.sort_unstable();
         tensors.dedup();
         let is_broad = tensors.len() >= BROAD_LEAST && tensors.len() as f64 >= BROAD_SHARE * self.judged as f64;
@@ -62,7 +60,7 @@ impl Judge {
     pub(super) fn settle(&mut self) {
         let suspects = std::mem::take(&mut self.suspects);
         let is_fault = suspects.is_fault();
-        for Suspect { tensor, series, parting, is_faint: _ } in suspects.found {
+        for Suspect { tensor, series, parting } in suspects.found {
             // A shape is no series.
             let series = self.tensors[tensor as usize].series.get_mut(series);
             match series {

@@ -191,9 +191,10 @@ impl Judge {
             bound: bound.value,
             bound_source: bound.source,
             note,
+            is_faint,
             place: pair.place,
         };
-        self.suspects.push(Suspect { tensor, series, parting, is_faint });
+        self.suspects.push(Suspect { tensor, series, parting });
     }
 }
 
