@@ -1,6 +1,6 @@
 //! What is done beside and after a training, as a library and as the `trainmon` command.
 //!
-//! Each verb is a module whose functions return what there is to say; [`run`] is the command: it reads the arguments,
+//! Each verb is a module whose functions return what there is to say; [`run()`] is the command: it reads the arguments,
 //! says it through the printer and gives the exit code.
 
 pub mod anomaly;

@@ -1,8 +1,10 @@
 //! One number of one row: how far it is from its like, and how far it may be.
 
+use trainmon_core::Dtype;
+
 use super::found::Parting;
 use super::judge::{Judge, Pair, Series, Upstream};
-use super::names::Names;
+use super::names::{Names, unit_roundoff};
 use super::noise::{
     Bound, BoundSource, DETERMINISTIC_STEPS, EARLY_GROWTH, EARLY_STEPS, FAINT_GROWTH, GROWTH, KindClass, SAME_BITS,
     SETTING, StatisticClass, is_exact, round_off, spread_factor,
@@ -159,13 +161,15 @@ impl Judge {
         Bound { value: digits * (1.0 + 1e-9) + value, source }
     }
 
-    /// What a series that has been watched for a while has never come near, though round-off might explain it.
+    /// What a series that has been watched for a while has never come near, though round-off might explain it. Not of types
+    /// coarser than float32: there a value stays the same for long, and then moves by a whole unit.
     fn faint_bound(&self, pair: &Pair<'_>, cell: Cell, difference: &Difference, upstream: Upstream) -> Option<Bound> {
         let series = &self.tensors[pair.target.0.tensor as usize].series[cell.series];
         let level = self.groups.get(&(pair.kind, cell.statistic)).map_or(0.0, |group| group.level);
         let past = series.farthest.max(level);
-        let is_known = series.seen > EARLY_STEPS && past > 0.0 && difference.spread.is_none();
-        let value = 2.0 * difference.digits + FAINT_GROWTH * upstream.growth * past;
+        let is_fine = pair.facts.coarsest <= unit_roundoff(Dtype::F32);
+        let is_known = is_fine && series.seen > EARLY_STEPS && past > 0.0 && difference.spread.is_none();
+        let value = 2.0 * (difference.digits + pair.facts.unit) + FAINT_GROWTH * upstream.growth * past;
         is_known.then_some(Bound { value, source: BoundSource::Growth })
     }
 
