@@ -137,7 +137,7 @@ def at(
     return fault
 
 
-def set_group(**values: float) -> Callable[[Gpt, torch.optim.Optimizer], None]:
+def set_group(**values: float | tuple[float, float]) -> Callable[[Gpt, torch.optim.Optimizer], None]:
     return lambda _net, optimizer: optimizer.param_groups[0].update(values)
 
 
@@ -155,6 +155,38 @@ def scale_gradients(step: int, net: Gpt) -> None:
         for parameter in net.parameters():
             parameter.grad *= 2.0
 
+
+def late(act: Callable[[Gpt], None]) -> Callable[[int, Gpt], None]:
+    """Does something to the gradients from step 13 on."""
+
+    def fault(step: int, net: Gpt) -> None:
+        if step >= 13:
+            act(net)
+
+    return fault
+
+
+def add_noise(net: Gpt) -> None:
+    gradient = net.layers[0].q.weight.grad
+    gradient += 1e-5 * torch.randn(gradient.shape, generator=torch.Generator().manual_seed(1))
+
+
+FAULTS = {
+    "half": {"fault": at(9, halve)},
+    "weight": {"fault": at(16, poke)},
+    "eps": {"fault": at(10, set_group(eps=1e-5))},
+    "zero": {"gradient_fault": late(lambda net: net.layers[0].v.weight.grad.zero_())},
+    "scale_one": {"gradient_fault": late(lambda net: net.layers[0].fc2.weight.grad.mul_(1.05))},
+    "noise_one": {"gradient_fault": late(add_noise)},
+    "scale_all": {"gradient_fault": scale_gradients},
+    "beta1": {"fault": at(12, set_group(betas=(0.8, 0.999)))},
+    "beta2": {"fault": at(12, set_group(betas=(0.9, 0.99)))},
+    "decay": {"fault": at(11, set_group(weight_decay=0.0))},
+    "norm_eps": {"fault": at(8, lambda net, _: setattr(net.layers[0].ln1, "eps", 1e-3))},
+    "bias": {"fault": at(15, lambda net, _: net.layers[0].out.bias.data.add_(0.01))},
+}
+# Measured more and less fully: the norm alone is the hardest.
+MEASURED = {5: ("norm",), 6: ("norm", "max"), 7: ("norm", "mean", "min", "max")}
 
 TRAININGS = {
     "golden": Training(),
@@ -185,6 +217,12 @@ TRAININGS = {
     "digits_lr": Training(ndigits=6, order=1, fault=at(14, set_group(lr=2.4e-3))),
 }
 
+
+for seed, ops in MEASURED.items():
+    TRAININGS[f"golden_{seed}"] = Training(seed=seed, ops=ops)
+    TRAININGS[f"order_{seed}"] = Training(seed=seed, ops=ops, order=1)
+    for fault_name, fault_of in FAULTS.items():
+        TRAININGS[f"{fault_name}_{seed}"] = Training(seed=seed, ops=ops, order=1, **fault_of)
 
 BUNDLED = ("golden", "order", "half", "weight")
 
