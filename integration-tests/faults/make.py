@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ def make(out: Path, case: Case, *, keep_exact: bool) -> list[str]:
     setting = case.setting
     _link(home / "golden", _golden(out / GOLDENS, setting, setting.task))
     for number, kernel in enumerate(case.reruns, 1):
-        run.dump(home / f"golden_rerun{number}", setting, setting.task, kernel=kernel)
-    run.dump(home / "target", setting, setting.task, case.plant, case.kernel, case.trainer)
+        run.dump(home / f"golden_rerun{number}", run.Side(setting, setting.task, kernel=kernel))
+    altered = run.Side(setting, setting.task, case.plant, case.kernel, case.trainer)
+    run.dump(home / "target", altered)
     (home / "truth.json").write_text(json.dumps(case.record(), indent=1) + "\n")
 
     golden = _golden(out / EXACT / GOLDENS, setting, "tensor")
@@ -36,7 +38,7 @@ def make(out: Path, case: Case, *, keep_exact: bool) -> list[str]:
         target = out / EXACT / case.name
         if target.exists():
             shutil.rmtree(target)
-        run.dump(target, setting, "tensor", case.plant, case.kernel, case.trainer)
+        run.dump(target, replace(altered, task="tensor"))
     against, seen = check.complaints(golden, target, setting.steps, setting.ranks, case.truth)
     if not case.truth.bits_differ:
         against += _unlike_golden(home)
@@ -52,7 +54,7 @@ def make(out: Path, case: Case, *, keep_exact: bool) -> list[str]:
 def _golden(place: Path, setting: Setting, task: str) -> Path:
     golden = place / setting.name
     if not golden.exists():
-        run.dump(golden, setting, task)
+        run.dump(golden, run.Side(setting, task))
     return golden
 
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,21 +42,24 @@ def preload() -> None:
     del msprobe, torch, parallel, trainer
 
 
-def dump(
-    place: Path,
-    setting: Setting,
-    task: str,
-    plant: Plant | None = None,
-    kernel: Kernel | None = None,
-    trainer: type[Trainer] | None = None,
-) -> None:
+@dataclass(frozen=True)
+class Side:
+    """One of the two runs of a pair: golden, unless something is planted."""
+
+    setting: Setting
+    task: str
+    plant: Plant | None = None
+    kernel: Kernel | None = None
+    trainer: type[Trainer] | None = None
+
+
+def dump(place: Path, side: Side) -> None:
     """Writes `place/step{N}/rank{R}`."""
     place.mkdir(parents=True)
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as scratch:
         ranks = [
-            context.Process(target=_run, args=(rank, place, setting, task, plant, kernel, trainer, Path(scratch)))
-            for rank in range(setting.ranks)
+            context.Process(target=_run, args=(rank, place, side, Path(scratch))) for rank in range(side.setting.ranks)
         ]
         for process in ranks:
             process.start()
@@ -69,66 +73,48 @@ def dump(
             raise RunFailedError(place, exits, "\n".join(log.read_text()[-4000:] for log in logs))
 
 
-def _run(
-    rank: int,
-    place: Path,
-    setting: Setting,
-    task: str,
-    plant: Plant | None,
-    kernel: Kernel | None,
-    trainer: type[Trainer] | None,
-    scratch: Path,
-) -> None:
+def _run(rank: int, place: Path, side: Side, scratch: Path) -> None:
     """One rank. msprobe is talkative: what it says is kept for the case of a failure."""
     log = os.open(scratch / f"log{rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
     # A thread's stack begins here: msprobe records stacks, and how this process came about is no part of the run.
-    arguments = (rank, place, setting, task, plant, kernel, trainer, scratch)
-    training = threading.Thread(target=_train_or_exit, args=arguments)
+    training = threading.Thread(target=_train_or_exit, args=(rank, place, side, scratch))
     training.start()
     training.join()
     sys.stdout.flush()
     os._exit(0)
 
 
-def _train_or_exit(*arguments: Any) -> None:
+def _train_or_exit(rank: int, place: Path, side: Side, scratch: Path) -> None:
     try:
-        _train(*arguments)
+        _train(rank, place, side, scratch)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
 
 
-def _train(
-    rank: int,
-    place: Path,
-    setting: Setting,
-    task: str,
-    plant: Plant | None,
-    kernel: Kernel | None,
-    trainer: type[Trainer] | None,
-    scratch: Path,
-) -> None:
+def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
     import torch
     import torch.distributed as dist
     from msprobe.pytorch import PrecisionDebugger
 
     from .trainer import Trainer
 
+    setting = side.setting
     torch.set_num_threads(1)
     if setting.ranks > 1:
         rendezvous = f"file://{scratch / 'rendezvous'}"
         dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=setting.ranks)
-    if kernel is not None:
-        kernel(rank)
+    if side.kernel is not None:
+        side.kernel(rank)
     settings = scratch / f"config{rank}.json"
-    settings.write_text(json.dumps(_configuration(place, setting, task)))
+    settings.write_text(json.dumps(_configuration(place, setting, side.task)))
     debugger = PrecisionDebugger(config_path=str(settings))
-    running = (trainer or Trainer)(setting, rank)
-    if plant is not None:
-        plant(running)
+    running = (side.trainer or Trainer)(setting, rank)
+    if side.plant is not None:
+        side.plant(running)
     for step in range(setting.steps):
         running.load(step)
         debugger.start(model=running.net, rank_id=rank)

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from faults.case import Case, Kernel, Setting, Truth
-from faults.kernels import alter, in_type, wrong_gradient
+from faults.kernels import in_type, wrong_gradient
 from faults.plants.backward import relu_leaks
 from faults.plants.clean import in_double, split_sum, threads
 from faults.plants.forward import attribute
+from faults.plants.forward_kernels import kernel
 from faults.plants.optimizer import option
 from faults.plants.ranks import only
 from faults.trainer import Trainer
@@ -19,19 +20,14 @@ from faults.trainer import Trainer
 WIDE = Setting("wideconv", optimizer="sgd", steps=2)
 
 
-def both(*kernels: Kernel) -> Kernel:
-    """One after the other."""
+def both(first: Kernel, second: Kernel) -> Kernel:
+    """Two kernels in one run."""
 
     def plant(rank: int) -> None:
-        for kernel in kernels:
-            kernel(rank)
+        first(rank)
+        second(rank)
 
     return plant
-
-
-def altered(owner: Any, name: str, call: int, how: Any) -> Kernel:
-    """On every rank."""
-    return lambda rank: alter(owner, name, call, how) if rank >= 0 else None
 
 
 def head_element(run: Trainer) -> None:
@@ -53,7 +49,7 @@ CASES = (
             "silu is computed in bf16 in step 1; sums are made by 2 threads instead of 1 from step 0 on",
             step=1,
         ),
-        kernel=both(threads(2), altered(F, "silu", 1, in_type(torch.bfloat16))),
+        kernel=both(threads(2), kernel(F, "silu", 1, in_type(torch.bfloat16))),
     ),
     Case(
         "noisy_threads_eps",
@@ -74,7 +70,7 @@ CASES = (
             ("Module.blocks.1.act.GELU.forward.0",),
             "one gelu is computed in bf16; the first LayerNorm is rounded otherwise, from double",
         ),
-        kernel=both(altered(F, "layer_norm", 0, in_double), altered(F, "gelu", 1, in_type(torch.bfloat16))),
+        kernel=both(kernel(F, "layer_norm", 0, in_double), kernel(F, "gelu", 1, in_type(torch.bfloat16))),
     ),
     Case(
         "noisy_split_sum_backward",
@@ -85,7 +81,7 @@ CASES = (
             "the leaky relu lets every gradient through; fc2 sums its features in two halves",
             phase="backward",
         ),
-        kernel=both(altered(F, "linear", 1, split_sum), altered(F, "leaky_relu", 0, wrong_gradient(relu_leaks))),
+        kernel=both(kernel(F, "linear", 1, split_sum), kernel(F, "leaky_relu", 0, wrong_gradient(relu_leaks))),
     ),
     Case(
         "noisy_split_sum_beta1",
@@ -97,7 +93,7 @@ CASES = (
             phase="optimizer",
         ),
         option("betas", (0.8, 0.999)),
-        kernel=altered(F, "linear", 1, split_sum),
+        kernel=kernel(F, "linear", 1, split_sum),
     ),
     Case(
         "noisy_rank1_weight_element",
@@ -110,6 +106,6 @@ CASES = (
             rank=1,
         ),
         only(1, head_element),
-        kernel=altered(F, "linear", 1, split_sum),
+        kernel=kernel(F, "linear", 1, split_sum),
     ),
 )
