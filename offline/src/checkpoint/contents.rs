@@ -118,6 +118,8 @@ impl Checkpoint {
     /// Reads a tensor, put together.
     pub(super) fn read(&self, name: &str) -> Result<StoredTensor, CheckpointError> {
         let recipe = &self.tensors[name];
+        let trouble = |source| CheckpointError::Piece { path: self.path.clone(), name: name.to_owned(), source };
+        self.check_size(recipe).map_err(trouble)?;
         let mut parts = Vec::with_capacity(recipe.pieces.len());
         for piece in &recipe.pieces {
             let tensor = match &piece.source {
@@ -126,12 +128,55 @@ impl Checkpoint {
             };
             parts.push(tensor);
         }
-        let trouble = |source| CheckpointError::Piece { path: self.path.clone(), name: name.to_owned(), source };
         assemble::assemble(recipe, &parts).map_err(trouble)
+    }
+
+    /// A tensor of several pieces is no larger than the files they are in: pieces that are all the same bytes were made
+    /// to use up the memory.
+    fn check_size(&self, recipe: &Recipe) -> Result<(), PieceTrouble> {
+        if recipe.pieces.len() < 2 {
+            return Ok(());
+        }
+        let mut files: BTreeMap<&Path, u64> = BTreeMap::new();
+        for piece in &recipe.pieces {
+            let (path, bytes) = match &piece.source {
+                Source::Entry { file, .. } => (self.files[*file].path(), self.files[*file].bytes()),
+                Source::Within { path, bytes } => (path.as_path(), bytes),
+            };
+            files.insert(path, bytes.file_length());
+        }
+        let stored = files.values().fold(0u64, |sum, &length| sum.saturating_add(length));
+        let needed = (recipe.shape.elements() as u64).saturating_mul(recipe.dtype.size() as u64);
+        if needed > stored { Err(PieceTrouble::TooLarge { needed, stored }) } else { Ok(()) }
     }
 
     /// A name for messages about a tensor's pieces.
     pub(super) fn piece_trouble(&self, name: &str, source: PieceTrouble) -> CheckpointError {
         CheckpointError::Piece { path: self.path.clone(), name: name.to_owned(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_dump::tensor_file::write::write_pt_of_one;
+
+    use super::*;
+
+    #[test]
+    fn pieces_that_are_all_the_same_bytes_take_no_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one.pt");
+        let shape = Shape::new(&[256]).unwrap();
+        let one = StoredTensor::new(Dtype::U8, shape, vec![0; 256].into()).unwrap();
+        write_pt_of_one(&one, &mut std::fs::File::create(&path).unwrap()).unwrap();
+        let mut checkpoint = Checkpoint::new(&path, Layout::Distributed);
+        let file = checkpoint.open(&path).unwrap();
+        let piece =
+            |at: i64| Piece { source: Source::Entry { file, index: 0 }, elements: None, shape, at: vec![at * 256] };
+        let whole = Shape::new(&[256 * 1000]).unwrap();
+        let pieces = (0..1000).map(piece).collect();
+        checkpoint.tensors.insert("x".to_owned(), Recipe { dtype: Dtype::U8, shape: whole, cut_as: whole, pieces });
+        let error = checkpoint.read("x").unwrap_err();
+        assert!(matches!(error, CheckpointError::Piece { source: PieceTrouble::TooLarge { needed: 256_000, .. }, .. }));
     }
 }

@@ -145,7 +145,7 @@ impl<'a> Partitioned<'a> {
                 Ok(pieces) => pieces,
                 Err(source) => return trouble(self.checkpoint, source),
             };
-            offset += fragment;
+            offset = offset.saturating_add(fragment);
             let Ok(cut_as) = Shape::new(&[elements as i64]) else { continue };
             let (file, index, _) = self.flat[0][0];
             let dtype = self.checkpoint.files[file].entries()[index].dtype;

@@ -109,6 +109,14 @@ pub enum PieceTrouble {
         /// In the tensor.
         expected: u64,
     },
+    /// The tensor is larger than all the files its pieces are in.
+    #[error("it takes {needed} bytes, the files of its pieces have {stored}")]
+    TooLarge {
+        /// By its shape.
+        needed: u64,
+        /// In the files.
+        stored: u64,
+    },
     /// Two pieces lie on each other.
     #[error("two of its pieces lie on each other, at {first:?} and {second:?}")]
     Overlap {

@@ -105,7 +105,7 @@ fn collect_stage(
     for rank in ranks {
         for (index, name) in local_names(checkpoint, rank.file, virtual_stage) {
             let global = with_layer(&name, numbering);
-            let with_expert = with_expert(&global, u64::from(rank.expert) * experts_per_rank);
+            let with_expert = with_expert(&global, u64::from(rank.expert).saturating_mul(experts_per_rank));
             // What is no expert's is the same on every expert rank.
             if with_expert.is_none() && rank.expert != ranks[0].expert {
                 continue;

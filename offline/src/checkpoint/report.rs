@@ -50,7 +50,8 @@ pub(super) fn text(comparison: &Comparison) -> String {
             only_in_b.len(),
         ),
     );
-    out
+    // Names come from files: what they would tell the terminal to do is not done.
+    out.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn line(out: &mut String, text: &str) {

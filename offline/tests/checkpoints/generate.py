@@ -1,8 +1,8 @@
 """Writes the checkpoints beside this file, one small model in every layout: `python generate.py`.
 
-Needs torch, transformers and deepspeed; runs on the CPU. Every directory in `made` holds the weights of `made/plain.pt`,
-except those called `changed_*`. Megatron's layout is written by hand (its training package is on no registry): the same
-random weights as one file, and cut up for tensor, pipeline, virtual pipeline and expert ranks.
+Needs torch, transformers and deepspeed; runs on the CPU. `changed_norm.pt` and `bfloat16.pt` are `plain.pt` changed;
+everything else but Megatron's holds its very weights. Megatron's layout is written by hand (its training package is on no
+registry): random weights as one file, and cut up for tensor, pipeline, virtual pipeline and expert ranks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,13 @@ def tiny() -> torch.nn.Module:
 
     torch.manual_seed(11)
     config = LlamaConfig(
-        vocab_size=13, hidden_size=8, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=16,
+        vocab_size=13,
+        hidden_size=8,
+        intermediate_size=12,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=16,
     )
     model = LlamaForCausalLM(config)
     with torch.no_grad():
@@ -39,8 +44,12 @@ def tiny() -> torch.nn.Module:
 
 def start(rank: int, port: int) -> None:
     os.environ |= {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(WORLD), "DS_ACCELERATOR": "cpu",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(WORLD),
+        "DS_ACCELERATOR": "cpu",
         # DeepSpeed compiles a helper with the ninja of this environment.
         "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
     }
@@ -128,8 +137,11 @@ def save_megatron(directory: str, tp: int, pp: int, vpp: int, ep: int, *, is_old
             for e in range(ep):
                 state: dict[str, object] = {
                     "args": argparse.Namespace(
-                        tensor_model_parallel_size=tp, pipeline_model_parallel_size=pp, expert_model_parallel_size=ep,
-                        num_experts=experts, swiglu=True,
+                        tensor_model_parallel_size=tp,
+                        pipeline_model_parallel_size=pp,
+                        expert_model_parallel_size=ep,
+                        num_experts=experts,
+                        swiglu=True,
                     ),
                     "iteration": 3,
                 }
@@ -168,7 +180,10 @@ def main() -> None:
     torch.save(model.state_dict(), MADE / "plain.pt")
     changed = model.state_dict() | {"model.norm.weight": model.model.norm.weight.detach() * 1.001}
     torch.save(changed, MADE / "changed_norm.pt")
-    torch.save({"state_dict": {name: value.bfloat16() for name, value in model.state_dict().items()}, "epoch": 1}, MADE / "bfloat16.pt")
+    torch.save(
+        {"state_dict": {name: value.bfloat16() for name, value in model.state_dict().items()}, "epoch": 1},
+        MADE / "bfloat16.pt",
+    )
     model.save_pretrained(MADE / "hf", max_shard_size="3KB")
     for name in ("config.json", "generation_config.json"):
         (MADE / "hf" / name).unlink(missing_ok=True)

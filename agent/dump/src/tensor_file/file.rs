@@ -106,6 +106,11 @@ impl TensorFile {
         &self.path
     }
 
+    /// Its bytes.
+    pub fn bytes(&self) -> &FileBytes {
+        &self.bytes
+    }
+
     /// Its format.
     pub fn format(&self) -> Format {
         self.format

@@ -28,6 +28,15 @@ enum Whole {
     Mapped(Mmap),
 }
 
+impl Whole {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Read(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
 impl FileBytes {
     /// The bytes of a regular file.
     ///
@@ -61,6 +70,11 @@ impl FileBytes {
         Ok(Self { whole: Arc::new(Whole::Mapped(map)), range })
     }
 
+    /// The length of the file these are bytes of.
+    pub fn file_length(&self) -> u64 {
+        self.whole.bytes().len() as u64
+    }
+
     /// A part of these bytes, which shares them.
     ///
     /// # Errors
@@ -84,10 +98,6 @@ impl Deref for FileBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let whole: &[u8] = match &*self.whole {
-            Whole::Read(bytes) => bytes,
-            Whole::Mapped(map) => map,
-        };
-        &whole[self.range.clone()]
+        &self.whole.bytes()[self.range.clone()]
     }
 }

@@ -1,5 +1,5 @@
 //! Files of tensors, read without torch, without Python and without trust: `.npy`, `.safetensors`, torch's `.pt`, and
-//! the `.bin` of Ascend's transformer library. [`write`] makes the first three.
+//! the `.bin` of Ascend's transformer library. [`mod@write`] makes the first three.
 //!
 //! [`read_one`] reads the one tensor of a file, [`open`] lists what a file holds and reads tensors by name. A checkpoint
 //! is a structure of dicts and lists; its tensors get dotted names (`model.decoder.final_layernorm.weight`), and what is

@@ -19,9 +19,25 @@ import torch
 
 HERE = pathlib.Path(__file__).parent / "corpus"
 DTYPES = [
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e4m3fnuz,
-    torch.float8_e5m2, torch.float8_e5m2fnuz, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
-    torch.uint16, torch.uint32, torch.uint64, torch.bool, torch.complex64, torch.complex128,
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
 ]
 expected: dict[str, dict[str, Any]] = {}
 
@@ -80,8 +96,15 @@ def torch_files() -> None:
 
     base = torch.arange(24, dtype=torch.int32).reshape(4, 6)
     views = {
-        "base": base, "transposed": base.T, "column": base[:, 2], "middle": base[1:3, 2:5], "stepped": base[::2, ::3],
-        "expanded": base[0, :1].expand(3, 4), "scalar": base[3, 5], "empty": base[:0], "row": base[2],
+        "base": base,
+        "transposed": base.T,
+        "column": base[:, 2],
+        "middle": base[1:3, 2:5],
+        "stepped": base[::2, ::3],
+        "expanded": base[0, :1].expand(3, 4),
+        "scalar": base[3, 5],
+        "empty": base[:0],
+        "row": base[2],
     }
     save("views.pt", views, views)
 
@@ -106,7 +129,9 @@ def torch_files() -> None:
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.state.{index}.{name}": tensor for name, tensor in state.items()}
     tensors |= {
-        "parameter": net.fc.bias, "nested.0": torch.ones(2), "nested.1.0": torch.zeros(1),
+        "parameter": net.fc.bias,
+        "nested.0": torch.ones(2),
+        "nested.1.0": torch.zeros(1),
         "nested.1.1.a.0": torch.tensor(5),
     }
     save("checkpoint.pt", checkpoint, tensors)
@@ -114,8 +139,11 @@ def torch_files() -> None:
     save("legacy.pt", checkpoint, tensors, _use_new_zipfile_serialization=False)
 
     odd = {
-        "sparse": torch.eye(2).to_sparse(), "quantised": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
-        "conjugate": torch.tensor([1 + 1j]).conj(), "meta": torch.empty(3, device="meta"), "plain": torch.ones(1),
+        "sparse": torch.eye(2).to_sparse(),
+        "quantised": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+        "conjugate": torch.tensor([1 + 1j]).conj(),
+        "meta": torch.empty(3, device="meta"),
+        "plain": torch.ones(1),
     }
     save("unreadable.pt", odd, {"plain": torch.ones(1)})
     torch.jit.script(torch.nn.Linear(1, 1)).save(str(HERE / "script.pt"))
@@ -134,7 +162,14 @@ def numpy_files() -> None:
     }
     for file, array in arrays.items():
         np.save(HERE / file, array)
-        note(file, {"": torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))).reshape(array.shape)})
+        note(
+            file,
+            {
+                "": torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))).reshape(
+                    array.shape
+                )
+            },
+        )
     for version in (2, 3):
         with (HERE / f"version{version}.npy").open("wb") as out:
             np.lib.format.write_array(out, arrays["c.npy"], version=(version, 0))
