@@ -151,6 +151,12 @@ fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
     fs::remove_file(path("fsdp/__1_0.distcp")).unwrap();
     copy("hf", "hf");
     fs::write(path("hf/model.safetensors.index.json"), r#"{"weight_map": {"a": "../../etc/passwd"}}"#).unwrap();
+    copy("hf", "sparse");
+    fs::File::create(path("sparse/model.safetensors.index.json")).unwrap().set_len(10 << 30).unwrap();
+    std::os::unix::fs::symlink(path("loop"), path("loop")).unwrap();
+    // os.system("touch executed"), as an archive of torch.
+    let attack = b"\x80\x02cposix\nsystem\nX\x0e\0\0\0touch executed\x85R.";
+    fs::write(path("attack.pt"), archive_of(attack)).unwrap();
     copy("megatron_one", "pointer");
     fs::write(path("pointer/latest_checkpointed_iteration.txt"), "../../elsewhere").unwrap();
     for (bad, words) in [
@@ -162,6 +168,9 @@ fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
         ("zero3", "expected a file of every rank, found 2 of the model, 1 of the optimizer"),
         ("fsdp", "cannot read `fsdp/__1_0.distcp`"),
         ("hf", "expected names of files beside the index, found \"../../etc/passwd\""),
+        ("sparse", "expected a file of at most 1 GiB, found one of 10737418240"),
+        ("loop", "cannot read `loop`"),
+        ("attack.pt", "`attack.pt` holds no tensor"),
         ("pointer", "expected the directory that the file beside it names, found \"../../elsewhere\""),
     ] {
         let said = compare_in(directory.path(), &[bad, &made("plain.pt"), "-o", "out.json"]);
@@ -170,6 +179,28 @@ fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
         assert!(said.err.starts_with("error: ") && said.err.contains("\nhint: "), "{bad}: {}", said.err);
         assert!(!path("out.json").exists(), "{bad}");
     }
+    assert!(!path("executed").exists(), "nothing in a pickle is executed");
+}
+
+/// An archive of torch with this pickle in place of its own, which is longer.
+fn archive_of(pickle: &[u8]) -> Vec<u8> {
+    let mut bytes = fs::read(made("plain.pt")).expect("the file");
+    let at = bytes.windows(2).position(|window| window == b"\x80\x02").expect("a pickle");
+    bytes[at..at + pickle.len()].copy_from_slice(pickle);
+    bytes
+}
+
+#[test]
+fn megatrons_torch_dist_directories_are_read() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let iteration = directory.path().join("iter_0000007");
+    fs::create_dir(&iteration).unwrap();
+    for file in [".metadata", "__0_0.distcp", "__1_0.distcp"] {
+        fs::copy(Path::new(&made("fsdp")).join(file), iteration.join(file)).unwrap();
+    }
+    fs::write(directory.path().join("latest_checkpointed_iteration.txt"), "7\n").unwrap();
+    let (code, report) = compare_json(&made("plain.pt"), &directory.path().display().to_string());
+    assert_eq!((code, &report["b"]["layout"]), (Some(0), &Value::from("distributed")), "{report}");
 }
 
 /// A file of float32 vectors, or matrices of one column, by name.

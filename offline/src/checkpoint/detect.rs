@@ -49,13 +49,30 @@ pub(super) fn names_in(path: &Path) -> Result<Vec<String>, CheckpointError> {
     Ok(names)
 }
 
+/// A word and a line's end.
+const MAX_POINTER: u64 = 4096;
+/// An index has some hundred bytes per tensor.
+pub(super) const MAX_INDEX: u64 = 1 << 30;
+
 /// The word in a small file that says which of several directories is meant.
 pub(super) fn pointer(path: &Path) -> Result<Option<String>, CheckpointError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text.trim().to_owned())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(CheckpointError::Read { path: path.to_path_buf(), source }),
+    if !path.exists() {
+        return Ok(None);
     }
+    let text = read_small(path, MAX_POINTER)?;
+    Ok(Some(String::from_utf8_lossy(&text).trim().to_owned()))
+}
+
+/// A small file beside the tensors. One that is larger, or would keep its reader waiting, is none.
+pub(super) fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
+    let failed = |source| CheckpointError::Read { path: path.to_path_buf(), source };
+    let facts = path.metadata().map_err(failed)?;
+    if !facts.is_file() || facts.len() > limit {
+        let found = if facts.is_file() { format!("one of {}", facts.len()) } else { "another thing".to_owned() };
+        let expected = if limit == MAX_POINTER { "a file of one word" } else { "a file of at most 1 GiB" };
+        return Err(CheckpointError::Structure { path: path.to_path_buf(), expected, found });
+    }
+    std::fs::read(path).map_err(failed)
 }
 
 /// A directory a pointer names: one below, not elsewhere.

@@ -33,6 +33,12 @@ pub enum CheckpointError {
         /// What is there instead.
         found: String,
     },
+    /// There is nothing to compare in it.
+    #[error("`{}` holds no tensor", path.display())]
+    NoTensors {
+        /// The file or directory.
+        path: PathBuf,
+    },
     /// A file of tensors cannot be read.
     #[error(transparent)]
     File(#[from] TensorFileError),
@@ -153,7 +159,7 @@ impl CheckpointError {
                 "check the path; it is relative to the current directory"
             }
             Self::ReadDirectory { .. } | Self::Read { .. } => "make it readable",
-            Self::NotACheckpoint { .. } => {
+            Self::NotACheckpoint { .. } | Self::NoTensors { .. } => {
                 "give a file of tensors, or the directory of a Megatron, DeepSpeed, torch distributed or Hugging Face \
                  checkpoint"
             }

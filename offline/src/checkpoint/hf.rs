@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::contents::{Checkpoint, Layout};
+use super::detect::{MAX_INDEX, read_small};
 use super::error::CheckpointError;
 
 const INDEXES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
@@ -31,8 +32,7 @@ pub(super) fn open(path: &Path, names: &[String]) -> Result<Option<Checkpoint>, 
 }
 
 fn sharded(checkpoint: &mut Checkpoint, index_path: &Path) -> Result<(), CheckpointError> {
-    let text =
-        std::fs::read(index_path).map_err(|source| CheckpointError::Read { path: index_path.to_path_buf(), source })?;
+    let text = read_small(index_path, MAX_INDEX)?;
     let index: Index = serde_json::from_slice(&text)
         .map_err(|source| CheckpointError::Index { path: index_path.to_path_buf(), source })?;
     let wrong = |expected, found| CheckpointError::Structure { path: index_path.to_path_buf(), expected, found };

@@ -158,6 +158,9 @@ pub fn compare(
     tell: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Comparison, CheckpointError> {
     let (mut a, mut b) = (detect::open(a, dialect)?, detect::open(b, dialect)?);
+    if let Some(empty) = [&a, &b].into_iter().find(|one| one.tensors.is_empty() && one.unreadable.is_empty()) {
+        return Err(CheckpointError::NoTensors { path: empty.path.clone() });
+    }
     if dialect == Dialect::Ours {
         align(&mut a, &mut b);
     }
