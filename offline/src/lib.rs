@@ -19,8 +19,8 @@ pub mod overflow;
 mod printer;
 mod progress;
 pub mod recover;
-pub mod tensors;
 pub mod run;
+pub mod tensors;
 
 pub use cli::run;
 pub use progress::Progress;

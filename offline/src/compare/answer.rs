@@ -1,13 +1,12 @@
 //! Two captures of one or more steps and ranks, and the answer to where they part.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Tree, find};
 
 use super::error::CompareError;
-use super::first::{Divergence, Finding, RankCapture, first_divergence};
+use super::first::{Divergence, Finding, Noise, RankCapture, first_divergence};
 use super::input::Capture;
 use super::judge::Spreads;
 use super::pairing::{RankPair, pair};
@@ -123,7 +122,7 @@ pub fn compare<E: From<CompareError>>(
         return Err(E::from(CompareError::NothingPairs {
             target: target.to_path_buf(),
             of_target: described(&target_tree),
-            golden: golden.to_path_buf(),
+            golden: golden.clone(),
             of_golden: described(&golden_tree),
         }));
     }
@@ -174,7 +173,7 @@ fn described(tree: &Tree) -> String {
 /// The search over steps.
 #[derive(Default)]
 struct Search {
-    noise: HashMap<u64, f64>,
+    noise: Noise,
     first_rounding: Option<(u64, u64, String)>,
     found: Option<(u64, Divergence)>,
     compared: usize,

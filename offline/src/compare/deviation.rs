@@ -85,8 +85,8 @@ pub fn deviation(target: Item<'_>, golden: Item<'_>) -> Deviation {
     match (&target.value.leaf, &golden.value.leaf) {
         (Leaf::Nothing, Leaf::Nothing) => Deviation::NONE,
         (Leaf::Tensor(target), Leaf::Tensor(golden)) => tensors(target, golden),
-        (Leaf::Plain { value: target, .. }, Leaf::Plain { value: golden, .. }) => arguments(target, golden),
-        (Leaf::Group { ranks: target, .. }, Leaf::Group { ranks: golden, .. }) => arguments(target, golden),
+        (Leaf::Plain { value: target, .. }, Leaf::Plain { value: golden, .. })
+        | (Leaf::Group { ranks: target, .. }, Leaf::Group { ranks: golden, .. }) => arguments(target, golden),
         _ => Deviation::of(What::Presence),
     }
 }

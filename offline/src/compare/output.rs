@@ -35,10 +35,8 @@ impl Output {
         rank: &RankCaptures,
     ) -> Result<(), CompareError> {
         let prefix = if rank.is_debug { "debug_" } else { "" };
-        let stem = match rank.is_alone {
-            true => format!("{prefix}compare_result_{}", self.stamp),
-            false => format!("{prefix}compare_result_rank{}_{}", rank.rank, self.stamp),
-        };
+        let of_rank = if rank.is_alone { String::new() } else { format!("rank{}_", rank.rank) };
+        let stem = format!("{prefix}compare_result_{of_rank}{}", self.stamp);
         let inside = match (step.is_alone, step.part.as_str()) {
             (true, _) => PathBuf::new(),
             (false, "") => PathBuf::from(format!("step{}", step.step)),

@@ -1,5 +1,7 @@
 //! Values as Python prints them: msprobe's tables are full of such texts.
 
+use std::fmt::Write as _;
+
 use trainmon_dump::capture::Plain;
 
 /// `repr` of a float: the shortest digits that give the same number again, an exponent below 1e-4 and from 1e16 on.
@@ -80,7 +82,8 @@ pub(crate) fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             _ if letter == quote => quoted.extend(['\\', letter]),
-            _ if letter.is_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            // Writing into a String does not fail.
+            _ if letter.is_control() => _ = write!(quoted, "\\x{:02x}", u32::from(letter)),
             _ => quoted.push(letter),
         }
     }
@@ -117,7 +120,7 @@ mod tests {
             (f64::NAN, "nan"),
             (f64::NEG_INFINITY, "-inf"),
             (-0.000_5, "-0.0005"),
-            (1.311_622_619_628_906_25, "1.3116226196289062"),
+            (1.311_622_619_628_906_2, "1.3116226196289062"),
             (5e-324, "5e-324"),
         ];
         for (value, text) in cases {

@@ -46,7 +46,7 @@ fn terms(operator: &Operator) -> u64 {
     };
     let (input, output) = (largest(Section::Input).unwrap_or(1), largest(Section::Output).unwrap_or(1).max(1));
     let Some(name) = OperatorName::parse(&operator.name) else { return input.max(1) };
-    let last = operator.values.iter().filter(|value| value.section == Section::Input).filter_map(tensor).next();
+    let last = operator.values.iter().filter(|value| value.section == Section::Input).find_map(tensor);
     let last = last.and_then(TensorFacts::sizes).and_then(|sizes| sizes.last().copied()).unwrap_or(1);
     match (name.direction, name.function()) {
         // A backward sums over what the forward broadcast: at most over everything.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
+use trainmon_dump::capture::find;
 
 use super::answer::{Answer, RankCaptures, StepCaptures, Verdict, compare};
 use super::compat;
@@ -16,6 +17,7 @@ use super::table;
 use super::thresholds::Thresholds;
 use super::words;
 use super::write::Format;
+use crate::compare_runs;
 use crate::failure::as_json;
 use crate::printer::Printer;
 
@@ -26,6 +28,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon compare dump_b dump_a -o report --format csv,md   all steps and ranks, with the tables behind it\n",
     "  trainmon compare dump_b dump_a dump_a2                     two golden runs: their spread bounds every value\n",
     "  trainmon compare b/dump.json a/dump.json --json | jq .operator\n",
+    "  trainmon compare monitor_b monitor_a                       two monitored runs: the first step and tensor beyond noise\n",
     "  trainmon compare -tp b/step0 -gp a/step0 -o out            msprobe's spelling; --compat for its very cells\n",
     "\n",
     "Exit codes: 0 they agree, 1 they part (see --fail-on), 2 an error"
@@ -33,6 +36,7 @@ pub(crate) const EXAMPLES: &str = concat!(
 
 /// The arguments.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, clippy::option_option, reason = "each is a switch of the command line")]
 pub(crate) struct Arguments {
     /// The run in question: a dump.json or debug.json, a rank's directory, a step's, or the one that holds the steps
     #[arg(required_unless_present = "target_path")]
@@ -78,7 +82,7 @@ pub(crate) struct Arguments {
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
-    /// Name every operator as it is compared: -tensor_log
+    /// Name every operator as it is compared: `-tensor_log`
     #[arg(long)]
     is_print_compare_log: bool,
 }
@@ -122,6 +126,14 @@ pub(crate) const SPELLINGS: [(&str, &str); 9] = [
 /// # Errors
 /// The output cannot be written.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
+    if let Some(runs) = monitored_runs(arguments) {
+        return Ok(match compare_runs::verb::run(&runs, printer)? {
+            compare_runs::verb::Outcome::Well => Outcome::Same,
+            compare_runs::verb::Outcome::Differs if arguments.fail_on == Some(FailOn::Never) => Outcome::Same,
+            compare_runs::verb::Outcome::Differs => Outcome::Parts,
+            compare_runs::verb::Outcome::Failed => Outcome::Failed,
+        });
+    }
     match Work::of(arguments).and_then(|mut work| work.run(printer)) {
         Ok((answer, written)) => {
             if arguments.json {
@@ -144,13 +156,24 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     }
 }
 
+/// The paths hold no captures but what a monitor wrote: steps of a whole training.
+fn monitored_runs(arguments: &Arguments) -> Option<compare_runs::verb::Arguments> {
+    let target = arguments.target.as_ref()?;
+    let is_monitored = !arguments.golden.is_empty() && find(target).is_err() && compare_runs::is_run(target);
+    is_monitored.then(|| {
+        let on_warning = arguments.fail_on == Some(FailOn::Warning);
+        let (golden, output) = (arguments.golden.clone(), arguments.output_path.clone());
+        compare_runs::verb::Arguments::of(target.clone(), golden, output, arguments.json, on_warning)
+    })
+}
+
 fn print(answer: &Answer, written: &[PathBuf], printer: &mut Printer) -> io::Result<()> {
     let mut text = words::sentence(answer) + "\n";
     for line in words::details(answer) {
-        text += &format!("  {line}\n");
+        text = text + "  " + &line + "\n";
     }
     for path in written {
-        text += &format!("  {}\n", path.display());
+        text = text + "  " + &path.display().to_string() + "\n";
     }
     printer.result(&text)
 }

@@ -44,7 +44,7 @@ fn reason(finding: &Finding) -> String {
             format!("its inputs differ by no more than {:.1e} of their size, yet {lead}", finding.input)
         }
         Kind::Operator => format!("all that goes into it agrees, but {lead}"),
-        Kind::Argument => format!("it is called with another argument: {lead}"),
+        Kind::Argument => format!("it is called otherwise: {lead}"),
         Kind::Parameter => format!("a parameter differs, though nothing before it does: {lead}"),
         Kind::Data => format!("they differ from the very input: {lead}"),
         Kind::Between => format!(
@@ -57,13 +57,19 @@ fn reason(finding: &Finding) -> String {
 }
 
 fn leading(suspect: &Suspect) -> String {
-    let Suspect { name, deviation, bound, .. } = suspect;
-    match deviation.what {
-        What::Numbers | What::Argument if deviation.relative.is_finite() => {
-            format!("{name} differs by {:.1e} of its size (at most {bound:.1e} expected)", deviation.relative)
+    let Suspect { name, deviation, bound, words, .. } = suspect;
+    match (deviation.what, words) {
+        (What::Numbers, _) if deviation.relative.is_finite() => {
+            let allowed =
+                if *bound > 0.0 { format!("at most {bound:.1e} expected") } else { "none expected".to_owned() };
+            format!("{name} differs by {:.1e} of its size ({allowed})", deviation.relative)
         }
-        What::Presence => format!("{name} is there on one side only"),
-        what => format!("{name} differs in {}", what.word()),
+        (What::Presence, _) => format!("{name} is there on one side only"),
+        (What::Numbers | What::NotFinite | What::Digest, _) | (_, None) => {
+            format!("{name} differs in {}", deviation.what.word())
+        }
+        (What::Argument, Some([target, golden])) => format!("the argument {name} is {target}, not {golden}"),
+        (what, Some([target, golden])) => format!("the {} of {name} is {target}, not {golden}", what.word()),
     }
 }
 
@@ -161,7 +167,11 @@ fn kind(kind: Kind) -> &'static str {
 
 fn suspect(suspect: &Suspect) -> Value {
     let Deviation { what, relative } = suspect.deviation;
-    json!({"name": suspect.name, "differs_in": what.word(), "deviation": number(relative), "bound": number(suspect.bound)})
+    let words = suspect.words.as_ref();
+    json!({
+        "name": suspect.name, "differs_in": what.word(), "deviation": number(relative), "bound": number(suspect.bound),
+        "target": words.map(|[target, _]| target), "golden": words.map(|[_, golden]| golden),
+    })
 }
 
 /// JSON has no infinity: what is no question of size has no number.

@@ -58,6 +58,21 @@ pub(crate) struct Arguments {
     computed_in: Option<ComputedIn>,
 }
 
+impl Arguments {
+    /// What `trainmon compare` was given, where it finds monitored runs.
+    pub(crate) fn of(
+        target: PathBuf,
+        golden: Vec<PathBuf>,
+        output: Option<PathBuf>,
+        json: bool,
+        on_warning: bool,
+    ) -> Self {
+        let format = vec![Format::Csv, Format::Json, Format::Html];
+        let fail_on = if on_warning { FailOn::Warning } else { FailOn::Error };
+        Self { target, golden, output, format, json, fail_on, computed_in: None }
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FailOn {
     /// They differ, or nobody can tell

@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 
 /// What a step has.
 struct Step {
-    step: u64,
+    number: u64,
     origins: Origins,
     ranks: Vec<RankAnomalies>,
     written: Option<PathBuf>,
@@ -130,7 +130,7 @@ fn step(files: &StepFiles, output: Option<&Path>) -> Result<Step, OverflowError>
             written = Some(path);
         }
     }
-    Ok(Step { step: files.step, origins, ranks: found.into_iter().map(|(ranks, _)| ranks).collect(), written })
+    Ok(Step { number: files.step, origins, ranks: found.into_iter().map(|(ranks, _)| ranks).collect(), written })
 }
 
 impl Step {
@@ -144,11 +144,11 @@ impl Step {
             let how = if birth.arrives { "arrives with" } else { "is the first with" };
             lines.push(format!(
                 "Step {}, rank {rank}: {} {how} {}, in {}.",
-                self.step, birth.name, birth.what, birth.value
+                self.number, birth.name, birth.what, birth.value
             ));
         }
         if lines.is_empty() {
-            lines.push(format!("Step {}: neither NaN nor infinity.", self.step));
+            lines.push(format!("Step {}: neither NaN nor infinity.", self.number));
         }
         for (rank, operator, givers) in &self.origins.received {
             let givers: Vec<String> = givers.iter().map(ToString::to_string).collect();
@@ -185,7 +185,7 @@ impl Step {
             json!({"rank": rank.rank, "anomalies": anomalies.collect::<Vec<_>>(), "on_purpose": rank.on_purpose})
         });
         json!({
-            "step": self.step, "born": born.collect::<Vec<_>>(), "received": received.collect::<Vec<_>>(),
+            "step": self.number, "born": born.collect::<Vec<_>>(), "received": received.collect::<Vec<_>>(),
             "ranks": ranks.collect::<Vec<_>>(), "file": self.written,
         })
     }

@@ -26,8 +26,9 @@ fn mark(answer: &Answer, truth: &Value) -> Mark {
         Verdict::Same | Verdict::Rounding { .. } | Verdict::OneSided { .. } if verdicts.contains(&"none") => {
             Mark::Right
         }
-        Verdict::Same | Verdict::Rounding { .. } if verdicts.contains(&"cannot_tell") => Mark::Right,
-        Verdict::CannotTell { .. } if verdicts.contains(&"cannot_tell") => Mark::Right,
+        Verdict::Same | Verdict::Rounding { .. } | Verdict::CannotTell { .. } if verdicts.contains(&"cannot_tell") => {
+            Mark::Right
+        }
         Verdict::Same => Mark::Wrong,
         Verdict::CannotTell { .. } | Verdict::Rounding { .. } => Mark::Unsure,
         Verdict::Parts { step, ranks, finding } | Verdict::OneSided { step, ranks, finding } => {

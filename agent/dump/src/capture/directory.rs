@@ -89,7 +89,7 @@ pub fn find(path: &Path) -> Result<Tree, CaptureError> {
     }
     let ranks = ranks_in(path)?;
     if !ranks.is_empty() {
-        let step = numbered(path, "step").flatten().unwrap_or(0);
+        let step = numbered(path, "step").and_then(|name| name.number).unwrap_or(0);
         return Ok(Tree { kind: DumpKind::Step, steps: vec![StepFiles { part: String::new(), step, ranks }] });
     }
     let mut steps = Vec::new();
@@ -152,7 +152,7 @@ fn children(directory: &Path, prefix: &str) -> Result<Vec<(Option<u64>, PathBuf)
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if let Some(number) = numbered(&path, prefix)
+        if let Some(Numbered { number }) = numbered(&path, prefix)
             && path.is_dir()
         {
             found.push((number, path));
@@ -161,8 +161,14 @@ fn children(directory: &Path, prefix: &str) -> Result<Vec<(Option<u64>, PathBuf)
     Ok(found)
 }
 
-/// `Some(Some(3))` for `step3`, `Some(None)` for `step`, `None` for another name.
-fn numbered(path: &Path, prefix: &str) -> Option<Option<u64>> {
+/// What stands behind a prefix: `3` of `step3`, nothing of `step`.
+struct Numbered {
+    number: Option<u64>,
+}
+
+/// `None` for a name that is not the prefix, or the prefix and a number.
+fn numbered(path: &Path, prefix: &str) -> Option<Numbered> {
     let rest = path.file_name()?.to_str()?.strip_prefix(prefix)?;
-    if rest.is_empty() { Some(None) } else { rest.parse().ok().map(Some) }
+    let number = if rest.is_empty() { None } else { Some(rest.parse().ok()?) };
+    Some(Numbered { number })
 }

@@ -159,12 +159,11 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Option<[C
     let ([dtype, golden_dtype], [shape, golden_shape]) = (cell(dtype), cell(shape));
     let [grad, golden_grad] = cell(requires_grad);
     let is_requires_grad_consistent = grad == golden_grad;
-    let statistics: Vec<Cell> = match mode {
-        Mode::Digest => Vec::new(),
-        _ => {
-            let golden = other.map_or([Cell::NONE, Cell::NONE, Cell::NONE, Cell::NONE], statistics);
-            statistics(item).into_iter().chain(golden).collect()
-        }
+    let statistics: Vec<Cell> = if mode == Mode::Digest {
+        Vec::new()
+    } else {
+        let golden = other.map_or([Cell::NONE, Cell::NONE, Cell::NONE, Cell::NONE], statistics);
+        statistics(item).into_iter().chain(golden).collect()
     };
     let measured = match mode {
         Mode::Statistics => {
@@ -195,12 +194,15 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Option<[C
 }
 
 fn peers(item: Item<'_>, other: Option<Item<'_>>) -> [Cell; 4] {
-    let of = |item: Option<Item<'_>>, part: fn(&Peer) -> &Plain| {
-        let peer = item.and_then(|item| item.tensor()?.peer.as_deref());
-        peer.map_or(Cell::Word("None"), |peer| Cell::Text(python::text(part(peer)).into()))
+    let of = |item: Option<Item<'_>>| -> [Cell; 2] {
+        let Some(peer) = item.and_then(|item| item.tensor()?.peer.as_deref()) else {
+            return [Cell::Word("None"), Cell::Word("None")];
+        };
+        let Peer { operation, rank, .. } = peer;
+        [operation, rank].map(|part| Cell::Text(python::text(part).into()))
     };
-    let (operation, rank): (fn(&Peer) -> &Plain, fn(&Peer) -> &Plain) = (|peer| &peer.operation, |peer| &peer.rank);
-    [of(Some(item), operation), of(other, operation), of(Some(item), rank), of(other, rank)]
+    let ([operation, rank], [golden_operation, golden_rank]) = (of(Some(item)), of(other));
+    [operation, golden_operation, rank, golden_rank]
 }
 
 /// Between tensors a value that has a file is called after it.

@@ -4,9 +4,12 @@
 //! execution ([`walk`]); between ranks it is the order communication enforces ([`ranks`]); steps follow each other.
 
 mod communication;
+mod finding;
+mod looks;
 mod ranks;
 mod walk;
 
 pub(crate) use communication::Communication;
-pub use ranks::{Divergence, RankCapture, first_divergence};
-pub use walk::{Finding, Kind, Suspect, Walked, walk};
+pub use finding::{Finding, Kind, Suspect, Walked};
+pub use ranks::{Divergence, Noise, RankCapture, first_divergence};
+pub use walk::walk;

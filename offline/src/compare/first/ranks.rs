@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::communication::Communication;
-use super::walk::{Finding, Walked, walk};
+use super::finding::{Finding, Walked};
+use super::walk::walk;
 use crate::compare::input::Capture;
 use crate::compare::judge::{Judge, Spreads};
 use crate::compare::matching::{Aligned, align};
@@ -34,13 +35,12 @@ pub struct Divergence {
     pub walked: Vec<(u64, Walked)>,
 }
 
+/// By rank: the largest difference put down to rounding.
+pub type Noise = HashMap<u64, f64>;
+
 /// Looks for the first divergence of a step. `noise` holds for each rank the largest difference of earlier steps put down to
 /// rounding, and is brought up to date.
-pub fn first_divergence(
-    ranks: &[RankCapture<'_>],
-    noise: &mut HashMap<u64, f64>,
-    thresholds: &Thresholds,
-) -> Divergence {
+pub fn first_divergence(ranks: &[RankCapture<'_>], noise: &mut Noise, thresholds: &Thresholds) -> Divergence {
     let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.target)));
     let aligned: Vec<Vec<Aligned>> = ranks.iter().map(|rank| align(rank.target, rank.golden)).collect();
     let walked: Vec<(u64, Walked)> = ranks

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts};
+use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use crate::compare::deviation::{Deviation, What, deviation};
 use crate::compare::input::{Capture, Item};
@@ -11,75 +11,8 @@ use crate::compare::matching::Aligned;
 use crate::compare::name::{Direction, OperatorName};
 use crate::compare::rounding::coarsest;
 
-/// What kind of place a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Its inputs agree, its outputs do not.
-    Operator,
-    /// It was called with another argument.
-    Argument,
-    /// A parameter it uses differs, though nothing before did.
-    Parameter,
-    /// It is the first to see data that nobody before it produced, and the data differs.
-    Data,
-    /// Its input differs from what was produced before it: something that was not captured ran in between.
-    Between,
-    /// Only the target ran it.
-    TargetOnly,
-    /// Only the golden ran it.
-    GoldenOnly,
-}
-
-/// A value that differs at a finding.
-#[derive(Clone, Debug)]
-pub struct Suspect {
-    /// Its name in the target; in the golden where the target has none.
-    pub name: String,
-    /// On which side of the operator it is.
-    pub section: Section,
-    /// By how much.
-    pub deviation: Deviation,
-    /// How much was allowed.
-    pub bound: f64,
-}
-
-/// The first operator of a rank that nothing before it explains.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    /// What kind of place.
-    pub kind: Kind,
-    /// The operator's name; the target's where it has it.
-    pub operator: String,
-    /// Its place in the order of execution.
-    pub place: usize,
-    /// Where it is in the target.
-    pub target: Option<u32>,
-    /// Where it is in the golden.
-    pub golden: Option<u32>,
-    /// What differs there, the leading one first.
-    pub suspects: Vec<Suspect>,
-    /// The largest difference among its inputs.
-    pub input: f64,
-}
-
-/// What a walk over a rank found.
-#[derive(Clone, Debug, Default)]
-pub struct Walked {
-    /// The first unexplained difference.
-    pub finding: Option<Finding>,
-    /// The first difference of the size of rounding, and its operator.
-    pub first_rounding: Option<(String, f64)>,
-    /// The largest difference put down to rounding.
-    pub largest_rounding: f64,
-    /// Operators that were looked at on both sides.
-    pub compared: usize,
-    /// Operators with neither statistics nor checksums.
-    pub unseen: usize,
-    /// Operators that differ after the finding, in order: how it spreads.
-    pub spread: Vec<String>,
-    /// Calls of one side alone that were passed on the way, in order.
-    pub one_sided: Vec<String>,
-}
+use super::finding::{Compared, Finding, Kind, Suspect, Walked, suspect};
+use super::looks::{Looks, Magnitude, cancels};
 
 /// Looks at a rank's operators in order. `noise` is the largest difference put down to rounding in earlier steps.
 pub fn walk(target: &Capture, golden: &Capture, aligned: &[Aligned], noise: f64, judge: Judge<'_>) -> Walked {
@@ -126,14 +59,6 @@ struct Walker<'c> {
     /// Calls of one side alone, not yet known to matter.
     parted: Vec<Finding>,
     walked: Walked,
-}
-
-/// A value, how far it is apart, and how far the golden runs are among themselves.
-struct Compared<'c> {
-    item: Item<'c>,
-    twin: Option<Item<'c>>,
-    deviation: Deviation,
-    spread: f64,
 }
 
 impl<'c> Walker<'c> {
@@ -417,49 +342,5 @@ impl<'c> Walker<'c> {
             self.walked.finding = Some(self.parted.remove(0));
         }
         self.walked
-    }
-}
-
-fn suspect(compared: &Compared<'_>, bound: f64) -> Suspect {
-    Suspect { name: compared.item.name(), section: compared.item.value.section, deviation: compared.deviation, bound }
-}
-
-/// Functions whose backward subtracts a mean, so that what is left may be rounding alone.
-fn cancels(name: OperatorName<'_>) -> bool {
-    let takes_mean = ["softmax", "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"];
-    name.direction == Direction::Backward && takes_mean.contains(&name.function())
-}
-
-/// How large a tensor's numbers are, and how many there are.
-#[derive(Clone, Copy, Debug)]
-struct Magnitude {
-    size: f64,
-    elements: u64,
-}
-
-impl Magnitude {
-    fn of(tensor: &TensorFacts) -> Option<Self> {
-        let [max, min] = [0, 1].map(|at: usize| tensor.statistics[at].number().map(f64::abs));
-        let size = max?.max(min?);
-        size.is_finite().then(|| Self { size, elements: tensor.elements().unwrap_or(1) })
-    }
-
-    fn order(one: &Self, other: &Self) -> std::cmp::Ordering {
-        (one.size * one.elements as f64).total_cmp(&(other.size * other.elements as f64))
-    }
-}
-
-/// By what a tensor is known again: views and transposes keep it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Looks {
-    elements: u64,
-    max: u64,
-    min: u64,
-}
-
-impl Looks {
-    fn of(tensor: &TensorFacts) -> Self {
-        let bits = |at: usize| tensor.statistics[at].number().map_or(u64::MAX, f64::to_bits);
-        Self { elements: tensor.elements().unwrap_or(0), max: bits(0), min: bits(1) }
     }
 }

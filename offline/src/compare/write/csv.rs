@@ -13,11 +13,11 @@ const ROWS: usize = 1_000_000;
 const PIECE: usize = 2048;
 
 pub(super) fn write(table: &dyn Rows, directory: &Path, stem: &str) -> Result<Vec<PathBuf>, WriteError> {
-    let parts = table.len().div_ceil(ROWS).max(1);
+    let parts = table.count().div_ceil(ROWS).max(1);
     let name = |part: usize| if parts == 1 { format!("{stem}.csv") } else { format!("{stem}_part_{part}.csv") };
     let paths: Vec<PathBuf> = (0..parts).map(|part| directory.join(name(part))).collect();
     for (part, path) in paths.iter().enumerate() {
-        let rows = (part * ROWS)..((part + 1) * ROWS).min(table.len());
+        let rows = (part * ROWS)..((part + 1) * ROWS).min(table.count());
         write_part(table, rows, path).map_err(|source| WriteError::Io { path: path.clone(), source })?;
     }
     Ok(paths)
@@ -27,7 +27,7 @@ fn write_part(table: &dyn Rows, rows: Range<usize>, path: &Path) -> std::io::Res
     let mut file = std::fs::File::create(path)?;
     let mut head = csv::Writer::from_writer(Vec::new());
     head.write_record(table.headers())?;
-    file.write_all(&head.into_inner().map_err(|error| error.into_error())?)?;
+    file.write_all(&head.into_inner().map_err(csv::IntoInnerError::into_error)?)?;
     let pieces: Vec<Range<usize>> =
         rows.clone().step_by(PIECE).map(|from| from..(from + PIECE).min(rows.end)).collect();
     for pieces in pieces.chunks(rayon::current_num_threads().max(1)) {
@@ -52,5 +52,5 @@ fn render(table: &dyn Rows, rows: Range<usize>) -> std::io::Result<Vec<u8>> {
         result?;
         writer.write_record(None::<&[u8]>)?;
     }
-    writer.into_inner().map_err(|error| error.into_error())
+    writer.into_inner().map_err(csv::IntoInnerError::into_error)
 }

@@ -14,7 +14,7 @@ pub(super) fn write(table: &dyn Rows, path: &Path) -> Result<(), WriteError> {
     let mut to = BufWriter::new(std::fs::File::create(path).map_err(failed)?);
     let mut write = || -> std::io::Result<()> {
         to.write_all(b"[")?;
-        for index in 0..table.len() {
+        for index in 0..table.count() {
             to.write_all(if index == 0 { b"\n " } else { b",\n " })?;
             let mut row = Map::with_capacity(table.headers().len());
             let mut headers = table.headers().iter();

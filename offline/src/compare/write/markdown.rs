@@ -14,8 +14,8 @@ pub(super) fn write(table: &dyn Rows, path: &Path) -> Result<(), WriteError> {
     let headers = table.headers();
     let columns: Vec<usize> =
         COLUMNS.iter().filter_map(|name| headers.iter().position(|header| header == name)).collect();
-    let remarkable: Vec<usize> = (0..table.len()).filter(|&index| table.is_remarkable(index)).collect();
-    let mut text = format!("{} of {} values are no pass.\n\n", remarkable.len(), table.len());
+    let remarkable: Vec<usize> = (0..table.count()).filter(|&index| table.is_remarkable(index)).collect();
+    let mut text = format!("{} of {} values are no pass.\n\n", remarkable.len(), table.count());
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     text += &line(columns.iter().map(|&column| headers[column].to_owned()).collect());
     text += &line(columns.iter().map(|_| "---".to_owned()).collect());

@@ -40,7 +40,7 @@ pub trait Rows: Sync {
     /// The columns.
     fn headers(&self) -> &[&'static str];
     /// How many rows.
-    fn len(&self) -> usize;
+    fn count(&self) -> usize;
     /// Shows a row's cells in the order of the columns.
     fn visit(&self, index: usize, see: &mut dyn FnMut(&Cell));
     /// Whether a row says more than `pass`.
@@ -52,7 +52,7 @@ impl Rows for table::Table {
         &self.headers
     }
 
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.rows.len()
     }
 
@@ -70,7 +70,7 @@ impl Rows for compat::Table {
         &self.headers
     }
 
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.rows.len()
     }
 

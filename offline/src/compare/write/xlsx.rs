@@ -18,7 +18,7 @@ pub(super) fn write(table: &dyn Rows, path: &Path) -> Result<(), WriteError> {
 
 fn make(table: &dyn Rows, path: &Path) -> Result<(), XlsxError> {
     let mut workbook = Workbook::new();
-    let sheets = table.len().div_ceil(ROWS).max(1);
+    let sheets = table.count().div_ceil(ROWS).max(1);
     for part in 0..sheets {
         // Rows go to a temporary file as they come: a large table would not fit into memory as a tree of cells.
         let sheet = workbook.add_worksheet_with_constant_memory()?;
@@ -28,7 +28,7 @@ fn make(table: &dyn Rows, path: &Path) -> Result<(), XlsxError> {
         for (column, header) in table.headers().iter().enumerate() {
             sheet.write_string(0, column as u16, *header)?;
         }
-        for (line, row) in ((part * ROWS)..((part + 1) * ROWS).min(table.len())).enumerate() {
+        for (line, row) in ((part * ROWS)..((part + 1) * ROWS).min(table.count())).enumerate() {
             let (mut column, mut result) = (0, Ok(()));
             table.visit(row, &mut |cell| {
                 if result.is_ok() {

@@ -1,0 +1,192 @@
+//! `trainmon compare` as a person and as a script see it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+/// A capture of one rank: `linear` (its weight, its output) and `relu`.
+fn dump(weight: f64, eps: f64, output: f64) -> Value {
+    let tensor = |norm: f64| {
+        json!({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 2], "Max": norm / 2.0, "Min": -norm / 2.0,
+               "Mean": 0.0, "Norm": norm, "requires_grad": true})
+    };
+    json!({"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": {
+        "Functional.linear.0.forward": {
+            "input_args": [tensor(1.0), tensor(weight)], "input_kwargs": {}, "output": [tensor(2.0 * weight)]},
+        "Functional.layer_norm.0.forward": {
+            "input_args": [tensor(2.0 * weight), {"type": "float", "value": eps}], "input_kwargs": {}, "output": [tensor(output)]},
+    }})
+}
+
+fn write(directory: &Path, step: u64, rank: u64, dump: &Value) {
+    let directory = directory.join(format!("step{step}/rank{rank}"));
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("dump.json"), dump.to_string()).unwrap();
+}
+
+fn trainmon(arguments: &[&str], directory: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
+    command.args(arguments).current_dir(directory).env("NO_COLOR", "1").output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![directory.to_path_buf()];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                found.push(path.strip_prefix(directory).unwrap().display().to_string());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_answer_is_a_sentence_and_an_exit_code() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("same"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("weight"), 0, 0, &dump(1.1, 1e-5, 3.3));
+    write(&directory.path().join("eps"), 0, 0, &dump(1.0, 1e-2, 2.9));
+    let compare = |target: &str| trainmon(&["compare", target, "golden"], directory.path());
+    let same = compare("same");
+    assert_eq!(
+        (same.status.code(), out(&same).trim_end()),
+        (Some(0), "No divergence: 2 operators agree in all that was captured.")
+    );
+    let weight = compare("weight");
+    let said = "They part at Functional.linear.0.forward (step 0, rank 0): a parameter differs, though nothing before it does: \
+                Functional.linear.0.forward.input.1 differs by 9.1e-2 of its size (none expected).";
+    assert_eq!((weight.status.code(), out(&weight).lines().next()), (Some(1), Some(said)));
+    let eps = compare("eps");
+    let said = "They part at Functional.layer_norm.0.forward (step 0, rank 0): it is called otherwise: the argument \
+                Functional.layer_norm.0.forward.input.1 is 0.01, not 1e-05.";
+    assert_eq!((eps.status.code(), out(&eps).lines().next()), (Some(1), Some(said)));
+}
+
+#[test]
+fn fail_on_says_when_a_script_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("golden"), 1, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("one_step"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("eps"), 0, 0, &dump(1.0, 1e-2, 2.9));
+    let code = |target: &str, level: &str| {
+        trainmon(&["compare", target, "golden", "--fail-on", level], directory.path()).status.code()
+    };
+    assert_eq!((code("eps", "error"), code("eps", "never")), (Some(1), Some(0)));
+    assert_eq!((code("one_step", "error"), code("one_step", "warning")), (Some(0), Some(1)));
+    let said = out(&trainmon(&["compare", "one_step", "golden"], directory.path()));
+    assert!(said.contains("the golden alone has them: step 1"), "{said}");
+}
+
+#[test]
+fn json_has_the_same_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("eps"), 0, 0, &dump(1.0, 1e-2, 2.9));
+    let said = trainmon(&["compare", "eps", "golden", "--json"], directory.path());
+    let answer: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let expected =
+        json!({"verdict": "parts", "kind": "argument", "operator": "Functional.layer_norm.0.forward", "step": 0});
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(&answer[key], value, "{key}");
+    }
+    assert_eq!(answer["suspects"][0]["target"], "0.01");
+    let failed = trainmon(&["compare", "nowhere", "golden", "--json"], directory.path());
+    let answer: Value = serde_json::from_slice(&failed.stdout).unwrap();
+    assert_eq!((failed.status.code(), &answer["verdict"]), (Some(2), &json!("failed")));
+}
+
+#[test]
+fn msprobes_spelling_writes_msprobes_files() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, eps) in [("golden", 1e-5), ("eps", 1e-2)] {
+        for rank in 0..2 {
+            write(&directory.path().join(name), 0, rank, &dump(1.0, eps, 3.0));
+        }
+    }
+    let arguments = ["compare", "-tp", "eps/step0", "-gp", "golden/step0", "-o", "out", "--compat"];
+    let said = trainmon(&arguments, directory.path());
+    assert_eq!(said.status.code(), Some(0), "{}", err(&said));
+    let names: Vec<String> = files(&directory.path().join("out"));
+    let stems: Vec<&str> = names.iter().filter_map(|name| name.rsplit_once('_')).map(|(stem, _)| stem).collect();
+    assert_eq!(stems, ["compare_result_rank0", "compare_result_rank1"]);
+    let table = std::fs::read_to_string(directory.path().join("out").join(&names[0])).unwrap();
+    assert!(table.lines().next().unwrap().ends_with("Requires_grad Consistent,Result,Err_message"), "{table}");
+    assert!(table.contains("The scalar parameters of NPU and Bench are inconsistent."), "{table}");
+}
+
+#[test]
+fn every_step_and_rank_has_its_table_and_a_failure_leaves_none() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["golden", "target"] {
+        for (step, rank) in [(0, 0), (0, 1), (3, 0), (3, 1)] {
+            write(&directory.path().join(name), step, rank, &dump(1.0, 1e-5, 3.0));
+        }
+    }
+    let compare = |out: &str| {
+        trainmon(&["compare", "target", "golden", "-o", out, "--format", "csv,json,md,xlsx"], directory.path())
+    };
+    let said = compare("report");
+    assert_eq!(said.status.code(), Some(0), "{}", err(&said));
+    assert_eq!(files(&directory.path().join("report")).len(), 2 * 2 * 4);
+    // The last file breaks off: nothing of the others may stay.
+    let broken = directory.path().join("target/step3/rank1/dump.json");
+    let text = std::fs::read_to_string(&broken).unwrap();
+    std::fs::write(&broken, &text[..text.len() / 2]).unwrap();
+    let said = compare("broken");
+    assert_eq!(said.status.code(), Some(2));
+    assert!(err(&said).contains("target/step3/rank1/dump.json`, line 1, column"), "{}", err(&said));
+    assert!(err(&said).contains("hint: was the capturing process killed"), "{}", err(&said));
+    assert_eq!(files(&directory.path().join("broken")), Vec::<String>::new());
+}
+
+#[test]
+fn thresholds_are_a_file_and_its_mistakes_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("off"), 0, 0, &dump(1.0, 1e-5, 3.003));
+    let compare = |text: &str| {
+        std::fs::write(directory.path().join("own.toml"), text).unwrap();
+        trainmon(&["compare", "off", "golden", "--thresholds", "own.toml"], directory.path())
+    };
+    assert_eq!(compare("").status.code(), Some(1));
+    assert_eq!(compare("[operators]\n\"Functional.layer_norm\" = 0.01\n").status.code(), Some(0));
+    let misspelt = compare("grwth = 3\n");
+    assert_eq!(misspelt.status.code(), Some(2));
+    assert!(err(&misspelt).contains("grwth") && err(&misspelt).contains("line 1"), "{}", err(&misspelt));
+    let negative = compare("growth = -1.0\n");
+    assert!(err(&negative).contains("`growth`: expected a number from 1 on, found -1"), "{}", err(&negative));
+}
+
+#[test]
+fn the_sample_thresholds_are_the_defaults() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/compare.toml");
+    let thresholds = trainmon_offline::compare::Thresholds::read(&sample).unwrap();
+    assert_eq!(thresholds, trainmon_offline::compare::Thresholds::default());
+}
+
+#[test]
+fn golden_runs_bound_a_value_by_their_own_spread() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("again"), 0, 0, &dump(1.0, 1e-5, 3.01));
+    write(&directory.path().join("target"), 0, 0, &dump(1.0, 1e-5, 3.015));
+    assert_eq!(trainmon(&["compare", "target", "golden"], directory.path()).status.code(), Some(1));
+    assert_eq!(trainmon(&["compare", "target", "golden", "again"], directory.path()).status.code(), Some(0));
+}
