@@ -1,6 +1,7 @@
 //! What a comparison reads: one rank's capture of one step.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use trainmon_dump::capture::{
     CaptureError, Construct, Document, Leaf, Operator, RankFiles, Stacks, TensorFacts, Value, parse_document,
@@ -21,6 +22,8 @@ pub struct Capture {
     pub has_stacks: bool,
     /// Where the tensors are.
     pub tensors: Option<PathBuf>,
+    /// How many bytes of tensors have been read so far.
+    pub tensor_bytes: AtomicU64,
 }
 
 impl Capture {
@@ -39,6 +42,7 @@ impl Capture {
             stacks: stacks.unwrap_or_default(),
             construct: construct.unwrap_or_default(),
             tensors: files.tensors.clone(),
+            tensor_bytes: AtomicU64::new(0),
         })
     }
 

@@ -9,6 +9,7 @@ pub mod first;
 mod input;
 pub mod judge;
 pub mod matching;
+mod meter;
 mod name;
 mod output;
 mod pairing;

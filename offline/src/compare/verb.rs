@@ -12,6 +12,7 @@ use super::compat;
 use super::error::CompareError;
 use super::judge::Judge;
 use super::matching::{self, Mapping, Pair};
+use super::meter::watched;
 use super::output::Output;
 use super::table;
 use super::thresholds::Thresholds;
@@ -277,11 +278,12 @@ impl<'a> Work<'a> {
                 self.differences.get_or_insert_default().push(differences);
             } else if self.arguments.compat {
                 let gate = self.data_mapping.is_none();
-                let table = compat::table(target, golden, &pairs, mode, gate);
+                let table = watched(rank, || compat::table(target, golden, &pairs, mode, gate));
                 output.write(&table, step, rank)?;
             } else {
                 let judge = Judge { thresholds: &self.thresholds, spreads: rank.spreads.as_ref() };
-                output.write(&table::table(target, golden, &pairs, mode, judge), step, rank)?;
+                let table = watched(rank, || table::table(target, golden, &pairs, mode, judge));
+                output.write(&table, step, rank)?;
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! msprobe's six distances between tensors, as it prints them.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use trainmon_core::Dtype;
 use trainmon_dump::tensor_file::{StoredTensor, read_one};
@@ -15,7 +16,11 @@ const UNSUPPORTED: Cell = Cell::Word("unsupported");
 
 /// The six cells of a pair; a tensor that is not there or cannot be read makes them `unsupported`.
 pub(super) fn distances(target: &Capture, golden: &Capture, item: Item<'_>, other: Option<Item<'_>>) -> [Cell; 6] {
-    let read = |capture: &Capture, item: Item<'_>| stored(capture.tensors.as_deref()?, item);
+    let read = |capture: &Capture, item: Item<'_>| {
+        let tensor = stored(capture.tensors.as_deref()?, item)?;
+        capture.tensor_bytes.fetch_add(tensor.bytes().len() as u64, Ordering::Relaxed);
+        Some(tensor)
+    };
     let pair = other.and_then(|other| Some((read(target, item)?, read(golden, other)?)));
     pair.map_or(std::array::from_fn(|_| UNSUPPORTED), |(target, golden)| of(&target, &golden))
 }
