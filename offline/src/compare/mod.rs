@@ -16,6 +16,7 @@ mod pairing;
 mod python;
 mod rounding;
 pub mod table;
+mod tensors;
 mod thresholds;
 pub(crate) mod verb;
 pub mod words;

@@ -4,6 +4,7 @@ use trainmon_dump::capture::{Section, Task};
 
 use super::compat::{self, Cell, Mode};
 use super::deviation::{Deviation, What, deviation};
+use super::distance::Distance;
 use super::input::{Address, Capture};
 use super::judge::{Bound, Judge, Source};
 use super::matching::{How, Pair};
@@ -62,6 +63,10 @@ pub struct Table {
 /// Columns behind msprobe's own.
 const OWN: [&str; 5] = ["Match", "Difference", "Deviation", "Bound", "Bound Source"];
 
+/// Columns behind those where every element was compared: the difference's norm by the golden's, and how many units in the last
+/// place half of the elements, 99 % of them and all of them are apart at most.
+const ELEMENTWISE: [&str; 4] = ["Relative L2", "ULP p50", "ULP p99", "ULP max"];
+
 impl Row {
     /// Shows its cells in the order of the columns.
     pub fn visit(&self, see: &mut dyn FnMut(&Cell)) {
@@ -83,6 +88,14 @@ impl Row {
         see(&number(self.deviation.relative));
         see(&self.bound.map_or(Cell::NONE, |bound| number(bound.bound)));
         see(&self.bound.map_or(Cell::NONE, |bound| bound.source.cell()));
+        if shared.data_names.is_some() {
+            let distance = shared.distance.as_deref();
+            see(&distance.map_or(Cell::NONE, |distance| number(distance.relative())));
+            for quantile in [0.5, 0.99, 1.0] {
+                let ulps = |distance: &Distance| Cell::Text(format!("{}", distance.ulp_quantile(quantile)).into());
+                see(&distance.map_or(Cell::NONE, ulps));
+            }
+        }
     }
 
     /// The value's name, the target's if it has one.
@@ -129,6 +142,7 @@ pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, jud
     rows.extend(golden_only.map(|address| golden_row(golden, address, mode)));
     let mut headers = shared.headers;
     headers.extend(OWN);
+    headers.extend((mode == Mode::Tensor).then_some(ELEMENTWISE).into_iter().flatten());
     Table { mode, headers, rows }
 }
 
@@ -158,7 +172,11 @@ fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pai
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
             let (item, twin) = (target.at(one), golden.at(other));
-            row.deviation = deviation(item, twin);
+            row.deviation = row.shared.distance.as_deref().map_or_else(|| deviation(item, twin), elementwise);
+            row.notes.extend(row.shared.trouble.as_ref().map(|trouble| {
+                row.level = Level::Warning;
+                format!("only statistics were compared: {trouble}")
+            }));
             if matches!(item.value.section, Section::Input | Section::Parameter) {
                 input = input.max(row.deviation);
                 judge_input(row, judge, judge.spread(twin.operator, &twin.value.place));
@@ -220,6 +238,15 @@ fn note_unseen(row: &mut Row) {
     };
     row.level = Level::Warning;
     row.notes.push(note.to_owned());
+}
+
+/// Every element was seen: by how much of the golden's norm they are apart.
+fn elementwise(distance: &Distance) -> Deviation {
+    if distance.odd > 0 {
+        return Deviation { what: What::NotFinite, relative: f64::INFINITY };
+    }
+    let relative = distance.relative();
+    if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { Deviation::NONE }
 }
 
 fn describe(deviation: &Deviation, verb: &str) -> String {

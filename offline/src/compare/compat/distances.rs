@@ -1,48 +1,33 @@
 //! msprobe's six distances between tensors, as it prints them.
 
-use std::path::Path;
-use std::sync::atomic::Ordering;
-
 use trainmon_core::Dtype;
-use trainmon_dump::tensor_file::{StoredTensor, read_one};
 
 use super::cell::Cell;
 use crate::compare::distance::{Distance, Quotient};
-use crate::compare::input::{Capture, Item};
 use crate::compare::python;
-use crate::compare::rounding::unit_roundoff;
+use crate::compare::tensors::TensorPair;
 
 const UNSUPPORTED: Cell = Cell::Word("unsupported");
 
-/// The six cells of a pair; a tensor that is not there or cannot be read makes them `unsupported`.
-pub(super) fn distances(target: &Capture, golden: &Capture, item: Item<'_>, other: Option<Item<'_>>) -> [Cell; 6] {
-    let read = |capture: &Capture, item: Item<'_>| {
-        let tensor = stored(capture.tensors.as_deref()?, item)?;
-        capture.tensor_bytes.fetch_add(tensor.bytes().len() as u64, Ordering::Relaxed);
-        Some(tensor)
-    };
-    let pair = other.and_then(|other| Some((read(target, item)?, read(golden, other)?)));
-    pair.map_or(std::array::from_fn(|_| UNSUPPORTED), |(target, golden)| of(&target, &golden))
+/// The cells of a pair that cannot be measured.
+pub(super) fn unsupported() -> [Cell; 6] {
+    std::array::from_fn(|_| UNSUPPORTED)
 }
 
-fn stored(directory: &Path, item: Item<'_>) -> Option<StoredTensor> {
-    read_one(&directory.join(&**item.tensor()?.data_name.as_ref()?)).ok()
+/// The six cells of a pair, and what was measured for them.
+pub(super) fn distances(pair: &TensorPair) -> ([Cell; 6], Option<Distance>) {
+    if pair.target.elements() == 0 || pair.golden.elements() == 0 {
+        return (unsupported(), None);
+    }
+    if !pair.is_comparable() {
+        return (std::array::from_fn(|_| Cell::Word("shape unmatched")), None);
+    }
+    let distance = pair.distance(quotient(pair.target.dtype(), pair.golden.dtype()));
+    (cells(&distance, pair.golden.shape().dims().iter().all(|&size| size == 1)), Some(distance))
 }
 
-fn of(target: &StoredTensor, golden: &StoredTensor) -> [Cell; 6] {
-    let squeezed = |tensor: &StoredTensor| -> Vec<i64> {
-        tensor.shape().dims().iter().copied().filter(|&size| size != 1).collect()
-    };
-    let shape = squeezed(golden);
-    if target.elements() == 0 || golden.elements() == 0 {
-        return std::array::from_fn(|_| UNSUPPORTED);
-    }
-    if squeezed(target) != shape {
-        return std::array::from_fn(|_| Cell::Word("shape unmatched"));
-    }
-    let distance =
-        Distance::measure(target, golden, roundoff(golden.dtype()), quotient(target.dtype(), golden.dtype()));
-    if shape.is_empty() && (distance.odd > 0 || distance.both_not_finite > 0) {
+fn cells(distance: &Distance, is_one: bool) -> [Cell; 6] {
+    if is_one && (distance.odd > 0 || distance.both_not_finite > 0) {
         return [UNSUPPORTED, UNSUPPORTED, Cell::Word("Nan"), Cell::Word("Nan"), UNSUPPORTED, UNSUPPORTED];
     }
     if distance.odd > 0 {
@@ -50,7 +35,7 @@ fn of(target: &StoredTensor, golden: &StoredTensor) -> [Cell; 6] {
     }
     let count = distance.count as f64;
     let (max_absolute, max_relative) = (decimals(distance.max_absolute, 12), decimals(distance.max_relative, 12));
-    if shape.is_empty() {
+    if is_one {
         return [UNSUPPORTED, UNSUPPORTED, max_absolute, max_relative, UNSUPPORTED, UNSUPPORTED];
     }
     let cosine = match distance.cosine() {
@@ -65,10 +50,6 @@ fn of(target: &StoredTensor, golden: &StoredTensor) -> [Cell; 6] {
         decimals(distance.within_thousandth as f64 / count, 12),
         decimals(distance.within_five_thousandths as f64 / count, 12),
     ]
-}
-
-fn roundoff(dtype: Dtype) -> f64 {
-    unit_roundoff(&dtype.to_string()).unwrap_or(1.0)
 }
 
 /// Quotients of integers are floats of double precision too.

@@ -8,12 +8,14 @@ use trainmon_dump::capture::{Leaf, Peer, Plain, Section};
 
 use super::cell::{Cell, Texts};
 use super::columns::{Mode, headers};
-use super::distances::distances;
+use super::distances::{distances, unsupported};
 use super::statistics::difference;
 use super::verdict;
+use crate::compare::distance::Distance;
 use crate::compare::input::{Capture, Item};
 use crate::compare::matching::Pair;
 use crate::compare::python;
+use crate::compare::tensors::{TensorPair, read_pair};
 
 /// One value's row.
 #[derive(Clone, Debug)]
@@ -38,6 +40,10 @@ pub struct Row {
     pub data_names: Option<Cell>,
     /// Of a send or receive in a batch: what it is and the other rank, the target's first in each pair; else `None`.
     pub peers: [Cell; 4],
+    /// What was measured between both tensors.
+    pub distance: Option<Box<Distance>>,
+    /// Why a tensor could not be read.
+    pub trouble: Option<String>,
 }
 
 /// A rank's table.
@@ -66,8 +72,7 @@ impl Row {
 
     /// A value that only the golden has, its half of the cells filled. msprobe leaves such values out.
     pub fn of_golden(item: Item<'_>, mode: Mode, has_stacks: bool) -> Self {
-        let distances = std::array::from_fn(|_| Cell::Word("unsupported"));
-        let mut row = row(item, None, mode, Some(distances));
+        let mut row = row(item, None, mode, None);
         for pair in row.basic.chunks_exact_mut(2) {
             pair.swap(0, 1);
         }
@@ -117,8 +122,8 @@ pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, gat
         let address = pair.target?;
         let item = target.at(address);
         let other = pair.golden.map(|address| golden.at(address)).filter(|other| !gate || passes(item, *other));
-        let distances = (mode == Mode::Tensor).then(|| distances(target, golden, item, other));
-        Some(Row { operator: address.operator, ..row(item, other, mode, distances) })
+        let pair = other.filter(|_| mode == Mode::Tensor).and_then(|other| read_pair(target, golden, item, other));
+        Some(Row { operator: address.operator, ..row(item, other, mode, pair) })
     };
     let mut rows: Vec<Row> = pairs.par_iter().filter_map(make).collect();
     if target.has_stacks {
@@ -152,7 +157,7 @@ fn passes(target: Item<'_>, golden: Item<'_>) -> bool {
     target == golden || (is_float(&target) && is_float(&golden)) || (is_mindspore(&target) && is_mindspore(&golden))
 }
 
-fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Option<[Cell; 6]>) -> Row {
+fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, pair: Option<Result<TensorPair, String>>) -> Row {
     let cell = |of: fn(Item<'_>) -> Cell| [of(item), other.map_or(Cell::NONE, of)];
     let name = |item: Item<'_>| Cell::Text(name(item, mode));
     let [name, golden_name] = [name(item), other.map_or(Cell::NONE, name)];
@@ -165,13 +170,21 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Option<[C
         let golden = other.map_or([Cell::NONE, Cell::NONE, Cell::NONE, Cell::NONE], statistics);
         statistics(item).into_iter().chain(golden).collect()
     };
+    let (distances, distance, trouble) = match pair {
+        Some(Ok(pair)) => {
+            let (cells, distance) = distances(&pair);
+            (cells, distance.map(Box::new), None)
+        }
+        Some(Err(trouble)) => (unsupported(), None, Some(trouble)),
+        None => (unsupported(), None, None),
+    };
     let measured = match mode {
         Mode::Statistics => {
             let differences: Vec<[Cell; 2]> =
                 (0..4).map(|at| difference(&statistics[at], &statistics[at + 4])).collect();
             (0..2).flat_map(|which| differences.iter().map(move |pair| pair[which].clone())).collect()
         }
-        Mode::Tensor => distances.map_or_else(Vec::new, Vec::from),
+        Mode::Tensor => distances.to_vec(),
         Mode::Digest => cell(digest).to_vec(),
     };
     Row {
@@ -190,6 +203,8 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, distances: Option<[C
             Cell::Texts(Texts::new([file(Some(item)), file(other)]))
         }),
         peers: peers(item, other),
+        distance,
+        trouble,
     }
 }
 

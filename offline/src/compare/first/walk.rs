@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use crate::compare::deviation::{Deviation, What, deviation};
+use crate::compare::distance::Quotient;
 use crate::compare::input::{Capture, Item};
 use crate::compare::judge::Judge;
 use crate::compare::matching::Aligned;
 use crate::compare::name::{Direction, OperatorName};
 use crate::compare::rounding::coarsest;
+use crate::compare::tensors::read_pair;
 
 use super::finding::{Compared, Finding, Kind, Suspect, Walked, suspect};
 use super::looks::{Looks, Magnitude, cancels};
@@ -110,7 +112,7 @@ impl<'c> Walker<'c> {
             let other = golden.values.iter().find(|other| other.place == value.place);
             let twin = other.map(|other| Item { operator: golden, value: other });
             let deviation = match twin {
-                Some(twin) => deviation(item, twin),
+                Some(twin) => self.seen_closely(item, twin, deviation(item, twin)),
                 None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
                 None => Deviation { what: What::Presence, relative: f64::INFINITY },
             };
@@ -125,6 +127,22 @@ impl<'c> Walker<'c> {
             }
         }
         compared
+    }
+
+    /// Tensors with the same statistics may still differ: where both are there, their elements are compared. (Not after the
+    /// finding: there only the spread is of interest.)
+    fn seen_closely(&self, item: Item<'c>, twin: Item<'c>, seen: Deviation) -> Deviation {
+        if seen.is_some() || self.walked.finding.is_some() {
+            return seen;
+        }
+        let pair = read_pair(self.target, self.golden, item, twin).and_then(Result::ok);
+        let Some(pair) = pair.filter(|pair| !pair.is_same() && pair.is_comparable()) else { return seen };
+        let distance = pair.distance(Quotient::Double);
+        if distance.odd > 0 {
+            return Deviation { what: What::NotFinite, relative: f64::INFINITY };
+        }
+        let relative = distance.relative();
+        if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { seen }
     }
 
     /// An input that differs without anything before it having differed, or by far more.

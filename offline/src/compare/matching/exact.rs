@@ -45,33 +45,46 @@ pub(crate) fn pair(
     how: impl Fn(usize) -> How,
 ) -> Vec<Pair> {
     // A name that occurs twice (a capture appended to) pairs in order.
-    let mut places: HashMap<(&str, &str), Vec<Address>> = HashMap::new();
-    for address in golden.addresses() {
-        let key = (golden_keys[address.operator as usize].as_str(), &*golden.at(address).value.place);
-        places.entry(key).or_default().push(address);
-    }
-    for addresses in places.values_mut() {
-        addresses.reverse();
+    let mut twins: HashMap<&str, Vec<u32>> = HashMap::with_capacity(golden_keys.len());
+    for (index, key) in golden_keys.iter().enumerate().rev() {
+        twins.entry(key).or_default().push(index as u32);
     }
     let mut pairs = Vec::new();
-    let mut is_paired = vec![Vec::new(); golden.document.operators.len()];
-    for (taken, operator) in is_paired.iter_mut().zip(&golden.document.operators) {
-        *taken = vec![false; operator.values.len()];
-    }
-    for address in target.addresses() {
-        let operator = address.operator as usize;
-        let key = (target_keys[operator].as_str(), &*target.at(address).value.place);
-        let found = places.get_mut(&key).and_then(Vec::pop);
-        let mut how = how(operator);
-        if let Some(found) = found {
-            is_paired[found.operator as usize][found.value as usize] = true;
-            if how == How::Name && target.at(address).operator.name != golden.at(found).operator.name {
+    let mut twin_of = vec![None; golden_keys.len()];
+    for ((operator, key), index) in target.document.operators.iter().zip(target_keys).zip(0_u32..) {
+        let twin = twins.get_mut(key.as_str()).and_then(Vec::pop);
+        let mut how = how(index as usize);
+        if let Some(twin) = twin {
+            twin_of[twin as usize] = Some(index);
+            if how == How::Name && operator.name != golden.document.operators[twin as usize].name {
                 how = How::Renumbered;
             }
         }
-        pairs.push(Pair { target: Some(address), golden: found, how });
+        for (value, at) in operator.values.iter().zip(0_u32..) {
+            let place = twin.and_then(|twin| place(golden, twin, at, &value.place));
+            pairs.push(Pair { target: Some(Address { operator: index, value: at }), golden: place, how });
+        }
     }
-    let left = golden.addresses().filter(|address| !is_paired[address.operator as usize][address.value as usize]);
-    pairs.extend(left.map(|address| Pair { target: None, golden: Some(address), how: How::Name }));
+    let is_left = |address: &Address| match twin_of[address.operator as usize] {
+        Some(twin) => place(target, twin, address.value, &golden.at(*address).value.place).is_none(),
+        None => true,
+    };
+    pairs.extend(golden.addresses().filter(is_left).map(|address| Pair {
+        target: None,
+        golden: Some(address),
+        how: How::Name,
+    }));
     pairs
+}
+
+/// The value of an operator that has this place; most have it at the same index.
+fn place(capture: &Capture, operator: u32, index: u32, place: &str) -> Option<Address> {
+    let values = &capture.document.operators[operator as usize].values;
+    let has_place = |index: usize| values.get(index).is_some_and(|value| &*value.place == place);
+    let found = if has_place(index as usize) {
+        Some(index as usize)
+    } else {
+        (0..values.len()).find(|&index| has_place(index))
+    };
+    found.map(|value| Address { operator, value: value as u32 })
 }
