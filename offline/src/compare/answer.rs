@@ -9,6 +9,7 @@ use super::error::CompareError;
 use super::first::{Divergence, Finding, Noise, RankCapture, first_divergence};
 use super::input::Capture;
 use super::judge::Spreads;
+use super::matching::Matching;
 use super::pairing::{RankPair, pair};
 use super::thresholds::Thresholds;
 
@@ -111,6 +112,20 @@ pub fn compare<E: From<CompareError>>(
     target: &Path,
     goldens: &[PathBuf],
     thresholds: &Thresholds,
+    each: impl FnMut(&StepCaptures) -> Result<(), E>,
+) -> Result<Answer, E> {
+    compare_matched(target, goldens, thresholds, &Matching::Name, each)
+}
+
+/// The same with operators matched as asked for.
+///
+/// # Errors
+/// See [`compare`].
+pub fn compare_matched<E: From<CompareError>>(
+    target: &Path,
+    goldens: &[PathBuf],
+    thresholds: &Thresholds,
+    matching: &Matching,
     mut each: impl FnMut(&StepCaptures) -> Result<(), E>,
 ) -> Result<Answer, E> {
     let open = |path| find(path).map_err(CompareError::from);
@@ -129,7 +144,7 @@ pub fn compare<E: From<CompareError>>(
     let mut search = Search::default();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
         let step = read(pairs, &others, target_tree.kind)?;
-        search.step(&step, thresholds);
+        search.step(&step, thresholds, matching);
         each(&step)?;
     }
     Ok(search.answer(pairing.target_only, pairing.golden_only))
@@ -181,7 +196,7 @@ struct Search {
 }
 
 impl Search {
-    fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds) {
+    fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds, matching: &Matching) {
         if self.found.is_some() {
             return;
         }
@@ -195,7 +210,7 @@ impl Search {
                 spreads: spreads.as_ref(),
             })
             .collect();
-        let divergence = first_divergence(&ranks, &mut self.noise, thresholds);
+        let divergence = first_divergence(&ranks, &mut self.noise, thresholds, matching);
         for (rank, walked) in &divergence.walked {
             self.compared += walked.compared;
             self.unseen += walked.unseen;

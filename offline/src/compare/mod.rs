@@ -22,7 +22,7 @@ pub(crate) mod verb;
 pub mod words;
 pub mod write;
 
-pub use answer::{Answer, StepCaptures, Verdict, compare};
+pub use answer::{Answer, StepCaptures, Verdict, compare, compare_matched};
 pub use deviation::{Deviation, What, deviation};
 pub use error::CompareError;
 pub use input::{Address, Capture, Item};

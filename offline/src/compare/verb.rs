@@ -7,11 +7,11 @@ use clap::ValueEnum;
 use serde_json::json;
 use trainmon_dump::capture::find;
 
-use super::answer::{Answer, RankCaptures, StepCaptures, Verdict, compare};
+use super::answer::{Answer, StepCaptures, Verdict, compare_matched};
 use super::compat;
 use super::error::CompareError;
 use super::judge::Judge;
-use super::matching::{self, Mapping, Pair};
+use super::matching::{LayerMapping, Mapping, MappingError, Matching};
 use super::meter::watched;
 use super::output::Output;
 use super::table;
@@ -71,6 +71,9 @@ pub(crate) struct Arguments {
     /// The same for modules, `path.Class: path.Class`; without a file only Cell becomes Module: -cm
     #[arg(long, value_name = "YAML", num_args = 0..=1)]
     cell_mapping: Option<Option<PathBuf>>,
+    /// Modules by their paths below a class, `class: {path: path}`, with the operators in them; --compat ignores it: -lm
+    #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    layer_mapping: Option<Option<PathBuf>>,
     /// msprobe's switch for the first difference; it is always looked for. With --compat, its JSON is written: -da
     #[arg(long)]
     diff_analyze: bool,
@@ -110,12 +113,13 @@ pub(crate) enum Outcome {
 }
 
 /// msprobe's options of one dash and several letters, as the long options they are here.
-pub(crate) const SPELLINGS: [(&str, &str); 9] = [
+pub(crate) const SPELLINGS: [(&str, &str); 10] = [
     ("-tp", "--target-path"),
     ("-gp", "--golden-path"),
     ("-fm", "--fuzzy-match"),
     ("-dm", "--data-mapping"),
     ("-cm", "--cell-mapping"),
+    ("-lm", "--layer-mapping"),
     ("-da", "--diff-analyze"),
     ("-tensor_log", "--is-print-compare-log"),
     ("--target_path", "--target-path"),
@@ -198,8 +202,7 @@ struct Work<'a> {
     target: &'a Path,
     goldens: Vec<PathBuf>,
     thresholds: Thresholds,
-    data_mapping: Option<Mapping>,
-    cell_mapping: Option<Mapping>,
+    matching: Matching,
     output: Option<Output>,
     /// With `-da --compat`: what msprobe's own search finds.
     differences: Option<Vec<compat::RankDifferences>>,
@@ -209,7 +212,6 @@ impl<'a> Work<'a> {
     fn of(arguments: &'a Arguments) -> Result<Self, CompareError> {
         let target = arguments.target.as_deref().or(arguments.target_path.as_deref()).unwrap_or(Path::new(""));
         let goldens = arguments.golden_path.iter().chain(&arguments.golden).cloned().collect();
-        let read = |path: &Path| Mapping::read(path);
         let default_output = arguments.target_path.is_some().then(|| PathBuf::from("output"));
         let output = arguments.output_path.clone().or(default_output);
         let formats = if arguments.xlsx { vec![Format::Xlsx] } else { arguments.format.clone() };
@@ -218,12 +220,7 @@ impl<'a> Work<'a> {
             target,
             goldens,
             thresholds: arguments.thresholds.as_deref().map(Thresholds::read).transpose()?.unwrap_or_default(),
-            data_mapping: arguments.data_mapping.as_deref().map(read).transpose()?,
-            cell_mapping: arguments
-                .cell_mapping
-                .as_ref()
-                .map(|path| path.as_deref().map_or(Ok(Mapping::default()), read))
-                .transpose()?,
+            matching: matching(arguments)?,
             output: output.map(|directory| Output::prepare(&directory, formats)).transpose()?,
             // Of two files msprobe ignores the switch.
             differences: (arguments.compat && arguments.diff_analyze && target.is_dir()).then(Vec::new),
@@ -234,17 +231,24 @@ impl<'a> Work<'a> {
         let mut output = self.output.take();
         let (target, goldens) = (self.target, self.goldens.clone());
         let thresholds = self.thresholds.clone();
-        let answer = compare(target, &goldens, &thresholds, |step: &StepCaptures| -> Result<(), CompareError> {
-            if self.arguments.is_print_compare_log {
-                for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
-                    printer.note(&format!("{}\n", operator.name));
+        let matching = self.matching.clone();
+        let answer = compare_matched(
+            target,
+            &goldens,
+            &thresholds,
+            &matching,
+            |step: &StepCaptures| -> Result<(), CompareError> {
+                if self.arguments.is_print_compare_log {
+                    for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
+                        printer.note(&format!("{}\n", operator.name));
+                    }
                 }
-            }
-            match &mut output {
-                Some(output) => self.tables(step, output),
-                None => Ok(()),
-            }
-        })?;
+                match &mut output {
+                    Some(output) => self.tables(step, output),
+                    None => Ok(()),
+                }
+            },
+        )?;
         if let (Some(output), Some(found)) = (&mut output, self.differences.as_deref().and_then(compat::analyze)) {
             output.write_text(&format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
         }
@@ -255,8 +259,8 @@ impl<'a> Work<'a> {
     /// Writes a step's tables, rank after rank: one table is in memory at a time.
     fn tables(&mut self, step: &StepCaptures, output: &mut Output) -> Result<(), CompareError> {
         for rank in &step.ranks {
-            let pairs = self.pairs(rank);
             let (target, golden) = (&rank.target, &rank.golden);
+            let pairs = self.matching.pairs(target, golden, self.arguments.compat);
             let Some(mode) = table::mode(target, golden) else {
                 if target.document.has_digests() != golden.document.has_digests() {
                     let has = |digests| if digests { "checksums" } else { "statistics" };
@@ -277,7 +281,7 @@ impl<'a> Work<'a> {
                     .write_text(&format!("compare_result_rank{}_{}.json", rank.rank, output.stamp()), &json.dumps(4))?;
                 self.differences.get_or_insert_default().push(differences);
             } else if self.arguments.compat {
-                let gate = self.data_mapping.is_none();
+                let gate = !matches!(self.matching, Matching::Data(_));
                 let table = watched(rank, || compat::table(target, golden, &pairs, mode, gate));
                 output.write(&table, step, rank)?;
             } else {
@@ -288,18 +292,20 @@ impl<'a> Work<'a> {
         }
         Ok(())
     }
+}
 
-    fn pairs(&self, rank: &RankCaptures) -> Vec<Pair> {
-        let (target, golden) = (&rank.target, &rank.golden);
-        let counts = !self.arguments.compat;
-        if let Some(mapping) = &self.data_mapping {
-            matching::by_data(target, golden, mapping, counts)
-        } else if let Some(mapping) = &self.cell_mapping {
-            matching::by_cell(target, golden, mapping, counts)
-        } else if self.arguments.fuzzy_match {
-            matching::fuzzy(target, golden)
-        } else {
-            matching::exact(target, golden)
-        }
-    }
+/// What the options say of matching; of several the first of this order, as with msprobe.
+fn matching(arguments: &Arguments) -> Result<Matching, MappingError> {
+    let Arguments { data_mapping, cell_mapping, layer_mapping, fuzzy_match, .. } = arguments;
+    Ok(if let Some(path) = data_mapping {
+        Matching::Data(Mapping::read(path)?)
+    } else if let Some(path) = cell_mapping {
+        Matching::Cell(path.as_deref().map_or(Ok(Mapping::default()), Mapping::read)?)
+    } else if let Some(path) = layer_mapping {
+        Matching::Layer(path.as_deref().map_or(Ok(LayerMapping::default()), LayerMapping::read)?)
+    } else if *fuzzy_match {
+        Matching::Sequence
+    } else {
+        Matching::Name
+    })
 }

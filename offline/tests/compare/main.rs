@@ -5,6 +5,7 @@
 mod command;
 mod faults;
 mod golden;
+mod layer;
 mod overflow;
 mod truth;
 

@@ -7,7 +7,7 @@ use super::finding::{Finding, Walked};
 use super::walk::walk;
 use crate::compare::input::Capture;
 use crate::compare::judge::{Judge, Spreads};
-use crate::compare::matching::{Aligned, align};
+use crate::compare::matching::{Aligned, Matching};
 use crate::compare::thresholds::Thresholds;
 
 /// One rank of a step on both sides.
@@ -40,9 +40,14 @@ pub type Noise = HashMap<u64, f64>;
 
 /// Looks for the first divergence of a step. `noise` holds for each rank the largest difference of earlier steps put down to
 /// rounding, and is brought up to date.
-pub fn first_divergence(ranks: &[RankCapture<'_>], noise: &mut Noise, thresholds: &Thresholds) -> Divergence {
+pub fn first_divergence(
+    ranks: &[RankCapture<'_>],
+    noise: &mut Noise,
+    thresholds: &Thresholds,
+    matching: &Matching,
+) -> Divergence {
     let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.target)));
-    let aligned: Vec<Vec<Aligned>> = ranks.iter().map(|rank| align(rank.target, rank.golden)).collect();
+    let aligned: Vec<Vec<Aligned>> = ranks.iter().map(|rank| matching.align(rank.target, rank.golden)).collect();
     let walked: Vec<(u64, Walked)> = ranks
         .iter()
         .zip(&aligned)

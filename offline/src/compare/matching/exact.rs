@@ -56,9 +56,12 @@ pub(crate) fn pair(
         let mut how = how(index as usize);
         if let Some(twin) = twin {
             twin_of[twin as usize] = Some(index);
-            if how == How::Name && operator.name != golden.document.operators[twin as usize].name {
-                how = How::Renumbered;
-            }
+            let is_same_name = operator.name == golden.document.operators[twin as usize].name;
+            how = match how {
+                How::Name if !is_same_name => How::Renumbered,
+                _ if is_same_name => How::Name,
+                how => how,
+            };
         }
         for (value, at) in operator.values.iter().zip(0_u32..) {
             let place = twin.and_then(|twin| place(golden, twin, at, &value.place));

@@ -20,13 +20,19 @@ pub enum MappingError {
         source: std::io::Error,
     },
     /// It is not the YAML it should be.
-    #[error("the mapping `{}` is not YAML of the form `name in the target: name in the golden`", path.display())]
+    #[error("the mapping `{}` is not YAML of the form `{form}`", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
+        /// What an entry looks like.
+        form: &'static str,
         /// What the parser says.
         source: Box<serde_saphyr::Error>,
     },
+}
+
+pub(super) fn text_of(path: &Path) -> Result<String, MappingError> {
+    std::fs::read_to_string(path).map_err(|source| MappingError::Read { path: path.into(), source })
 }
 
 /// Names of the target and what they are called in the golden, in the order of the file.
@@ -42,9 +48,9 @@ impl Mapping {
     /// # Errors
     /// See [`MappingError`].
     pub fn read(path: &Path) -> Result<Self, MappingError> {
-        let text = std::fs::read_to_string(path).map_err(|source| MappingError::Read { path: path.into(), source })?;
-        let parsed: Result<HashMap<String, String>, _> = serde_saphyr::from_str(&text);
-        let of = parsed.map_err(|source| MappingError::Syntax { path: path.into(), source: Box::new(source) })?;
+        let parsed: Result<HashMap<String, String>, _> = serde_saphyr::from_str(&text_of(path)?);
+        let form = "name in the target: name in the golden";
+        let of = parsed.map_err(|source| MappingError::Syntax { path: path.into(), form, source: Box::new(source) })?;
         let mut entries: Vec<(String, String)> = of.into_iter().collect();
         // The longest name first: a mapping of `layer.10` is not one of `layer.1`.
         entries.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));

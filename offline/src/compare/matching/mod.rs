@@ -1,16 +1,20 @@
 //! Which value of the target belongs to which of the golden.
 
+mod aligned;
 mod exact;
+mod family;
 mod fuzzy;
+mod layer;
 mod mapping;
 mod sequence;
 
 pub use exact::exact;
 pub use fuzzy::fuzzy;
+pub use layer::{LayerMapping, by_layer};
 pub use mapping::{Mapping, MappingError, by_cell, by_data};
 pub use sequence::{Aligned, align};
 
-use crate::compare::input::Address;
+use crate::compare::input::{Address, Capture};
 
 /// By what two values were found to belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,4 +50,80 @@ pub struct Pair {
     pub golden: Option<Address>,
     /// By what they belong together; also told of a target without golden.
     pub how: How,
+}
+
+/// The way values are to be matched.
+#[derive(Clone, Debug, Default)]
+pub enum Matching {
+    /// By name: [`exact`]. Where calls differ in number, the search for the first divergence goes by their sequence.
+    #[default]
+    Name,
+    /// By the sequence of calls: [`fuzzy`].
+    Sequence,
+    /// By a mapping of whole names: [`by_data`].
+    Data(Mapping),
+    /// By a mapping of modules' names: [`by_cell`].
+    Cell(Mapping),
+    /// By a mapping of modules, with the operators in them: [`by_layer`].
+    Layer(LayerMapping),
+}
+
+impl Matching {
+    /// Matches the values of two captures. `is_compat`: as msprobe does, with its mistakes.
+    pub fn pairs(&self, target: &Capture, golden: &Capture, is_compat: bool) -> Vec<Pair> {
+        match self {
+            Self::Data(mapping) => by_data(target, golden, mapping, !is_compat),
+            Self::Cell(mapping) => by_cell(target, golden, mapping, !is_compat),
+            Self::Sequence => fuzzy(target, golden),
+            Self::Layer(mapping) if !is_compat => by_layer(target, golden, mapping),
+            // msprobe takes a layer mapping and makes no use of it.
+            Self::Layer(_) | Self::Name => exact(target, golden),
+        }
+    }
+
+    /// Puts the operators of two captures side by side in the order they ran.
+    pub fn align(&self, target: &Capture, golden: &Capture) -> Vec<Aligned> {
+        match self {
+            Self::Name | Self::Sequence => align(target, golden),
+            _ => aligned::by_pairs(target, golden, &self.pairs(target, golden, false)),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(in crate::compare) mod tests {
+    use trainmon_dump::capture::{Construct, Stacks, parse_document};
+
+    use super::*;
+
+    /// A capture of operators that have one input each, and the modules they ran in.
+    pub(in crate::compare) fn capture(operators: &[&str], parents: &[(&str, Option<&str>)]) -> Capture {
+        let tensor = serde_json::json!({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0,
+            "Min": 0.0, "Mean": 0.5, "Norm": 1.0, "requires_grad": false});
+        let entry = serde_json::json!({"input_args": [tensor]});
+        let data: Vec<String> = operators.iter().map(|name| format!("\"{name}\": {entry}")).collect();
+        let text = format!("{{\"task\": \"statistics\", \"data\": {{{}}}}}", data.join(","));
+        let construct: serde_json::Map<String, serde_json::Value> =
+            parents.iter().map(|(child, parent)| ((*child).to_owned(), (*parent).into())).collect();
+        let construct = serde_json::to_vec(&construct).unwrap();
+        let path = std::path::Path::new("dump.json");
+        Capture {
+            path: path.to_path_buf(),
+            document: parse_document(text.as_bytes(), path).unwrap(),
+            stacks: Stacks::default(),
+            construct: Construct::parse(&construct, path).unwrap(),
+            has_stacks: false,
+            tensors: None,
+        }
+    }
+
+    /// Pairs as operators' names.
+    pub(in crate::compare) fn names<'c>(
+        target: &'c Capture,
+        golden: &'c Capture,
+        pairs: &[Pair],
+    ) -> Vec<(Option<&'c str>, Option<&'c str>, How)> {
+        let name = |capture: &'c Capture, address: Option<Address>| address.map(|at| &*capture.at(at).operator.name);
+        pairs.iter().map(|pair| (name(target, pair.target), name(golden, pair.golden), pair.how)).collect()
+    }
 }
