@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use trainmon_dump::capture::{Construct, Stacks, operator_json, parse_document};
 use trainmon_dump::tensor_file::{self, FileBytes, TensorFile};
 
 /// Opens a file of tensors of any format and reads all there is.
@@ -23,5 +24,16 @@ pub fn pickle(bytes: &[u8]) {
         assert!(end <= bytes.len());
         let root = pickled.root();
         std::hint::black_box((root.kind(), root.class(), root.state(), root.items().count(), root.pairs().count()));
+    }
+}
+
+/// Reads the JSON files of a dump.
+pub fn capture(bytes: &[u8]) {
+    let path = Path::new("fuzz");
+    let construct = Construct::parse(bytes, path).unwrap_or_default();
+    std::hint::black_box(Stacks::parse(bytes, path).is_ok());
+    let Ok(document) = parse_document(bytes, path) else { return };
+    for operator in document.operators.iter().take(64) {
+        std::hint::black_box((construct.ancestors(&operator.name), operator_json(bytes, path, &operator.name).is_ok()));
     }
 }

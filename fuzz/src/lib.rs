@@ -2,4 +2,4 @@
 
 mod entries;
 
-pub use entries::{pickle, tensor_file};
+pub use entries::{capture, pickle, tensor_file};

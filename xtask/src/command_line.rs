@@ -49,7 +49,7 @@ enum Task {
         /// How long each target runs
         #[arg(long, default_value_t = 60)]
         seconds: u32,
-        /// These targets only: npy, pickle, safetensors, torch
+        /// These targets only: capture, npy, pickle, safetensors, torch
         #[arg(value_name = "TARGET")]
         only: Vec<String>,
     },

@@ -14,6 +14,7 @@ use crate::{process, workspace};
 
 /// Every target, with the directory of further seeds beside `fuzz/corpus`.
 const TARGETS: &[(&str, Option<&str>)] = &[
+    ("capture", None),
     ("npy", Some(TENSOR_FILES)),
     ("pickle", None),
     ("safetensors", Some(TENSOR_FILES)),

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use trainmon_dump::capture::{
     CaptureError, Construct, Document, Leaf, Operator, RankFiles, Stacks, TensorFacts, Value, parse_document,
 };
+use trainmon_dump::tensor_file::{FileBytes, TensorFileError};
 
 /// A rank's capture in memory: all of it but the tensors.
 #[derive(Debug)]
@@ -60,8 +61,12 @@ impl Capture {
     }
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, CaptureError> {
-    std::fs::read(path).map_err(|source| CaptureError::Read { path: path.to_path_buf(), source })
+/// A file's bytes; a large one is mapped, so that it costs no memory of its own whatever its size.
+pub(crate) fn bytes(path: &Path) -> Result<FileBytes, CaptureError> {
+    FileBytes::open(path).map_err(|error| match error {
+        TensorFileError::Read { path, source } => CaptureError::Read { path, source },
+        _ => CaptureError::NotAFile { path: path.to_path_buf() },
+    })
 }
 
 /// Which value of a capture.

@@ -25,6 +25,7 @@ pub mod write;
 pub use answer::{Answer, StepCaptures, Verdict, compare, compare_matched};
 pub use deviation::{Deviation, What, deviation};
 pub use error::CompareError;
+pub(crate) use input::bytes;
 pub use input::{Address, Capture, Item};
 pub use name::{Direction, OperatorName};
 pub use pairing::{Pairing, RankPair, pair};

@@ -33,10 +33,10 @@ fn read(capture: &Capture, item: Item<'_>) -> Option<Result<StoredTensor, String
     let name = item.tensor()?.data_name.as_deref()?;
     // A name is that of a file in the capture's own directory: a path would lead anywhere.
     if Path::new(name).file_name() != Some(name.as_ref()) {
-        return Some(Err(format!("`{name}` is no file name")));
+        return Some(Err(format!("`{name}`: not a name inside dump_tensor_data")));
     }
     let Some(directory) = capture.tensors.as_deref() else {
-        return Some(Err(format!("`{name}`: the capture has no dump_tensor_data")));
+        return Some(Err(format!("`{name}`: no dump_tensor_data beside the JSON file")));
     };
     Some(match read_one(&directory.join(name)) {
         Ok(tensor) => {

@@ -4,7 +4,7 @@ use trainmon_dump::capture::{CaptureError, Operator, Section, operator_json};
 
 use super::{is_bad, is_receive_buffer};
 use crate::compare::compat::{Node, between_communications};
-use crate::compare::{Capture, OperatorName};
+use crate::compare::{Capture, OperatorName, bytes};
 
 /// The content of `anomaly_analyze_….json`; `None` if msprobe finds nothing, where it writes no file. The order is that of its
 /// search for the first difference: before the first communication on every rank, then from communication to communication.
@@ -44,8 +44,7 @@ fn is_anomaly(operator: &Operator) -> bool {
 }
 
 fn node(operator: &Operator, capture: &Capture) -> Result<Node, CaptureError> {
-    let text =
-        std::fs::read(&capture.path).map_err(|source| CaptureError::Read { path: capture.path.clone(), source })?;
+    let text = bytes(&capture.path)?;
     let Node::Object(values) =
         operator_json(&text, &capture.path, &operator.name)?.map_or(Node::Object(Vec::new()), Node::from)
     else {

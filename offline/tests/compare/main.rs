@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+mod bad;
 mod command;
 mod faults;
 mod golden;
+mod inputs;
 mod layer;
 mod overflow;
+mod small;
 mod truth;
 
 /// Says that a test, or a case of one, could not run here.

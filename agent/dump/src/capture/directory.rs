@@ -111,11 +111,15 @@ fn steps_in(directory: &Path, part: &str) -> Result<Vec<StepFiles>, CaptureError
     for (step, path) in children(directory, "step")? {
         let ranks = ranks_in(&path)?;
         if let (Some(step), false) = (step, ranks.is_empty()) {
-            steps.push(StepFiles { part: part.to_owned(), step, ranks });
+            steps.push((path, StepFiles { part: part.to_owned(), step, ranks }));
         }
     }
-    steps.sort_by_key(|step| step.step);
-    Ok(steps)
+    steps.sort_by(|(path, one), (other_path, other)| (one.step, path).cmp(&(other.step, other_path)));
+    if let Some(pair) = steps.windows(2).find(|pair| pair[0].1.step == pair[1].1.step) {
+        let [first, second] = [0, 1].map(|at: usize| pair[at].0.clone());
+        return Err(CaptureError::Twice { what: format!("step {}", pair[0].1.step), first, second });
+    }
+    Ok(steps.into_iter().map(|(_, step)| step).collect())
 }
 
 fn ranks_in(directory: &Path) -> Result<Vec<RankFiles>, CaptureError> {

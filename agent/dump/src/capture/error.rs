@@ -30,6 +30,12 @@ pub enum CaptureError {
         /// Why.
         source: io::Error,
     },
+    /// It is a pipe or a device.
+    #[error("`{}` is no regular file", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// Not JSON.
     #[error("`{}`, {place}: not JSON: {what}", path.display())]
     Syntax {
@@ -79,7 +85,7 @@ impl CaptureError {
                 "was the capturing process killed while it wrote? The file is written anew at each stop(); dump again"
             }
             Self::Unexpected { .. } => "expected is a dump.json of msprobe or trainmon; was the file edited or cut?",
-            Self::NoCapture { .. } => {
+            Self::NotAFile { .. } | Self::NoCapture { .. } => {
                 "name a dump.json, a rank directory, a step directory or the directory that holds the steps"
             }
             Self::Twice { .. } => "remove one of them, or name the one that is meant",

@@ -17,6 +17,7 @@ fn the_kept_inputs_of_the_fuzz_targets_do_no_harm() {
             let bytes = std::fs::read(input.unwrap().path()).unwrap();
             entries::tensor_file(&bytes);
             entries::pickle(&bytes);
+            entries::capture(&bytes);
             inputs += 1;
         }
     }

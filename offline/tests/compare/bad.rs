@@ -1,0 +1,293 @@
+//! What is broken or hostile: an error that names file and place, exit code 2, and nothing half-written.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use tempfile::tempdir;
+use trainmon_dump::capture::{CaptureError, Construct, Stacks, parse_document};
+use trainmon_dump::tensor_file::write::write_pt_of_one;
+
+use crate::small::{Said, document, dump, floats, listed, operators, put, tensor, trainmon, trainmon_limited};
+
+/// Exit code 2, these texts in the message, a hint, nothing in the output directory.
+fn assert_refused(said: &Said, desk: &Path, texts: &[&str]) {
+    assert_eq!(said.code, Some(2), "{}{}", said.out, said.err);
+    for text in texts {
+        assert!(said.err.contains(text), "`{text}` is not in: {}", said.err);
+    }
+    assert!(said.err.starts_with("error: ") && said.err.contains("\nhint: "), "{}", said.err);
+    assert_eq!(listed(&desk.join("out")), Vec::<String>::new());
+}
+
+/// Compares `b` with a good `a`, with an output directory.
+fn compare(desk: &Path) -> Said {
+    dump(&desk.join("a/step0/rank0/dump.json"), 1.0);
+    trainmon(desk, &["compare", "b", "a", "-o", "out"])
+}
+
+#[test]
+fn json_cut_anywhere_is_an_error_that_names_file_and_place() {
+    let path = Path::new("b/dump.json");
+    let pretty = serde_json::to_vec_pretty(&document(&operators(1.0))).unwrap();
+    for cut in 0..pretty.len() {
+        let lines = pretty[..cut].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        match parse_document(&pretty[..cut], path) {
+            Err(CaptureError::Syntax { path: named, place, .. }) => {
+                assert_eq!(named, path);
+                assert!(place.line <= lines && place.line + 1 >= lines, "{place} of {lines} lines, cut at {cut}");
+            }
+            other => panic!("cut at {cut}: {other:?}"),
+        }
+    }
+    let stacks = json!({"0": [["Functional.relu.0.forward"], ["File a.py"]]}).to_string().into_bytes();
+    let construct = json!({"Functional.relu.0.forward": null, "a": ["b", 1]}).to_string().into_bytes();
+    for cut in 0..stacks.len() {
+        assert!(matches!(Stacks::parse(&stacks[..cut], path), Err(CaptureError::Syntax { .. })), "{cut}");
+    }
+    for cut in 0..construct.len() {
+        assert!(matches!(Construct::parse(&construct[..cut], path), Err(CaptureError::Syntax { .. })), "{cut}");
+    }
+}
+
+#[test]
+fn a_cut_file_beside_good_ones_ends_the_comparison_without_a_table() {
+    let desk = tempdir().unwrap();
+    let text = document(&operators(1.0)).to_string();
+    for rank in 0..2 {
+        dump(&desk.path().join(format!("a/step0/rank{rank}/dump.json")), 1.0);
+        dump(&desk.path().join(format!("b/step0/rank{rank}/dump.json")), 1.0);
+    }
+    put(&desk.path().join("b/step0/rank1/dump.json"), &text[..text.len() / 2]);
+    assert_refused(&compare(desk.path()), desk.path(), &["b/step0/rank1/dump.json`, line 1, column", "not JSON"]);
+    // In a later step, when the table of the first is written already.
+    dump(&desk.path().join("b/step0/rank1/dump.json"), 1.0);
+    dump(&desk.path().join("a/step1/rank0/dump.json"), 1.0);
+    put(&desk.path().join("b/step1/rank0/dump.json"), &text[..text.len() - 1]);
+    assert_refused(&compare(desk.path()), desk.path(), &["b/step1/rank0/dump.json`, line 1, column"]);
+    put(&desk.path().join("b/step1/rank0/dump.json"), &text);
+    put(&desk.path().join("b/step1/rank0/construct.json"), "{\"a\": ");
+    assert_refused(&compare(desk.path()), desk.path(), &["b/step1/rank0/construct.json`, line 1, column"]);
+}
+
+#[test]
+fn json_of_something_else_says_what_was_expected_where() {
+    let good = document(&operators(1.0));
+    let without = |key: &str| {
+        let mut text = good.clone();
+        text.as_object_mut().unwrap().remove(key);
+        text.to_string()
+    };
+    let with = |key: &str, value: serde_json::Value| {
+        let mut text = good.clone();
+        text[key] = value;
+        text.to_string()
+    };
+    for (text, says) in [
+        (with("task", json!("acc_check")), vec!["`task`: expected statistics, tensor or structure, found acc_check"]),
+        (without("task"), vec!["`task`: expected", "found no such key"]),
+        (without("data"), vec!["`data`: expected the operators, found no such key"]),
+        (with("data", json!([1])), vec!["`data`: expected an object of operators"]),
+        (with("framework", json!("jax")), vec!["`framework`: expected pytorch, mindspore or mindtorch, found jax"]),
+        (
+            with("data", json!({"Torch.add.0.forward": 3})),
+            vec!["`Torch.add.0.forward`: expected an object", "a number"],
+        ),
+        ("[]".to_owned(), vec!["`(the whole file)`: expected an object"]),
+        (String::new(), vec!["line 1, column 0", "not JSON"]),
+        (format!("{good}x"), vec!["line 1, column", "not JSON"]),
+        (with("data", json!("[".repeat(3))).replace("\"[[[\"", &"[".repeat(100_000)), vec!["`data`: expected"]),
+        (
+            document(&json!({"a": "deep"})).to_string().replace("\"deep\"", &"[".repeat(100_000)),
+            vec!["line 1, column", "recursion limit"],
+        ),
+    ] {
+        let desk = tempdir().unwrap();
+        put(&desk.path().join("b/step0/rank0/dump.json"), text);
+        assert_refused(&compare(desk.path()), desk.path(), &[&["b/step0/rank0/dump.json"], &says[..]].concat());
+    }
+}
+
+#[test]
+fn what_is_no_capture_is_said_to_be_none() {
+    let desk = tempdir().unwrap();
+    fs::create_dir(desk.path().join("b")).unwrap();
+    assert_refused(&compare(desk.path()), desk.path(), &["`b` is no capture"]);
+    fs::remove_dir(desk.path().join("b")).unwrap();
+    assert_refused(&compare(desk.path()), desk.path(), &["cannot read `b`", "Caused by"]);
+    // Loops of symbolic links: of a file, and of a directory in itself.
+    symlink("b", desk.path().join("b")).unwrap();
+    assert_refused(&compare(desk.path()), desk.path(), &["cannot read `b`", "symbolic links"]);
+    fs::remove_file(desk.path().join("b")).unwrap();
+    fs::create_dir_all(desk.path().join("b/step0")).unwrap();
+    symlink("..", desk.path().join("b/step0/rank0")).unwrap();
+    symlink(".", desk.path().join("b/rank0")).unwrap();
+    assert_refused(&compare(desk.path()), desk.path(), &["`b` is no capture"]);
+    // A pipe would never end.
+    fs::remove_dir_all(desk.path().join("b")).unwrap();
+    assert!(Command::new("mkfifo").arg(desk.path().join("b")).status().unwrap().success());
+    assert_refused(&compare(desk.path()), desk.path(), &["`b` is no regular file"]);
+}
+
+#[test]
+fn two_directories_of_one_rank_are_not_chosen_between() {
+    let desk = tempdir().unwrap();
+    dump(&desk.path().join("b/step0/rank1/dump.json"), 1.0);
+    dump(&desk.path().join("b/step0/rank01/dump.json"), 2.0);
+    assert_refused(&compare(desk.path()), desk.path(), &["rank1/dump.json`", "rank01/dump.json`", "are both rank 1"]);
+    fs::remove_dir_all(desk.path().join("b")).unwrap();
+    dump(&desk.path().join("b/step1/rank0/dump.json"), 1.0);
+    dump(&desk.path().join("b/step01/rank0/dump.json"), 2.0);
+    assert_refused(&compare(desk.path()), desk.path(), &["b/step1`", "b/step01`", "are both step 1"]);
+}
+
+/// Ten gigabytes that are not there: with a gigabyte of memory they are mapped, and refused for what they hold.
+#[test]
+fn a_huge_file_costs_no_memory() {
+    let desk = tempdir().unwrap();
+    let path = dump(&desk.path().join("b/step0/rank0/dump.json"), 1.0);
+    let text = fs::read(&path).unwrap();
+    fs::write(&path, &text[..text.len() - 2]).unwrap();
+    File::options().append(true).open(&path).unwrap().set_len(10 << 30).unwrap();
+    dump(&desk.path().join("a/step0/rank0/dump.json"), 1.0);
+    let said = trainmon_limited(desk.path(), "ulimit -d 1000000", &["compare", "b", "a", "-o", "out"]);
+    assert_refused(&said, desk.path(), &["dump.json`, line 1, column", "not JSON"]);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_told_before_anything_is_read() {
+    let desk = tempdir().unwrap();
+    put(&desk.path().join("file"), "in the way");
+    for directory in ["file", "file/out"] {
+        let said = trainmon(desk.path(), &["compare", "not there", "either", "-o", directory]);
+        assert_refused(&said, desk.path(), &[&format!("cannot write `{directory}`")]);
+    }
+    assert_eq!(fs::read_to_string(desk.path().join("file")).unwrap(), "in the way");
+}
+
+/// A bound on the size of files is met like a full disk: a write fails in the middle of a table.
+#[test]
+fn a_table_that_does_not_fit_leaves_nothing_behind() {
+    let desk = tempdir().unwrap();
+    large(desk.path());
+    for format in ["csv", "xlsx", "json", "md"] {
+        let arguments = ["compare", "b", "a", "-o", "out", "--format", format];
+        let said = trainmon_limited(desk.path(), "trap '' XFSZ && ulimit -f 16", &arguments);
+        assert_refused(&said, desk.path(), &["cannot write", "Caused by"]);
+        let said = trainmon(desk.path(), &arguments);
+        assert_eq!((said.code, listed(&desk.path().join("out")).len()), (Some(1), 1), "{}", said.err);
+        fs::remove_dir_all(desk.path().join("out")).unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_behind() {
+    let desk = tempdir().unwrap();
+    large(desk.path());
+    let out = desk.path().join("out");
+    fs::create_dir(&out).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&out).output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        crate::skip("a full disk", "a file system cannot be mounted here");
+        return;
+    }
+    let said = trainmon(desk.path(), &["compare", "b", "a", "-o", "out"]);
+    let left = listed(&out);
+    assert!(Command::new("umount").arg(&out).status().unwrap().success());
+    assert_eq!((said.code, left), (Some(2), Vec::new()), "{}", said.err);
+    assert!(said.err.contains("No space left"), "{}", said.err);
+}
+
+/// Captures whose tables are larger than any of these bounds, in every format.
+fn large(desk: &Path) {
+    for (side, value) in [("b", 2.0), ("a", 1.0)] {
+        let operators = (0..2000).map(|call| {
+            let entry =
+                json!({"input_args": [tensor(1.0)], "input_kwargs": {}, "output": [tensor(value + f64::from(call))]});
+            (format!("Functional.relu.{call}.forward"), entry)
+        });
+        let data: serde_json::Map<_, _> = operators.collect();
+        put(&desk.join(side).join("dump.json"), document(&data.into()).to_string());
+    }
+}
+
+/// Missing, cut, hostile and packed files of tensors: their rows say so, and the rest is compared.
+#[test]
+fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
+    let desk = tempdir().unwrap();
+    let names = ["good", "missing", "cut", "hostile", "bomb", "sparse", "outside"];
+    for side in ["b", "a"] {
+        let operator = |name: &str| {
+            let mut facts = tensor(1.0);
+            let file = if name == "outside" { format!("../{name}.pt") } else { format!("{name}.pt") };
+            (facts["shape"], facts["data_name"]) = (json!([2]), json!(file));
+            (format!("Torch.{name}.0.forward"), json!({"input_args": [], "output": [facts]}))
+        };
+        let data: serde_json::Map<_, _> = names.iter().map(|name| operator(name)).collect();
+        let mut text = document(&data.into());
+        text["task"] = json!("tensor");
+        let path = put(&desk.path().join(side).join("dump.json"), text.to_string());
+        let mut file = Vec::new();
+        write_pt_of_one(&floats(&[1.0, if side == "b" { 3.0 } else { 2.0 }]), &mut file).unwrap();
+        for name in names {
+            put(&path.with_file_name("dump_tensor_data").join(format!("{name}.pt")), &file);
+        }
+        put(&path.with_file_name("outside.pt"), &file);
+    }
+    let data = desk.path().join("b/dump_tensor_data");
+    fs::remove_file(data.join("missing.pt")).unwrap();
+    let file = fs::read(data.join("cut.pt")).unwrap();
+    fs::write(data.join("cut.pt"), &file[..file.len() / 2]).unwrap();
+    // `os.system("touch stolen")` to whoever executes it.
+    fs::write(data.join("hostile.pt"), b"\x80\x02cos\nsystem\nX\x0c\x00\x00\x00touch stolen\x85R.").unwrap();
+    fs::write(data.join("bomb.pt"), bomb()).unwrap();
+    File::create(data.join("sparse.pt")).unwrap().set_len(10 << 30).unwrap();
+    let arguments = ["compare", "b", "a", "-o", "out"];
+    let said = trainmon_limited(desk.path(), "ulimit -d 1000000", &arguments);
+    assert_eq!(said.code, Some(1), "the statistics agree, the elements do not: {}{}", said.out, said.err);
+    let table = desk.path().join("out").join(&listed(&desk.path().join("out"))[0]);
+    let mut reader = csv::Reader::from_path(table).unwrap();
+    let headers = reader.headers().unwrap().clone();
+    let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
+    let (difference, level, notes) = (column("MaxAbsErr"), column("Result"), column("Err_message"));
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), names.len());
+    assert_eq!((&rows[0][difference], &rows[0][level]), ("1.0", "pass"));
+    for (row, name) in rows.iter().zip(names).skip(1) {
+        assert_eq!((&row[difference], &row[level]), ("unsupported", "warning"), "{row:?}");
+        assert!(row[notes].contains(&format!("{name}.pt")), "{row:?}");
+    }
+    assert!(!desk.path().join("stolen").exists());
+}
+
+/// An archive whose 64 MiB of zeros are packed into as many kilobytes.
+fn bomb() -> Vec<u8> {
+    let mut packed = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), 64 << 20), &mut packed).unwrap();
+    let packed = packed.finish().unwrap();
+    let name = b"archive/data.pkl";
+    let sizes = |bytes: &mut Vec<u8>| {
+        bytes.extend([0_u8; 4]);
+        bytes.extend((packed.len() as u32).to_le_bytes());
+        bytes.extend((64_u32 << 20).to_le_bytes());
+        bytes.extend((name.len() as u16).to_le_bytes());
+    };
+    let mut file = b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0".to_vec();
+    sizes(&mut file);
+    file.extend([0; 2]);
+    file.extend(name);
+    file.extend(&packed);
+    let directory = file.len() as u32;
+    file.extend(b"PK\x01\x02\x14\0\x14\0\0\0\x08\0\0\0\0\0");
+    sizes(&mut file);
+    file.extend([0; 16]);
+    file.extend(name);
+    let length = file.len() as u32 - directory;
+    file.extend(b"PK\x05\x06\0\0\0\0\x01\0\x01\0");
+    file.extend(length.to_le_bytes());
+    file.extend(directory.to_le_bytes());
+    file.extend([0; 2]);
+    file
+}
