@@ -27,6 +27,8 @@ pub enum Bench {
     Otlp,
     /// What monitoring costs a training step: of tch, then of PyTorch, there beside msprobe
     Overhead,
+    /// `trainmon compare` beside the real `msprobe compare`: time, memory, and a bare pass over the tensors
+    Compare,
     /// All of them
     All,
 }
@@ -67,6 +69,9 @@ pub fn bench(which: Bench) -> Result<()> {
         process::run_visibly(demo_command(&root)?.arg("--measure-overhead"))?;
         process::run_visibly(&mut python_overhead_command(&root)?)?;
     }
+    if wanted(Bench::Compare) {
+        process::run_visibly(&mut compare_command(&root)?)?;
+    }
     Ok(())
 }
 
@@ -104,6 +109,18 @@ fn python_overhead_command(root: &Path) -> Result<Command> {
     process::run_visibly(&mut develop_command(root, &environment))?;
     let mut command = environment.command("python");
     command.arg(root.join("agent/python/benches/overhead.py"));
+    Ok(command)
+}
+
+/// The race of the two `compare`, trainmon built.
+fn compare_command(root: &Path) -> Result<Command> {
+    let environment = provision::python(root)?;
+    let mut build = Command::new(process::cargo_path());
+    build.args(["build", "--release", "--package", "trainmon-offline", "--bin", "trainmon"]).current_dir(root);
+    process::run_visibly(&mut build)?;
+    let program = workspace::cargo_target(root).join(format!("release/trainmon{}", std::env::consts::EXE_SUFFIX));
+    let mut command = environment.command("python");
+    command.arg(root.join("agent/python/benches/compare.py")).arg("--trainmon").arg(program);
     Ok(command)
 }
 
