@@ -33,7 +33,7 @@ fn json_cut_anywhere_is_an_error_that_names_file_and_place() {
     let path = Path::new("b/dump.json");
     let pretty = serde_json::to_vec_pretty(&document(&operators(1.0))).unwrap();
     for cut in 0..pretty.len() {
-        let lines = pretty[..cut].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let lines = pretty[..cut].split(|&byte| byte == b'\n').count();
         match parse_document(&pretty[..cut], path) {
             Err(CaptureError::Syntax { path: named, place, .. }) => {
                 assert_eq!(named, path);

@@ -1,6 +1,10 @@
 //! `trainmon compare` against msprobe's own answers and against stated truths.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests fail the test and say what was skipped"
+)]
 
 mod bad;
 mod command;
