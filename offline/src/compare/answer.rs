@@ -24,6 +24,8 @@ pub struct StepCaptures {
     pub is_alone: bool,
     /// By rank.
     pub ranks: Vec<RankCaptures>,
+    /// What was found, if it is this step in which the runs part.
+    pub divergence: Option<Divergence>,
 }
 
 /// A rank's two captures of a step.
@@ -143,8 +145,8 @@ pub fn compare_matched<E: From<CompareError>>(
     }
     let mut search = Search::default();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
-        let step = read(pairs, &others, target_tree.kind)?;
-        search.step(&step, thresholds, matching);
+        let mut step = read(pairs, &others, target_tree.kind)?;
+        step.divergence = search.step(&step, thresholds, matching);
         each(&step)?;
     }
     Ok(search.answer(pairing.target_only, pairing.golden_only))
@@ -164,7 +166,7 @@ fn read(pairs: &[RankPair<'_>], others: &[Tree], kind: DumpKind) -> Result<StepC
     });
     let ranks: Result<Vec<RankCaptures>, CompareError> = ranks.collect();
     let (part, step) = pairs.first().map_or((String::new(), 0), |pair| (pair.part.to_owned(), pair.step));
-    Ok(StepCaptures { part, step, is_alone: kind != DumpKind::Root, ranks: ranks? })
+    Ok(StepCaptures { part, step, is_alone: kind != DumpKind::Root, ranks: ranks?, divergence: None })
 }
 
 /// The same rank and step of another golden run.
@@ -196,9 +198,10 @@ struct Search {
 }
 
 impl Search {
-    fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds, matching: &Matching) {
+    /// Looks at a step, unless an earlier one has it already, and gives what it found there.
+    fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds, matching: &Matching) -> Option<Divergence> {
         if self.found.is_some() {
-            return;
+            return None;
         }
         let ranks: Vec<RankCapture<'_>> = captures
             .ranks
@@ -218,9 +221,11 @@ impl Search {
                 self.first_rounding = Some((captures.step, *rank, operator.clone()));
             }
         }
-        if !divergence.origins.is_empty() {
-            self.found = Some((captures.step, divergence));
+        if divergence.origins.is_empty() {
+            return None;
         }
+        self.found = Some((captures.step, divergence.clone()));
+        Some(divergence)
     }
 
     fn answer(self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {

@@ -14,6 +14,7 @@ mod name;
 mod output;
 mod pairing;
 mod python;
+mod report;
 mod rounding;
 pub mod table;
 mod tensors;

@@ -1,10 +1,13 @@
 //! The directory the tables go to. They are written aside and get there together at the end: a comparison that fails leaves
 //! nothing behind.
 
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::answer::{RankCaptures, StepCaptures};
+use super::answer::{Answer, RankCaptures, StepCaptures};
 use super::error::CompareError;
+use super::report::Report;
+use super::thresholds::Thresholds;
 use super::write::{Format, Rows, WriteError, write};
 
 /// Tables in the making.
@@ -13,6 +16,8 @@ pub(super) struct Output {
     directory: PathBuf,
     formats: Vec<Format>,
     stamp: String,
+    /// If a page is among the formats.
+    report: Option<Report>,
     /// Inside the directory.
     written: Vec<PathBuf>,
 }
@@ -24,7 +29,31 @@ impl Output {
         std::fs::create_dir_all(directory).map_err(failed)?;
         let aside = tempfile::Builder::new().prefix(".trainmon-unfinished-").tempdir_in(directory).map_err(failed)?;
         let stamp = jiff::Zoned::now().strftime("%Y%m%d%H%M%S").to_string();
-        Ok(Self { aside, directory: directory.to_path_buf(), formats, stamp, written: Vec::new() })
+        let report = formats.contains(&Format::Html).then(Report::new);
+        Ok(Self { aside, directory: directory.to_path_buf(), formats, stamp, report, written: Vec::new() })
+    }
+
+    /// Looks at a step before its tables come.
+    pub(super) fn step(&mut self, step: &StepCaptures, thresholds: &Thresholds) {
+        if let Some(report) = &mut self.report {
+            report.step(step, thresholds);
+        }
+    }
+
+    /// Writes the page, if there is to be one.
+    pub(super) fn write_report(
+        &mut self,
+        answer: &Answer,
+        (target, goldens): (&Path, &[PathBuf]),
+    ) -> Result<(), CompareError> {
+        let Some(report) = self.report.take() else { return Ok(()) };
+        let name = format!("compare_report_{}.html", self.stamp);
+        let path = self.aside.path().join(&name);
+        let failed = |source| WriteError::Io { path: path.clone(), source };
+        let mut file = BufWriter::new(std::fs::File::create(&path).map_err(failed)?);
+        report.write(answer, (target, goldens), &mut file).and_then(|()| file.flush()).map_err(failed)?;
+        self.written.push(PathBuf::from(name));
+        Ok(())
     }
 
     /// Writes a rank's table, named as msprobe names it; several steps get a directory each.
@@ -34,6 +63,9 @@ impl Output {
         step: &StepCaptures,
         rank: &RankCaptures,
     ) -> Result<(), CompareError> {
+        if let Some(report) = &mut self.report {
+            report.table(table, step, rank.rank, &rank.target);
+        }
         let prefix = if rank.is_debug { "debug_" } else { "" };
         let of_rank = if rank.is_alone { String::new() } else { format!("rank{}_", rank.rank) };
         let stem = format!("{prefix}compare_result_{of_rank}{}", self.stamp);

@@ -53,8 +53,8 @@ pub(crate) struct Arguments {
     /// Write tables there; without it (and with msprobe's spelling: ./output) only the answer is printed
     #[arg(short, long, value_name = "DIR")]
     output_path: Option<PathBuf>,
-    /// Which tables
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "csv")]
+    /// Which tables, and the report: csv,html if nothing is said, csv with msprobe's spelling
+    #[arg(long, value_enum, value_delimiter = ',')]
     format: Vec<Format>,
     /// A spreadsheet instead of CSV, as msprobe spells it
     #[arg(long)]
@@ -214,7 +214,12 @@ impl<'a> Work<'a> {
         let goldens = arguments.golden_path.iter().chain(&arguments.golden).cloned().collect();
         let default_output = arguments.target_path.is_some().then(|| PathBuf::from("output"));
         let output = arguments.output_path.clone().or(default_output);
-        let formats = if arguments.xlsx { vec![Format::Xlsx] } else { arguments.format.clone() };
+        let formats = match &arguments.format[..] {
+            _ if arguments.xlsx => vec![Format::Xlsx],
+            [] if arguments.target_path.is_some() => vec![Format::Csv],
+            [] => vec![Format::Csv, Format::Html],
+            formats => formats.to_vec(),
+        };
         Ok(Self {
             arguments,
             target,
@@ -244,13 +249,19 @@ impl<'a> Work<'a> {
                     }
                 }
                 match &mut output {
-                    Some(output) => self.tables(step, output),
+                    Some(output) => {
+                        output.step(step, &thresholds);
+                        self.tables(step, output)
+                    }
                     None => Ok(()),
                 }
             },
         )?;
         if let (Some(output), Some(found)) = (&mut output, self.differences.as_deref().and_then(compat::analyze)) {
             output.write_text(&format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
+        }
+        if let Some(output) = &mut output {
+            output.write_report(&answer, (target, &goldens))?;
         }
         let written = output.map(Output::put_in_place).transpose()?.unwrap_or_default();
         Ok((answer, written))

@@ -25,7 +25,7 @@ fn assert_refused(said: &Said, desk: &Path, texts: &[&str]) {
 /// Compares `b` with a good `a`, with an output directory.
 fn compare(desk: &Path) -> Said {
     dump(&desk.join("a/step0/rank0/dump.json"), 1.0);
-    trainmon(desk, &["compare", "b", "a", "-o", "out"])
+    trainmon(desk, &["compare", "b", "a", "-o", "out", "--format", "csv"])
 }
 
 #[test]
@@ -152,7 +152,8 @@ fn a_huge_file_costs_no_memory() {
     fs::write(&path, &text[..text.len() - 2]).unwrap();
     File::options().append(true).open(&path).unwrap().set_len(10 << 30).unwrap();
     dump(&desk.path().join("a/step0/rank0/dump.json"), 1.0);
-    let said = trainmon_limited(desk.path(), "ulimit -d 1000000", &["compare", "b", "a", "-o", "out"]);
+    let said =
+        trainmon_limited(desk.path(), "ulimit -d 1000000", &["compare", "b", "a", "-o", "out", "--format", "csv"]);
     assert_refused(&said, desk.path(), &["dump.json`, line 1, column", "not JSON"]);
 }
 
@@ -193,7 +194,7 @@ fn a_full_disk_leaves_nothing_behind() {
         crate::skip("a full disk", "a file system cannot be mounted here");
         return;
     }
-    let said = trainmon(desk.path(), &["compare", "b", "a", "-o", "out"]);
+    let said = trainmon(desk.path(), &["compare", "b", "a", "-o", "out", "--format", "csv"]);
     let left = listed(&out);
     assert!(Command::new("umount").arg(&out).status().unwrap().success());
     assert_eq!((said.code, left), (Some(2), Vec::new()), "{}", said.err);
@@ -244,7 +245,7 @@ fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
     fs::write(data.join("hostile.pt"), b"\x80\x02cos\nsystem\nX\x0c\x00\x00\x00touch stolen\x85R.").unwrap();
     fs::write(data.join("bomb.pt"), bomb()).unwrap();
     File::create(data.join("sparse.pt")).unwrap().set_len(10 << 30).unwrap();
-    let arguments = ["compare", "b", "a", "-o", "out"];
+    let arguments = ["compare", "b", "a", "-o", "out", "--format", "csv"];
     let said = trainmon_limited(desk.path(), "ulimit -d 1000000", &arguments);
     assert_eq!(said.code, Some(1), "the statistics agree, the elements do not: {}{}", said.out, said.err);
     let table = desk.path().join("out").join(&listed(&desk.path().join("out"))[0]);

@@ -53,7 +53,7 @@ fn a_root_is_compared_in_all_its_steps_and_ranks_and_names_the_unpaired() {
     assert_parts(&found, 1, 1);
     assert_eq!(found["target_only"], json!(["step 10"]));
     assert_eq!(found["golden_only"], json!(["step 1 rank 2", "step 2"]));
-    let said = trainmon(desk.path(), &["compare", "b", "a", "-o", "out"]);
+    let said = trainmon(desk.path(), &["compare", "b", "a", "-o", "out", "--format", "csv"]);
     assert!(said.out.contains("step 10"), "{}", said.out);
     for table in ["step0", "step1"] {
         assert_eq!(fs::read_dir(desk.path().join("out").join(table)).unwrap().count(), 2);
@@ -92,7 +92,7 @@ fn roots_of_graph_and_pynative_pair_part_by_part() {
     let (_, found) = answer(desk.path(), "b", "a");
     assert_parts(&found, 0, 0);
     assert_eq!(found["target_only"], json!(["graph step 1"]));
-    trainmon(desk.path(), &["compare", "b", "a", "-o", "out"]);
+    trainmon(desk.path(), &["compare", "b", "a", "-o", "out", "--format", "csv"]);
     assert_eq!(fs::read_dir(desk.path().join("out/pynative/step0")).unwrap().count(), 1);
 }
 
@@ -105,7 +105,7 @@ fn values_a_script_saved_by_name_pair() {
     }
     let (code, found) = answer(desk.path(), "b", "a");
     assert_eq!((code, &found["operator"]), (Some(1), &json!("loss.0.debug")), "{found:#}");
-    trainmon(desk.path(), &["compare", "b/step0", "a/step0", "-o", "out"]);
+    trainmon(desk.path(), &["compare", "b/step0", "a/step0", "-o", "out", "--format", "csv"]);
     let table = fs::read_dir(desk.path().join("out")).unwrap().next().unwrap().unwrap();
     assert!(table.file_name().to_string_lossy().starts_with("debug_compare_result_rank0_"));
     assert!(fs::read_to_string(table.path()).unwrap().contains("\nloss.0.debug.total.0,loss.0.debug.total.0,"));
@@ -184,7 +184,7 @@ fn tensors_of_mindspore_are_read_from_npy_files() {
         write_npy(&floats(&[1.0, 2.0, 3.0, last]), &mut file).unwrap();
         put(&path.with_file_name("dump_tensor_data").join("Mint.add.0.forward.output.0.npy"), file);
     }
-    let said = trainmon(desk.path(), &["compare", "b/step0", "a/step0", "-o", "out"]);
+    let said = trainmon(desk.path(), &["compare", "b/step0", "a/step0", "-o", "out", "--format", "csv"]);
     assert_eq!(said.code, Some(1), "the statistics agree, the elements do not: {}{}", said.out, said.err);
     let table = fs::read_dir(desk.path().join("out")).unwrap().next().unwrap().unwrap().path();
     let mut reader = csv::Reader::from_path(table).unwrap();

@@ -9,7 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::compat::{self, Cell};
-use super::table;
+use super::deviation::Deviation;
+use super::table::{self, Level};
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -22,6 +23,8 @@ pub enum Format {
     Json,
     /// A table of what is no pass, to be pasted.
     Md,
+    /// One report of the whole comparison, for a browser.
+    Html,
 }
 
 impl Format {
@@ -31,6 +34,7 @@ impl Format {
             Self::Xlsx => "xlsx",
             Self::Json => "json",
             Self::Md => "md",
+            Self::Html => "html",
         }
     }
 }
@@ -45,6 +49,18 @@ pub trait Rows: Sync {
     fn visit(&self, index: usize, see: &mut dyn FnMut(&Cell));
     /// Whether a row says more than `pass`.
     fn is_remarkable(&self, index: usize) -> bool;
+    /// What a report wants to know of a row.
+    fn facts(&self, index: usize) -> Facts<'_>;
+}
+
+/// A row of either kind of table.
+pub struct Facts<'t> {
+    /// What both kinds have.
+    pub shared: &'t compat::Row,
+    /// Its verdict.
+    pub level: Level,
+    /// How far it is apart; msprobe's table does not say.
+    pub deviation: Option<Deviation>,
 }
 
 impl Rows for table::Table {
@@ -61,7 +77,12 @@ impl Rows for table::Table {
     }
 
     fn is_remarkable(&self, index: usize) -> bool {
-        self.rows[index].level > table::Level::Pass
+        self.rows[index].level > Level::Pass
+    }
+
+    fn facts(&self, index: usize) -> Facts<'_> {
+        let table::Row { shared, level, deviation, .. } = &self.rows[index];
+        Facts { shared, level: *level, deviation: Some(*deviation) }
     }
 }
 
@@ -80,6 +101,16 @@ impl Rows for compat::Table {
 
     fn is_remarkable(&self, index: usize) -> bool {
         !self.rows[index].messages.is_empty()
+    }
+
+    fn facts(&self, index: usize) -> Facts<'_> {
+        let shared = &self.rows[index];
+        let level = match shared.result() {
+            "error" => Level::Error,
+            "warning" => Level::Warning,
+            _ => Level::Pass,
+        };
+        Facts { shared, level, deviation: None }
     }
 }
 
@@ -105,7 +136,7 @@ pub enum WriteError {
 }
 
 /// Writes a table as `<directory>/<stem>.<extension>`, in several files where one would be too long for its readers, and gives
-/// their paths.
+/// their paths. A report is not made of a single table: for [`Format::Html`] nothing is written here.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -116,6 +147,7 @@ pub fn write(table: &dyn Rows, format: Format, directory: &Path, stem: &str) -> 
         Format::Xlsx => xlsx::write(table, &path)?,
         Format::Json => json::write(table, &path)?,
         Format::Md => markdown::write(table, &path)?,
+        Format::Html => return Ok(Vec::new()),
     }
     Ok(vec![path])
 }
