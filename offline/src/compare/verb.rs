@@ -32,7 +32,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon compare monitor_b monitor_a                       two monitored runs: the first step and tensor beyond noise\n",
     "  trainmon compare -tp b/step0 -gp a/step0 -o out            msprobe's spelling; --compat for its very cells\n",
     "\n",
-    "Exit codes: 0 they agree, 1 they part (see --fail-on), 2 an error"
+    "Exit codes: 0 they agree, 1 they part or nobody can tell (see --fail-on), 2 an error"
 );
 
 /// The arguments.
@@ -80,7 +80,7 @@ pub(crate) struct Arguments {
     /// What counts as rounding: configs/compare.toml has every key
     #[arg(long, value_name = "TOML")]
     thresholds: Option<PathBuf>,
-    /// Exit code 1 from which level on: error, if they part; warning, also if calls or ranks have no counterpart
+    /// Exit code 1 from which level on: error, if they part or nobody can tell; warning, also if calls or ranks have no counterpart
     #[arg(long, value_enum, value_name = "LEVEL")]
     fail_on: Option<FailOn>,
     /// Print the answer as JSON
@@ -94,9 +94,9 @@ pub(crate) struct Arguments {
 /// From which level on the exit code is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// They part.
+    /// They part, or nobody can tell.
     Error,
-    /// They part, or something has no counterpart.
+    /// That, or something has no counterpart.
     Warning,
     /// Never, as msprobe does; the default with its spelling.
     Never,
@@ -185,13 +185,15 @@ fn print(answer: &Answer, written: &[PathBuf], printer: &mut Printer) -> io::Res
 
 fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
     let default = if arguments.target_path.is_some() { FailOn::Never } else { FailOn::Error };
-    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. } | Verdict::CannotTell { .. })
+    // Who asks whether runs agree must not hear yes where nobody knows.
+    let parts = matches!(answer.verdict, Verdict::Parts { .. } | Verdict::CannotTell { .. });
+    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. })
         || !answer.target_only.is_empty()
         || !answer.golden_only.is_empty();
     let fails = match arguments.fail_on.unwrap_or(default) {
         FailOn::Never => false,
-        FailOn::Error => matches!(answer.verdict, Verdict::Parts { .. }),
-        FailOn::Warning => matches!(answer.verdict, Verdict::Parts { .. }) || is_one_sided,
+        FailOn::Error => parts,
+        FailOn::Warning => parts || is_one_sided,
     };
     if fails { Outcome::Parts } else { Outcome::Same }
 }

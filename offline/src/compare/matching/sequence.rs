@@ -1,6 +1,6 @@
 //! Operators put side by side in the order they ran.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use trainmon_dump::capture::{Leaf, Operator, Section};
@@ -71,13 +71,13 @@ fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
     let left = aligned.iter().filter_map(|pair| if let (None, Some(golden)) = pair { Some(*golden) } else { None });
     let mut left: HashMap<&str, u32> =
         left.map(|index| (&*golden.document.operators[index as usize].name, index)).collect();
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for pair in aligned.iter_mut() {
         if let (Some(index), None) = *pair
             && let Some(found) = left.remove(&*target.document.operators[index as usize].name)
         {
             pair.1 = Some(found);
-            taken.push(found);
+            taken.insert(found);
         }
     }
     aligned.retain(|pair| !matches!(pair, (None, Some(golden)) if taken.contains(golden)));
