@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use super::listed::{one_is_listed, unlisted};
 use super::{How, Pair};
 use crate::compare::input::{Address, Capture};
 use crate::compare::name::{Direction, OperatorName};
@@ -13,6 +14,24 @@ use crate::compare::name::{Direction, OperatorName};
 pub fn exact(target: &Capture, golden: &Capture) -> Vec<Pair> {
     let (target_keys, golden_keys) = (keys(target, true), keys(golden, true));
     pair(target, &target_keys, golden, &golden_keys, |_| How::Name)
+}
+
+/// The same, and a list of one model pairs with the model itself.
+pub(super) fn exact_or_listed(target: &Capture, golden: &Capture) -> Vec<Pair> {
+    let are_listed = one_is_listed(target, golden);
+    if are_listed == [false, false] {
+        return exact(target, golden);
+    }
+    let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(unlisted_keys);
+    let listed: Vec<bool> =
+        target.document.operators.iter().map(|operator| operator.name.starts_with("Module.")).collect();
+    let how = |operator: usize| if listed[operator] { How::Listed } else { How::Name };
+    pair(target, &target_keys, golden, &golden_keys, how)
+}
+
+/// Keys without the index of a list.
+pub(super) fn unlisted_keys((capture, is_listed): (&Capture, bool)) -> Vec<String> {
+    keys(capture, true).into_iter().map(|key| unlisted(&key, is_listed).into_owned()).collect()
 }
 
 /// Every operator's name, backward operators' with their own count if asked for.

@@ -5,6 +5,7 @@ mod exact;
 mod family;
 mod fuzzy;
 mod layer;
+mod listed;
 mod mapping;
 mod sequence;
 
@@ -27,6 +28,8 @@ pub enum How {
     Sequence,
     /// A mapping file.
     Mapping,
+    /// The same name but for the index in a list of one model, which one side was captured as.
+    Listed,
 }
 
 impl How {
@@ -37,6 +40,7 @@ impl How {
             Self::Renumbered => "renumbered",
             Self::Sequence => "sequence",
             Self::Mapping => "mapping",
+            Self::Listed => "list of one model",
         }
     }
 }
@@ -75,9 +79,10 @@ impl Matching {
             Self::Data(mapping) => by_data(target, golden, mapping, !is_compat),
             Self::Cell(mapping) => by_cell(target, golden, mapping, !is_compat),
             Self::Sequence => fuzzy(target, golden),
-            Self::Layer(mapping) if !is_compat => by_layer(target, golden, mapping),
             // msprobe takes a layer mapping and makes no use of it.
-            Self::Layer(_) | Self::Name => exact(target, golden),
+            Self::Layer(_) | Self::Name if is_compat => exact(target, golden),
+            Self::Layer(mapping) => by_layer(target, golden, mapping),
+            Self::Name => exact::exact_or_listed(target, golden),
         }
     }
 

@@ -8,7 +8,8 @@ use trainmon_dump::capture::{Leaf, Operator, Section};
 use crate::compare::input::Capture;
 use crate::compare::name::OperatorName;
 
-use super::exact::keys;
+use super::exact::unlisted_keys;
+use super::listed::{one_is_listed, unlisted};
 
 /// Operators of both sides by index; at least one side is there. In the target's order, what only the golden has where it ran.
 pub type Aligned = (Option<u32>, Option<u32>);
@@ -19,8 +20,9 @@ pub type Aligned = (Option<u32>, Option<u32>);
 /// subsequence over what was called, in which module, with which shapes), so that one call more does not shift all that follow.
 /// Nearly linear in time where few differ.
 pub fn align(target: &Capture, golden: &Capture) -> Vec<Aligned> {
-    let (target_keys, golden_keys) = (keys(target, true), keys(golden, true));
-    by_name(&target_keys, &golden_keys).unwrap_or_else(|| by_sequence(target, golden))
+    let are_listed = one_is_listed(target, golden);
+    let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(unlisted_keys);
+    by_name(&target_keys, &golden_keys).unwrap_or_else(|| by_sequence(target, golden, are_listed))
 }
 
 /// `None` unless both sides have the same keys.
@@ -40,17 +42,17 @@ fn by_name(target: &[String], golden: &[String]) -> Option<Vec<Aligned>> {
     paired
 }
 
-fn by_sequence(target: &Capture, golden: &Capture) -> Vec<Aligned> {
+fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2]) -> Vec<Aligned> {
     let mut numbers = HashMap::new();
-    let mut sequence = |capture: &Capture| -> Vec<u32> {
-        let keys = capture.document.operators.iter().map(|operator| what_ran(operator, capture));
+    let mut sequence = |capture: &Capture, is_listed: bool| -> Vec<u32> {
+        let keys = capture.document.operators.iter().map(|operator| what_ran(operator, capture, is_listed));
         keys.map(|key| {
             let next = numbers.len() as u32;
             *numbers.entry(key).or_insert(next)
         })
         .collect()
     };
-    let (target_keys, golden_keys) = (sequence(target), sequence(golden));
+    let (target_keys, golden_keys) = (sequence(target, are_listed[0]), sequence(golden, are_listed[1]));
     let mut aligned = Vec::new();
     for step in capture_diff_slices(Algorithm::Myers, &target_keys, &golden_keys) {
         let (target, golden) = (step.old_range(), step.new_range());
@@ -84,13 +86,13 @@ fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
 }
 
 /// What was called, where, with which shapes.
-fn what_ran(operator: &Operator, capture: &Capture) -> String {
+fn what_ran(operator: &Operator, capture: &Capture, is_listed: bool) -> String {
     let Some(name) = OperatorName::parse(&operator.name) else { return operator.name.to_string() };
-    let mut key = format!("{}:{:?}", name.callee, name.direction);
+    let mut key = format!("{}:{:?}", unlisted(name.callee, is_listed), name.direction);
     if let Some(parent) = capture.construct.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
         let parent = OperatorName::parse(parent).map_or(parent, |name| name.callee);
         key.push('@');
-        key.push_str(parent);
+        key.push_str(&unlisted(parent, is_listed));
     }
     for value in operator.values.iter().filter(|value| value.section == Section::Input) {
         if let Leaf::Tensor(tensor) = &value.leaf {
