@@ -118,7 +118,7 @@ fn tensors(target: &TensorFacts, golden: &TensorFacts) -> Deviation {
         return Deviation::of(What::Shape);
     }
     let numbers = numbers(target, golden);
-    if target.dtype != golden.dtype {
+    if target.dtype != golden.dtype && !is_same_dtype(target, golden) {
         return dtypes(target, golden, numbers);
     }
     let digests = match (&target.digest, &golden.digest) {
@@ -133,6 +133,15 @@ fn tensors(target: &TensorFacts, golden: &TensorFacts) -> Deviation {
         (_, Some(found)) => found,
         (None, None) => Deviation { what: What::Unseen, relative: 0.0 },
     }
+}
+
+/// Whether two frameworks' names are of one dtype: `Float32` and `torch.float32`.
+fn is_same_dtype(target: &TensorFacts, golden: &TensorFacts) -> bool {
+    let name = |tensor: &TensorFacts| {
+        let name = tensor.dtype.text()?;
+        Some(name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase())
+    };
+    name(target).is_some_and(|one| name(golden) == Some(one))
 }
 
 /// A coarser dtype than the golden's is a loss of precision whatever the numbers; of a finer one the numbers count.

@@ -11,7 +11,7 @@ use super::answer::{Answer, StepCaptures, Verdict, compare_matched};
 use super::compat;
 use super::error::CompareError;
 use super::judge::Judge;
-use super::matching::{LayerMapping, Mapping, MappingError, Matching};
+use super::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching};
 use super::meter::watched;
 use super::output::Output;
 use super::table;
@@ -74,6 +74,9 @@ pub(crate) struct Arguments {
     /// Modules by their paths below a class, `class: {path: path}`, with the operators in them; --compat ignores it: -lm
     #[arg(long, value_name = "YAML", num_args = 0..=1)]
     layer_mapping: Option<Option<PathBuf>>,
+    /// Operators of two frameworks, a list of `{ms_api, pt_api, ms_args, pt_args, …}`; without a file by family: -am
+    #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    api_mapping: Option<Option<PathBuf>>,
     /// msprobe's switch for the first difference; it is always looked for. With --compat, its JSON is written: -da
     #[arg(long)]
     diff_analyze: bool,
@@ -113,12 +116,13 @@ pub(crate) enum Outcome {
 }
 
 /// msprobe's options of one dash and several letters, as the long options they are here.
-pub(crate) const SPELLINGS: [(&str, &str); 10] = [
+pub(crate) const SPELLINGS: [(&str, &str); 11] = [
     ("-tp", "--target-path"),
     ("-gp", "--golden-path"),
     ("-fm", "--fuzzy-match"),
     ("-dm", "--data-mapping"),
     ("-cm", "--cell-mapping"),
+    ("-am", "--api-mapping"),
     ("-lm", "--layer-mapping"),
     ("-da", "--diff-analyze"),
     ("-tensor_log", "--is-print-compare-log"),
@@ -309,13 +313,15 @@ impl<'a> Work<'a> {
 
 /// What the options say of matching; of several the first of this order, as with msprobe.
 fn matching(arguments: &Arguments) -> Result<Matching, MappingError> {
-    let Arguments { data_mapping, cell_mapping, layer_mapping, fuzzy_match, .. } = arguments;
+    let Arguments { data_mapping, cell_mapping, layer_mapping, api_mapping, fuzzy_match, .. } = arguments;
     Ok(if let Some(path) = data_mapping {
         Matching::Data(Mapping::read(path)?)
     } else if let Some(path) = cell_mapping {
         Matching::Cell(path.as_deref().map_or(Ok(Mapping::default()), Mapping::read)?)
     } else if let Some(path) = layer_mapping {
         Matching::Layer(path.as_deref().map_or(Ok(LayerMapping::default()), LayerMapping::read)?)
+    } else if let Some(path) = api_mapping {
+        Matching::Api(path.as_deref().map_or(Ok(ApiMapping::default()), ApiMapping::read)?)
     } else if *fuzzy_match {
         Matching::Sequence
     } else {

@@ -1,12 +1,13 @@
 //! Matched values as operators side by side.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Aligned, Pair};
 use crate::compare::input::Capture;
 
 /// The operators whose values were matched, in the target's order; what only the golden has follows what ran before it there.
-/// Of several counterparts of one operator's values the first counts.
+/// Of several counterparts of one operator's values the first counts. Who looks at operators side by side holds values against
+/// those of the same place: an operator whose values a mapping moves is left out.
 pub(super) fn by_pairs(target: &Capture, golden: &Capture, pairs: &[Pair]) -> Vec<Aligned> {
     let mut twins: HashMap<u32, u32> = HashMap::new();
     let mut is_paired = vec![false; golden.document.operators.len()];
@@ -29,12 +30,32 @@ pub(super) fn by_pairs(target: &Capture, golden: &Capture, pairs: &[Pair]) -> Ve
         }
     }
     let mut aligned = followers.remove(&None).unwrap_or_default();
+    let moved: HashSet<u32> = pairs
+        .iter()
+        .filter(|pair| is_moved(target, golden, **pair, &twins))
+        .filter_map(|pair| pair.target.map(|at| at.operator))
+        .collect();
     for operator in 0..target.document.operators.len() as u32 {
         let twin = twins.get(&operator).copied();
-        aligned.push((Some(operator), twin));
+        if !moved.contains(&operator) {
+            aligned.push((Some(operator), twin));
+        }
         aligned.extend(followers.remove(&twin).filter(|_| twin.is_some()).unwrap_or_default());
     }
     aligned
+}
+
+/// Whether a mapping holds a value against one of another place.
+fn is_moved(target: &Capture, golden: &Capture, pair: Pair, twins: &HashMap<u32, u32>) -> bool {
+    let Some(one) = pair.target else { return false };
+    let place = &target.at(one).value.place;
+    match (pair.golden, twins.get(&one.operator)) {
+        (Some(other), _) => golden.at(other).value.place != *place,
+        (None, Some(&twin)) => {
+            golden.document.operators[twin as usize].values.iter().any(|value| value.place == *place)
+        }
+        (None, None) => false,
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! By name, backward calls counted anew.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+
+use trainmon_dump::capture::{Operator, Value};
 
 use super::listed::{one_is_listed, unlisted};
 use super::{How, Pair};
@@ -63,50 +66,80 @@ pub(crate) fn pair(
     golden_keys: &[String],
     how: impl Fn(usize) -> How,
 ) -> Vec<Pair> {
+    let target = Side { capture: target, keys: target_keys, place: &own_place };
+    let golden = Side { capture: golden, keys: golden_keys, place: &own_place };
+    pair_by_places(&target, &golden, how)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "other modes have values without a place")]
+fn own_place(_: usize, value: &Value) -> Option<Cow<'_, str>> {
+    Some(Cow::Borrowed(&value.place))
+}
+
+/// One side of a pairing.
+pub(super) struct Side<'s> {
+    /// What was captured.
+    pub(super) capture: &'s Capture,
+    /// Its operators' keys.
+    pub(super) keys: &'s [String],
+    /// Where a value of an operator counts as being; `None` where it has no counterpart.
+    pub(super) place: &'s dyn for<'v> Fn(usize, &'v Value) -> Option<Cow<'v, str>>,
+}
+
+/// The same where values are not where their names say.
+pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(usize) -> How) -> Vec<Pair> {
     // A name that occurs twice (a capture appended to) pairs in order.
-    let mut twins: HashMap<&str, Vec<u32>> = HashMap::with_capacity(golden_keys.len());
-    for (index, key) in golden_keys.iter().enumerate().rev() {
+    let mut twins: HashMap<&str, Vec<u32>> = HashMap::with_capacity(golden.keys.len());
+    for (index, key) in golden.keys.iter().enumerate().rev() {
         twins.entry(key).or_default().push(index as u32);
     }
     let mut pairs = Vec::new();
-    let mut twin_of = vec![None; golden_keys.len()];
-    for ((operator, key), index) in target.document.operators.iter().zip(target_keys).zip(0_u32..) {
+    let mut twin_of = vec![None; golden.keys.len()];
+    for ((operator, key), index) in target.operators().iter().zip(target.keys).zip(0_u32..) {
         let twin = twins.get_mut(key.as_str()).and_then(Vec::pop);
         let mut how = how(index as usize);
         if let Some(twin) = twin {
             twin_of[twin as usize] = Some(index);
-            let is_same_name = operator.name == golden.document.operators[twin as usize].name;
+            let is_same_name = operator.name == golden.operators()[twin as usize].name;
             how = match how {
                 How::Name if !is_same_name => How::Renumbered,
                 _ if is_same_name => How::Name,
                 how => how,
             };
         }
-        for (value, at) in operator.values.iter().zip(0_u32..) {
-            let place = twin.and_then(|twin| place(golden, twin, at, &value.place));
-            pairs.push(Pair { target: Some(Address { operator: index, value: at }), golden: place, how });
+        for at in 0..operator.values.len() as u32 {
+            let address = Address { operator: index, value: at };
+            let found = twin.and_then(|twin| golden.value_at(twin, at, &target.place_of(address)?));
+            pairs.push(Pair { target: Some(address), golden: found, how });
         }
     }
-    let is_left = |address: &Address| match twin_of[address.operator as usize] {
-        Some(twin) => place(target, twin, address.value, &golden.at(*address).value.place).is_none(),
-        None => true,
+    let is_left = |address: &Address| {
+        let twin = twin_of[address.operator as usize];
+        let place = golden.place_of(*address);
+        twin.is_none_or(|twin| place.is_none_or(|place| target.value_at(twin, address.value, &place).is_none()))
     };
-    pairs.extend(golden.addresses().filter(is_left).map(|address| Pair {
-        target: None,
-        golden: Some(address),
-        how: How::Name,
-    }));
+    let left = golden.capture.addresses().filter(is_left);
+    pairs.extend(left.map(|address| Pair { target: None, golden: Some(address), how: How::Name }));
     pairs
 }
 
-/// The value of an operator that has this place; most have it at the same index.
-fn place(capture: &Capture, operator: u32, index: u32, place: &str) -> Option<Address> {
-    let values = &capture.document.operators[operator as usize].values;
-    let has_place = |index: usize| values.get(index).is_some_and(|value| &*value.place == place);
-    let found = if has_place(index as usize) {
-        Some(index as usize)
-    } else {
-        (0..values.len()).find(|&index| has_place(index))
-    };
-    found.map(|value| Address { operator, value: value as u32 })
+impl Side<'_> {
+    fn operators(&self) -> &[Operator] {
+        &self.capture.document.operators
+    }
+
+    fn place_of(&self, address: Address) -> Option<Cow<'_, str>> {
+        (self.place)(address.operator as usize, self.capture.at(address).value)
+    }
+
+    /// The value of an operator that has this place; most have it at the same index.
+    fn value_at(&self, operator: u32, index: u32, place: &str) -> Option<Address> {
+        let count = self.operators()[operator as usize].values.len() as u32;
+        let has_place = |value: &u32| {
+            let address = Address { operator, value: *value };
+            *value < count && self.place_of(address).is_some_and(|other| other == place)
+        };
+        let found = Some(index).filter(has_place).or_else(|| (0..count).find(has_place));
+        found.map(|value| Address { operator, value })
+    }
 }

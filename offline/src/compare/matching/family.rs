@@ -1,4 +1,4 @@
-//! Families of operators that two frameworks spell differently.
+//! Families of operators, and parameters, that two frameworks spell differently.
 
 use std::borrow::Cow;
 
@@ -18,4 +18,19 @@ pub(super) fn common_callee(callee: &str, framework: Framework) -> Cow<'_, str> 
         Some((_, ours)) => Cow::Owned(format!("{ours}.{rest}")),
         None => Cow::Borrowed(callee),
     }
+}
+
+/// Names of parameters of the same layers.
+const PARAMETERS: [(&str, &str); 5] = [
+    ("gamma", "weight"),
+    ("beta", "bias"),
+    ("embedding_table", "weight"),
+    ("moving_mean", "running_mean"),
+    ("moving_variance", "running_var"),
+];
+
+/// A parameter's name as torch spells it; `None` where it is the same.
+pub(super) fn common_parameter(name: &str, framework: Framework) -> Option<&'static str> {
+    let mut names = PARAMETERS.iter().filter(|_| framework == Framework::MindSpore);
+    names.find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
 }

@@ -1,6 +1,7 @@
 //! Which value of the target belongs to which of the golden.
 
 mod aligned;
+mod api;
 mod exact;
 mod family;
 mod fuzzy;
@@ -9,6 +10,7 @@ mod listed;
 mod mapping;
 mod sequence;
 
+pub use api::{ApiEntry, ApiMapping, by_api};
 pub use exact::exact;
 pub use fuzzy::fuzzy;
 pub use layer::{LayerMapping, by_layer};
@@ -28,6 +30,8 @@ pub enum How {
     Sequence,
     /// A mapping file.
     Mapping,
+    /// The same operator in another framework's spelling.
+    Family,
     /// The same name but for the index in a list of one model, which one side was captured as.
     Listed,
 }
@@ -40,6 +44,7 @@ impl How {
             Self::Renumbered => "renumbered",
             Self::Sequence => "sequence",
             Self::Mapping => "mapping",
+            Self::Family => "family",
             Self::Listed => "list of one model",
         }
     }
@@ -70,6 +75,8 @@ pub enum Matching {
     Cell(Mapping),
     /// By a mapping of modules, with the operators in them: [`by_layer`].
     Layer(LayerMapping),
+    /// By a mapping of operators between frameworks: [`by_api`].
+    Api(ApiMapping),
 }
 
 impl Matching {
@@ -82,14 +89,20 @@ impl Matching {
             // msprobe takes a layer mapping and makes no use of it.
             Self::Layer(_) | Self::Name if is_compat => exact(target, golden),
             Self::Layer(mapping) => by_layer(target, golden, mapping),
+            Self::Api(mapping) => by_api(target, golden, mapping),
+            Self::Name if target.document.framework != golden.document.framework => {
+                by_api(target, golden, &ApiMapping::default())
+            }
             Self::Name => exact::exact_or_listed(target, golden),
         }
     }
 
     /// Puts the operators of two captures side by side in the order they ran.
     pub fn align(&self, target: &Capture, golden: &Capture) -> Vec<Aligned> {
+        let is_of_two_frameworks = target.document.framework != golden.document.framework;
         match self {
-            Self::Name | Self::Sequence => align(target, golden),
+            Self::Sequence => align(target, golden),
+            Self::Name if !is_of_two_frameworks => align(target, golden),
             _ => aligned::by_pairs(target, golden, &self.pairs(target, golden, false)),
         }
     }
