@@ -125,6 +125,7 @@ impl Arguments {
             Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
             Task::Provision => {
                 provision::try_prometheus();
+                provision::try_chromium();
                 if let Err(error) = provision::ensure_mpi() {
                     eprintln!("note: no MPI: {}", hint::render(&error));
                 }

@@ -13,7 +13,9 @@ mod golden;
 mod inputs;
 mod layer;
 mod overflow;
+mod report;
 mod small;
+
 mod truth;
 
 /// Says that a test, or a case of one, could not run here.

@@ -1,4 +1,5 @@
-//! Getting what builds and checks need beyond Rust: libtorch, a C++ compiler, a Python environment, Prometheus.
+//! Getting what builds and checks need beyond Rust: libtorch, a C++ compiler, a Python environment, Prometheus,
+//! a browser.
 
 mod disk;
 pub mod environment;
@@ -15,7 +16,7 @@ use anyhow::Result;
 
 pub use libtorch::Libtorch;
 pub use python::{Environment, OtherTorch};
-pub use system::{ensure_mpi, try_prometheus};
+pub use system::{ensure_mpi, try_chromium, try_prometheus};
 
 /// Makes sure of the C++ compiler and of libtorch; about 25 s the first time on a fast network, 10 ms afterwards.
 ///

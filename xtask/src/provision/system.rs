@@ -35,6 +35,20 @@ pub fn try_prometheus() {
     }
 }
 
+/// Tries to have a Chromium on PATH. Without it the tests that look at reports with a browser skip themselves by name.
+pub fn try_chromium() {
+    if ["chromium", "chromium-browser", "google-chrome"].into_iter().any(process::is_on_path) {
+        return;
+    }
+    if !may_install_packages() {
+        eprintln!("note: no chromium on PATH: tests that need it are skipped (install your system's package)");
+        return;
+    }
+    if let Err(error) = install(&["chromium"]) {
+        eprintln!("note: chromium could not be installed: tests that need it are skipped: {error:#}");
+    }
+}
+
 /// Makes sure of an MPI library, its launcher and libclang, which its bindings are made with.
 ///
 /// # Errors

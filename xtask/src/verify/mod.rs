@@ -160,6 +160,7 @@ impl CheckRun {
 
     fn provision(&mut self) -> Result<(), Failure> {
         provision::try_prometheus();
+        provision::try_chromium();
         // Without it the tests that need it are skipped by name.
         if let Err(error) = provision::otlp_receiver(&self.root) {
             eprintln!("  note: no receiver for the OTLP tests: {}", hint::render(&error));

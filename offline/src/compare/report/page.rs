@@ -14,6 +14,8 @@ use crate::compare::words;
 const STYLE: &str = include_str!("assets/page.css");
 const SCRIPT: &str = include_str!("assets/page.js");
 const TABLE: &str = include_str!("assets/table.html");
+/// Operators behind the finding that are in sight.
+const NEAR: usize = 10;
 /// Nothing is loaded, from anywhere: what a name out of a dump might smuggle in has nobody to call.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
@@ -50,7 +52,7 @@ pub(super) fn write(
         return Ok(());
     }
     let left_out = report.rows.left_out().map_or_else(String::new, |text| {
-        format!("<p class=\"left-out\" id=\"left-out\">{} The CSV files have all.</p>", escaped(&text))
+        format!("<p class=\"left-out\" id=\"left-out\">{} With --format csv all are written.</p>", escaped(&text))
     });
     to.write_all(TABLE.replace("<!--left-out-->", &left_out).as_bytes())?;
     to.write_all(b"</main>\n<script type=\"application/json\" id=\"data\">\n")?;
@@ -153,10 +155,18 @@ fn place_html(place: &Place, answer: &Answer) -> String {
             modules.join(" <span class=\"soft\">›</span> ")
         );
     }
-    html += "<div class=\"scroll\"><table class=\"chain\"><thead><tr><th></th><th>operator</th><th>what goes in differs by</th>\
-             <th>what comes out differs by</th></tr></thead><tbody>\n";
-    html.extend(place.chain.iter().map(link));
-    html += "</tbody></table></div>\n";
+    let near =
+        place.chain.iter().position(|link| link.role == Role::After).map_or(place.chain.len(), |first| first + NEAR);
+    let (near, far) = place.chain.split_at(near.min(place.chain.len()));
+    html += &links(near);
+    if !far.is_empty() {
+        _ = write!(
+            html,
+            "<details><summary>{} more that it spreads to</summary>\n{}</details>\n",
+            far.len(),
+            links(far)
+        );
+    }
     html += &received(answer);
     html += "</section>\n";
     html + &place.stacks.as_ref().map_or_else(String::new, stacks)
@@ -176,7 +186,11 @@ fn suspect(suspect: &SuspectFacts) -> String {
     } else {
         format!("<table><thead><tr><th></th><th>target</th><th>golden</th></tr></thead><tbody>{rows}</tbody></table>")
     };
-    let bound = if bound.is_finite() { format!("{bound:.1e}") } else { "none".to_owned() };
+    let bound = match *bound {
+        0.0 => "0".to_owned(),
+        bound if bound.is_finite() => format!("{bound:.1e}"),
+        _ => "none".to_owned(),
+    };
     format!(
         "<article><h3><a href=\"#q={}\">{}</a></h3><p>differs in {}: <strong>{}</strong>, bound {bound} <span class=\"soft\">({})\
          </span></p>{values}</article>\n",
@@ -186,6 +200,12 @@ fn suspect(suspect: &SuspectFacts) -> String {
         size(*deviation),
         escaped(source)
     )
+}
+
+fn links(chain: &[Link]) -> String {
+    let head = "<tr><th></th><th>operator</th><th>what goes in differs by</th><th>what comes out differs by</th></tr>";
+    let rows: String = chain.iter().map(link).collect();
+    format!("<div class=\"scroll\"><table class=\"chain\"><thead>{head}</thead><tbody>\n{rows}</tbody></table></div>\n")
 }
 
 fn link(link: &Link) -> String {
@@ -240,14 +260,20 @@ fn stacks(stacks: &Stacks) -> String {
         .lines
         .iter()
         .map(|(one, other, is_same)| format!("<tr>{}{}</tr>\n", cell(one, *is_same), cell(other, *is_same)));
-    let same = if stacks.lines.iter().all(|(.., is_same)| *is_same) { ": the same on both sides" } else { "" };
-    format!(
-        "<section><h2>Where it is called{same}</h2>\n<p class=\"soft\">The stacks of <code>{}</code>, innermost frame first.</p>\n\
+    let table = format!(
+        "<p class=\"soft\">The stacks of <code>{}</code>, innermost frame first.</p>\n\
          <div class=\"scroll\"><table class=\"stacks\"><thead><tr><th>target</th><th>golden</th></tr></thead><tbody>\n{}</tbody></table>\
-         </div></section>\n",
+         </div>",
         escaped(&stacks.operator),
         rows.collect::<String>()
-    )
+    );
+    let differ = stacks.lines.iter().filter(|(.., is_same)| !is_same).count();
+    let shown = match differ {
+        0 => format!("<details><summary>The same stack on both sides</summary>{table}</details>"),
+        1 => format!("<p>The stacks differ in a line.</p>{table}"),
+        _ => format!("<p>The stacks differ in {differ} lines.</p>{table}"),
+    };
+    format!("<section><h2>Where it is called</h2>\n{shown}</section>\n")
 }
 
 fn size(deviation: Deviation) -> String {

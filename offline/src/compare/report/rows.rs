@@ -271,3 +271,111 @@ impl Texts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::compat;
+    use crate::compare::deviation::{Deviation, What};
+    use trainmon_dump::capture::{Document, Framework, Section, Task};
+
+    /// Rows named after their place, every third an error.
+    struct Made {
+        headers: [&'static str; 2],
+        rows: Vec<compat::Row>,
+    }
+
+    impl Made {
+        fn of(rows: usize) -> Self {
+            let row = |index: usize| {
+                let name = Cell::Text(format!("value{index}").into());
+                let [dtype, shape, grad] = [0; 3].map(|_| [Cell::Word("same"), Cell::Word("same")]);
+                let basic = [[name.clone(), name], dtype, shape, grad].concat();
+                compat::Row {
+                    operator: 0,
+                    section: Section::Input,
+                    basic: basic.try_into().unwrap(),
+                    measured: Vec::new(),
+                    statistics: Vec::new(),
+                    is_requires_grad_consistent: true,
+                    messages: Vec::new(),
+                    stack: None,
+                    data_names: None,
+                    peers: [Cell::NONE, Cell::NONE, Cell::NONE, Cell::NONE],
+                    ulps: None,
+                }
+            };
+            Self { headers: ["NPU Name", "Bench Name"], rows: (0..rows).map(row).collect() }
+        }
+    }
+
+    impl Rows for Made {
+        fn headers(&self) -> &[&'static str] {
+            &self.headers
+        }
+
+        fn len(&self) -> usize {
+            self.rows.len()
+        }
+
+        fn visit(&self, index: usize, see: &mut dyn FnMut(&Cell)) {
+            self.rows[index].basic[..2].iter().for_each(see);
+        }
+
+        fn is_remarkable(&self, index: usize) -> bool {
+            index.is_multiple_of(3)
+        }
+
+        fn facts(&self, index: usize) -> Facts<'_> {
+            let level = if self.is_remarkable(index) { Level::Error } else { Level::Pass };
+            let deviation = Some(Deviation { what: What::Numbers, relative: 0.1 });
+            Facts { shared: &self.rows[index], level, deviation }
+        }
+    }
+
+    fn nothing() -> Capture {
+        Capture {
+            path: std::path::PathBuf::new(),
+            document: Document {
+                task: Task::Statistics,
+                level: None,
+                framework: Framework::PyTorch,
+                operators: Vec::new(),
+            },
+            stacks: trainmon_dump::capture::Stacks::default(),
+            construct: trainmon_dump::capture::Construct::default(),
+            has_stacks: false,
+            tensors: None,
+        }
+    }
+
+    /// The names in the page's data, table after table, and why some are missing.
+    fn kept(most: usize, tables: &[usize]) -> (Vec<String>, usize, Option<String>) {
+        let mut collected = CollectedRows::new(most);
+        for &rows in tables {
+            collected.add(&Made::of(rows), (0, "", 0), &nothing());
+        }
+        let mut json = Vec::new();
+        collected.write(&mut json).unwrap();
+        let data: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let texts = data["texts"].as_array().unwrap();
+        let name = |cell: &serde_json::Value| texts[cell.as_u64().unwrap() as usize].as_str().unwrap().to_owned();
+        let rows = data["tables"].as_array().unwrap().iter().map(|table| table["rows"].as_array().unwrap());
+        let names = rows.flat_map(|rows| rows.chunks(OWN + 2).map(|row| name(&row[OWN]))).collect();
+        (names, texts.len(), collected.left_out())
+    }
+
+    #[test]
+    fn of_too_many_rows_those_that_pass_are_left_out_and_the_page_says_so() {
+        assert_eq!(kept(4, &[4]).0, ["value0", "value1", "value2", "value3"]);
+        assert_eq!(kept(4, &[4]).2, None);
+        let (names, texts, left_out) = kept(4, &[3, 7]);
+        assert_eq!(names, ["value0", "value0", "value3", "value6"]);
+        // The empty text and three names: those of the rows left out are gone too.
+        assert_eq!(texts, 4);
+        assert_eq!(left_out.unwrap(), "10 values were compared: the table has the 4 that are no pass.");
+        let (names, _, left_out) = kept(2, &[9]);
+        assert_eq!(names, ["value0", "value3"]);
+        assert!(left_out.unwrap().ends_with("3 of them are no pass: the table has the first 2 of these."));
+    }
+}

@@ -39,7 +39,7 @@
     const target = ofHeader("NPU Name")(row);
     return target && target !== "N/A" ? target : ofHeader("Bench Name")(row);
   };
-  const columns = [
+  const all = [
     { key: "Level", width: 84, of: (row) => LEVELS[levelOf(row)] },
     { key: "Step", width: 60, of: (row) => stepOf(tables[tableOf[row]]) },
     { key: "Rank", width: 56, of: (row) => String(tables[tableOf[row]].rank) },
@@ -50,13 +50,17 @@
     ...headers.map((header) => ({ key: header, width: widthOf(header), of: ofHeader(header) })),
   ];
   function widthOf(header) {
-    if (/Name|Stack|Err_message/.test(header)) return 340;
-    if (/Source|Shape/.test(header)) return 160;
-    return 120;
+    if (/Name|Stack|Err_message/.test(header)) return 420;
+    if (/Source/.test(header)) return 250;
+    return /dtype|shape/i.test(header) ? 130 : 105;
   }
-  const wanted = ["Level", "Value", "Deviation", "Bound", "Difference", "NPU Dtype", "NPU Tensor Shape", "Bound Source", "Err_message",
-    ...(headers.includes("Deviation") ? ["Cosine"] : ["Cosine", "MaxAbsErr", "MaxRelativeErr", "NPU MD5", "BENCH MD5"]),
-    ...(many("step") || many("graph") ? ["Step"] : []), ...(many("rank") ? ["Rank"] : [])];
+  const hasDeviation = headers.includes("Deviation");
+  const wanted = ["Level", ...(many("step") || many("graph") ? ["Step"] : []), ...(many("rank") ? ["Rank"] : []), "Value", "Difference",
+    "Deviation", "Bound", "Cosine", ...(hasDeviation ? [] : ["MaxAbsErr", "MaxRelativeErr", "NPU MD5", "BENCH MD5"]), "NPU Dtype",
+    "NPU Tensor Shape", "Err_message", "Bound Source"].filter((key) => all.some((column) => column.key === key));
+  // What is shown unasked comes first, in this order.
+  const place = (column) => (wanted.includes(column.key) ? wanted.indexOf(column.key) : wanted.length);
+  const columns = all.map((column, at) => [place(column), at, column]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((entry) => entry[2]);
 
   const state = { q: "", level: new Set([0, 1, 2, 3]), rank: "", step: "", dir: "", module: "", sort: "", down: false, row: -1,
     columns: new Set(wanted) };
@@ -218,7 +222,7 @@
     line.setAttribute("aria-rowindex", at + 2);
     line.setAttribute("aria-selected", row === state.row);
     for (const column of chosen) {
-      const text = column.of(row);
+      const text = column.key === "Err_message" ? notesOf(column.of(row)).join("; ") : column.of(row);
       const td = element("td", text.length > 300 ? text.slice(0, 300) + "…" : text);
       if (column.key === "Level" || column.key === "Result") td.className = "level " + text;
       else if (text.length > 14) td.title = text.slice(0, 2000);
