@@ -302,7 +302,8 @@ mod tests {
                     stack: None,
                     data_names: None,
                     peers: [Cell::NONE, Cell::NONE, Cell::NONE, Cell::NONE],
-                    ulps: None,
+                    distance: None,
+                    trouble: None,
                 }
             };
             Self { headers: ["NPU Name", "Bench Name"], rows: (0..rows).map(row).collect() }
@@ -314,7 +315,7 @@ mod tests {
             &self.headers
         }
 
-        fn len(&self) -> usize {
+        fn count(&self) -> usize {
             self.rows.len()
         }
 
@@ -346,6 +347,7 @@ mod tests {
             construct: trainmon_dump::capture::Construct::default(),
             has_stacks: false,
             tensors: None,
+            tensor_bytes: std::sync::atomic::AtomicU64::new(0),
         }
     }
 
