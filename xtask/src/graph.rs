@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, PackageId};
+use cargo_metadata::{CargoOpt, Dependency, DependencyKind, Metadata, MetadataCommand, Node, NodeDep, PackageId};
 
 use crate::process;
 
@@ -68,7 +68,8 @@ impl Graph {
             resolve.nodes.iter().enumerate().map(|(place, node)| (&node.id, place)).collect();
         let packages = resolve.nodes.iter().map(|node| {
             let package = &metadata[&node.id];
-            let edges = node.deps.iter().filter_map(|dependency| {
+            let edges = node.deps.iter().filter(|dependency| is_switched_on(package, node, dependency));
+            let edges = edges.filter_map(|dependency| {
                 let dev_only = dependency.dep_kinds.iter().all(|info| info.kind == DependencyKind::Development);
                 Some(Edge { to: *places.get(&dependency.pkg)?, dev_only })
             });
@@ -112,6 +113,24 @@ impl Graph {
         }
         None
     }
+}
+
+/// Whether a dependency is compiled. Cargo also lists one that a feature only adds to where it is there anyway (`pyo3?/…`).
+fn is_switched_on(package: &cargo_metadata::Package, node: &Node, dependency: &NodeDep) -> bool {
+    let declared: Vec<&Dependency> = package
+        .dependencies
+        .iter()
+        .filter(|declared| dependency.dep_kinds.iter().any(|info| info.kind == declared.kind))
+        .filter(|declared| declared.rename.as_ref().unwrap_or(&declared.name).replace('-', "_") == dependency.name)
+        .collect();
+    declared.is_empty()
+        || declared.iter().any(|declared| {
+            let name = declared.rename.as_ref().unwrap_or(&declared.name);
+            let ways = [name.clone(), format!("dep:{name}")];
+            let switches = |word: &String| ways.contains(word) || word.starts_with(&format!("{name}/"));
+            let on = node.features.iter().filter_map(|feature| package.features.get(&**feature));
+            !declared.optional || on.flatten().any(switches)
+        })
 }
 
 fn host_triple() -> Result<String> {
