@@ -16,6 +16,7 @@ use crate::compare_runs;
 use crate::convert;
 use crate::ctl;
 use crate::excerpt::excerpt;
+use crate::merge;
 use crate::overflow;
 use crate::printer::Printer;
 use crate::recover::{self, verb::Outcome};
@@ -107,6 +108,9 @@ enum Verb {
     /// that is in the files.
     #[command(after_long_help = checkpoint::verb::EXAMPLES)]
     CompareCheckpoint(checkpoint::verb::Arguments),
+    /// Merge the tables `trainmon compare` wrote of several ranks: a column per rank
+    #[command(visible_alias = "merge_result", after_long_help = merge::verb::EXAMPLES)]
+    Merge(merge::verb::Arguments),
     /// Write files of tensors in another format: npy, pt
     #[command(after_long_help = tensors::verb::EXAMPLES)]
     Parse(tensors::verb::Arguments),
@@ -157,11 +161,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// msprobe's options of one dash and several letters, where the verb has them, as long options.
 fn respelt(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.get(1).is_some_and(|verb| verb == "compare") {
-        for argument in &mut arguments[2..] {
-            if let Some((_, long)) = compare::verb::SPELLINGS.iter().find(|(short, _)| argument == short) {
-                *argument = OsString::from(long);
-            }
+    let spellings: &[(&str, &str)] = match arguments.get(1).and_then(|verb| verb.to_str()) {
+        Some("compare") => &compare::verb::SPELLINGS,
+        Some("merge" | "merge_result") => &merge::verb::SPELLINGS,
+        _ => return arguments,
+    };
+    for argument in &mut arguments[2..] {
+        if let Some((_, long)) = spellings.iter().find(|(short, _)| argument == short) {
+            *argument = OsString::from(long);
         }
     }
     arguments
@@ -217,6 +224,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<u8> {
             checkpoint::verb::Outcome::Different => EXIT_DIFFERENCE,
             checkpoint::verb::Outcome::Failed => EXIT_ERROR,
         }),
+        Verb::Merge(arguments) => Ok(if merge::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
         Verb::Parse(arguments) => Ok(if tensors::verb::run(&arguments, printer)? { EXIT_OK } else { EXIT_ERROR }),
         Verb::Recover(arguments) => Ok(match recover::verb::run(&arguments, printer)? {
             Outcome::Whole => EXIT_OK,

@@ -15,6 +15,7 @@ mod excerpt;
 mod failure;
 mod fresh_directory;
 pub mod key_reference;
+pub mod merge;
 pub mod overflow;
 mod printer;
 mod progress;

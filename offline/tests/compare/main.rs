@@ -12,6 +12,7 @@ mod faults;
 mod golden;
 mod inputs;
 mod layer;
+mod merge;
 mod overflow;
 mod report;
 mod small;

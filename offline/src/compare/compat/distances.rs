@@ -1,10 +1,10 @@
 //! msprobe's six distances between tensors, as it prints them.
 
 use trainmon_core::Dtype;
+use trainmon_dump::capture::Plain;
 
 use super::cell::Cell;
 use crate::compare::distance::{Distance, Quotient};
-use crate::compare::python;
 use crate::compare::tensors::TensorPair;
 
 const UNSUPPORTED: Cell = Cell::Word("unsupported");
@@ -44,7 +44,7 @@ fn cells(distance: &Distance, is_one: bool) -> [Cell; 6] {
     };
     [
         cosine,
-        Cell::Text(python::float(distance.euclidean()).into()),
+        Cell::Number(Plain::Float(distance.euclidean())),
         max_absolute,
         max_relative,
         decimals(distance.within_thousandth as f64 / count, 12),
@@ -71,5 +71,5 @@ fn decimals_of(value: f64, places: i32) -> f64 {
 fn decimals(value: f64, places: i32) -> Cell {
     let rounded = decimals_of(value, places);
     // Large numbers lose nothing by staying as they are.
-    Cell::Text(python::float(if rounded.is_finite() { rounded } else { value }).into())
+    Cell::Number(Plain::Float(if rounded.is_finite() { rounded } else { value }))
 }
