@@ -70,12 +70,15 @@ pub(crate) struct Arguments {
     data_mapping: Option<PathBuf>,
     /// The same for modules, `path.Class: path.Class`; without a file only Cell becomes Module: -cm
     #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "how clap says that the file may be left out")]
     cell_mapping: Option<Option<PathBuf>>,
     /// Modules by their paths below a class, `class: {path: path}`, with the operators in them; --compat ignores it: -lm
     #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "how clap says that the file may be left out")]
     layer_mapping: Option<Option<PathBuf>>,
     /// Operators of two frameworks, a list of `{ms_api, pt_api, ms_args, pt_args, …}`; without a file by family: -am
     #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "how clap says that the file may be left out")]
     api_mapping: Option<Option<PathBuf>>,
     /// msprobe's switch for the first difference; it is always looked for. With --compat, its JSON is written: -da
     #[arg(long)]
