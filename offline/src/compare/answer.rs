@@ -9,7 +9,7 @@ use super::error::CompareError;
 use super::first::{Divergence, Finding, Noise, RankCapture, first_divergence};
 use super::input::Capture;
 use super::judge::Spreads;
-use super::matching::Matching;
+use super::matching::{Matching, fuse};
 use super::pairing::{RankPair, pair};
 use super::thresholds::Thresholds;
 
@@ -116,10 +116,10 @@ pub fn compare<E: From<CompareError>>(
     thresholds: &Thresholds,
     each: impl FnMut(&StepCaptures) -> Result<(), E>,
 ) -> Result<Answer, E> {
-    compare_matched(target, goldens, thresholds, &Matching::Name, each)
+    compare_matched(target, goldens, thresholds, &Matching::Name, false, each)
 }
 
-/// The same with operators matched as asked for.
+/// The same with operators matched as asked for. `is_compat`: parts of fused modules are not put together, as with msprobe.
 ///
 /// # Errors
 /// See [`compare`].
@@ -128,6 +128,7 @@ pub fn compare_matched<E: From<CompareError>>(
     goldens: &[PathBuf],
     thresholds: &Thresholds,
     matching: &Matching,
+    is_compat: bool,
     mut each: impl FnMut(&StepCaptures) -> Result<(), E>,
 ) -> Result<Answer, E> {
     let open = |path| find(path).map_err(CompareError::from);
@@ -145,20 +146,28 @@ pub fn compare_matched<E: From<CompareError>>(
     }
     let mut search = Search::default();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
-        let mut step = read(pairs, &others, target_tree.kind)?;
+        let mut step = read(pairs, &others, target_tree.kind, is_compat)?;
         step.divergence = search.step(&step, thresholds, matching);
         each(&step)?;
     }
     Ok(search.answer(pairing.target_only, pairing.golden_only))
 }
 
-fn read(pairs: &[RankPair<'_>], others: &[Tree], kind: DumpKind) -> Result<StepCaptures, CompareError> {
+fn read(
+    pairs: &[RankPair<'_>],
+    others: &[Tree],
+    kind: DumpKind,
+    is_compat: bool,
+) -> Result<StepCaptures, CompareError> {
     let one = |files: &RankFiles| Capture::read(files).map_err(CompareError::from);
     let ranks = pairs.par_iter().map(|pair| {
-        let (target, golden) = (one(pair.target)?, one(pair.golden)?);
+        let (mut target, mut golden) = (one(pair.target)?, one(pair.golden)?);
         let mut spreads = None;
         for files in others.iter().filter_map(|tree| same(tree, pair)) {
             spreads.get_or_insert_with(Spreads::default).add(&golden, &one(files)?);
+        }
+        if !is_compat {
+            fuse(&mut target, &mut golden);
         }
         let is_alone = matches!(kind, DumpKind::File | DumpKind::Rank);
         let is_debug = pair.target.is_debug();

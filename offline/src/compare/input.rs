@@ -1,5 +1,6 @@
 //! What a comparison reads: one rank's capture of one step.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
@@ -25,6 +26,8 @@ pub struct Capture {
     pub tensors: Option<PathBuf>,
     /// How many bytes of tensors have been read so far.
     pub tensor_bytes: AtomicU64,
+    /// Operators that were put together out of parts, because the other side has them fused.
+    pub fused: HashSet<Box<str>>,
 }
 
 impl Capture {
@@ -44,6 +47,7 @@ impl Capture {
             construct: construct.unwrap_or_default(),
             tensors: files.tensors.clone(),
             tensor_bytes: AtomicU64::new(0),
+            fused: HashSet::new(),
         })
     }
 

@@ -251,6 +251,7 @@ impl<'a> Work<'a> {
             &goldens,
             &thresholds,
             &matching,
+            self.arguments.compat,
             |step: &StepCaptures| -> Result<(), CompareError> {
                 if self.arguments.is_print_compare_log {
                     for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {

@@ -9,6 +9,7 @@
 mod bad;
 mod command;
 mod faults;
+mod fused;
 mod golden;
 mod inputs;
 mod layer;

@@ -4,6 +4,7 @@ mod aligned;
 mod api;
 mod exact;
 mod family;
+mod fused;
 mod fuzzy;
 mod layer;
 mod listed;
@@ -12,6 +13,7 @@ mod sequence;
 
 pub use api::{ApiEntry, ApiMapping, by_api};
 pub use exact::exact;
+pub(in crate::compare) use fused::fuse;
 pub use fuzzy::fuzzy;
 pub use layer::{LayerMapping, by_layer};
 pub use mapping::{Mapping, MappingError, by_cell, by_data};
@@ -30,6 +32,8 @@ pub enum How {
     Sequence,
     /// A mapping file.
     Mapping,
+    /// One side's parts were put together as the other has them fused.
+    Fused,
     /// The same operator in another framework's spelling.
     Family,
     /// The same name but for the index in a list of one model, which one side was captured as.
@@ -44,6 +48,7 @@ impl How {
             Self::Renumbered => "renumbered",
             Self::Sequence => "sequence",
             Self::Mapping => "mapping",
+            Self::Fused => "fused",
             Self::Family => "family",
             Self::Listed => "list of one model",
         }
@@ -82,6 +87,21 @@ pub enum Matching {
 impl Matching {
     /// Matches the values of two captures. `is_compat`: as msprobe does, with its mistakes.
     pub fn pairs(&self, target: &Capture, golden: &Capture, is_compat: bool) -> Vec<Pair> {
+        let mut pairs = self.unfused_pairs(target, golden, is_compat);
+        if !(target.fused.is_empty() && golden.fused.is_empty()) {
+            for pair in &mut pairs {
+                if let (Some(one), Some(other)) = (pair.target, pair.golden)
+                    && (target.fused.contains(&target.at(one).operator.name)
+                        || golden.fused.contains(&golden.at(other).operator.name))
+                {
+                    pair.how = How::Fused;
+                }
+            }
+        }
+        pairs
+    }
+
+    fn unfused_pairs(&self, target: &Capture, golden: &Capture, is_compat: bool) -> Vec<Pair> {
         match self {
             Self::Data(mapping) => by_data(target, golden, mapping, !is_compat),
             Self::Cell(mapping) => by_cell(target, golden, mapping, !is_compat),
@@ -133,6 +153,7 @@ pub(in crate::compare) mod tests {
             has_stacks: false,
             tensors: None,
             tensor_bytes: std::sync::atomic::AtomicU64::new(0),
+            fused: std::collections::HashSet::new(),
         }
     }
 
