@@ -26,7 +26,7 @@ use crate::printer::Printer;
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon compare dump_b/step0 dump_a/step0                 where they part, in a sentence\n",
-    "  trainmon compare dump_b dump_a -o report --format csv,md   all steps and ranks, with the tables behind it\n",
+    "  trainmon compare dump_b dump_a -o report                   all steps and ranks: a page for the browser, and the tables\n",
     "  trainmon compare dump_b dump_a dump_a2                     two golden runs: their spread bounds every value\n",
     "  trainmon compare b/dump.json a/dump.json --json | jq .operator\n",
     "  trainmon compare monitor_b monitor_a                       two monitored runs: the first step and tensor beyond noise\n",

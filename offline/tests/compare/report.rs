@@ -1,5 +1,7 @@
 //! The report of a comparison: what it says without a network, and what a real browser makes of it.
 
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,9 +18,10 @@ fn compare(target: &Path, golden: &Path, output: &Path, more: &[&str]) -> (Strin
     let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
     let run = command.arg("compare").args([target, golden]).arg("-o").arg(output).args(more).output().unwrap();
     let printed = String::from_utf8(run.stdout).unwrap();
-    let named = printed.lines().map(str::trim).find(|line| line.ends_with(".html"));
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "html");
+    let named = printed.lines().map(|line| PathBuf::from(line.trim())).find(is_page);
     let report = named.unwrap_or_else(|| panic!("no report: {printed}{}", String::from_utf8_lossy(&run.stderr)));
-    (printed.lines().next().unwrap().to_owned(), PathBuf::from(report))
+    (printed.lines().next().unwrap().to_owned(), report)
 }
 
 fn tensor(max: f64) -> Value {

@@ -15,7 +15,7 @@ use super::write::Rows;
 use place::Place;
 use rows::{CollectedRows, MOST_ROWS};
 
-/// A report in the making. It keeps the rows, not the captures: about 150 bytes a row, and the place where the runs part.
+/// A report in the making. It keeps the rows, not the captures: a number for each cell and each text once, and the place where the runs part.
 pub(super) struct Report {
     rows: CollectedRows,
     place: Option<Place>,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::Report;
-use super::place::{Link, Place, Role, Stacks, SuspectFacts};
+use super::place::{Line, Link, Place, Role, Stacks, SuspectFacts};
 use crate::compare::answer::{Answer, Verdict};
 use crate::compare::deviation::{Deviation, What};
 use crate::compare::first::{Finding, Kind};
@@ -47,7 +47,8 @@ pub(super) fn write(
         )?;
     }
     if report.rows.kept() == 0 {
-        let none = if report.rows.left_out().is_some() { "Every value passes." } else { "No value could be compared." };
+        let none =
+            if report.rows.left_out().is_some() { "Every value passes." } else { "There is no table of values." };
         write!(to, "<section><h2>All values</h2><p>{none}</p></section>\n</main></body></html>\n")?;
         return Ok(());
     }
@@ -71,15 +72,12 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
     let mut html = format!("<header class=\"{class}\"><p class=\"badge\">{badge}</p><h1>{sentence}</h1>\n");
     let details = words::details(answer);
     if !details.is_empty() {
-        html.extend([
-            "<ul>".to_owned(),
-            details.iter().map(|line| format!("<li>{}</li>", escaped(line))).collect(),
-            "</ul>\n".to_owned(),
-        ]);
+        let details: Vec<String> = details.iter().map(|line| escaped(line)).collect();
+        // Writing into a String does not fail.
+        _ = writeln!(html, "<ul><li>{}</li></ul>", details.join("</li><li>"));
     }
     let golden: Vec<String> =
         goldens.iter().map(|path| format!("<code>{}</code>", escaped(&path.display().to_string()))).collect();
-    // Writing into a String does not fail.
     _ = writeln!(
         html,
         "<p class=\"soft\">Target <code>{}</code>, golden {}. {} operators compared.</p></header>",
@@ -174,13 +172,11 @@ fn place_html(place: &Place, answer: &Answer) -> String {
 
 fn suspect(suspect: &SuspectFacts) -> String {
     let SuspectFacts { name, deviation, bound, source, values } = suspect;
-    let rows: String = values
-        .iter()
-        .map(|(label, one, other)| {
-            let class = if one == other { "" } else { " class=\"differs\"" };
-            format!("<tr{class}><th>{label}</th><td>{}</td><td>{}</td></tr>", escaped(one), escaped(other))
-        })
-        .collect();
+    let mut rows = String::new();
+    for (label, one, other) in values {
+        let class = if one == other { "" } else { " class=\"differs\"" };
+        _ = write!(rows, "<tr{class}><th>{label}</th><td>{}</td><td>{}</td></tr>", escaped(one), escaped(other));
+    }
     let values = if rows.is_empty() {
         rows
     } else {
@@ -268,12 +264,15 @@ fn stacks(stacks: &Stacks) -> String {
         rows.collect::<String>()
     );
     let differ = stacks.lines.iter().filter(|(.., is_same)| !is_same).count();
-    let shown = match differ {
+    let has = |side: fn(&Line) -> bool| stacks.lines.iter().any(side);
+    let said = match differ {
         0 => format!("<details><summary>The same stack on both sides</summary>{table}</details>"),
+        _ if !has(|(one, ..)| one.is_some()) => format!("<p>The golden alone has a stack.</p>{table}"),
+        _ if !has(|(_, other, _)| other.is_some()) => format!("<p>The target alone has a stack.</p>{table}"),
         1 => format!("<p>The stacks differ in a line.</p>{table}"),
         _ => format!("<p>The stacks differ in {differ} lines.</p>{table}"),
     };
-    format!("<section><h2>Where it is called</h2>\n{shown}</section>\n")
+    format!("<section><h2>Where it is called</h2>\n{said}</section>\n")
 }
 
 fn size(deviation: Deviation) -> String {
@@ -281,6 +280,7 @@ fn size(deviation: Deviation) -> String {
         What::Nothing => "nothing".to_owned(),
         _ if deviation.relative == 0.0 => "nothing seen".to_owned(),
         _ if deviation.relative.is_finite() => format!("{:.1e}", deviation.relative),
+        What::Presence => "one side alone".to_owned(),
         what => what.word().to_owned(),
     }
 }

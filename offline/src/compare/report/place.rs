@@ -66,9 +66,12 @@ pub(super) struct SuspectFacts {
 pub(super) struct Stacks {
     /// The operator they are of: of a backward call its forward call.
     pub(super) operator: String,
-    /// Target's and golden's frame, and whether they are the same.
-    pub(super) lines: Vec<(Option<String>, Option<String>, bool)>,
+    /// Innermost frame first.
+    pub(super) lines: Vec<Line>,
 }
+
+/// Target's and golden's frame, and whether they are the same.
+pub(super) type Line = (Option<String>, Option<String>, bool);
 
 impl Place {
     /// Looks it up while the step's captures are in memory; `None` if the step has no origin.
@@ -120,9 +123,9 @@ fn chain(target: &Capture, golden: &Capture, finding: &Finding, spread: &[String
     let mut chain: Vec<Link> = before.filter_map(|place| link(Role::Before, place)).collect();
     chain.extend(link(Role::At, finding.place));
     let mut left = spread.iter().peekable();
-    for place in finding.place + 1..aligned.len() {
+    for (place, (one, _)) in aligned.iter().enumerate().skip(finding.place + 1) {
         let Some(next) = left.peek() else { break };
-        let name = aligned[place].0.map(|index| &target.document.operators[index as usize].name);
+        let name = one.map(|index| &target.document.operators[index as usize].name);
         if name.is_some_and(|name| **name == ***next) {
             left.next();
             chain.extend(link(Role::After, place));
@@ -186,18 +189,17 @@ fn facts(
 fn described(leaf: &Leaf) -> Vec<(&'static str, String)> {
     match leaf {
         Leaf::Nothing => vec![("value", "None".to_owned())],
-        Leaf::Plain { kind, value } => vec![("type", kind.to_string()), ("value", python::text(value).into())],
-        Leaf::Group { ranks, .. } => vec![("ranks", python::text(ranks).into())],
+        Leaf::Plain { kind, value } => vec![("type", kind.to_string()), ("value", python::text(value))],
+        Leaf::Group { ranks, .. } => vec![("ranks", python::text(ranks))],
         Leaf::Tensor(tensor) => {
-            let mut lines =
-                vec![("dtype", python::text(&tensor.dtype).into()), ("shape", python::text(&tensor.shape).into())];
+            let mut lines = vec![("dtype", python::text(&tensor.dtype)), ("shape", python::text(&tensor.shape))];
             for (label, value) in ["max", "min", "mean", "norm"].into_iter().zip(&tensor.statistics) {
                 if !matches!(value, Plain::Null) {
-                    lines.push((label, python::text(value).into()));
+                    lines.push((label, python::text(value)));
                 }
             }
             if let Some(digest) = tensor.digest.as_ref().filter(|digest| !digest.is_null()) {
-                lines.push(("checksum", python::text(digest).into()));
+                lines.push(("checksum", python::text(digest)));
             }
             lines
         }
@@ -243,7 +245,7 @@ fn forward(operator: &str) -> String {
     operator.replacen(".backward", ".forward", 1)
 }
 
-fn side_by_side(one: &[String], other: &[String]) -> Vec<(Option<String>, Option<String>, bool)> {
+fn side_by_side(one: &[String], other: &[String]) -> Vec<Line> {
     let mut lines = Vec::new();
     for piece in capture_diff_slices(Algorithm::Myers, one, other) {
         let (old, new) = (&one[piece.old_range()], &other[piece.new_range()]);

@@ -14,7 +14,7 @@ use crate::compare::name::{Direction, OperatorName};
 use crate::compare::table::Level;
 use crate::compare::write::{Facts, Rows};
 
-/// More rows than this a browser takes seconds to open: about 60 MB.
+/// More rows than this a browser takes seconds to open: a row of statistics is up to 600 bytes of the page.
 pub(super) const MOST_ROWS: usize = 200_000;
 /// Cells before those of the table: level, operator, module around it, direction, ULP histogram.
 const OWN: usize = 5;
