@@ -190,7 +190,9 @@
         if (!isSorted) Object.assign(state, { sort: column.key, down: true });
         else if (state.down) state.down = false;
         else state.sort = "";
+        const at = [...line.children].indexOf(th);
         update();
+        head.rows[0].children[at].firstChild.focus();
       });
       th.append(button);
       line.append(th);
