@@ -284,6 +284,12 @@ fn a_browser_draws_the_rows_in_sight_and_a_fragment_filters_them() {
         assert!(level != "pass" && value.contains("layer_norm"), "{level} {value}");
     }
 
+    // Where they part is a link to its rows.
+    let link = unescaped(between(&document, "<h3><a href=\"", "\""));
+    let part = browse(chromium, &report, &link).unwrap();
+    let names: Vec<String> = rows(&part).into_iter().map(|(_, value)| value).collect();
+    assert_eq!((names.len(), &*names[0]), (1, "Functional.linear.5.forward.output.0"), "{link}");
+
     // The fifth operator's second value, and with it the stack, which is told with the first.
     let document = browse(chromium, &report, "#q=nothing-has-this&row=9").unwrap();
     assert!(rows(&document).is_empty());

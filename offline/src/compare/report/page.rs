@@ -136,7 +136,7 @@ fn place_html(place: &Place, answer: &Answer) -> String {
     let mut html = String::new();
     if !place.suspects.is_empty() {
         html += "<section><h2>What differs there</h2>\n<div class=\"suspects\">";
-        html.extend(place.suspects.iter().map(suspect));
+        html.extend(place.suspects.iter().map(|one| suspect(one, &place.at)));
         html += "</div>";
         if place.more_suspects > 0 {
             _ = write!(html, "<p class=\"soft\">{} more values differ; the table has them.</p>", place.more_suspects);
@@ -156,13 +156,13 @@ fn place_html(place: &Place, answer: &Answer) -> String {
     let near =
         place.chain.iter().position(|link| link.role == Role::After).map_or(place.chain.len(), |first| first + NEAR);
     let (near, far) = place.chain.split_at(near.min(place.chain.len()));
-    html += &links(near);
+    html += &links(near, &place.at);
     if !far.is_empty() {
         _ = write!(
             html,
             "<details><summary>{} more that it spreads to</summary>\n{}</details>\n",
             far.len(),
-            links(far)
+            links(far, &place.at)
         );
     }
     html += &received(answer);
@@ -170,7 +170,7 @@ fn place_html(place: &Place, answer: &Answer) -> String {
     html + &place.stacks.as_ref().map_or_else(String::new, stacks)
 }
 
-fn suspect(suspect: &SuspectFacts) -> String {
+fn suspect(suspect: &SuspectFacts, at: &(String, u64)) -> String {
     let SuspectFacts { name, deviation, bound, source, values } = suspect;
     let mut rows = String::new();
     for (label, one, other) in values {
@@ -188,9 +188,9 @@ fn suspect(suspect: &SuspectFacts) -> String {
         _ => "none".to_owned(),
     };
     format!(
-        "<article><h3><a href=\"#q={}\">{}</a></h3><p>differs in {}: <strong>{}</strong>, bound {bound} <span class=\"soft\">({})\
+        "<article><h3><a href=\"{}\">{}</a></h3><p>differs in {}: <strong>{}</strong>, bound {bound} <span class=\"soft\">({})\
          </span></p>{values}</article>\n",
-        percent(name),
+        rows_of(name, at),
         escaped(name),
         deviation.what.word(),
         size(*deviation),
@@ -198,13 +198,13 @@ fn suspect(suspect: &SuspectFacts) -> String {
     )
 }
 
-fn links(chain: &[Link]) -> String {
+fn links(chain: &[Link], at: &(String, u64)) -> String {
     let head = "<tr><th></th><th>operator</th><th>what goes in differs by</th><th>what comes out differs by</th></tr>";
-    let rows: String = chain.iter().map(link).collect();
+    let rows: String = chain.iter().map(|one| link(one, at)).collect();
     format!("<div class=\"scroll\"><table class=\"chain\"><thead>{head}</thead><tbody>\n{rows}</tbody></table></div>\n")
 }
 
-fn link(link: &Link) -> String {
+fn link(link: &Link, at: &(String, u64)) -> String {
     let (class, label) = match link.role {
         Role::Before => ("before", "before"),
         Role::At => ("at", "here"),
@@ -222,8 +222,8 @@ fn link(link: &Link) -> String {
         format!("<td class=\"bar\"><i style=\"width:{:.0}%\"></i><span>{}</span></td>", share * 100.0, size(deviation))
     };
     format!(
-        "<tr class=\"{class}\"><th scope=\"row\">{label}</th><td><a href=\"#q={}\">{}</a></td>{}{}</tr>\n",
-        percent(&link.operator),
+        "<tr class=\"{class}\"><th scope=\"row\">{label}</th><td><a href=\"{}\">{}</a></td>{}{}</tr>\n",
+        rows_of(&link.operator, at),
         escaped(&link.operator),
         bar(link.input),
         bar(link.output)
@@ -288,6 +288,11 @@ fn size(deviation: Deviation) -> String {
 /// Names come out of files.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+/// The fragment that shows a name's rows of one step and rank.
+fn rows_of(name: &str, (step, rank): &(String, u64)) -> String {
+    format!("#q={}&amp;step={}&amp;rank={rank}", percent(name), percent(step))
 }
 
 /// A value of a fragment: letters, digits and dots stay, the rest is written as bytes.

@@ -19,6 +19,8 @@ const SUSPECTS: usize = 8;
 
 /// The place where the runs part.
 pub(super) struct Place {
+    /// The step as the page names it, with its graph if there is one, and the rank.
+    pub(super) at: (String, u64),
     /// Modules around the operator, the outermost first.
     pub(super) modules: Vec<String>,
     /// The operators before it, itself, and those it spreads to.
@@ -91,7 +93,9 @@ impl Place {
         let suspects =
             finding.suspects.iter().take(SUSPECTS).map(|suspect| facts(suspect, finding, one, other, judge)).collect();
         let spread = divergence.walked.iter().find(|(walked, _)| walked == rank).map(|(_, walked)| &walked.spread[..]);
+        let name = if step.part.is_empty() { step.step.to_string() } else { format!("{}/{}", step.part, step.step) };
         Some(Self {
+            at: (name, *rank),
             modules,
             chain: chain(target, golden, finding, spread.unwrap_or(&[])),
             suspects,
