@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import make, run
+from .held_out.cases import CASES as HELD_OUT
 from .plants import CASES
 
 
@@ -19,11 +20,13 @@ def main() -> int:
     parser.add_argument("--only", action="append", metavar="NAME", help="this case; may be said again")
     parser.add_argument("--mode", choices=("statistics", "tensor", "md5"), help="record all cases so")
     parser.add_argument("--keep-exact", action="store_true", help="keep the recordings that truths are checked with")
+    parser.add_argument("--held-out", action="store_true", help="the cases of the held-out set")
     arguments = parser.parse_args()
-    cases = [case for case in CASES if not arguments.only or case.name in arguments.only]
+    known = HELD_OUT if arguments.held_out else CASES
+    cases = [case for case in known if not arguments.only or case.name in arguments.only]
     if arguments.mode:
         cases = [replace(case, setting=replace(case.setting, task=arguments.mode)) for case in cases]
-    if unknown := set(arguments.only or ()) - {case.name for case in CASES}:
+    if unknown := set(arguments.only or ()) - {case.name for case in known}:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     run.preload()
     out = arguments.out.resolve()

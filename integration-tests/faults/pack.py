@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import io
 import json
 import re
@@ -16,6 +17,7 @@ import sysconfig
 import tarfile
 from pathlib import Path
 
+from .held_out.cases import CASES as HELD_OUT
 from .make import GOLDENS
 from .plants import CASES
 
@@ -61,20 +63,22 @@ def pack(out: Path, corpus: Path) -> int:
         gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
+        first: dict[bytes, str] = {}
         for root in sorted(_kept(out)):
             for path in sorted(root.rglob("*")):
                 if path.is_symlink() or path.is_file():
-                    _add(archive, path, out)
+                    _add(archive, path, out, first)
     return corpus.stat().st_size
 
 
 def _kept(out: Path) -> set[Path]:
     """The directories of the cases that the corpus has, and of their golden dumps."""
-    homes = [out / case.name for case in CASES if case.kept]
+    homes = [out / case.name for case in (*CASES, *HELD_OUT) if case.kept and (out / case.name).is_dir()]
     return {*homes, *(out / GOLDENS / (home / "golden").readlink().name for home in homes)}
 
 
-def _add(archive: tarfile.TarFile, path: Path, out: Path) -> None:
+def _add(archive: tarfile.TarFile, path: Path, out: Path, first: dict[bytes, str]) -> None:
+    """What is the same as an earlier file, as many stacks are, becomes a link to it."""
     entry = tarfile.TarInfo(str(path.relative_to(out)))
     entry.mode = 0o644
     if path.is_symlink():
@@ -83,6 +87,11 @@ def _add(archive: tarfile.TarFile, path: Path, out: Path) -> None:
         archive.addfile(entry)
         return
     content = neutral(path, out)
+    if (before := first.setdefault(hashlib.sha256(content).digest(), entry.name)) != entry.name:
+        entry.type = tarfile.LNKTYPE
+        entry.linkname = before
+        archive.addfile(entry)
+        return
     entry.size = len(content)
     archive.addfile(entry, io.BytesIO(content))
 

@@ -38,8 +38,9 @@ def preload() -> None:
     import torch.distributed
 
     from . import parallel, trainer
+    from .held_out import parallel as held_out_parallel
 
-    del msprobe, torch, parallel, trainer
+    del msprobe, torch, parallel, trainer, held_out_parallel
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
     import torch.distributed as dist
     from msprobe.pytorch import PrecisionDebugger
 
+    from .held_out.nets import NETS
+    from .held_out.trainer import HeldOut
     from .trainer import Trainer
 
     setting = side.setting
@@ -112,7 +115,7 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
     settings = scratch / f"config{rank}.json"
     settings.write_text(json.dumps(_configuration(place, setting, side.task)))
     debugger = PrecisionDebugger(config_path=str(settings))
-    running = (side.trainer or Trainer)(setting, rank)
+    running = (side.trainer or (HeldOut if setting.net in NETS else Trainer))(setting, rank)
     if side.plant is not None:
         side.plant(running)
     for step in range(setting.steps):

@@ -90,7 +90,7 @@ impl Judge<'_> {
 }
 
 /// A few units of round-off: more than any ceiling where the dtype itself is coarse.
-fn coarse(operator: &Operator) -> f64 {
+pub(crate) fn coarse(operator: &Operator) -> f64 {
     8.0 * super::rounding::coarsest(operator)
 }
 

@@ -16,19 +16,41 @@ pub(crate) fn float(value: f64) -> String {
         return if value.is_sign_negative() { "-0.0" } else { "0.0" }.to_owned();
     }
     let (digits, exponent) = shortest(value.abs());
-    let sign = if value < 0.0 { "-" } else { "" };
     let magnitude = exponent + digits.len() as i32 - 1;
-    let text = match magnitude {
-        -4..0 => format!("0.{}{digits}", "0".repeat((-magnitude - 1) as usize)),
-        0..16 if exponent >= 0 => format!("{digits}{}.0", "0".repeat(exponent as usize)),
-        0..16 => format!("{}.{}", &digits[..=magnitude as usize], &digits[magnitude as usize + 1..]),
-        _ => {
-            let point = if digits.len() > 1 { "." } else { "" };
-            let sign = if magnitude < 0 { '-' } else { '+' };
-            format!("{}{point}{}e{sign}{:02}", &digits[..1], &digits[1..], magnitude.abs())
+    // One allocation: a table has millions of these.
+    let mut text = String::with_capacity(32);
+    if value < 0.0 {
+        text.push('-');
+    }
+    match magnitude {
+        -4..0 => {
+            text.push_str("0.");
+            text.extend(std::iter::repeat_n('0', (-magnitude - 1) as usize));
+            text.push_str(&digits);
         }
-    };
-    format!("{sign}{text}")
+        0..16 if exponent >= 0 => {
+            text.push_str(&digits);
+            text.extend(std::iter::repeat_n('0', exponent as usize));
+            text.push_str(".0");
+        }
+        0..16 => {
+            let (whole, fraction) = digits.split_at(magnitude as usize + 1);
+            text.extend([whole, ".", fraction]);
+        }
+        _ => {
+            let (whole, fraction) = digits.split_at(1);
+            text.push_str(whole);
+            if !fraction.is_empty() {
+                text.extend([".", fraction]);
+            }
+            text.push_str(if magnitude < 0 { "e-" } else { "e+" });
+            if magnitude.abs() < 10 {
+                text.push('0');
+            }
+            text.push_str(&magnitude.abs().to_string());
+        }
+    }
+    text
 }
 
 /// The shortest digits of a positive number and the power of ten of the last of them. Where two are equally near, Rust's own
@@ -38,11 +60,14 @@ fn shortest(value: f64) -> (String, i32) {
     let text = buffer.format_finite(value);
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = format!("{whole}{fraction}");
     let exponent = exponent.parse::<i32>().unwrap_or(0) - fraction.len() as i32;
-    let trimmed = digits.trim_end_matches('0');
-    let exponent = exponent + (digits.len() - trimmed.len()) as i32;
-    (trimmed.trim_start_matches('0').to_owned(), exponent)
+    let mut digits = String::with_capacity(text.len());
+    digits.push_str(whole.trim_start_matches('0'));
+    digits.push_str(if digits.is_empty() { fraction.trim_start_matches('0') } else { fraction });
+    let kept = digits.trim_end_matches('0').len();
+    let exponent = exponent + (digits.len() - kept) as i32;
+    digits.truncate(kept);
+    (digits, exponent)
 }
 
 /// `str` of a value.

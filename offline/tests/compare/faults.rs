@@ -1,5 +1,6 @@
 //! Where runs with one planted fault part, against the truth of each: `integration-tests/faults` says how they were made.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -60,45 +61,126 @@ fn goldens(case: &Path, truth: &Value) -> Vec<PathBuf> {
     std::iter::once("golden").chain(reruns).map(|name| case.join(name)).collect()
 }
 
-#[test]
-fn planted_faults_are_found_where_they_are() {
+/// One case and what came out.
+struct Surveyed {
+    name: String,
+    truth: Value,
+    answer: String,
+    mark: Mark,
+}
+
+/// An answer in few words.
+fn short(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Same => "the same".to_owned(),
+        Verdict::Rounding { operator, largest, .. } => format!("rounding from {operator} on, up to {largest:.1e}"),
+        Verdict::CannotTell { why, .. } => format!("cannot tell: {why}"),
+        Verdict::Parts { step, ranks, finding } => {
+            format!("{:?} {}, step {step}, ranks {ranks:?}", finding.kind, finding.operator)
+        }
+        Verdict::OneSided { step, ranks, finding } => {
+            format!("calls alone: {}, step {step}, ranks {ranks:?}", finding.operator)
+        }
+    }
+}
+
+/// Compares every case of an archive of `integration-tests/faults`.
+fn survey(archive: &str) -> Vec<Surveyed> {
     let unpacked = tempfile::tempdir().unwrap();
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../integration-tests/faults/corpus.tar.gz");
-    let corpus = flate2::read::GzDecoder::new(std::fs::File::open(corpus).unwrap());
-    tar::Archive::new(corpus).unpack(unpacked.path()).unwrap();
-    let root = unpacked.path();
-    let mut marks = Vec::new();
-    for case in cases(root) {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../integration-tests/faults").join(archive);
+    let archive = flate2::read::GzDecoder::new(std::fs::File::open(archive).unwrap());
+    tar::Archive::new(archive).unpack(unpacked.path()).unwrap();
+    let survey = |case: PathBuf| {
         let truth: Value = serde_json::from_slice(&std::fs::read(case.join("truth.json")).unwrap()).unwrap();
         let answer = compare(&case.join("target"), &goldens(&case, &truth), &Thresholds::default(), |_| {
             Ok::<(), CompareError>(())
         })
         .unwrap();
+        let name = case.file_name().unwrap().to_string_lossy().into_owned();
         let mark = mark(&answer, &truth);
-        if mark != Mark::Right {
-            println!(
-                "{mark:?} {}: {}\n   truth {} {} step {} rank {} {}\n   {:?}",
-                case.display(),
-                truth["what"],
-                truth["verdict"],
-                truth["also"],
-                truth["step"],
-                truth["rank"],
-                truth["operators"],
-                answer.verdict
-            );
+        Surveyed { name, answer: short(&answer.verdict), mark, truth }
+    };
+    cases(unpacked.path()).into_iter().map(survey).collect()
+}
+
+fn count(cases: &[Surveyed], of: Mark) -> usize {
+    cases.iter().filter(|case| case.mark == of).count()
+}
+
+/// The tables of docs/measurements.md.
+fn print(title: &str, cases: &[Surveyed], whole: bool) {
+    println!("\n{title}: {} cases\n\n| by | | right | unsure | wrong |\n|---|---|---|---|---|", cases.len());
+    for key in ["net", "ranks", "phase"] {
+        let mut rows: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+        for case in cases {
+            let value = case.truth[key].as_str().map_or_else(|| case.truth[key].to_string(), str::to_owned);
+            rows.entry(value).or_default()[case.mark as usize] += 1;
         }
-        marks.push(mark);
+        for (value, [right, unsure, wrong]) in rows {
+            println!("| {key} | {value} | {right} | {unsure} | {wrong} |");
+        }
     }
-    let count = |of| marks.iter().filter(|&&mark| mark == of).count();
-    println!(
-        "{} cases: {} right, {} unsure, {} wrong",
-        marks.len(),
-        count(Mark::Right),
-        count(Mark::Unsure),
-        count(Mark::Wrong)
-    );
-    assert!(marks.len() >= 110, "the corpus is not whole");
-    assert_eq!(count(Mark::Wrong), 0);
-    assert!(count(Mark::Right) * 100 >= marks.len() * 95);
+    println!("\n| case | net, ranks | truth | answer | |\n|---|---|---|---|---|");
+    for case in cases.iter().filter(|case| whole || case.mark != Mark::Right) {
+        let truth = &case.truth;
+        let list = |key: &str| {
+            let items = truth[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+            items.collect::<Vec<_>>().join(" / ")
+        };
+        let verdicts = [truth["verdict"].as_str().unwrap_or_default(), &list("also")].join(" / ");
+        let place = if truth["verdict"] == "none" {
+            String::new()
+        } else {
+            format!(" {}, step {}, rank {}", list("operators"), truth["step"], truth["rank"])
+        };
+        println!(
+            "| `{}` | {}, {} | {}{place} | {} | {:?} |",
+            case.name,
+            truth["net"].as_str().unwrap_or_default(),
+            truth["ranks"],
+            verdicts.trim_end_matches(" / "),
+            case.answer,
+            case.mark
+        );
+    }
+}
+
+#[test]
+fn planted_faults_are_found_where_they_are() {
+    let cases = survey("corpus.tar.gz");
+    print("The kept corpus", &cases, false);
+    assert!(cases.len() >= 110, "the corpus is not whole");
+    assert_eq!(count(&cases, Mark::Wrong), 0);
+    assert!(count(&cases, Mark::Right) * 100 >= cases.len() * 95);
+}
+
+/// Answers that do not agree with the truth, each with the reason.
+const KNOWN_WRONG: [(&str, &str); 2] = [
+    (
+        "recomputed_weight_moves",
+        "it names the recomputed module that reads the other weight; the truth, checked against what nodes get and give and \
+         not against modules' parameters, has the gradient that comes of it",
+    ),
+    (
+        "rounded_threads_resnet",
+        "the gradient of a bias before a batch norm is zero but for rounding: in its own step it is taken for that, but not \
+         the momentum that the next step begins with",
+    ),
+];
+
+#[test]
+fn faults_that_it_was_not_developed_against_are_found_as_measured() {
+    let cases = survey("held_out.tar.gz");
+    print("The held-out set", &cases, true);
+    assert!(cases.len() >= 74, "the set is not whole");
+    let wrong: Vec<&str> = cases.iter().filter(|case| case.mark == Mark::Wrong).map(|case| &*case.name).collect();
+    let known: Vec<&str> = KNOWN_WRONG
+        .iter()
+        .map(|(name, reason)| {
+            println!("known: {name}: {reason}");
+            *name
+        })
+        .collect();
+    assert_eq!(wrong, known, "an answer became wrong, or is no longer and should leave the list");
+    assert!(count(&cases, Mark::Right) >= 72);
 }

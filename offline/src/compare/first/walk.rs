@@ -7,7 +7,7 @@ use trainmon_dump::capture::{Leaf, Operator, Section};
 use crate::compare::deviation::{Deviation, What, deviation};
 use crate::compare::distance::Quotient;
 use crate::compare::input::{Capture, Item};
-use crate::compare::judge::Judge;
+use crate::compare::judge::{Judge, coarse};
 use crate::compare::matching::Aligned;
 use crate::compare::name::{Direction, OperatorName};
 use crate::compare::rounding::coarsest;
@@ -23,6 +23,7 @@ pub fn walk(target: &Capture, golden: &Capture, aligned: &[Aligned], noise: f64,
         golden,
         judge,
         noise,
+        coarse: 0.0,
         seen: noise > 0.0,
         produced: HashMap::new(),
         gradient: None,
@@ -52,6 +53,8 @@ struct Walker<'c> {
     judge: Judge<'c>,
     /// The largest difference so far that is put down to rounding.
     noise: f64,
+    /// A few units of round-off of the coarsest dtype that differed: what comes of it keeps that in a finer one.
+    coarse: f64,
     /// Whether anything differed so far.
     seen: bool,
     /// What outputs there were in the target, by their looks, and how far they were apart.
@@ -79,7 +82,7 @@ impl<'c> Walker<'c> {
         let (inputs, outputs): (Vec<_>, Vec<_>) =
             compared.into_iter().partition(|compared| is_input(compared.item.value.section));
         if let Some(finding) = self.fresh_input(operator, name, &inputs) {
-            let fresh = inputs.iter().filter(|input| self.is_fresh(input));
+            let fresh = inputs.iter().filter(|input| self.is_fresh(operator, input));
             let tensors = fresh.flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
             let looks: Vec<Looks> = tensors.flatten().map(Looks::of).collect();
             self.found(place, one, other, finding, &looks);
@@ -152,7 +155,7 @@ impl<'c> Walker<'c> {
         name: Option<OperatorName<'_>>,
         inputs: &[Compared<'_>],
     ) -> Option<(Kind, Vec<Suspect>, f64)> {
-        let mut fresh: Vec<&Compared<'_>> = inputs.iter().filter(|input| self.is_fresh(input)).collect();
+        let mut fresh: Vec<&Compared<'_>> = inputs.iter().filter(|input| self.is_fresh(operator, input)).collect();
         if fresh.is_empty() {
             return None;
         }
@@ -167,13 +170,13 @@ impl<'c> Walker<'c> {
         } else {
             Kind::Data
         };
-        let bound = self.fresh_bound();
+        let bound = self.fresh_bound(operator);
         let suspects = fresh.iter().map(|input| suspect(input, bound)).collect();
         Some((kind, suspects, 0.0))
     }
 
-    fn is_fresh(&self, input: &Compared<'_>) -> bool {
-        if !input.deviation.is_some() || input.deviation.relative <= self.fresh_bound().max(input.spread) {
+    fn is_fresh(&self, operator: &Operator, input: &Compared<'_>) -> bool {
+        if !input.deviation.is_some() || input.deviation.relative <= self.fresh_bound(operator).max(input.spread) {
             return false;
         }
         // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
@@ -181,9 +184,9 @@ impl<'c> Walker<'c> {
         produced.is_none_or(|&before| input.deviation.relative > before * 4.0)
     }
 
-    fn fresh_bound(&self) -> f64 {
-        let thresholds = self.judge.thresholds;
-        if self.seen { (self.noise * thresholds.growth).min(thresholds.ceiling) } else { 0.0 }
+    fn fresh_bound(&self, operator: &Operator) -> f64 {
+        let ceiling = self.judge.thresholds.ceiling.max(self.coarse).max(coarse(operator));
+        if self.seen { (self.noise * self.judge.thresholds.growth).min(ceiling) } else { 0.0 }
     }
 
     fn is_parameter(&self, operator: &Operator, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> bool {
@@ -330,6 +333,7 @@ impl<'c> Walker<'c> {
             return;
         }
         self.seen = true;
+        self.coarse = self.coarse.max(coarse(operator));
         self.noise = self.noise.max(deviation.relative);
         self.walked.largest_rounding = self.walked.largest_rounding.max(deviation.relative);
         self.walked.first_rounding.get_or_insert_with(|| (operator.name.to_string(), deviation.relative));
@@ -342,7 +346,7 @@ impl<'c> Walker<'c> {
             return;
         }
         let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
-        let bound = self.fresh_bound().max(self.judge.bound(operator, 0.0).bound);
+        let bound = self.fresh_bound(operator).max(self.judge.bound(operator, 0.0).bound);
         let compared = self.compare(operator, golden);
         let mut outputs = compared.iter().filter(|compared| compared.item.value.section >= Section::Output);
         if outputs.any(|output| output.deviation.relative > bound) {

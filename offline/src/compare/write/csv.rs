@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::{Rows, WriteError};
 
 const ROWS: usize = 1_000_000;
-/// Rows that one thread renders at a time; as many pieces as threads are in memory.
+/// Rows that one thread renders at a time; twice as many pieces as threads are in memory.
 const PIECE: usize = 2048;
 
 pub(super) fn write(table: &dyn Rows, directory: &Path, stem: &str) -> Result<Vec<PathBuf>, WriteError> {
@@ -30,18 +30,27 @@ fn write_part(table: &dyn Rows, rows: Range<usize>, path: &Path) -> std::io::Res
     file.write_all(&head.into_inner().map_err(csv::IntoInnerError::into_error)?)?;
     let pieces: Vec<Range<usize>> =
         rows.clone().step_by(PIECE).map(|from| from..(from + PIECE).min(rows.end)).collect();
-    for pieces in pieces.chunks(rayon::current_num_threads().max(1)) {
-        let rendered: std::io::Result<Vec<Vec<u8>>> =
-            pieces.par_iter().map(|rows| render(table, rows.clone())).collect();
-        for piece in rendered? {
-            file.write_all(&piece)?;
-        }
+    // Two sets of buffers for the whole file: one is written while the other is filled.
+    let threads = rayon::current_num_threads().max(1);
+    let (mut full, mut free) = (vec![Vec::new(); threads], vec![Vec::new(); threads]);
+    for pieces in pieces.chunks(threads) {
+        let (written, rendered) = rayon::join(
+            || full.iter().try_for_each(|piece| file.write_all(piece)),
+            || free.par_iter_mut().zip(pieces).try_for_each(|(buffer, rows)| render(table, rows.clone(), buffer)),
+        );
+        written?;
+        rendered?;
+        // The last set may be filled in part; what the others hold is written already.
+        free.iter_mut().skip(pieces.len()).for_each(Vec::clear);
+        std::mem::swap(&mut full, &mut free);
     }
+    full.iter().try_for_each(|piece| file.write_all(piece))?;
     file.flush()
 }
 
-fn render(table: &dyn Rows, rows: Range<usize>) -> std::io::Result<Vec<u8>> {
-    let mut writer = csv::Writer::from_writer(Vec::with_capacity(1 << 20));
+fn render(table: &dyn Rows, rows: Range<usize>, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+    buffer.clear();
+    let mut writer = csv::Writer::from_writer(buffer);
     for row in rows {
         let mut result = Ok(());
         table.visit(row, &mut |cell| {
@@ -52,5 +61,5 @@ fn render(table: &dyn Rows, rows: Range<usize>) -> std::io::Result<Vec<u8>> {
         result?;
         writer.write_record(None::<&[u8]>)?;
     }
-    writer.into_inner().map_err(csv::IntoInnerError::into_error)
+    writer.flush()
 }

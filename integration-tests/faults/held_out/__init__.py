@@ -1,0 +1,1 @@
+"""Nets, sizes and faults that the judgement was not developed against."""
