@@ -161,7 +161,8 @@ fn read(
 ) -> Result<StepCaptures, CompareError> {
     let one = |files: &RankFiles| Capture::read(files).map_err(CompareError::from);
     let ranks = pairs.par_iter().map(|pair| {
-        let (mut target, mut golden) = (one(pair.target)?, one(pair.golden)?);
+        let (target, golden) = rayon::join(|| one(pair.target), || one(pair.golden));
+        let (mut target, mut golden) = (target?, golden?);
         let mut spreads = None;
         for files in others.iter().filter_map(|tree| same(tree, pair)) {
             spreads.get_or_insert_with(Spreads::default).add(&golden, &one(files)?);

@@ -78,7 +78,7 @@ fn parts_agree_with_the_fused_module_both_ways_and_a_changed_part_is_found() {
     for (target, golden) in [("fused", "split"), ("split", "fused")] {
         let (code, found) = answer(desk.path(), target, golden);
         assert_eq!((code, &found["verdict"]), (Some(0), &json!("same")), "{found:#}");
-        trainmon(desk.path(), &["compare", target, golden, "-o", "out"]);
+        trainmon(desk.path(), &["compare", target, golden, "-o", "out", "--format", "csv"]);
         let table = desk.path().join("out").join(&listed(&desk.path().join("out"))[0]);
         let mut reader = csv::Reader::from_path(table).unwrap();
         let headers = reader.headers().unwrap().clone();
@@ -94,7 +94,7 @@ fn parts_agree_with_the_fused_module_both_ways_and_a_changed_part_is_found() {
         }
         fs::remove_dir_all(desk.path().join("out")).unwrap();
         // msprobe does not see it.
-        let said = trainmon(desk.path(), &["compare", target, golden, "--compat", "-o", "out"]);
+        let said = trainmon(desk.path(), &["compare", target, golden, "--compat", "-o", "out", "--format", "csv"]);
         let table = desk.path().join("out").join(&listed(&desk.path().join("out"))[0]);
         assert!(fs::read_to_string(table).unwrap().lines().skip(1).all(|line| line.contains(",N/A,")), "{}", said.err);
         fs::remove_dir_all(desk.path().join("out")).unwrap();

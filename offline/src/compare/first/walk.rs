@@ -186,7 +186,9 @@ impl<'c> Walker<'c> {
 
     fn fresh_bound(&self, operator: &Operator) -> f64 {
         let ceiling = self.judge.thresholds.ceiling.max(self.coarse).max(coarse(operator));
-        if self.seen { (self.noise * self.judge.thresholds.growth).min(ceiling) } else { 0.0 }
+        // What statistics show of noise can be less than the last bit of a value.
+        let noise = (self.noise * self.judge.thresholds.growth).max(coarse(operator));
+        if self.seen { noise.min(ceiling) } else { 0.0 }
     }
 
     fn is_parameter(&self, operator: &Operator, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> bool {
