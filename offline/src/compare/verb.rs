@@ -37,7 +37,7 @@ pub(crate) const EXAMPLES: &str = concat!(
 
 /// The arguments.
 #[derive(clap::Args)]
-#[expect(clippy::struct_excessive_bools, clippy::option_option, reason = "each is a switch of the command line")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Arguments {
     /// The run in question: a dump.json or debug.json, a rank's directory, a step's, or the one that holds the steps
     #[arg(required_unless_present = "target_path")]
