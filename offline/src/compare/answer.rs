@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Tree, find};
 
 use super::error::CompareError;
-use super::first::{Divergence, Finding, Noise, RankCapture, first_divergence};
+use super::first::{Divergence, Finding, Noise, RankCapture, Rounding, first_divergence};
 use super::input::Capture;
 use super::judge::Spreads;
 use super::matching::{Matching, fuse};
@@ -239,7 +239,7 @@ impl Search {
     }
 
     fn answer(self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
-        let largest = self.noise.values().copied().fold(0.0, f64::max);
+        let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
         let (verdict, divergence) = match (self.found, self.first_rounding) {
             (Some((step, divergence)), _) => (parts(step, &divergence), Some(divergence)),
             (None, _) if self.compared == self.unseen => (

@@ -155,18 +155,11 @@ fn planted_faults_are_found_where_they_are() {
 }
 
 /// Answers that do not agree with the truth, each with the reason.
-const KNOWN_WRONG: [(&str, &str); 2] = [
-    (
-        "recomputed_weight_moves",
-        "it names the recomputed module that reads the other weight; the truth, checked against what nodes get and give and \
+const KNOWN_WRONG: [(&str, &str); 2] = [(
+    "recomputed_weight_moves",
+    "it names the recomputed module that reads the other weight; the truth, checked against what nodes get and give and \
          not against modules' parameters, has the gradient that comes of it",
-    ),
-    (
-        "rounded_threads_resnet",
-        "the gradient of a bias before a batch norm is zero but for rounding: in its own step it is taken for that, but not \
-         the momentum that the next step begins with",
-    ),
-];
+)];
 
 #[test]
 fn faults_that_it_was_not_developed_against_are_found_as_measured() {
@@ -182,5 +175,5 @@ fn faults_that_it_was_not_developed_against_are_found_as_measured() {
         })
         .collect();
     assert_eq!(wrong, known, "an answer became wrong, or is no longer and should leave the list");
-    assert!(count(&cases, Mark::Right) >= 72);
+    assert!(count(&cases, Mark::Right) >= 73);
 }

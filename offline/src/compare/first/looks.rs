@@ -30,7 +30,7 @@ impl Magnitude {
 }
 
 /// By what a tensor is known again: views and transposes keep it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Looks {
     elements: u64,
     max: u64,

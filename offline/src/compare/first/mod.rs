@@ -6,10 +6,12 @@
 mod communication;
 mod finding;
 mod looks;
+mod noise;
 mod ranks;
 mod walk;
 
 pub(crate) use communication::Communication;
 pub use finding::{Finding, Kind, Suspect, Walked};
+pub use noise::Rounding;
 pub use ranks::{Divergence, Noise, RankCapture, first_divergence};
 pub use walk::walk;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::communication::Communication;
 use super::finding::{Finding, Walked};
+use super::noise::Rounding;
 use super::walk::walk;
 use crate::compare::input::Capture;
 use crate::compare::judge::{Judge, Spreads};
@@ -35,11 +36,11 @@ pub struct Divergence {
     pub walked: Vec<(u64, Walked)>,
 }
 
-/// By rank: the largest difference put down to rounding.
-pub type Noise = HashMap<u64, f64>;
+/// By rank: what earlier steps showed of rounding.
+pub type Noise = HashMap<u64, Rounding>;
 
-/// Looks for the first divergence of a step. `noise` holds for each rank the largest difference of earlier steps put down to
-/// rounding, and is brought up to date.
+/// Looks for the first divergence of a step. `noise` holds what earlier steps showed of each rank's rounding, and is brought up to
+/// date.
 pub fn first_divergence(
     ranks: &[RankCapture<'_>],
     noise: &mut Noise,
@@ -52,14 +53,13 @@ pub fn first_divergence(
         .iter()
         .zip(&aligned)
         .map(|(rank, aligned)| {
-            let before = noise.get(&rank.rank).copied().unwrap_or(0.0);
-            (rank.rank, walk(rank.target, rank.golden, aligned, before, Judge { thresholds, spreads: rank.spreads }))
+            let before = noise.remove(&rank.rank).unwrap_or_default();
+            let judge = Judge { thresholds, spreads: rank.spreads };
+            let (walked, rounding) = walk(rank.target, rank.golden, aligned, before, judge);
+            noise.insert(rank.rank, rounding);
+            (rank.rank, walked)
         })
         .collect();
-    for (rank, walked) in &walked {
-        let before = noise.entry(*rank).or_insert(0.0);
-        *before = before.max(walked.largest_rounding);
-    }
     let mut divergence = Divergence::default();
     for (rank, one) in &walked {
         let Some(finding) = &one.finding else { continue };

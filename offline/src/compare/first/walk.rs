@@ -1,7 +1,5 @@
 //! One rank's operators in the order they ran, up to the first that is not explained by what came before.
 
-use std::collections::HashMap;
-
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use crate::compare::deviation::{Deviation, What, deviation};
@@ -15,17 +13,24 @@ use crate::compare::tensors::read_pair;
 
 use super::finding::{Compared, Finding, Kind, Suspect, Walked, suspect};
 use super::looks::{Looks, Magnitude, cancels};
+use super::noise::{Produced, Rounding};
 
-/// Looks at a rank's operators in order. `noise` is the largest difference put down to rounding in earlier steps.
-pub fn walk(target: &Capture, golden: &Capture, aligned: &[Aligned], noise: f64, judge: Judge<'_>) -> Walked {
+/// What is made of a value that is all rounding counts as that up to this many times its difference.
+const GROWTH_OF_ALL_ROUNDING: f64 = 4.0;
+
+/// Looks at a rank's operators of a step in order. `rounding` is what earlier steps had, and is given back with this one's.
+pub fn walk(
+    target: &Capture,
+    golden: &Capture,
+    aligned: &[Aligned],
+    rounding: Rounding,
+    judge: Judge<'_>,
+) -> (Walked, Rounding) {
     let mut walker = Walker {
         target,
         golden,
         judge,
-        noise,
-        coarse: 0.0,
-        seen: noise > 0.0,
-        produced: HashMap::new(),
+        rounding: rounding.next_step(),
         gradient: None,
         parted: Vec::new(),
         walked: Walked::default(),
@@ -51,14 +56,7 @@ struct Walker<'c> {
     target: &'c Capture,
     golden: &'c Capture,
     judge: Judge<'c>,
-    /// The largest difference so far that is put down to rounding.
-    noise: f64,
-    /// A few units of round-off of the coarsest dtype that differed: what comes of it keeps that in a finer one.
-    coarse: f64,
-    /// Whether anything differed so far.
-    seen: bool,
-    /// What outputs there were in the target, by their looks, and how far they were apart.
-    produced: HashMap<Looks, f64>,
+    rounding: Rounding,
     /// The largest gradient that went into the last backward.
     gradient: Option<Magnitude>,
     /// Calls of one side alone, not yet known to matter.
@@ -93,16 +91,31 @@ impl<'c> Walker<'c> {
             self.found(place, one, other, finding, &[]);
             return;
         }
-        for compared in inputs.iter().chain(&outputs) {
-            self.note_rounding(operator, compared.deviation);
+        let producers = inputs.iter().filter_map(|input| Some((self.rounding.producer(input.item.tensor()?)?, input)));
+        let inherited = producers.filter(|(producer, _)| producer.is_all_rounding);
+        let inherited = inherited.map(|(_, input)| input.deviation.relative).fold(0.0, f64::max);
+        for input in &inputs {
+            let producer = input.item.tensor().and_then(|tensor| self.rounding.producer(tensor));
+            if producer.is_none_or(|producer| !producer.is_all_rounding) {
+                self.note_rounding(operator, input.deviation);
+            }
         }
         if name.is_some_and(|name| name.direction == Direction::Backward) {
             let gradients = inputs.iter().filter_map(|input| Magnitude::of(input.item.tensor()?));
             self.gradient = gradients.max_by(Magnitude::order).or(self.gradient);
         }
+        let is_another = is_another_node(&outputs);
         for output in &outputs {
+            let deviation = output.deviation.relative;
+            // What is made of rounding alone is no further apart than that was, times little.
+            let is_made_of_it = inherited > 0.0 && deviation <= inherited * GROWTH_OF_ALL_ROUNDING;
+            let is_all_rounding =
+                deviation > 0.0 && (is_another || is_made_of_it || self.is_cancelled(operator, name, output));
+            if !is_all_rounding {
+                self.note_rounding(operator, output.deviation);
+            }
             if let Some(tensor) = output.item.tensor() {
-                self.produced.insert(Looks::of(tensor), output.deviation.relative);
+                self.rounding.keep(tensor, Produced { deviation, is_all_rounding });
             }
         }
     }
@@ -180,15 +193,15 @@ impl<'c> Walker<'c> {
             return false;
         }
         // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
-        let produced = input.item.tensor().and_then(|tensor| self.produced.get(&Looks::of(tensor)));
-        produced.is_none_or(|&before| input.deviation.relative > before * 4.0)
+        let producer = input.item.tensor().and_then(|tensor| self.rounding.producer(tensor));
+        producer.is_none_or(|producer| input.deviation.relative > producer.deviation * 4.0)
     }
 
     fn fresh_bound(&self, operator: &Operator) -> f64 {
-        let ceiling = self.judge.thresholds.ceiling.max(self.coarse).max(coarse(operator));
+        let ceiling = self.judge.thresholds.ceiling.max(self.rounding.coarse).max(coarse(operator));
         // What statistics show of noise can be less than the last bit of a value.
-        let noise = (self.noise * self.judge.thresholds.growth).max(coarse(operator));
-        if self.seen { noise.min(ceiling) } else { 0.0 }
+        let noise = (self.rounding.largest * self.judge.thresholds.growth).max(coarse(operator));
+        if self.rounding.is_seen { noise.min(ceiling) } else { 0.0 }
     }
 
     fn is_parameter(&self, operator: &Operator, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> bool {
@@ -224,7 +237,7 @@ impl<'c> Walker<'c> {
     /// Whether the golden's counterpart is known as the output of an earlier operator: then it changed on the way here.
     fn was_produced_before(&self, input: &Compared<'_>) -> bool {
         let twin = input.twin.and_then(|twin| twin.tensor());
-        twin.is_some_and(|tensor| self.produced.contains_key(&Looks::of(tensor)))
+        twin.is_some_and(|tensor| self.rounding.is_of_this_step(tensor))
     }
 
     /// Outputs that differ by more than the inputs and rounding account for.
@@ -237,18 +250,16 @@ impl<'c> Walker<'c> {
     ) -> Option<(Kind, Vec<Suspect>, f64)> {
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
         // A backward also uses what its forward saw.
-        let from = if is_backward { input.relative.max(self.noise) } else { input.relative };
+        let from = if is_backward { input.relative.max(self.rounding.largest) } else { input.relative };
         if from.is_infinite() {
             return None;
         }
         let bound = self.judge.bound(operator, from).bound;
-        // In another dtype it was another computation: what it keeps of its inputs differs too.
-        let ran_finer =
-            outputs.iter().any(|output| output.deviation.what == What::Dtype && output.deviation.relative.is_finite());
+        if is_backward && is_another_node(outputs) {
+            return None;
+        }
         let is_beyond = |output: &&Compared<'_>| {
-            !(ran_finer && output.deviation.what == What::Presence)
-                && output.deviation.relative > bound.max(output.spread)
-                && !self.is_cancelled(operator, name, output)
+            output.deviation.relative > bound.max(output.spread) && !self.is_cancelled(operator, name, output)
         };
         let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(is_beyond).collect();
         parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
@@ -334,9 +345,9 @@ impl<'c> Walker<'c> {
         if !deviation.is_some() || deviation.relative.is_infinite() {
             return;
         }
-        self.seen = true;
-        self.coarse = self.coarse.max(coarse(operator));
-        self.noise = self.noise.max(deviation.relative);
+        self.rounding.is_seen = true;
+        self.rounding.coarse = self.rounding.coarse.max(coarse(operator));
+        self.rounding.largest = self.rounding.largest.max(deviation.relative);
         self.walked.largest_rounding = self.walked.largest_rounding.max(deviation.relative);
         self.walked.first_rounding.get_or_insert_with(|| (operator.name.to_string(), deviation.relative));
     }
@@ -360,11 +371,20 @@ impl<'c> Walker<'c> {
         &self.target.document.operators[index as usize]
     }
 
-    fn end(mut self) -> Walked {
+    fn end(mut self) -> (Walked, Rounding) {
         // Nothing differs in value, but the calls do: the first of them is all there is to say.
         if self.walked.finding.is_none() && !self.parted.is_empty() {
             self.walked.finding = Some(self.parted.remove(0));
         }
-        self.walked
+        (self.walked, self.rounding)
     }
+}
+
+/// Whether a backward recorded another node of the graph than the golden's: in a finer dtype, with other outputs. An operator that
+/// computes in double casts its result, and what is recorded is the backward of the cast. Nothing can be held against that.
+fn is_another_node(outputs: &[Compared<'_>]) -> bool {
+    let is_finer =
+        |output: &Compared<'_>| output.deviation.what == What::Dtype && output.deviation.relative.is_finite();
+    let is_missing = |output: &Compared<'_>| output.deviation.what == What::Presence;
+    outputs.iter().any(is_finer) && outputs.iter().any(is_missing)
 }
