@@ -91,7 +91,7 @@ fn judged(operator: &Judged, headers: &[&'static str]) -> Node {
         fields.push(("state".to_owned(), Node::text(state(row.section))));
         fields.push(("api_origin_name".to_owned(), Node::text(operator.name.clone())));
         let peers = ["NPU P2POp op", "Bench P2POp op", "NPU P2POp peer", "Bench P2POp peer"];
-        fields.extend(peers.iter().zip(&row.peers).map(|(name, cell)| ((*name).to_owned(), Node::from(cell))));
+        fields.extend(peers.iter().enumerate().map(|(at, name)| ((*name).to_owned(), peer(row, at))));
         Node::Object(fields)
     });
     let items = items.collect();
@@ -181,6 +181,10 @@ fn value(row: &Row) -> Node {
     } else {
         STATISTICS.iter().zip(&row.statistics).map(|(name, cell)| ((*name).to_owned(), Node::from(cell))).collect()
     };
-    fields.push(("NPU P2POp peer".to_owned(), Node::from(&row.peers[2])));
+    fields.push(("NPU P2POp peer".to_owned(), peer(row, 2)));
     Node::Object(fields)
+}
+
+fn peer(row: &Row, at: usize) -> Node {
+    row.peers.as_deref().map_or_else(|| Node::text("None"), |peers| Node::from(&peers[at]))
 }

@@ -38,8 +38,8 @@ pub struct Row {
     pub stack: Option<Cell>,
     /// The two files.
     pub data_names: Option<Cell>,
-    /// Of a send or receive in a batch: what it is and the other rank, the target's first in each pair; else `None`.
-    pub peers: [Cell; 4],
+    /// Of a send or receive in a batch: what it is and the other rank, the target's first in each pair.
+    pub peers: Option<Box<[Cell; 4]>>,
     /// What was measured between both tensors.
     pub distance: Option<Box<Distance>>,
     /// Why a tensor could not be read.
@@ -208,7 +208,9 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, pair: Option<Result<
     }
 }
 
-fn peers(item: Item<'_>, other: Option<Item<'_>>) -> [Cell; 4] {
+fn peers(item: Item<'_>, other: Option<Item<'_>>) -> Option<Box<[Cell; 4]>> {
+    // Few values have one, and a table has many rows.
+    item.tensor()?.peer.as_ref()?;
     let of = |item: Option<Item<'_>>| -> [Cell; 2] {
         let Some(peer) = item.and_then(|item| item.tensor()?.peer.as_deref()) else {
             return [Cell::Word("None"), Cell::Word("None")];
@@ -217,7 +219,7 @@ fn peers(item: Item<'_>, other: Option<Item<'_>>) -> [Cell; 4] {
         [operation, rank].map(|part| Cell::Text(python::text(part).into()))
     };
     let ([operation, rank], [golden_operation, golden_rank]) = (of(Some(item)), of(other));
-    [operation, golden_operation, rank, golden_rank]
+    Some(Box::new([operation, golden_operation, rank, golden_rank]))
 }
 
 /// Between tensors a value that has a file is called after it.

@@ -301,7 +301,7 @@ mod tests {
                     messages: Vec::new(),
                     stack: None,
                     data_names: None,
-                    peers: [Cell::NONE, Cell::NONE, Cell::NONE, Cell::NONE],
+                    peers: None,
                     distance: None,
                     trouble: None,
                 }

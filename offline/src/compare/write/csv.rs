@@ -10,7 +10,7 @@ use super::{Rows, WriteError};
 
 const ROWS: usize = 1_000_000;
 /// Rows that one thread renders at a time; twice as many pieces as threads are in memory.
-const PIECE: usize = 2048;
+const PIECE: usize = 512;
 
 pub(super) fn write(table: &dyn Rows, directory: &Path, stem: &str) -> Result<Vec<PathBuf>, WriteError> {
     let parts = table.count().div_ceil(ROWS).max(1);
