@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use trainmon_dump::capture::{
-    CaptureError, Construct, Document, Leaf, Operator, RankFiles, Stacks, TensorFacts, Value, parse_document,
+    CaptureError, Construct, Document, Leaf, Operator, Plain, RankFiles, Section, Stacks, Task, TensorFacts, Value,
+    parse_document,
 };
 use trainmon_dump::tensor_file::{FileBytes, TensorFileError};
 
@@ -36,15 +37,19 @@ impl Capture {
     /// # Errors
     /// See [`CaptureError`].
     pub fn read(files: &RankFiles) -> Result<Self, CaptureError> {
-        let document = parse_document(&bytes(&files.document)?, &files.document)?;
+        let mut document = parse_document(&bytes(&files.document)?, &files.document)?;
         let stacks = files.stack.as_deref().map(|path| Stacks::parse(&bytes(path)?, path)).transpose()?;
         let construct = files.construct.as_deref().map(|path| Construct::parse(&bytes(path)?, path)).transpose()?;
+        let construct = construct.unwrap_or_default();
+        if document.task == Task::Structure && document.operators.is_empty() {
+            document.operators = nodes(&construct);
+        }
         Ok(Self {
             path: files.document.clone(),
             document,
             has_stacks: stacks.is_some(),
             stacks: stacks.unwrap_or_default(),
-            construct: construct.unwrap_or_default(),
+            construct,
             tensors: files.tensors.clone(),
             tensor_bytes: AtomicU64::new(0),
             fused: HashSet::new(),
@@ -71,6 +76,17 @@ pub(crate) fn bytes(path: &Path) -> Result<FileBytes, CaptureError> {
         TensorFileError::Read { path, source } => CaptureError::Read { path, source },
         _ => CaptureError::NotAFile { path: path.to_path_buf() },
     })
+}
+
+/// A capture of structure alone names its operators in the tree only. The module each ran in is all there is to compare.
+fn nodes(construct: &Construct) -> Vec<Operator> {
+    let node = |name: &Box<str>| {
+        let parent = construct.parent(name).and_then(|parent| parent.name.clone());
+        let value = parent.map_or(Plain::Null, Plain::Text);
+        let leaf = Leaf::Plain { kind: "module".into(), value };
+        Operator { name: name.clone(), values: vec![Value { section: Section::Input, place: ".parent".into(), leaf }] }
+    };
+    construct.nodes().iter().map(node).collect()
 }
 
 /// Which value of a capture.

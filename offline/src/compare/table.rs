@@ -114,6 +114,9 @@ pub fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
         Some(Mode::Statistics)
     } else if one.has_digests() && other.has_digests() {
         Some(Mode::Digest)
+    } else if one.task == Task::Structure && other.task == Task::Structure && !one.operators.is_empty() {
+        // Each row has the module an operator ran in.
+        Some(Mode::Statistics)
     } else {
         None
     }

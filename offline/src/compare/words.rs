@@ -95,6 +95,16 @@ pub fn details(answer: &Answer) -> Vec<String> {
             lines.push(format!("Rank {rank} parts by itself too, at {}.", finding.operator));
         }
     }
+    if let (Verdict::OneSided { ranks, .. }, Some(divergence)) = (&answer.verdict, &answer.divergence) {
+        let walked =
+            divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.one_sided);
+        if let Some(calls) = walked.filter(|calls| calls.len() > 1) {
+            let shown: Vec<&str> = calls.iter().take(6).map(String::as_str).collect();
+            let more = calls.len().saturating_sub(shown.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            lines.push(format!("Calls of one side alone: {}{more}.", shown.join(", ")));
+        }
+    }
     for (side, only) in [("target", &answer.target_only), ("golden", &answer.golden_only)] {
         if !only.is_empty() {
             lines.push(format!("Not compared, the {side} alone has them: {}.", only.join(", ")));

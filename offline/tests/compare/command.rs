@@ -190,3 +190,31 @@ fn golden_runs_bound_a_value_by_their_own_spread() {
     assert_eq!(trainmon(&["compare", "target", "golden"], directory.path()).status.code(), Some(1));
     assert_eq!(trainmon(&["compare", "target", "golden", "again"], directory.path()).status.code(), Some(0));
 }
+
+#[test]
+fn structures_are_compared_by_calls_and_modules() {
+    let directory = tempfile::tempdir().unwrap();
+    let capture = |name: &str, construct: Value| {
+        let place = directory.path().join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        let dump =
+            json!({"task": "structure", "level": "mix", "framework": "pytorch", "dump_data_dir": null, "data": {}});
+        std::fs::write(place.join("dump.json"), dump.to_string()).unwrap();
+        std::fs::write(place.join("construct.json"), construct.to_string()).unwrap();
+    };
+    let module = "Module.a.Linear.forward.0";
+    capture("golden", json!({"Functional.linear.0.forward": module, module: null, "Torch.relu.0.forward": null}));
+    capture("same", json!({"Functional.linear.0.forward": module, module: null, "Torch.relu.0.forward": null}));
+    capture("less", json!({"Functional.linear.0.forward": module, module: null}));
+    capture("moved", json!({"Functional.linear.0.forward": null, module: null, "Torch.relu.0.forward": null}));
+    let compare = |target: &str| {
+        let said = trainmon(&["compare", target, "golden", "-o", "out", "--fail-on", "warning"], directory.path());
+        (said.status.code(), out(&said).lines().next().unwrap().to_owned())
+    };
+    assert_eq!(compare("same"), (Some(0), "No divergence: 3 operators agree in all that was captured.".to_owned()));
+    let less = "No value differs, but the calls do: only the golden has Torch.relu.0.forward (step 0, rank 0).";
+    assert_eq!(compare("less"), (Some(1), less.to_owned()));
+    let moved = "They part at Functional.linear.0.forward (step 0, rank 0): it is called otherwise: the argument \
+                 Functional.linear.0.forward.parent is None, not Module.a.Linear.forward.0.";
+    assert_eq!(compare("moved"), (Some(1), moved.to_owned()));
+}

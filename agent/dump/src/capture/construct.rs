@@ -21,12 +21,19 @@ pub struct Parent {
 #[derive(Clone, Debug, Default)]
 pub struct Construct {
     parents: HashMap<Box<str>, Parent>,
+    /// In the order of the file.
+    children: Vec<Box<str>>,
 }
 
 impl Construct {
     /// Where a node hangs; `None` if the file does not name it.
     pub fn parent(&self, name: &str) -> Option<&Parent> {
         self.parents.get(name)
+    }
+
+    /// Every node, in the order of the file: that of execution.
+    pub fn nodes(&self) -> &[Box<str>] {
+        &self.children
     }
 
     /// Whether the file names nobody (dumps of operators alone).
@@ -61,6 +68,7 @@ impl Construct {
         };
         let JsonValue::Object(entries) = whole(text, path)? else { return Err(unexpected("(the whole file)")) };
         let mut parents = HashMap::with_capacity(entries.len());
+        let mut children = Vec::with_capacity(entries.len());
         for (child, parent) in entries.iter() {
             let parent = match parent {
                 _ if child == "megatron_micro_step_number" => continue,
@@ -77,8 +85,9 @@ impl Construct {
                 },
                 _ => return Err(unexpected(child)),
             };
+            children.push((&**child).into());
             parents.insert((&**child).into(), parent);
         }
-        Ok(Self { parents })
+        Ok(Self { parents, children })
     }
 }
