@@ -14,6 +14,7 @@ pub mod ctl;
 mod excerpt;
 mod failure;
 mod fresh_directory;
+mod html;
 pub mod key_reference;
 pub mod merge;
 pub mod overflow;

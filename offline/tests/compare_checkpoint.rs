@@ -204,6 +204,22 @@ fn megatrons_torch_dist_directories_are_read() {
 }
 
 /// A file of float32 vectors, or matrices of one column, by name.
+/// A name out of a file that would like to be more than text.
+#[test]
+fn the_page_has_every_tensor_and_no_name_breaks_out_of_it() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let hostile = "</script><img src=x onerror=alert(1)>";
+    for (name, value) in [("a.pt", 1.0), ("b.pt", 2.0)] {
+        save(&directory.path().join(name), &[("w", &[1.0, value]), (hostile, &[1.0])]);
+    }
+    let said = compare_in(directory.path(), &["a.pt", "b.pt", "-o", "page.html"]);
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let page = fs::read_to_string(directory.path().join("page.html")).unwrap();
+    assert!(page.contains("1 of 2 tensors differ") && page.contains(">different</td>"), "{page}");
+    assert!(page.contains("default-src 'none'") && !page.contains("http://") && !page.contains("https://"), "{page}");
+    assert!(page.contains("&lt;/script&gt;") && !page.contains("<img"), "{page}");
+}
+
 fn save(path: &Path, tensors: &[(&str, &[f32])]) {
     let tensors: Vec<(String, StoredTensor)> = tensors
         .iter()

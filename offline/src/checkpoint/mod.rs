@@ -18,6 +18,7 @@ mod measure;
 mod megatron;
 mod megatron_name;
 mod megatron_split;
+mod page;
 mod plain;
 mod report;
 pub(crate) mod verb;

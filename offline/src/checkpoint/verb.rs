@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{CheckpointError, Comparison, Dialect, compare, report};
+use super::{CheckpointError, Comparison, Dialect, compare, page, report};
 use crate::failure;
 use crate::printer::Printer;
 use crate::progress::ProgressBar;
@@ -15,7 +15,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon compare-checkpoint ckpt_a/model.pt ckpt_b/model.pt\n",
     "  trainmon compare-checkpoint run_tp1 run_tp2pp2 -o report.json     Megatron's ranks are put together\n",
-    "  trainmon compare-checkpoint zero3/global_step100 hf_model -o report --format json,csv\n",
+    "  trainmon compare-checkpoint zero3/global_step100 hf_model -o report --format json,csv,html\n",
     "  trainmon compare-checkpoint a b --compat                          ckpt_similarity.json, as msprobe writes it\n",
     "\n",
     "A checkpoint is a file (.pt, .safetensors, .npy) or the directory of one: Megatron, DeepSpeed, torch distributed\n",
@@ -55,6 +55,8 @@ enum Format {
     Json,
     /// A row per tensor
     Csv,
+    /// One page for a browser
+    Html,
 }
 
 /// How a comparison went.
@@ -115,6 +117,7 @@ fn compare_and_write(arguments: &Arguments) -> Result<(Comparison, Vec<PathBuf>)
             _ if arguments.compat => pretty(&report::msprobe(&comparison)).map_err(failed)?,
             Format::Json => pretty(&report::json(&comparison)).map_err(failed)?,
             Format::Csv => report::csv(&comparison).map_err(|error| failed(error.into()))?,
+            Format::Html => page::html(&comparison).into_bytes(),
         };
         write_whole(path, &content)?;
     }
@@ -128,6 +131,7 @@ fn outputs(arguments: &Arguments) -> Vec<(PathBuf, Format)> {
     };
     match format[..] {
         [] if output.extension().is_some_and(|ending| ending == "csv") => vec![(output.clone(), Format::Csv)],
+        [] if output.extension().is_some_and(|ending| ending == "html") => vec![(output.clone(), Format::Html)],
         [] => vec![(output.clone(), Format::Json)],
         [one] => vec![(output.clone(), one)],
         ref several => several.iter().map(|&format| (with_ending(output, format), format)).collect(),
@@ -138,6 +142,7 @@ fn with_ending(output: &Path, format: Format) -> PathBuf {
     output.with_extension(match format {
         Format::Json => "json",
         Format::Csv => "csv",
+        Format::Html => "html",
     })
 }
 

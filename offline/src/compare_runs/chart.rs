@@ -1,8 +1,8 @@
 //! A curve as an inline SVG: both runs' values above, their relative difference on a logarithmic scale below.
 
-use super::html::escaped;
 use super::numbers::short;
 use super::replay::{Curve, Point};
+use crate::html::escaped;
 
 const WIDTH: f64 = 640.0;
 const LEFT: f64 = 74.0;

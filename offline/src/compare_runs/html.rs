@@ -6,6 +6,7 @@ use super::found::Parting;
 use super::numbers::short;
 use super::replay::Curve;
 use super::{RankComparison, RunComparison};
+use crate::html::escaped;
 
 /// Rows of a table; the CSV file has all.
 const ROWS: usize = 200;
@@ -143,9 +144,4 @@ fn list(items: &[String]) -> String {
     }
     let items = items.iter().map(|item| escaped(item)).collect::<Vec<_>>().join("</li>\n<li>");
     format!("<ul>\n<li>{items}</li>\n</ul>\n")
-}
-
-/// Names come out of files.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

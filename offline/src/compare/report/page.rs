@@ -10,15 +10,13 @@ use crate::compare::answer::{Answer, Verdict};
 use crate::compare::deviation::{Deviation, What};
 use crate::compare::first::{Finding, Kind};
 use crate::compare::words;
+use crate::html::{POLICY, escaped};
 
 const STYLE: &str = include_str!("assets/page.css");
 const SCRIPT: &str = include_str!("assets/page.js");
 const TABLE: &str = include_str!("assets/table.html");
 /// Operators behind the finding that are in sight.
 const NEAR: usize = 10;
-/// Nothing is loaded, from anywhere: what a name out of a dump might smuggle in has nobody to call.
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 pub(super) fn write(
     report: &Report,
@@ -283,11 +281,6 @@ fn size(deviation: Deviation) -> String {
         What::Presence => "one side alone".to_owned(),
         what => what.word().to_owned(),
     }
-}
-
-/// Names come out of files.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 /// The fragment that shows a name's rows of one step and rank.
