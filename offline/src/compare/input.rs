@@ -80,13 +80,13 @@ pub(crate) fn bytes(path: &Path) -> Result<FileBytes, CaptureError> {
 
 /// A capture of structure alone names its operators in the tree only. The module each ran in is all there is to compare.
 fn nodes(construct: &Construct) -> Vec<Operator> {
-    let node = |name: &Box<str>| {
+    let node = |name: &str| {
         let parent = construct.parent(name).and_then(|parent| parent.name.clone());
         let value = parent.map_or(Plain::Null, Plain::Text);
         let leaf = Leaf::Plain { kind: "module".into(), value };
-        Operator { name: name.clone(), values: vec![Value { section: Section::Input, place: ".parent".into(), leaf }] }
+        Operator { name: name.into(), values: vec![Value { section: Section::Input, place: ".parent".into(), leaf }] }
     };
-    construct.nodes().iter().map(node).collect()
+    construct.nodes().iter().map(|name| node(name)).collect()
 }
 
 /// Which value of a capture.
