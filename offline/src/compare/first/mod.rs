@@ -1,7 +1,7 @@
 //! Where two runs first part.
 //!
 //! The method: find the first operator whose inputs agree and whose outputs do not. Inside a rank "first" is the order of
-//! execution ([`walk`]); between ranks it is the order communication enforces ([`ranks`]); steps follow each other.
+//! execution ([`walk`]); between ranks it is the order communication enforces ([`first_divergence`]); steps follow each other.
 
 mod communication;
 mod finding;
