@@ -104,6 +104,20 @@ impl Dtype {
         Self::ALL.into_iter().find(|dtype| dtype.torch_name()["torch.".len()..] == *bare)
     }
 
+    /// Half the distance from 1 to the next number; `None` for types that do not round.
+    pub fn unit_roundoff(self) -> Option<f64> {
+        let bits = match self {
+            Self::F64 | Self::Complex128 => 53,
+            Self::F32 | Self::Complex64 => 24,
+            Self::F16 => 11,
+            Self::Bf16 => 8,
+            Self::F8E4M3Fn | Self::F8E4M3Fnuz => 4,
+            Self::F8E5M2 | Self::F8E5M2Fnuz => 3,
+            _ => return None,
+        };
+        Some(0.5_f64.powi(bits))
+    }
+
     /// Whether elements can be NaN or infinite.
     pub const fn is_floating(self) -> bool {
         !matches!(

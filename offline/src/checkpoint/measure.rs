@@ -147,16 +147,7 @@ impl Sums {
 
 /// The distance between two neighbouring numbers of a dtype around 1; integers have no rounding.
 fn spacing(dtype: Dtype) -> f64 {
-    let fraction_bits = match dtype {
-        Dtype::F64 | Dtype::Complex128 => 52,
-        Dtype::F32 | Dtype::Complex64 => 23,
-        Dtype::F16 => 10,
-        Dtype::Bf16 => 7,
-        Dtype::F8E4M3Fn | Dtype::F8E4M3Fnuz => 3,
-        Dtype::F8E5M2 | Dtype::F8E5M2Fnuz => 2,
-        _ => return 0.0,
-    };
-    2f64.powi(-fraction_bits)
+    2.0 * dtype.unit_roundoff().unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -1,22 +1,20 @@
 //! How far rounding alone can take a result.
 
+use trainmon_core::Dtype;
 use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
 
 use super::name::{Direction, OperatorName};
 
-/// Half the distance from 1 to the next number of a dtype; `None` for dtypes that do not round.
+/// [`Dtype::unit_roundoff`] of a dtype as captures name it, torch's or `MindSpore`'s; `None` also for a name nobody knows.
 pub fn unit_roundoff(dtype: &str) -> Option<f64> {
     let name = dtype.strip_prefix("torch.").unwrap_or(dtype).to_ascii_lowercase();
-    let bits = match name.as_str() {
-        "float64" | "double" | "complex128" => 53,
-        "float32" | "float" | "complex64" => 24,
-        "float16" | "half" => 11,
-        "bfloat16" => 8,
-        "float8_e4m3fn" | "float8_e4m3fnuz" => 4,
-        "float8_e5m2" | "float8_e5m2fnuz" => 3,
-        _ => return None,
+    let name = match name.as_str() {
+        "double" => "float64",
+        "float" => "float32",
+        "half" => "float16",
+        name => name,
     };
-    Some(0.5_f64.powi(bits))
+    Dtype::from_torch_name(name)?.unit_roundoff()
 }
 
 /// What an operator's results may differ by although its inputs are the same: the order of a sum is free.

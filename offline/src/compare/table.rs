@@ -1,6 +1,6 @@
 //! The table behind an answer: msprobe's columns, its faults repaired, and what each verdict rests on.
 
-use trainmon_dump::capture::{Section, Task};
+use trainmon_dump::capture::Task;
 
 use super::compat::{self, Cell, Mode};
 use super::deviation::{Deviation, What, deviation};
@@ -180,14 +180,14 @@ fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pai
                 row.level = Level::Warning;
                 format!("only statistics were compared: {trouble}")
             }));
-            if matches!(item.value.section, Section::Input | Section::Parameter) {
+            if item.value.section.is_input() {
                 input = input.max(row.deviation);
                 judge_input(row, judge, judge.spread(twin.operator, &twin.value.place));
             }
         }
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
-            if !matches!(target.at(one).value.section, Section::Input | Section::Parameter) {
+            if !target.at(one).value.section.is_input() {
                 let twin = golden.at(other);
                 let spread = judge.spread(twin.operator, &twin.value.place);
                 let bound = judge.bound(operator, input.relative);

@@ -7,7 +7,6 @@ use trainmon_dump::tensor_file::{StoredTensor, read_one};
 
 use super::distance::{Distance, Quotient};
 use super::input::{Capture, Item};
-use super::rounding::unit_roundoff;
 
 /// A tensor of each side.
 pub(crate) struct TensorPair {
@@ -66,7 +65,7 @@ impl TensorPair {
 
     /// Measures.
     pub(crate) fn distance(&self, quotient: Quotient) -> Distance {
-        let roundoff = unit_roundoff(&self.golden.dtype().to_string()).unwrap_or(1.0);
+        let roundoff = self.golden.dtype().unit_roundoff().unwrap_or(1.0);
         Distance::measure(&self.target, &self.golden, roundoff, quotient)
     }
 }

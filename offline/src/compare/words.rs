@@ -73,6 +73,14 @@ fn leading(suspect: &Suspect) -> String {
     }
 }
 
+/// The first few of many names.
+fn first_of(names: &[String]) -> String {
+    const SHOWN: usize = 6;
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
+    let more = names.len() - shown.len();
+    shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
 /// What else is to be said, a line each.
 pub fn details(answer: &Answer) -> Vec<String> {
     let mut lines = Vec::new();
@@ -83,10 +91,7 @@ pub fn details(answer: &Answer) -> Vec<String> {
         };
         let spread = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.spread);
         if let Some(spread) = spread.filter(|spread| !spread.is_empty()) {
-            let shown: Vec<&str> = spread.iter().take(6).map(String::as_str).collect();
-            let more = spread.len().saturating_sub(shown.len());
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            lines.push(format!("It spreads to {}{more}.", shown.join(", ")));
+            lines.push(format!("It spreads to {}.", first_of(spread)));
         }
         for (rank, operator, givers) in &divergence.received {
             lines.push(format!("Rank {rank} gets it in {operator} from {}.", on(givers)));
@@ -99,10 +104,7 @@ pub fn details(answer: &Answer) -> Vec<String> {
         let walked =
             divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.one_sided);
         if let Some(calls) = walked.filter(|calls| calls.len() > 1) {
-            let shown: Vec<&str> = calls.iter().take(6).map(String::as_str).collect();
-            let more = calls.len().saturating_sub(shown.len());
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            lines.push(format!("Calls of one side alone: {}{more}.", shown.join(", ")));
+            lines.push(format!("Calls of one side alone: {}.", first_of(calls)));
         }
     }
     for (side, only) in [("target", &answer.target_only), ("golden", &answer.golden_only)] {

@@ -163,16 +163,10 @@ fn size_of(text: &str) -> Option<(f64, f64)> {
     Some((sizes.iter().product(), sizes.iter().copied().fold(1.0, f64::max)))
 }
 
-/// Unit round-off of a type's elements; 0 for one that is not rounded.
+/// Unit round-off of a type's elements; 0 for one that is not rounded. Of the 8-bit types the coarsest stands for all.
 pub(super) fn unit_roundoff(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F64 | Dtype::Complex128 => 2f64.powi(-53),
-        Dtype::F32 | Dtype::Complex64 => 2f64.powi(-24),
-        Dtype::F16 => 2f64.powi(-11),
-        Dtype::Bf16 => 2f64.powi(-8),
-        dtype if dtype.is_floating() => 2f64.powi(-3),
-        _ => 0.0,
-    }
+    let dtype = if dtype.is_floating() && dtype.size() == 1 { Dtype::F8E5M2 } else { dtype };
+    dtype.unit_roundoff().unwrap_or(0.0)
 }
 
 #[cfg(test)]

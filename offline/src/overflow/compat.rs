@@ -33,9 +33,8 @@ pub fn msprobe_answer(ranks: &[(u64, &Capture)]) -> Result<Option<Node>, Capture
 
 fn is_anomaly(operator: &Operator) -> bool {
     let Some(name) = OperatorName::parse(&operator.name) else { return false };
-    let is_input = |section| matches!(section, Section::Input | Section::Parameter);
     let bad = |inputs: bool| {
-        let values = operator.values.iter().filter(|value| is_input(value.section) == inputs);
+        let values = operator.values.iter().filter(|value| value.section.is_input() == inputs);
         values.filter(|value| !is_receive_buffer(name, &value.place)).any(is_bad)
     };
     // A module's parameters are no inputs to msprobe.

@@ -40,12 +40,12 @@ pub fn level(operator: &Operator) -> Option<Level> {
     let is_masked = name.function() == "masked_fill_";
     let inputs = || {
         operator.values.iter().filter(move |value| {
-            let is_input = matches!(value.section, Section::Input | Section::Parameter);
-            is_input && !is_receive_buffer(name, &value.place) && !(is_masked && &*value.place == ".input.0")
+            value.section.is_input()
+                && !is_receive_buffer(name, &value.place)
+                && !(is_masked && &*value.place == ".input.0")
         })
     };
-    let outputs =
-        || operator.values.iter().filter(|value| !matches!(value.section, Section::Input | Section::Parameter));
+    let outputs = || operator.values.iter().filter(|value| !value.section.is_input());
     match (inputs().any(is_bad), outputs().any(is_bad)) {
         (false, true) => return Some(Level::Critical),
         (true, true) => return Some(Level::High),

@@ -107,7 +107,7 @@ pub fn origins(ranks: &[(RankAnomalies, &Capture)]) -> Origins {
 
 fn birth(operator: &Operator, index: u32, is_news: fn(&Value) -> bool) -> Option<Birth> {
     let bad = |inputs: bool| {
-        let is_input = |value: &&Value| matches!(value.section, Section::Input | Section::Parameter) == inputs;
+        let is_input = |value: &&Value| value.section.is_input() == inputs;
         operator.values.iter().filter(is_input).find(|value| is_news(value))
     };
     let (value, arrives) = bad(true).map(|value| (value, true)).or_else(|| bad(false).map(|value| (value, false)))?;

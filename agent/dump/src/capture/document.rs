@@ -59,6 +59,13 @@ pub enum Section {
     Saved,
 }
 
+impl Section {
+    /// Whether the operator is given it; else it comes of it.
+    pub fn is_input(self) -> bool {
+        matches!(self, Self::Input | Self::Parameter)
+    }
+}
+
 /// One tensor, number, text or nothing.
 #[derive(Clone, Debug)]
 pub struct Value {

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use jiter::{Jiter, JiterError};
 
 /// Where in a text file something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,12 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
+    pub(super) fn of_json(error: &JiterError, json: &Jiter<'_>, path: &Path) -> Self {
+        let position = error.get_position(json);
+        let place = Place { line: position.line, column: position.column };
+        Self::Syntax { path: path.to_path_buf(), place, what: error.error_type.to_string() }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {

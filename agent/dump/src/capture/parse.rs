@@ -6,7 +6,7 @@ use std::path::Path;
 use jiter::{Jiter, JiterError, JsonValue, Peek};
 
 use super::document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
-use super::error::{CaptureError, Place};
+use super::error::CaptureError;
 
 /// Reads the text of a `dump.json` or `debug.json`; `path` is named in errors. Takes time and memory linear in the text.
 ///
@@ -138,14 +138,7 @@ impl<'j> Reader<'j> {
     }
 
     fn well<T>(&self, result: Result<T, JiterError>) -> Result<T, CaptureError> {
-        result.map_err(|error| {
-            let position = error.get_position(&self.json);
-            CaptureError::Syntax {
-                path: self.path.to_path_buf(),
-                place: Place { line: position.line, column: position.column },
-                what: error.error_type.to_string(),
-            }
-        })
+        result.map_err(|error| CaptureError::of_json(&error, &self.json, self.path))
     }
 
     fn unexpected(&self, key: &str, expected: &'static str, found: &str) -> CaptureError {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use jiter::{Jiter, JsonValue};
 
-use super::error::{CaptureError, Place};
+use super::error::CaptureError;
 
 /// The call stacks of a rank's operators, innermost frame first.
 #[derive(Clone, Debug, Default)]
@@ -69,12 +69,5 @@ fn unexpected(path: &Path, key: &str) -> CaptureError {
 pub(super) fn whole<'t>(text: &'t [u8], path: &Path) -> Result<JsonValue<'t>, CaptureError> {
     let mut json = Jiter::new(text).with_allow_inf_nan();
     let value = json.next_value().and_then(|value| json.finish().map(|()| value));
-    value.map_err(|error| {
-        let position = error.get_position(&json);
-        CaptureError::Syntax {
-            path: path.to_path_buf(),
-            place: Place { line: position.line, column: position.column },
-            what: error.error_type.to_string(),
-        }
-    })
+    value.map_err(|error| CaptureError::of_json(&error, &json, path))
 }

@@ -47,16 +47,12 @@ pub(super) fn judge(rows: &mut [Row], target: &Capture, mode: Mode) {
         let Some(first) = rows.first() else { continue };
         let name = &target.document.operators[first.operator as usize].name;
         let function = OperatorName::parse(name).map_or("", |name| name.function());
-        let has_inputs = rows.iter().any(|row| is_input(row.section));
+        let has_inputs = rows.iter().any(|row| row.section.is_input());
         if has_inputs && IGNORED.contains(&function) {
             continue;
         }
         judge_operator(rows, mode, INPUT_IGNORED.contains(&function));
     }
-}
-
-fn is_input(section: Section) -> bool {
-    matches!(section, Section::Input | Section::Parameter)
 }
 
 /// Gradients of parameters are judged value by value only.
@@ -65,7 +61,7 @@ fn is_output(section: Section) -> bool {
 }
 
 fn judge_operator(rows: &mut [Row], mode: Mode, is_input_ignored: bool) {
-    let is_judged = |row: &Row| !(is_input_ignored && is_input(row.section));
+    let is_judged = |row: &Row| !(is_input_ignored && row.section.is_input());
     if mode == Mode::Digest {
         for row in rows.iter_mut().filter(|row| is_judged(row)) {
             row.messages.extend(digests(&row.measured));
@@ -139,7 +135,7 @@ struct Across {
 impl Across {
     fn of(rows: &[Row], mode: Mode) -> Self {
         let cells = |of_input: bool, column: usize| {
-            let is_meant = move |section| if of_input { is_input(section) } else { is_output(section) };
+            let is_meant = move |section: Section| if of_input { section.is_input() } else { is_output(section) };
             rows.iter().filter(move |row| is_meant(row.section)).map(move |row| row.measured[column].text())
         };
         let largest = |of_input| cells(of_input, NORM_RELATIVE).filter_map(|text| percent(&text)).fold(0.0, f64::max);

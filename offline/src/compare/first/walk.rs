@@ -76,9 +76,8 @@ impl<'c> Walker<'c> {
         if !compared.is_empty() && compared.iter().all(|compared| compared.deviation.what == What::Unseen) {
             self.walked.unseen += 1;
         }
-        let is_input = |section| matches!(section, Section::Input | Section::Parameter);
         let (inputs, outputs): (Vec<_>, Vec<_>) =
-            compared.into_iter().partition(|compared| is_input(compared.item.value.section));
+            compared.into_iter().partition(|compared| compared.item.value.section.is_input());
         if let Some(finding) = self.fresh_input(operator, name, &inputs) {
             let fresh = inputs.iter().filter(|input| self.is_fresh(operator, input));
             let tensors = fresh.flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
@@ -91,12 +90,12 @@ impl<'c> Walker<'c> {
             self.found(place, one, other, finding, &[]);
             return;
         }
-        let producers = inputs.iter().filter_map(|input| Some((self.rounding.producer(input.item.tensor()?)?, input)));
-        let inherited = producers.filter(|(producer, _)| producer.is_all_rounding);
-        let inherited = inherited.map(|(_, input)| input.deviation.relative).fold(0.0, f64::max);
+        let mut inherited = 0.0_f64;
         for input in &inputs {
             let producer = input.item.tensor().and_then(|tensor| self.rounding.producer(tensor));
-            if producer.is_none_or(|producer| !producer.is_all_rounding) {
+            if producer.is_some_and(|producer| producer.is_all_rounding) {
+                inherited = inherited.max(input.deviation.relative);
+            } else {
                 self.note_rounding(operator, input.deviation);
             }
         }

@@ -1,7 +1,7 @@
 //! What is to be shown of the place where the runs part: its neighbours, its modules, its values and its stacks.
 
 use similar::{Algorithm, DiffTag, capture_diff_slices};
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section};
+use trainmon_dump::capture::{Leaf, Operator, Plain};
 
 use crate::compare::answer::StepCaptures;
 use crate::compare::deviation::{Deviation, What, deviation};
@@ -150,7 +150,7 @@ fn apart(one: Option<&Operator>, other: Option<&Operator>) -> (Deviation, Deviat
             None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
             None => presence,
         };
-        let side = if matches!(value.section, Section::Input | Section::Parameter) { &mut input } else { &mut output };
+        let side = if value.section.is_input() { &mut input } else { &mut output };
         *side = side.max(found);
     }
     (input, output)
@@ -212,7 +212,7 @@ fn described(leaf: &Leaf) -> Vec<(&'static str, String)> {
 
 /// Where a suspect's bound comes from, in words.
 fn source(suspect: &Suspect, finding: &Finding, operator: Option<&Operator>, judge: Judge<'_>) -> String {
-    if matches!(suspect.section, Section::Input | Section::Parameter) {
+    if suspect.section.is_input() {
         return match suspect.bound {
             0.0 => "exact: nothing before it differs",
             _ => "the largest rounding before it, grown",
