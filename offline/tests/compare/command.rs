@@ -1,9 +1,10 @@
 //! `trainmon compare` as a person and as a script see it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+
+use crate::small::trainmon;
 
 /// A capture of one rank: `linear` (its weight, its output) and `relu`.
 fn dump(weight: f64, eps: f64, output: f64) -> Value {
@@ -23,19 +24,6 @@ fn write(directory: &Path, step: u64, rank: u64, dump: &Value) {
     let directory = directory.join(format!("step{step}/rank{rank}"));
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("dump.json"), dump.to_string()).unwrap();
-}
-
-fn trainmon(arguments: &[&str], directory: &Path) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
-    command.args(arguments).current_dir(directory).env("NO_COLOR", "1").output().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn files(directory: &Path) -> Vec<String> {
@@ -62,20 +50,20 @@ fn the_answer_is_a_sentence_and_an_exit_code() {
     write(&directory.path().join("same"), 0, 0, &dump(1.0, 1e-5, 3.0));
     write(&directory.path().join("weight"), 0, 0, &dump(1.1, 1e-5, 3.3));
     write(&directory.path().join("eps"), 0, 0, &dump(1.0, 1e-2, 2.9));
-    let compare = |target: &str| trainmon(&["compare", target, "golden"], directory.path());
+    let compare = |target: &str| trainmon(directory.path(), &["compare", target, "golden"]);
     let same = compare("same");
     assert_eq!(
-        (same.status.code(), out(&same).trim_end()),
+        (same.code, same.out.trim_end()),
         (Some(0), "No divergence: 2 operators agree in all that was captured.")
     );
     let weight = compare("weight");
     let said = "They part at Functional.linear.0.forward (step 0, rank 0): a parameter differs, though nothing before it does: \
                 Functional.linear.0.forward.input.1 differs by 9.1e-2 of its size (none expected).";
-    assert_eq!((weight.status.code(), out(&weight).lines().next()), (Some(1), Some(said)));
+    assert_eq!((weight.code, weight.out.lines().next()), (Some(1), Some(said)));
     let eps = compare("eps");
     let said = "They part at Functional.layer_norm.0.forward (step 0, rank 0): it is called otherwise: the argument \
                 Functional.layer_norm.0.forward.input.1 is 0.01, not 1e-05.";
-    assert_eq!((eps.status.code(), out(&eps).lines().next()), (Some(1), Some(said)));
+    assert_eq!((eps.code, eps.out.lines().next()), (Some(1), Some(said)));
 }
 
 #[test]
@@ -85,12 +73,11 @@ fn fail_on_says_when_a_script_stops() {
     write(&directory.path().join("golden"), 1, 0, &dump(1.0, 1e-5, 3.0));
     write(&directory.path().join("one_step"), 0, 0, &dump(1.0, 1e-5, 3.0));
     write(&directory.path().join("eps"), 0, 0, &dump(1.0, 1e-2, 2.9));
-    let code = |target: &str, level: &str| {
-        trainmon(&["compare", target, "golden", "--fail-on", level], directory.path()).status.code()
-    };
+    let code =
+        |target: &str, level: &str| trainmon(directory.path(), &["compare", target, "golden", "--fail-on", level]).code;
     assert_eq!((code("eps", "error"), code("eps", "never")), (Some(1), Some(0)));
     assert_eq!((code("one_step", "error"), code("one_step", "warning")), (Some(0), Some(1)));
-    let said = out(&trainmon(&["compare", "one_step", "golden"], directory.path()));
+    let said = trainmon(directory.path(), &["compare", "one_step", "golden"]).out;
     assert!(said.contains("the golden alone has them: step 1"), "{said}");
 }
 
@@ -99,17 +86,17 @@ fn json_has_the_same_answer() {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
     write(&directory.path().join("eps"), 0, 0, &dump(1.0, 1e-2, 2.9));
-    let said = trainmon(&["compare", "eps", "golden", "--json"], directory.path());
-    let answer: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let said = trainmon(directory.path(), &["compare", "eps", "golden", "--json"]);
+    let answer: Value = serde_json::from_str(&said.out).unwrap();
     let expected =
         json!({"verdict": "parts", "kind": "argument", "operator": "Functional.layer_norm.0.forward", "step": 0});
     for (key, value) in expected.as_object().unwrap() {
         assert_eq!(&answer[key], value, "{key}");
     }
     assert_eq!(answer["suspects"][0]["target"], "0.01");
-    let failed = trainmon(&["compare", "nowhere", "golden", "--json"], directory.path());
-    let answer: Value = serde_json::from_slice(&failed.stdout).unwrap();
-    assert_eq!((failed.status.code(), &answer["verdict"]), (Some(2), &json!("failed")));
+    let failed = trainmon(directory.path(), &["compare", "nowhere", "golden", "--json"]);
+    let answer: Value = serde_json::from_str(&failed.out).unwrap();
+    assert_eq!((failed.code, &answer["verdict"]), (Some(2), &json!("failed")));
 }
 
 #[test]
@@ -121,8 +108,8 @@ fn msprobes_spelling_writes_msprobes_files() {
         }
     }
     let arguments = ["compare", "-tp", "eps/step0", "-gp", "golden/step0", "-o", "out", "--compat"];
-    let said = trainmon(&arguments, directory.path());
-    assert_eq!(said.status.code(), Some(0), "{}", err(&said));
+    let said = trainmon(directory.path(), &arguments);
+    assert_eq!(said.code, Some(0), "{}", said.err);
     let names: Vec<String> = files(&directory.path().join("out"));
     let stems: Vec<&str> = names.iter().filter_map(|name| name.rsplit_once('_')).map(|(stem, _)| stem).collect();
     assert_eq!(stems, ["compare_result_rank0", "compare_result_rank1"]);
@@ -140,19 +127,19 @@ fn every_step_and_rank_has_its_table_and_a_failure_leaves_none() {
         }
     }
     let compare = |out: &str| {
-        trainmon(&["compare", "target", "golden", "-o", out, "--format", "csv,json,md,xlsx"], directory.path())
+        trainmon(directory.path(), &["compare", "target", "golden", "-o", out, "--format", "csv,json,md,xlsx"])
     };
     let said = compare("report");
-    assert_eq!(said.status.code(), Some(0), "{}", err(&said));
+    assert_eq!(said.code, Some(0), "{}", said.err);
     assert_eq!(files(&directory.path().join("report")).len(), 2 * 2 * 4);
     // The last file breaks off: nothing of the others may stay.
     let broken = directory.path().join("target/step3/rank1/dump.json");
     let text = std::fs::read_to_string(&broken).unwrap();
     std::fs::write(&broken, &text[..text.len() / 2]).unwrap();
     let said = compare("broken");
-    assert_eq!(said.status.code(), Some(2));
-    assert!(err(&said).contains("target/step3/rank1/dump.json`, line 1, column"), "{}", err(&said));
-    assert!(err(&said).contains("hint: was the capturing process killed"), "{}", err(&said));
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("target/step3/rank1/dump.json`, line 1, column"), "{}", said.err);
+    assert!(said.err.contains("hint: was the capturing process killed"), "{}", said.err);
     assert_eq!(files(&directory.path().join("broken")), Vec::<String>::new());
 }
 
@@ -163,15 +150,15 @@ fn thresholds_are_a_file_and_its_mistakes_are_named() {
     write(&directory.path().join("off"), 0, 0, &dump(1.0, 1e-5, 3.003));
     let compare = |text: &str| {
         std::fs::write(directory.path().join("own.toml"), text).unwrap();
-        trainmon(&["compare", "off", "golden", "--thresholds", "own.toml"], directory.path())
+        trainmon(directory.path(), &["compare", "off", "golden", "--thresholds", "own.toml"])
     };
-    assert_eq!(compare("").status.code(), Some(1));
-    assert_eq!(compare("[operators]\n\"Functional.layer_norm\" = 0.01\n").status.code(), Some(0));
+    assert_eq!(compare("").code, Some(1));
+    assert_eq!(compare("[operators]\n\"Functional.layer_norm\" = 0.01\n").code, Some(0));
     let misspelt = compare("grwth = 3\n");
-    assert_eq!(misspelt.status.code(), Some(2));
-    assert!(err(&misspelt).contains("grwth") && err(&misspelt).contains("line 1"), "{}", err(&misspelt));
+    assert_eq!(misspelt.code, Some(2));
+    assert!(misspelt.err.contains("grwth") && misspelt.err.contains("line 1"), "{}", misspelt.err);
     let negative = compare("growth = -1.0\n");
-    assert!(err(&negative).contains("`growth`: expected a number from 1 on, found -1"), "{}", err(&negative));
+    assert!(negative.err.contains("`growth`: expected a number from 1 on, found -1"), "{}", negative.err);
 }
 
 #[test]
@@ -187,8 +174,8 @@ fn golden_runs_bound_a_value_by_their_own_spread() {
     write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
     write(&directory.path().join("again"), 0, 0, &dump(1.0, 1e-5, 3.01));
     write(&directory.path().join("target"), 0, 0, &dump(1.0, 1e-5, 3.015));
-    assert_eq!(trainmon(&["compare", "target", "golden"], directory.path()).status.code(), Some(1));
-    assert_eq!(trainmon(&["compare", "target", "golden", "again"], directory.path()).status.code(), Some(0));
+    assert_eq!(trainmon(directory.path(), &["compare", "target", "golden"]).code, Some(1));
+    assert_eq!(trainmon(directory.path(), &["compare", "target", "golden", "again"]).code, Some(0));
 }
 
 #[test]
@@ -208,8 +195,8 @@ fn structures_are_compared_by_calls_and_modules() {
     capture("less", json!({"Functional.linear.0.forward": module, module: null}));
     capture("moved", json!({"Functional.linear.0.forward": null, module: null, "Torch.relu.0.forward": null}));
     let compare = |target: &str| {
-        let said = trainmon(&["compare", target, "golden", "-o", "out", "--fail-on", "warning"], directory.path());
-        (said.status.code(), out(&said).lines().next().unwrap().to_owned())
+        let said = trainmon(directory.path(), &["compare", target, "golden", "-o", "out", "--fail-on", "warning"]);
+        (said.code, said.out.lines().next().unwrap().to_owned())
     };
     assert_eq!(compare("same"), (Some(0), "No divergence: 3 operators agree in all that was captured.".to_owned()));
     let less = "No value differs, but the calls do: only the golden has Torch.relu.0.forward (step 0, rank 0).";
