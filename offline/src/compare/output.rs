@@ -8,7 +8,7 @@ use super::answer::{Answer, RankCaptures, StepCaptures};
 use super::error::CompareError;
 use super::report::Report;
 use super::thresholds::Thresholds;
-use super::write::{Format, Rows, WriteError, write};
+use super::write::{Format, Source, WriteError, write};
 
 /// Tables in the making.
 pub(super) struct Output {
@@ -29,7 +29,7 @@ impl Output {
         std::fs::create_dir_all(directory).map_err(failed)?;
         let aside = tempfile::Builder::new().prefix(".trainmon-unfinished-").tempdir_in(directory).map_err(failed)?;
         let stamp = jiff::Zoned::now().strftime("%Y%m%d%H%M%S").to_string();
-        let report = formats.contains(&Format::Html).then(Report::new);
+        let report = formats.contains(&Format::Html).then(|| Report::new(aside.path())).transpose().map_err(failed)?;
         Ok(Self { aside, directory: directory.to_path_buf(), formats, stamp, report, written: Vec::new() })
     }
 
@@ -46,11 +46,11 @@ impl Output {
         answer: &Answer,
         (target, goldens): (&Path, &[PathBuf]),
     ) -> Result<(), CompareError> {
-        let Some(report) = self.report.take() else { return Ok(()) };
+        let Some(mut report) = self.report.take() else { return Ok(()) };
         let name = format!("compare_report_{}.html", self.stamp);
         let path = self.aside.path().join(&name);
         let failed = |source| WriteError::Io { path: path.clone(), source };
-        let mut file = BufWriter::new(std::fs::File::create(&path).map_err(failed)?);
+        let mut file = BufWriter::with_capacity(1 << 18, std::fs::File::create(&path).map_err(failed)?);
         report.write(answer, (target, goldens), &mut file).and_then(|()| file.flush()).map_err(failed)?;
         self.written.push(PathBuf::from(name));
         Ok(())
@@ -59,13 +59,10 @@ impl Output {
     /// Writes a rank's table, named as msprobe names it; several steps get a directory each.
     pub(super) fn write(
         &mut self,
-        table: &dyn Rows,
+        source: &Source<'_>,
         step: &StepCaptures,
         rank: &RankCaptures,
     ) -> Result<(), CompareError> {
-        if let Some(report) = &mut self.report {
-            report.table(table, step, rank.rank, &rank.target);
-        }
         let prefix = if rank.is_debug { "debug_" } else { "" };
         let of_rank = if rank.is_alone { String::new() } else { format!("rank{}_", rank.rank) };
         let stem = format!("{prefix}compare_result_{of_rank}{}", self.stamp);
@@ -76,12 +73,10 @@ impl Output {
         };
         let directory = self.aside.path().join(&inside);
         std::fs::create_dir_all(&directory).map_err(|source| WriteError::Io { path: directory.clone(), source })?;
-        for format in &self.formats {
-            let files = write(table, *format, &directory, &stem)?;
-            self.written.extend(
-                files.iter().filter_map(|file| file.strip_prefix(self.aside.path()).ok()).map(Path::to_path_buf),
-            );
-        }
+        let report = self.report.as_mut().map(|report| report.table(source, step, rank));
+        let files = write(source, &self.formats, &directory, &stem, report)?;
+        self.written
+            .extend(files.iter().filter_map(|file| file.strip_prefix(self.aside.path()).ok()).map(Path::to_path_buf));
         Ok(())
     }
 

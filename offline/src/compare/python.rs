@@ -6,30 +6,41 @@ use trainmon_dump::capture::Plain;
 
 /// `repr` of a float: the shortest digits that give the same number again, an exponent below 1e-4 and from 1e16 on.
 pub(crate) fn float(value: f64) -> String {
-    if value.is_nan() {
-        return "nan".to_owned();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "inf" } else { "-inf" }.to_owned();
-    }
-    if value == 0.0 {
-        return if value.is_sign_negative() { "-0.0" } else { "0.0" }.to_owned();
-    }
-    let (digits, exponent) = shortest(value.abs());
-    let magnitude = exponent + digits.len() as i32 - 1;
-    // One allocation: a table has millions of these.
+    // One allocation, and none where many are put into one text ([`push_float`]): a table has millions of these.
     let mut text = String::with_capacity(32);
-    if value < 0.0 {
+    push_float(&mut text, value);
+    text
+}
+
+/// [`float`] behind a text.
+pub(crate) fn push_float(text: &mut String, value: f64) {
+    if value.is_nan() {
+        text.push_str("nan");
+        return;
+    }
+    if value.is_sign_negative() {
         text.push('-');
     }
+    if value.is_infinite() {
+        text.push_str("inf");
+        return;
+    }
+    if value == 0.0 {
+        text.push_str("0.0");
+        return;
+    }
+    let mut buffer = zmij::Buffer::new();
+    let mut digits = [0; 24];
+    let (digits, exponent) = shortest(buffer.format_finite(value.abs()), &mut digits);
+    let magnitude = exponent + digits.len() as i32 - 1;
     match magnitude {
         -4..0 => {
             text.push_str("0.");
             text.extend(std::iter::repeat_n('0', (-magnitude - 1) as usize));
-            text.push_str(&digits);
+            text.push_str(digits);
         }
         0..16 if exponent >= 0 => {
-            text.push_str(&digits);
+            text.push_str(digits);
             text.extend(std::iter::repeat_n('0', exponent as usize));
             text.push_str(".0");
         }
@@ -43,55 +54,64 @@ pub(crate) fn float(value: f64) -> String {
             if !fraction.is_empty() {
                 text.extend([".", fraction]);
             }
-            text.push_str(if magnitude < 0 { "e-" } else { "e+" });
-            if magnitude.abs() < 10 {
-                text.push('0');
-            }
-            text.push_str(&magnitude.abs().to_string());
+            // Writing into a String does not fail.
+            _ = write!(text, "e{}{:02}", if magnitude < 0 { '-' } else { '+' }, magnitude.abs());
         }
     }
-    text
 }
 
-/// The shortest digits of a positive number and the power of ten of the last of them. Where two are equally near, Rust's own
-/// formatting takes the larger one, Python and this library the even one.
-fn shortest(value: f64) -> (String, i32) {
-    let mut buffer = zmij::Buffer::new();
-    let text = buffer.format_finite(value);
+/// The digits of a positive number's shortest text, without zeros at either end, and the power of ten of the last of them. Where
+/// two texts are equally near, Rust's own formatting takes the larger one, Python and the library used here the even one.
+fn shortest<'d>(text: &str, digits: &'d mut [u8; 24]) -> (&'d str, i32) {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let exponent = exponent.parse::<i32>().unwrap_or(0) - fraction.len() as i32;
-    let mut digits = String::with_capacity(text.len());
-    digits.push_str(whole.trim_start_matches('0'));
-    digits.push_str(if digits.is_empty() { fraction.trim_start_matches('0') } else { fraction });
-    let kept = digits.trim_end_matches('0').len();
-    let exponent = exponent + (digits.len() - kept) as i32;
-    digits.truncate(kept);
-    (digits, exponent)
+    let mut count = 0;
+    for digit in whole.bytes().chain(fraction.bytes()) {
+        if count > 0 || digit != b'0' {
+            digits[count] = digit;
+            count += 1;
+        }
+    }
+    let zeros = digits[..count].iter().rev().take_while(|&&digit| digit == b'0').count();
+    // Digits are ASCII.
+    (str::from_utf8(&digits[..count - zeros]).unwrap_or("0"), exponent + zeros as i32)
 }
 
 /// `str` of a value.
 pub(crate) fn text(value: &Plain) -> String {
+    let mut text = String::new();
+    push_text(&mut text, value);
+    text
+}
+
+/// [`text`] behind a text.
+pub(crate) fn push_text(to: &mut String, value: &Plain) {
     match value {
-        Plain::Null => "None".to_owned(),
-        Plain::Bool(true) => "True".to_owned(),
-        Plain::Bool(false) => "False".to_owned(),
-        Plain::Int(value) => value.to_string(),
-        Plain::Big(digits) => digits.to_string(),
-        Plain::Float(value) => float(*value),
-        Plain::Text(text) => text.to_string(),
+        Plain::Null => to.push_str("None"),
+        Plain::Bool(true) => to.push_str("True"),
+        Plain::Bool(false) => to.push_str("False"),
+        // Writing into a String does not fail.
+        Plain::Int(value) => _ = write!(to, "{value}"),
+        Plain::Big(digits) => to.push_str(digits),
+        Plain::Float(value) => push_float(to, *value),
+        Plain::Text(text) => to.push_str(text),
         Plain::List(items) => {
-            let items: Vec<String> = items.iter().map(repr).collect();
-            format!("[{}]", items.join(", "))
+            to.push('[');
+            for (index, item) in items.iter().enumerate() {
+                to.push_str(if index == 0 { "" } else { ", " });
+                push_repr(to, item);
+            }
+            to.push(']');
         }
     }
 }
 
-/// `repr` of a value: texts have quotes.
-pub(crate) fn repr(value: &Plain) -> String {
+/// `repr` of a value, texts with quotes, behind a text.
+fn push_repr(to: &mut String, value: &Plain) {
     match value {
-        Plain::Text(text) => quoted(text),
-        other => text(other),
+        Plain::Text(text) => to.push_str(&quoted(text)),
+        other => push_text(to, other),
     }
 }
 

@@ -142,11 +142,16 @@ pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, jud
     }
     judge_rows(&mut rows, target, golden, pairs, judge);
     let golden_only = pairs.iter().filter(|pair| pair.target.is_none()).filter_map(|pair| pair.golden);
-    rows.extend(golden_only.map(|address| golden_row(golden, address, mode)));
-    let mut headers = shared.headers;
+    rows.extend(golden_only.map(|address| golden_row(golden, address, mode, target.has_stacks)));
+    Table { mode, headers: headers(mode, target.has_stacks), rows }
+}
+
+/// The columns of a mode.
+pub fn headers(mode: Mode, has_stacks: bool) -> Vec<&'static str> {
+    let mut headers = compat::headers(mode, has_stacks);
     headers.extend(OWN);
     headers.extend((mode == Mode::Tensor).then_some(ELEMENTWISE).into_iter().flatten());
-    Table { mode, headers, rows }
+    headers
 }
 
 fn one_sided(shared: compat::Row, note: &str) -> Row {
@@ -155,8 +160,8 @@ fn one_sided(shared: compat::Row, note: &str) -> Row {
 }
 
 /// A value that the golden alone has: its half of the row is filled.
-fn golden_row(golden: &Capture, address: Address, mode: Mode) -> Row {
-    one_sided(compat::Row::of_golden(golden.at(address), mode, golden.has_stacks), "only the golden has this value")
+fn golden_row(golden: &Capture, address: Address, mode: Mode, has_stacks: bool) -> Row {
+    one_sided(compat::Row::of_golden(golden, address, mode, has_stacks), "only the golden has this value")
 }
 
 /// Operator by operator: what came out is judged by what went in.

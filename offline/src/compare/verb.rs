@@ -11,13 +11,13 @@ use super::answer::{Answer, StepCaptures, Verdict, compare_matched};
 use super::compat;
 use super::error::CompareError;
 use super::judge::Judge;
-use super::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching};
+use super::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching, Pair};
 use super::meter::watched;
 use super::output::Output;
 use super::table;
 use super::thresholds::Thresholds;
 use super::words;
-use super::write::Format;
+use super::write::{Format, Rows, Source};
 use crate::compare_runs;
 use crate::failure::as_json;
 use crate::printer::Printer;
@@ -305,12 +305,19 @@ impl<'a> Work<'a> {
                 self.differences.get_or_insert_default().push(differences);
             } else if self.arguments.compat {
                 let gate = !matches!(self.matching, Matching::Data(_));
-                let table = watched(rank, || compat::table(target, golden, &pairs, mode, gate));
-                output.write(&table, step, rank)?;
+                let headers = compat::headers(mode, target.has_stacks);
+                let pairs = pairs.into_iter().filter(|pair| pair.target.is_some()).collect();
+                let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
+                    Box::new(compat::table(target, golden, pairs, mode, gate))
+                });
+                watched(rank, || output.write(&Source::new(headers, pairs, make), step, rank))?;
             } else {
                 let judge = Judge { thresholds: &self.thresholds, spreads: rank.spreads.as_ref() };
-                let table = watched(rank, || table::table(target, golden, &pairs, mode, judge));
-                output.write(&table, step, rank)?;
+                let headers = table::headers(mode, target.has_stacks);
+                let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
+                    Box::new(table::table(target, golden, pairs, mode, judge))
+                });
+                watched(rank, || output.write(&Source::new(headers, pairs, make), step, rank))?;
             }
         }
         Ok(())

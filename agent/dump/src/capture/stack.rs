@@ -17,7 +17,17 @@ pub struct Stacks {
 impl Stacks {
     /// The frames of an operator's call, if they were kept (forward calls only).
     pub fn of(&self, operator: &str) -> Option<&[Box<str>]> {
-        self.of.get(operator).and_then(|&index| self.frames.get(index)).map(|frames| &**frames)
+        self.group_of(operator).and_then(|index| self.frames.get(index)).map(|frames| &**frames)
+    }
+
+    /// The place among [`Self::groups`] of an operator's frames: calls of one place share them.
+    pub fn group_of(&self, operator: &str) -> Option<usize> {
+        self.of.get(operator).copied()
+    }
+
+    /// The frames of all calls, each once, in the order of the file.
+    pub fn groups(&self) -> impl Iterator<Item = &[Box<str>]> {
+        self.frames.iter().map(|frames| &**frames)
     }
 
     /// Whether there is none.

@@ -76,6 +76,24 @@ impl Cell {
         }
     }
 
+    /// Shows [`Self::csv`]. A number needs no memory of its own: it is put into `room`.
+    pub(crate) fn with_csv<R>(&self, room: &mut String, see: impl FnOnce(&str) -> R) -> R {
+        match self {
+            Self::Number(Plain::Float(value)) if !value.is_finite() => see(&self.csv()),
+            _ => self.with_text(room, see),
+        }
+    }
+
+    /// Shows [`Self::text`] in the same way.
+    pub(crate) fn with_text<R>(&self, room: &mut String, see: impl FnOnce(&str) -> R) -> R {
+        if let Self::Number(value) = self {
+            room.clear();
+            python::push_text(room, value);
+            return see(room);
+        }
+        see(&self.text())
+    }
+
     /// Whether nothing is there.
     pub fn is_none(&self) -> bool {
         matches!(self, Self::Word("N/A"))

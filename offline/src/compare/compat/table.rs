@@ -12,7 +12,7 @@ use super::distances::{distances, unsupported};
 use super::statistics::difference;
 use super::verdict;
 use crate::compare::distance::Distance;
-use crate::compare::input::{Capture, Item};
+use crate::compare::input::{Address, Capture, Item};
 use crate::compare::matching::Pair;
 use crate::compare::python;
 use crate::compare::tensors::{TensorPair, read_pair};
@@ -20,7 +20,7 @@ use crate::compare::tensors::{TensorPair, read_pair};
 /// One value's row.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The target's operator, by index.
+    /// The target's operator, by index; the golden's, if it alone has the value.
     pub operator: u32,
     /// Whether the value goes in or comes out.
     pub section: Section,
@@ -71,8 +71,8 @@ impl Row {
     }
 
     /// A value that only the golden has, its half of the cells filled. msprobe leaves such values out.
-    pub fn of_golden(item: Item<'_>, mode: Mode, has_stacks: bool) -> Self {
-        let mut row = row(item, None, mode, None);
+    pub fn of_golden(golden: &Capture, address: Address, mode: Mode, has_stacks: bool) -> Self {
+        let mut row = Self { operator: address.operator, ..row(golden.at(address), None, mode, None) };
         for pair in row.basic.chunks_exact_mut(2) {
             pair.swap(0, 1);
         }

@@ -1,6 +1,7 @@
 //! The whole comparison as one HTML file: what a browser shows of it needs no network and no server.
 
 mod distribution;
+mod line;
 mod page;
 mod place;
 mod rows;
@@ -8,22 +9,22 @@ mod rows;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::answer::{Answer, StepCaptures};
-use super::input::Capture;
+use super::answer::{Answer, RankCaptures, StepCaptures};
 use super::thresholds::Thresholds;
-use super::write::Rows;
+use super::write::{Channel, Source};
 use place::Place;
 use rows::{CollectedRows, MOST_ROWS};
 
-/// A report in the making. It keeps the rows, not the captures: a number for each cell and each text once, and the place where the runs part.
+/// A report in the making. It keeps the place where the runs part; the rows wait in a file.
 pub(super) struct Report {
     rows: CollectedRows,
     place: Option<Place>,
 }
 
 impl Report {
-    pub(super) fn new() -> Self {
-        Self { rows: CollectedRows::new(MOST_ROWS), place: None }
+    /// `directory`: where there is room for the rows until the page is written.
+    pub(super) fn new(directory: &Path) -> io::Result<Self> {
+        Ok(Self { rows: CollectedRows::new(MOST_ROWS, directory)?, place: None })
     }
 
     /// Looks at a step while its captures are in memory.
@@ -33,17 +34,23 @@ impl Report {
         }
     }
 
-    /// Takes in a rank's table.
-    pub(super) fn table(&mut self, table: &dyn Rows, step: &StepCaptures, rank: u64, target: &Capture) {
-        self.rows.add(table, (step.step, &step.part, rank), target);
+    /// Begins a rank's table: how a row becomes a line of the page, and who takes the lines.
+    pub(super) fn table<'c>(
+        &'c mut self,
+        source: &Source<'_>,
+        step: &StepCaptures,
+        rank: &'c RankCaptures,
+    ) -> Channel<'c> {
+        let golden = source.has_golden_only().then_some(&rank.golden);
+        self.rows.table(&source.headers, (step.step, &step.part, rank.rank), (&rank.target, golden))
     }
 
     /// Writes the page.
     ///
     /// # Errors
-    /// `to` refuses.
+    /// `to` refuses, or the rows cannot be read again.
     pub(super) fn write(
-        &self,
+        &mut self,
         answer: &Answer,
         (target, goldens): (&Path, &[PathBuf]),
         to: &mut dyn Write,

@@ -19,7 +19,7 @@ const TABLE: &str = include_str!("assets/table.html");
 const NEAR: usize = 10;
 
 pub(super) fn write(
-    report: &Report,
+    report: &mut Report,
     answer: &Answer,
     (target, goldens): (&Path, &[PathBuf]),
     to: &mut dyn Write,

@@ -1,34 +1,58 @@
 //! Markdown: the rows that are no pass, for a report or a ticket.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{Rows, WriteError};
+use super::{Channel, Rows, Sink, Source, WriteError, unrendered};
 
 /// More rows than this nobody reads in a ticket.
 const ROWS: usize = 200;
+const COLUMNS: [&str; 8] =
+    ["NPU Name", "Bench Name", "NPU Dtype", "NPU Tensor Shape", "Result", "Err_message", "Deviation", "Bound"];
 
-pub(super) fn write(table: &dyn Rows, path: &Path) -> Result<(), WriteError> {
-    const COLUMNS: [&str; 8] =
-        ["NPU Name", "Bench Name", "NPU Dtype", "NPU Tensor Shape", "Result", "Err_message", "Deviation", "Bound"];
-    let headers = table.headers();
-    let columns: Vec<usize> =
-        COLUMNS.iter().filter_map(|name| headers.iter().position(|header| header == name)).collect();
-    let remarkable: Vec<usize> = (0..table.count()).filter(|&index| table.is_remarkable(index)).collect();
-    let mut text = format!("{} of {} values are no pass.\n\n", remarkable.len(), table.count());
-    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    text += &line(columns.iter().map(|&column| headers[column].to_owned()).collect());
+pub(super) fn channel<'s>(source: &Source<'_>, path: &Path) -> Channel<'s> {
+    let place = |name: &&str| source.headers.iter().position(|header| header == name);
+    let columns: Vec<usize> = COLUMNS.iter().filter_map(place).collect();
+    let mut text = line(columns.iter().map(|&column| source.headers[column].to_owned()).collect());
     text += &line(columns.iter().map(|_| "---".to_owned()).collect());
-    for &index in remarkable.iter().take(ROWS) {
-        let mut cells = Vec::with_capacity(headers.len());
-        table.visit(index, &mut |cell| cells.push(cell.text().into_owned()));
-        let shown = columns.iter().map(|&column| cells[column].replace('|', "\\|").replace('\n', " "));
-        text += &line(shown.collect());
+    let file = MarkdownFile { path: path.to_path_buf(), columns, text, remarkable: 0, count: 0 };
+    (unrendered(), Box::new(file))
+}
+
+fn line(cells: Vec<String>) -> String {
+    format!("| {} |\n", cells.join(" | "))
+}
+
+struct MarkdownFile {
+    path: PathBuf,
+    columns: Vec<usize>,
+    text: String,
+    remarkable: usize,
+    count: usize,
+}
+
+impl Sink for MarkdownFile {
+    fn take(&mut self, rows: &dyn Rows, _: usize, _: &[u8]) -> Result<(), WriteError> {
+        self.count += rows.count();
+        for index in (0..rows.count()).filter(|&index| rows.is_remarkable(index)) {
+            self.remarkable += 1;
+            if self.remarkable > ROWS {
+                continue;
+            }
+            let mut cells = Vec::new();
+            rows.visit(index, &mut |cell| cells.push(cell.text().into_owned()));
+            let shown = self.columns.iter().map(|&column| cells[column].replace('|', "\\|").replace('\n', " "));
+            self.text += &line(shown.collect());
+        }
+        Ok(())
     }
-    if remarkable.len() > ROWS {
-        let left = remarkable.len() - ROWS;
-        // Writing into a String does not fail.
-        _ = writeln!(text, "\n{left} more are in the other formats.");
+
+    fn finish(self: Box<Self>) -> Result<(), WriteError> {
+        let mut text = format!("{} of {} values are no pass.\n\n{}", self.remarkable, self.count, self.text);
+        if self.remarkable > ROWS {
+            // Writing into a String does not fail.
+            _ = writeln!(text, "\n{} more are in the other formats.", self.remarkable - ROWS);
+        }
+        std::fs::write(&self.path, text).map_err(|source| WriteError::Io { path: self.path, source })
     }
-    std::fs::write(path, text).map_err(|source| WriteError::Io { path: path.to_path_buf(), source })
 }

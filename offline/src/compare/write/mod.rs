@@ -3,6 +3,7 @@
 mod csv;
 mod json;
 mod markdown;
+mod pieces;
 mod xlsx;
 
 use std::io;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 use super::compat::{self, Cell};
 use super::deviation::Deviation;
 use super::table::{self, Level};
+
+pub use pieces::{Channel, Make, Render, Sink, Source};
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -39,8 +42,8 @@ impl Format {
     }
 }
 
-/// A table of either kind, row by row.
-pub trait Rows: Sync {
+/// A table of either kind, or a piece of one, row by row.
+pub trait Rows: Send + Sync {
     /// The columns.
     fn headers(&self) -> &[&'static str];
     /// How many rows.
@@ -136,18 +139,40 @@ pub enum WriteError {
 }
 
 /// Writes a table as `<directory>/<stem>.<extension>`, in several files where one would be too long for its readers, and gives
-/// their paths. A report is not made of a single table: for [`Format::Html`] nothing is written here.
+/// their paths. A report is not made of a single table: who makes one is given the rows as `others`.
 ///
 /// # Errors
 /// See [`WriteError`].
-pub fn write(table: &dyn Rows, format: Format, directory: &Path, stem: &str) -> Result<Vec<PathBuf>, WriteError> {
-    let path = directory.join(format!("{stem}.{}", format.extension()));
-    match format {
-        Format::Csv => return csv::write(table, directory, stem),
-        Format::Xlsx => xlsx::write(table, &path)?,
-        Format::Json => json::write(table, &path)?,
-        Format::Md => markdown::write(table, &path)?,
-        Format::Html => return Ok(Vec::new()),
+pub fn write<'s>(
+    source: &'s Source<'_>,
+    formats: &[Format],
+    directory: &Path,
+    stem: &str,
+    others: impl IntoIterator<Item = Channel<'s>>,
+) -> Result<Vec<PathBuf>, WriteError> {
+    let mut channels: Vec<Channel<'s>> = others.into_iter().collect();
+    let mut paths = Vec::new();
+    for format in formats {
+        let path = directory.join(format!("{stem}.{}", format.extension()));
+        channels.push(match format {
+            Format::Csv => {
+                let (channel, parts) = csv::channel(source, directory, stem)?;
+                paths.extend(parts);
+                channels.push(channel);
+                continue;
+            }
+            Format::Xlsx => xlsx::channel(source, &path)?,
+            Format::Json => json::channel(source, &path)?,
+            Format::Md => markdown::channel(source, &path),
+            Format::Html => continue,
+        });
+        paths.push(path);
     }
-    Ok(vec![path])
+    pieces::run(source, channels)?;
+    Ok(paths)
+}
+
+/// What does not need to be rendered beforehand.
+fn unrendered<'t>() -> Render<'t> {
+    Box::new(|_, _, _| {})
 }

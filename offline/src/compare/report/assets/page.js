@@ -6,25 +6,42 @@
   const BEYOND = 12; // rows drawn above and below what is seen
   const id = (name) => document.getElementById(name);
   const data = JSON.parse(id("data").textContent);
-  const { texts, tables, own: OWN } = data;
+  const { texts, tables } = data;
 
-  // Where each row is: its table, and where its cells begin.
-  const total = tables.reduce((sum, table) => sum + table.rows.length / (OWN + table.headers.length), 0);
+  // A row is a line: level (a digit) and number of the operator, counts of units in the last place, the table's cells. A cell
+  // equal to the one before it is "=", one of the shared texts is "@" and its number, one that begins like these has a "=" in front.
+  const BETWEEN = "\x7f";
+  const total = tables.reduce((sum, table) => sum + table.rows.length, 0);
+  const lineOf = [];
   const tableOf = new Int32Array(total);
-  const from = new Int32Array(total);
-  {
-    let row = 0;
-    tables.forEach((table, number) => {
-      const width = OWN + table.headers.length;
-      for (let at = 0; at < table.rows.length; at += width, row += 1) {
-        tableOf[row] = number;
-        from[row] = at;
-      }
-    });
+  const operatorAt = new Int32Array(total);
+  tables.forEach((table, number) => {
+    for (const line of table.rows) {
+      tableOf[lineOf.length] = number;
+      operatorAt[lineOf.length] = Number.parseInt(line.slice(1, line.indexOf(BETWEEN)), 10);
+      lineOf.push(line);
+    }
+  });
+  // The cells of a row; the row looked at last is remembered, since its cells are asked for one by one.
+  let [opened, cells] = [-1, []];
+  function cellsOf(row) {
+    if (row === opened) return cells;
+    [opened, cells] = [row, []];
+    let before = "";
+    for (const cell of lineOf[row].split(BETWEEN).slice(2)) {
+      if (cell[0] === "@") cells.push(texts[Number.parseInt(cell.slice(1), 10)]);
+      else if (cell === "=") cells.push(before);
+      else cells.push(cell[0] === "=" ? cell.slice(1) : cell);
+      before = cells.at(-1);
+    }
+    return cells;
   }
-  const cell = (row, place) => tables[tableOf[row]].rows[from[row] + place];
-  const levelOf = (row) => cell(row, 0);
-  const operatorOf = (row) => cell(row, 1);
+  const ulpsOf = (row) => lineOf[row].split(BETWEEN, 2)[1];
+  const levelOf = (row) => lineOf[row].charCodeAt(0) - 48;
+  const operatorOf = (row) => operatorAt[row];
+  const operatorName = (row) => tables[tableOf[row]].operators[operatorAt[row]];
+  const moduleOf = (row) => texts[tables[tableOf[row]].modules[operatorAt[row]]];
+  const directionOf = (row) => tables[tableOf[row]].directions.charCodeAt(operatorAt[row]) - 48;
   const many = (key) => new Set(tables.map((table) => table[key])).size > 1;
   const stepOf = (table) => (table.graph ? table.graph + "/" : "") + table.step;
 
@@ -33,7 +50,7 @@
   const places = new Map(headers.map((header) => [header, tables.map((table) => table.headers.indexOf(header))]));
   const ofHeader = (header) => (row) => {
     const place = places.get(header)[tableOf[row]];
-    return place < 0 ? "" : texts[cell(row, OWN + place)];
+    return place < 0 ? "" : cellsOf(row)[place];
   };
   const nameOf = (row) => {
     const target = ofHeader("NPU Name")(row);
@@ -44,9 +61,9 @@
     { key: "Step", width: 60, of: (row) => stepOf(tables[tableOf[row]]) },
     { key: "Rank", width: 56, of: (row) => String(tables[tableOf[row]].rank) },
     { key: "Value", width: 400, of: nameOf },
-    { key: "Operator", width: 300, of: (row) => texts[operatorOf(row)] },
-    { key: "Module", width: 260, of: (row) => texts[cell(row, 2)] },
-    { key: "Direction", width: 110, of: (row) => DIRECTIONS[cell(row, 3)] },
+    { key: "Operator", width: 300, of: operatorName },
+    { key: "Module", width: 260, of: moduleOf },
+    { key: "Direction", width: 110, of: (row) => DIRECTIONS[directionOf(row)] },
     ...headers.map((header) => ({ key: header, width: widthOf(header), of: ofHeader(header) })),
   ];
   function widthOf(header) {
@@ -90,22 +107,19 @@
     try { history.replaceState(null, "", "#" + given); } catch { /* a browser may refuse it for files */ }
   }
 
-  // A search looks through the texts, each of which is there once, and then for their numbers in the rows.
+  // A search looks through the texts that rows share, and through the rows.
   function withWords(rows) {
     const words = state.q.split(/\s+/).filter(Boolean);
     for (const word of words) {
       const pattern = new RegExp(word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
-      const hits = new Uint8Array(texts.length);
-      for (let at = 0; at < texts.length; at += 1) hits[at] = pattern.test(texts[at]) ? 1 : 0;
+      const hits = texts.map((text) => pattern.test(text));
+      const isShared = hits.includes(true);
       const ownHits = LEVELS.map((level) => pattern.test(level));
       rows = rows.filter((row) => {
-        const table = tables[tableOf[row]];
-        const { rows: cells } = table;
-        const begin = from[row];
-        if (ownHits[cells[begin]] || hits[cells[begin + 1]] || hits[cells[begin + 2]]) return true;
-        const end = begin + OWN + table.headers.length;
-        for (let at = begin + OWN; at < end; at += 1) if (hits[cells[at]]) return true;
-        return false;
+        if (ownHits[levelOf(row)] || hits[tables[tableOf[row]].modules[operatorAt[row]]] || pattern.test(operatorName(row))) return true;
+        // The whole line at once says quickly of most rows that no cell has the word.
+        if (!pattern.test(lineOf[row]) && !(isShared && lineOf[row].includes(BETWEEN + "@"))) return false;
+        return cellsOf(row).some((cell) => pattern.test(cell));
       });
     }
     return rows;
@@ -121,10 +135,8 @@
     if (state.module) {
       const known = new Map();
       fits = (row) => {
-        const key = operatorOf(row);
-        const module = cell(row, 2);
-        const both = key * 4194304 + module;
-        if (!known.has(both)) known.set(both, isInside(texts[key], state.module) || isInside(texts[module], state.module));
+        const both = tableOf[row] * 4194304 + operatorAt[row];
+        if (!known.has(both)) known.set(both, isInside(operatorName(row), state.module) || isInside(moduleOf(row), state.module));
         return known.get(both);
       };
     }
@@ -132,7 +144,7 @@
     let count = 0;
     for (let row = 0; row < total; row += 1) {
       if (!state.level.has(levelOf(row)) || !tableFits[tableOf[row]]) continue;
-      if (direction >= 0 && cell(row, 3) !== direction) continue;
+      if (direction >= 0 && directionOf(row) !== direction) continue;
       if (fits && !fits(row)) continue;
       rows[count] = row;
       count += 1;
@@ -303,7 +315,7 @@
     const table = tables[tableOf[row]];
     const where = element("p", undefined, "soft");
     where.append(element("span", LEVELS[levelOf(row)], "level " + LEVELS[levelOf(row)]), " · step " + stepOf(table) + ", rank " + table.rank +
-      " · operator " + texts[operatorOf(row)] + (cell(row, 2) ? " · in " + texts[cell(row, 2)] : ""));
+      " · operator " + operatorName(row) + (moduleOf(row) ? " · in " + moduleOf(row) : ""));
     const pairs = [];
     const single = [];
     for (const header of table.headers) {
@@ -321,7 +333,7 @@
       parts.push(list);
     }
     parts.push(two);
-    const ulps = texts[cell(row, 4)];
+    const ulps = ulpsOf(row);
     if (ulps) parts.push(element("h3", "Elements by units in the last place"), histogram(ulps.split(" ").map(Number)));
     const stack = stackOf(row);
     if (stack) parts.push(element("h3", "Called from (target, innermost first)"), element("pre", stack));
@@ -449,7 +461,7 @@
   options("step", [...new Set(tables.map(stepOf))]);
   options("dir", DIRECTIONS);
   const modules = new Set();
-  for (let row = 0; row < total && modules.size < 400; row += 1) if (cell(row, 2)) modules.add(texts[cell(row, 2)]);
+  for (let row = 0; row < total && modules.size < 400; row += 1) if (moduleOf(row)) modules.add(moduleOf(row));
   id("modules").append(...[...modules].map((module) => {
     const option = element("option");
     option.value = module.replace(/\.(forward|backward|parameters_grad)\.\d+$/, "").replace(/^(Module|Cell)\./, "");
