@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use trainmon_dump::capture::Operator;
 
 use super::deviation::{What, deviation};
+use super::first::Finding;
 use super::input::{Capture, Item};
 use super::name::OperatorName;
 use super::rounding::rounding;
@@ -17,6 +18,8 @@ pub struct Judge<'j> {
     pub thresholds: &'j Thresholds,
     /// How far golden runs are apart, if there are several.
     pub spreads: Option<&'j Spreads>,
+    /// Where this rank parts first, if that is known by now.
+    pub origin: Option<&'j Finding>,
 }
 
 /// A bound and its reason.

@@ -63,14 +63,21 @@ pub(crate) fn push_float(text: &mut String, value: f64) {
 /// The digits of a positive number's shortest text, without zeros at either end, and the power of ten of the last of them. Where
 /// two texts are equally near, Rust's own formatting takes the larger one, Python and the library used here the even one.
 fn shortest<'d>(text: &str, digits: &'d mut [u8; 24]) -> (&'d str, i32) {
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let exponent = exponent.parse::<i32>().unwrap_or(0) - fraction.len() as i32;
-    let mut count = 0;
-    for digit in whole.bytes().chain(fraction.bytes()) {
-        if count > 0 || digit != b'0' {
-            digits[count] = digit;
-            count += 1;
+    let (mut count, mut exponent, mut is_fraction) = (0, 0, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'.' => is_fraction = true,
+            b'e' => {
+                exponent += text[at + 1..].parse::<i32>().unwrap_or(0);
+                break;
+            }
+            digit => {
+                exponent -= i32::from(is_fraction);
+                if count > 0 || digit != b'0' {
+                    digits[count] = digit;
+                    count += 1;
+                }
+            }
         }
     }
     let zeros = digits[..count].iter().rev().take_while(|&&digit| digit == b'0').count();
@@ -80,7 +87,10 @@ fn shortest<'d>(text: &str, digits: &'d mut [u8; 24]) -> (&'d str, i32) {
 
 /// `str` of a value.
 pub(crate) fn text(value: &Plain) -> String {
-    let mut text = String::new();
+    if let Plain::Text(text) = value {
+        return text.to_string();
+    }
+    let mut text = String::with_capacity(24);
     push_text(&mut text, value);
     text
 }

@@ -200,6 +200,22 @@ fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pai
                 judge_output(row, bound, judge.thresholds.ceiling);
             }
         }
+        note_origin(rows, group, target, judge);
+    }
+}
+
+/// What the answer names is an error in the table too, be it what an operator was given.
+fn note_origin(rows: &mut [Row], group: &[Pair], target: &Capture, judge: Judge<'_>) {
+    let Some(origin) = judge.origin.filter(|origin| origin.target == group[0].target.map(|at| at.operator)) else {
+        return;
+    };
+    for (row, pair) in rows.iter_mut().zip(group) {
+        let Some(address) = pair.target else { continue };
+        let name = target.at(address).name();
+        if origin.suspects.iter().any(|suspect| suspect.name == name) {
+            row.level = Level::Error;
+            row.notes.push("here the runs part first".to_owned());
+        }
     }
 }
 

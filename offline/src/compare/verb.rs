@@ -312,7 +312,9 @@ impl<'a> Work<'a> {
                 });
                 watched(rank, || output.write(&Source::new(headers, pairs, make), step, rank))?;
             } else {
-                let judge = Judge { thresholds: &self.thresholds, spreads: rank.spreads.as_ref() };
+                let origins = step.divergence.iter().flat_map(|divergence| &divergence.origins);
+                let origin = origins.into_iter().find(|(of, _)| *of == rank.rank).map(|(_, finding)| finding);
+                let judge = Judge { thresholds: &self.thresholds, spreads: rank.spreads.as_ref(), origin };
                 let headers = table::headers(mode, target.has_stacks);
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(table::table(target, golden, pairs, mode, judge))

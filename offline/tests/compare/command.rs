@@ -227,3 +227,20 @@ fn a_value_of_the_golden_alone_has_every_column_also_where_one_side_kept_no_stac
         assert_eq!(table.records().map(Result::unwrap).count(), 6, "rows of equal length");
     }
 }
+
+#[test]
+fn the_first_error_of_the_table_is_where_the_answer_says_that_they_part() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("weight"), 0, 0, &dump(1.1, 1e-5, 3.3));
+    let said = trainmon(directory.path(), &["compare", "weight", "golden", "-o", "out", "--format", "csv"]);
+    assert!(said.out.contains("a parameter differs"), "{}{}", said.out, said.err);
+    let tables = files(&directory.path().join("out"));
+    let mut table = csv::Reader::from_path(directory.path().join("out").join(&tables[0])).unwrap();
+    let headers = table.headers().unwrap().clone();
+    let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
+    let records: Vec<csv::StringRecord> = table.records().map(Result::unwrap).collect();
+    let first = records.iter().find(|record| &record[column("Result")] == "error").unwrap();
+    assert_eq!(&first[column("NPU Name")], "Functional.linear.0.forward.input.1");
+    assert!(first[column("Err_message")].contains("here the runs part first"), "{first:?}");
+}

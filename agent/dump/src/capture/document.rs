@@ -195,7 +195,7 @@ impl TensorFacts {
 impl Operator {
     /// A value's whole name.
     pub fn name_of(&self, value: &Value) -> String {
-        format!("{}{}", self.name, value.place)
+        [&*self.name, &*value.place].concat()
     }
 }
 

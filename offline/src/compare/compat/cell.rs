@@ -16,6 +16,10 @@ pub enum Cell {
     Word(&'static str),
     /// A number as the dump has it.
     Number(Plain),
+    /// A text: that of a number.
+    Printed(f64),
+    /// A text: that of a number, and a per cent sign.
+    Percent(f64),
     /// A boolean.
     Bool(bool),
     /// A list of texts.
@@ -71,6 +75,8 @@ impl Cell {
             Self::Text(text) => (&**text).into(),
             Self::Word(word) => (*word).into(),
             Self::Number(value) => python::text(value).into(),
+            Self::Printed(value) => python::float(*value).into(),
+            Self::Percent(value) => (python::float(*value) + "%").into(),
             Self::Bool(value) => (if *value { "True" } else { "False" }).into(),
             Self::Texts(texts) => texts.rendered().into(),
         }
@@ -86,12 +92,17 @@ impl Cell {
 
     /// Shows [`Self::text`] in the same way.
     pub(crate) fn with_text<R>(&self, room: &mut String, see: impl FnOnce(&str) -> R) -> R {
-        if let Self::Number(value) = self {
-            room.clear();
-            python::push_text(room, value);
-            return see(room);
+        room.clear();
+        match self {
+            Self::Number(value) => python::push_text(room, value),
+            Self::Printed(value) => python::push_float(room, *value),
+            Self::Percent(value) => {
+                python::push_float(room, *value);
+                room.push('%');
+            }
+            _ => return see(&self.text()),
         }
-        see(&self.text())
+        see(room)
     }
 
     /// Whether nothing is there.

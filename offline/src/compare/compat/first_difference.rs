@@ -64,11 +64,9 @@ fn is_different(row: &Row, mode: Mode) -> bool {
     }
     match mode {
         Mode::Digest => row.measured.first().map(Cell::text) != row.measured.get(1).map(Cell::text),
-        _ => row.measured[RELATIVE].iter().any(|cell| {
-            let percent = cell.text();
-            let percent = percent.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok());
-            percent.is_some_and(|percent| percent / 100.0 > ALLOWED)
-        }),
+        _ => row.measured[RELATIVE]
+            .iter()
+            .any(|cell| matches!(cell, Cell::Percent(percent) if percent / 100.0 > ALLOWED)),
     }
 }
 

@@ -1,15 +1,15 @@
 //! msprobe's differences of statistics.
 
+use trainmon_dump::capture::Plain;
+
 use super::cell::Cell;
-use crate::compare::python;
 
 /// One statistic's difference and relative difference, as texts.
 pub(super) fn difference(target: &Cell, golden: &Cell) -> [Cell; 2] {
     if target.is_none() || golden.is_none() {
         return [Cell::NONE, Cell::NONE];
     }
-    if target.text() == golden.text() {
-        // NaN on both sides has one text.
+    if is_same(target, golden) {
         return [Cell::Word("0"), Cell::Word("0")];
     }
     match (target, golden) {
@@ -19,6 +19,16 @@ pub(super) fn difference(target: &Cell, golden: &Cell) -> [Cell; 2] {
         },
         _ if is_device(&target.text()) && is_device(&golden.text()) => [Cell::NONE, Cell::NONE],
         _ => [Cell::Word("Diff"), Cell::Word("Diff")],
+    }
+}
+
+/// Whether both have the same text: NaN has one, either zero its own.
+fn is_same(target: &Cell, golden: &Cell) -> bool {
+    match (target, golden) {
+        (Cell::Number(Plain::Float(a)), Cell::Number(Plain::Float(b))) => {
+            a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+        }
+        _ => target.text() == golden.text(),
     }
 }
 
@@ -33,9 +43,8 @@ fn numbers(a: f64, b: f64) -> [Cell; 2] {
     if b.is_infinite() {
         return both(if b > 0.0 { "-inf" } else { "inf" });
     }
-    let difference = python::float(a - b);
-    let relative = if b == 0.0 { "inf".to_owned() } else { python::float((a - b).abs() / b.abs() * 100.0) + "%" };
-    [Cell::Text(difference.into()), Cell::Text(relative.into())]
+    let relative = if b == 0.0 { Cell::Word("inf") } else { Cell::Percent((a - b).abs() / b.abs() * 100.0) };
+    [Cell::Printed(a - b), relative]
 }
 
 fn is_device(text: &str) -> bool {

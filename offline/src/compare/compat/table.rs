@@ -180,9 +180,9 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, pair: Option<Result<
     };
     let measured = match mode {
         Mode::Statistics => {
-            let differences: Vec<[Cell; 2]> =
-                (0..4).map(|at| difference(&statistics[at], &statistics[at + 4])).collect();
-            (0..2).flat_map(|which| differences.iter().map(move |pair| pair[which].clone())).collect()
+            let [max, min, mean, norm] = [0, 1, 2, 3].map(|at| difference(&statistics[at], &statistics[at + 4]));
+            let [[max, of_max], [min, of_min], [mean, of_mean], [norm, of_norm]] = [max, min, mean, norm];
+            vec![max, min, mean, norm, of_max, of_min, of_mean, of_norm]
         }
         Mode::Tensor => distances.to_vec(),
         Mode::Digest => cell(digest).to_vec(),

@@ -1,6 +1,6 @@
 //! msprobe's rules, operator by operator, in its order.
 
-use trainmon_dump::capture::Section;
+use trainmon_dump::capture::{Plain, Section};
 
 use super::cell::Cell;
 use super::columns::Mode;
@@ -108,7 +108,10 @@ fn digests(digests: &[Cell]) -> Option<&'static str> {
 }
 
 fn is_bad(statistics: &[Cell]) -> bool {
-    let is_bad = |cell: &Cell| matches!(&*cell.text(), "nan" | "inf" | "-inf");
+    let is_bad = |cell: &Cell| match cell {
+        Cell::Number(Plain::Float(value)) => !value.is_finite(),
+        cell => matches!(&*cell.text(), "nan" | "inf" | "-inf"),
+    };
     let [max, min, _, _, golden_max, golden_min, ..] = statistics else { return false };
     (is_bad(max) || is_bad(min)) && !is_bad(golden_max) && !is_bad(golden_min)
 }
@@ -136,11 +139,11 @@ impl Across {
     fn of(rows: &[Row], mode: Mode) -> Self {
         let cells = |of_input: bool, column: usize| {
             let is_meant = move |section: Section| if of_input { section.is_input() } else { is_output(section) };
-            rows.iter().filter(move |row| is_meant(row.section)).map(move |row| row.measured[column].text())
+            rows.iter().filter(move |row| is_meant(row.section)).map(move |row| &row.measured[column])
         };
-        let largest = |of_input| cells(of_input, NORM_RELATIVE).filter_map(|text| percent(&text)).fold(0.0, f64::max);
+        let largest = |of_input| cells(of_input, NORM_RELATIVE).filter_map(percent).fold(0.0, f64::max);
         let smallest =
-            |of_input, column| cells(of_input, column).filter_map(|text| text.parse().ok()).fold(1.0, f64::min);
+            |of_input, column| cells(of_input, column).filter_map(|cell| cell.text().parse().ok()).fold(1.0, f64::min);
         if mode == Mode::Tensor {
             return Self {
                 mode,
@@ -158,8 +161,8 @@ impl Across {
     }
 
     fn is_norm_lost(&self, row: &Row) -> bool {
-        let text = row.measured[NORM_RELATIVE].text();
-        let own = if text == "inf" { Some(f64::INFINITY) } else { percent(&text) };
+        let cell = &row.measured[NORM_RELATIVE];
+        let own = if cell.text() == "inf" { Some(f64::INFINITY) } else { percent(cell) };
         self.input < 0.1 && own.is_some_and(|own| own > 0.5)
     }
 
@@ -172,6 +175,6 @@ impl Across {
 }
 
 /// The fraction behind `12.5%`; texts like `inf`, `Nan` or `0` are skipped.
-fn percent(text: &str) -> Option<f64> {
-    text.strip_suffix('%')?.parse::<f64>().ok().map(|percent| percent / 100.0)
+fn percent(cell: &Cell) -> Option<f64> {
+    if let Cell::Percent(percent) = cell { Some(percent / 100.0) } else { None }
 }

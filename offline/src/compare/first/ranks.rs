@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
+use rayon::prelude::*;
+
 use super::communication::Communication;
 use super::finding::{Finding, Walked};
 use super::noise::Rounding;
 use super::walk::walk;
 use crate::compare::input::Capture;
 use crate::compare::judge::{Judge, Spreads};
-use crate::compare::matching::{Aligned, Matching};
+use crate::compare::matching::Matching;
 use crate::compare::thresholds::Thresholds;
 
 /// One rank of a step on both sides.
@@ -48,14 +50,20 @@ pub fn first_divergence(
     matching: &Matching,
 ) -> Divergence {
     let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.target)));
-    let aligned: Vec<Vec<Aligned>> = ranks.iter().map(|rank| matching.align(rank.target, rank.golden)).collect();
+    let before: Vec<Rounding> = ranks.iter().map(|rank| noise.remove(&rank.rank).unwrap_or_default()).collect();
+    let walked: Vec<(Walked, Rounding)> = ranks
+        .par_iter()
+        .zip(before)
+        .map(|(rank, before)| {
+            let aligned = matching.align(rank.target, rank.golden);
+            let judge = Judge { thresholds, spreads: rank.spreads, origin: None };
+            walk(rank.target, rank.golden, &aligned, before, judge)
+        })
+        .collect();
     let walked: Vec<(u64, Walked)> = ranks
         .iter()
-        .zip(&aligned)
-        .map(|(rank, aligned)| {
-            let before = noise.remove(&rank.rank).unwrap_or_default();
-            let judge = Judge { thresholds, spreads: rank.spreads };
-            let (walked, rounding) = walk(rank.target, rank.golden, aligned, before, judge);
+        .zip(walked)
+        .map(|(rank, (walked, rounding))| {
             noise.insert(rank.rank, rounding);
             (rank.rank, walked)
         })

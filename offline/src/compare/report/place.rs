@@ -89,7 +89,7 @@ impl Place {
             .map(str::to_owned)
             .collect();
         modules.reverse();
-        let judge = Judge { thresholds, spreads: captures.spreads.as_ref() };
+        let judge = Judge { thresholds, spreads: captures.spreads.as_ref(), origin: None };
         let suspects =
             finding.suspects.iter().take(SUSPECTS).map(|suspect| facts(suspect, finding, one, other, judge)).collect();
         let spread = divergence.walked.iter().find(|(walked, _)| walked == rank).map(|(_, walked)| &walked.spread[..]);

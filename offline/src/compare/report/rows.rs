@@ -333,7 +333,7 @@ mod tests {
                 operators: Vec::new(),
             },
             stacks: trainmon_dump::capture::Stacks::default(),
-            construct: trainmon_dump::capture::Construct::default(),
+            construct: Construct::default(),
             has_stacks: false,
             tensors: None,
             tensor_bytes: std::sync::atomic::AtomicU64::new(0),
