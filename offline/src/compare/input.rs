@@ -82,7 +82,7 @@ pub(crate) fn bytes(path: &Path) -> Result<FileBytes, CaptureError> {
 fn nodes(construct: &Construct) -> Vec<Operator> {
     let node = |name: &str| {
         let parent = construct.parent(name).and_then(|parent| parent.name.clone());
-        let value = parent.map_or(Plain::Null, Plain::Text);
+        let value = parent.map_or(Plain::Null, |name| Plain::Text((&*name).into()));
         let leaf = Leaf::Plain { kind: "module".into(), value };
         Operator { name: name.into(), values: vec![Value { section: Section::Input, place: ".parent".into(), leaf }] }
     };

@@ -1,6 +1,7 @@
 //! How far a result may be from its counterpart, and where that bound comes from.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use trainmon_dump::capture::Operator;
 
@@ -100,7 +101,7 @@ pub(crate) fn coarse(operator: &Operator) -> f64 {
 /// How far golden runs are apart, value by value.
 #[derive(Clone, Debug, Default)]
 pub struct Spreads {
-    of: HashMap<Box<str>, HashMap<Box<str>, f64>>,
+    of: HashMap<Box<str>, HashMap<Arc<str>, f64>>,
 }
 
 impl Spreads {

@@ -2,17 +2,19 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use jiter::JsonValue;
 
 use super::error::CaptureError;
+use super::shared::{Hashes, Shared};
 use super::stack::whole;
 
 /// Where a node hangs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parent {
     /// The module it ran in; `None` at the top.
-    pub name: Option<Box<str>>,
+    pub name: Option<Arc<str>>,
     /// The micro-batch, where the framework tells (Megatron).
     pub micro_step: Option<u32>,
 }
@@ -20,9 +22,9 @@ pub struct Parent {
 /// The tree of modules and operators, as a map from child to parent.
 #[derive(Clone, Debug, Default)]
 pub struct Construct {
-    parents: HashMap<Box<str>, Parent>,
+    parents: HashMap<Arc<str>, Parent, Hashes>,
     /// In the order of the file.
-    children: Vec<Box<str>>,
+    children: Vec<Arc<str>>,
 }
 
 impl Construct {
@@ -32,7 +34,7 @@ impl Construct {
     }
 
     /// Every node, in the order of the file: that of execution.
-    pub fn nodes(&self) -> &[Box<str>] {
+    pub fn nodes(&self) -> &[Arc<str>] {
         &self.children
     }
 
@@ -67,16 +69,17 @@ impl Construct {
             found: "something else".to_owned(),
         };
         let JsonValue::Object(entries) = whole(text, path)? else { return Err(unexpected("(the whole file)")) };
-        let mut parents = HashMap::with_capacity(entries.len());
+        let mut shared = Shared::default();
+        let mut parents = HashMap::with_capacity_and_hasher(entries.len(), Hashes::default());
         let mut children = Vec::with_capacity(entries.len());
         for (child, parent) in entries.iter() {
             let parent = match parent {
                 _ if child == "megatron_micro_step_number" => continue,
                 JsonValue::Null => Parent::default(),
-                JsonValue::Str(name) => Parent { name: Some((&**name).into()), micro_step: None },
+                JsonValue::Str(name) => Parent { name: Some(shared.text(name)), micro_step: None },
                 JsonValue::Array(pair) => match &pair[..] {
                     [JsonValue::Str(name), JsonValue::Int(step)] => {
-                        Parent { name: Some((&**name).into()), micro_step: u32::try_from(*step).ok() }
+                        Parent { name: Some(shared.text(name)), micro_step: u32::try_from(*step).ok() }
                     }
                     [JsonValue::Null, JsonValue::Int(step)] => {
                         Parent { name: None, micro_step: u32::try_from(*step).ok() }
@@ -85,9 +88,39 @@ impl Construct {
                 },
                 _ => return Err(unexpected(child)),
             };
-            children.push((&**child).into());
-            parents.insert((&**child).into(), parent);
+            let child = shared.text(child);
+            children.push(child.clone());
+            parents.insert(child, parent);
         }
         Ok(Self { parents, children })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_may_have_a_micro_step() {
+        let text = br#"{"Module.a.A.forward.0": ["Module.m.M.forward.0", 3], "Module.m.M.forward.0": [null, 3],
+            "Functional.relu.0.forward": "Module.a.A.forward.0", "Tensor.add.0.forward": null, "megatron_micro_step_number": 4}"#;
+        let construct = Construct::parse(text, Path::new("construct.json")).unwrap();
+        let parent = |name: &str| construct.parent(name).cloned();
+        let of = |name: Option<&str>, micro_step| Some(Parent { name: name.map(Arc::from), micro_step });
+        assert_eq!(parent("Module.a.A.forward.0"), of(Some("Module.m.M.forward.0"), Some(3)));
+        assert_eq!(parent("Module.m.M.forward.0"), of(None, Some(3)));
+        assert_eq!(parent("Tensor.add.0.forward"), of(None, None));
+        assert_eq!((parent("megatron_micro_step_number"), construct.nodes().len()), (None, 4));
+        assert_eq!(construct.ancestors("Functional.relu.0.forward"), ["Module.a.A.forward.0", "Module.m.M.forward.0"]);
+    }
+
+    #[test]
+    fn a_cycle_ends_the_chain_and_another_kind_of_parent_is_named() {
+        let construct = Construct::parse(br#"{"a": "b", "b": "a"}"#, Path::new("construct.json")).unwrap();
+        assert_eq!(construct.ancestors("a"), ["b", "a"]);
+        for text in [r#"{"a": 1}"#, r#"{"a": ["b"]}"#, r#"{"a": ["b", "c"]}"#, "[]"] {
+            let error = Construct::parse(text.as_bytes(), Path::new("construct.json")).unwrap_err();
+            assert!(matches!(error, CaptureError::Unexpected { .. }), "{text}: {error}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! One rank's operators in a step, in the order of the file.
 
+use std::sync::Arc;
+
 /// What a dump holds of each tensor besides dtype and shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -72,8 +74,8 @@ pub struct Value {
     /// Its side.
     pub section: Section,
     /// Where it is among the operator's values, like `.input.0` or `.parameters.weight`; appended to the operator's name it
-    /// is the value's name.
-    pub place: Box<str>,
+    /// is the value's name. Values of the same place share it.
+    pub place: Arc<str>,
     /// It itself.
     pub leaf: Leaf,
 }
@@ -105,11 +107,11 @@ pub enum Leaf {
 #[derive(Clone, Debug)]
 pub struct TensorFacts {
     /// The file's `type`, like `torch.Tensor` or `numpy.ndarray`.
-    pub kind: Box<str>,
-    /// Like `torch.float32`.
-    pub dtype: Plain,
+    pub kind: Arc<str>,
+    /// Like `torch.float32`. Tensors of one dtype or shape share it: a capture has few different ones.
+    pub dtype: Arc<Plain>,
     /// Sizes.
-    pub shape: Plain,
+    pub shape: Arc<Plain>,
     /// Max, min, mean and L2 norm; null where they are not defined, all null where only checksums were taken.
     pub statistics: [Plain; 4],
     /// Whether it takes part in differentiation.
@@ -182,13 +184,17 @@ impl Plain {
 impl TensorFacts {
     /// The sizes, if they are whole numbers from 0 on.
     pub fn sizes(&self) -> Option<Vec<u64>> {
-        let Plain::List(sizes) = &self.shape else { return None };
-        sizes.iter().map(|size| if let Plain::Int(size) = size { u64::try_from(*size).ok() } else { None }).collect()
+        self.each_size()?.collect()
+    }
+
+    fn each_size(&self) -> Option<impl Iterator<Item = Option<u64>>> {
+        let Plain::List(sizes) = &*self.shape else { return None };
+        Some(sizes.iter().map(|size| if let Plain::Int(size) = size { u64::try_from(*size).ok() } else { None }))
     }
 
     /// How many elements: 1 for a shape without dimensions.
     pub fn elements(&self) -> Option<u64> {
-        self.sizes()?.into_iter().try_fold(1_u64, u64::checked_mul)
+        self.each_size()?.try_fold(1_u64, |count, size| count.checked_mul(size?))
     }
 }
 

@@ -15,6 +15,7 @@ mod directory;
 mod document;
 mod error;
 mod parse;
+mod shared;
 mod stack;
 
 pub use construct::{Construct, Parent};

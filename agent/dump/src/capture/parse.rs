@@ -7,13 +7,14 @@ use jiter::{Jiter, JiterError, JsonValue, Peek};
 
 use super::document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
 use super::error::CaptureError;
+use super::shared::Shared;
 
 /// Reads the text of a `dump.json` or `debug.json`; `path` is named in errors. Takes time and memory linear in the text.
 ///
 /// # Errors
 /// [`CaptureError::Syntax`] with the place where the JSON breaks off, [`CaptureError::Unexpected`] for JSON of something else.
 pub fn parse_document(text: &[u8], path: &Path) -> Result<Document, CaptureError> {
-    let mut reader = Reader { json: Jiter::new(text).with_allow_inf_nan(), path };
+    let mut reader = Reader::new(text, path);
     let document = reader.document()?;
     let end = reader.json.finish();
     reader.well(end)?;
@@ -23,9 +24,14 @@ pub fn parse_document(text: &[u8], path: &Path) -> Result<Document, CaptureError
 struct Reader<'j> {
     json: Jiter<'j>,
     path: &'j Path,
+    shared: Shared,
 }
 
 impl<'j> Reader<'j> {
+    fn new(text: &'j [u8], path: &'j Path) -> Self {
+        Self { json: Jiter::new(text).with_allow_inf_nan(), path, shared: Shared::default() }
+    }
+
     fn document(&mut self) -> Result<Document, CaptureError> {
         let (mut task, mut level, mut framework, mut operators) = (None, None, Framework::PyTorch, None);
         let first = self.json.peek();
@@ -100,19 +106,19 @@ impl<'j> Reader<'j> {
         Ok(operators)
     }
 
-    fn operator(&self, name: &str, json: &JsonValue<'j>) -> Result<Vec<Value>, CaptureError> {
+    fn operator(&mut self, name: &str, json: &JsonValue<'j>) -> Result<Vec<Value>, CaptureError> {
+        let shared = &mut self.shared;
         // A saved value (debug.json) is the value itself.
         if name.contains(".debug") && !has_sections(json) {
-            let mut leaves = Leaves { section: Section::Saved, values: Vec::new(), place: String::new() };
+            let mut leaves = Leaves::of(Section::Saved, shared);
             leaves.walk(json);
             return Ok(leaves.values);
         }
         let JsonValue::Object(parts) = json else {
             return Err(self.unexpected(name, "an object with inputs and outputs", kind_of(json)));
         };
-        let mut values = Vec::new();
         if name.rsplit('.').nth(1) == Some("parameters_grad") || name.ends_with(".parameters_grad") {
-            let mut leaves = Leaves { section: Section::ParameterGradient, values, place: String::new() };
+            let mut leaves = Leaves::of(Section::ParameterGradient, shared);
             for (parameter, gradient) in parts.iter() {
                 leaves.inside(parameter, |leaves| match gradient {
                     JsonValue::Array(list) if list.len() == 1 => leaves.walk(&list[0]),
@@ -121,6 +127,7 @@ impl<'j> Reader<'j> {
             }
             return Ok(leaves.values);
         }
+        let mut leaves = Leaves::of(Section::Input, shared);
         for (part, content) in parts.iter() {
             let (section, prefix) = match &**part {
                 "input_args" | "input_kwargs" | "input" => (Section::Input, "input"),
@@ -129,10 +136,10 @@ impl<'j> Reader<'j> {
                 // `is_recompute`, `is_nan`: facts about the call, no values.
                 _ => continue,
             };
-            let mut leaves = Leaves { section, values, place: String::new() };
+            leaves.section = section;
             leaves.inside(prefix, |leaves| leaves.walk(content));
-            values = leaves.values;
         }
+        let mut values = leaves.values;
         values.sort_by_key(|value| value.section);
         Ok(values)
     }
@@ -168,18 +175,23 @@ fn kind_of(json: &JsonValue<'_>) -> &'static str {
 }
 
 /// Collects the leaves of nested lists and objects with their places.
-struct Leaves {
+struct Leaves<'s> {
     section: Section,
     values: Vec<Value>,
     place: String,
+    shared: &'s mut Shared,
 }
 
-impl Leaves {
+impl<'s> Leaves<'s> {
+    fn of(section: Section, shared: &'s mut Shared) -> Self {
+        Self { section, values: Vec::new(), place: String::new(), shared }
+    }
+
     /// The parser bounds the depth (200), so this recursion is bounded too.
     fn walk(&mut self, json: &JsonValue<'_>) {
         match json {
             JsonValue::Object(fields) => {
-                if let Some(leaf) = leaf(fields) {
+                if let Some(leaf) = leaf(fields, self.shared) {
                     self.push(leaf);
                 } else {
                     for (key, value) in fields.iter() {
@@ -188,8 +200,9 @@ impl Leaves {
                 }
             }
             JsonValue::Array(items) => {
+                let mut digits = itoa::Buffer::new();
                 for (index, item) in items.iter().enumerate() {
-                    self.inside(&index.to_string(), |leaves| leaves.walk(item));
+                    self.inside(digits.format(index), |leaves| leaves.walk(item));
                 }
             }
             _ => self.push(Leaf::Nothing),
@@ -205,7 +218,8 @@ impl Leaves {
     }
 
     fn push(&mut self, leaf: Leaf) {
-        self.values.push(Value { section: self.section, place: self.place.as_str().into(), leaf });
+        let place = self.shared.text(&self.place);
+        self.values.push(Value { section: self.section, place, leaf });
     }
 }
 
@@ -216,13 +230,13 @@ fn field<'f, 'j>(fields: &'f Fields<'j>, name: &str) -> Option<&'f JsonValue<'j>
 }
 
 /// The leaf an object describes; `None` if it is a container.
-fn leaf(fields: &Fields<'_>) -> Option<Leaf> {
+fn leaf(fields: &Fields<'_>, shared: &mut Shared) -> Option<Leaf> {
     if let Some(JsonValue::Object(tensor)) = field(fields, "tensor")
         && field(fields, "class_type").is_some()
     {
         let plain = |name| field(fields, name).map_or(Plain::Null, plain);
         let peer = Peer { operation: plain("op"), rank: plain("peer"), tag: plain("tag"), group_id: plain("group_id") };
-        return leaf(tensor).map(|leaf| match leaf {
+        return leaf(tensor, shared).map(|leaf| match leaf {
             Leaf::Tensor(facts) => Leaf::Tensor(Box::new(TensorFacts { peer: Some(Box::new(peer)), ..*facts })),
             other => other,
         });
@@ -233,17 +247,17 @@ fn leaf(fields: &Fields<'_>) -> Option<Leaf> {
         return Some(Leaf::Group { ranks: plain(ranks), id });
     }
     if field(fields, "dtype").is_some() && field(fields, "shape").is_some() {
-        return Some(Leaf::Tensor(Box::new(tensor(kind, fields))));
+        return Some(Leaf::Tensor(Box::new(tensor(kind, fields, shared))));
     }
     Some(Leaf::Plain { kind: (&**kind).into(), value: field(fields, "value").map_or(Plain::Null, plain) })
 }
 
-fn tensor(kind: &str, fields: &Fields<'_>) -> TensorFacts {
+fn tensor(kind: &str, fields: &Fields<'_>, shared: &mut Shared) -> TensorFacts {
     let plain_at = |name| field(fields, name).map_or(Plain::Null, plain);
     TensorFacts {
-        kind: kind.into(),
-        dtype: plain_at("dtype"),
-        shape: plain_at("shape"),
+        kind: shared.text(kind),
+        dtype: shared.plain(plain_at("dtype")),
+        shape: shared.plain(plain_at("shape")),
         statistics: ["Max", "Min", "Mean", "Norm"].map(plain_at),
         requires_grad: match field(fields, "requires_grad") {
             Some(JsonValue::Bool(value)) => Some(*value),
@@ -288,7 +302,7 @@ pub enum Json {
 /// # Errors
 /// See [`parse_document`].
 pub fn operator_json(text: &[u8], path: &Path, operator: &str) -> Result<Option<Json>, CaptureError> {
-    let mut reader = Reader { json: Jiter::new(text).with_allow_inf_nan(), path };
+    let mut reader = Reader::new(text, path);
     let key = reader.json.next_object().map(|key| key.map(str::to_owned));
     let mut key = reader.well(key)?;
     while let Some(name) = key {

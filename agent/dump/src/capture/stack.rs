@@ -6,12 +6,13 @@ use std::path::Path;
 use jiter::{Jiter, JsonValue};
 
 use super::error::CaptureError;
+use super::shared::Hashes;
 
 /// The call stacks of a rank's operators, innermost frame first.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     frames: Vec<Box<[Box<str>]>>,
-    of: HashMap<Box<str>, usize>,
+    of: HashMap<Box<str>, usize, Hashes>,
 }
 
 impl Stacks {

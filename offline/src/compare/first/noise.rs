@@ -6,6 +6,9 @@ use trainmon_dump::capture::TensorFacts;
 
 use super::looks::Looks;
 
+/// As quick as it is asked often: for each value of each operator.
+type Hashes = foldhash::fast::RandomState;
+
 /// Rounding so far.
 #[derive(Clone, Debug, Default)]
 pub struct Rounding {
@@ -16,9 +19,9 @@ pub struct Rounding {
     /// Whether anything differed.
     pub(super) is_seen: bool,
     /// What this step's operators gave.
-    produced: HashMap<Looks, Produced>,
+    produced: HashMap<Looks, Produced, Hashes>,
     /// What the step before gave: parameters and moments stay as it left them.
-    before: HashMap<Looks, Produced>,
+    before: HashMap<Looks, Produced, Hashes>,
 }
 
 /// An output that was looked at.
@@ -34,7 +37,7 @@ impl Rounding {
     /// Begins another step.
     #[must_use]
     pub(super) fn next_step(self) -> Self {
-        Self { before: self.produced, produced: HashMap::new(), ..self }
+        Self { before: self.produced, produced: HashMap::default(), ..self }
     }
 
     /// Keeps an output.

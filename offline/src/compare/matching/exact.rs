@@ -39,12 +39,12 @@ pub(super) fn unlisted_keys((capture, is_listed): (&Capture, bool)) -> Vec<Strin
 
 /// Every operator's name, backward operators' with their own count if asked for.
 pub(crate) fn keys(capture: &Capture, renumber: bool) -> Vec<String> {
-    let mut calls: HashMap<String, u32> = HashMap::new();
+    let mut calls: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
     let operators = capture.document.operators.iter();
     operators
         .map(|operator| match OperatorName::parse(&operator.name) {
             Some(name) if renumber && name.is_operator && name.direction == Direction::Backward => {
-                let count = match calls.entry(name.callee.to_owned()) {
+                let count = match calls.entry(name.callee) {
                     Entry::Occupied(mut entry) => {
                         *entry.get_mut() += 1;
                         *entry.get()
@@ -76,6 +76,27 @@ fn own_place(_: usize, value: &Value) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(&value.place))
 }
 
+/// Operators of one name. Most have it alone: that takes no memory besides.
+#[derive(Default)]
+struct Twins {
+    next: Option<u32>,
+    /// The last is the next of them.
+    later: Vec<u32>,
+}
+
+impl Twins {
+    /// Puts one before all others.
+    fn put(&mut self, operator: u32) {
+        self.later.extend(self.next.replace(operator));
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let found = self.next.take();
+        self.next = self.later.pop();
+        found
+    }
+}
+
 /// One side of a pairing.
 pub(super) struct Side<'s> {
     /// What was captured.
@@ -89,14 +110,15 @@ pub(super) struct Side<'s> {
 /// The same where values are not where their names say.
 pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(usize) -> How) -> Vec<Pair> {
     // A name that occurs twice (a capture appended to) pairs in order.
-    let mut twins: HashMap<&str, Vec<u32>> = HashMap::with_capacity(golden.keys.len());
+    let mut twins: HashMap<&str, Twins, foldhash::fast::RandomState> = HashMap::default();
+    twins.reserve(golden.keys.len());
     for (index, key) in golden.keys.iter().enumerate().rev() {
-        twins.entry(key).or_default().push(index as u32);
+        twins.entry(key).or_default().put(index as u32);
     }
     let mut pairs = Vec::new();
     let mut twin_of = vec![None; golden.keys.len()];
     for ((operator, key), index) in target.operators().iter().zip(target.keys).zip(0_u32..) {
-        let twin = twins.get_mut(key.as_str()).and_then(Vec::pop);
+        let twin = twins.get_mut(key.as_str()).and_then(Twins::take);
         let mut how = how(index as usize);
         if let Some(twin) = twin {
             twin_of[twin as usize] = Some(index);

@@ -5,6 +5,7 @@
 //! concatenation follow from those of its pieces.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts, Value};
 
@@ -123,7 +124,7 @@ fn concatenated(tensors: &[&TensorFacts], axis: usize, whole: Option<&TensorFact
     let axis = axis.min(sizes[0].len() - 1);
     let mut shape = sizes[0].clone();
     shape[axis] = sizes.iter().map(|sizes| sizes[axis]).sum();
-    facts.shape = Plain::List(shape.iter().map(|&size| Plain::Int(size as i64)).collect());
+    facts.shape = Arc::new(Plain::List(shape.iter().map(|&size| Plain::Int(size as i64)).collect()));
     let counts: Vec<f64> = tensors.iter().map(|tensor| tensor.elements().unwrap_or(0) as f64).collect();
     let count = counts.iter().sum::<f64>().max(1.0);
     let numbers =
