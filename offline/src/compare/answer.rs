@@ -9,7 +9,7 @@ use super::error::CompareError;
 use super::first::{Divergence, Finding, Noise, RankCapture, Rounding, first_divergence};
 use super::input::Capture;
 use super::judge::Spreads;
-use super::matching::{Matching, fuse};
+use super::matching::{Matching, Pair, fuse};
 use super::pairing::{RankPair, pair};
 use super::thresholds::Thresholds;
 
@@ -39,6 +39,8 @@ pub struct RankCaptures {
     pub golden: Capture,
     /// How far further golden runs are from it.
     pub spreads: Option<Spreads>,
+    /// Which values belong together.
+    pub pairs: Vec<Pair>,
     /// Whether one rank was named, not a directory of ranks.
     pub is_alone: bool,
     /// Whether it holds values a script saved by name.
@@ -147,7 +149,16 @@ pub fn compare_matched<E: From<CompareError>>(
     let mut search = Search::default();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
         let mut step = read(pairs, &others, target_tree.kind, is_compat)?;
-        step.divergence = search.step(&step, thresholds, matching);
+        let matched = |rank: &RankCaptures| matching.pairs(&rank.target, &rank.golden, is_compat);
+        // Both go through all operators, one after the other: half the time where there is one rank.
+        let (divergence, matched) = rayon::join(
+            || search.step(&step, thresholds, matching),
+            || step.ranks.par_iter().map(matched).collect::<Vec<_>>(),
+        );
+        step.divergence = divergence;
+        for (rank, pairs) in step.ranks.iter_mut().zip(matched) {
+            rank.pairs = pairs;
+        }
         each(&step)?;
     }
     Ok(search.answer(pairing.target_only, pairing.golden_only))
@@ -172,7 +183,7 @@ fn read(
         }
         let is_alone = matches!(kind, DumpKind::File | DumpKind::Rank);
         let is_debug = pair.target.is_debug();
-        Ok(RankCaptures { rank: pair.rank, target, golden, spreads, is_alone, is_debug })
+        Ok(RankCaptures { rank: pair.rank, target, golden, spreads, pairs: Vec::new(), is_alone, is_debug })
     });
     let ranks: Result<Vec<RankCaptures>, CompareError> = ranks.collect();
     let (part, step) = pairs.first().map_or((String::new(), 0), |pair| (pair.part.to_owned(), pair.step));

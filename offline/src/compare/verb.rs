@@ -281,7 +281,7 @@ impl<'a> Work<'a> {
     fn tables(&mut self, step: &StepCaptures, output: &mut Output) -> Result<(), CompareError> {
         for rank in &step.ranks {
             let (target, golden) = (&rank.target, &rank.golden);
-            let pairs = self.matching.pairs(target, golden, self.arguments.compat);
+            let pairs = &rank.pairs;
             // msprobe writes nothing of structures.
             let is_left_out = self.arguments.compat && target.document.task == Task::Structure;
             let Some(mode) = table::mode(target, golden).filter(|_| !is_left_out) else {
@@ -298,7 +298,7 @@ impl<'a> Work<'a> {
             };
             if self.differences.is_some() {
                 let mode = if mode == compat::Mode::Tensor { compat::Mode::Statistics } else { mode };
-                let table = compat::table(target, golden, &pairs, mode, true);
+                let table = compat::table(target, golden, pairs, mode, true);
                 let (differences, json) = compat::differences(rank.rank, table, target);
                 output
                     .write_text(&format!("compare_result_rank{}_{}.json", rank.rank, output.stamp()), &json.dumps(4))?;
@@ -306,7 +306,7 @@ impl<'a> Work<'a> {
             } else if self.arguments.compat {
                 let gate = !matches!(self.matching, Matching::Data(_));
                 let headers = compat::headers(mode, target.has_stacks);
-                let pairs = pairs.into_iter().filter(|pair| pair.target.is_some()).collect();
+                let pairs = pairs.iter().filter(|pair| pair.target.is_some()).copied().collect();
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(compat::table(target, golden, pairs, mode, gate))
                 });
@@ -319,7 +319,7 @@ impl<'a> Work<'a> {
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(table::table(target, golden, pairs, mode, judge))
                 });
-                watched(rank, || output.write(&Source::new(headers, pairs, make), step, rank))?;
+                watched(rank, || output.write(&Source::new(headers, pairs.clone(), make), step, rank))?;
             }
         }
         Ok(())
