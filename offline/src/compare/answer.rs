@@ -216,6 +216,7 @@ struct Search {
     found: Option<(u64, Divergence)>,
     compared: usize,
     unseen: usize,
+    is_untold: bool,
 }
 
 impl Search {
@@ -238,6 +239,7 @@ impl Search {
         for (rank, walked) in &divergence.walked {
             self.compared += walked.compared;
             self.unseen += walked.unseen;
+            self.is_untold |= walked.is_untold;
             if let (Some((operator, _)), None) = (&walked.first_rounding, &self.first_rounding) {
                 self.first_rounding = Some((captures.step, *rank, operator.clone()));
             }
@@ -257,6 +259,13 @@ impl Search {
                 Verdict::CannotTell {
                     why: "the captures have neither statistics nor checksums of any tensor",
                     capture: "task statistics or tensor instead of structure",
+                },
+                None,
+            ),
+            (None, _) if self.is_untold => (
+                Verdict::CannotTell {
+                    why: "the checksum of a fused module does not follow from those of its parts, and behind it checksums differ",
+                    capture: "statistics or tensors instead of checksums",
                 },
                 None,
             ),

@@ -1,14 +1,15 @@
 //! What a comparison reads: one rank's capture of one step.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use trainmon_dump::capture::{
-    CaptureError, Construct, Document, Leaf, Operator, Plain, RankFiles, Section, Stacks, Task, TensorFacts, Value,
-    parse_document,
+    CaptureError, Construct, Document, Leaf, Operator, Parent, Plain, RankFiles, Section, Stacks, Task, TensorFacts,
+    Value, parse_document,
 };
 use trainmon_dump::tensor_file::{FileBytes, TensorFileError};
+
+use super::joined::Joined;
 
 /// A rank's capture in memory: all of it but the tensors.
 #[derive(Debug)]
@@ -27,8 +28,8 @@ pub struct Capture {
     pub tensors: Option<PathBuf>,
     /// How many bytes of tensors have been read so far.
     pub tensor_bytes: AtomicU64,
-    /// Operators that were put together out of parts, because the other side has them fused.
-    pub fused: HashSet<Box<str>>,
+    /// What was put together out of parts, because the other side has it fused.
+    pub joined: Joined,
 }
 
 impl Capture {
@@ -52,8 +53,16 @@ impl Capture {
             construct,
             tensors: files.tensors.clone(),
             tensor_bytes: AtomicU64::new(0),
-            fused: HashSet::new(),
+            joined: Joined::default(),
         })
+    }
+
+    /// The module an operator ran in; one that was put together is where the other side has it.
+    pub fn parent(&self, operator: &str) -> Option<&Parent> {
+        match self.joined.operator(operator) {
+            Some(joined) => joined.parent.as_ref(),
+            None => self.construct.parent(operator),
+        }
     }
 
     /// A value by its address.

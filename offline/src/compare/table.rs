@@ -256,6 +256,9 @@ fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
 /// What is to be said of a value that is within its bound.
 fn note_unseen(row: &mut Row) {
     let note = match row.deviation.what {
+        What::Unseen if matches!(row.how, Some(How::Fused | How::FusedInGroups)) => {
+            "put together out of parts, whose statistics and checksums do not give the whole's"
+        }
         What::Unseen => "neither statistics nor a checksum to judge by",
         What::Dtype => "computed in a finer dtype",
         _ => return,

@@ -28,16 +28,27 @@ pub(crate) fn read_pair(
     Some(one.and_then(|target| Ok(TensorPair { target, golden: two? })))
 }
 
-fn read(capture: &Capture, item: Item<'_>) -> Option<Result<StoredTensor, String>> {
-    let name = item.tensor()?.data_name.as_deref()?;
+/// A value's tensor; `None` if the capture names no file for it.
+///
+/// # Errors
+/// As for [`read_pair`], and if what was put together does not make one tensor.
+pub(crate) fn read(capture: &Capture, item: Item<'_>) -> Option<Result<StoredTensor, String>> {
+    if let Some((recipe, layout)) = capture.joined.recipe(item) {
+        return Some(recipe.make(layout, |name| read_file(capture, name)));
+    }
+    Some(read_file(capture, item.tensor()?.data_name.as_deref()?))
+}
+
+/// The tensor of a file of a capture.
+pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, String> {
     // A name is that of a file in the capture's own directory: a path would lead anywhere.
     if Path::new(name).file_name() != Some(name.as_ref()) {
-        return Some(Err(format!("`{name}`: not a name inside dump_tensor_data")));
+        return Err(format!("`{name}`: not a name inside dump_tensor_data"));
     }
     let Some(directory) = capture.tensors.as_deref() else {
-        return Some(Err(format!("`{name}`: no dump_tensor_data beside the JSON file")));
+        return Err(format!("`{name}`: no dump_tensor_data beside the JSON file"));
     };
-    Some(match read_one(&directory.join(name)) {
+    match read_one(&directory.join(name)) {
         Ok(tensor) => {
             capture.tensor_bytes.fetch_add(tensor.bytes().len() as u64, Ordering::Relaxed);
             Ok(tensor)
@@ -46,7 +57,7 @@ fn read(capture: &Capture, item: Item<'_>) -> Option<Result<StoredTensor, String
             let causes = crate::failure::causes(&error);
             Err(std::iter::once(error.to_string()).chain(causes).collect::<Vec<_>>().join(": "))
         }
-    })
+    }
 }
 
 impl TensorPair {

@@ -10,6 +10,7 @@ mod bad;
 mod command;
 mod faults;
 mod fused;
+mod fused_tensors;
 mod golden;
 mod inputs;
 mod layer;

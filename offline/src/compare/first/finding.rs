@@ -72,6 +72,8 @@ pub struct Walked {
     pub compared: usize,
     /// Operators with neither statistics nor checksums.
     pub unseen: usize,
+    /// Whether checksums differ behind a fused operator that has none to judge by: nobody can tell whether more than rounding does.
+    pub is_untold: bool,
     /// Operators that differ after the finding, in order: how it spreads.
     pub spread: Vec<String>,
     /// Calls of one side alone that were passed on the way, in order.

@@ -225,7 +225,7 @@ mod tests {
             has_stacks: false,
             tensors: None,
             tensor_bytes: std::sync::atomic::AtomicU64::new(0),
-            fused: std::collections::HashSet::new(),
+            joined: crate::compare::Joined::default(),
         }
     }
 

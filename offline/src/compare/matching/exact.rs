@@ -53,6 +53,10 @@ pub(crate) fn keys(capture: &Capture, renumber: bool) -> Vec<String> {
                 };
                 format!("{}.{count}.backward", name.callee)
             }
+            // Calls behind parts that were put together count as on the side that has them fused.
+            Some(name) if renumber && name.is_operator => {
+                format!("{}.{}.forward", name.callee, capture.joined.number(name))
+            }
             _ => operator.name.to_string(),
         })
         .collect()

@@ -101,7 +101,7 @@ impl Scopes {
                 continue;
             }
             let forward = format!("{}.{}.forward", name.callee, name.call);
-            let Some(parent) = capture.construct.parent(&forward) else { continue };
+            let Some(parent) = capture.parent(&forward) else { continue };
             let scope = match parent.name.as_deref().and_then(OperatorName::parse) {
                 Some(parent) => {
                     let path = module(parent).map_or("", |(path, _)| path);

@@ -20,6 +20,7 @@ pub use mapping::{Mapping, MappingError, by_cell, by_data};
 pub use sequence::{Aligned, align};
 
 use crate::compare::input::{Address, Capture};
+use crate::compare::joined::Layout;
 
 /// By what two values were found to belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +35,8 @@ pub enum How {
     Mapping,
     /// One side's parts were put together as the other has them fused.
     Fused,
+    /// The same, and the fused tensors have the parts by groups (of heads, of rows), not one after another.
+    FusedInGroups,
     /// The same operator in another framework's spelling.
     Family,
     /// The same name but for the index in a list of one model, which one side was captured as.
@@ -49,6 +52,7 @@ impl How {
             Self::Sequence => "sequence",
             Self::Mapping => "mapping",
             Self::Fused => "fused",
+            Self::FusedInGroups => "fused, in groups",
             Self::Family => "family",
             Self::Listed => "list of one model",
         }
@@ -88,15 +92,18 @@ impl Matching {
     /// Matches the values of two captures. `is_compat`: as msprobe does, with its mistakes.
     pub fn pairs(&self, target: &Capture, golden: &Capture, is_compat: bool) -> Vec<Pair> {
         let mut pairs = self.unfused_pairs(target, golden, is_compat);
-        if !(target.fused.is_empty() && golden.fused.is_empty()) {
-            for pair in &mut pairs {
-                if let (Some(one), Some(other)) = (pair.target, pair.golden)
-                    && (target.fused.contains(&target.at(one).operator.name)
-                        || golden.fused.contains(&golden.at(other).operator.name))
-                {
-                    pair.how = How::Fused;
-                }
-            }
+        if target.joined.is_empty() && golden.joined.is_empty() {
+            return pairs;
+        }
+        for pair in &mut pairs {
+            let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
+            let joined = target.joined.operator(&target.at(one).operator.name);
+            let joined = joined.or_else(|| golden.joined.operator(&golden.at(other).operator.name));
+            pair.how = match joined.map(|joined| joined.layout) {
+                None => pair.how,
+                Some(Layout::PLAIN | Layout::Unknown) => How::Fused,
+                Some(Layout::Groups(_)) => How::FusedInGroups,
+            };
         }
         pairs
     }
@@ -153,7 +160,7 @@ pub(in crate::compare) mod tests {
             has_stacks: false,
             tensors: None,
             tensor_bytes: std::sync::atomic::AtomicU64::new(0),
-            fused: std::collections::HashSet::new(),
+            joined: crate::compare::Joined::default(),
         }
     }
 

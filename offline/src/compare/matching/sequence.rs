@@ -89,7 +89,7 @@ fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
 fn what_ran(operator: &Operator, capture: &Capture, is_listed: bool) -> String {
     let Some(name) = OperatorName::parse(&operator.name) else { return operator.name.to_string() };
     let mut key = format!("{}:{:?}", unlisted(name.callee, is_listed), name.direction);
-    if let Some(parent) = capture.construct.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
+    if let Some(parent) = capture.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
         let parent = OperatorName::parse(parent).map_or(parent, |name| name.callee);
         key.push('@');
         key.push_str(&unlisted(parent, is_listed));
