@@ -1,4 +1,8 @@
-//! Families of operators, and parameters, that two frameworks spell differently.
+//! What two frameworks call the same: families of operators, functions, classes of modules, parameters.
+//!
+//! The facts are those of `MindSpore`'s own table of PyTorch's functions and its own (`note/api_mapping` in its documentation, of 2.3
+//! for `mindspore.ops` and `Tensor`, of 1.8 for primitives, of master for `mindspore.mint`) and, for names that torch itself has
+//! two of, torch's documentation. Most names are the same; here stand those that are not, of what runs in a training.
 
 use std::borrow::Cow;
 
@@ -8,16 +12,198 @@ use trainmon_dump::capture::Framework;
 const FAMILIES: [(&str, &str); 4] =
     [("Mint", "Torch"), ("MintFunctional", "Functional"), ("MintDistributed", "Distributed"), ("Cell", "Module")];
 
-/// A callee as torch spells it: `Functional.relu` for `MindSpore`'s `MintFunctional.relu`.
-pub(super) fn common_callee(callee: &str, framework: Framework) -> Cow<'_, str> {
-    if framework == Framework::PyTorch {
+/// Functions of `mindspore.ops` and methods of its tensors, and torch's of the same meaning. What has none in torch though there
+/// is one of its name stands here with nothing. (`mindspore.mint` has torch's names.)
+const RENAMED: [(&str, &str); 24] = [
+    ("Functional.bidense", "Functional.bilinear"),
+    ("Functional.dense", "Functional.linear"),
+    ("Functional.equal", "Torch.eq"),
+    ("Functional.expand_dims", "Torch.unsqueeze"),
+    ("Functional.floor_div", "Torch.floor_divide"),
+    ("Functional.gather", ""),
+    ("Functional.gather_d", "Torch.gather"),
+    ("Functional.gather_elements", "Torch.gather"),
+    ("Functional.lrn", "Functional.local_response_norm"),
+    ("Functional.random_poisson", "Torch.poisson"),
+    ("Functional.reduce_max", "Torch.amax"),
+    ("Functional.reduce_mean", "Torch.mean"),
+    ("Functional.reduce_min", "Torch.amin"),
+    ("Functional.reduce_sum", "Torch.sum"),
+    ("Functional.select", "Torch.where"),
+    ("Functional.tensor_scatter_elements", "Torch.scatter"),
+    ("Functional.transpose", "Torch.permute"),
+    ("Functional.unstack", "Torch.unbind"),
+    ("Tensor.astype", "Tensor.to"),
+    ("Tensor.broadcast_to", "Tensor.expand"),
+    ("Tensor.equal", "Tensor.eq"),
+    ("Tensor.expand_dims", "Tensor.unsqueeze"),
+    ("Tensor.gather", ""),
+    ("Tensor.gather_elements", "Tensor.gather"),
+];
+
+/// Primitives by class, and torch's functions that take the same tensors in the same order.
+const PRIMITIVES: [(&str, &str); 73] = [
+    ("Abs", "abs"),
+    ("Add", "add"),
+    ("AllReduce", "Distributed.all_reduce"),
+    ("Atan2", "atan2"),
+    ("AvgPool", "avg_pool2d"),
+    ("BatchMatMul", "bmm"),
+    ("BinaryCrossEntropy", "binary_cross_entropy"),
+    ("BitwiseAnd", "bitwise_and"),
+    ("BitwiseOr", "bitwise_or"),
+    ("BroadcastTo", "Tensor.expand"),
+    ("Cast", "Tensor.to"),
+    ("Ceil", "ceil"),
+    ("Concat", "cat"),
+    ("Conv2D", "conv2d"),
+    ("Cos", "cos"),
+    ("CumSum", "cumsum"),
+    ("Div", "div"),
+    ("Dropout", "dropout"),
+    ("Elu", "elu"),
+    ("Equal", "eq"),
+    ("Erf", "erf"),
+    ("Exp", "exp"),
+    ("ExpandDims", "unsqueeze"),
+    ("Flatten", "flatten"),
+    ("Floor", "floor"),
+    ("FloorDiv", "floor_divide"),
+    ("GatherD", "gather"),
+    ("GeLU", "gelu"),
+    ("Greater", "gt"),
+    ("GreaterEqual", "ge"),
+    ("IsFinite", "isfinite"),
+    ("IsInf", "isinf"),
+    ("IsNan", "isnan"),
+    ("L2Normalize", "normalize"),
+    ("Less", "lt"),
+    ("LessEqual", "le"),
+    ("Log", "log"),
+    ("Log1p", "log1p"),
+    ("LogSoftmax", "log_softmax"),
+    ("LogicalAnd", "logical_and"),
+    ("LogicalNot", "logical_not"),
+    ("LogicalOr", "logical_or"),
+    ("MatMul", "matmul"),
+    ("MaxPool", "max_pool2d"),
+    ("Maximum", "maximum"),
+    ("Minimum", "minimum"),
+    ("Mul", "mul"),
+    ("NLLLoss", "nll_loss"),
+    ("Neg", "neg"),
+    ("NotEqual", "ne"),
+    ("OneHot", "one_hot"),
+    ("Pow", "pow"),
+    ("ReLU", "relu"),
+    ("RealDiv", "div"),
+    ("Reciprocal", "reciprocal"),
+    ("ReduceMean", "mean"),
+    ("ReduceSum", "sum"),
+    ("Reshape", "reshape"),
+    ("Rsqrt", "rsqrt"),
+    ("SiLU", "silu"),
+    ("Sigmoid", "sigmoid"),
+    ("Sin", "sin"),
+    ("Softmax", "softmax"),
+    ("Softplus", "softplus"),
+    ("Split", "split"),
+    ("Sqrt", "sqrt"),
+    ("Square", "square"),
+    ("Squeeze", "squeeze"),
+    ("Stack", "stack"),
+    ("Sub", "sub"),
+    ("Tanh", "tanh"),
+    ("Transpose", "permute"),
+    ("Unstack", "unbind"),
+];
+
+/// Second names of one function, torch's own or `MindSpore`'s for it, and operators written as such.
+const ALIASES: [(&str, &str); 40] = [
+    ("__add__", "add"),
+    ("__and__", "bitwise_and"),
+    ("__div__", "div"),
+    ("__eq__", "eq"),
+    ("__floordiv__", "floor_divide"),
+    ("__ge__", "ge"),
+    ("__gt__", "gt"),
+    ("__le__", "le"),
+    ("__lt__", "lt"),
+    ("__matmul__", "matmul"),
+    ("__mul__", "mul"),
+    ("__ne__", "ne"),
+    ("__neg__", "neg"),
+    ("__pow__", "pow"),
+    ("__radd__", "add"),
+    ("__rmul__", "mul"),
+    ("__sub__", "sub"),
+    ("__truediv__", "div"),
+    ("_all_gather_base", "all_gather_into_tensor"),
+    ("_reduce_scatter_base", "reduce_scatter_tensor"),
+    ("absolute", "abs"),
+    ("concat", "cat"),
+    ("concatenate", "cat"),
+    ("divide", "div"),
+    ("greater", "gt"),
+    ("greater_equal", "ge"),
+    ("less", "lt"),
+    ("less_equal", "le"),
+    ("moveaxis", "movedim"),
+    ("multiply", "mul"),
+    ("ndimension", "dim"),
+    ("negative", "neg"),
+    ("not_equal", "ne"),
+    ("special.expm1", "expm1"),
+    ("subtract", "sub"),
+    ("swapaxes", "transpose"),
+    ("swapdims", "transpose"),
+    ("tile", "repeat"),
+    ("true_divide", "div"),
+    ("view_as", "reshape_as"),
+];
+
+/// A callee in the spelling both frameworks share; `own` ran it, and is held against `other`. One framework's own names stay as
+/// they are. Modules are told by their path, for classes have other names (`Dense` is `Linear`); and what torch has both in
+/// `torch` and in `torch.nn.functional` is one function.
+pub(super) fn common_callee(callee: &str, own: Framework, other: Framework) -> Cow<'_, str> {
+    if own == other {
         return Cow::Borrowed(callee);
     }
-    let (family, rest) = callee.split_once('.').unwrap_or((callee, ""));
-    match FAMILIES.iter().find(|(theirs, _)| *theirs == family) {
-        Some((_, ours)) => Cow::Owned(format!("{ours}.{rest}")),
-        None => Cow::Borrowed(callee),
+    let renamed = match own {
+        Framework::MindSpore => of_torch(callee),
+        Framework::PyTorch | Framework::MindTorch => callee.split_once('.'),
+    };
+    let Some((family, rest)) = renamed else { return Cow::Borrowed(callee) };
+    let family = FAMILIES.iter().find(|(theirs, _)| *theirs == family).map_or(family, |(_, ours)| ours);
+    let (family, rest) = match family {
+        "Module" => ("Module", rest.rsplit_once('.').map_or("", |(path, _)| path)),
+        "Functional" | "Torch" => ("Torch", found(&ALIASES, rest).unwrap_or(rest)),
+        family => (family, found(&ALIASES, rest).unwrap_or(rest)),
+    };
+    Cow::Owned(format!("{family}.{rest}"))
+}
+
+/// Family and name in torch of a function of `MindSpore`'s; `None` where torch has none.
+fn of_torch(callee: &str) -> Option<(&str, &str)> {
+    if let Some(primitive) = callee.strip_prefix("Primitive.") {
+        let class = primitive.rsplit('.').next().unwrap_or(primitive);
+        let name = found(&PRIMITIVES, class)?;
+        return Some(name.split_once('.').unwrap_or(("Torch", name)));
     }
+    found(&RENAMED, callee).unwrap_or(callee).split_once('.')
+}
+
+/// Collectives that take a tensor for the result in torch and none in `mindspore.communication`: its name there, torch's, and
+/// which argument is which.
+pub(super) const COLLECTIVES: [(&str, &str, u32, u32); 4] = [
+    ("Distributed.all_gather_into_tensor", "Distributed.all_gather_into_tensor", 0, 1),
+    ("Distributed.all_to_all_single_with_output_shape", "Distributed.all_to_all_single", 1, 1),
+    ("Distributed.all_to_all_with_output_shape", "Distributed.all_to_all", 1, 1),
+    ("Distributed.reduce_scatter_tensor", "Distributed.reduce_scatter_tensor", 0, 1),
+];
+
+fn found<'n>(names: &[(&str, &'n str)], name: &str) -> Option<&'n str> {
+    names.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
 }
 
 /// Names of parameters of the same layers.
@@ -31,6 +217,5 @@ const PARAMETERS: [(&str, &str); 5] = [
 
 /// A parameter's name as torch spells it; `None` where it is the same.
 pub(super) fn common_parameter(name: &str, framework: Framework) -> Option<&'static str> {
-    let mut names = PARAMETERS.iter().filter(|_| framework == Framework::MindSpore);
-    names.find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
+    found(&PARAMETERS, name).filter(|_| framework == Framework::MindSpore)
 }

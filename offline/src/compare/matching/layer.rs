@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use trainmon_dump::capture::Framework;
+
 use super::exact::{keys, pair};
 use super::family::common_callee;
 use super::mapping::{MappingError, text_of};
@@ -73,7 +75,8 @@ fn segments(path: &str) -> Vec<String> {
 /// that ran as often before it in the module. A backward goes where its forward went. What no `construct.json` places pairs by
 /// name.
 pub fn by_layer(target: &Capture, golden: &Capture, mapping: &LayerMapping) -> Vec<Pair> {
-    let (ours, theirs) = (Scopes::of(target, Some(mapping)), Scopes::of(golden, None));
+    let [one, other] = [target, golden].map(|capture| capture.document.framework);
+    let (ours, theirs) = (Scopes::of(target, other, Some(mapping)), Scopes::of(golden, one, None));
     let is_mapped = ours.is_mapped;
     let how = |operator: usize| if is_mapped[operator] { How::Mapping } else { How::Name };
     pair(target, &ours.keys, golden, &theirs.keys, how)
@@ -86,7 +89,7 @@ struct Scopes {
 }
 
 impl Scopes {
-    fn of(capture: &Capture, mapping: Option<&LayerMapping>) -> Self {
+    fn of(capture: &Capture, other: Framework, mapping: Option<&LayerMapping>) -> Self {
         let modules = Modules::of(capture, mapping);
         let mut keys = keys(capture, true);
         let mut is_mapped = vec![false; keys.len()];
@@ -111,7 +114,7 @@ impl Scopes {
                 }
                 None => String::new(),
             };
-            let callee = common_callee(name.callee, capture.document.framework);
+            let callee = common_callee(name.callee, capture.document.framework, other);
             let counted = |counts: &mut HashMap<_, _>| {
                 let count = counts.entry((scope.clone(), callee.to_string(), name.direction)).or_insert(0);
                 *count += 1;

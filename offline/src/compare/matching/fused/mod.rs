@@ -117,7 +117,7 @@ fn operators_within<'c>(modules: &[Found<'c>], split: &Capture, fused: &'c Captu
     if forwards.is_empty() {
         return Vec::new();
     }
-    let (wholes, parts) = (Children::of(fused), Children::of(split));
+    let (wholes, parts) = (Children::of(fused, split), Children::of(split, fused));
     let mut within = Vec::new();
     for module in forwards {
         for (callee, number, forward) in wholes.below(&module.whole.name) {
@@ -150,7 +150,7 @@ struct Children<'c> {
 }
 
 impl<'c> Children<'c> {
-    fn of(capture: &'c Capture) -> Self {
+    fn of(capture: &'c Capture, other: &Capture) -> Self {
         let mut children = Self { of: HashMap::new(), indices: HashMap::new() };
         for (index, operator) in capture.document.operators.iter().enumerate() {
             children.indices.insert(&operator.name, index);
@@ -158,7 +158,7 @@ impl<'c> Children<'c> {
             let parent = capture.construct.parent(&operator.name).and_then(|parent| parent.name.as_deref());
             if let Some(parent) = parent.filter(|_| name.is_operator && name.direction == Direction::Forward) {
                 let of = children.of.entry(parent).or_default();
-                let callee = common_callee(name.callee, capture.document.framework);
+                let callee = common_callee(name.callee, capture.document.framework, other.document.framework);
                 let before = of.iter().filter(|(other, ..)| *other == callee).count();
                 of.push((callee, before, name));
             }
