@@ -9,6 +9,7 @@
 mod bad;
 mod command;
 mod faults;
+mod frameworks;
 mod fused;
 mod fused_tensors;
 mod golden;

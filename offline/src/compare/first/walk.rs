@@ -6,7 +6,7 @@ use crate::compare::deviation::{Deviation, What, deviation};
 use crate::compare::distance::Quotient;
 use crate::compare::input::{Capture, Item};
 use crate::compare::judge::{Judge, coarse};
-use crate::compare::matching::Aligned;
+use crate::compare::matching::Alignment;
 use crate::compare::name::{Direction, OperatorName};
 use crate::compare::rounding::coarsest;
 use crate::compare::tensors::{TensorPair, read_pair};
@@ -22,13 +22,14 @@ const GROWTH_OF_ALL_ROUNDING: f64 = 4.0;
 pub fn walk(
     target: &Capture,
     golden: &Capture,
-    aligned: &[Aligned],
+    aligned: &Alignment,
     rounding: Rounding,
     judge: Judge<'_>,
 ) -> (Walked, Rounding) {
     let mut walker = Walker {
         target,
         golden,
+        aligned,
         judge,
         rounding: rounding.next_step(),
         gradient: None,
@@ -36,7 +37,7 @@ pub fn walk(
         is_blind: false,
         walked: Walked::default(),
     };
-    for (place, &pair) in aligned.iter().enumerate() {
+    for (place, &pair) in aligned.operators.iter().enumerate() {
         match pair {
             (Some(one), Some(other)) => {
                 if walker.walked.finding.is_some() {
@@ -56,6 +57,7 @@ pub fn walk(
 struct Walker<'c> {
     target: &'c Capture,
     golden: &'c Capture,
+    aligned: &'c Alignment,
     judge: Judge<'c>,
     rounding: Rounding,
     /// The largest gradient that went into the last backward.
@@ -75,7 +77,7 @@ impl<'c> Walker<'c> {
         if name.is_some_and(|name| self.judge.thresholds.ignores(name)) {
             return;
         }
-        let compared = self.compare(operator, golden);
+        let compared = self.compare(one, other);
         self.walked.compared += 1;
         let is_unseen = |compared: &Compared<'_>| compared.deviation.what == What::Unseen;
         let is_blind = self.is_joined(operator, golden) && compared.iter().any(lacks_a_digest);
@@ -128,8 +130,19 @@ impl<'c> Walker<'c> {
     }
 
     /// Every value of an operator beside its counterpart, in the target's order; what one side lacks counts as differing.
-    fn compare(&self, operator: &'c Operator, golden: &'c Operator) -> Vec<Compared<'c>> {
+    fn compare(&self, one: u32, other: u32) -> Vec<Compared<'c>> {
+        let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
         let mut compared = Vec::with_capacity(operator.values.len());
+        if let Some(moved) = self.aligned.moved(one) {
+            let found = operator.values.iter().zip(moved);
+            compared.extend(found.filter_map(|(value, twin)| {
+                let (item, twin) = (Item { operator, value }, self.golden.at((*twin)?));
+                let deviation = self.seen_closely(item, twin, deviation(item, twin));
+                let spread = self.judge.spread(twin.operator, &twin.value.place);
+                Some(Compared { item, twin: Some(twin), deviation, spread })
+            }));
+            return compared;
+        }
         for value in &operator.values {
             let item = Item { operator, value };
             let other = golden.values.iter().find(|other| other.place == value.place);
@@ -381,9 +394,9 @@ impl<'c> Walker<'c> {
         if self.walked.spread.len() >= ENOUGH {
             return;
         }
-        let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
+        let operator = self.operator(one);
         let bound = self.fresh_bound(operator).max(self.judge.bound(operator, 0.0).bound);
-        let compared = self.compare(operator, golden);
+        let compared = self.compare(one, other);
         let mut outputs = compared.iter().filter(|compared| compared.item.value.section >= Section::Output);
         if outputs.any(|output| output.deviation.relative > bound) {
             self.walked.spread.push(operator.name.to_string());

@@ -3,12 +3,34 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Aligned, Pair};
-use crate::compare::input::Capture;
+use crate::compare::input::{Address, Capture};
+
+/// Operators side by side, and values that are not at the same place in both.
+#[derive(Clone, Debug, Default)]
+pub struct Alignment {
+    /// The operators.
+    pub operators: Vec<Aligned>,
+    /// By operator of the target: its values' counterparts, where a mapping or another name moves one of them. What has none is
+    /// left out on purpose: a list does not name it.
+    moved: HashMap<u32, Vec<Option<Address>>>,
+}
+
+impl Alignment {
+    /// The counterparts of the values of an operator of the target; `None` where each is at its own place.
+    pub fn moved(&self, operator: u32) -> Option<&[Option<Address>]> {
+        self.moved.get(&operator).map(Vec::as_slice)
+    }
+}
+
+impl From<Vec<Aligned>> for Alignment {
+    fn from(operators: Vec<Aligned>) -> Self {
+        Self { operators, moved: HashMap::new() }
+    }
+}
 
 /// The operators whose values were matched, in the target's order; what only the golden has follows what ran before it there.
-/// Of several counterparts of one operator's values the first counts. Who looks at operators side by side holds values against
-/// those of the same place: an operator whose values a mapping moves is left out.
-pub(super) fn by_pairs(target: &Capture, golden: &Capture, pairs: &[Pair]) -> Vec<Aligned> {
+/// Of several counterparts of one operator's values the first counts.
+pub(super) fn by_pairs(target: &Capture, golden: &Capture, pairs: &[Pair]) -> Alignment {
     let mut twins: HashMap<u32, u32> = HashMap::new();
     let mut is_paired = vec![false; golden.document.operators.len()];
     for pair in pairs {
@@ -29,28 +51,42 @@ pub(super) fn by_pairs(target: &Capture, golden: &Capture, pairs: &[Pair]) -> Ve
             followers.entry(before).or_default().push((None, Some(operator)));
         }
     }
-    let mut aligned = followers.remove(&None).unwrap_or_default();
-    let moved: HashSet<u32> = pairs
-        .iter()
-        .filter(|pair| is_moved(target, golden, **pair, &twins))
-        .filter_map(|pair| pair.target.map(|at| at.operator))
-        .collect();
+    let mut operators = followers.remove(&None).unwrap_or_default();
     for operator in 0..target.document.operators.len() as u32 {
         let twin = twins.get(&operator).copied();
-        if !moved.contains(&operator) {
-            aligned.push((Some(operator), twin));
-        }
-        aligned.extend(followers.remove(&twin).filter(|_| twin.is_some()).unwrap_or_default());
+        operators.push((Some(operator), twin));
+        operators.extend(followers.remove(&twin).filter(|_| twin.is_some()).unwrap_or_default());
     }
-    aligned
+    Alignment { operators, moved: moved(target, golden, pairs, &twins) }
 }
 
-/// Whether a mapping holds a value against one of another place.
+fn moved(
+    target: &Capture,
+    golden: &Capture,
+    pairs: &[Pair],
+    twins: &HashMap<u32, u32>,
+) -> HashMap<u32, Vec<Option<Address>>> {
+    let is_moved = |pair: &&Pair| is_moved(target, golden, **pair, twins);
+    let operators: HashSet<u32> =
+        pairs.iter().filter(is_moved).filter_map(|pair| pair.target.map(|at| at.operator)).collect();
+    let mut moved: HashMap<u32, Vec<Option<Address>>> = HashMap::new();
+    for pair in pairs {
+        if let Some(at) = pair.target.filter(|at| operators.contains(&at.operator)) {
+            let count = target.document.operators[at.operator as usize].values.len();
+            moved.entry(at.operator).or_insert_with(|| vec![None; count])[at.value as usize] = pair.golden;
+        }
+    }
+    moved
+}
+
+/// Whether a mapping holds a value against one of another place or operator.
 fn is_moved(target: &Capture, golden: &Capture, pair: Pair, twins: &HashMap<u32, u32>) -> bool {
     let Some(one) = pair.target else { return false };
     let place = &target.at(one).value.place;
     match (pair.golden, twins.get(&one.operator)) {
-        (Some(other), _) => golden.at(other).value.place != *place,
+        (Some(other), twin) => {
+            golden.at(other).value.place != *place || twin.is_some_and(|twin| *twin != other.operator)
+        }
         (None, Some(&twin)) => {
             golden.document.operators[twin as usize].values.iter().any(|value| value.place == *place)
         }
@@ -72,7 +108,7 @@ mod tests {
         );
         let matching = Matching::Cell(Mapping::of(vec![("a.A".to_owned(), "x.A".to_owned())]));
         assert_eq!(
-            matching.align(&target, &golden),
+            matching.align(&target, &golden).operators,
             [(None, Some(0)), (Some(0), Some(1)), (None, Some(2)), (Some(1), None), (Some(2), Some(3)),]
         );
     }

@@ -366,17 +366,6 @@ mod tests {
         }
     }
 
-    /// The search holds values against those of the same place, which would be the wrong ones.
-    #[test]
-    fn the_search_leaves_out_operators_whose_values_move() {
-        let (target, golden) = (mindspore(), torch());
-        assert_eq!(Matching::Api(rsub()).align(&target, &golden), [(Some(0), Some(0))]);
-        let entries = "- {ms_api: Mint.sub, pt_api: Torch.rsub}";
-        let stays = Matching::Api(ApiMapping::of(serde_saphyr::from_str(entries).unwrap()));
-        let parameters_alone_move = [(Some(0), Some(0)), (Some(1), Some(1)), (Some(4), Some(4))];
-        assert_eq!(stays.align(&target, &golden), parameters_alone_move);
-    }
-
     /// Calls of these names in both frameworks, each with its own value, as rows of the counterparts they were given.
     fn paired(mindspore: &[&str], torch: &[&str]) -> Vec<(String, Option<String>)> {
         let of = |framework: &str, dtype: &str, names: &[&str]| {

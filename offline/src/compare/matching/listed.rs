@@ -54,7 +54,7 @@ mod tests {
             assert_eq!(hows, [How::Name, How::Listed, How::Listed], "{paired:?}");
             assert!(paired.iter().all(|(one, other, _)| one.is_some() && other.is_some()), "{paired:?}");
             let aligned: Vec<_> = (0..3).map(|index| (Some(index), Some(index))).collect();
-            assert_eq!(Matching::Name.align(target, golden), aligned);
+            assert_eq!(Matching::Name.align(target, golden).operators, aligned);
             // msprobe does not see it.
             assert!(Matching::Name.pairs(target, golden, true).iter().any(|pair| pair.golden.is_none()));
         }
@@ -69,7 +69,7 @@ mod tests {
             &parents("Module.a.Linear.forward.0"),
         );
         let expected = [(None, Some(0)), (Some(0), Some(1)), (Some(1), Some(2))];
-        assert_eq!(Matching::Name.align(&listed, &plain), expected);
+        assert_eq!(Matching::Name.align(&listed, &plain).operators, expected);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod listed;
 mod mapping;
 mod sequence;
 
+pub use aligned::Alignment;
 pub use api::{ApiEntry, ApiMapping, by_api};
 pub use exact::exact;
 pub(in crate::compare) use fused::fuse;
@@ -125,11 +126,11 @@ impl Matching {
     }
 
     /// Puts the operators of two captures side by side in the order they ran.
-    pub fn align(&self, target: &Capture, golden: &Capture) -> Vec<Aligned> {
+    pub fn align(&self, target: &Capture, golden: &Capture) -> Alignment {
         let is_of_two_frameworks = target.document.framework != golden.document.framework;
         match self {
-            Self::Sequence => align(target, golden),
-            Self::Name if !is_of_two_frameworks => align(target, golden),
+            Self::Sequence => align(target, golden).into(),
+            Self::Name if !is_of_two_frameworks => align(target, golden).into(),
             _ => aligned::by_pairs(target, golden, &self.pairs(target, golden, false)),
         }
     }
