@@ -1,26 +1,20 @@
 //! `trainmon anomaly` as a person and as a program see it, and msprobe's own analyses.
 
-#![expect(clippy::print_stdout, reason = "a skip is said")]
+#[path = "support/golden.rs"]
+mod golden;
+mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-/// Exit code, stdout, stderr.
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
+use golden::golden;
+use support::{Said, trainmon};
 
 fn anomaly(arguments: &[&str]) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
-    let output = command.arg("anomaly").args(arguments).output().expect("starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    trainmon(&std::env::temp_dir(), &[&["anomaly"], arguments].concat())
 }
 
 fn text(path: &Path) -> &str {
@@ -137,30 +131,13 @@ fn damage_is_named_with_file_and_place() {
     }
 }
 
-fn golden() -> Option<PathBuf> {
-    let place = std::env::var_os("TRAINMON_GOLDEN")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from);
-    let place = place.join("01_monitor");
-    if place.is_dir() {
-        return Some(place);
-    }
-    let reason = format!("`{}` does not exist; TRAINMON_GOLDEN names the data", place.display());
-    println!("SKIPPED golden anomaly analyses: {reason}");
-    if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
-        use std::io::Write as _;
-        let mut log = fs::OpenOptions::new().append(true).create(true).open(log).expect("the skip log");
-        writeln!(log, "golden anomaly analyses: {reason}").expect("the skip log");
-    }
-    None
-}
-
 fn read(file: &Path) -> Map<String, Value> {
     serde_json::from_str(&fs::read_to_string(file).expect("readable")).expect("JSON")
 }
 
 #[test]
 fn msprobes_findings_give_msprobes_analysis() {
-    let Some(golden) = golden() else { return };
+    let Some(golden) = golden("01_monitor", "golden anomaly analyses") else { return };
     for case in ["v1_mlp_alert_turbulence", "v1_mlp_alert_two_rules", "v1_mlp_alert_nan"] {
         let detected = golden.join(case).join("msprobe_out/anomaly_detected");
         let out = TempDir::new().expect("a temporary directory");

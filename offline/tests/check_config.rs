@@ -1,9 +1,13 @@
 //! The whole output of `trainmon`, as a person and as a program see it.
 
+mod support;
+
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
+
+use support::{Said, program, trainmon};
 
 /// A directory with one config file in it.
 struct Desk {
@@ -17,33 +21,12 @@ impl Desk {
         Self { dir }
     }
 
-    fn trainmon(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
-        command
-            .args(arguments)
-            .current_dir(self.dir.path())
-            .env_remove("MONITOR_OUTPUT_DIR")
-            .env_remove("DYNAMIC_MONITOR");
-        command
+    fn program(&self, arguments: &[&str]) -> Command {
+        program(self.dir.path(), arguments)
     }
 
     fn run(&self, arguments: &[&str]) -> Said {
-        Said::from(self.trainmon(arguments).output().expect("starts"))
-    }
-}
-
-/// Exit code, stdout, stderr.
-#[derive(Debug)]
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl From<Output> for Said {
-    fn from(output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        trainmon(self.dir.path(), arguments)
     }
 }
 
@@ -171,7 +154,7 @@ fn every_shell_gets_a_completion_script_that_knows_the_verbs() {
 fn a_reader_that_goes_away_is_no_error() {
     let desk = Desk::with("{}");
     let mut child =
-        desk.trainmon(&["config-schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        desk.program(&["config-schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     // The reading end is closed before or while the schema, more than a pipe holds or not, is written.
     drop(child.stdout.take());
     let said = Said::from(child.wait_with_output().expect("ends"));
@@ -182,8 +165,7 @@ fn a_reader_that_goes_away_is_no_error() {
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_an_error() {
     let full = fs::File::create("/dev/full").expect("a device that is always full");
-    let output = Desk::with("{}").trainmon(&["config-schema"]).stdout(full).output().expect("starts");
-    let said = Said::from(output);
+    let said = Said::by(Desk::with("{}").program(&["config-schema"]).stdout(full));
     assert_eq!(said.err, "error: cannot write the output\nCaused by: No space left on device (os error 28)\n");
     assert_eq!(said.code, Some(2));
 }
@@ -192,9 +174,9 @@ fn a_full_disk_is_an_error() {
 fn colours_are_for_terminals_only_and_can_be_forced() {
     let desk = Desk::with("{\"ops\": 1}");
     assert!(!desk.run(&["check-config", "train.json"]).err.contains('\u{1b}'));
-    let mut command = desk.trainmon(&["check-config", "train.json"]);
-    let forced = Said::from(command.env("CLICOLOR_FORCE", "1").output().expect("starts"));
+    let mut command = desk.program(&["check-config", "train.json"]);
+    let forced = Said::by(command.env("CLICOLOR_FORCE", "1"));
     assert!(forced.err.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m "), "{:?}", forced.err);
-    let quiet = Said::from(command.env("NO_COLOR", "1").output().expect("starts"));
+    let quiet = Said::by(command.env("NO_COLOR", "1"));
     assert!(!quiet.err.contains('\u{1b}'), "{:?}", quiet.err);
 }

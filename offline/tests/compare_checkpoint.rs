@@ -1,9 +1,12 @@
 //! `trainmon compare-checkpoint` on checkpoints that the real libraries wrote (`checkpoints/generate.py`), on msprobe's
 //! recorded pairs, and on what is no checkpoint.
 
+#[path = "support/golden.rs"]
+mod golden;
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -11,22 +14,15 @@ use trainmon_core::{Dtype, Shape};
 use trainmon_dump::tensor_file::StoredTensor;
 use trainmon_dump::tensor_file::write::write_pt;
 
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
+use golden::golden;
+use support::{Said, trainmon};
 
 fn made(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checkpoints/made").join(name).display().to_string()
 }
 
 fn compare_in(directory: &Path, arguments: &[&str]) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
-    command.arg("compare-checkpoint").args(arguments).current_dir(directory);
-    let output = command.output().expect("starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    trainmon(directory, &[&["compare-checkpoint"], arguments].concat())
 }
 
 fn compare(arguments: &[&str]) -> Said {
@@ -268,27 +264,6 @@ fn a_prefix_is_taken_off_where_names_have_nothing_in_common_and_no_tensor_is_los
     assert_eq!(report["only_in_a"], serde_json::json!(["module.z", "z"]), "{report}");
 }
 
-#[expect(clippy::print_stdout, reason = "a skip is said")]
-/// Where msprobe's recorded pairs are; `None` after saying that they are not here.
-fn golden(pair: &str) -> Option<PathBuf> {
-    let place = std::env::var_os("TRAINMON_GOLDEN")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from)
-        .join("06_config_check")
-        .join(pair);
-    if place.is_dir() {
-        return Some(place);
-    }
-    let reason = format!("`{}` does not exist; TRAINMON_GOLDEN names the data", place.display());
-    let line = format!("compare_checkpoint::{pair}: {reason}");
-    println!("SKIPPED {line}");
-    if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
-        use std::io::Write as _;
-        let mut log = fs::File::options().append(true).create(true).open(log).expect("a log of skipped tests");
-        writeln!(log, "{line}").expect("a log of skipped tests");
-    }
-    None
-}
-
 const PAIRS: [&str; 2] = ["ckpt_tp1_tp1", "ckpt_tp1_tp2pp2"];
 
 /// msprobe sums in float32 and ends elsewhere in the last digit: two units of it.
@@ -302,7 +277,7 @@ fn is_near(found: &Value, expected: &Value) -> bool {
 #[test]
 fn compat_writes_what_msprobe_wrote() {
     for pair in PAIRS {
-        let Some(golden) = golden(pair) else { continue };
+        let Some(golden) = golden(&format!("06_config_check/{pair}"), "compare-checkpoint") else { continue };
         let directory = TempDir::new().expect("a temporary directory");
         let side = |name: &str| golden.join(name).display().to_string();
         let said = compare_in(directory.path(), &[&side("ckpt_a"), &side("ckpt_b"), "--compat"]);
@@ -330,7 +305,7 @@ fn compat_writes_what_msprobe_wrote() {
 #[test]
 fn every_planted_difference_of_the_recorded_pairs_is_found_and_nothing_else() {
     for pair in PAIRS {
-        let Some(golden) = golden(pair) else { continue };
+        let Some(golden) = golden(&format!("06_config_check/{pair}"), "compare-checkpoint") else { continue };
         let side = |name: &str| golden.join(name).display().to_string();
         let (code, report) = compare_json(&side("ckpt_a"), &side("ckpt_b"));
         assert_eq!(code, Some(1));

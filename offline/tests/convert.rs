@@ -1,11 +1,14 @@
 //! `trainmon convert` as a person and as a program see it. What is in the event files, TensorBoard's own reader says in
 //! `agent/python/tests/test_tensorboard.py`.
 
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tempfile::TempDir;
+
+use support::{Said, trainmon};
 
 const HEADER: &str = "vpp_stage,name,step,norm,shape,dtype\n";
 const STEPS: &str = "step,unix_seconds,step_seconds,loss\n0,1700000000.5,nan,2.5\n1,1700000001.5,1.0,2.25\n";
@@ -13,13 +16,6 @@ const STEPS: &str = "step,unix_seconds,step_seconds,loss\n0,1700000000.5,nan,2.5
 /// A directory to work in.
 struct Desk {
     dir: TempDir,
-}
-
-/// Exit code, stdout, stderr.
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
 }
 
 impl Desk {
@@ -51,11 +47,7 @@ impl Desk {
     }
 
     fn trainmon(&self, arguments: &[&str]) -> Said {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
-        command.args(arguments).current_dir(self.dir.path());
-        let output = command.output().expect("starts");
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        trainmon(self.dir.path(), arguments)
     }
 
     /// The whole of stderr of a conversion that must fail and leave nothing.

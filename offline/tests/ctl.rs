@@ -2,13 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+mod support;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
 use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
+
+use support::trainmon;
 
 /// A socket that gives these answers, one per connection, and what was asked.
 struct Run {
@@ -58,10 +61,8 @@ fn serve_one(listener: &UnixListener, (code, body): (u16, Value)) -> String {
 }
 
 fn ctl(directory: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
-    let done = command.arg("ctl").args(arguments).current_dir(directory).env("NO_COLOR", "1").output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (text(done.stdout), text(done.stderr), done.status.code())
+    let said = trainmon(directory, &[&["ctl"], arguments].concat());
+    (said.out, said.err, said.code)
 }
 
 fn change(stage: &str, late: &Value) -> Value {

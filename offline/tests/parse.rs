@@ -1,24 +1,17 @@
 //! `trainmon parse`, msprobe's spelling, and `trainmon convert` of files of tensors.
 
+#[path = "support/golden.rs"]
+mod golden;
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tempfile::TempDir;
 use trainmon_dump::tensor_file::{open, read_one};
 
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-fn trainmon(directory: &Path, arguments: &[&str]) -> Said {
-    let output = Command::new(env!("CARGO_BIN_EXE_trainmon")).args(arguments).current_dir(directory).output();
-    let output = output.expect("starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-}
+use golden::golden;
+use support::trainmon;
 
 fn checkpoint(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checkpoints/made").join(name).display().to_string()
@@ -30,19 +23,7 @@ fn desk() -> TempDir {
 
 #[test]
 fn what_msprobe_parses_and_what_it_fails_at_become_the_same_arrays() {
-    let golden = std::env::var_os("TRAINMON_GOLDEN")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from)
-        .join("07_tools/parse_pt_dir");
-    if !golden.is_dir() {
-        let line = format!("golden parse: `{}` does not exist; TRAINMON_GOLDEN names the data", golden.display());
-        println!("SKIPPED {line}");
-        if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
-            use std::io::Write as _;
-            let log = fs::OpenOptions::new().append(true).create(true).open(log);
-            writeln!(log.expect("the skip log"), "{line}").expect("the skip log");
-        }
-        return;
-    }
+    let Some(golden) = golden("07_tools/parse_pt_dir", "golden parse") else { return };
     let desk = desk();
     for name in ["t.bin", "in.pt"] {
         let input = golden.join(name).display().to_string();

@@ -1,9 +1,10 @@
 //! `trainmon recover` as a person and as a program see it: its files against those the exporter wrote at the time.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,6 +15,8 @@ use trainmon_core::{
 };
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 use trainmon_exporters::{CsvExporter, Exporter as _};
+
+use support::{Said, trainmon};
 
 const V1: &str = r#"{"wg_distribution": true, "mv_distribution": true, "xy_distribution": true, "mg_direction": true,
     "update": true, "monitor_mbs_grad": true, "ops": ["norm", "min", "zeros"], "step_count_per_record": 4, "ndigits": 7,
@@ -26,12 +29,6 @@ struct Desk {
     dir: TempDir,
 }
 
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
 impl Desk {
     fn new() -> Self {
         Self { dir: TempDir::new().expect("a temporary directory") }
@@ -42,11 +39,7 @@ impl Desk {
     }
 
     fn recover(&self, arguments: &[&str]) -> Said {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
-        command.arg("recover").args(arguments).current_dir(self.dir.path());
-        let output = command.output().expect("starts");
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        trainmon(self.dir.path(), &[&["recover"], arguments].concat())
     }
 
     /// Writes these steps to the journal of a rank and, as the run would have, to CSV files in `csv`.

@@ -9,6 +9,9 @@ use trainmon_dump::capture::find;
 use trainmon_offline::compare::matching::{self, Mapping, Pair};
 use trainmon_offline::compare::{Capture, compat};
 
+use crate::recorded::golden;
+pub(crate) use crate::recorded::root;
+
 /// Cases whose answers are not reproduced, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("shifted_golden_fm", "msprobe puts rows of 18 columns under 20 headers: no golden value is in its own column"),
@@ -17,11 +20,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("mixed_modes", "msprobe stops with an error and writes nothing; so do we, with another text"),
     ("structure", "msprobe writes nothing; we compare structures"),
 ];
-
-pub(crate) fn root() -> PathBuf {
-    std::env::var_os("TRAINMON_GOLDEN")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"), PathBuf::from)
-}
 
 struct Case {
     name: String,
@@ -74,14 +72,7 @@ fn mode(target: &Capture) -> compat::Mode {
 
 #[test]
 fn every_cell_is_msprobes() {
-    let root = root();
-    if !root.exists() {
-        crate::skip(
-            "msprobe's comparisons",
-            &format!("`{}` does not exist; TRAINMON_GOLDEN names the data", root.display()),
-        );
-        return;
-    }
+    let Some(root) = golden("", "msprobe's comparisons") else { return };
     let (mut files, mut cells, mut wrong) = (0, 0, Vec::new());
     for case in cases(&root) {
         if EXCEPTIONS.iter().any(|(name, _)| *name == case.name) {

@@ -1,10 +1,6 @@
 //! `trainmon compare` against msprobe's own answers and against stated truths.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "helpers of tests fail the test and say what was skipped"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests fail the test and say what was found")]
 
 mod bad;
 mod command;
@@ -17,17 +13,12 @@ mod inputs;
 mod layer;
 mod merge;
 mod overflow;
+#[path = "../support/golden.rs"]
+mod recorded;
 mod report;
 mod small;
-
+#[path = "../support/mod.rs"]
+mod support;
 mod truth;
 
-/// Says that a test, or a case of one, could not run here.
-fn skip(name: &str, reason: &str) {
-    use std::io::Write;
-    println!("SKIPPED {name}: {reason}");
-    if let Some(log) = std::env::var_os("TRAINMON_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-        writeln!(log, "{name}: {reason}").unwrap();
-    }
-}
+use recorded::skip;

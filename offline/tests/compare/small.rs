@@ -8,29 +8,16 @@ use serde_json::{Value, json};
 use trainmon_core::{Dtype, Shape};
 use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
 
-/// What the program said.
-pub(crate) struct Said {
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-pub(crate) fn trainmon(directory: &Path, arguments: &[&str]) -> Said {
-    said(Command::new(env!("CARGO_BIN_EXE_trainmon")).args(arguments).current_dir(directory))
-}
+use crate::support::program;
+pub(crate) use crate::support::{Said, trainmon};
 
 /// Behind a line of shell that sets limits.
 pub(crate) fn trainmon_limited(directory: &Path, limits: &str, arguments: &[&str]) -> Said {
     let line = format!("{limits} && exec \"$@\"");
+    let program = program(directory, arguments);
     let mut command = Command::new("sh");
-    command.args(["-c", &line, "sh", env!("CARGO_BIN_EXE_trainmon")]).args(arguments).current_dir(directory);
-    said(&mut command)
-}
-
-fn said(command: &mut Command) -> Said {
-    let output = command.output().expect("starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    command.args(["-c", &line, "sh"]).arg(program.get_program()).args(program.get_args()).current_dir(directory);
+    Said::by(&mut command)
 }
 
 /// The answer as JSON.

@@ -2,6 +2,8 @@
 
 use trainmon_offline::compare::{CompareError, Thresholds, Verdict, compare};
 
+use crate::recorded::golden;
+
 /// Target, golden, the ranks that part, and the operators that are right answers; no ranks: they do not part.
 const TRUTHS: &[(&str, &str, &[u64], &[&str])] = &[
     ("eps_stat", "bench_stat", &[0], &["Functional.layer_norm.1.forward"]),
@@ -28,11 +30,7 @@ const TRUTHS: &[(&str, &str, &[u64], &[&str])] = &[
 
 #[test]
 fn recorded_pairs_part_where_they_are_stated_to() {
-    let root = crate::golden::root().join("03_dump");
-    if !root.exists() {
-        crate::skip("msprobe's dumps", &format!("`{}` does not exist; TRAINMON_GOLDEN names the data", root.display()));
-        return;
-    }
+    let Some(root) = golden("03_dump", "msprobe's dumps") else { return };
     let mut wrong = Vec::new();
     for (target, golden, ranks, operators) in TRUTHS {
         let directory = |name: &str| root.join(name).join("msprobe_out");

@@ -1,0 +1,81 @@
+//! What is compared with what: steps, ranks, tensors; and values that are no numbers.
+
+use crate::desk::{Desk, HEADER, Made, RUN, no_divergence, part};
+
+#[test]
+fn steps_in_common_are_compared_and_the_others_told() {
+    let desk = Desk::new();
+    let exact = Made { noise: 0.0, ..Made::GOLDEN };
+    desk.make("golden", &exact);
+    desk.make("later", &Made { first: 25, ..exact });
+    let said = desk.compare(&["later", "golden"]);
+    assert!(said.out.starts_with("no divergence: all 720 values of steps 25 to 39 are equal"), "{}", said.out);
+    assert!(said.out.contains("25 steps that only the target has (it has steps 25 to 64)"), "{}", said.out);
+    assert_eq!(said.code, Some(0));
+    assert_eq!(desk.compare(&["later", "golden", "--fail-on", "warning"]).code, Some(1));
+    desk.make("apart", &Made { first: 100, ..exact });
+    let said = desk.compare(&["apart", "golden"]);
+    let expected = "cannot tell: no step in common: the target has 100 to 139, the golden run 0 to 39\n";
+    assert!(said.out.starts_with(expected), "{}", said.out);
+    assert_eq!(said.code, Some(1));
+}
+
+#[test]
+fn nan_on_one_side_is_a_divergence_and_on_both_is_none() {
+    let desk = Desk::new();
+    let rows = |third: &str| {
+        format!(
+            "{HEADER}0,a,0,1.5123456789012345,[2],torch.float32\n0,a,1,{third},[2],torch.float32\n0,a,2,nan,[2],torch.float32\n"
+        )
+    };
+    for (run, value) in [("good", "2.5"), ("bad", "nan")] {
+        desk.write(&format!("{run}/{RUN}/grad_reduced_0-9.csv"), &rows(value));
+    }
+    assert_eq!(desk.first("good", &["good"]), no_divergence());
+    assert_eq!(desk.first("bad", &["good"]), part(1, "grad_reduced", "a"));
+    let said = desk.compare(&["bad", "good"]);
+    assert!(said.out.contains("grad_reduced of `a` on rank 0: norm NaN against 2.5\n"), "{}", said.out);
+}
+
+#[test]
+fn ranks_are_paired_by_number_and_the_unpaired_named() {
+    let desk = Desk::new();
+    let row = |value: &str| format!("{HEADER}0,a,0,{value},[2],torch.float32\n");
+    for (path, value) in [
+        ("golden/Nov20_16-05-09-rank0-1f0a9c42", "1.5"),
+        ("golden/Nov20_16-05-09-rank1-0a1b2c3d", "2.5"),
+        ("golden/Nov20_16-05-09-rank2-0a1b2c3e", "2.5"),
+        ("target/Nov21_08-00-00-rank1-aaaaaaaa", "2.75"),
+        ("target/Nov21_08-00-00-rank0-bbbbbbbb", "1.5"),
+    ] {
+        desk.write(&format!("{path}/grad_reduced_0-0.csv"), &row(value));
+    }
+    let said = desk.compare(&["target", "golden"]);
+    assert!(said.out.contains("grad_reduced of `a` on rank 1: norm 2.75 against 2.5"), "{}", said.out);
+    assert!(said.out.contains("note: ranks that only the golden run has: 2\n"), "{}", said.out);
+    desk.write("golden/Nov20_17-00-00-rank1-00000000/grad_reduced_0-0.csv", &row("1"));
+    let said = desk.compare(&["target", "golden"]);
+    assert!(said.err.starts_with("error: `golden` holds several runs of rank 1: `golden/Nov20_16"), "{}", said.err);
+}
+
+#[test]
+fn tensors_of_one_side_and_other_shapes_are_told() {
+    let desk = Desk::new();
+    let of = |rows: &str| format!("{HEADER}{rows}");
+    desk.write(
+        &format!("a/{RUN}/grad_reduced_0-0.csv"),
+        &of("0,x,0,1.5123456789012345,[2],torch.float32\n0,new,0,1.5123456789012345,[2],torch.float32\n"),
+    );
+    desk.write(
+        &format!("b/{RUN}/grad_reduced_0-0.csv"),
+        &of("0,x,0,1.5123456789012345,[2],torch.float32\n0,old,0,1.5123456789012345,[2],torch.float32\n"),
+    );
+    let said = desk.compare(&["a", "b"]);
+    assert!(said.out.contains("grad_reduced that only the target has: `new`"), "{}", said.out);
+    assert!(said.out.contains("grad_reduced that only the golden run has: `old`"), "{}", said.out);
+    assert_eq!(said.code, Some(0));
+    desk.write(&format!("c/{RUN}/grad_reduced_0-0.csv"), &of("0,x,0,1.5123456789012345,\"[1, 2]\",torch.float32\n"));
+    let said = desk.compare(&["c", "b"]);
+    assert!(said.out.contains("`x` on rank 0: shape [1, 2] against [2]"), "{}", said.out);
+    assert_eq!(said.code, Some(1));
+}

@@ -1,0 +1,42 @@
+//! What all tests of the program share: running it, and what it said.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// What the program said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Said {
+    /// Runs a command to its end.
+    pub(crate) fn by(command: &mut Command) -> Self {
+        Self::from(command.output().expect("starts"))
+    }
+}
+
+/// The program, to be run in a directory, without what the environment might tell it.
+pub(crate) fn program(directory: &Path, arguments: impl IntoIterator<Item: AsRef<OsStr>>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
+    command.args(arguments).current_dir(directory);
+    for variable in ["MONITOR_OUTPUT_DIR", "DYNAMIC_MONITOR", "CLICOLOR_FORCE"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs the program in a directory.
+pub(crate) fn trainmon(directory: &Path, arguments: &[&str]) -> Said {
+    Said::by(&mut program(directory, arguments))
+}
