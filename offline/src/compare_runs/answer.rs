@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::blow_up::BlowUp;
 use super::found::Parting;
 use super::names::TensorKey;
 use super::noise::{BoundSource, is_in_order, place_of};
@@ -68,7 +69,10 @@ pub(super) fn answer(ranks: &[RankComparison], partings: &mut [Parting], golden_
         let next = "compare runs of the same model, measured alike, that have steps in common";
         return verdict(Answer::CannotTell, Level::Error, format!("cannot tell: {reason}"), Some(next.to_owned()));
     }
-    let Some(step) = partings.first().map(|parting| parting.step) else { return no_divergence(ranks, golden_runs) };
+    let blown_up = ranks.iter().filter_map(|rank| rank.blow_up.as_ref()).min_by_key(|blow_up| blow_up.first);
+    let Some(step) = partings.first().map(|parting| parting.step) else {
+        return blown_up.map_or_else(|| no_divergence(ranks, golden_runs), |blow_up| blows_up(ranks, blow_up));
+    };
     let count = partings.iter().take_while(|parting| parting.step == step).count();
     let (first, _) = partings.split_at_mut(count);
     let leader = leader_of(first);
@@ -76,10 +80,15 @@ pub(super) fn answer(ranks: &[RankComparison], partings: &mut [Parting], golden_
     let rank = ranks.iter().find(|rank| rank.rank == first[0].rank);
     let is_first_step = rank.and_then(|rank| rank.steps.range).is_some_and(|(begin, _)| begin == step);
     let start = rank.filter(|_| is_first_step).and_then(|rank| other_start(rank, first));
-    match start {
+    let mut found = match start {
         Some(what) => different_start(rank, first, &what),
         None => diverges(rank, first),
+    };
+    if let Some(blow_up) = blown_up.filter(|blow_up| blow_up.first < step) {
+        let BlowUp { first, last, sign } = blow_up;
+        found.reasons.push(format!("steps {first} to {last} cannot be judged: {sign}"));
     }
+    found
 }
 
 fn verdict(answer: Answer, level: Level, sentence: String, next: Option<String>) -> Verdict {
@@ -124,19 +133,50 @@ fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
     let growth = format!("the median difference is {first_shown} in the first and {last_shown} in the last step");
     let mut found =
         verdict(Answer::NoDivergence, Level::Fine, format!("no divergence beyond noise in {steps}: {growth}"), None);
-    if last > LARGE_NOISE && golden_runs < 2 {
+    if last > LARGE_NOISE {
         found.level = Level::Warning;
-        found.reasons.push("noise this large may hide a fault that set in slowly".to_owned());
-        found.next =
-            Some("compare with a second golden run: `TARGET GOLDEN GOLDEN2` measures what noise is usual".to_owned());
+        let (hidden, next) = if golden_runs < 2 {
+            let next = "compare with a second golden run: `TARGET GOLDEN GOLDEN2` measures what noise is usual";
+            ("a fault that is smaller or sets in slowly", next)
+        } else {
+            // What noise is usual is known by now: it is too large.
+            let next = "start both from a checkpoint shortly before the steps in question: noise is small at first";
+            ("a fault that is smaller", next)
+        };
+        found.reasons.push(format!("noise this large may hide {hidden}"));
+        found.next = Some(next.to_owned());
     }
     found
 }
 
+/// Nothing parts where it can be judged, and from some step on nothing can.
+fn blows_up(ranks: &[RankComparison], blow_up: &BlowUp) -> Verdict {
+    let BlowUp { first, last, sign } = blow_up;
+    let (begin, end) = range_of(ranks);
+    let steps = match (first == last, *last < end) {
+        (_, false) => format!("from step {first} on"),
+        (true, true) => format!("at step {first}"),
+        (false, true) => format!("in steps {first} to {last}"),
+    };
+    let before = if begin < *first { "; no divergence beyond noise before" } else { "" };
+    let sentence = format!("cannot tell {steps}, since the training itself blows up: {sign}{before}");
+    let next = "find out why both blow up (learning rate, data, initial weights), or compare the steps before";
+    let mut found = verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()));
+    let why = "a training that blows up multiplies every difference, round-off like a fault";
+    let after = if *last < end { "; what was beyond its bound counts as noise in later steps" } else { "" };
+    found.reasons.push(format!("{why}{after}"));
+    found
+}
+
 fn steps_of(ranks: &[RankComparison]) -> String {
-    let first = ranks.iter().filter_map(|rank| Some(rank.steps.range?.0)).min().unwrap_or(0);
-    let last = ranks.iter().filter_map(|rank| Some(rank.steps.range?.1)).max().unwrap_or(0);
+    let (first, last) = range_of(ranks);
     if first == last { format!("step {first}") } else { format!("steps {first} to {last}") }
+}
+
+/// The first and the last step any rank was compared in.
+fn range_of(ranks: &[RankComparison]) -> (u64, u64) {
+    let ranges = || ranks.iter().filter_map(|rank| rank.steps.range);
+    (ranges().map(|range| range.0).min().unwrap_or(0), ranges().map(|range| range.1).max().unwrap_or(0))
 }
 
 /// The parting that came first in its step: by place of its kind, then by row where rows are in order, then those that are

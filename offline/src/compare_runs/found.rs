@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::blow_up::BlowUp;
 use super::names::TensorKey;
 use super::noise::BoundSource;
 
@@ -54,6 +55,8 @@ impl Parting {
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) partings: Vec<Parting>,
+    /// Where both runs blow up, and something was beyond its bound.
+    pub(super) blow_up: Option<BlowUp>,
     /// Values compared, those that are equal, and those whose printed digits tell nothing.
     pub(super) values: u64,
     pub(super) equal: u64,

@@ -5,13 +5,14 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::blow_up::BlowUpWatch;
 use super::found::Judged;
 use super::magnitude::{ColumnsPlan, Magnitude, quantile};
 use super::names::Names;
 use super::noise::{
     KindClass, LEAST_SHARE, MOST_UPSTREAM_GROWTH, RowFacts, StatisticClass, class_of, is_nothing, place_of,
 };
-use super::steps::{RowHead, StepRows};
+use super::steps::{RUN_KIND, RowHead, StepRows};
 use super::suspects::Suspects;
 
 /// Of fewer series a median tells nothing about the step.
@@ -87,6 +88,7 @@ pub(super) struct Judge {
     /// Where each tensor's row is in each golden run's step.
     golden_rows: Vec<Vec<Option<u32>>>,
     pub(super) suspects: Suspects,
+    pub(super) blow_up: BlowUpWatch,
     pub(super) found: Judged,
 }
 
@@ -99,6 +101,8 @@ pub(super) struct Pair<'a> {
     pub(super) elements: Option<f64>,
     pub(super) facts: RowFacts,
     pub(super) magnitude: Magnitude,
+    /// That of its elements in the target and the first golden run.
+    own: Option<[f64; 2]>,
     /// What its elements count as at least.
     pub(super) least: f64,
     pub(super) place: (u8, usize),
@@ -120,6 +124,7 @@ impl Judge {
             last_level: 0.0,
             golden_rows: vec![Vec::new(); golden_runs],
             suspects: Suspects::default(),
+            blow_up: BlowUpWatch::default(),
             found: Judged::default(),
         }
     }
@@ -144,7 +149,8 @@ impl Judge {
             self.judge_kind(names, rows, target, golden, upstream);
             self.close_kind(&mut upstream, &mut medians);
         }
-        self.settle();
+        let is_blown_up = self.blow_up.close(target.step, self.equal_steps < self.steps);
+        self.settle(is_blown_up);
         self.last_level = self.last_level.max(upstream.level);
         self.found.noise.push((target.step, quantile(&mut medians, 0.5)));
         self.equal_steps += u64::from(self.is_equal_so_far);
@@ -153,6 +159,7 @@ impl Judge {
 
     /// What was learnt.
     pub(super) fn finish(mut self, names: &Names) -> Judged {
+        self.excuse_onset();
         for (number, state) in self.tensors.iter().enumerate() {
             let key = || names.key(u32::try_from(number).unwrap_or(u32::MAX));
             match (state.is_in.target, state.is_in.golden) {
@@ -228,6 +235,9 @@ impl Judge {
                 }
             }
         }
+        for own in pairs.iter().filter_map(|pair| pair.own) {
+            self.blow_up.saw(place, own);
+        }
         for pair in &mut pairs {
             pair.facts.has_noisy_inputs = upstream.level > 0.0;
             pair.least = if is_gradient { LEAST_SHARE * median } else { 0.0 };
@@ -276,9 +286,17 @@ impl Judge {
             let plan = self.plans.get(usize::from(row.columns)).and_then(Option::as_ref);
             plan.map_or_else(Magnitude::default, |plan| Magnitude::of(row, rows, plan, elements))
         };
-        let magnitude = of((row, target)).or(of(first));
+        let magnitudes = [of((row, target)), of(first)];
+        // A row of one number and no statistic is that number.
+        let plain = |(row, rows): (&RowHead, &StepRows)| rows.values.get(row.first).map(|value| value.abs());
+        let own = match magnitudes.map(Magnitude::typical) {
+            [None, None] if place.0 == place_of(RUN_KIND, "loss") => [plain((row, target)), plain(first)],
+            own => own,
+        };
+        let own = own[0].zip(own[1]).map(|(target, golden)| [target, golden]);
+        let magnitude = magnitudes[0].or(magnitudes[1]);
         let golden = likes.into_iter().flatten().collect();
-        Some(Pair { target: (row, target), golden, kind: key.kind, elements, facts, magnitude, least: 0.0, place })
+        Some(Pair { target: (row, target), golden, kind: key.kind, elements, facts, magnitude, own, least: 0.0, place })
     }
 
     /// Marks a parameter whose gradient is nothing but round-off, and what its module gives out: an optimizer like Adam
@@ -299,6 +317,9 @@ impl Judge {
     /// Brings the medians up to date that bounds of later kinds and steps are made of.
     fn close_kind(&mut self, upstream: &mut Upstream, medians: &mut Vec<f64>) {
         for group in self.groups.values_mut().filter(|group| !group.now.is_empty()) {
+            // Golden runs may be further from each other than the target is from the nearest of them.
+            let apart: Vec<f64> =
+                group.now.iter().zip(&group.spreads_now).map(|(now, spread)| now.max(*spread)).collect();
             let median = quantile(&mut group.now, 0.5);
             if let Some((kind, StatisticClass::Norm | StatisticClass::Plain)) = group.class {
                 upstream.level = upstream.level.max(quantile(&mut group.now, 0.9));
@@ -306,7 +327,7 @@ impl Judge {
                     upstream.growth = upstream.growth.max((median / group.level).min(MOST_UPSTREAM_GROWTH));
                 }
                 if kind == KindClass::Reduction {
-                    medians.extend_from_slice(&group.now);
+                    medians.extend(apart);
                 }
             }
             group.level = group.level.max(median);

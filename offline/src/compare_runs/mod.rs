@@ -8,6 +8,7 @@
 //! Runs are read side by side, a step at a time: memory holds a few numbers per series, whatever the run's length.
 
 mod answer;
+mod blow_up;
 mod chart;
 mod csv;
 mod error;
@@ -36,6 +37,7 @@ use serde::Serialize;
 use trainmon_core::Dtype;
 
 pub use self::answer::{Answer, Level, Verdict};
+pub use self::blow_up::BlowUp;
 pub use self::error::CompareRunsError;
 pub use self::found::Parting;
 pub use self::names::TensorKey;
@@ -106,6 +108,8 @@ pub struct RankComparison {
     pub rounded_to: Option<u16>,
     /// How far apart the runs are where nothing parts.
     pub noise: Option<Noise>,
+    /// Steps in which something is beyond its bound, and nobody can tell since both runs blow up.
+    pub blow_up: Option<BlowUp>,
     #[serde(skip)]
     tensors_at_start: HashMap<u8, usize>,
     #[serde(skip)]
@@ -167,7 +171,7 @@ pub fn compare(
         notes.extend(notes_of(target.rank, &found.steps, &judged));
         remarks.extend(remark_of(target.rank, &judged));
         let noise = noise_of(&judged, &parted);
-        let Judged { values, equal, coarse, tensors_at_start, rows_at_start, .. } = judged;
+        let Judged { values, equal, coarse, blow_up, tensors_at_start, rows_at_start, .. } = judged;
         let (steps, rounded_to) = (found.steps, found.rounded_to);
         let (rank, target, golden) = (target.rank, target.path.clone(), golden[0].path.clone());
         ranks.push(RankComparison {
@@ -180,6 +184,7 @@ pub fn compare(
             coarse,
             rounded_to,
             noise,
+            blow_up,
             tensors_at_start,
             rows_at_start,
         });

@@ -4,6 +4,7 @@
 //! same step, or goes far beyond. So a step's suspects part if one of them does, or if they are many; else they were noise,
 //! and their bounds learn from it.
 
+use super::blow_up::is_proof;
 use super::found::Parting;
 use super::judge::Judge;
 use super::noise::BoundSource;
@@ -56,22 +57,29 @@ impl Suspects {
 }
 
 impl Judge {
-    /// Ends a step: its suspects part, or were noise.
-    pub(super) fn settle(&mut self) {
+    /// Ends a step: its suspects part, or were noise. Where both runs blow up only proofs part.
+    pub(super) fn settle(&mut self, is_blown_up: bool) {
         let suspects = std::mem::take(&mut self.suspects);
         let is_fault = suspects.is_fault();
         for Suspect { tensor, series, parting } in suspects.found {
+            let parts = is_fault && (!is_blown_up || is_proof(&parting));
+            if is_fault && !parts {
+                self.blow_up.excuse(parting.step);
+            }
             // A shape is no series.
             let series = self.tensors[tensor as usize].series.get_mut(series);
             match series {
-                Some(series) if is_fault => series.has_parted = true,
+                Some(series) if parts => series.has_parted = true,
                 Some(series) => {
-                    series.farthest = series.farthest.max(parting.difference);
+                    // What has no bound is no measure either.
+                    if parting.difference.is_finite() {
+                        series.farthest = series.farthest.max(parting.difference);
+                    }
                     series.closest = series.closest.max(1.0);
                 }
                 None => {}
             }
-            if is_fault {
+            if parts {
                 self.found.partings.push(parting);
             }
         }

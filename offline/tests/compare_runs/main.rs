@@ -2,6 +2,7 @@
 //! runs whose first divergence is known.
 
 mod bad;
+mod blow_up;
 mod desk;
 mod journal;
 mod msprobe;

@@ -63,6 +63,28 @@ fn several_golden_runs_are_the_measure_of_each_other() {
 }
 
 #[test]
+fn noise_that_may_hide_a_fault_is_a_warning_with_one_golden_run_and_with_three() {
+    let desk = Desk::new();
+    let noisy = Made { growth: 1.45, ..Made::GOLDEN };
+    for (name, seed) in [("golden", 1), ("golden2", 3), ("golden3", 4)] {
+        desk.make(name, &Made { seed, ..noisy });
+    }
+    // A tenth of what the noise has become by step 35.
+    desk.make("fault", &Made { seed: 2, fault: Some((35, 1.05)), ..noisy });
+    let golden = ["golden", "golden2", "golden3"];
+    for (golden, hint) in
+        [(&golden[..1], "compare with a second golden run"), (&golden, "start both from a checkpoint")]
+    {
+        assert_eq!(desk.first("fault", golden), no_divergence());
+        let said = desk.compare(&[&["fault"], golden, &["--fail-on", "warning"]].concat());
+        assert_eq!(said.code, Some(1), "{}", said.out);
+        for text in ["noise this large may hide a fault that is smaller", &format!("next: {hint}")] {
+            assert!(said.out.contains(text), "{}", said.out);
+        }
+    }
+}
+
+#[test]
 fn runs_equal_to_the_last_digit_part_with_the_first_bit() {
     let desk = Desk::new();
     let exact = Made { noise: 0.0, ..Made::GOLDEN };

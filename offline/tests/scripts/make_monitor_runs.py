@@ -145,6 +145,16 @@ def halve(net: Gpt, _optimizer: torch.optim.Optimizer) -> None:
     net.layers[-1].is_half = True
 
 
+def explode_after_poke(step: int, net: Gpt, optimizer: torch.optim.Optimizer) -> None:
+    at(6, poke)(step, net, optimizer)
+    at(10, set_group(lr=30.0))(step, net, optimizer)
+
+
+def rising(first: float, factor: float) -> Callable[[int, Gpt, torch.optim.Optimizer], None]:
+    """A learning rate that grows from step to step."""
+    return lambda step, _net, optimizer: optimizer.param_groups[0].update(lr=first * factor**step)
+
+
 def poke(net: Gpt, _optimizer: torch.optim.Optimizer) -> None:
     with torch.no_grad():
         net.layers[0].fc1.weight[3, 4] += 0.05
@@ -215,6 +225,7 @@ TRAININGS = {
     "digits": Training(ndigits=6),
     "digits_order": Training(ndigits=6, order=1),
     "digits_lr": Training(ndigits=6, order=1, fault=at(14, set_group(lr=2.4e-3))),
+    "blow_up_weight": Training(optimizer="sgd", ops=("norm",), order=1, fault=explode_after_poke),
 }
 
 
@@ -224,14 +235,35 @@ for seed, ops in MEASURED.items():
     for fault_name, fault_of in FAULTS.items():
         TRAININGS[f"{fault_name}_{seed}"] = Training(seed=seed, ops=ops, order=1, **fault_of)
 
-BUNDLED = ("golden", "order", "half", "weight")
+# Both runs blow up: what differs in the last steps is round-off.
+BLOW_UPS = {
+    "blow_up": Training(optimizer="sgd", ops=("norm",), fault=at(10, set_group(lr=30.0))),
+    "blow_sgd_1": Training(optimizer="sgd", lr=1e-2, steps=60),
+    "blow_sgd_2": Training(optimizer="sgd", lr=2e-2, steps=40),
+    "blow_sgd_10": Training(optimizer="sgd", lr=1e-1, steps=40),
+    "blow_sgd_late": Training(optimizer="sgd", steps=40, fault=at(15, set_group(lr=3.0))),
+    "blow_sgd_late_10": Training(optimizer="sgd", steps=40, fault=at(15, set_group(lr=30.0))),
+    "blow_sgd_rising": Training(optimizer="sgd", steps=60, fault=rising(0.05, 1.15)),
+    "blow_sgd_rising_norm": Training(optimizer="sgd", steps=60, ops=("norm",), fault=rising(0.05, 1.15)),
+    "blow_adamw_03": Training(lr=0.3, steps=40),
+    "blow_adamw_1": Training(lr=1.0, steps=40),
+    "blow_adamw_late": Training(steps=40, fault=at(15, set_group(lr=0.5))),
+    "blow_adamw_rising": Training(steps=50, fault=rising(2e-3, 1.2)),
+    "blow_adamw_rising_norm": Training(steps=50, ops=("norm",), fault=rising(2e-3, 1.2)),
+}
+for blow_up_name, blow_up in BLOW_UPS.items():
+    for suffix, order in {"": 0, "_order": 1, "_order2": 2}.items():
+        TRAININGS[blow_up_name + suffix] = replace(blow_up, order=order)
+
+BUNDLED = ("golden", "order", "half", "weight", "blow_up", "blow_up_order", "blow_up_order2", "blow_up_weight")
 
 
 def bundle(out: Path, file: Path) -> None:
     """Every file of the short trainings as text, in one gzipped JSON object: name, file, content."""
     runs: dict[str, dict[str, str]] = {}
     for name in BUNDLED:
-        train(replace(TRAININGS[name], steps=20, layers=1, ops=("norm", "max")), out / name)
+        ops = tuple(op for op in TRAININGS[name].ops if op in ("norm", "max"))
+        train(replace(TRAININGS[name], steps=20, layers=1, ops=ops), out / name)
         [run] = (out / name).iterdir()
         runs[name] = {
             path.name: path.read_text() for path in sorted(run.iterdir()) if "grad_unreduced" not in path.name

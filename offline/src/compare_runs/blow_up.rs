@@ -1,0 +1,256 @@
+//! Trainings that blow up in both runs: from there on nobody can tell noise from a fault.
+//!
+//! Where the loss explodes, a step multiplies every difference, in all tensors at once: round-off becomes as large as any fault
+//! within a few steps, and one run may reach infinity a step before the other. That is a property of the training, not of the
+//! target, and the golden run shows it by itself: its gradients or activations leave the range they had early on. So what is
+//! beyond its bound in such steps is not said to part.
+//!
+//! Of every tensor the smaller of both runs' magnitudes counts: where only the target blows up, that is a divergence.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::found::Parting;
+use super::judge::Judge;
+use super::noise::BoundSource;
+
+/// Gradients so many times as large as ever in the first quarter of the steps so far; activations too, where gradients or the
+/// loss have grown as well (activations alone grow along a healthy training).
+const RISE: f64 = 10.0;
+/// What gradients or the loss must have grown by, beside activations.
+const RISE_BESIDE: f64 = 2.0;
+/// The first so many of the steps so far are what a training is measured by.
+const EARLY_SHARE: usize = 4;
+/// Noise jumps a little before magnitudes do, and stays beyond its bounds a little longer.
+const STEPS_AROUND: usize = 3;
+
+/// Steps in which both runs blow up.
+#[derive(Clone, Debug, Serialize)]
+pub struct BlowUp {
+    /// The first of them in which something was beyond its bound.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+    /// What has grown there, in words.
+    pub sign: String,
+}
+
+/// Whose magnitudes are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Activations,
+    Loss,
+    Gradients,
+}
+
+impl Part {
+    /// That of a place in the step (`noise::place_of`), each for itself: not every step need have all kinds.
+    fn of(place: u8) -> Option<Self> {
+        match place {
+            3 => Some(Self::Activations),
+            4 => Some(Self::Loss),
+            5 | 6 | 8 => Some(Self::Gradients),
+            _ => None,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Activations => "activations are",
+            Self::Loss => "the loss is",
+            Self::Gradients => "gradients are",
+        }
+    }
+}
+
+/// The root mean square of the magnitudes of one place, along the training.
+#[derive(Debug)]
+struct Course {
+    place: u8,
+    /// The largest until each step.
+    largest: Vec<f64>,
+    /// Of this step.
+    squares: f64,
+    count: u32,
+}
+
+impl Course {
+    /// Ends the step: how many times the early part's largest value this one is.
+    fn close(&mut self) -> Option<f64> {
+        let (squares, count) = (std::mem::take(&mut self.squares), std::mem::take(&mut self.count));
+        if count == 0 {
+            return None;
+        }
+        let now = (squares / f64::from(count)).sqrt();
+        let early = self.largest.get(self.largest.len() / EARLY_SHARE).copied();
+        self.largest.push(self.largest.last().copied().unwrap_or(0.0).max(now));
+        early.filter(|&early| early > 0.0).map(|early| now / early)
+    }
+}
+
+/// Watches one rank of both runs.
+#[derive(Debug, Default)]
+pub(super) struct BlowUpWatch {
+    courses: Vec<Course>,
+    /// The last steps before this one.
+    recent: Vec<u64>,
+    /// Steps left in which nothing can be judged, after the last one that blew up.
+    after: usize,
+    /// All steps in which nothing can be judged.
+    pub(super) steps: BTreeSet<u64>,
+    /// What the first step that blew up had grown by.
+    pub(super) sign: Option<String>,
+    /// First and last of those steps in which something was beyond its bound.
+    found: Option<(u64, u64)>,
+}
+
+impl BlowUpWatch {
+    /// Takes a tensor's magnitude in both runs. NaN and infinities tell nothing: a loss scale too large makes them too.
+    pub(super) fn saw(&mut self, place: u8, magnitudes: [f64; 2]) {
+        if Part::of(place).is_none() || magnitudes.iter().any(|magnitude| !magnitude.is_finite()) {
+            return;
+        }
+        let known = self.courses.iter().position(|course| course.place == place);
+        let known = known.unwrap_or_else(|| {
+            self.courses.push(Course { place, largest: Vec::new(), squares: 0.0, count: 0 });
+            self.courses.len() - 1
+        });
+        let course = &mut self.courses[known];
+        course.squares += magnitudes[0].min(magnitudes[1]).powi(2);
+        course.count += 1;
+    }
+
+    /// Ends a step; whether nothing in it can be judged. `has_noise`: the runs differed before it, so that there was
+    /// something to multiply.
+    pub(super) fn close(&mut self, step: u64, has_noise: bool) -> bool {
+        let rises: Vec<(Part, f64)> =
+            self.courses.iter_mut().filter_map(|course| Some((Part::of(course.place)?, course.close()?))).collect();
+        let most = |wanted: &[Part]| {
+            let of = rises.iter().filter(|(part, _)| wanted.contains(part));
+            of.copied().max_by(|one, other| one.1.total_cmp(&other.1))
+        };
+        let gradients = most(&[Part::Gradients]).filter(|(_, rise)| *rise >= RISE);
+        let beside = most(&[Part::Gradients, Part::Loss]).is_some_and(|(_, rise)| rise >= RISE_BESIDE);
+        let sign = gradients.or(most(&[Part::Activations]).filter(|(_, rise)| *rise >= RISE && beside));
+        if let Some((part, rise)) = sign {
+            self.after = STEPS_AROUND + 1;
+            self.steps.extend(self.recent.iter().copied());
+            self.sign.get_or_insert_with(|| {
+                let times = super::numbers::short(rise.round());
+                format!("in both runs {} {times} times as large at step {step} as at first", part.words())
+            });
+        }
+        if self.recent.len() == STEPS_AROUND {
+            self.recent.remove(0);
+        }
+        if has_noise {
+            self.recent.push(step);
+        }
+        let is_unjudged = self.after > 0 && has_noise;
+        self.after = self.after.saturating_sub(1);
+        if is_unjudged {
+            self.steps.insert(step);
+        }
+        is_unjudged
+    }
+
+    /// Notes that something was beyond its bound in a step in which nothing can be judged.
+    pub(super) fn excuse(&mut self, step: u64) {
+        self.found = Some(widened(self.found, step));
+    }
+}
+
+impl Judge {
+    /// What was said to part shortly before both runs blew up: nobody could know then.
+    pub(super) fn excuse_onset(&mut self) {
+        let BlowUpWatch { steps, found, .. } = &mut self.blow_up;
+        self.found.partings.retain(|parting| {
+            let is_excused = steps.contains(&parting.step) && !is_proof(parting);
+            if is_excused {
+                *found = Some(widened(*found, parting.step));
+            }
+            !is_excused
+        });
+        let BlowUpWatch { sign, found, .. } = &mut self.blow_up;
+        self.found.blow_up = found.zip(sign.take()).map(|((first, last), sign)| BlowUp { first, last, sign });
+    }
+}
+
+fn widened(range: Option<(u64, u64)>, step: u64) -> (u64, u64) {
+    let (first, last) = range.unwrap_or((step, step));
+    (first.min(step), last.max(step))
+}
+
+/// Whether it parts however noisy a training is: settings, shapes, code that gives the same bits.
+pub(super) fn is_proof(parting: &Parting) -> bool {
+    matches!(parting.bound_source, BoundSource::Exact | BoundSource::EqualUntilThen) || parting.note.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The steps of these in which nothing can be judged; each number is a place's magnitude, alike in both runs.
+    fn unjudged(courses: &[(u8, &[f64])]) -> Vec<u64> {
+        let mut watch = BlowUpWatch::default();
+        for step in 0..courses[0].1.len() {
+            for (place, course) in courses {
+                watch.saw(*place, [course[step], course[step]]);
+            }
+            watch.close(step as u64, true);
+        }
+        watch.steps.into_iter().collect()
+    }
+
+    const LOSS: u8 = 4;
+    const ACTIVATIONS: u8 = 3;
+    const GRADIENTS: u8 = 8;
+
+    #[test]
+    fn a_spike_of_the_gradients_takes_the_steps_around_it_and_no_others() {
+        let mut course = [1.0; 40];
+        course[20] = 11.0;
+        assert_eq!(unjudged(&[(GRADIENTS, &course)]), [17, 18, 19, 20, 21, 22, 23]);
+        course[20] = 9.0;
+        assert_eq!(unjudged(&[(GRADIENTS, &course)]), [0u64; 0]);
+    }
+
+    #[test]
+    fn activations_that_grow_alone_are_a_healthy_training() {
+        let growing: Vec<f64> = (0..40).map(|step| 1.3f64.powi(step)).collect();
+        let falling: Vec<f64> = (0..40).map(|step| 0.9f64.powi(step)).collect();
+        assert_eq!(unjudged(&[(ACTIVATIONS, &growing), (LOSS, &falling), (GRADIENTS, &falling)]), [0u64; 0]);
+        assert!(unjudged(&[(ACTIVATIONS, &growing), (LOSS, &growing)]).contains(&30));
+    }
+
+    #[test]
+    fn gradients_that_were_nothing_at_first_and_those_that_are_no_numbers_tell_nothing() {
+        let mut course = [0.0; 20];
+        course[10..].fill(1.0);
+        assert_eq!(unjudged(&[(GRADIENTS, &course)]), [0u64; 0]);
+        let mut course = [1.0; 20];
+        course[12] = f64::INFINITY;
+        course[13] = f64::NAN;
+        assert_eq!(unjudged(&[(GRADIENTS, &course)]), [0u64; 0]);
+    }
+
+    #[test]
+    fn where_nothing_differed_before_there_is_nothing_to_multiply() {
+        let mut watch = BlowUpWatch::default();
+        for step in 0..20 {
+            watch.saw(GRADIENTS, [2f64.powi(step); 2]);
+            assert_eq!(watch.close(step.unsigned_abs().into(), step > 15), step > 15);
+        }
+        assert_eq!(watch.steps.into_iter().collect::<Vec<_>>(), [16, 17, 18, 19]);
+    }
+
+    #[test]
+    fn of_two_runs_the_smaller_magnitude_counts() {
+        let mut watch = BlowUpWatch::default();
+        for step in 0..20 {
+            watch.saw(GRADIENTS, [1.0, if step > 10 { 1e6 } else { 1.0 }]);
+            assert!(!watch.close(step, true));
+        }
+    }
+}
