@@ -1,6 +1,7 @@
 //! Two captures of one or more steps and ranks, and the answer to where they part.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Tree, find};
@@ -10,6 +11,7 @@ use super::first::{Divergence, Finding, Noise, RankCapture, Rounding, first_dive
 use super::input::Capture;
 use super::judge::Spreads;
 use super::matching::{Matching, Pair, fuse};
+use super::meter::Meter;
 use super::pairing::{RankPair, pair};
 use super::thresholds::Thresholds;
 
@@ -118,19 +120,19 @@ pub fn compare<E: From<CompareError>>(
     thresholds: &Thresholds,
     each: impl FnMut(&StepCaptures) -> Result<(), E>,
 ) -> Result<Answer, E> {
-    compare_matched(target, goldens, thresholds, &Matching::Name, false, each)
+    compare_matched((target, goldens), thresholds, (&Matching::Name, false), &Arc::default(), each)
 }
 
 /// The same with operators matched as asked for. `is_compat`: parts of fused modules are not put together, as with msprobe.
+/// `meter` says meanwhile how far it is.
 ///
 /// # Errors
 /// See [`compare`].
 pub fn compare_matched<E: From<CompareError>>(
-    target: &Path,
-    goldens: &[PathBuf],
+    (target, goldens): (&Path, &[PathBuf]),
     thresholds: &Thresholds,
-    matching: &Matching,
-    is_compat: bool,
+    (matching, is_compat): (&Matching, bool),
+    meter: &Arc<Meter>,
     mut each: impl FnMut(&StepCaptures) -> Result<(), E>,
 ) -> Result<Answer, E> {
     let open = |path| find(path).map_err(CompareError::from);
@@ -146,9 +148,10 @@ pub fn compare_matched<E: From<CompareError>>(
             of_golden: described(&golden_tree),
         }));
     }
+    meter.expect(both(&pairing.pairs));
     let mut search = Search::default();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
-        let mut step = read(pairs, &others, target_tree.kind, is_compat)?;
+        let mut step = read(pairs, &others, (target_tree.kind, is_compat), meter)?;
         let matched = |rank: &RankCaptures| matching.pairs(&rank.target, &rank.golden, is_compat);
         // Both go through all operators, one after the other: half the time where there is one rank.
         let (divergence, matched) = rayon::join(
@@ -160,6 +163,7 @@ pub fn compare_matched<E: From<CompareError>>(
             rank.pairs = pairs;
         }
         each(&step)?;
+        meter.compared(both(pairs));
     }
     Ok(search.answer(pairing.target_only, pairing.golden_only))
 }
@@ -167,10 +171,10 @@ pub fn compare_matched<E: From<CompareError>>(
 fn read(
     pairs: &[RankPair<'_>],
     others: &[Tree],
-    kind: DumpKind,
-    is_compat: bool,
+    (kind, is_compat): (DumpKind, bool),
+    meter: &Arc<Meter>,
 ) -> Result<StepCaptures, CompareError> {
-    let one = |files: &RankFiles| Capture::read(files).map_err(CompareError::from);
+    let one = |files: &RankFiles| Capture::read_metered(files, meter).map_err(CompareError::from);
     let ranks = pairs.par_iter().map(|pair| {
         let (target, golden) = rayon::join(|| one(pair.target), || one(pair.golden));
         let (mut target, mut golden) = (target?, golden?);
@@ -188,6 +192,11 @@ fn read(
     let ranks: Result<Vec<RankCaptures>, CompareError> = ranks.collect();
     let (part, step) = pairs.first().map_or((String::new(), 0), |pair| (pair.part.to_owned(), pair.step));
     Ok(StepCaptures { part, step, is_alone: kind != DumpKind::Root, ranks: ranks?, divergence: None })
+}
+
+/// The files of either side.
+fn both<'p>(pairs: &'p [RankPair<'_>]) -> impl Iterator<Item = &'p RankFiles> {
+    pairs.iter().flat_map(|pair| [pair.target, pair.golden])
 }
 
 /// The same rank and step of another golden run.

@@ -1,13 +1,15 @@
 //! What a comparison reads: one rank's capture of one step.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
 
 use trainmon_dump::capture::{
     CaptureError, Construct, Document, Leaf, Operator, Parent, Plain, RankFiles, Section, Stacks, Task, TensorFacts,
     Value, parse_document,
 };
 use trainmon_dump::tensor_file::{FileBytes, TensorFileError};
+
+use super::meter::{Meter, json_bytes};
 
 use super::joined::Joined;
 
@@ -26,8 +28,8 @@ pub struct Capture {
     pub has_stacks: bool,
     /// Where the tensors are.
     pub tensors: Option<PathBuf>,
-    /// How many bytes of tensors have been read so far.
-    pub tensor_bytes: AtomicU64,
+    /// Counts what is read.
+    pub meter: Arc<Meter>,
     /// What was put together out of parts, because the other side has it fused.
     pub joined: Joined,
 }
@@ -38,6 +40,14 @@ impl Capture {
     /// # Errors
     /// See [`CaptureError`].
     pub fn read(files: &RankFiles) -> Result<Self, CaptureError> {
+        Self::read_metered(files, &Arc::default())
+    }
+
+    /// The same; counts what is read.
+    ///
+    /// # Errors
+    /// See [`CaptureError`].
+    pub fn read_metered(files: &RankFiles, meter: &Arc<Meter>) -> Result<Self, CaptureError> {
         let mut document = parse_document(&bytes(&files.document)?, &files.document)?;
         let stacks = files.stack.as_deref().map(|path| Stacks::parse(&bytes(path)?, path)).transpose()?;
         let construct = files.construct.as_deref().map(|path| Construct::parse(&bytes(path)?, path)).transpose()?;
@@ -45,6 +55,7 @@ impl Capture {
         if document.task == Task::Structure && document.operators.is_empty() {
             document.operators = nodes(&construct);
         }
+        meter.add(json_bytes(files));
         Ok(Self {
             path: files.document.clone(),
             document,
@@ -52,7 +63,7 @@ impl Capture {
             stacks: stacks.unwrap_or_default(),
             construct,
             tensors: files.tensors.clone(),
-            tensor_bytes: AtomicU64::new(0),
+            meter: meter.clone(),
             joined: Joined::default(),
         })
     }

@@ -1,29 +1,77 @@
-//! How far a comparison is, on a bar: the work runs on all cores, the bar looks at it from a thread of its own.
+//! How far a comparison is: the work runs on all cores and counts bytes, a bar looks at the count from a thread of its own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::answer::RankCaptures;
+use trainmon_dump::capture::RankFiles;
+
 use crate::progress::{Progress, ProgressBar};
 
 /// How often the bar is drawn.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Runs `work` on a rank's captures and shows how much of their tensors has been read.
-pub(super) fn watched<T>(rank: &RankCaptures, work: impl FnOnce() -> T) -> T {
-    let total: u64 = [&rank.target, &rank.golden].map(|capture| size(capture.tensors.as_deref())).iter().sum();
-    if total == 0 {
-        return work();
+/// Bytes of captures: a JSON file counts when it is read and again when what it holds has been compared, a tensor when it is
+/// read.
+#[derive(Debug, Default)]
+pub struct Meter {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Meter {
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
+        // Tensors that the search reads are read once more for the table.
+        Progress { done: done.min(total), total }
     }
+
+    pub(super) fn add(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// These files are going to be compared.
+    pub(super) fn expect<'f>(&self, files: impl Iterator<Item = &'f RankFiles>) {
+        let bytes: u64 = files.map(|files| 2 * json_bytes(files) + files.tensors.as_deref().map_or(0, inside)).sum();
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What these files hold has been compared.
+    pub(super) fn compared<'f>(&self, files: impl Iterator<Item = &'f RankFiles>) {
+        self.add(files.map(json_bytes).sum());
+    }
+}
+
+/// The bytes of a capture's JSON files.
+pub(super) fn json_bytes(files: &RankFiles) -> u64 {
+    [Some(&files.document), files.stack.as_ref(), files.construct.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(|path| size(path))
+        .sum()
+}
+
+/// The bytes of a directory's files.
+fn inside(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// What cannot be looked at counts for nothing.
+fn size(path: &Path) -> u64 {
+    path.metadata().map_or(0, |metadata| metadata.len())
+}
+
+/// Runs `work` and shows how far it is.
+pub(super) fn watched<T>(meter: &Meter, work: impl FnOnce() -> T) -> T {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
-            let mut bar = ProgressBar::new("comparing tensors");
+            let mut bar = ProgressBar::new("comparing");
             while !is_done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(EVERY);
-                let read = |capture: &super::Capture| capture.tensor_bytes.load(Ordering::Relaxed);
-                let done = read(&rank.target) + read(&rank.golden);
-                bar.show(Progress { done: done.min(total), total });
+                bar.show(meter.progress());
             }
         });
         let result = work();
@@ -31,10 +79,4 @@ pub(super) fn watched<T>(rank: &RankCaptures, work: impl FnOnce() -> T) -> T {
         watcher.thread().unpark();
         result
     })
-}
-
-/// The bytes of a directory's files; what cannot be looked at counts for nothing.
-fn size(directory: Option<&std::path::Path>) -> u64 {
-    let entries = directory.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|metadata| metadata.len()).sum()
 }

@@ -30,6 +30,7 @@ pub use error::CompareError;
 pub(crate) use input::bytes;
 pub use input::{Address, Capture, Item};
 pub use joined::{Join, Joined, JoinedOperator, Layout, Recipe};
+pub use meter::Meter;
 pub use name::{Direction, OperatorName};
 pub use pairing::{Pairing, RankPair, pair};
 pub use rounding::{rounding, unit_roundoff};

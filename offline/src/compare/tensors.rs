@@ -1,7 +1,6 @@
 //! The tensors of a capture, where it has them.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use trainmon_dump::tensor_file::{StoredTensor, read_one};
 
@@ -50,7 +49,7 @@ pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, S
     };
     match read_one(&directory.join(name)) {
         Ok(tensor) => {
-            capture.tensor_bytes.fetch_add(tensor.bytes().len() as u64, Ordering::Relaxed);
+            capture.meter.add(tensor.bytes().len() as u64);
             Ok(tensor)
         }
         Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use serde_json::json;
@@ -12,7 +13,7 @@ use super::compat;
 use super::error::CompareError;
 use super::judge::Judge;
 use super::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching, Pair};
-use super::meter::watched;
+use super::meter::{Meter, watched};
 use super::output::Output;
 use super::table;
 use super::thresholds::Thresholds;
@@ -246,27 +247,23 @@ impl<'a> Work<'a> {
         let (target, goldens) = (self.target, self.goldens.clone());
         let thresholds = self.thresholds.clone();
         let matching = self.matching.clone();
-        let answer = compare_matched(
-            target,
-            &goldens,
-            &thresholds,
-            &matching,
-            self.arguments.compat,
-            |step: &StepCaptures| -> Result<(), CompareError> {
-                if self.arguments.is_print_compare_log {
-                    for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
-                        printer.note(&format!("{}\n", operator.name));
-                    }
+        let (meter, is_compat) = (Arc::<Meter>::default(), self.arguments.compat);
+        let each = |step: &StepCaptures| -> Result<(), CompareError> {
+            if self.arguments.is_print_compare_log {
+                for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
+                    printer.note(&format!("{}\n", operator.name));
                 }
-                match &mut output {
-                    Some(output) => {
-                        output.step(step, &thresholds);
-                        self.tables(step, output)
-                    }
-                    None => Ok(()),
+            }
+            match &mut output {
+                Some(output) => {
+                    output.step(step, &thresholds);
+                    self.tables(step, output)
                 }
-            },
-        )?;
+                None => Ok(()),
+            }
+        };
+        let compared = || compare_matched((target, &goldens), &thresholds, (&matching, is_compat), &meter, each);
+        let answer = watched(&meter, compared)?;
         if let (Some(output), Some(found)) = (&mut output, self.differences.as_deref().and_then(compat::analyze)) {
             output.write_text(&format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
         }
@@ -310,7 +307,7 @@ impl<'a> Work<'a> {
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(compat::table(target, golden, pairs, mode, gate))
                 });
-                watched(rank, || output.write(&Source::new(headers, pairs, make), step, rank))?;
+                output.write(&Source::new(headers, pairs, make), step, rank)?;
             } else {
                 let origins = step.divergence.iter().flat_map(|divergence| &divergence.origins);
                 let origin = origins.into_iter().find(|(of, _)| *of == rank.rank).map(|(_, finding)| finding);
@@ -319,7 +316,7 @@ impl<'a> Work<'a> {
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(table::table(target, golden, pairs, mode, judge))
                 });
-                watched(rank, || output.write(&Source::new(headers, pairs.clone(), make), step, rank))?;
+                output.write(&Source::new(headers, pairs.clone(), make), step, rank)?;
             }
         }
         Ok(())

@@ -1,12 +1,15 @@
 //! Every form of input: what pairs, and what has no counterpart.
 
 use std::fs;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use trainmon_dump::capture::{Leaf, find};
 use trainmon_dump::tensor_file::write::write_npy;
-use trainmon_offline::compare::Capture;
+use trainmon_offline::Progress;
+use trainmon_offline::compare::matching::Matching;
+use trainmon_offline::compare::{Capture, CompareError, Meter, Thresholds, compare_matched};
 
 use crate::small::{answer, document, dump, floats, operators, put, tensor, trainmon};
 
@@ -58,6 +61,28 @@ fn a_root_is_compared_in_all_its_steps_and_ranks_and_names_the_unpaired() {
     for table in ["step0", "step1"] {
         assert_eq!(fs::read_dir(desk.path().join("out").join(table)).unwrap().count(), 2);
     }
+}
+
+#[test]
+fn a_comparison_says_how_far_it_is_step_by_step() {
+    let desk = tempdir().unwrap();
+    for side in ["b", "a"] {
+        for step in 0..3 {
+            dump(&desk.path().join(format!("{side}/step{step}/rank0/dump.json")), 1.0);
+        }
+    }
+    let (target, goldens) = (desk.path().join("b"), [desk.path().join("a")]);
+    let (meter, mut seen) = (Arc::<Meter>::default(), Vec::new());
+    let way = (&Matching::Name, false);
+    compare_matched((&target, &goldens), &Thresholds::default(), way, &meter, |_| {
+        seen.push(meter.progress().done);
+        Ok::<_, CompareError>(())
+    })
+    .unwrap();
+    // Files count when they are read and again when they have been compared; all are of one size here.
+    let Progress { done, total } = meter.progress();
+    assert!(done == total && total > 0, "{done} of {total}");
+    assert_eq!(seen, [total / 6, total / 2, total / 6 * 5]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use trainmon_dump::capture::find;
 use trainmon_offline::compare::matching::{How, LayerMapping, Matching, by_layer};
@@ -43,15 +44,14 @@ fn the_search_for_the_first_divergence_follows_the_mapping() {
         crate::skip("a layer mapping in the search", "no recorded dumps");
         return;
     }
-    let answer =
-        |target: &str, matching: &Matching| {
-            let goldens = [dump("bench_stat")];
-            compare_matched(&dump(target), &goldens, &Thresholds::default(), matching, false, |_| {
-                Ok::<(), CompareError>(())
-            })
-            .unwrap()
-            .verdict
-        };
+    let answer = |target: &str, matching: &Matching| {
+        let goldens = [dump("bench_stat")];
+        compare_matched((&dump(target), &goldens), &Thresholds::default(), (matching, false), &Arc::default(), |_| {
+            Ok::<(), CompareError>(())
+        })
+        .unwrap()
+        .verdict
+    };
     let head = HashMap::from([("classifier".to_owned(), "head".to_owned())]);
     let mapping = Matching::Layer(LayerMapping::of(HashMap::from([("TopLayer".to_owned(), head)])));
     assert!(matches!(answer("renamed_stat", &Matching::Name), Verdict::OneSided { .. }));

@@ -160,7 +160,7 @@ pub(in crate::compare) mod tests {
             construct: Construct::parse(&construct, path).unwrap(),
             has_stacks: false,
             tensors: None,
-            tensor_bytes: std::sync::atomic::AtomicU64::new(0),
+            meter: std::sync::Arc::default(),
             joined: crate::compare::Joined::default(),
         }
     }

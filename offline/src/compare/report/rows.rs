@@ -336,7 +336,7 @@ mod tests {
             construct: Construct::default(),
             has_stacks: false,
             tensors: None,
-            tensor_bytes: std::sync::atomic::AtomicU64::new(0),
+            meter: std::sync::Arc::default(),
             joined: crate::compare::Joined::default(),
         }
     }
