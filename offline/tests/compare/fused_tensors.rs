@@ -256,6 +256,21 @@ fn gradients_of_the_shared_input_are_summed() {
     }
 }
 
+/// One large product rounds otherwise than three small ones: behind them a difference of that size is none.
+#[test]
+fn behind_what_was_put_together_rounding_is_expected() {
+    let desk = tempdir().unwrap();
+    write(&desk.path().join("fused"), FUSED);
+    write(&desk.path().join("rounded"), Run { behind: 1e-6, ..SPLIT });
+    write(&desk.path().join("other"), Run { behind: 1e-2, ..SPLIT });
+    for (target, golden) in [("fused", "rounded"), ("rounded", "fused")] {
+        let (code, found) = answer(desk.path(), target, golden);
+        assert_eq!((code, &found["verdict"]), (Some(0), &json!("rounding")), "{found:#}");
+    }
+    let (code, found) = answer(desk.path(), "fused", "other");
+    assert_eq!((code, &found["operator"]), (Some(1), &json!("Module.layer.o_proj.Linear.forward.0")), "{found:#}");
+}
+
 #[test]
 fn an_order_nobody_knows_leaves_statistics_and_says_so() {
     let desk = tempdir().unwrap();

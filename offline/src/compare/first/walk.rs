@@ -80,7 +80,8 @@ impl<'c> Walker<'c> {
         let compared = self.compare(one, other);
         self.walked.compared += 1;
         let is_unseen = |compared: &Compared<'_>| compared.deviation.what == What::Unseen;
-        let is_blind = self.is_joined(operator, golden) && compared.iter().any(lacks_a_digest);
+        let is_joined = self.is_joined(operator, golden);
+        let is_blind = is_joined && compared.iter().any(lacks_a_digest);
         let is_all_unseen = !compared.is_empty() && compared.iter().all(is_unseen);
         if is_all_unseen || (is_blind && compared.iter().any(is_unseen)) {
             self.walked.unseen += 1;
@@ -100,6 +101,9 @@ impl<'c> Walker<'c> {
             return;
         }
         self.is_blind |= is_blind;
+        if is_joined {
+            self.expect_rounding(operator);
+        }
         let mut inherited = 0.0_f64;
         for input in &inputs {
             let producer = input.item.tensor().and_then(|tensor| self.rounding.producer(tensor));
@@ -375,6 +379,14 @@ impl<'c> Walker<'c> {
         if self.walked.finding.is_none() {
             self.parted.push(Finding { kind, operator, place, target, golden, suspects: Vec::new(), input: 0.0 });
         }
+    }
+
+    /// One large product rounds otherwise than several small ones, and statistics of a part's view otherwise than of the part
+    /// alone: what follows differs by round-off whether it is seen here or not.
+    fn expect_rounding(&mut self, operator: &Operator) {
+        self.rounding.is_seen = true;
+        self.rounding.coarse = self.rounding.coarse.max(coarse(operator));
+        self.rounding.largest = self.rounding.largest.max(coarsest(operator));
     }
 
     fn note_rounding(&mut self, operator: &Operator, deviation: Deviation) {
