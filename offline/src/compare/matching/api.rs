@@ -397,6 +397,7 @@ mod tests {
             ("Tensor.astype.0.forward", "Tensor.to.0.forward"),
             ("Mint.sub.0.forward", "Tensor.__sub__.0.forward"),
             ("Primitive.attention.BatchMatMul.0.forward", "Torch.bmm.0.forward"),
+            ("Functional.reshape.0.forward", "Tensor.view.0.forward"),
             ("Primitive.cast.Cast.0.forward", "Tensor.to.1.forward"),
             ("Primitive.conv.Conv2D.0.forward", "Functional.conv2d.0.forward"),
             ("MintDistributed.all_reduce.0.forward", "Distributed.all_reduce.0.forward"),

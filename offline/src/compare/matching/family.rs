@@ -1,8 +1,9 @@
 //! What two frameworks call the same: families of operators, functions, classes of modules, parameters.
 //!
-//! The facts are those of `MindSpore`'s own table of PyTorch's functions and its own (`note/api_mapping` in its documentation, of 2.3
-//! for `mindspore.ops` and `Tensor`, of 1.8 for primitives, of master for `mindspore.mint`) and, for names that torch itself has
-//! two of, torch's documentation. Most names are the same; here stand those that are not, of what runs in a training.
+//! Sources: `MindSpore`'s table of PyTorch's functions and its own (`note/api_mapping` in its documentation; that of 2.3 for
+//! `mindspore.ops` and `Tensor`, of 1.8 for primitives, the newest for `mindspore.mint`), its pages on single functions, and torch's
+//! documentation for what torch itself has two names of. Most names are the same; here stand those that are not, of what runs in
+//! a training.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ const FAMILIES: [(&str, &str); 4] =
 
 /// Functions of `mindspore.ops` and methods of its tensors, and torch's of the same meaning. What has none in torch though there
 /// is one of its name stands here with nothing. (`mindspore.mint` has torch's names.)
-const RENAMED: [(&str, &str); 24] = [
+const RENAMED: [(&str, &str); 22] = [
     ("Functional.bidense", "Functional.bilinear"),
     ("Functional.dense", "Functional.linear"),
     ("Functional.equal", "Torch.eq"),
@@ -23,8 +24,6 @@ const RENAMED: [(&str, &str); 24] = [
     ("Functional.gather", ""),
     ("Functional.gather_d", "Torch.gather"),
     ("Functional.gather_elements", "Torch.gather"),
-    ("Functional.lrn", "Functional.local_response_norm"),
-    ("Functional.random_poisson", "Torch.poisson"),
     ("Functional.reduce_max", "Torch.amax"),
     ("Functional.reduce_mean", "Torch.mean"),
     ("Functional.reduce_min", "Torch.amin"),
@@ -48,7 +47,7 @@ const PRIMITIVES: [(&str, &str); 73] = [
     ("AllReduce", "Distributed.all_reduce"),
     ("Atan2", "atan2"),
     ("AvgPool", "avg_pool2d"),
-    ("BatchMatMul", "bmm"),
+    ("BatchMatMul", "matmul"),
     ("BinaryCrossEntropy", "binary_cross_entropy"),
     ("BitwiseAnd", "bitwise_and"),
     ("BitwiseOr", "bitwise_or"),
@@ -118,8 +117,9 @@ const PRIMITIVES: [(&str, &str); 73] = [
     ("Unstack", "unbind"),
 ];
 
-/// Second names of one function, torch's own or `MindSpore`'s for it, and operators written as such.
-const ALIASES: [(&str, &str); 40] = [
+/// Second names of one function, torch's own or `MindSpore`'s for it, operators written as such, and functions that are another
+/// one's case for some shapes or strides: ports take one for the other.
+const ALIASES: [(&str, &str); 43] = [
     ("__add__", "add"),
     ("__and__", "bitwise_and"),
     ("__div__", "div"),
@@ -141,6 +141,7 @@ const ALIASES: [(&str, &str); 40] = [
     ("_all_gather_base", "all_gather_into_tensor"),
     ("_reduce_scatter_base", "reduce_scatter_tensor"),
     ("absolute", "abs"),
+    ("bmm", "matmul"),
     ("concat", "cat"),
     ("concatenate", "cat"),
     ("divide", "div"),
@@ -148,6 +149,7 @@ const ALIASES: [(&str, &str); 40] = [
     ("greater_equal", "ge"),
     ("less", "lt"),
     ("less_equal", "le"),
+    ("mm", "matmul"),
     ("moveaxis", "movedim"),
     ("multiply", "mul"),
     ("ndimension", "dim"),
@@ -159,6 +161,7 @@ const ALIASES: [(&str, &str); 40] = [
     ("swapdims", "transpose"),
     ("tile", "repeat"),
     ("true_divide", "div"),
+    ("view", "reshape"),
     ("view_as", "reshape_as"),
 ];
 

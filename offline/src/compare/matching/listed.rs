@@ -36,6 +36,14 @@ pub(super) fn unlisted(name: &str, is_listed: bool) -> Cow<'_, str> {
     }
 }
 
+/// The other side's name of a module as this side would have it; whether this side is listed, and whether the other is.
+pub(super) fn relisted(name: &str, [this, other]: [bool; 2]) -> Cow<'_, str> {
+    match name.strip_prefix("Module.").filter(|_| this) {
+        Some(rest) => Cow::Owned(format!("{INDEX}{rest}")),
+        None => unlisted(name, other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::compare::matching::tests::{capture, names};

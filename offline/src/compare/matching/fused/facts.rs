@@ -106,7 +106,7 @@ fn role(section: Section, direction: Direction, tensors: &[&TensorFacts], whole:
     }
     let is_shared = |axis: &usize| {
         let rest = |at: usize| at == *axis || sizes.iter().all(|sizes| sizes[at] == whole[at]);
-        (0..whole.len()).all(rest) && sizes.iter().map(|sizes| sizes[*axis]).sum::<u64>() == whole[*axis]
+        (0..whole.len()).all(rest) && added(&sizes, *axis) == whole[*axis]
     };
     let fits = sizes.iter().all(|sizes| sizes.len() == whole.len());
     let axis = (0..whole.len()).filter(|_| fits).find(is_shared);
@@ -138,6 +138,11 @@ pub(super) fn is_permuted(whole: &Operator, made: &Whole, place: &str) -> bool {
     of(&whole.values).is_some_and(|numbers| of(&made.values) == Some(numbers))
 }
 
+/// What a file says of sizes may be anything.
+fn added(sizes: &[Vec<u64>], axis: usize) -> u64 {
+    sizes.iter().fold(0, |sum, sizes| sum.saturating_add(sizes[axis]))
+}
+
 fn unseen(tensor: &TensorFacts) -> TensorFacts {
     TensorFacts { statistics: [0; 4].map(|_| Plain::Null), digest: None, data_name: None, ..tensor.clone() }
 }
@@ -153,7 +158,7 @@ fn concatenated(tensors: &[&TensorFacts], axis: usize, whole: Option<&TensorFact
     };
     let axis = axis.min(sizes[0].len() - 1);
     let mut shape = sizes[0].clone();
-    shape[axis] = sizes.iter().map(|sizes| sizes[axis]).sum();
+    shape[axis] = added(&sizes, axis);
     facts.shape = Arc::new(Plain::List(shape.iter().map(|&size| Plain::Int(size as i64)).collect()));
     let counts: Vec<f64> = tensors.iter().map(|tensor| tensor.elements().unwrap_or(0) as f64).collect();
     let count = counts.iter().sum::<f64>().max(1.0);

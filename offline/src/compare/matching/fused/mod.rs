@@ -19,6 +19,7 @@ use trainmon_dump::tensor_file::StoredTensor;
 use self::facts::{Whole, is_permuted, put_together, telling};
 use self::layout::layout;
 use super::family::common_callee;
+use super::listed::{one_is_listed, relisted};
 use crate::compare::input::{Capture, Item};
 use crate::compare::joined::{JoinedOperator, Layout};
 use crate::compare::name::{Direction, OperatorName};
@@ -43,11 +44,12 @@ pub(crate) fn fuse(target: &mut Capture, golden: &mut Capture) {
 /// A module's call, by what tells it from others but its class: path, direction, number.
 type Call<'n> = (&'n str, Direction, u32);
 
-fn call(name: &str) -> Option<Call<'_>> {
+/// `is_listed`: the index of a list of one model stands before the path, and does not count.
+fn call(name: &str, is_listed: bool) -> Option<Call<'_>> {
     let name = OperatorName::parse(name).filter(|name| !name.is_operator)?;
-    let (path, _) =
-        name.callee.split_once('.').filter(|(family, _)| matches!(*family, "Module" | "Cell"))?.1.rsplit_once('.')?;
-    Some((path, name.direction, name.call))
+    let (_, path) = name.callee.split_once('.').filter(|(family, _)| matches!(*family, "Module" | "Cell"))?;
+    let (path, _) = path.rsplit_once('.')?;
+    Some((path.strip_prefix("0.").filter(|_| is_listed).unwrap_or(path), name.direction, name.call))
 }
 
 /// What is to be put together: an operator of the fused side, those of the split side by index, and the fused module's path.
@@ -65,7 +67,8 @@ struct Made {
 }
 
 fn fuse_parts(split: &mut Capture, fused: &Capture) {
-    let mut found = modules(split, fused);
+    let are_listed = one_is_listed(split, fused);
+    let mut found = modules(split, fused, are_listed);
     found.extend(operators_within(&found, split, fused));
     let mut layouts: HashMap<&str, Layout> = HashMap::new();
     let mut made: HashMap<usize, Made> = HashMap::new();
@@ -73,7 +76,9 @@ fn fuse_parts(split: &mut Capture, fused: &Capture) {
     for found in &found {
         // It is whole when the last of its parts is.
         let Some(&last) = found.parts.iter().max() else { continue };
-        made.insert(last, make(found, split, fused, &mut layouts));
+        let mut whole = make(found, split, fused, &mut layouts);
+        whole.operator.name = relisted(&whole.operator.name, are_listed).into();
+        made.insert(last, whole);
         gone.extend(&found.parts);
     }
     let before = std::mem::take(&mut split.document.operators);
@@ -89,12 +94,15 @@ fn fuse_parts(split: &mut Capture, fused: &Capture) {
 }
 
 /// Fused modules whose parts the other side has.
-fn modules<'c>(split: &Capture, fused: &'c Capture) -> Vec<Found<'c>> {
+fn modules<'c>(split: &Capture, fused: &'c Capture, are_listed: [bool; 2]) -> Vec<Found<'c>> {
     let operators = &split.document.operators;
-    let places: HashMap<Call<'_>, usize> =
-        operators.iter().enumerate().filter_map(|(index, operator)| Some((call(&operator.name)?, index))).collect();
+    let places: HashMap<Call<'_>, usize> = operators
+        .iter()
+        .enumerate()
+        .filter_map(|(index, operator)| Some((call(&operator.name, are_listed[0])?, index)))
+        .collect();
     let found = |whole: &'c Operator| {
-        let (path, direction, number) = call(&whole.name)?;
+        let (path, direction, number) = call(&whole.name, are_listed[1])?;
         let (parent, last) = path.rsplit_once('.').map_or(("", path), |(parent, last)| (parent, last));
         let mut groups = FUSED.iter().filter(|(names, _)| names.contains(&last)).flat_map(|(_, groups)| *groups);
         if places.contains_key(&(path, direction, number)) {
@@ -112,8 +120,10 @@ fn modules<'c>(split: &Capture, fused: &'c Capture) -> Vec<Found<'c>> {
 
 /// Operators that ran in fused modules and, as often before, in each of their parts; and the backwards of these.
 fn operators_within<'c>(modules: &[Found<'c>], split: &Capture, fused: &'c Capture) -> Vec<Found<'c>> {
-    let forwards: Vec<&Found<'c>> =
-        modules.iter().filter(|found| matches!(call(&found.whole.name), Some((_, Direction::Forward, _)))).collect();
+    let forwards: Vec<&Found<'c>> = modules
+        .iter()
+        .filter(|found| matches!(call(&found.whole.name, false), Some((_, Direction::Forward, _))))
+        .collect();
     if forwards.is_empty() {
         return Vec::new();
     }
@@ -189,7 +199,7 @@ fn make<'c>(found: &Found<'c>, split: &Capture, fused: &Capture, layouts: &mut H
     // A module stands under the fused one's name; an operator's number is its own run's, so it keeps the first part's.
     let name = |operator: &Operator| operator.name.clone();
     let first = parts.iter().min_by_key(|part| OperatorName::parse(&part.name).map(|name| name.call));
-    let name = if call(&whole.name).is_some() { name(whole) } else { name(first.unwrap_or(whole)) };
+    let name = if call(&whole.name, false).is_some() { name(whole) } else { name(first.unwrap_or(whole)) };
     Made {
         operator: Operator { name, values: made.values },
         joined: JoinedOperator { parent, layout: known.unwrap_or(Layout::PLAIN), recipes: made.recipes },
@@ -205,4 +215,29 @@ fn look(operator: &Operator, made: &Whole, split: &Capture, fused: &Capture) -> 
     let files = &made.recipes.get(place)?.files;
     let parts: Option<Vec<StoredTensor>> = files.iter().map(|file| read_file(split, file).ok()).collect();
     Some(layout(&parts?, &whole, axis, is_permuted(operator, made, place)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::matching::tests::{capture, names};
+    use crate::compare::matching::{How, Matching};
+
+    #[test]
+    fn parts_in_a_list_of_one_model_are_those_of_the_fused_module() {
+        let parts = ["q", "k", "v"].map(|part| format!("Module.0.layer.{part}_proj.Linear.forward.0"));
+        let listed = [&*parts[0], &*parts[1], &*parts[2], "Module.0.layer.o_proj.Linear.forward.0"];
+        let plain = ["Module.layer.qkv_proj.Linear.forward.0", "Module.layer.o_proj.Linear.forward.0"];
+        for is_turned in [false, true] {
+            let (mut target, mut golden) = (capture(&listed, &[]), capture(&plain, &[]));
+            if is_turned {
+                std::mem::swap(&mut target, &mut golden);
+            }
+            fuse(&mut target, &mut golden);
+            let paired = names(&target, &golden, &Matching::Name.pairs(&target, &golden, false));
+            let hows: Vec<How> = paired.iter().map(|(.., how)| *how).collect();
+            assert_eq!(hows, [How::Fused, How::Listed], "{paired:?}");
+            assert!(paired.iter().all(|(one, other, _)| one.is_some() && other.is_some()), "{paired:?}");
+        }
+    }
 }
