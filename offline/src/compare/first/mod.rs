@@ -4,6 +4,7 @@
 //! execution ([`walk`]); between ranks it is the order communication enforces ([`first_divergence`]); steps follow each other.
 
 mod communication;
+mod compared;
 mod finding;
 mod looks;
 mod noise;

@@ -2,15 +2,14 @@
 
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
-use crate::compare::deviation::{Deviation, What, deviation};
-use crate::compare::distance::Quotient;
+use crate::compare::deviation::{Deviation, What};
 use crate::compare::input::{Capture, Item};
 use crate::compare::judge::{Judge, coarse};
 use crate::compare::matching::Alignment;
 use crate::compare::name::{Direction, OperatorName};
 use crate::compare::rounding::coarsest;
-use crate::compare::tensors::{TensorPair, read_pair};
 
+use super::compared::lacks_a_digest;
 use super::finding::{Compared, Finding, Kind, Suspect, Walked, suspect};
 use super::looks::{Looks, Magnitude, cancels};
 use super::noise::{Produced, Rounding};
@@ -54,11 +53,11 @@ pub fn walk(
     walker.end()
 }
 
-struct Walker<'c> {
-    target: &'c Capture,
-    golden: &'c Capture,
-    aligned: &'c Alignment,
-    judge: Judge<'c>,
+pub(super) struct Walker<'c> {
+    pub(super) target: &'c Capture,
+    pub(super) golden: &'c Capture,
+    pub(super) aligned: &'c Alignment,
+    pub(super) judge: Judge<'c>,
     rounding: Rounding,
     /// The largest gradient that went into the last backward.
     gradient: Option<Magnitude>,
@@ -67,7 +66,7 @@ struct Walker<'c> {
     /// Whether a fused operator went by whose results have no checksum on one side: what follows from them may differ in every
     /// checksum by rounding.
     is_blind: bool,
-    walked: Walked,
+    pub(super) walked: Walked,
 }
 
 impl<'c> Walker<'c> {
@@ -131,67 +130,6 @@ impl<'c> Walker<'c> {
                 self.rounding.keep(tensor, Produced { deviation, is_all_rounding });
             }
         }
-    }
-
-    /// Every value of an operator beside its counterpart, in the target's order; what one side lacks counts as differing.
-    fn compare(&self, one: u32, other: u32) -> Vec<Compared<'c>> {
-        let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
-        let mut compared = Vec::with_capacity(operator.values.len());
-        if let Some(moved) = self.aligned.moved(one) {
-            let found = operator.values.iter().zip(moved);
-            compared.extend(found.filter_map(|(value, twin)| {
-                let (item, twin) = (Item { operator, value }, self.golden.at((*twin)?));
-                let deviation = self.seen_closely(item, twin, deviation(item, twin));
-                let spread = self.judge.spread(twin.operator, &twin.value.place);
-                Some(Compared { item, twin: Some(twin), deviation, spread })
-            }));
-            return compared;
-        }
-        for value in &operator.values {
-            let item = Item { operator, value };
-            let other = golden.values.iter().find(|other| other.place == value.place);
-            let twin = other.map(|other| Item { operator: golden, value: other });
-            let deviation = match twin {
-                Some(twin) => self.seen_closely(item, twin, deviation(item, twin)),
-                None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
-                None => Deviation { what: What::Presence, relative: f64::INFINITY },
-            };
-            compared.push(Compared { item, twin, deviation, spread: self.judge.spread(golden, &value.place) });
-        }
-        for value in &golden.values {
-            let is_matched = operator.values.iter().any(|other| other.place == value.place);
-            if !is_matched && !matches!(value.leaf, Leaf::Nothing) {
-                let item = Item { operator: golden, value };
-                let deviation = Deviation { what: What::Presence, relative: f64::INFINITY };
-                compared.push(Compared { item, twin: None, deviation, spread: 0.0 });
-            }
-        }
-        compared
-    }
-
-    fn is_joined(&self, operator: &Operator, golden: &Operator) -> bool {
-        self.target.joined.operator(&operator.name).is_some() || self.golden.joined.operator(&golden.name).is_some()
-    }
-
-    /// Tensors with the same statistics may still differ: where both are there, their elements are compared. (Not after the
-    /// finding: there only the spread is of interest.)
-    fn seen_closely(&self, item: Item<'c>, twin: Item<'c>, seen: Deviation) -> Deviation {
-        if seen.is_some() || self.walked.finding.is_some() {
-            return seen;
-        }
-        let pair = read_pair(self.target, self.golden, item, twin).and_then(Result::ok);
-        let Some(pair) = pair.filter(TensorPair::is_comparable) else { return seen };
-        // What only the elements tell is told now.
-        let seen = if seen.what == What::Unseen { Deviation::NONE } else { seen };
-        if pair.is_same() {
-            return seen;
-        }
-        let distance = pair.distance(Quotient::Double);
-        if distance.odd > 0 {
-            return Deviation { what: What::NotFinite, relative: f64::INFINITY };
-        }
-        let relative = distance.relative();
-        if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { seen }
     }
 
     /// An input that differs without anything before it having differed, or by far more.
@@ -415,7 +353,7 @@ impl<'c> Walker<'c> {
         }
     }
 
-    fn operator(&self, index: u32) -> &'c Operator {
+    pub(super) fn operator(&self, index: u32) -> &'c Operator {
         &self.target.document.operators[index as usize]
     }
 
@@ -426,13 +364,6 @@ impl<'c> Walker<'c> {
         }
         (self.walked, self.rounding)
     }
-}
-
-/// Whether a result, or a parameter it comes of, has a checksum on one side only.
-fn lacks_a_digest(compared: &Compared<'_>) -> bool {
-    let has =
-        |item: Item<'_>| item.tensor().is_some_and(|tensor| tensor.digest.as_ref().is_some_and(|it| !it.is_null()));
-    compared.item.value.section != Section::Input && has(compared.item) != compared.twin.is_some_and(has)
 }
 
 /// Whether a backward recorded another node of the graph than the golden's: in a finer dtype, with other outputs. An operator that
