@@ -1,22 +1,24 @@
 //! DeepSpeed's layout: a directory per tag; the weights whole in `mp_rank_00_model_states.pt`, or with ZeRO-3 cut up
-//! among the ranks' `zero_pp_rank_N_mp_rank_00_optim_states.pt`, in fp32; a pipeline has a file per layer.
+//! among the ranks' `zero_pp_rank_N_mp_rank_00_optim_states.pt`, in fp32; a pipeline has a file per layer, a mixture of experts
+//! one per expert. Each tensor-parallel rank has files of its own, with its number after `mp_rank_` or `model_`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use trainmon_core::Shape;
-use trainmon_dump::tensor_file::{Item, Kind};
+use trainmon_dump::tensor_file::Item;
 
-use super::contents::{Checkpoint, Layout, Piece, Recipe, Source};
+use super::contents::{Checkpoint, Layout};
+use super::deepspeed_zero3::Partitioned;
 use super::detect::{names_in, pointed, pointer};
-use super::error::{CheckpointError, PieceTrouble};
+use super::error::CheckpointError;
+use super::tensor_parallel::{Knowledge, put_together, rank_prefix};
 
 const MODEL: &str = "_model_states.pt";
 const OPTIMIZER: &str = "_optim_states.pt";
 
 /// The directory of the tag: `path` itself, the one its file `latest` names, or the last of those in it.
 pub(super) fn tag_of(path: &Path, names: &[String]) -> Result<Option<PathBuf>, CheckpointError> {
-    if names.iter().any(|name| name.ends_with(MODEL)) {
+    if names.iter().any(|name| Part::parse(name).is_some()) {
         return Ok(Some(path.to_path_buf()));
     }
     if let Some(tag) = pointer(&path.join("latest"))? {
@@ -27,240 +29,187 @@ pub(super) fn tag_of(path: &Path, names: &[String]) -> Result<Option<PathBuf>, C
     Ok(last.map(|(_, name)| path.join(name)))
 }
 
-/// The numbers in a file's name: of the data-parallel rank, if it has one, and of the model-parallel rank.
-fn ranks_in(name: &str, ending: &str) -> Option<(Option<u64>, u64)> {
-    let stem = name.strip_suffix(ending)?;
-    let stem = stem.strip_prefix("bf16_").or(stem.strip_prefix("fp16_")).unwrap_or(stem);
-    if let Some(model) = stem.strip_prefix("mp_rank_") {
-        return Some((None, model.parse().ok()?));
+/// What a file of a tag holds, by its name, with the tensor-parallel rank.
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'a> {
+    /// A pipeline's layer: its number.
+    Layer(&'a str, u64),
+    /// One expert's weights.
+    Expert(u64),
+    /// The model, with ZeRO-3 that of a data-parallel rank.
+    Model(Option<u64>, u64),
+    /// A data-parallel rank's part of the optimizer.
+    Optimizer(u64, u64),
+}
+
+impl<'a> Part<'a> {
+    fn parse(name: &'a str) -> Option<Self> {
+        if let Some(stem) = name.strip_suffix("-model_states.pt") {
+            let layer = stem.strip_prefix("layer_")?;
+            return match layer.split_once("-model_") {
+                Some((layer, rank)) => Some(Self::Layer(layer, rank.parse().ok()?)),
+                None => Some(Self::Layer(layer, 0)),
+            };
+        }
+        let (stem, is_model) = match name.strip_suffix(MODEL) {
+            Some(stem) => (stem, true),
+            None => (name.strip_suffix(OPTIMIZER)?, false),
+        };
+        let stem = stem.strip_prefix("bf16_").or(stem.strip_prefix("fp16_")).unwrap_or(stem);
+        if let Some(rank) = stem.strip_prefix("mp_rank_") {
+            return is_model.then_some(Self::Model(None, rank.parse().ok()?));
+        }
+        let (front, rank) = stem.split_once("_mp_rank_")?;
+        let rank = rank.parse().ok()?;
+        match front.strip_prefix("zero_pp_rank_") {
+            Some(data) if is_model => Some(Self::Model(Some(data.parse().ok()?), rank)),
+            Some(data) => Some(Self::Optimizer(data.parse().ok()?, rank)),
+            None => (is_model && front.contains("expert_")).then_some(Self::Expert(rank)),
+        }
     }
-    let (data, model) = stem.strip_prefix("zero_pp_rank_")?.split_once("_mp_rank_")?;
-    Some((Some(data.parse().ok()?), model.parse().ok()?))
+}
+
+/// The files of a tag.
+#[derive(Default)]
+struct Files {
+    /// Number, tensor-parallel rank, file.
+    layers: Vec<(String, u64, PathBuf)>,
+    experts: Vec<(u64, PathBuf)>,
+    /// By tensor-parallel rank: data-parallel rank and file.
+    models: BTreeMap<u64, Vec<(Option<u64>, PathBuf)>>,
+    /// By tensor-parallel rank, then by data-parallel rank.
+    partitions: BTreeMap<u64, BTreeMap<u64, PathBuf>>,
+}
+
+impl Files {
+    fn of(directory: &Path, names: &[String]) -> Self {
+        let mut files = Self::default();
+        for name in names {
+            let path = directory.join(name);
+            match Part::parse(name) {
+                Some(Part::Layer(layer, rank)) => files.layers.push((layer.to_owned(), rank, path)),
+                Some(Part::Expert(rank)) => files.experts.push((rank, path)),
+                Some(Part::Model(data, rank)) => files.models.entry(rank).or_default().push((data, path)),
+                Some(Part::Optimizer(data, rank)) => {
+                    files.partitions.entry(rank).or_default().insert(data, path);
+                }
+                None => {}
+            }
+        }
+        files
+    }
+
+    /// The tensor-parallel ranks. The model's files of a pipeline hold no weights, and are numbered over its stages too.
+    fn ranks(&self) -> BTreeSet<u64> {
+        if self.layers.is_empty() {
+            return self.models.keys().copied().collect();
+        }
+        self.layers.iter().map(|(_, rank, _)| *rank).collect()
+    }
 }
 
 pub(super) fn open(path: &Path, directory: &Path) -> Result<Checkpoint, CheckpointError> {
     let mut checkpoint = Checkpoint::new(path, Layout::Deepspeed);
     let names = names_in(directory)?;
-    let layers: Vec<&String> = names.iter().filter(|name| is_layer(name)).collect();
-    if !layers.is_empty() {
-        for name in layers {
-            let file = checkpoint.open(&directory.join(name))?;
-            let prefix = name.trim_end_matches(MODEL).trim_end_matches("-model_states.pt").to_owned();
-            checkpoint.take_all(file, &|tensor| Some(format!("{prefix}.{tensor}")));
-        }
-        return Ok(checkpoint);
-    }
-    let mut models: BTreeMap<u64, Vec<(Option<u64>, PathBuf)>> = BTreeMap::new();
-    let mut partitions: BTreeMap<u64, BTreeMap<u64, PathBuf>> = BTreeMap::new();
-    for name in &names {
-        if let Some((data, model)) = ranks_in(name, MODEL) {
-            models.entry(model).or_default().push((data, directory.join(name)));
-        } else if let Some((Some(data), model)) = ranks_in(name, OPTIMIZER) {
-            partitions.entry(model).or_default().insert(data, directory.join(name));
-        }
-    }
-    if models.is_empty() {
+    let files = Files::of(directory, &names);
+    let ranks = files.ranks();
+    if ranks.is_empty() {
         let found = super::detect::shown(&names);
         return Err(CheckpointError::NotACheckpoint { path: directory.to_path_buf(), found });
     }
-    let is_split = models.len() > 1;
-    for (model, files) in models {
-        let prefix = if is_split { format!("mp_rank_{model:02}.") } else { String::new() };
-        match files.iter().find(|(data, _)| data.is_none()) {
-            Some((_, whole)) => {
-                let file = checkpoint.open(whole)?;
-                checkpoint.take_all(file, &|name| Some(format!("{prefix}{}", name.strip_prefix("module.")?)));
-            }
-            None => Partitioned::new(&mut checkpoint, directory, &files, partitions.get(&model))?.take_all(&prefix)?,
-        }
+    let is_split = ranks.len() > 1;
+    let prefix = |rank: u64| if is_split { rank_prefix(rank) } else { String::new() };
+    for (layer, rank, path) in &files.layers {
+        let file = checkpoint.open(path)?;
+        let prefix = format!("{}layer_{layer}.", prefix(*rank));
+        checkpoint.take_all(file, &|tensor| Some(format!("{prefix}{tensor}")));
     }
+    for (rank, path) in &files.experts {
+        let (file, prefix) = (checkpoint.open(path)?, prefix(*rank));
+        checkpoint.take_all(file, &|tensor| Some(format!("{prefix}{tensor}")));
+    }
+    let first = files.models.values().next().and_then(|files| files.first());
+    let first = first.map(|(_, path)| checkpoint.open(path)).transpose()?;
+    if files.layers.is_empty() {
+        take_models(&mut checkpoint, directory, &files, &prefix)?;
+    }
+    check_complete(&checkpoint, directory, &files, first)?;
     if is_split {
-        checkpoint.notes.push("tensor-parallel slices are compared each for itself, under `mp_rank_NN.`".to_owned());
+        let knowledge = Knowledge::of(first.and_then(|file| checkpoint.files[file].root()));
+        put_together(&mut checkpoint, &ranks, &knowledge)?;
     }
     checkpoint.notes.push("optimizer states are not compared".to_owned());
     Ok(checkpoint)
 }
 
-fn is_layer(name: &str) -> bool {
-    name.starts_with("layer_") && name.ends_with("model_states.pt")
+fn take_models(
+    checkpoint: &mut Checkpoint,
+    directory: &Path,
+    files: &Files,
+    prefix: &dyn Fn(u64) -> String,
+) -> Result<(), CheckpointError> {
+    let mut is_partitioned = false;
+    for (&rank, models) in &files.models {
+        let prefix = prefix(rank);
+        if let Some((_, whole)) = models.iter().find(|(data, _)| data.is_none()) {
+            let file = checkpoint.open(whole)?;
+            checkpoint.take_all(file, &|name| Some(format!("{prefix}{}", name.strip_prefix("module.")?)));
+        } else {
+            is_partitioned = true;
+            Partitioned::new(checkpoint, directory, models, files.partitions.get(&rank))?.take_all(&prefix)?;
+        }
+    }
+    if is_partitioned {
+        let note = "the weights are those of the optimizer, in fp32: ZeRO-3 keeps no others";
+        checkpoint.notes.push(note.to_owned());
+    }
+    Ok(())
 }
 
-/// ZeRO-3: every parameter is cut into as many equal rows of elements as there are ranks, the last one padded, and each
-/// rank's rows lie one after another in its flat tensors.
-struct Partitioned<'a> {
-    checkpoint: &'a mut Checkpoint,
-    directory: &'a Path,
-    /// The ranks' files of what is not in the flat tensors.
-    models: Vec<usize>,
-    /// For each rank its flat tensors: file, index of the entry, elements.
-    flat: Vec<Vec<(usize, usize, u64)>>,
+/// A rank whose file is missing would leave a hole that looks like a difference. `first`: the file that says how many there
+/// were.
+fn check_complete(
+    checkpoint: &Checkpoint,
+    directory: &Path,
+    files: &Files,
+    first: Option<usize>,
+) -> Result<(), CheckpointError> {
+    let ranks = files.ranks();
+    let (expected, present) = if files.layers.is_empty() {
+        let told = first.and_then(|file| checkpoint.files[file].root()?.get("mp_world_size")).and_then(Item::as_int);
+        let told = told.and_then(|told| u64::try_from(told).ok()).unwrap_or(1);
+        (told.max(ranks.last().map_or(0, |last| last.saturating_add(1))), ranks.len())
+    } else {
+        let layers: BTreeSet<&String> = files.layers.iter().map(|(layer, ..)| layer).collect();
+        let of_layer = ranks.last().map_or(0, |last| last.saturating_add(1));
+        (of_layer.saturating_mul(layers.len() as u64), files.layers.len())
+    };
+    if present as u64 == expected {
+        return Ok(());
+    }
+    let found = format!("{present} of {expected}");
+    let expected = "the files of every tensor-parallel rank";
+    Err(CheckpointError::Structure { path: directory.to_path_buf(), expected, found })
 }
 
-impl<'a> Partitioned<'a> {
-    fn new(
-        checkpoint: &'a mut Checkpoint,
-        directory: &'a Path,
-        models: &[(Option<u64>, PathBuf)],
-        partitions: Option<&BTreeMap<u64, PathBuf>>,
-    ) -> Result<Self, CheckpointError> {
-        let wrong = |expected, found| CheckpointError::Structure { path: directory.to_path_buf(), expected, found };
-        let partitions = partitions.ok_or_else(|| wrong("files of the optimizer's partitions", "none".to_owned()))?;
-        let world = partitions.len() as u64;
-        if partitions.keys().next_back().is_none_or(|&last| last + 1 != world) || models.len() as u64 != world {
-            let found = format!("{} of the model, {world} of the optimizer", models.len());
-            return Err(wrong("a file of every rank", found));
-        }
-        let mut models = models.to_vec();
-        models.sort();
-        let models = models.iter().map(|(_, path)| checkpoint.open(path)).collect::<Result<_, _>>()?;
-        let mut flat = Vec::new();
-        for path in partitions.values() {
-            let file = checkpoint.open(path)?;
-            let entries = checkpoint.files[file].entries().iter().enumerate();
-            let of_rank: Vec<(usize, usize, u64)> = entries
-                .filter(|(_, entry)| entry.name.starts_with("optimizer_state_dict.fp32_flat_groups."))
-                .map(|(index, entry)| (file, index, entry.shape.elements() as u64))
-                .collect();
-            if of_rank.is_empty() {
-                return Err(wrong("`fp32_flat_groups` in the optimizer's files", path.display().to_string()));
-            }
-            flat.push(of_rank);
-        }
-        Ok(Self { checkpoint, directory, models, flat })
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn take_all(mut self, prefix: &str) -> Result<(), CheckpointError> {
-        self.take_whole_ones(prefix);
-        let shapes = self.shapes("param_shapes")?;
-        let mut offset = 0;
-        for (name, dims) in shapes {
-            let trouble = |checkpoint: &Checkpoint, source| Err(checkpoint.piece_trouble(&name, source));
-            let shape = match Shape::new(&dims) {
-                Ok(shape) => shape,
-                Err(error) => return trouble(self.checkpoint, PieceTrouble::from(error)),
-            };
-            let elements = shape.elements() as u64;
-            let fragment = elements.div_ceil(self.flat.len() as u64);
-            let pieces = match self.pieces(offset, fragment, elements) {
-                Ok(pieces) => pieces,
-                Err(source) => return trouble(self.checkpoint, source),
-            };
-            offset = offset.saturating_add(fragment);
-            let Ok(cut_as) = Shape::new(&[elements as i64]) else { continue };
-            let (file, index, _) = self.flat[0][0];
-            let dtype = self.checkpoint.files[file].entries()[index].dtype;
-            self.checkpoint.tensors.insert(format!("{prefix}{name}"), Recipe { dtype, shape, cut_as, pieces });
+    #[test]
+    fn a_files_name_says_what_it_holds() {
+        for (name, expected) in [
+            ("mp_rank_03_model_states.pt", Some(Part::Model(None, 3))),
+            ("zero_pp_rank_2_mp_rank_01_model_states.pt", Some(Part::Model(Some(2), 1))),
+            ("bf16_zero_pp_rank_2_mp_rank_01_optim_states.pt", Some(Part::Optimizer(2, 1))),
+            ("layer_07-model_01-model_states.pt", Some(Part::Layer("07", 1))),
+            ("layer_07-model_states.pt", Some(Part::Layer("07", 0))),
+            ("layer_0_expert_5_mp_rank_01_model_states.pt", Some(Part::Expert(1))),
+            ("expert_5_mp_rank_00_model_states.pt", Some(Part::Expert(0))),
+            ("expp_rank_0_mp_rank_00_optim_states.pt", None),
+            ("latest", None),
+        ] {
+            assert_eq!(Part::parse(name), expected, "{name}");
         }
-        self.take_frozen(prefix)?;
-        self.take_aliases(prefix);
-        self.checkpoint
-            .notes
-            .push("the weights are those of the optimizer, in fp32: ZeRO-3 keeps no others".to_owned());
-        Ok(())
-    }
-
-    /// The rows of a parameter: its elements from `offset` on in each rank's flat tensors.
-    fn pieces(&self, offset: u64, fragment: u64, elements: u64) -> Result<Vec<Piece>, PieceTrouble> {
-        let mut pieces = Vec::new();
-        let mut done = 0;
-        for rank in &self.flat {
-            let mut at = offset;
-            let mut left = fragment.min(elements - done);
-            for &(file, index, length) in rank {
-                if at >= length {
-                    at -= length;
-                    continue;
-                }
-                let count = left.min(length - at);
-                if count == 0 {
-                    break;
-                }
-                let shape = Shape::new(&[count as i64])?;
-                let source = Source::Entry { file, index };
-                pieces.push(Piece { source, elements: Some((at, count)), shape, at: vec![done as i64] });
-                (done, left, at) = (done + count, left - count, 0);
-            }
-        }
-        if done == elements { Ok(pieces) } else { Err(PieceTrouble::Elements { found: done, expected: elements }) }
-    }
-
-    /// Buffers, and what else is whole in the first rank's file; a parameter's place there is empty.
-    fn take_whole_ones(&mut self, prefix: &str) {
-        let file = self.models[0];
-        for index in 0..self.checkpoint.files[file].entries().len() {
-            let entry = &self.checkpoint.files[file].entries()[index];
-            if let Some(name) = entry.name.strip_prefix("module.").filter(|_| entry.shape.elements() > 0) {
-                let name = format!("{prefix}{name}");
-                let recipe = self.checkpoint.whole(file, index);
-                self.checkpoint.tensors.insert(name, recipe);
-            }
-        }
-    }
-
-    /// Parameters that are not trained have fragments of their own in the ranks' files.
-    fn take_frozen(&mut self, prefix: &str) -> Result<(), CheckpointError> {
-        for (name, dims) in self.shapes("frozen_param_shapes")? {
-            let Ok(shape) = Shape::new(&dims) else { continue };
-            let elements = shape.elements() as u64;
-            let fragment = elements.div_ceil(self.models.len() as u64);
-            let (mut pieces, mut done, mut dtype) = (Vec::new(), 0, None);
-            for &file in &self.models {
-                let wanted = format!("frozen_param_fragments.{name}");
-                let entries = self.checkpoint.files[file].entries();
-                let Some(index) = entries.iter().position(|entry| entry.name == wanted) else { break };
-                let count = fragment.min(elements - done);
-                let Ok(piece) = Shape::new(&[count as i64]) else { break };
-                dtype = Some(entries[index].dtype);
-                let source = Source::Entry { file, index };
-                pieces.push(Piece { source, elements: Some((0, count)), shape: piece, at: vec![done as i64] });
-                done += count;
-            }
-            let (Some(dtype), Ok(cut_as)) = (dtype, Shape::new(&[elements as i64])) else { continue };
-            self.checkpoint.tensors.insert(format!("{prefix}{name}"), Recipe { dtype, shape, cut_as, pieces });
-        }
-        Ok(())
-    }
-
-    /// Tied parameters are kept once: pairs of a name and that under which it is.
-    fn take_aliases(&mut self, prefix: &str) {
-        let Some(shared) = self.checkpoint.files[self.models[0]].root().and_then(|root| root.get("shared_params"))
-        else {
-            return;
-        };
-        let listed = shared.items().filter_map(|pair| {
-            let mut parts = pair.items();
-            Some((parts.next()?.as_text()?, parts.next()?.as_text()?))
-        });
-        let mapped = shared.pairs().filter_map(|(name, kept)| Some((name.as_text()?, kept.as_text()?)));
-        let aliases: Vec<(String, String)> =
-            listed.chain(mapped).map(|(name, kept)| (format!("{prefix}{name}"), format!("{prefix}{kept}"))).collect();
-        for (name, kept) in aliases {
-            if let Some(recipe) = self.checkpoint.tensors.get(&kept).cloned() {
-                self.checkpoint.tensors.insert(name, recipe);
-            }
-        }
-    }
-
-    /// Names and sizes in the first rank's file, in order: one dict, or a list of one per group of parameters.
-    fn shapes(&self, key: &str) -> Result<Vec<(String, Vec<i64>)>, CheckpointError> {
-        let Some(value) = self.checkpoint.files[self.models[0]].root().and_then(|root| root.get(key)) else {
-            return Ok(Vec::new());
-        };
-        let mut shapes = Vec::new();
-        for group in value.items().chain([value]) {
-            for (name, size) in group.pairs() {
-                let size = match size.kind() {
-                    Kind::Object => size.args().and_then(|args| args.items().next()),
-                    _ => Some(size),
-                };
-                let dims = size.and_then(|size| size.items().map(Item::as_int).collect::<Option<Vec<i64>>>());
-                let (Some(name), Some(dims)) = (name.as_text(), dims) else {
-                    let (expected, found) = ("names and sizes of parameters", format!("something else in `{key}`"));
-                    return Err(CheckpointError::Structure { path: self.directory.to_path_buf(), expected, found });
-                };
-                shapes.push((name.to_owned(), dims));
-            }
-        }
-        Ok(shapes)
     }
 }

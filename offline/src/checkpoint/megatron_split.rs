@@ -1,11 +1,9 @@
 //! Tensors that Megatron's tensor-parallel ranks hold slices of.
 
-use trainmon_core::Shape;
-
 use super::Dialect;
-use super::assemble::joined;
-use super::contents::{Checkpoint, Piece, Recipe, Source};
+use super::contents::{Checkpoint, Recipe};
 use super::error::CheckpointError;
+use super::slices::{self, Joint};
 
 /// One rank's part of a tensor.
 #[derive(Clone, Copy, Debug)]
@@ -53,31 +51,9 @@ pub(super) fn join(
         note_differing(checkpoint, name, shards)?;
         return Ok(checkpoint.whole(first.file, first.index));
     };
-    let entry = |shard: &Shard| &checkpoint.files[shard.file].entries()[shard.index];
-    let shapes: Vec<Shape> = shards.iter().map(|shard| entry(shard).shape).collect();
-    let trouble = |source| checkpoint.piece_trouble(name, source);
-    let (whole, places) = joined(&shapes, axis).map_err(trouble)?;
-    let dtype = entry(&first).dtype;
-    let mut pieces = Vec::with_capacity(shards.len() * 2);
-    for ((shard, &shape), at) in shards.iter().zip(&shapes).zip(places) {
-        let source = Source::Entry { file: shard.file, index: shard.index };
-        let rows = shape.dims().first().copied().unwrap_or(0);
-        if !(is_gated && name.contains("linear_fc1") && rows % 2 == 0) {
-            pieces.push(Piece { source, elements: None, shape, at });
-            continue;
-        }
-        let mut half = shape.dims().to_vec();
-        half[0] = rows / 2;
-        let half = Shape::new(&half).map_err(|error| trouble(error.into()))?;
-        let count = half.elements() as u64;
-        for part in 0..2u8 {
-            let mut place = at.clone();
-            place[0] = at[0] / 2 + i64::from(part) * whole.dims()[0] / 2;
-            let elements = Some((u64::from(part) * count, count));
-            pieces.push(Piece { source: source.clone(), elements, shape: half, at: place });
-        }
-    }
-    Ok(Recipe { dtype, shape: whole, cut_as: whole, pieces })
+    let slices: Vec<Recipe> = shards.iter().map(|shard| checkpoint.whole(shard.file, shard.index)).collect();
+    let joint = Joint { axis, is_gated: is_gated && name.contains("linear_fc1") };
+    slices::join(&slices, joint).map_err(|source| checkpoint.piece_trouble(name, source))
 }
 
 /// What every rank has whole should be the same on all; if not, that is worth a word.

@@ -11,6 +11,7 @@ mod assemble;
 mod contents;
 mod dcp;
 mod deepspeed;
+mod deepspeed_zero3;
 mod detect;
 mod error;
 mod hf;
@@ -21,6 +22,8 @@ mod megatron_split;
 mod page;
 mod plain;
 mod report;
+mod slices;
+mod tensor_parallel;
 pub(crate) mod verb;
 
 use std::collections::BTreeSet;

@@ -20,6 +20,8 @@ import torch.multiprocessing as mp
 
 MADE = pathlib.Path("made")
 WORLD = 2
+# Tensor-parallel ranks, and such times data-parallel ones.
+TENSOR_RANKS, GRID = 2, 4
 
 
 def tiny() -> torch.nn.Module:
@@ -42,18 +44,18 @@ def tiny() -> torch.nn.Module:
     return model
 
 
-def start(rank: int, port: int) -> None:
+def start(rank: int, port: int, world: int = WORLD) -> None:
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(WORLD),
+        "WORLD_SIZE": str(world),
         "DS_ACCELERATOR": "cpu",
         # DeepSpeed compiles a helper with the ninja of this environment.
         "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
 
 
 def save_dcp(rank: int) -> None:
@@ -72,28 +74,111 @@ def save_dcp(rank: int) -> None:
 
 def save_deepspeed(rank: int, stage: int) -> None:
     start(rank, 29620 + stage)
+    save_by_engine(rank, stage, f"deepspeed_zero{stage}", tiny())
+
+
+def save_autotp(rank: int) -> None:
+    """DeepSpeed cuts up the model itself, and notes how: the output layer's 13 rows as 7 and 6."""
+    start(rank, 29630)
+    save_by_engine(rank, 1, "deepspeed_autotp", tiny(), {"tensor_parallel": {"autotp_size": WORLD}})
+
+
+def save_by_engine(
+    rank: int, stage: int, directory: str, model: torch.nn.Module, more: dict | None = None, **arguments: object
+) -> None:
     import deepspeed
 
-    model = tiny()
     config = {
         "train_micro_batch_size_per_gpu": 1,
         "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
         "zero_force_ds_cpu_optimizer": False,
         "zero_allow_untested_optimizer": True,
-    }
+    } | (more or {})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
-    engine.save_checkpoint(str(MADE / f"deepspeed_zero{stage}"), tag="global_step0")
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, **arguments)
+    client_state = {"args": argparse.Namespace(swiglu=True)} if arguments else {}
+    engine.save_checkpoint(str(MADE / directory), tag="global_step0", client_state=client_state)
     dist.barrier()
     if rank == 0:
         # Programs that DeepSpeed lays beside its files.
-        made = MADE / f"deepspeed_zero{stage}"
+        made = MADE / directory
         for program in made.glob("*.py"):
             program.unlink()
-        # ZeRO-2 has the weights whole beside its partitions.
+        # Before ZeRO-3 the weights are whole beside the partitions.
         for partition in made.glob("*/*_optim_states.pt") if stage < 3 else ():
             partition.unlink()
     dist.destroy_process_group()
+
+
+class Grid:
+    """Which rank is which, as Megatron tells DeepSpeed: tensor-parallel ranks beside each other."""
+
+    def __init__(self, rank: int) -> None:
+        self.tensor, self.data = rank % TENSOR_RANKS, rank // TENSOR_RANKS
+        rows = [list(range(first, first + TENSOR_RANKS)) for first in range(0, GRID, TENSOR_RANKS)]
+        columns = [list(range(first, GRID, TENSOR_RANKS)) for first in range(TENSOR_RANKS)]
+        self.tensor_groups = [dist.new_group(row) for row in rows]
+        self.data_groups = [dist.new_group(column) for column in columns]
+
+    def get_model_parallel_rank(self) -> int:
+        return self.tensor
+
+    def get_model_parallel_world_size(self) -> int:
+        return TENSOR_RANKS
+
+    def get_model_parallel_group(self) -> dist.ProcessGroup:
+        return self.tensor_groups[self.data]
+
+    def get_data_parallel_rank(self) -> int:
+        return self.data
+
+    def get_data_parallel_world_size(self) -> int:
+        return GRID // TENSOR_RANKS
+
+    def get_data_parallel_group(self) -> dist.ProcessGroup:
+        return self.data_groups[self.tensor]
+
+    get_tensor_model_parallel_rank = get_model_parallel_rank
+    get_tensor_model_parallel_world_size = get_model_parallel_world_size
+    get_tensor_model_parallel_group = get_model_parallel_group
+
+
+def old_megatron_weights() -> dict[str, torch.Tensor]:
+    """Under the names of Megatron-DeepSpeed; a bias of nothing but zeros is cut up too."""
+    torch.manual_seed(13)
+    hidden = 4
+    weights = {"language_model.embedding.word_embeddings.weight": torch.randn(6, hidden)}
+    for layer in range(2):
+        at = f"language_model.encoder.layers.{layer}."
+        weights[at + "input_layernorm.weight"] = torch.randn(hidden)
+        weights[at + "self_attention.query_key_value.weight"] = torch.randn(3 * hidden, hidden)
+        weights[at + "self_attention.query_key_value.bias"] = torch.zeros(3 * hidden)
+        weights[at + "self_attention.dense.weight"] = torch.randn(hidden, hidden)
+        weights[at + "self_attention.dense.bias"] = torch.randn(hidden)
+        weights[at + "mlp.dense_h_to_4h.weight"] = torch.randn(4 * hidden, hidden)
+        weights[at + "mlp.dense_4h_to_h.weight"] = torch.randn(hidden, 2 * hidden)
+    return weights
+
+
+def module_of(weights: dict[str, torch.Tensor]) -> torch.nn.Module:
+    root = torch.nn.Module()
+    for name, value in weights.items():
+        *path, leaf = name.split(".")
+        module = root
+        for part in path:
+            if not hasattr(module, part):
+                module.add_module(part, torch.nn.Module())
+            module = getattr(module, part)
+        module.register_parameter(leaf, torch.nn.Parameter(value.clone()))
+    return root
+
+
+def save_deepspeed_grid(rank: int, stage: int) -> None:
+    start(rank, 29640 + stage, GRID)
+    weights = {
+        name: cut(name, value, rank % TENSOR_RANKS, TENSOR_RANKS) for name, value in old_megatron_weights().items()
+    }
+    save_by_engine(rank, stage, f"deepspeed_tp2_zero{stage}", module_of(weights), mpu=Grid(rank))
 
 
 def megatron_weights() -> dict[str, torch.Tensor]:
@@ -118,12 +203,12 @@ def megatron_weights() -> dict[str, torch.Tensor]:
 def cut(name: str, value: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     if name.endswith("layer_norm_weight"):
         return value
-    if "linear_fc1" in name:
+    if any(part in name for part in ("linear_fc1", "dense_h_to_4h")):
         gate, up = value.chunk(2, 0)
         return torch.cat([gate.chunk(size, 0)[rank], up.chunk(size, 0)[rank]])
-    if any(part in name for part in ("linear_qkv", "word_embeddings", "output_layer")):
+    if any(part in name for part in ("linear_qkv", "query_key_value", "word_embeddings", "output_layer")):
         return value.chunk(size, 0)[rank].clone()
-    if any(part in name for part in ("linear_proj", "linear_fc2")):
+    if any(part in name for part in ("linear_proj", "linear_fc2", "attention.dense.weight", "dense_4h_to_h")):
         return value.chunk(size, 1)[rank].clone()
     return value
 
@@ -193,6 +278,10 @@ def main() -> None:
     save_megatron("megatron_ep2", 1, 1, 1, 2, is_old=True)
     for function, arguments in ((save_dcp, ()), (save_deepspeed, (2,)), (save_deepspeed, (3,))):
         mp.spawn(function, args=arguments, nprocs=WORLD)
+    mp.spawn(save_autotp, nprocs=WORLD)
+    torch.save(old_megatron_weights(), MADE / "deepspeed_tp2_whole.pt")
+    for stage in (1, 3):
+        mp.spawn(save_deepspeed_grid, args=(stage,), nprocs=GRID)
 
 
 if __name__ == "__main__":

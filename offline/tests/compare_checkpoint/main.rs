@@ -1,8 +1,10 @@
 //! `trainmon compare-checkpoint` on checkpoints that the real libraries wrote (`checkpoints/generate.py`), on msprobe's
 //! recorded pairs, and on what is no checkpoint.
 
-#[path = "support/golden.rs"]
+mod deepspeed;
+#[path = "../support/golden.rs"]
 mod golden;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::fs;
@@ -217,11 +219,16 @@ fn the_page_has_every_tensor_and_no_name_breaks_out_of_it() {
 }
 
 fn save(path: &Path, tensors: &[(&str, &[f32])]) {
+    let flat: Vec<_> = tensors.iter().map(|(name, numbers)| (*name, vec![numbers.len() as i64], *numbers)).collect();
+    save_shaped(path, &flat);
+}
+
+fn save_shaped(path: &Path, tensors: &[(&str, Vec<i64>, &[f32])]) {
     let tensors: Vec<(String, StoredTensor)> = tensors
         .iter()
-        .map(|(name, numbers)| {
+        .map(|(name, dims, numbers)| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-            let shape = Shape::new(&[numbers.len() as i64]).expect("a shape");
+            let shape = Shape::new(dims).expect("a shape");
             ((*name).to_owned(), StoredTensor::new(Dtype::F32, shape, bytes.into()).expect("a tensor"))
         })
         .collect();
