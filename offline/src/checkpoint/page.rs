@@ -4,10 +4,8 @@ use std::fmt::Write as _;
 
 use super::report::word;
 use super::{Comparison, Side, TensorRow, Verdict};
-use crate::html::{POLICY, escaped};
+use crate::html::{escaped, head, list};
 
-/// The look all pages share.
-const STYLE: &str = include_str!("../compare/report/assets/page.css");
 /// Rows stay in the document; the script hides those that are not asked for.
 const SCRIPT: &str = include_str!("page.js");
 
@@ -17,14 +15,11 @@ const COLUMNS: [&str; 9] =
 /// The whole page.
 pub(super) fn html(comparison: &Comparison) -> String {
     let Comparison { a, b, tensors, only_in_a, only_in_b } = comparison;
-    let sentence = escaped(&sentence(comparison));
+    let sentence = sentence(comparison);
     let class = if comparison.is_same() { "fine" } else { "error" };
-    let mut html = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>trainmon compare-checkpoint: {sentence}</title>\
-         <style>\n{STYLE}</style></head>\n<body><main>\n<header class=\"{class}\"><h1>{sentence}</h1>\n"
-    );
+    let mut html = head("compare-checkpoint", &sentence, "");
+    // Writing into a String does not fail.
+    _ = writeln!(html, "<header class=\"{class}\"><h1>{}</h1>", escaped(&sentence));
     for (letter, side) in [("a", a), ("b", b)] {
         html += &checkpoint(letter, side);
     }
@@ -33,7 +28,6 @@ pub(super) fn html(comparison: &Comparison) -> String {
         if !names.is_empty() {
             let names: Vec<String> =
                 names.iter().map(|name| format!("<li><code>{}</code></li>", escaped(name))).collect();
-            // Writing into a String does not fail.
             _ = writeln!(
                 html,
                 "<section><h2>Only in {letter}: {}</h2><ul>{}</ul></section>",
@@ -72,14 +66,10 @@ fn sentence(comparison: &Comparison) -> String {
 
 fn checkpoint(letter: &str, side: &Side) -> String {
     let path = escaped(&side.path.display().to_string());
-    let mut html = format!("<p>{letter}: <code>{path}</code>, {}, {} tensors</p>\n", side.layout.words(), side.tensors);
     let unreadable = side.unreadable.iter().map(|(name, reason)| format!("not read: {name}: {reason}"));
     let notes: Vec<String> = side.notes.iter().cloned().chain(unreadable).collect();
-    if !notes.is_empty() {
-        let notes: Vec<String> = notes.iter().map(|note| escaped(note)).collect();
-        html = html + "<ul><li>" + &notes.join("</li><li>") + "</li></ul>\n";
-    }
-    html
+    let (layout, tensors, notes) = (side.layout.words(), side.tensors, list(&notes));
+    format!("<p>{letter}: <code>{path}</code>, {layout}, {tensors} tensors</p>\n{notes}")
 }
 
 fn row(row: &TensorRow) -> String {

@@ -6,32 +6,23 @@ use super::found::Parting;
 use super::numbers::short;
 use super::replay::Curve;
 use super::{RankComparison, RunComparison};
-use crate::html::escaped;
+use crate::html::{escaped, head, list};
 
 /// Rows of a table; the CSV file has all.
 const ROWS: usize = 200;
 
-const STYLE: &str = "
-:root { color-scheme: light dark; --ink: #1d2433; --soft: #667085; --line: #e2e6ee; --page: #fff; --card: #f7f8fa;
-  --target: #c2410c; --golden: #2563eb; --apart: #6d28d9; --parting: #be123c; --fine: #15803d; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9f0; --soft: #98a2b3; --line: #2c3444; --page: #12161f; --card: #1a2030;
-  --target: #fb923c; --golden: #7aa7ff; --apart: #b79cff; --parting: #fb7185; --fine: #4ade80; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1080px; margin: 2rem auto;
-  padding: 0 1rem; }
-h1 { font-size: 1.15rem; font-weight: 600; border-left: 4px solid var(--parting); padding-left: .8rem; }
-h1.fine { border-color: var(--fine); } h1.warning { border-color: var(--target); }
-h2 { font-size: 1rem; margin-top: 2rem; } p, li { color: var(--soft); }
-table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); } td.number, th.number { text-align: right; }
-th { color: var(--soft); font-weight: 500; }
-.scroll { overflow-x: auto; } .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(460px, 1fr)); gap: 1rem; }
-figure { margin: 0; padding: .8rem; background: var(--card); border-radius: 8px; }
+/// The charts', beside what all pages have.
+const STYLE: &str = "\
+:root { --target: #c2410c; --golden: #2563eb; --apart: #6d28d9; }
+@media (prefers-color-scheme: dark) { :root { --target: #fb923c; --golden: #7aa7ff; --apart: #b79cff; } }
+td.number, th.number { text-align: right; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 1rem; }
+figure { margin: 0; padding: .8rem; background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
 figcaption { font-size: 13px; margin-bottom: .3rem; overflow-wrap: anywhere; }
-svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--soft); }
-svg .grid { stroke: var(--line); } svg polyline { fill: none; stroke-width: 1.5; }
+svg { width: 100%; height: auto; } svg polyline { fill: none; stroke-width: 1.5; }
 svg polyline.target { stroke: var(--target); stroke-dasharray: 5 3; } svg polyline.golden { stroke: var(--golden); }
 svg polyline.apart { stroke: var(--apart); } svg circle.target { fill: var(--target); } svg circle.golden { fill: var(--golden); }
-svg circle.apart { fill: var(--apart); } svg line.parting { stroke: var(--parting); } svg text.parting { fill: var(--parting); }
+svg circle.apart { fill: var(--apart); } svg line.parting { stroke: var(--error); } svg text.parting { fill: var(--error); }
 svg line.bound { stroke: var(--soft); stroke-dasharray: 2 3; }
 .key span { margin-right: 1.2rem; } .key i { display: inline-block; width: 1.4rem; height: 0; border-top: 2px solid; margin-right: .4rem;
   vertical-align: middle; }
@@ -45,19 +36,17 @@ pub(super) fn page(comparison: &RunComparison) -> String {
         Level::Warning => "warning",
         Level::Error => "error",
     };
-    let golden: Vec<String> = golden.iter().map(|path| escaped(&path.display().to_string())).collect();
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>trainmon: comparison of runs</title><style>{STYLE}</style></head><body>\n<h1 class=\"{class}\">{}</h1>\n\
-         <p>Target: {}<br>Golden: {}</p>\n",
-        escaped(&verdict.sentence),
-        escaped(&target.display().to_string()),
-        golden.join(", ")
-    );
+    let golden: Vec<String> = golden.iter().map(|path| path.display().to_string()).collect();
+    let (sentence, target, golden) =
+        (escaped(&verdict.sentence), escaped(&target.display().to_string()), escaped(&golden.join(", ")));
+    let mut page = head("compare-runs", &verdict.sentence, STYLE);
+    page.extend(["<header class=\"", class, "\"><h1>", &sentence, "</h1>\n<p>Target: <code>", &target]);
+    page.extend(["</code><br>Golden: <code>", &golden, "</code></p>\n"]);
     page += &list(&verdict.reasons);
     if let Some(next) = &verdict.next {
         page.extend(["<p><strong>Next:</strong> ", &escaped(next), "</p>\n"]);
     }
+    page += "</header>\n";
     page += &charts(curves);
     page += &partings(parted);
     page += &ranks_table(ranks);
@@ -67,7 +56,7 @@ pub(super) fn page(comparison: &RunComparison) -> String {
     if !warnings.is_empty() {
         page.extend(["<h2>Left out</h2>\n", &list(warnings)]);
     }
-    page + "</body></html>\n"
+    page + "</main></body></html>\n"
 }
 
 fn charts(curves: &[Curve]) -> String {
@@ -136,12 +125,4 @@ fn ranks_table(ranks: &[RankComparison]) -> String {
         "<h2>What was compared</h2>\n<table><tr><th class=\"number\">rank</th><th>steps</th><th class=\"number\">values</th>\
          <th class=\"number\">equal</th><th>median difference, first to last step</th></tr>\n{rows}</table>\n"
     )
-}
-
-fn list(items: &[String]) -> String {
-    if items.is_empty() {
-        return String::new();
-    }
-    let items = items.iter().map(|item| escaped(item)).collect::<Vec<_>>().join("</li>\n<li>");
-    format!("<ul>\n<li>{items}</li>\n</ul>\n")
 }
