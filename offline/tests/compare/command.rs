@@ -217,11 +217,13 @@ fn a_value_of_the_golden_alone_has_every_column_also_where_one_side_kept_no_stac
         let stacks = json!({"0": [["Functional.linear.0.forward"], ["File model.py, line 7"]]});
         std::fs::write(directory.path().join(side).join("step0/rank0/stack.json"), stacks.to_string()).unwrap();
         let (target, golden) = ("target/step0/rank0/dump.json", "golden/step0/rank0/dump.json");
-        let said = trainmon(directory.path(), &["compare", target, golden, "-o", "out", "--fail-on", "never"]);
+        let said = trainmon(
+            directory.path(),
+            &["compare", target, golden, "-o", "out", "--format", "csv", "--fail-on", "never"],
+        );
         assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
         let tables = files(&directory.path().join("out"));
-        let table = tables.iter().find(|name| name.ends_with(".csv")).unwrap();
-        let mut table = csv::Reader::from_path(directory.path().join("out").join(table)).unwrap();
+        let mut table = csv::Reader::from_path(directory.path().join("out").join(&tables[0])).unwrap();
         let has_stacks = table.headers().unwrap().iter().any(|header| header == "NPU_Stack_Info");
         assert_eq!(has_stacks, side == "target");
         assert_eq!(table.records().map(Result::unwrap).count(), 6, "rows of equal length");

@@ -13,13 +13,14 @@ const COLUMNS: [&str; 8] =
 pub(super) fn channel<'s>(source: &Source<'_>, path: &Path) -> Channel<'s> {
     let place = |name: &&str| source.headers.iter().position(|header| header == name);
     let columns: Vec<usize> = COLUMNS.iter().filter_map(place).collect();
-    let mut text = line(columns.iter().map(|&column| source.headers[column].to_owned()).collect());
-    text += &line(columns.iter().map(|_| "---".to_owned()).collect());
+    let mut text = line(columns.iter().map(|&column| source.headers[column].to_owned()));
+    text += &line(columns.iter().map(|_| "---".to_owned()));
     let file = MarkdownFile { path: path.to_path_buf(), columns, text, remarkable: 0, count: 0 };
     (unrendered(), Box::new(file))
 }
 
-fn line(cells: Vec<String>) -> String {
+fn line(cells: impl Iterator<Item = String>) -> String {
+    let cells: Vec<String> = cells.collect();
     format!("| {} |\n", cells.join(" | "))
 }
 
@@ -42,7 +43,7 @@ impl Sink for MarkdownFile {
             let mut cells = Vec::new();
             rows.visit(index, &mut |cell| cells.push(cell.text().into_owned()));
             let shown = self.columns.iter().map(|&column| cells[column].replace('|', "\\|").replace('\n', " "));
-            self.text += &line(shown.collect());
+            self.text += &line(shown);
         }
         Ok(())
     }
