@@ -37,6 +37,8 @@ struct Cursor {
     pending: Option<u64>,
     /// The last step handed out: one that comes again was trained twice.
     last: Option<u64>,
+    /// First and last of the steps that came again in the open file.
+    again: Option<(u64, u64)>,
     /// Bytes of the files before.
     passed: u64,
 }
@@ -103,6 +105,7 @@ impl Cursor {
             cells: StringRecord::new(),
             pending: None,
             last: None,
+            again: None,
             passed: 0,
         }
     }
@@ -118,6 +121,14 @@ impl Cursor {
             };
             let Some(row) = open.table.next(&mut self.cells)? else {
                 self.passed += open.table.bytes_read();
+                if let Some((first, last)) = self.again.take() {
+                    let steps = if first == last {
+                        format!("step {first} comes")
+                    } else {
+                        format!("steps {first} to {last} come")
+                    };
+                    warnings.insert(format!("`{}`: {steps} again: what came first is compared", open.path.display()));
+                }
                 self.open = None;
                 continue;
             };
@@ -127,8 +138,8 @@ impl Cursor {
                 continue;
             };
             if self.last.is_some_and(|last| of.step <= last) {
-                let path = open.path.display();
-                warnings.insert(format!("`{path}`: step {} comes again: its first rows are compared", of.step));
+                let (first, last) = self.again.unwrap_or((of.step, of.step));
+                self.again = Some((first.min(of.step), last.max(of.step)));
                 continue;
             }
             self.pending = (!of.is_empty).then_some(of.step);

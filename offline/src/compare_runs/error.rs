@@ -26,6 +26,14 @@ pub enum CompareRunsError {
         /// The path.
         path: PathBuf,
     },
+    /// What is there cannot be looked at.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Something else is there.
     #[error("`{}` is no monitored run: {found}", path.display())]
     NotARun {
@@ -70,6 +78,7 @@ impl CompareRunsError {
             Self::Journal(error) => error.hint(),
             Self::Journals(error) => error.hint(),
             Self::Missing { .. } => "check the path; it is relative to the current directory",
+            Self::Read { .. } => "see that no link on the way leads back to itself, and that you may read it",
             Self::NotARun { .. } => {
                 "both sides must be a monitor's output: the directory with a rank's CSV files, the one that holds those of \
                  all ranks, or a journal"

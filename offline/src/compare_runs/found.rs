@@ -1,6 +1,6 @@
 //! What is found in one rank.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -51,6 +51,28 @@ impl Parting {
     }
 }
 
+/// Rows that are missing in one of the runs, in steps both have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gap {
+    pub(super) rows: u64,
+    /// The first and the last step in which one is.
+    pub(super) steps: Option<(u64, u64)>,
+}
+
+impl Gap {
+    pub(super) fn widen(&mut self, step: u64) {
+        self.rows += 1;
+        let (first, last) = self.steps.unwrap_or((step, step));
+        self.steps = Some((first.min(step), last.max(step)));
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        let both = [self.steps, other.steps].into_iter().flatten();
+        self.steps = both.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+    }
+}
+
 /// What was learnt of one rank.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
@@ -76,4 +98,8 @@ pub(super) struct Judged {
     /// Tensors on one side only.
     pub(super) only_target: Vec<TensorKey>,
     pub(super) only_golden: Vec<TensorKey>,
+    /// Of tensors both have: what the target lacks in some steps, and what the golden run lacks, by kind.
+    pub(super) gaps: [BTreeMap<String, Gap>; 2],
+    /// Kinds and their statistics that only the target has, and that only the golden run has.
+    pub(super) statistics: [BTreeSet<(String, String)>; 2],
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::blow_up::BlowUpWatch;
-use super::found::Judged;
+use super::found::{Gap, Judged};
 use super::magnitude::{ColumnsPlan, Magnitude, quantile};
 use super::names::Names;
 use super::noise::{
@@ -37,6 +37,10 @@ pub(super) struct Series {
 pub(super) struct TensorState {
     pub(super) series: Vec<Series>,
     is_in: Sides,
+    /// Common steps in which the other run alone has it.
+    gaps: [Gap; 2],
+    /// The last common step, counted from 1, in which the target had it.
+    last_in_target: u64,
     pub(super) has_other_shape: bool,
     has_other_type: bool,
 }
@@ -165,7 +169,11 @@ impl Judge {
             match (state.is_in.target, state.is_in.golden) {
                 (true, false) => self.found.only_target.push(key()),
                 (false, true) => self.found.only_golden.push(key()),
-                _ => {}
+                _ => {
+                    for (gap, of_kind) in state.gaps.iter().zip(&mut self.found.gaps) {
+                        of_kind.entry(key().kind).or_default().add(gap);
+                    }
+                }
             }
             self.found.other_types += u64::from(state.has_other_type);
             for series in state.series.iter().filter(|series| !series.has_parted && series.closest > 0.0) {
@@ -184,7 +192,8 @@ impl Judge {
     fn prepare(&mut self, names: &Names, target: &StepRows, golden: &[Option<&StepRows>]) {
         self.tensors.resize_with(names.tensors.len(), TensorState::default);
         for row in &target.rows {
-            self.tensors[row.tensor as usize].is_in.target = true;
+            let state = &mut self.tensors[row.tensor as usize];
+            (state.is_in.target, state.last_in_target) = (true, self.steps + 1);
             self.coarsest = self.coarsest.max(row.unit.unwrap_or(0.0));
             self.plan(names, row.columns);
         }
@@ -196,7 +205,17 @@ impl Judge {
             }
         }
         for row in golden.first().copied().flatten().into_iter().flat_map(|rows| &rows.rows) {
-            self.tensors[row.tensor as usize].is_in.golden = true;
+            let state = &mut self.tensors[row.tensor as usize];
+            state.is_in.golden = true;
+            if state.last_in_target != self.steps + 1 {
+                state.gaps[0].widen(target.step);
+            }
+        }
+        for row in &target.rows {
+            let tensor = row.tensor as usize;
+            if self.golden_rows.first().is_some_and(|places| places[tensor].is_none()) {
+                self.tensors[tensor].gaps[1].widen(target.step);
+            }
         }
         for row in golden.iter().copied().flatten().flat_map(|rows| &rows.rows) {
             self.plan(names, row.columns);

@@ -47,7 +47,7 @@ pub use self::replay::{Curve, Point};
 pub use self::report::{Format, write};
 pub use self::source::is_run;
 
-use self::found::Judged;
+use self::found::{Gap, Judged};
 use self::source::{RankSource, ranks_in};
 use crate::progress::Progress;
 
@@ -254,6 +254,20 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
         }
         for (kind, names) in by_kind {
             notes.push(format!("rank {rank}: {kind} that only {side} has: {}", listed(&names)));
+        }
+    }
+    for (side, kinds) in ["the target", "the golden run"].into_iter().zip(&judged.gaps) {
+        for (kind, Gap { rows, steps }) in kinds {
+            if let Some((first, last)) = steps {
+                notes.push(format!(
+                    "rank {rank}: {rows} rows of {kind} are missing in {side}, in steps {first} to {last}"
+                ));
+            }
+        }
+    }
+    for (side, statistics) in ["the target", "the golden run"].into_iter().zip(&judged.statistics) {
+        for (kind, statistic) in statistics {
+            notes.push(format!("rank {rank}: {statistic} of {kind} is measured in {side} only"));
         }
     }
     if judged.other_types > 0 {

@@ -54,10 +54,15 @@ pub(super) fn ranks_in(path: &Path) -> Result<Vec<RankSource>, CompareRunsError>
 }
 
 fn find(path: &Path) -> Result<Vec<RankSource>, CompareRunsError> {
-    if !path.exists() {
-        return Err(CompareRunsError::Missing { path: path.to_path_buf() });
+    let facts = path.metadata().map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => CompareRunsError::Missing { path: path.to_path_buf() },
+        _ => CompareRunsError::Read { path: path.to_path_buf(), source },
+    })?;
+    if !facts.is_file() && !facts.is_dir() {
+        let found = "it is neither a file nor a directory";
+        return Err(CompareRunsError::NotARun { path: path.to_path_buf(), found });
     }
-    if path.is_file() {
+    if facts.is_file() {
         if path.extension().is_some_and(|extension| extension == FILE_EXTENSION) {
             return Ok(vec![journal(path)?]);
         }

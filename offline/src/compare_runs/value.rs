@@ -62,12 +62,29 @@ impl Judge {
             return;
         }
         let plan = self.plan(names, row.columns);
+        if row.columns != pair.golden[0].0.columns {
+            self.note_statistics(names, pair);
+        }
         for (column, &(statistic, class)) in plan.columns.iter().enumerate() {
             if class != StatisticClass::NotJudged
                 && let Some(values) = self.values(pair, column, statistic)
             {
                 let series = self.series_of(row.tensor as usize, statistic);
                 self.judge_value(names, pair, Cell { statistic, class, series }, &values, upstream);
+            }
+        }
+    }
+
+    /// Notes the statistics that one run alone has.
+    fn note_statistics(&mut self, names: &Names, pair: &Pair<'_>) {
+        let (target, golden) = (self.plan(names, pair.target.0.columns), self.plan(names, pair.golden[0].0.columns));
+        for (side, (one, other)) in [(&target, &golden), (&golden, &target)].into_iter().enumerate() {
+            let is_one_sided = |(statistic, class): &&(u16, StatisticClass)| {
+                *class != StatisticClass::NotJudged && other.place_of(*statistic).is_none()
+            };
+            for (statistic, _) in one.columns.iter().filter(is_one_sided) {
+                let (kind, statistic) = (names.kind_name(pair.kind), names.statistic_name(*statistic));
+                self.found.statistics[side].insert((kind.to_owned(), statistic.to_owned()));
             }
         }
     }

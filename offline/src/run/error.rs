@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+const DAMAGED: &str = "the file was damaged or changed by hand: restore it, or take it out of the directory";
+
 /// What is wrong with a run directory or a table in it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -85,13 +87,12 @@ impl RunError {
             Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path; it is relative to the current directory"
             }
+            Self::Read { source, .. } if source.kind() == io::ErrorKind::InvalidData => DAMAGED,
             Self::ReadDirectory { .. } | Self::Read { .. } => "make it readable",
             Self::NotARun { .. } => {
                 "give a directory like Nov20_16-05-09-rank0-1f0a9c42 or rank_0, or the one that holds those of all ranks"
             }
-            Self::Malformed { .. } | Self::MissingColumn { .. } | Self::RowLength { .. } | Self::Cell { .. } => {
-                "the file was damaged or changed by hand: restore it, or take it out of the directory"
-            }
+            Self::Malformed { .. } | Self::MissingColumn { .. } | Self::RowLength { .. } | Self::Cell { .. } => DAMAGED,
         }
     }
 }

@@ -9,11 +9,14 @@ use csv::StringRecord;
 
 use super::RunError;
 
+/// No line of a monitor is longer. A file of holes, or of something else, is one line of any length.
+const MAX_LINE: u64 = 16 << 20;
+
 /// A file of complete lines, its header read.
 pub(crate) struct Table {
     path: PathBuf,
     header: StringRecord,
-    rows: csv::Reader<io::Take<File>>,
+    rows: csv::Reader<ShortLines<io::Take<File>>>,
     /// The line that is cut off at the end, if one is: a killed training leaves such.
     pub(crate) torn_line: Option<u64>,
     /// When the file was last written, for rows whose time nobody kept.
@@ -35,7 +38,8 @@ impl Table {
         let (whole, torn_line) = whole_lines(&mut file).map_err(failed)?;
         let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
         file.seek(SeekFrom::Start(0)).map_err(failed)?;
-        let mut rows = csv::ReaderBuilder::new().flexible(true).from_reader(file.take(whole));
+        let mut rows =
+            csv::ReaderBuilder::new().flexible(true).from_reader(ShortLines { inner: file.take(whole), length: 0 });
         let malformed = |source| RunError::Malformed { path: path.to_path_buf(), line: 1, source };
         let header = rows.headers().map_err(malformed)?.clone();
         if header.is_empty() {
@@ -140,6 +144,9 @@ fn whole_lines(file: &mut File) -> io::Result<(u64, Option<u64>)> {
             break start + newline as u64 + 1;
         }
         end = start;
+        if length - end > MAX_LINE {
+            return Err(too_long());
+        }
     };
     if whole == length {
         return Ok((whole, None));
@@ -147,9 +154,40 @@ fn whole_lines(file: &mut File) -> io::Result<(u64, Option<u64>)> {
     Ok((whole, Some(newlines(file, whole)? + 1)))
 }
 
-/// The newlines in the first `length` bytes, which end with one.
+/// The newlines in the first `length` bytes.
 fn newlines(file: &mut File, length: u64) -> io::Result<u64> {
     file.seek(SeekFrom::Start(0))?;
-    let lines = io::BufReader::new(Read::by_ref(file).take(length)).split(b'\n');
-    lines.map(|line| line.map(|_| 1)).sum()
+    let mut rest = io::BufReader::new(Read::by_ref(file).take(length));
+    let mut count = 0;
+    loop {
+        let part = rest.fill_buf()?;
+        if part.is_empty() {
+            return Ok(count);
+        }
+        count += part.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        let length = part.len();
+        rest.consume(length);
+    }
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("a line of more than {} MiB", MAX_LINE >> 20))
+}
+
+/// Ends with an error in a line that is too long, before anything holds it in memory.
+struct ShortLines<R> {
+    inner: R,
+    /// Bytes of the line so far.
+    length: u64,
+}
+
+impl<R: Read> Read for ShortLines<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.length = match into[..read].iter().rposition(|&byte| byte == b'\n') {
+            Some(newline) => (read - newline - 1) as u64,
+            None => self.length + read as u64,
+        };
+        if self.length > MAX_LINE { Err(too_long()) } else { Ok(read) }
+    }
 }

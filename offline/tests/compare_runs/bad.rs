@@ -11,6 +11,16 @@ fn what_is_no_run_is_refused_with_its_reason() {
     fs::create_dir_all(desk.path("empty")).expect("writable");
     desk.write("dump/step0/rank0/dump.json", "{}");
     desk.write("notes.txt", "");
+    std::os::unix::fs::symlink(desk.path("loop"), desk.path("loop")).expect("writable");
+    // Holes alone, and a line of them.
+    for (run, ending) in [("holes", ""), ("line", "\n"), ("torn_line", "\n0,a")] {
+        desk.write(&format!("{run}/{RUN}/grad_reduced_0-0.csv"), HEADER);
+        let path = desk.path(&format!("{run}/{RUN}/grad_reduced_0-0.csv"));
+        let mut file = fs::File::options().append(true).open(path).expect("there");
+        file.set_len(20 << 20).expect("a sparse file");
+        std::io::Write::write_all(&mut file, ending.as_bytes()).expect("writable");
+    }
+    let too_long = "Caused by: a line of more than 16 MiB\nhint: the file was damaged";
     desk.write(
         &format!("torn/{RUN}/grad_reduced_0-0.csv"),
         &format!("{HEADER}0,a,0,1.5,[2],torch.float32\n0,a,1,x,[2],torch.float32\n"),
@@ -19,6 +29,20 @@ fn what_is_no_run_is_refused_with_its_reason() {
         ("missing", "error: `missing` does not exist\nhint: check the path".to_owned()),
         ("empty", "error: `empty` is no monitored run: it is empty\nhint: both sides".to_owned()),
         ("dump", "error: `dump` is no monitored run: it holds dumps (dump.json)\nhint: both sides must be".to_owned()),
+        (
+            "loop",
+            "error: cannot read `loop`\nCaused by: Too many levels of symbolic links (os error 40)\nhint: ".to_owned(),
+        ),
+        (
+            "/dev/null",
+            "error: `/dev/null` is no monitored run: it is neither a file nor a directory\nhint: ".to_owned(),
+        ),
+        ("holes", format!("error: cannot read `holes/{RUN}/grad_reduced_0-0.csv`\n{too_long}")),
+        ("line", format!("error: `line/{RUN}/grad_reduced_0-0.csv` line 2: not a row of a CSV file\n{too_long}")),
+        (
+            "torn_line",
+            format!("error: `torn_line/{RUN}/grad_reduced_0-0.csv` line 2: not a row of a CSV file\n{too_long}"),
+        ),
         ("notes.txt", "error: `notes.txt` is no monitored run: it is a file and no journal".to_owned()),
         (
             "torn",

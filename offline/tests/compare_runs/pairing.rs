@@ -1,5 +1,7 @@
 //! What is compared with what: steps, ranks, tensors; and values that are no numbers.
 
+use std::fs;
+
 use crate::desk::{Desk, HEADER, Made, RUN, no_divergence, part};
 
 #[test]
@@ -78,4 +80,49 @@ fn tensors_of_one_side_and_other_shapes_are_told() {
     let said = desk.compare(&["c", "b"]);
     assert!(said.out.contains("`x` on rank 0: shape [1, 2] against [2]"), "{}", said.out);
     assert_eq!(said.code, Some(1));
+}
+
+#[test]
+fn what_one_run_lacks_in_some_steps_and_what_it_did_not_measure_are_told() {
+    let desk = Desk::new();
+    let exact = Made { noise: 0.0, ..Made::GOLDEN };
+    desk.make("golden", &exact);
+    desk.make("stopped", &exact);
+    desk.make("other", &exact);
+    // Gradients end after step 29; their largest element has another name.
+    let file = |run: &str| desk.path(&format!("{run}/{RUN}/grad_reduced_0-999.csv"));
+    let text = fs::read_to_string(file("stopped")).expect("there");
+    let lines: Vec<&str> = text.lines().take(1 + 30 * 8).collect();
+    fs::write(file("stopped"), lines.join("\n") + "\n").expect("writable");
+    fs::write(file("other"), text.replacen(",max,", ",min,", 1)).expect("writable");
+    for (target, golden, notes) in [
+        ("stopped", "golden", vec!["rank 0: 80 rows of grad_reduced are missing in the target, in steps 30 to 39"]),
+        ("golden", "stopped", vec!["rank 0: 80 rows of grad_reduced are missing in the golden run, in steps 30 to 39"]),
+        (
+            "other",
+            "golden",
+            vec![
+                "rank 0: min of grad_reduced is measured in the target only",
+                "rank 0: max of grad_reduced is measured in the golden run only",
+            ],
+        ),
+    ] {
+        let (found, code) = desk.json(&[target, golden, "--fail-on", "warning"]);
+        assert_eq!((&found["notes"], code), (&notes.into(), Some(1)), "{target}: {}", found["verdict"]);
+        assert_eq!(found["verdict"]["answer"], "no_divergence", "{target}");
+    }
+}
+
+#[test]
+fn steps_that_were_trained_twice_are_one_warning() {
+    let desk = Desk::new();
+    desk.make("golden", &Made { noise: 0.0, ..Made::GOLDEN });
+    desk.make("again", &Made { noise: 0.0, ..Made::GOLDEN });
+    let file = desk.path(&format!("again/{RUN}/actv_0-999.csv"));
+    let text = fs::read_to_string(&file).expect("there");
+    let again: String = text.lines().skip(1 + 10 * 8).take(5 * 8).map(|line| format!("{line}\n")).collect();
+    fs::write(&file, text + &again).expect("writable");
+    let (found, code) = desk.json(&["again", "golden"]);
+    let expected = format!("`again/{RUN}/actv_0-999.csv`: steps 10 to 14 come again: what came first is compared");
+    assert_eq!((&found["warnings"], code), (&vec![expected].into(), Some(0)));
 }
