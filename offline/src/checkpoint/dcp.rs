@@ -11,6 +11,8 @@ use super::contents::{Checkpoint, Layout, Piece, Recipe, Source};
 use super::error::{CheckpointError, PieceTrouble};
 
 const METADATA: &str = ".metadata";
+/// What the files of the pieces are called.
+pub(super) const ENDING: &str = ".distcp";
 
 pub(super) fn is_one(directory: &Path) -> bool {
     directory.join(METADATA).is_file()

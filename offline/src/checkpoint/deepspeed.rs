@@ -13,6 +13,7 @@ use super::detect::{names_in, pointed, pointer};
 use super::error::CheckpointError;
 use super::tensor_parallel::{Knowledge, put_together, rank_prefix};
 
+const LATEST: &str = "latest";
 const MODEL: &str = "_model_states.pt";
 const OPTIMIZER: &str = "_optim_states.pt";
 
@@ -21,8 +22,8 @@ pub(super) fn tag_of(path: &Path, names: &[String]) -> Result<Option<PathBuf>, C
     if names.iter().any(|name| Part::parse(name).is_some()) {
         return Ok(Some(path.to_path_buf()));
     }
-    if let Some(tag) = pointer(&path.join("latest"))? {
-        return pointed(path, &tag).map(Some);
+    if let Some(tag) = pointer(&path.join(LATEST))? {
+        return pointed(path, LATEST, &tag).map(Some);
     }
     let step = |name: &String| name.strip_prefix("global_step")?.parse::<u64>().ok();
     let last = names.iter().filter_map(|name| Some((step(name)?, name))).max();

@@ -30,6 +30,10 @@ pub(super) fn open(path: &Path, dialect: Dialect) -> Result<Checkpoint, Checkpoi
     if let Some(checkpoint) = hf::open(path, &names)? {
         return Ok(checkpoint);
     }
+    if names.iter().any(|name| name.ends_with(dcp::ENDING)) {
+        let (path, expected) = (path.to_path_buf(), "`.metadata`, which says what is where in the `.distcp` files");
+        return Err(CheckpointError::Structure { path, expected, found: "none".to_owned() });
+    }
     // One file of tensors that nobody else's layout explains.
     let files: Vec<&String> = names.iter().filter(|name| plain::has_its_ending(name)).collect();
     match files[..] {
@@ -75,15 +79,15 @@ pub(super) fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointE
     std::fs::read(path).map_err(failed)
 }
 
-/// A directory a pointer names: one below, not elsewhere.
-pub(super) fn pointed(path: &Path, name: &str) -> Result<PathBuf, CheckpointError> {
+/// A directory the file `pointer` names: one beside it, not elsewhere.
+pub(super) fn pointed(path: &Path, pointer: &str, name: &str) -> Result<PathBuf, CheckpointError> {
     let directory = path.join(name);
     let is_plain_name = Path::new(name).components().count() == 1 && !name.contains("..") && !name.is_empty();
     if is_plain_name && directory.is_dir() {
         return Ok(directory);
     }
-    let expected = "the directory that the file beside it names";
-    Err(CheckpointError::Structure { path: path.to_path_buf(), expected, found: format!("{name:?}") })
+    let (path, expected) = (path.join(pointer), "the name of a directory beside it");
+    Err(CheckpointError::Structure { path, expected, found: format!("{name:?}, where there is none") })
 }
 
 pub(super) fn shown(names: &[String]) -> String {

@@ -26,7 +26,7 @@ pub(super) fn iteration_of(path: &Path, names: &[String]) -> Result<Option<PathB
             Ok(number) => format!("iter_{number:07}"),
             Err(_) => iteration,
         };
-        return pointed(path, &name).map(Some);
+        return pointed(path, LATEST, &name).map(Some);
     }
     let last = names.iter().rev().find(|name| name.starts_with("iter_") && path.join(name).is_dir());
     Ok(last.map(|name| path.join(name)))

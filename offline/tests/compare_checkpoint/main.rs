@@ -147,6 +147,9 @@ fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
     fs::remove_file(path("zero3/global_step0/zero_pp_rank_1_mp_rank_00_optim_states.pt")).unwrap();
     copy("fsdp", "fsdp");
     fs::remove_file(path("fsdp/__1_0.distcp")).unwrap();
+    copy("fsdp", "unlisted");
+    fs::remove_file(path("unlisted/.metadata")).unwrap();
+    fs::write(path("nothing.pt"), "").unwrap();
     copy("hf", "hf");
     fs::write(path("hf/model.safetensors.index.json"), r#"{"weight_map": {"a": "../../etc/passwd"}}"#).unwrap();
     copy("hf", "sparse");
@@ -169,7 +172,13 @@ fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
         ("sparse", "expected a file of at most 1 GiB, found one of 10737418240"),
         ("loop", "cannot read `loop`"),
         ("attack.pt", "`attack.pt` holds no tensor"),
-        ("pointer", "expected the directory that the file beside it names, found \"../../elsewhere\""),
+        (
+            "pointer",
+            "`pointer/latest_checkpointed_iteration.txt`: expected the name of a directory beside it, found \
+             \"../../elsewhere\", where there is none",
+        ),
+        ("unlisted", "`unlisted`: expected `.metadata`, which says what is where in the `.distcp` files, found none"),
+        ("nothing.pt", "expected .npy, .safetensors or torch's .pt, found an empty file"),
     ] {
         let said = compare_in(directory.path(), &[bad, &made("plain.pt"), "-o", "out.json"]);
         assert_eq!(said.code, Some(2), "{bad}: {}{}", said.out, said.err);

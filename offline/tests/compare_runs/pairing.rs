@@ -120,8 +120,8 @@ fn steps_that_were_trained_twice_are_one_warning() {
     desk.make("again", &Made { noise: 0.0, ..Made::GOLDEN });
     let file = desk.path(&format!("again/{RUN}/actv_0-999.csv"));
     let text = fs::read_to_string(&file).expect("there");
-    let again: String = text.lines().skip(1 + 10 * 8).take(5 * 8).map(|line| format!("{line}\n")).collect();
-    fs::write(&file, text + &again).expect("writable");
+    let again: Vec<&str> = text.lines().skip(1 + 10 * 8).take(5 * 8).collect();
+    fs::write(&file, format!("{text}{}\n", again.join("\n"))).expect("writable");
     let (found, code) = desk.json(&["again", "golden"]);
     let expected = format!("`again/{RUN}/actv_0-999.csv`: steps 10 to 14 come again: what came first is compared");
     assert_eq!((&found["warnings"], code), (&vec![expected].into(), Some(0)));

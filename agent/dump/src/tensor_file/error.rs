@@ -76,12 +76,20 @@ impl TensorFileError {
     }
 }
 
+/// What a file of no known format begins with.
+fn beginning(first: &[u8]) -> String {
+    match first {
+        [] => "an empty file".to_owned(),
+        first => format!("a file that begins with {first:02x?}"),
+    }
+}
+
 /// What is wrong with bytes. Offsets count from the beginning of the file, or of the part of it that `what` names.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum Trouble {
     /// It begins like no format there is.
-    #[error("expected .npy, .safetensors or torch's .pt, found a file that begins with {first:02x?}")]
+    #[error("expected .npy, .safetensors or torch's .pt, found {}", beginning(first))]
     UnknownFormat { first: Vec<u8> },
     /// It ends too early.
     #[error("{what} needs bytes {from}..{to}, the file has {available}")]
