@@ -189,10 +189,10 @@ pub fn compare(
             rows_at_start,
         });
     }
-    let is_one_sided = !notes.is_empty();
+    let is_partial = !notes.is_empty() || !warnings.is_empty();
     notes.append(&mut remarks);
     let mut verdict = answer::answer(&ranks, &mut parted, golden.len());
-    if verdict.level == Level::Fine && is_one_sided {
+    if verdict.level == Level::Fine && is_partial {
         verdict.level = Level::Warning;
     }
     let wanted = replay::wanted(&parted, closest);
@@ -244,7 +244,8 @@ fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
         if count > 0
             && let Some((first, last)) = range
         {
-            notes.push(format!("rank {rank}: {count} steps that only {side} has (it has steps {first} to {last})"));
+            let steps = if count == 1 { "step" } else { "steps" };
+            notes.push(format!("rank {rank}: {count} {steps} that only {side} has (it has steps {first} to {last})"));
         }
     }
     for (side, tensors) in [("the target", &judged.only_target), ("the golden run", &judged.only_golden)] {

@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     /// Print one JSON object, also on failure
     #[arg(long)]
     json: bool,
-    /// From which level on the exit code is 1: a warning is a note, or noise too large to judge by
+    /// From which level on the exit code is 1: a warning is a note, something left out, or noise too large to judge by
     #[arg(long, value_name = "LEVEL", default_value = "error")]
     fail_on: FailOn,
     /// What the runs were computed in, where that is coarser than their files show

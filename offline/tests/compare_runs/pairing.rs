@@ -122,7 +122,8 @@ fn steps_that_were_trained_twice_are_one_warning() {
     let text = fs::read_to_string(&file).expect("there");
     let again: Vec<&str> = text.lines().skip(1 + 10 * 8).take(5 * 8).collect();
     fs::write(&file, format!("{text}{}\n", again.join("\n"))).expect("writable");
-    let (found, code) = desk.json(&["again", "golden"]);
+    assert_eq!(desk.compare(&["again", "golden"]).code, Some(0));
+    let (found, code) = desk.json(&["again", "golden", "--fail-on", "warning"]);
     let expected = format!("`again/{RUN}/actv_0-999.csv`: steps 10 to 14 come again: what came first is compared");
-    assert_eq!((&found["warnings"], code), (&vec![expected].into(), Some(0)));
+    assert_eq!((&found["warnings"], code), (&vec![expected].into(), Some(1)));
 }
