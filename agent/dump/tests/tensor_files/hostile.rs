@@ -80,7 +80,7 @@ fn what_a_header_claims_is_checked_against_the_file() {
         ),
         ([&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "not a safetensors header"),
         (b"GIF89a".to_vec(), "expected .npy, .safetensors or torch's .pt, found a file that begins with [47, 49, 46"),
-        (Vec::new(), "expected .npy, .safetensors or torch's .pt, found a file that begins with []"),
+        (Vec::new(), "expected .npy, .safetensors or torch's .pt, found an empty file"),
     ] {
         let found = cause(&parse(bytes).unwrap_err());
         assert!(found.starts_with(words), "{found}");
