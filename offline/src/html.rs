@@ -5,7 +5,7 @@ pub(crate) const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// The look all pages share.
-const STYLE: &str = include_str!("compare/report/assets/page.css");
+const STYLE: &str = include_str!("page.css");
 
 /// The beginning of a page, up to where its own content starts; `</main></body></html>` ends it. The title is the command and
 /// its answer, `style` what this kind of page has besides.

@@ -26,6 +26,14 @@ pub enum CompareError {
     /// A table cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// One side was captured, the other monitored.
+    #[error("`{}` is a capture, `{}` a monitored run: nothing of them can be held against each other", capture.display(), run.display())]
+    CaptureAndRun {
+        /// The one.
+        capture: PathBuf,
+        /// The other.
+        run: PathBuf,
+    },
     /// Nothing on one side has a counterpart on the other.
     #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
     NothingPairs {
@@ -60,6 +68,9 @@ impl CompareError {
             Self::Mapping(_) => "one `name in the target: name in the golden` per line; docs/compare.md has examples",
             Self::NoGolden => "name the run to compare with behind the one in question",
             Self::Thresholds(_) => "configs/compare.toml has every key with its default",
+            Self::CaptureAndRun { .. } => {
+                "name two captures (dump.json, rank, step or root directories), or two directories of a monitor's CSV files"
+            }
             Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
             Self::NothingPairs { .. } => {
                 "steps and ranks pair by number; name the two step or rank directories themselves"

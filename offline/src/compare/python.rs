@@ -14,6 +14,15 @@ pub(crate) fn float(value: f64) -> String {
 
 /// [`float`] behind a text.
 pub(crate) fn push_float(text: &mut String, value: f64) {
+    if (1e-4..1e15).contains(&value.abs()) {
+        // Python and the library print these alike.
+        text.push_str(zmij::Buffer::new().format_finite(value));
+        return;
+    }
+    push_any_float(text, value);
+}
+
+fn push_any_float(text: &mut String, value: f64) {
     if value.is_nan() {
         text.push_str("nan");
         return;
@@ -180,6 +189,27 @@ mod tests {
         ];
         for (value, text) in cases {
             assert_eq!(float(value), text);
+        }
+    }
+
+    #[test]
+    fn numbers_of_usual_size_need_no_rearrangement() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            state >> 11
+        };
+        let whole = (0..10_000).map(|number| f64::from(number) * 1e11);
+        let edges = [1e-4, 9.999e14, 1.0, 0.1, 123.0, 1e14].into_iter();
+        let any = (0..200_000).map(|_| {
+            let digits = random() as f64 / 2_f64.powi(53);
+            (digits + 0.1) * 10_f64.powi((random() % 19) as i32 - 3)
+        });
+        for value in whole.chain(edges).chain(any).filter(|value| (1e-4..1e15).contains(value)) {
+            let mut text = String::new();
+            push_any_float(&mut text, value);
+            assert_eq!(float(value), text);
+            assert_eq!(float(-value), format!("-{text}"));
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use serde_json::json;
-use trainmon_dump::capture::{Task, find};
+use trainmon_dump::capture::{CaptureError, Task, find};
 
 use super::answer::{Answer, StepCaptures, Verdict, compare_matched};
 use super::compat;
@@ -147,7 +147,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
             compare_runs::verb::Outcome::Failed => Outcome::Failed,
         });
     }
-    match Work::of(arguments).and_then(|mut work| work.run(printer)) {
+    match Work::of(arguments).and_then(|mut work| work.run(printer)).map_err(|error| of_two_kinds(error, arguments)) {
         Ok((answer, written)) => {
             if arguments.json {
                 let mut answer = words::as_json(&answer);
@@ -178,6 +178,19 @@ fn monitored_runs(arguments: &Arguments) -> Option<compare_runs::verb::Arguments
         let (golden, output) = (arguments.golden.clone(), arguments.output_path.clone());
         compare_runs::verb::Arguments::of(target.clone(), golden, output, arguments.json, on_warning)
     })
+}
+
+/// Where no capture is because a monitored run is there: that is the better thing to say.
+fn of_two_kinds(error: CompareError, arguments: &Arguments) -> CompareError {
+    let CompareError::Capture(CaptureError::NoCapture { path: run }) = &error else { return error };
+    let Arguments { target, target_path, golden, golden_path, .. } = arguments;
+    let mut paths = target.iter().chain(target_path).chain(golden).chain(golden_path);
+    match paths.find(|path| find(path).is_ok()) {
+        Some(capture) if compare_runs::is_run(run) => {
+            CompareError::CaptureAndRun { capture: capture.clone(), run: run.clone() }
+        }
+        _ => error,
+    }
 }
 
 fn print(answer: &Answer, written: &[PathBuf], printer: &mut Printer) -> io::Result<()> {

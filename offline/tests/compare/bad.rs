@@ -170,6 +170,22 @@ fn a_place_that_cannot_be_written_is_told_before_anything_is_read() {
 
 /// A bound on the size of files is met like a full disk: a write fails in the middle of a table.
 #[test]
+fn a_capture_and_a_monitored_run_are_told_apart() {
+    let desk = tempdir().unwrap();
+    dump(&desk.path().join("captured/step0/rank0/dump.json"), 1.0);
+    let rows = "vpp_stage,name,step,min,max\n0,fc.weight,0,-1.0,1.0\n";
+    put(&desk.path().join("monitored/param_origin_0-0.csv"), rows);
+    for (target, golden, said) in [
+        ("captured", "monitored", "`captured` is a capture, `monitored` a monitored run"),
+        ("monitored", "captured", "`captured` is no monitored run: it holds dumps"),
+    ] {
+        let found = trainmon(desk.path(), &["compare", target, golden]);
+        assert_eq!(found.code, Some(2), "{}", found.out);
+        assert!(found.err.contains(said) && found.err.contains("hint: "), "{}", found.err);
+    }
+}
+
+#[test]
 fn a_table_that_does_not_fit_leaves_nothing_behind() {
     let desk = tempdir().unwrap();
     large(desk.path());

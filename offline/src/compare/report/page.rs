@@ -10,9 +10,8 @@ use crate::compare::answer::{Answer, Verdict};
 use crate::compare::deviation::{Deviation, What};
 use crate::compare::first::{Finding, Kind};
 use crate::compare::words;
-use crate::html::{POLICY, escaped};
+use crate::html::{self, escaped};
 
-const STYLE: &str = include_str!("assets/page.css");
 const SCRIPT: &str = include_str!("assets/page.js");
 const TABLE: &str = include_str!("assets/table.html");
 /// Operators behind the finding that are in sight.
@@ -25,13 +24,7 @@ pub(super) fn write(
     to: &mut dyn Write,
 ) -> io::Result<()> {
     let sentence = escaped(&words::sentence(answer));
-    write!(
-        to,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>trainmon compare: {sentence}</title>\
-         <style>\n{STYLE}</style></head>\n<body><main>\n"
-    )?;
+    to.write_all(html::head("compare", &words::sentence(answer), "").as_bytes())?;
     to.write_all(head(answer, &sentence, target, goldens).as_bytes())?;
     if let Some(place) = &report.place {
         to.write_all(place_html(place, answer).as_bytes())?;
