@@ -14,8 +14,8 @@ import torch
 
 from .case import Truth
 
-SOURCES = ("input_args", "input_kwargs", "input")
-"""What a node gets. A module's parameters are left to the operators that read them."""
+SOURCES = ("input_args", "input_kwargs", "input", "parameters")
+"""What a node gets: a module reads its parameters, also where no operator inside it is recorded."""
 
 
 Pair = tuple[Any, Any]
@@ -82,7 +82,7 @@ def _compare(golden: Any, target: Any, places: list[Path], noise: float) -> tupl
     parts = []
     for side in (golden, target):
         inputs = {key: side[key] for key in SOURCES if key in side}
-        outputs = {key: value for key, value in side.items() if key not in (*SOURCES, "parameters")}
+        outputs = {key: value for key, value in side.items() if key not in SOURCES}
         parts.append((inputs, outputs))
     (golden_in, golden_out), (target_in, target_out) = parts
     return _differ(golden_in, target_in, places, noise), _differ(golden_out, target_out, places, noise)

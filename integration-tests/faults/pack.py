@@ -18,6 +18,7 @@ import tarfile
 from pathlib import Path
 
 from .held_out.cases import CASES as HELD_OUT
+from .held_out_tensor.cases import CASES as HELD_OUT_TENSOR
 from .make import GOLDENS
 from .plants import CASES
 
@@ -61,7 +62,7 @@ def pack(out: Path, corpus: Path) -> int:
     with (
         corpus.open("wb") as file,
         gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         first: dict[bytes, str] = {}
         for root in sorted(_kept(out)):
@@ -73,7 +74,9 @@ def pack(out: Path, corpus: Path) -> int:
 
 def _kept(out: Path) -> set[Path]:
     """The directories of the cases that the corpus has, and of their golden dumps."""
-    homes = [out / case.name for case in (*CASES, *HELD_OUT) if case.kept and (out / case.name).is_dir()]
+    homes = [
+        out / case.name for case in (*CASES, *HELD_OUT, *HELD_OUT_TENSOR) if case.kept and (out / case.name).is_dir()
+    ]
     return {*homes, *(out / GOLDENS / (home / "golden").readlink().name for home in homes)}
 
 

@@ -101,8 +101,8 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
     import torch.distributed as dist
     from msprobe.pytorch import PrecisionDebugger
 
-    from .held_out.nets import NETS
     from .held_out.trainer import HeldOut
+    from .held_out_tensor.trainer import Whole
     from .trainer import Trainer
 
     setting = side.setting
@@ -115,7 +115,7 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
     settings = scratch / f"config{rank}.json"
     settings.write_text(json.dumps(_configuration(place, setting, side.task)))
     debugger = PrecisionDebugger(config_path=str(settings))
-    running = (side.trainer or (HeldOut if setting.net in NETS else Trainer))(setting, rank)
+    running = (side.trainer or _suited(setting.net, HeldOut, Whole) or Trainer)(setting, rank)
     if side.plant is not None:
         side.plant(running)
     for step in range(setting.steps):
@@ -126,6 +126,10 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
         debugger.step()
     if setting.ranks > 1:
         dist.barrier()
+
+
+def _suited(net: str, *trainers: Any) -> type[Trainer] | None:
+    return next((trainer for trainer in trainers if net in trainer.nets), None)
 
 
 def _configuration(place: Path, setting: Setting, task: str) -> dict[str, Any]:

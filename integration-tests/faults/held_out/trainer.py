@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from faults.trainer import Trainer
 
-from .nets import CLASSES, VOCABULARY, Gru, Llama, Lstm, ResNet, Vae
+from .nets import CLASSES, NETS, VOCABULARY, Gru, Llama, Lstm, ResNet, Vae
 
 SEED = 77
 BATCH = 6
@@ -18,6 +18,8 @@ BATCH = 6
 
 class HeldOut(Trainer):
     """One rank's run."""
+
+    nets = NETS
 
     def __init__(self, setting: Any, rank: int) -> None:
         self.setting, self.rank, self.step = setting, rank, 0

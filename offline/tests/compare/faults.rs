@@ -177,3 +177,11 @@ fn faults_that_it_was_not_developed_against_are_found_as_measured() {
     assert_eq!(wrong, known, "an answer became wrong, or is no longer and should leave the list");
     assert!(count(&cases, Mark::Right) >= 73);
 }
+
+#[test]
+fn faults_that_only_whole_tensors_show_are_found_as_measured() {
+    let cases = survey("held_out_tensor.tar.gz");
+    print("The held-out set of whole tensors", &cases, true);
+    assert!(cases.len() >= 62, "the set is not whole");
+    assert_eq!(count(&cases, Mark::Wrong), 0);
+}

@@ -1,0 +1,1 @@
+"""Recordings of whole tensors that the judgement was not developed against: other nets, and faults statistics miss."""
