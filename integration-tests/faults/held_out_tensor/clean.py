@@ -40,8 +40,8 @@ CASES: tuple[Case, ...] = (
     Case(
         "order_linear",
         FLAT_ADAM,
-        none("the first linear sums its features and its weight's gradient in two halves each", bits_differ=True),
-        kernel=tf(F, "linear", 0, split_linear),
+        none("the head sums its features and its weight's gradient in two halves each", bits_differ=True),
+        kernel=tf(F, "linear", 1, split_linear),
     ),
     Case(
         "order_scores",

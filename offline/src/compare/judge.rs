@@ -9,7 +9,7 @@ use super::deviation::{What, deviation};
 use super::first::Finding;
 use super::input::{Capture, Item};
 use super::name::OperatorName;
-use super::rounding::rounding;
+use super::rounding::{Positions, rounding};
 use super::thresholds::Thresholds;
 
 /// What decides.
@@ -19,6 +19,8 @@ pub struct Judge<'j> {
     pub thresholds: &'j Thresholds,
     /// How far golden runs are apart, if there are several.
     pub spreads: Option<&'j Spreads>,
+    /// Over how much the parameters' gradients of the operators' capture are summed.
+    pub positions: &'j Positions<'j>,
     /// Where this rank parts first, if that is known by now.
     pub origin: Option<&'j Finding>,
 }
@@ -80,8 +82,8 @@ impl Judge<'_> {
         }
         let is_module = name.is_some_and(|name| name.family() == "Module");
         let growth = if is_module { self.thresholds.module_growth } else { self.thresholds.growth };
-        let rounding =
-            (self.thresholds.rounding_factor * rounding(operator)).min(self.thresholds.ceiling.max(coarse(operator)));
+        let rounding = self.thresholds.rounding_factor * rounding(operator, self.positions);
+        let rounding = rounding.min(self.thresholds.ceiling.max(coarse(operator)));
         let source = if input > 0.0 { Source::Inputs { input } } else { Source::Rounding };
         Bound { bound: input * growth + rounding, source }
     }

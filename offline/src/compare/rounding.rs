@@ -1,7 +1,9 @@
 //! How far rounding alone can take a result.
 
+use std::collections::HashMap;
+
 use trainmon_core::Dtype;
-use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts, Value};
+use trainmon_dump::capture::{Document, Leaf, Operator, Section, TensorFacts, Value};
 
 use super::name::{Direction, OperatorName};
 
@@ -20,9 +22,54 @@ pub fn unit_roundoff(dtype: &str) -> Option<f64> {
 /// What an operator's results may differ by although its inputs are the same: the order of a sum is free.
 ///
 /// A sum of n rounded terms in another order is off by about √n units of round-off (Higham, Accuracy and Stability of Numerical
-/// Algorithms, §2.8: the probabilistic bound; the sure one is n).
-pub fn rounding(operator: &Operator) -> f64 {
-    coarsest(operator) * (terms(operator) as f64).sqrt()
+/// Algorithms, §2.8: the probabilistic bound; the sure one is n). `positions` are of the capture that the operator is from.
+pub fn rounding(operator: &Operator, positions: &Positions<'_>) -> f64 {
+    coarsest(operator) * (terms(operator, positions) as f64).sqrt()
+}
+
+/// Terms of a parameter's gradient where nothing tells how many there are: a batch of moderate size.
+const UNKNOWN_POSITIONS: u64 = 1024;
+
+/// What each module's calls gave in a capture: over all places of it a gradient of the module's parameters is summed.
+#[derive(Clone, Debug, Default)]
+pub struct Positions<'c> {
+    /// By callee: the sizes of what came out of each call, and of the gradients that came back.
+    of: HashMap<&'c str, [Vec<Vec<u64>>; 2]>,
+}
+
+impl<'c> Positions<'c> {
+    /// One pass over a capture's operators.
+    pub fn of(document: &'c Document) -> Self {
+        let mut positions = Self::default();
+        for operator in &document.operators {
+            let Some(name) = OperatorName::parse(&operator.name).filter(|name| !name.is_operator) else { continue };
+            let (section, side) = match name.direction {
+                Direction::Forward => (Section::Output, 0),
+                Direction::Backward => (Section::Input, 1),
+                Direction::ParameterGradient => continue,
+            };
+            let of_section = operator.values.iter().filter(|value| value.section == section);
+            let sizes = of_section.filter_map(tensor).next().and_then(TensorFacts::sizes);
+            positions.of.entry(name.callee).or_default()[side].extend(sizes);
+        }
+        positions
+    }
+
+    /// How many terms the gradient of a parameter of these sizes has at most.
+    fn terms(&self, callee: &str, parameter: &[u64]) -> u64 {
+        let calls = self.of.get(callee).and_then(|sides| sides.iter().find(|calls| !calls.is_empty()));
+        let positions = |sizes: &Vec<u64>| sizes.iter().product::<u64>() / channels(sizes, parameter);
+        calls.map_or(UNKNOWN_POSITIONS, |calls| calls.iter().map(positions).sum())
+    }
+}
+
+/// How many of a result's elements are apart in the parameter's gradient too, and not summed up: its features or channels.
+fn channels(sizes: &[u64], parameter: &[u64]) -> u64 {
+    let known = |size: Option<&u64>| size.copied().filter(|size| parameter.contains(size));
+    let (last, second) = (known(sizes.last()), known(sizes.get(1)));
+    // A convolution has its channels second, anything else last.
+    let found = if parameter.len() > 2 { second.or(last) } else { last.or(second) };
+    found.unwrap_or(1).max(1)
 }
 
 /// The unit round-off of the coarsest dtype among an operator's tensors.
@@ -37,7 +84,7 @@ fn tensor(value: &Value) -> Option<&TensorFacts> {
 }
 
 /// How many terms the longest sum in an operator has, as far as its shapes tell.
-fn terms(operator: &Operator) -> u64 {
+fn terms(operator: &Operator, positions: &Positions<'_>) -> u64 {
     let largest = |section: Section| {
         let of = operator.values.iter().filter(|value| value.section == section).filter_map(tensor);
         of.filter_map(TensorFacts::elements).max()
@@ -47,8 +94,12 @@ fn terms(operator: &Operator) -> u64 {
     let last = operator.values.iter().filter(|value| value.section == Section::Input).find_map(tensor);
     let last = last.and_then(TensorFacts::sizes).and_then(|sizes| sizes.last().copied()).unwrap_or(1);
     match (name.direction, name.function()) {
+        (Direction::ParameterGradient, _) => {
+            let gradients = operator.values.iter().filter_map(tensor).filter_map(TensorFacts::sizes);
+            gradients.map(|sizes| positions.terms(name.callee, &sizes)).max().unwrap_or(UNKNOWN_POSITIONS)
+        }
         // A backward sums over what the forward broadcast: at most over everything.
-        (Direction::Backward | Direction::ParameterGradient, _) => input.max(output),
+        (Direction::Backward, _) => input.max(output),
         (
             _,
             "linear" | "matmul" | "bmm" | "mm" | "addmm" | "baddbmm" | "softmax" | "log_softmax" | "layer_norm"
@@ -59,4 +110,64 @@ fn terms(operator: &Operator) -> u64 {
         _ => input.max(input / output),
     }
     .max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::{Value as Json, json};
+    use trainmon_dump::capture::parse_document;
+
+    use super::*;
+
+    fn tensor(shape: &[u64]) -> Json {
+        json!({"type": "torch.Tensor", "dtype": "torch.float32", "shape": shape, "Max": 1.0, "Min": 0.0, "Mean": 0.5,
+            "Norm": 1.0, "requires_grad": false})
+    }
+
+    /// The terms of the first gradient of parameters in a capture of these operators.
+    fn terms_of(operators: &Json) -> u64 {
+        let document = json!({"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": null,
+            "data": operators});
+        let document = parse_document(&serde_json::to_vec(&document).unwrap(), Path::new("dump.json")).unwrap();
+        let mut operators = document.operators.iter();
+        let gradient = operators.find(|operator| operator.name.contains(".parameters_grad.")).unwrap();
+        terms(gradient, &Positions::of(&document))
+    }
+
+    fn forward(shape: &[u64]) -> Json {
+        json!({"input_args": [], "input_kwargs": {}, "output": [tensor(shape)]})
+    }
+
+    #[test]
+    fn a_parameters_gradient_sums_over_all_positions_of_every_call() {
+        let twice = terms_of(&json!({
+            "Module.norm.LayerNorm.forward.0": forward(&[4, 9, 16]),
+            "Module.norm.LayerNorm.forward.1": forward(&[2, 9, 16]),
+            "Module.other.LayerNorm.forward.0": forward(&[400, 9, 16]),
+            "Module.norm.LayerNorm.parameters_grad.0": {"weight": [tensor(&[16])], "bias": [tensor(&[16])]},
+        }));
+        assert_eq!(twice, 4 * 9 + 2 * 9);
+        let convolution = terms_of(&json!({
+            "Module.stem.Conv2d.forward.0": forward(&[4, 8, 5, 3]),
+            "Module.stem.Conv2d.parameters_grad.0": {"weight": [tensor(&[8, 2, 3, 3])]},
+        }));
+        assert_eq!(convolution, 4 * 5 * 3);
+        let embedding = terms_of(&json!({
+            "Module.words.Embedding.forward.0": forward(&[4, 9, 16]),
+            "Module.words.Embedding.parameters_grad.0": {"weight": [tensor(&[1000, 16])]},
+        }));
+        assert_eq!(embedding, 4 * 9);
+    }
+
+    #[test]
+    fn without_the_forward_the_incoming_gradient_tells_and_without_both_nothing() {
+        let gradient = json!({"bias": [tensor(&[16])]});
+        let backward = json!({"input": [tensor(&[4, 9, 16])], "output": [null]});
+        let backward_only =
+            json!({"Module.fc.Linear.backward.0": backward, "Module.fc.Linear.parameters_grad.0": gradient});
+        assert_eq!(terms_of(&backward_only), 4 * 9);
+        assert_eq!(terms_of(&json!({"Module.fc.Linear.parameters_grad.0": gradient})), UNKNOWN_POSITIONS);
+    }
 }

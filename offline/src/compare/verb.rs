@@ -15,6 +15,7 @@ use super::judge::Judge;
 use super::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching, Pair};
 use super::meter::{Meter, watched};
 use super::output::Output;
+use super::rounding::Positions;
 use super::table;
 use super::thresholds::Thresholds;
 use super::words;
@@ -324,7 +325,8 @@ impl<'a> Work<'a> {
             } else {
                 let origins = step.divergence.iter().flat_map(|divergence| &divergence.origins);
                 let origin = origins.into_iter().find(|(of, _)| *of == rank.rank).map(|(_, finding)| finding);
-                let judge = Judge { thresholds: &self.thresholds, spreads: rank.spreads.as_ref(), origin };
+                let (thresholds, spreads) = (&self.thresholds, rank.spreads.as_ref());
+                let judge = Judge { thresholds, spreads, positions: &Positions::of(&target.document), origin };
                 let headers = table::headers(mode, target.has_stacks);
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(table::table(target, golden, pairs, mode, judge))

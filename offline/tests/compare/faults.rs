@@ -154,34 +154,35 @@ fn planted_faults_are_found_where_they_are() {
     assert!(count(&cases, Mark::Right) * 100 >= cases.len() * 95);
 }
 
-/// Answers that do not agree with the truth, each with the reason.
-const KNOWN_WRONG: [(&str, &str); 1] = [(
-    "recomputed_weight_moves",
-    "it names the recomputed module that reads the other weight; the truth, checked against what nodes get and give and \
-         not against modules' parameters, has the gradient that comes of it",
-)];
-
 #[test]
 fn faults_that_it_was_not_developed_against_are_found_as_measured() {
     let cases = survey("held_out.tar.gz");
     print("The held-out set", &cases, true);
     assert!(cases.len() >= 74, "the set is not whole");
-    let wrong: Vec<&str> = cases.iter().filter(|case| case.mark == Mark::Wrong).map(|case| &*case.name).collect();
-    let known: Vec<&str> = KNOWN_WRONG
+    assert_eq!(count(&cases, Mark::Wrong), 0);
+    assert_eq!(count(&cases, Mark::Right), cases.len());
+}
+
+/// Cases of the set of whole tensors in which it does not know, each with the reason.
+const KNOWN_UNSURE: [(&str, &str); 1] = [(
+    "sync_bit_flipped_on_rank1",
+    "one bit of one element of an all_reduce: what the other ranks gave is another by rounding too, so its bound is wide; it \
+     is named as the first that rounds otherwise",
+)];
+
+#[test]
+fn faults_recorded_with_whole_tensors_are_found_as_measured() {
+    let cases = survey("held_out_tensor.tar.gz");
+    print("The held-out set of whole tensors", &cases, true);
+    assert!(cases.len() >= 62, "the set is not whole");
+    assert_eq!(count(&cases, Mark::Wrong), 0);
+    let unsure: Vec<&str> = cases.iter().filter(|case| case.mark == Mark::Unsure).map(|case| &*case.name).collect();
+    let known: Vec<&str> = KNOWN_UNSURE
         .iter()
         .map(|(name, reason)| {
             println!("known: {name}: {reason}");
             *name
         })
         .collect();
-    assert_eq!(wrong, known, "an answer became wrong, or is no longer and should leave the list");
-    assert!(count(&cases, Mark::Right) >= 73);
-}
-
-#[test]
-fn faults_that_only_whole_tensors_show_are_found_as_measured() {
-    let cases = survey("held_out_tensor.tar.gz");
-    print("The held-out set of whole tensors", &cases, true);
-    assert!(cases.len() >= 62, "the set is not whole");
-    assert_eq!(count(&cases, Mark::Wrong), 0);
+    assert_eq!(unsure, known, "an answer became unsure, or is no longer and should leave the list");
 }

@@ -50,10 +50,10 @@ impl<'c> Walker<'c> {
         self.target.joined.operator(&operator.name).is_some() || self.golden.joined.operator(&golden.name).is_some()
     }
 
-    /// Tensors with the same statistics may still differ: where both are there, their elements are compared. (Not after the
-    /// finding: there only the spread is of interest.)
+    /// Statistics need not show all that differs, though they show some of it: where both tensors are there, their elements are
+    /// compared. (Not after the finding: there only the spread is of interest.)
     fn seen_closely(&self, item: Item<'c>, twin: Item<'c>, seen: Deviation) -> Deviation {
-        if seen.is_some() || self.walked.finding.is_some() {
+        if seen.relative.is_infinite() || self.walked.finding.is_some() {
             return seen;
         }
         let pair = read_pair(self.target, self.golden, item, twin).and_then(Result::ok);
@@ -68,7 +68,12 @@ impl<'c> Walker<'c> {
             return Deviation { what: What::NotFinite, relative: f64::INFINITY };
         }
         let relative = distance.relative();
-        if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { seen }
+        // Beside a golden of zeros the statistics have said by how much of the target's size.
+        if relative > seen.relative && (relative.is_finite() || !seen.is_some()) {
+            let what = if seen.what == What::Dtype { What::Dtype } else { What::Numbers };
+            return Deviation { what, relative };
+        }
+        seen
     }
 }
 

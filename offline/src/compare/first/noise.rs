@@ -22,6 +22,36 @@ pub struct Rounding {
     produced: HashMap<Looks, Produced, Hashes>,
     /// What the step before gave: parameters and moments stay as it left them.
     before: HashMap<Looks, Produced, Hashes>,
+    /// What of this step is all rounding, and what of the step before.
+    residues: [Vec<Residue>; 2],
+}
+
+/// What is left of a sum that cancels, on both sides: max, min and norm. It is known again when it was scaled, by a clipped norm
+/// or an average that was not recorded.
+#[derive(Clone, Debug)]
+struct Residue {
+    elements: u64,
+    sizes: [[f64; 3]; 2],
+    produced: Produced,
+}
+
+impl Residue {
+    fn of(tensor: &TensorFacts, twin: &TensorFacts, produced: Produced) -> Option<Self> {
+        Some(Self { elements: tensor.elements()?, sizes: [sizes(tensor)?, sizes(twin)?], produced })
+    }
+
+    /// Whether all of another pair's numbers are this one's times one factor, but for `tolerance` of it.
+    fn is_scaled(&self, other: &Self, tolerance: f64) -> bool {
+        let pairs = self.sizes.iter().flatten().zip(other.sizes.iter().flatten());
+        let mut factors = pairs.filter(|(one, other)| **one != 0.0 || **other != 0.0).map(|(one, other)| other / one);
+        let Some(first) = factors.next().filter(|first| first.is_finite() && *first != 0.0) else { return false };
+        self.elements == other.elements && factors.all(|factor| (factor / first - 1.0).abs() <= tolerance)
+    }
+}
+
+fn sizes(tensor: &TensorFacts) -> Option<[f64; 3]> {
+    let [max, min, norm] = [0, 1, 3].map(|at: usize| tensor.statistics[at].number());
+    Some([max?, min?, norm?])
 }
 
 /// An output that was looked at.
@@ -37,12 +67,25 @@ impl Rounding {
     /// Begins another step.
     #[must_use]
     pub(super) fn next_step(self) -> Self {
-        Self { before: self.produced, produced: HashMap::default(), ..self }
+        let [now, _] = self.residues;
+        Self { before: self.produced, produced: HashMap::default(), residues: [Vec::new(), now], ..self }
     }
 
     /// Keeps an output.
-    pub(super) fn keep(&mut self, tensor: &TensorFacts, produced: Produced) {
+    pub(super) fn keep(&mut self, tensor: &TensorFacts, twin: Option<&TensorFacts>, produced: Produced) {
+        if produced.is_all_rounding {
+            self.residues[0].extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
+        }
         self.produced.insert(Looks::of(tensor), produced);
+    }
+
+    /// What is all rounding and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
+    pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
+        let mut residues = self.residues.iter().flatten().peekable();
+        residues.peek()?;
+        let nothing = Produced { deviation: 0.0, is_all_rounding: true };
+        let pair = Residue::of(tensor, twin, nothing)?;
+        residues.find(|residue| residue.is_scaled(&pair, tolerance)).map(|residue| residue.produced)
     }
 
     /// The operator's output that a value looks like.

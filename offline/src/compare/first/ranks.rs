@@ -11,6 +11,7 @@ use super::walk::walk;
 use crate::compare::input::Capture;
 use crate::compare::judge::{Judge, Spreads};
 use crate::compare::matching::Matching;
+use crate::compare::rounding::Positions;
 use crate::compare::thresholds::Thresholds;
 
 /// One rank of a step on both sides.
@@ -56,7 +57,8 @@ pub fn first_divergence(
         .zip(before)
         .map(|(rank, before)| {
             let aligned = matching.align(rank.target, rank.golden);
-            let judge = Judge { thresholds, spreads: rank.spreads, origin: None };
+            let positions = Positions::of(&rank.target.document);
+            let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions, origin: None };
             walk(rank.target, rank.golden, &aligned, before, judge)
         })
         .collect();

@@ -105,8 +105,7 @@ impl<'c> Walker<'c> {
         }
         let mut inherited = 0.0_f64;
         for input in &inputs {
-            let producer = input.item.tensor().and_then(|tensor| self.rounding.producer(tensor));
-            if producer.is_some_and(|producer| producer.is_all_rounding) {
+            if self.producer(input).is_some_and(|producer| producer.is_all_rounding) {
                 inherited = inherited.max(input.deviation.relative);
             } else {
                 self.note_rounding(operator, input.deviation);
@@ -127,7 +126,8 @@ impl<'c> Walker<'c> {
                 self.note_rounding(operator, output.deviation);
             }
             if let Some(tensor) = output.item.tensor() {
-                self.rounding.keep(tensor, Produced { deviation, is_all_rounding });
+                let twin = output.twin.and_then(|twin| twin.tensor());
+                self.rounding.keep(tensor, twin, Produced { deviation, is_all_rounding });
             }
         }
     }
@@ -164,8 +164,16 @@ impl<'c> Walker<'c> {
             return false;
         }
         // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
-        let producer = input.item.tensor().and_then(|tensor| self.rounding.producer(tensor));
-        producer.is_none_or(|producer| input.deviation.relative > producer.deviation * 4.0)
+        self.producer(input).is_none_or(|producer| input.deviation.relative > producer.deviation * 4.0)
+    }
+
+    /// The earlier output that an input is, also where that is all rounding and was scaled unseen.
+    fn producer(&self, input: &Compared<'_>) -> Option<Produced> {
+        let tensor = input.item.tensor()?;
+        self.rounding.producer(tensor).or_else(|| {
+            let twin = input.twin?.tensor().filter(|_| input.deviation.is_some())?;
+            self.rounding.residue(tensor, twin, self.judge.thresholds.ceiling)
+        })
     }
 
     fn fresh_bound(&self, operator: &Operator) -> f64 {

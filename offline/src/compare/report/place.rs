@@ -10,6 +10,7 @@ use crate::compare::input::{Capture, Item};
 use crate::compare::judge::{Judge, Spreads};
 use crate::compare::matching::align;
 use crate::compare::python;
+use crate::compare::rounding::Positions;
 use crate::compare::thresholds::Thresholds;
 
 /// Operators shown before the finding.
@@ -89,7 +90,8 @@ impl Place {
             .map(str::to_owned)
             .collect();
         modules.reverse();
-        let judge = Judge { thresholds, spreads: captures.spreads.as_ref(), origin: None };
+        let positions = Positions::of(&target.document);
+        let judge = Judge { thresholds, spreads: captures.spreads.as_ref(), positions: &positions, origin: None };
         let suspects =
             finding.suspects.iter().take(SUSPECTS).map(|suspect| facts(suspect, finding, one, other, judge)).collect();
         let spread = divergence.walked.iter().find(|(walked, _)| walked == rank).map(|(_, walked)| &walked.spread[..]);
