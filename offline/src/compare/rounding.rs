@@ -48,8 +48,8 @@ impl<'c> Positions<'c> {
                 Direction::Backward => (Section::Input, 1),
                 Direction::ParameterGradient => continue,
             };
-            let of_section = operator.values.iter().filter(|value| value.section == section);
-            let sizes = of_section.filter_map(tensor).next().and_then(TensorFacts::sizes);
+            let mut of_section = operator.values.iter().filter(|value| value.section == section);
+            let sizes = of_section.find_map(tensor).and_then(TensorFacts::sizes);
             positions.of.entry(name.callee).or_default()[side].extend(sizes);
         }
         positions

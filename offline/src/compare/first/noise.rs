@@ -104,3 +104,52 @@ impl Rounding {
         self.largest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trainmon_dump::capture::Plain;
+
+    use super::*;
+
+    fn tensor(numbers: [f64; 3]) -> TensorFacts {
+        let [max, min, norm] = numbers.map(Plain::Float);
+        TensorFacts {
+            kind: "torch.Tensor".into(),
+            dtype: std::sync::Arc::new(Plain::Text("torch.float32".into())),
+            shape: std::sync::Arc::new(Plain::List(Box::new([Plain::Int(5)]))),
+            statistics: [max, min, Plain::Float(0.0), norm],
+            requires_grad: Some(false),
+            data_name: None,
+            digest: None,
+            peer: None,
+        }
+    }
+
+    fn found(rounding: &Rounding, one: &TensorFacts, other: &TensorFacts) -> Option<f64> {
+        rounding.residue(one, other, 3e-4).map(|found| found.deviation)
+    }
+
+    #[test]
+    fn a_residue_is_known_again_if_both_sides_were_scaled_alike() {
+        let mut rounding = Rounding::default();
+        let produced = Produced { deviation: 3.0, is_all_rounding: true };
+        let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
+        rounding.keep(&one, Some(&other), produced);
+        let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
+        assert_eq!(found(&rounding, &clipped, &twin), Some(3.0));
+        assert_eq!(found(&rounding, &one, &twin), None, "one side alone was scaled");
+        assert_eq!(found(&rounding, &clipped, &tensor([1e-10, -3e-10, 5e-10])), None, "one number is another");
+        assert_eq!(found(&rounding, &tensor([0.0; 3]), &twin), None, "one side is nothing");
+        let next = rounding.next_step();
+        assert_eq!(found(&next, &clipped, &twin), Some(3.0), "the next step begins with it");
+        assert_eq!(found(&next.next_step(), &clipped, &twin), None, "the one after does not");
+    }
+
+    #[test]
+    fn what_is_more_than_rounding_is_not_known_again_when_scaled() {
+        let mut rounding = Rounding::default();
+        let (one, other) = (tensor([4.0, -2.0, 5.0]), tensor([1.0, -3.0, 4.0]));
+        rounding.keep(&one, Some(&other), Produced { deviation: 3.0, is_all_rounding: false });
+        assert!(rounding.residue(&one, &other, 3e-4).is_none());
+    }
+}
