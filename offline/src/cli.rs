@@ -78,7 +78,7 @@ enum Verb {
     /// Alerts write every finding there with `"alert": {"dump": true}`. What came first is where to look.
     #[command(after_long_help = anomaly::verb::EXAMPLES)]
     Anomaly(anomaly::verb::Arguments),
-    /// Compare two captures: where did the runs first part, and is it real?
+    /// Compare two captures, monitored runs or checkpoints: where did they first part, and is it real?
     ///
     /// Looks for the first operator whose inputs agree and whose outputs do not, in the order of execution, across ranks by
     /// their communication, across steps. What counts as rounding depends on dtype, operator and inputs.
@@ -111,7 +111,7 @@ enum Verb {
     /// Merge the tables `trainmon compare` wrote of several ranks: a column per rank
     #[command(visible_alias = "merge_result", after_long_help = merge::verb::EXAMPLES)]
     Merge(merge::verb::Arguments),
-    /// Write files of tensors in another format: npy, pt
+    /// Write files of tensors in another format: npy, pt, safetensors
     #[command(after_long_help = tensors::verb::EXAMPLES)]
     Parse(tensors::verb::Arguments),
     /// Write the CSV files of a run that crashed, out of the journal it left
@@ -167,11 +167,22 @@ fn respelt(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         _ => return arguments,
     };
     for argument in &mut arguments[2..] {
-        if let Some((_, long)) = spellings.iter().find(|(short, _)| argument == short) {
+        if let Some(long) = argument.to_str().and_then(|argument| respelt_option(argument, spellings)) {
             *argument = OsString::from(long);
         }
     }
     arguments
+}
+
+/// An option as it is called here: `-tp` and `-tp=…` by the list, `--output_path` with hyphens.
+fn respelt_option(argument: &str, spellings: &[(&str, &str)]) -> Option<String> {
+    let (name, value) = argument.split_once('=').map_or((argument, None), |(name, value)| (name, Some(value)));
+    let long = match spellings.iter().find(|(short, _)| name == *short) {
+        Some((_, long)) => (*long).to_owned(),
+        None if name.starts_with("--") && name.contains('_') => name.replace('_', "-"),
+        None => return None,
+    };
+    Some(value.map_or_else(|| long.clone(), |value| format!("{long}={value}")))
 }
 
 /// The output cannot be written.

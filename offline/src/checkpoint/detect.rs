@@ -9,6 +9,16 @@ use super::{Dialect, dcp, deepspeed, hf, megatron, plain};
 /// So many names are shown of a directory that is nothing known.
 const SHOWN: usize = 5;
 
+/// Whether the path is a file that is called as checkpoints are, or a directory laid out as one, be it damaged.
+pub fn is_one(path: &Path) -> bool {
+    if path.is_file() {
+        return path.file_name().and_then(|name| name.to_str()).is_some_and(plain::has_its_ending);
+    }
+    let refused = open(path, Dialect::Ours).err();
+    path.is_dir()
+        && !matches!(refused, Some(CheckpointError::NotACheckpoint { .. } | CheckpointError::ReadDirectory { .. }))
+}
+
 /// Opens the checkpoint at `path`.
 pub(super) fn open(path: &Path, dialect: Dialect) -> Result<Checkpoint, CheckpointError> {
     if !path.is_dir() {

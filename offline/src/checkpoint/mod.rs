@@ -39,6 +39,7 @@ use self::measure::distance;
 use crate::progress::Progress;
 
 pub use self::contents::Layout;
+pub use self::detect::is_one;
 pub use self::error::{CheckpointError, PieceTrouble};
 
 /// Tensors of so many bytes are compared at the same time, on all cores.

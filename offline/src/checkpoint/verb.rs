@@ -49,6 +49,23 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    /// What `trainmon compare` was given, where it finds checkpoints: its output is a directory.
+    pub(crate) fn of((a, b): (&Path, &Path), output: Option<&Path>, compat: bool, json: bool) -> Self {
+        let name = if compat { MSPROBE_FILE } else { "compare" };
+        let format =
+            if compat || output.is_none() { Vec::new() } else { vec![Format::Json, Format::Csv, Format::Html] };
+        Self {
+            a: a.to_path_buf(),
+            b: b.to_path_buf(),
+            output: output.map(|directory| directory.join(name)),
+            format,
+            compat,
+            json,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Everything
@@ -111,6 +128,10 @@ fn compare_and_write(arguments: &Arguments) -> Result<(Comparison, Vec<PathBuf>)
     let mut bar = ProgressBar::new("comparing");
     let comparison = compare(&arguments.a, &arguments.b, dialect, &mut |progress| bar.show(progress))?;
     drop(bar);
+    if let Some(parent) = outputs.first().and_then(|(path, _)| path.parent()) {
+        std::fs::create_dir_all(parent)
+            .map_err(|source| CheckpointError::Write { path: parent.to_path_buf(), source })?;
+    }
     for (path, format) in &outputs {
         let failed = |source| CheckpointError::Write { path: path.clone(), source };
         let content = match format {

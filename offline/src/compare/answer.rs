@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Tree, find};
+use trainmon_dump::capture::{Document, DumpKind, RankFiles, StepFiles, Task, Tree, find};
 
+use super::deviation::is_one_kind;
 use super::error::CompareError;
 use super::first::{Divergence, Finding, Noise, RankCapture, Rounding, first_divergence};
 use super::input::Capture;
 use super::judge::Spreads;
 use super::matching::{Matching, Pair, fuse};
 use super::meter::Meter;
-use super::pairing::{RankPair, pair};
+use super::pairing::{RankPair, pair, step_name};
 use super::thresholds::Thresholds;
 
 /// A step's two captures of every rank, in memory.
@@ -143,9 +144,9 @@ pub fn compare_matched<E: From<CompareError>>(
     if pairing.pairs.is_empty() {
         return Err(E::from(CompareError::NothingPairs {
             target: target.to_path_buf(),
-            of_target: described(&target_tree),
+            of_target: described(&target_tree, &golden_tree),
             golden: golden.clone(),
-            of_golden: described(&golden_tree),
+            of_golden: described(&golden_tree, &target_tree),
         }));
     }
     meter.expect(both(&pairing.pairs));
@@ -182,6 +183,13 @@ fn read(
         for files in others.iter().filter_map(|tree| same(tree, pair)) {
             spreads.get_or_insert_with(Spreads::default).add(&golden, &one(files)?);
         }
+        // What is there on both sides is held against each other.
+        match (target.document.task, golden.document.task) {
+            (Task::Structure, Task::Structure) => {}
+            (Task::Structure, _) => golden.keep_structure(),
+            (_, Task::Structure) => target.keep_structure(),
+            _ => {}
+        }
         if !is_compat {
             fuse(&mut target, &mut golden);
         }
@@ -208,13 +216,21 @@ fn same<'t>(tree: &'t Tree, pair: &RankPair<'_>) -> Option<&'t RankFiles> {
     ranks.iter().find(|files| is_one || files.rank == pair.golden.rank)
 }
 
-fn described(tree: &Tree) -> String {
-    let ranks = |ranks: &[RankFiles]| ranks.iter().map(|rank| rank.rank.to_string()).collect::<Vec<_>>().join(", ");
-    if tree.kind == DumpKind::Root {
-        let steps: Vec<String> = tree.steps.iter().map(|step| step.step.to_string()).collect();
-        return format!("steps {}", steps.join(", "));
+/// The steps of a capture; of one that is none, or whose steps the other has as well, the ranks too.
+fn described(tree: &Tree, other: &Tree) -> String {
+    let list = |numbers: &mut dyn Iterator<Item = String>| numbers.collect::<Vec<_>>().join(", ");
+    let ranks = |step: &StepFiles| list(&mut step.ranks.iter().map(|rank| rank.rank.to_string()));
+    if tree.kind != DumpKind::Root {
+        return tree.steps.first().map_or_else(String::new, |step| format!("ranks {}", ranks(step)));
     }
-    tree.steps.first().map_or_else(String::new, |step| format!("ranks {}", ranks(&step.ranks)))
+    let is_common = |step: &&StepFiles| {
+        other.kind == DumpKind::Root && other.steps.iter().any(|of| of.step == step.step && of.part == step.part)
+    };
+    if let Some(step) = tree.steps.iter().find(is_common) {
+        return format!("ranks {} in {}", ranks(step), step_name(step));
+    }
+    let number = |step: &StepFiles| step_name(step).replacen("step ", "", 1);
+    format!("steps {}", list(&mut tree.steps.iter().map(number)))
 }
 
 /// The search over steps.
@@ -226,6 +242,10 @@ struct Search {
     compared: usize,
     unseen: usize,
     is_untold: bool,
+    /// Tensors of some rank could be held against each other.
+    is_seen: bool,
+    /// One side has the tree of calls and nothing else.
+    is_half_structure: bool,
 }
 
 impl Search {
@@ -244,6 +264,9 @@ impl Search {
                 spreads: spreads.as_ref(),
             })
             .collect();
+        self.is_seen |= ranks.iter().any(|rank| is_comparable(rank.target, rank.golden));
+        let is_structure = |capture: &Capture| capture.document.task == Task::Structure;
+        self.is_half_structure |= ranks.iter().any(|rank| is_structure(rank.target) != is_structure(rank.golden));
         let divergence = first_divergence(&ranks, &mut self.noise, thresholds, matching);
         for (rank, walked) in &divergence.walked {
             self.compared += walked.compared;
@@ -263,26 +286,63 @@ impl Search {
     fn answer(self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
         let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
         let (verdict, divergence) = match (self.found, self.first_rounding) {
-            (Some((step, divergence)), _) => (parts(step, &divergence), Some(divergence)),
-            (None, _) if self.compared == self.unseen => (
+            // Two captures with nothing in common are no two runs that agree.
+            (Some(_), _) if self.compared == 0 => (
                 Verdict::CannotTell {
-                    why: "the captures have neither statistics nor checksums of any tensor",
-                    capture: "task statistics or tensor instead of structure",
+                    why: "no operator of one capture has a counterpart in the other",
+                    capture: "both at the same level and scope, or say with -dm, -cm, -lm or -am what belongs together",
                 },
                 None,
             ),
-            (None, _) if self.is_untold => (
+            (Some((step, divergence)), _) if self.is_seen || has_values(&divergence) => {
+                (parts(step, &divergence), Some(divergence))
+            }
+            (None, _) if self.is_half_structure => (
+                Verdict::CannotTell {
+                    why: "one capture is of structure alone; the structures agree, of values it says nothing",
+                    capture: "task statistics or tensor on both sides",
+                },
+                None,
+            ),
+            // Arguments that agree do not speak for tensors that nobody could hold against each other.
+            _ if self.compared == self.unseen || !self.is_seen => (
+                Verdict::CannotTell {
+                    why: "the captures have neither statistics nor checksums of one kind in common",
+                    capture: "both with task statistics or tensor and the same summary_mode",
+                },
+                None,
+            ),
+            _ if self.is_untold => (
                 Verdict::CannotTell {
                     why: "the checksum of a fused module does not follow from those of its parts, and behind it checksums differ",
                     capture: "statistics or tensors instead of checksums",
                 },
                 None,
             ),
-            (None, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
-            (None, None) => (Verdict::Same, None),
+            (_, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
+            (_, None) => (Verdict::Same, None),
         };
         Answer { verdict, divergence, compared: self.compared, unseen: self.unseen, target_only, golden_only }
     }
+}
+
+/// Whether it is about values, not calls alone.
+fn has_values(divergence: &Divergence) -> bool {
+    divergence.origins.iter().any(|(_, finding)| !finding.suspects.is_empty())
+}
+
+/// Whether tensors of two captures can be held against each other, if there are any.
+fn is_comparable(target: &Capture, golden: &Capture) -> bool {
+    let both = |has: fn(&Document) -> bool| has(&target.document) && has(&golden.document);
+    let digest = |capture: &Capture| {
+        capture.document.tensors().find_map(|tensor| tensor.digest.clone().filter(|digest| !digest.is_null()))
+    };
+    let has_no_tensors = |capture: &Capture| capture.document.tensors().next().is_none();
+    both(Document::has_statistics)
+        || both(|document| document.task == Task::Tensor)
+        || has_no_tensors(target)
+        || has_no_tensors(golden)
+        || digest(target).zip(digest(golden)).is_some_and(|(one, other)| is_one_kind(&one, &other))
 }
 
 /// The first origin; with it the ranks that parted in the same operator by themselves.

@@ -26,14 +26,6 @@ pub enum CompareError {
     /// A table cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// One side was captured, the other monitored.
-    #[error("`{}` is a capture, `{}` a monitored run: nothing of them can be held against each other", capture.display(), run.display())]
-    CaptureAndRun {
-        /// The one.
-        capture: PathBuf,
-        /// The other.
-        run: PathBuf,
-    },
     /// Nothing on one side has a counterpart on the other.
     #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
     NothingPairs {
@@ -45,6 +37,14 @@ pub enum CompareError {
         golden: PathBuf,
         /// Its steps and ranks.
         of_golden: String,
+    },
+    /// Captures are compared with captures.
+    #[error("`{}` is {what}, the other path is none", path.display())]
+    AnotherKind {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
     },
     /// One side has what the other does not, so that nothing of tensors can be held against each other.
     #[error("`{}` has {target_has}, `{}` has {golden_has}: nothing both have", target.display(), golden.display())]
@@ -65,16 +65,14 @@ impl CompareError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Capture(error) => error.hint(),
-            Self::Mapping(_) => "one `name in the target: name in the golden` per line; docs/compare.md has examples",
+            Self::Mapping(error) => error.hint(),
             Self::NoGolden => "name the run to compare with behind the one in question",
             Self::Thresholds(_) => "configs/compare.toml has every key with its default",
-            Self::CaptureAndRun { .. } => {
-                "name two captures (dump.json, rank, step or root directories), or two directories of a monitor's CSV files"
-            }
             Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
             Self::NothingPairs { .. } => {
                 "steps and ranks pair by number; name the two step or rank directories themselves"
             }
+            Self::AnotherKind { .. } => "name two captures, two monitored runs or two checkpoints",
             Self::NothingInCommon { .. } => "capture both with the same summary_mode",
         }
     }

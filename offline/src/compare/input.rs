@@ -68,6 +68,14 @@ impl Capture {
         })
     }
 
+    /// Forgets all but the tree of calls, if there is one.
+    pub(super) fn keep_structure(&mut self) {
+        let nodes = nodes(&self.construct);
+        if !nodes.is_empty() {
+            self.document.operators = nodes;
+        }
+    }
+
     /// The module an operator ran in; one that was put together is where the other side has it.
     pub fn parent(&self, operator: &str) -> Option<&Parent> {
         match self.joined.operator(operator) {

@@ -13,6 +13,8 @@ use super::write::{Format, Source, WriteError, write};
 /// Tables in the making.
 pub(super) struct Output {
     aside: tempfile::TempDir,
+    /// Dropped behind what it holds.
+    _made: Option<RemovedIfEmpty>,
     directory: PathBuf,
     formats: Vec<Format>,
     stamp: String,
@@ -22,15 +24,26 @@ pub(super) struct Output {
     written: Vec<PathBuf>,
 }
 
+/// A directory that goes again if nothing was put into it.
+struct RemovedIfEmpty(PathBuf);
+
+impl Drop for RemovedIfEmpty {
+    fn drop(&mut self) {
+        // It has files, or somebody else was faster: either is well.
+        drop(std::fs::remove_dir(&self.0));
+    }
+}
+
 impl Output {
     /// Makes room beside the final place, on the same file system.
     pub(super) fn prepare(directory: &Path, formats: Vec<Format>) -> Result<Self, CompareError> {
         let failed = |source| WriteError::Io { path: directory.to_path_buf(), source };
+        let made = (!directory.exists()).then(|| RemovedIfEmpty(directory.to_path_buf()));
         std::fs::create_dir_all(directory).map_err(failed)?;
         let aside = tempfile::Builder::new().prefix(".trainmon-unfinished-").tempdir_in(directory).map_err(failed)?;
         let stamp = jiff::Zoned::now().strftime("%Y%m%d%H%M%S").to_string();
         let report = formats.contains(&Format::Html).then(|| Report::new(aside.path())).transpose().map_err(failed)?;
-        Ok(Self { aside, directory: directory.to_path_buf(), formats, stamp, report, written: Vec::new() })
+        Ok(Self { aside, _made: made, directory: directory.to_path_buf(), formats, stamp, report, written: Vec::new() })
     }
 
     /// Looks at a step before its tables come.

@@ -70,7 +70,8 @@ fn pair_ranks<'t>(
     pairing.golden_only.extend(alone.map(|rank| rank_name(golden, rank)));
 }
 
-fn step_name(step: &StepFiles) -> String {
+/// As an answer names it: `step 3`, `graph step 3`.
+pub(super) fn step_name(step: &StepFiles) -> String {
     let part = if step.part.is_empty() { String::new() } else { format!("{} ", step.part) };
     format!("{part}step {}", step.step)
 }

@@ -20,6 +20,7 @@ use super::table;
 use super::thresholds::Thresholds;
 use super::words;
 use super::write::{Format, Rows, Source};
+use crate::checkpoint;
 use crate::compare_runs;
 use crate::failure::as_json;
 use crate::printer::Printer;
@@ -32,6 +33,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon compare dump_b dump_a dump_a2                     two golden runs: their spread bounds every value\n",
     "  trainmon compare b/dump.json a/dump.json --json | jq .operator\n",
     "  trainmon compare monitor_b monitor_a                       two monitored runs: the first step and tensor beyond noise\n",
+    "  trainmon compare b/model.pt a/model.pt                     two checkpoints, tensor by tensor\n",
     "  trainmon compare -tp b/step0 -gp a/step0 -o out            msprobe's spelling; --compat for its very cells\n",
     "\n",
     "Exit codes: 0 they agree, 1 they part or nobody can tell (see --fail-on), 2 an error"
@@ -41,7 +43,8 @@ pub(crate) const EXAMPLES: &str = concat!(
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Arguments {
-    /// The run in question: a dump.json or debug.json, a rank's directory, a step's, or the one that holds the steps
+    /// The run in question: a dump.json or debug.json, a rank's directory, a step's, or the one that holds the steps; a
+    /// monitor's output; a checkpoint
     #[arg(required_unless_present = "target_path")]
     target: Option<PathBuf>,
     /// The run to hold it against; of several, the others say how far such runs are apart anyway
@@ -97,6 +100,9 @@ pub(crate) struct Arguments {
     /// Name every operator as it is compared: `-tensor_log`
     #[arg(long)]
     is_print_compare_log: bool,
+    /// msprobe's switch; what the paths are is seen by itself, dumps of offline models, torchair and ATB are not read
+    #[arg(short, long, value_parser = ["auto"])]
+    mode: Option<String>,
 }
 
 /// From which level on the exit code is 1.
@@ -121,7 +127,7 @@ pub(crate) enum Outcome {
 }
 
 /// msprobe's options of one dash and several letters, as the long options they are here.
-pub(crate) const SPELLINGS: [(&str, &str); 11] = [
+pub(crate) const SPELLINGS: [(&str, &str); 9] = [
     ("-tp", "--target-path"),
     ("-gp", "--golden-path"),
     ("-fm", "--fuzzy-match"),
@@ -131,8 +137,6 @@ pub(crate) const SPELLINGS: [(&str, &str); 11] = [
     ("-lm", "--layer-mapping"),
     ("-da", "--diff-analyze"),
     ("-tensor_log", "--is-print-compare-log"),
-    ("--target_path", "--target-path"),
-    ("--golden_path", "--golden-path"),
 ];
 
 /// Runs the verb.
@@ -141,14 +145,24 @@ pub(crate) const SPELLINGS: [(&str, &str); 11] = [
 /// The output cannot be written.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     if let Some(runs) = monitored_runs(arguments) {
+        say_what_is_not_used(arguments, "monitored runs", printer);
         return Ok(match compare_runs::verb::run(&runs, printer)? {
             compare_runs::verb::Outcome::Well => Outcome::Same,
-            compare_runs::verb::Outcome::Differs if arguments.fail_on == Some(FailOn::Never) => Outcome::Same,
+            compare_runs::verb::Outcome::Differs if level(arguments) == FailOn::Never => Outcome::Same,
             compare_runs::verb::Outcome::Differs => Outcome::Parts,
             compare_runs::verb::Outcome::Failed => Outcome::Failed,
         });
     }
-    match Work::of(arguments).and_then(|mut work| work.run(printer)).map_err(|error| of_two_kinds(error, arguments)) {
+    if let Some(checkpoints) = checkpoints(arguments) {
+        say_what_is_not_used(arguments, "checkpoints", printer);
+        return Ok(match checkpoint::verb::run(&checkpoints, printer)? {
+            checkpoint::verb::Outcome::Same => Outcome::Same,
+            checkpoint::verb::Outcome::Different if level(arguments) == FailOn::Never => Outcome::Same,
+            checkpoint::verb::Outcome::Different => Outcome::Parts,
+            checkpoint::verb::Outcome::Failed => Outcome::Failed,
+        });
+    }
+    match Work::of(arguments).and_then(|mut work| work.run(printer)).map_err(of_another_kind) {
         Ok((answer, written)) => {
             if arguments.json {
                 let mut answer = words::as_json(&answer);
@@ -172,25 +186,64 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 
 /// The paths hold no captures but what a monitor wrote: steps of a whole training.
 fn monitored_runs(arguments: &Arguments) -> Option<compare_runs::verb::Arguments> {
-    let target = arguments.target.as_ref()?;
-    let is_monitored = !arguments.golden.is_empty() && find(target).is_err() && compare_runs::is_run(target);
+    let (target, golden) = paths(arguments);
+    let is_monitored = !golden.is_empty() && find(target).is_err() && compare_runs::is_run(target);
     is_monitored.then(|| {
-        let on_warning = arguments.fail_on == Some(FailOn::Warning);
-        let (golden, output) = (arguments.golden.clone(), arguments.output_path.clone());
-        compare_runs::verb::Arguments::of(target.clone(), golden, output, arguments.json, on_warning)
+        let on_warning = level(arguments) == FailOn::Warning;
+        let output = arguments.output_path.clone();
+        compare_runs::verb::Arguments::of(target.to_path_buf(), golden, output, arguments.json, on_warning)
     })
 }
 
-/// Where no capture is because a monitored run is there: that is the better thing to say.
-fn of_two_kinds(error: CompareError, arguments: &Arguments) -> CompareError {
-    let CompareError::Capture(CaptureError::NoCapture { path: run }) = &error else { return error };
-    let Arguments { target, target_path, golden, golden_path, .. } = arguments;
-    let mut paths = target.iter().chain(target_path).chain(golden).chain(golden_path);
-    match paths.find(|path| find(path).is_ok()) {
-        Some(capture) if compare_runs::is_run(run) => {
-            CompareError::CaptureAndRun { capture: capture.clone(), run: run.clone() }
+/// The paths are two checkpoints.
+fn checkpoints(arguments: &Arguments) -> Option<checkpoint::verb::Arguments> {
+    let (target, golden) = paths(arguments);
+    let [golden] = &golden[..] else { return None };
+    let is_checkpoint = |path: &Path| (path.is_file() || find(path).is_err()) && checkpoint::is_one(path);
+    (is_checkpoint(target) && is_checkpoint(golden)).then(|| {
+        let output = arguments.output_path.as_deref();
+        checkpoint::verb::Arguments::of((target, golden), output, arguments.compat, arguments.json)
+    })
+}
+
+/// The target, and what it is held against, in either spelling.
+fn paths(arguments: &Arguments) -> (&Path, Vec<PathBuf>) {
+    let target = arguments.target.as_deref().or(arguments.target_path.as_deref()).unwrap_or(Path::new(""));
+    (target, arguments.golden_path.iter().chain(&arguments.golden).cloned().collect())
+}
+
+/// Nobody is to believe that an option did something.
+fn say_what_is_not_used(arguments: &Arguments, of: &str, printer: &mut Printer) {
+    let Arguments { format, xlsx, fuzzy_match, data_mapping, cell_mapping, layer_mapping, .. } = arguments;
+    let Arguments { api_mapping, diff_analyze, thresholds, is_print_compare_log, .. } = arguments;
+    let options = [
+        (!format.is_empty(), "--format"),
+        (*xlsx, "--xlsx"),
+        (*fuzzy_match, "--fuzzy-match"),
+        (data_mapping.is_some(), "--data-mapping"),
+        (cell_mapping.is_some(), "--cell-mapping"),
+        (layer_mapping.is_some(), "--layer-mapping"),
+        (api_mapping.is_some(), "--api-mapping"),
+        (*diff_analyze, "--diff-analyze"),
+        (thresholds.is_some(), "--thresholds"),
+        (*is_print_compare_log, "--is-print-compare-log"),
+    ];
+    let unused: Vec<&str> = options.into_iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option).collect();
+    if !unused.is_empty() {
+        printer.note(&format!("note: these are {of}, of which {} says nothing\n", unused.join(", ")));
+    }
+}
+
+/// A path that is no capture may be something else that is compared, but not with a capture.
+fn of_another_kind(error: CompareError) -> CompareError {
+    match error {
+        CompareError::Capture(CaptureError::NoCapture { path }) if compare_runs::is_run(&path) => {
+            CompareError::AnotherKind { path, what: "a monitor's output" }
         }
-        _ => error,
+        CompareError::Capture(CaptureError::NoCapture { path }) if checkpoint::is_one(&path) => {
+            CompareError::AnotherKind { path, what: "a checkpoint" }
+        }
+        error => error,
     }
 }
 
@@ -205,14 +258,19 @@ fn print(answer: &Answer, written: &[PathBuf], printer: &mut Printer) -> io::Res
     printer.result(&text)
 }
 
-fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
+/// What is asked for, or what the spelling promises.
+fn level(arguments: &Arguments) -> FailOn {
     let default = if arguments.target_path.is_some() { FailOn::Never } else { FailOn::Error };
+    arguments.fail_on.unwrap_or(default)
+}
+
+fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
     // Who asks whether runs agree must not hear yes where nobody knows.
     let parts = matches!(answer.verdict, Verdict::Parts { .. } | Verdict::CannotTell { .. });
     let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. })
         || !answer.target_only.is_empty()
         || !answer.golden_only.is_empty();
-    let fails = match arguments.fail_on.unwrap_or(default) {
+    let fails = match level(arguments) {
         FailOn::Never => false,
         FailOn::Error => parts,
         FailOn::Warning => parts || is_one_sided,
@@ -234,8 +292,7 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn of(arguments: &'a Arguments) -> Result<Self, CompareError> {
-        let target = arguments.target.as_deref().or(arguments.target_path.as_deref()).unwrap_or(Path::new(""));
-        let goldens = arguments.golden_path.iter().chain(&arguments.golden).cloned().collect();
+        let (target, goldens) = paths(arguments);
         let default_output = arguments.target_path.is_some().then(|| PathBuf::from("output"));
         let output = arguments.output_path.clone().or(default_output);
         let formats = match &arguments.format[..] {

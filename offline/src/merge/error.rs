@@ -71,7 +71,9 @@ impl MergeError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Read { .. } => "check the path; tables are the CSV and XLSX files `compare` writes",
-            Self::NoTables { .. } => "compare directories of several ranks with -o first, and name that directory",
+            Self::NoTables { .. } => {
+                "compare directories of several ranks with -o first, and name that directory; of several steps, one's in it (step0)"
+            }
             Self::Twice { .. } => "a directory is to hold the tables of one comparison: move the others away",
             Self::NoSuchColumn { .. } => "columns differ between modes: statistics, tensor, checksums",
             Self::Choice { .. } => "for instance `api: [Distributed]` and `compare_index: [Max diff]`, a line each",

@@ -120,8 +120,13 @@ fn is_bad(value: &Value) -> bool {
     numbers(value).is_some_and(|mut numbers| numbers.any(|number| !number.is_finite()))
 }
 
+/// A mean is NaN also where infinities of both signs meet: that is no NaN among the elements.
 fn is_nan(value: &Value) -> bool {
-    numbers(value).is_some_and(|mut numbers| numbers.any(f64::is_nan))
+    let Leaf::Tensor(tensor) = &value.leaf else { return false };
+    let [max, min, mean] = [0, 1, 2].map(|at: usize| tensor.statistics[at].number());
+    let is = |number: Option<f64>| number.is_some_and(f64::is_nan);
+    let has_both_infinities = max == Some(f64::INFINITY) && min == Some(f64::NEG_INFINITY);
+    is(max) || is(min) || (is(mean) && !has_both_infinities)
 }
 
 fn numbers(value: &Value) -> Option<impl Iterator<Item = f64> + '_> {

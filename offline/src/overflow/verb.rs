@@ -18,7 +18,8 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon overflow dump --json | jq '.steps[0].born'\n",
     "  trainmon overflow_check -i dump/step3 -o out   msprobe's spelling: its JSON goes to out\n",
     "\n",
-    "Exit codes: 0 there are none, 1 there are some, 2 an error"
+    "Exit codes: 0 there are none (with -i, as msprobe spells it, also if there are some), 1 there are some or nobody can\n",
+    "tell, 2 an error"
 );
 
 /// The arguments.
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
     /// msprobe's spelling of CAPTURE
     #[arg(short, long, visible_alias = "input_path", value_name = "CAPTURE", conflicts_with = "capture")]
     input_path: Option<PathBuf>,
-    /// Write msprobe's `anomaly_analyze_….json` there, by its own rules
+    /// Write msprobe's `anomaly_analyze_….json` there, by its own rules; with -i to ./output if nothing is said
     #[arg(short, long, visible_alias = "output_path", value_name = "DIR")]
     output_path: Option<PathBuf>,
     /// Print the answer as JSON
@@ -79,16 +80,19 @@ impl OverflowError {
 /// The output cannot be written.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let path = arguments.capture.as_deref().or(arguments.input_path.as_deref()).unwrap_or(Path::new(""));
-    match steps(path, arguments.output_path.as_deref()) {
+    let is_msprobes = arguments.input_path.is_some();
+    let output = arguments.output_path.as_deref().or(is_msprobes.then_some(Path::new("output")));
+    match steps(path, output) {
         Ok(steps) => {
-            let is_clean = steps.iter().all(|step| step.origins.born.is_empty());
+            let is_clean = steps.iter().all(|step| step.origins.born.is_empty() && !step.is_blind);
             if arguments.json {
                 printer.json(&json!({"steps": steps.iter().map(Step::as_json).collect::<Vec<_>>()}))?;
             } else {
                 let text: String = steps.iter().flat_map(Step::lines).map(|line| line + "\n").collect();
                 printer.result(&text)?;
             }
-            Ok(if is_clean { Outcome::Clean } else { Outcome::Found })
+            // Its scripts go on whatever it finds.
+            Ok(if is_clean || is_msprobes { Outcome::Clean } else { Outcome::Found })
         }
         Err(error) => {
             if arguments.json {
@@ -107,6 +111,8 @@ struct Step {
     origins: Origins,
     ranks: Vec<RankAnomalies>,
     written: Option<PathBuf>,
+    /// No rank has statistics: nothing could be seen.
+    is_blind: bool,
 }
 
 fn steps(path: &Path, output: Option<&Path>) -> Result<Vec<Step>, OverflowError> {
@@ -130,7 +136,9 @@ fn step(files: &StepFiles, output: Option<&Path>) -> Result<Step, OverflowError>
             written = Some(path);
         }
     }
-    Ok(Step { number: files.step, origins, ranks: found.into_iter().map(|(ranks, _)| ranks).collect(), written })
+    let is_blind = captures.iter().all(|(_, capture)| !capture.document.has_statistics());
+    let ranks = found.into_iter().map(|(ranks, _)| ranks).collect();
+    Ok(Step { number: files.step, origins, ranks, written, is_blind })
 }
 
 impl Step {
@@ -147,7 +155,12 @@ impl Step {
                 self.number, birth.name, birth.what, birth.value
             ));
         }
-        if lines.is_empty() {
+        if self.is_blind {
+            lines.push(format!(
+                "Step {}: cannot tell: the capture has no statistics. Capture task statistics or tensor.",
+                self.number
+            ));
+        } else if lines.is_empty() {
             lines.push(format!("Step {}: neither NaN nor infinity.", self.number));
         }
         for (rank, operator, givers) in &self.origins.received {
@@ -186,7 +199,7 @@ impl Step {
         });
         json!({
             "step": self.number, "born": born.collect::<Vec<_>>(), "received": received.collect::<Vec<_>>(),
-            "ranks": ranks.collect::<Vec<_>>(), "file": self.written,
+            "ranks": ranks.collect::<Vec<_>>(), "file": self.written, "cannot_tell": self.is_blind,
         })
     }
 }

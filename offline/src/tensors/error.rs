@@ -63,7 +63,7 @@ impl TensorsError {
             Self::ReadDirectory { .. } => "make it readable",
             Self::NoFiles { .. } => "give a file, or a directory like a dump's dump_tensor_data",
             Self::Unreadable { .. } => "load it with the program that wrote it and save plain tensors",
-            Self::OutputExists { .. } => "name another directory with --output, or remove this file",
+            Self::OutputExists { .. } => "name another directory with -o, or remove this file",
             Self::Write { source: WriteError::Dtype { .. }, .. } => "choose another format: pt has every dtype",
             Self::Write { .. } => "see that the disk has room and the directory can be written",
         }

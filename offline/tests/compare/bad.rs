@@ -176,7 +176,7 @@ fn a_capture_and_a_monitored_run_are_told_apart() {
     let rows = "vpp_stage,name,step,min,max\n0,fc.weight,0,-1.0,1.0\n";
     put(&desk.path().join("monitored/param_origin_0-0.csv"), rows);
     for (target, golden, said) in [
-        ("captured", "monitored", "`captured` is a capture, `monitored` a monitored run"),
+        ("captured", "monitored", "`monitored` is a monitor's output, the other path is none"),
         ("monitored", "captured", "`captured` is no monitored run: it holds dumps"),
     ] {
         let found = trainmon(desk.path(), &["compare", target, golden]);

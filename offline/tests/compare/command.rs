@@ -140,7 +140,7 @@ fn every_step_and_rank_has_its_table_and_a_failure_leaves_none() {
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("target/step3/rank1/dump.json`, line 1, column"), "{}", said.err);
     assert!(said.err.contains("hint: was the capturing process killed"), "{}", said.err);
-    assert_eq!(files(&directory.path().join("broken")), Vec::<String>::new());
+    assert!(!directory.path().join("broken").exists(), "nothing is left, not even the directory");
 }
 
 #[test]
@@ -245,4 +245,42 @@ fn the_first_error_of_the_table_is_where_the_answer_says_that_they_part() {
     let first = records.iter().find(|record| &record[column("Result")] == "error").unwrap();
     assert_eq!(&first[column("NPU Name")], "Functional.linear.0.forward.input.1");
     assert!(first[column("Err_message")].contains("here the runs part first"), "{first:?}");
+}
+
+#[test]
+fn msprobes_long_options_and_equal_signs_are_understood() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    write(&directory.path().join("target"), 0, 0, &dump(1.1, 1e-5, 3.3));
+    let long: &[&str] = &[
+        "--target_path",
+        "target/step0",
+        "--golden_path=golden/step0",
+        "--output_path",
+        "long",
+        "--fuzzy_match",
+        "--diff_analyze",
+        "--cell_mapping",
+        "--is_print_compare_log",
+        "--mode",
+        "auto",
+    ];
+    let short: &[&str] = &["-tp=target/step0", "-gp=golden/step0", "-o=short", "-m", "auto"];
+    for (arguments, output) in [(long, "long"), (short, "short")] {
+        let said = trainmon(directory.path(), &[&["compare"], arguments].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(files(&directory.path().join(output)).len(), 1, "{said:?}");
+    }
+    let said = trainmon(directory.path(), &["compare", "-tp", "target", "-gp", "golden", "-m", "torchair"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+}
+
+#[test]
+fn a_mapping_that_is_not_there_is_not_told_how_to_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    std::fs::write(directory.path().join("broken.yaml"), "- 3\n").unwrap();
+    let said = |path: &str| trainmon(directory.path(), &["compare", "golden", "golden", "-lm", path]).err;
+    assert!(said("absent.yaml").ends_with("hint: check the path; it is relative to the current directory\n"));
+    assert!(said("broken.yaml").ends_with("hint: docs/compare-matching.md has an example of each kind of mapping\n"));
 }

@@ -10,6 +10,7 @@ mod fused;
 mod fused_tensors;
 mod golden;
 mod inputs;
+mod kinds;
 mod layer;
 mod merge;
 mod overflow;

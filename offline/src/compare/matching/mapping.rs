@@ -31,6 +31,16 @@ pub enum MappingError {
     },
 }
 
+impl MappingError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "check the path; it is relative to the current directory",
+            Self::Syntax { .. } => "docs/compare-matching.md has an example of each kind of mapping",
+        }
+    }
+}
+
 pub(super) fn text_of(path: &Path) -> Result<String, MappingError> {
     std::fs::read_to_string(path).map_err(|source| MappingError::Read { path: path.into(), source })
 }

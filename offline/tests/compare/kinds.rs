@@ -1,0 +1,143 @@
+//! What is compared with what: captures, monitored runs, checkpoints; and what nobody can tell.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::small::{answer, document, dump, listed, operators, put, tensor, trainmon};
+
+/// A checkpoint of one tensor.
+fn checkpoint(path: &Path, value: f32) {
+    let header = r#"{"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend_from_slice(&value.to_le_bytes());
+    put(path, bytes);
+}
+
+/// A monitor's output of one rank.
+fn monitored(directory: &Path, value: f64) {
+    let rows = format!("vpp_stage,name,step,norm,max\n0,fc.weight,0,{value},{value}\n0,fc.weight,1,{value},{value}\n");
+    put(&directory.join("Jan01_00-00-00-rank0-00000000/grad_reduced_0-1.csv"), rows);
+}
+
+/// The chain of two operators, its tensors changed.
+fn changed(change: impl Fn(&mut Value)) -> String {
+    let mut data = operators(2.0);
+    for operator in data.as_object_mut().unwrap().values_mut() {
+        for list in ["input_args", "output"] {
+            operator[list].as_array_mut().unwrap().iter_mut().for_each(&change);
+        }
+    }
+    document(&data).to_string()
+}
+
+fn digests(digest: &str) -> String {
+    changed(|tensor| {
+        *tensor = json!({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 2], "requires_grad": false,
+            "md5": digest});
+    })
+}
+
+#[test]
+fn checkpoints_and_monitored_runs_are_known_by_what_they_are_in_both_spellings() {
+    let desk = tempdir().unwrap();
+    checkpoint(&desk.path().join("a.safetensors"), 1.0);
+    checkpoint(&desk.path().join("b.safetensors"), 2.0);
+    monitored(&desk.path().join("run_a"), 1.0);
+    monitored(&desk.path().join("run_b"), 2.0);
+    let code = |arguments: &[&str]| trainmon(desk.path(), arguments).code;
+    assert_eq!(code(&["compare", "a.safetensors", "a.safetensors"]), Some(0));
+    let said = trainmon(desk.path(), &["compare", "b.safetensors", "a.safetensors", "-o", "out/checkpoints", "--xlsx"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("1 in both: 0 identical, 0 within rounding, 1 different"), "{said:?}");
+    assert_eq!(said.err, "note: these are checkpoints, of which --xlsx says nothing\n");
+    assert_eq!(listed(&desk.path().join("out/checkpoints")), ["compare.csv", "compare.html", "compare.json"]);
+    let [target, golden] = ["run_b", "run_a"];
+    assert_eq!(code(&["compare", target, golden]), Some(1));
+    let said = trainmon(desk.path(), &["compare", "-tp", target, "-gp", golden, "-o", "out/runs"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(listed(&desk.path().join("out/runs")), ["compare.csv", "compare.html", "compare.json"]);
+}
+
+#[test]
+fn what_is_of_two_kinds_is_named() {
+    let desk = tempdir().unwrap();
+    dump(&desk.path().join("capture/step0/rank0/dump.json"), 2.0);
+    monitored(&desk.path().join("run"), 1.0);
+    let said = trainmon(desk.path(), &["compare", "capture", "run", "-o", "out"]);
+    assert_eq!(said.code, Some(2));
+    assert_eq!(
+        said.err,
+        "error: `run` is a monitor's output, the other path is none\nhint: name two captures, two monitored runs or two checkpoints\n"
+    );
+    // The directory was made for the tables, of which there are none.
+    assert!(!desk.path().join("out").exists());
+}
+
+#[test]
+fn the_level_on_which_nothing_pairs_is_named() {
+    let desk = tempdir().unwrap();
+    dump(&desk.path().join("rank1/step0/rank1/dump.json"), 2.0);
+    dump(&desk.path().join("rank0/step0/rank0/dump.json"), 2.0);
+    dump(&desk.path().join("graph/graph/step0/rank0/dump.json"), 2.0);
+    let said = |target: &str| trainmon(desk.path(), &["compare", target, "rank0"]).err;
+    let said = [said("rank1"), said("graph")];
+    assert!(
+        said[0].starts_with("error: nothing pairs: `rank1` has ranks 1 in step 0, `rank0` has ranks 0 in step 0\n"),
+        "{said:?}"
+    );
+    assert!(said[1].starts_with("error: nothing pairs: `graph` has steps graph 0, `rank0` has steps 0\n"), "{said:?}");
+}
+
+#[test]
+fn captures_without_anything_in_common_do_not_agree() {
+    let desk = tempdir().unwrap();
+    put(&desk.path().join("empty.json"), document(&json!({})).to_string());
+    let other =
+        json!({"Torch.tanh.0.forward": {"input_args": [tensor(1.0)], "input_kwargs": {}, "output": [tensor(1.0)]}});
+    put(&desk.path().join("other.json"), document(&other).to_string());
+    dump(&desk.path().join("golden.json"), 2.0);
+    for target in ["empty.json", "other.json"] {
+        let (code, found) = answer(desk.path(), target, "golden.json");
+        assert_eq!((code, &found["verdict"]), (Some(1), &json!("cannot_tell")), "{found:#}");
+        assert!(found["sentence"].as_str().unwrap().contains("has a counterpart in the other"), "{found:#}");
+    }
+}
+
+#[test]
+fn checksums_of_two_kinds_say_nothing_of_each_other() {
+    let desk = tempdir().unwrap();
+    put(&desk.path().join("crc.json"), digests("37bf296c"));
+    put(&desk.path().join("other_crc.json"), digests("37bf296d"));
+    put(&desk.path().join("xor.json"), digests("0x017c45157daa1aeb"));
+    let verdict = |target: &str| answer(desk.path(), target, "crc.json").1["verdict"].clone();
+    assert_eq!(
+        ["crc.json", "other_crc.json", "xor.json"].map(verdict),
+        ["same", "parts", "cannot_tell"].map(Value::from)
+    );
+}
+
+#[test]
+fn a_capture_of_structure_is_held_against_the_structure_of_another() {
+    let desk = tempdir().unwrap();
+    let tree = json!({"Functional.relu.0.forward": "Module.act.ReLU.forward.0", "Module.act.ReLU.forward.0": null,
+        "Functional.gelu.0.forward": null});
+    let mut other = tree.clone();
+    other["Functional.gelu.0.forward"] = json!("Module.act.ReLU.forward.0");
+    let structure = json!({"task": "structure", "level": "mix", "framework": "pytorch", "data": {}}).to_string();
+    for (name, tree) in [("structure", &tree), ("moved", &other), ("golden", &tree)] {
+        let path = desk.path().join(name).join("dump.json");
+        if name == "golden" {
+            dump(&path, 2.0)
+        } else {
+            put(&path, &structure)
+        };
+        put(&path.with_file_name("construct.json"), tree.to_string());
+    }
+    let (code, found) = answer(desk.path(), "structure", "golden");
+    assert_eq!((code, &found["verdict"]), (Some(1), &json!("cannot_tell")), "{found:#}");
+    let (_, found) = answer(desk.path(), "moved", "golden");
+    assert_eq!([&found["verdict"], &found["operator"]], ["parts", "Functional.gelu.0.forward"], "{found:#}");
+}
