@@ -12,7 +12,7 @@ use super::answer::{Answer, StepCaptures, Verdict, compare_matched};
 use super::compat;
 use super::error::CompareError;
 use super::judge::Judge;
-use super::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching, Pair};
+use super::matching::{ApiMapping, How, LayerMapping, Mapping, MappingError, Matching, Pair};
 use super::meter::{Meter, watched};
 use super::output::Output;
 use super::rounding::Positions;
@@ -319,12 +319,15 @@ impl<'a> Work<'a> {
         let thresholds = self.thresholds.clone();
         let matching = self.matching.clone();
         let (meter, is_compat) = (Arc::<Meter>::default(), self.arguments.compat);
+        let mut is_mapping_used = false;
         let each = |step: &StepCaptures| -> Result<(), CompareError> {
             if self.arguments.is_print_compare_log {
                 for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
                     printer.note(&format!("{}\n", operator.name));
                 }
             }
+            let mut pairs = step.ranks.iter().flat_map(|rank| &rank.pairs);
+            is_mapping_used = is_mapping_used || pairs.any(|pair| pair.how == How::Mapping);
             match &mut output {
                 Some(output) => {
                     output.step(step, &thresholds);
@@ -335,6 +338,9 @@ impl<'a> Work<'a> {
         };
         let compared = || compare_matched((target, &goldens), &thresholds, (&matching, is_compat), &meter, each);
         let answer = watched(&meter, compared)?;
+        if let Some(path) = mapping_file(self.arguments).filter(|_| !is_mapping_used && !is_compat) {
+            printer.note(&format!("note: `{}` pairs nothing: are its names those of the target?\n", path.display()));
+        }
         if let (Some(output), Some(found)) = (&mut output, self.differences.as_deref().and_then(compat::analyze)) {
             output.write_text(&format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
         }
@@ -392,6 +398,15 @@ impl<'a> Work<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// The mapping that counts, if a file is named.
+fn mapping_file(arguments: &Arguments) -> Option<&Path> {
+    let Arguments { data_mapping, cell_mapping, layer_mapping, api_mapping, .. } = arguments;
+    match (data_mapping, [cell_mapping, layer_mapping, api_mapping].into_iter().flatten().next()) {
+        (Some(path), _) | (None, Some(Some(path))) => Some(path),
+        _ => None,
     }
 }
 

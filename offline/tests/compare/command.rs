@@ -284,3 +284,15 @@ fn a_mapping_that_is_not_there_is_not_told_how_to_be_written() {
     assert!(said("absent.yaml").ends_with("hint: check the path; it is relative to the current directory\n"));
     assert!(said("broken.yaml").ends_with("hint: docs/compare-matching.md has an example of each kind of mapping\n"));
 }
+
+#[test]
+fn a_mapping_that_pairs_nothing_is_noted() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));
+    let value = "Functional.linear.0.forward.input.0";
+    std::fs::write(directory.path().join("used.yaml"), format!("{value}: {value}\n")).unwrap();
+    std::fs::write(directory.path().join("unused.yaml"), "Functional.lniear.0.forward.input.0: a\n").unwrap();
+    let said = |path: &str| trainmon(directory.path(), &["compare", "golden", "golden", "-dm", path]).err;
+    assert_eq!(said("used.yaml"), "");
+    assert_eq!(said("unused.yaml"), "note: `unused.yaml` pairs nothing: are its names those of the target?\n");
+}

@@ -141,3 +141,18 @@ fn a_capture_of_structure_is_held_against_the_structure_of_another() {
     let (_, found) = answer(desk.path(), "moved", "golden");
     assert_eq!([&found["verdict"], &found["operator"]], ["parts", "Functional.gelu.0.forward"], "{found:#}");
 }
+
+#[test]
+fn an_argument_that_one_side_leaves_out_is_another_call() {
+    let desk = tempdir().unwrap();
+    let mut data = operators(2.0);
+    put(&desk.path().join("golden.json"), document(&data).to_string());
+    for operator in ["Functional.relu.0.forward", "Functional.gelu.0.forward"] {
+        let left_out = data.clone();
+        data[operator]["input_kwargs"] = json!({"reduction": {"type": "str", "value": "sum"}});
+        put(&desk.path().join("target.json"), document(&data).to_string());
+        let (_, found) = answer(desk.path(), "target.json", "golden.json");
+        assert_eq!([&found["operator"], &found["kind"]], [operator, "argument"], "{found:#}");
+        data = left_out;
+    }
+}

@@ -144,7 +144,7 @@ impl<'c> Walker<'c> {
             return None;
         }
         fresh.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
-        let kind = if let Some(argument) = fresh.iter().position(|input| input.deviation.what == What::Argument) {
+        let kind = if let Some(argument) = fresh.iter().position(|input| is_argument(input)) {
             fresh.swap(0, argument);
             Kind::Argument
         } else if fresh.iter().all(|input| self.is_parameter(operator, name, input)) {
@@ -372,6 +372,13 @@ impl<'c> Walker<'c> {
         }
         (self.walked, self.rounding)
     }
+}
+
+/// Whether an input is no tensor: another number or text, or one that a side leaves out.
+fn is_argument(input: &Compared<'_>) -> bool {
+    let is_plain = |item: Item<'_>| matches!(item.value.leaf, Leaf::Plain { .. } | Leaf::Nothing);
+    let is_left_out = input.deviation.what == What::Presence && is_plain(input.item) && input.twin.is_none_or(is_plain);
+    input.deviation.what == What::Argument || is_left_out
 }
 
 /// Whether a backward recorded another node of the graph than the golden's: in a finer dtype, with other outputs. An operator that
