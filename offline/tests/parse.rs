@@ -79,3 +79,14 @@ fn nothing_is_replaced_and_nothing_half_written() {
     }
     assert!(!desk.path().join("fresh").exists());
 }
+
+#[test]
+fn a_file_without_tensors_is_not_passed_over() {
+    let desk = desk();
+    let mut bytes = 2_u64.to_le_bytes().to_vec();
+    bytes.extend_from_slice(b"{}");
+    fs::write(desk.path().join("nothing.safetensors"), bytes).unwrap();
+    let said = trainmon(desk.path(), &["parse", "-d", "nothing.safetensors", "-t", "npy", "-o", "out"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.starts_with("error: `nothing.safetensors` holds no tensor\n"), "{said:?}");
+}

@@ -104,6 +104,8 @@ pub struct Answer {
     pub compared: usize,
     /// Of these, with neither statistics nor checksums.
     pub unseen: usize,
+    /// Values of which statistics alone were held against each other, because a file of their tensors cannot be read.
+    pub unread: usize,
     /// Steps and ranks of one side alone.
     pub target_only: Vec<String>,
     /// The same of the golden.
@@ -241,6 +243,7 @@ struct Search {
     found: Option<(u64, Divergence)>,
     compared: usize,
     unseen: usize,
+    unread: usize,
     is_untold: bool,
     /// Tensors of some rank could be held against each other.
     is_seen: bool,
@@ -271,6 +274,7 @@ impl Search {
         for (rank, walked) in &divergence.walked {
             self.compared += walked.compared;
             self.unseen += walked.unseen;
+            self.unread += walked.unread;
             self.is_untold |= walked.is_untold;
             if let (Some((operator, _)), None) = (&walked.first_rounding, &self.first_rounding) {
                 self.first_rounding = Some((captures.step, *rank, operator.clone()));
@@ -283,9 +287,9 @@ impl Search {
         Some(divergence)
     }
 
-    fn answer(self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
+    fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
         let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
-        let (verdict, divergence) = match (self.found, self.first_rounding) {
+        let (verdict, divergence) = match (self.found.take(), self.first_rounding.take()) {
             // Two captures with nothing in common are no two runs that agree.
             (Some(_), _) if self.compared == 0 => (
                 Verdict::CannotTell {
@@ -322,7 +326,8 @@ impl Search {
             (_, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
             (_, None) => (Verdict::Same, None),
         };
-        Answer { verdict, divergence, compared: self.compared, unseen: self.unseen, target_only, golden_only }
+        let Self { compared, unseen, unread, .. } = self;
+        Answer { verdict, divergence, compared, unseen, unread, target_only, golden_only }
     }
 }
 

@@ -91,7 +91,8 @@ pub(crate) struct Arguments {
     /// What counts as rounding: configs/compare.toml has every key
     #[arg(long, value_name = "TOML")]
     thresholds: Option<PathBuf>,
-    /// Exit code 1 from which level on: error, if they part or nobody can tell; warning, also if calls or ranks have no counterpart
+    /// Exit code 1 from which level on: error, if they part or nobody can tell; warning, also if calls or ranks
+    /// have no counterpart or tensors cannot be read
     #[arg(long, value_enum, value_name = "LEVEL")]
     fail_on: Option<FailOn>,
     /// Print the answer as JSON
@@ -269,7 +270,8 @@ fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
     let parts = matches!(answer.verdict, Verdict::Parts { .. } | Verdict::CannotTell { .. });
     let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. })
         || !answer.target_only.is_empty()
-        || !answer.golden_only.is_empty();
+        || !answer.golden_only.is_empty()
+        || answer.unread > 0;
     let fails = match level(arguments) {
         FailOn::Never => false,
         FailOn::Error => parts,

@@ -43,6 +43,10 @@ fn reason(finding: &Finding) -> String {
         Kind::Operator if finding.input > 0.0 => {
             format!("its inputs differ by no more than {:.1e} of their size, yet {lead}", finding.input)
         }
+        // A value that a script saved by name: nothing goes into it.
+        Kind::Operator if finding.operator.ends_with(".debug") => {
+            format!("of what was saved it is the first to differ: {lead}")
+        }
         Kind::Operator => format!("all that goes into it agrees, but {lead}"),
         Kind::Argument => format!("it is called otherwise: {lead}"),
         Kind::Parameter => format!("a parameter differs, though nothing before it does: {lead}"),
@@ -115,6 +119,12 @@ pub fn details(answer: &Answer) -> Vec<String> {
     if answer.unseen > 0 && answer.unseen < answer.compared {
         lines.push(format!("{} operators have neither statistics nor checksums: they were not judged.", answer.unseen));
     }
+    if answer.unread > 0 {
+        lines.push(format!(
+            "Tensors that cannot be read: {}; of these values statistics alone were compared, their rows say why.",
+            answer.unread
+        ));
+    }
     lines
 }
 
@@ -123,6 +133,7 @@ pub fn as_json(answer: &Answer) -> Value {
     let mut json = json!({
         "verdict": word(&answer.verdict), "sentence": sentence(answer), "details": details(answer),
         "operators_compared": answer.compared, "operators_unseen": answer.unseen,
+        "values_unread": answer.unread,
         "target_only": answer.target_only, "golden_only": answer.golden_only,
     });
     let more = match &answer.verdict {

@@ -26,6 +26,12 @@ pub enum TensorsError {
         /// The directory.
         path: PathBuf,
     },
+    /// A file holds other things alone.
+    #[error("`{}` holds no tensor", path.display())]
+    NoTensors {
+        /// The file.
+        path: PathBuf,
+    },
     /// A tensor of a file is of a kind that is not read.
     #[error("tensor `{name}` of `{}` cannot be converted: {reason}", path.display())]
     Unreadable {
@@ -62,6 +68,9 @@ impl TensorsError {
             }
             Self::ReadDirectory { .. } => "make it readable",
             Self::NoFiles { .. } => "give a file, or a directory like a dump's dump_tensor_data",
+            Self::NoTensors { .. } => {
+                "numbers, texts and objects of classes are not converted; take the file out of the directory"
+            }
             Self::Unreadable { .. } => "load it with the program that wrote it and save plain tensors",
             Self::OutputExists { .. } => "name another directory with -o, or remove this file",
             Self::Write { source: WriteError::Dtype { .. }, .. } => "choose another format: pt has every dtype",

@@ -51,6 +51,9 @@ pub fn convert(path: &Path, format: TensorFormat, out: &Path) -> Result<Vec<Path
             let (name, reason) = (one.name.clone(), one.trouble.to_string());
             return Err(TensorsError::Unreadable { path: source, name, reason });
         }
+        if file.entries().is_empty() {
+            return Err(TensorsError::NoTensors { path: source });
+        }
         // Not `with_extension`: names of dumps have dots of their own, and the last of them is the ending.
         let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         made.extend(convert_file(&file, format, out, &stem)?);

@@ -156,3 +156,30 @@ fn an_argument_that_one_side_leaves_out_is_another_call() {
         data = left_out;
     }
 }
+
+#[test]
+fn tensors_that_cannot_be_read_are_counted_in_the_answer() {
+    let desk = tempdir().unwrap();
+    let with_files = changed(|tensor| tensor["data_name"] = json!("absent.pt")).replace("\"statistics\"", "\"tensor\"");
+    for side in ["target", "golden"] {
+        put(&desk.path().join(side).join("dump.json"), &with_files);
+    }
+    let (code, found) = answer(desk.path(), "target", "golden");
+    assert_eq!((code, &found["verdict"], &found["values_unread"]), (Some(0), &json!("same"), &json!(4)), "{found:#}");
+    let said = trainmon(desk.path(), &["compare", "target", "golden", "--fail-on", "warning"]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.out.contains("\n  Tensors that cannot be read: 4; of these"), "{said:?}");
+}
+
+#[test]
+fn of_a_saved_value_nothing_is_said_of_what_goes_into_it() {
+    let desk = tempdir().unwrap();
+    for (side, value) in [("target", 2.0), ("golden", 1.0)] {
+        put(&desk.path().join(side).join("debug.json"), document(&json!({"loss.0.debug": tensor(value)})).to_string());
+    }
+    let (_, found) = answer(desk.path(), "target", "golden");
+    assert!(
+        found["sentence"].as_str().unwrap().contains(": of what was saved it is the first to differ: "),
+        "{found:#}"
+    );
+}

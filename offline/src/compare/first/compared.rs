@@ -56,7 +56,11 @@ impl<'c> Walker<'c> {
         if seen.relative.is_infinite() || self.walked.finding.is_some() {
             return seen;
         }
-        let pair = read_pair(self.target, self.golden, item, twin).and_then(Result::ok);
+        let pair = read_pair(self.target, self.golden, item, twin);
+        if let Some(Err(_)) = pair {
+            self.unread.set(self.unread.get() + 1);
+        }
+        let pair = pair.and_then(Result::ok);
         let Some(pair) = pair.filter(TensorPair::is_comparable) else { return seen };
         // What only the elements tell is told now.
         let seen = if seen.what == What::Unseen { Deviation::NONE } else { seen };

@@ -72,6 +72,8 @@ pub struct Walked {
     pub compared: usize,
     /// Operators with neither statistics nor checksums.
     pub unseen: usize,
+    /// Values whose statistics agree, but whose tensors cannot be read on one side at least.
+    pub unread: usize,
     /// Whether checksums differ behind a fused operator that has none to judge by: nobody can tell whether more than rounding does.
     pub is_untold: bool,
     /// Operators that differ after the finding, in order: how it spreads.

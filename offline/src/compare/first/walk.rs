@@ -1,5 +1,6 @@
 //! One rank's operators in the order they ran, up to the first that is not explained by what came before.
 
+use std::cell::Cell;
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use crate::compare::deviation::{Deviation, What};
@@ -35,6 +36,7 @@ pub fn walk(
         parted: Vec::new(),
         is_blind: false,
         walked: Walked::default(),
+        unread: Cell::default(),
     };
     for (place, &pair) in aligned.operators.iter().enumerate() {
         match pair {
@@ -67,6 +69,8 @@ pub(super) struct Walker<'c> {
     /// checksum by rounding.
     is_blind: bool,
     pub(super) walked: Walked,
+    /// For [`Walked::unread`].
+    pub(super) unread: Cell<usize>,
 }
 
 impl<'c> Walker<'c> {
@@ -370,6 +374,7 @@ impl<'c> Walker<'c> {
         if self.walked.finding.is_none() && !self.parted.is_empty() && !self.walked.is_untold {
             self.walked.finding = Some(self.parted.remove(0));
         }
+        self.walked.unread = self.unread.get();
         (self.walked, self.rounding)
     }
 }
