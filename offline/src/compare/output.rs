@@ -79,13 +79,7 @@ impl Output {
         let prefix = if rank.is_debug { "debug_" } else { "" };
         let of_rank = if rank.is_alone { String::new() } else { format!("rank{}_", rank.rank) };
         let stem = format!("{prefix}compare_result_{of_rank}{}", self.stamp);
-        let inside = match (step.is_alone, step.part.as_str()) {
-            (true, _) => PathBuf::new(),
-            (false, "") => PathBuf::from(format!("step{}", step.step)),
-            (false, part) => Path::new(part).join(format!("step{}", step.step)),
-        };
-        let directory = self.aside.path().join(&inside);
-        std::fs::create_dir_all(&directory).map_err(|source| WriteError::Io { path: directory.clone(), source })?;
+        let directory = self.room_of(step)?;
         let report = self.report.as_mut().map(|report| report.table(source, step, rank));
         let files = write(source, &self.formats, &directory, &stem, report)?;
         self.written
@@ -93,12 +87,24 @@ impl Output {
         Ok(())
     }
 
-    /// Writes a file beside the tables.
-    pub(super) fn write_text(&mut self, name: &str, text: &str) -> Result<(), CompareError> {
-        let path = self.aside.path().join(name);
-        std::fs::write(&path, text).map_err(|source| WriteError::Io { path, source })?;
-        self.written.push(PathBuf::from(name));
+    /// Writes a file beside a step's tables.
+    pub(super) fn write_text(&mut self, step: &StepCaptures, name: &str, text: &str) -> Result<(), CompareError> {
+        let path = self.room_of(step)?.join(name);
+        std::fs::write(&path, text).map_err(|source| WriteError::Io { path: path.clone(), source })?;
+        self.written.extend(path.strip_prefix(self.aside.path()).ok().map(Path::to_path_buf));
         Ok(())
+    }
+
+    /// Where a step's files are made: a directory of its own if there may be several steps.
+    fn room_of(&self, step: &StepCaptures) -> Result<PathBuf, CompareError> {
+        let inside = match (step.is_alone, step.part.as_str()) {
+            (true, _) => PathBuf::new(),
+            (false, "") => PathBuf::from(format!("step{}", step.step)),
+            (false, part) => Path::new(part).join(format!("step{}", step.step)),
+        };
+        let directory = self.aside.path().join(inside);
+        std::fs::create_dir_all(&directory).map_err(|source| WriteError::Io { path: directory.clone(), source })?;
+        Ok(directory)
     }
 
     /// When the comparison began, as it stands in names of files.

@@ -85,7 +85,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "YAML", num_args = 0..=1)]
     #[expect(clippy::option_option, reason = "how clap says that the file may be left out")]
     api_mapping: Option<Option<PathBuf>>,
-    /// msprobe's switch for the first difference; it is always looked for. With --compat, its JSON is written: -da
+    /// msprobe's switch for the first difference; it is always looked for. With -tp or --compat its JSON is written:
+    /// -da
     #[arg(long)]
     diff_analyze: bool,
     /// What counts as rounding: configs/compare.toml has every key
@@ -288,13 +289,14 @@ struct Work<'a> {
     thresholds: Thresholds,
     matching: Matching,
     output: Option<Output>,
-    /// With `-da --compat`: what msprobe's own search finds.
+    /// With `-da` and msprobe's spelling or `--compat`: what its own search finds in a step.
     differences: Option<Vec<compat::RankDifferences>>,
 }
 
 impl<'a> Work<'a> {
     fn of(arguments: &'a Arguments) -> Result<Self, CompareError> {
         let (target, goldens) = paths(arguments);
+        let is_msprobes = arguments.compat || arguments.target_path.is_some();
         let default_output = arguments.target_path.is_some().then(|| PathBuf::from("output"));
         let output = arguments.output_path.clone().or(default_output);
         let formats = match &arguments.format[..] {
@@ -311,7 +313,7 @@ impl<'a> Work<'a> {
             matching: matching(arguments)?,
             output: output.map(|directory| Output::prepare(&directory, formats)).transpose()?,
             // Of two files msprobe ignores the switch.
-            differences: (arguments.compat && arguments.diff_analyze && target.is_dir()).then(Vec::new),
+            differences: (is_msprobes && arguments.diff_analyze && target.is_dir()).then(Vec::new),
         })
     }
 
@@ -343,9 +345,6 @@ impl<'a> Work<'a> {
         if let Some(path) = mapping_file(self.arguments).filter(|_| !is_mapping_used && !is_compat) {
             printer.note(&format!("note: `{}` pairs nothing: are its names those of the target?\n", path.display()));
         }
-        if let (Some(output), Some(found)) = (&mut output, self.differences.as_deref().and_then(compat::analyze)) {
-            output.write_text(&format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
-        }
         if let Some(output) = &mut output {
             output.write_report(&answer, (target, &goldens))?;
         }
@@ -376,9 +375,12 @@ impl<'a> Work<'a> {
                 let mode = if mode == compat::Mode::Tensor { compat::Mode::Statistics } else { mode };
                 let table = compat::table(target, golden, pairs, mode, true);
                 let (differences, json) = compat::differences(rank.rank, table, target);
-                output
-                    .write_text(&format!("compare_result_rank{}_{}.json", rank.rank, output.stamp()), &json.dumps(4))?;
+                let name = format!("compare_result_rank{}_{}.json", rank.rank, output.stamp());
+                output.write_text(step, &name, &json.dumps(4))?;
                 self.differences.get_or_insert_default().push(differences);
+            }
+            if self.arguments.compat && self.differences.is_some() {
+                // msprobe's tables are these.
             } else if self.arguments.compat {
                 let gate = !matches!(self.matching, Matching::Data(_));
                 let headers = compat::headers(mode, target.has_stacks);
@@ -398,6 +400,9 @@ impl<'a> Work<'a> {
                 });
                 output.write(&Source::new(headers, pairs.clone(), make), step, rank)?;
             }
+        }
+        if let Some(found) = self.differences.as_mut().and_then(|ranks| compat::analyze(&std::mem::take(ranks))) {
+            output.write_text(step, &format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
         }
         Ok(())
     }

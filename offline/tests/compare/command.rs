@@ -266,10 +266,11 @@ fn msprobes_long_options_and_equal_signs_are_understood() {
         "auto",
     ];
     let short: &[&str] = &["-tp=target/step0", "-gp=golden/step0", "-o=short", "-m", "auto"];
-    for (arguments, output) in [(long, "long"), (short, "short")] {
+    // Of `--diff_analyze` there is the rank's JSON beside its table; msprobe's rules find nothing in it.
+    for (arguments, output, count) in [(long, "long", 2), (short, "short", 1)] {
         let said = trainmon(directory.path(), &[&["compare"], arguments].concat());
         assert_eq!(said.code, Some(0), "{said:?}");
-        assert_eq!(files(&directory.path().join(output)).len(), 1, "{said:?}");
+        assert_eq!(files(&directory.path().join(output)).len(), count, "{said:?}");
     }
     let said = trainmon(directory.path(), &["compare", "-tp", "target", "-gp", "golden", "-m", "torchair"]);
     assert_eq!(said.code, Some(2), "{said:?}");
@@ -295,4 +296,29 @@ fn a_mapping_that_pairs_nothing_is_noted() {
     let said = |path: &str| trainmon(directory.path(), &["compare", "golden", "golden", "-dm", path]).err;
     assert_eq!(said("used.yaml"), "");
     assert_eq!(said("unused.yaml"), "note: `unused.yaml` pairs nothing: are its names those of the target?\n");
+}
+
+#[test]
+fn first_differences_are_written_of_every_step() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, output) in [("golden", 3.0), ("target", 9.0)] {
+        for step in 0..2 {
+            write(&directory.path().join(name), step, 0, &dump(1.0, 1e-5, output));
+        }
+    }
+    for (more, tables) in [(&["--compat"][..], 0), (&[], 1)] {
+        let out = format!("out{tables}");
+        let arguments = [&["compare", "-tp", "target", "-gp", "golden", "-da", "-o", &out], more].concat();
+        assert_eq!(trainmon(directory.path(), &arguments).code, Some(0));
+        let found = files(&directory.path().join(out));
+        for step in ["step0", "step1"] {
+            let count = |stem: &str, ending: &str| {
+                let is_meant = |name: &&String| name.starts_with(&format!("{step}/{stem}")) && name.ends_with(ending);
+                found.iter().filter(is_meant).count()
+            };
+            let counts =
+                [count("diff_analyze_", "json"), count("compare_result_rank0_", "json"), count("compare_", "csv")];
+            assert_eq!(counts, [1, 1, tables], "{found:?}");
+        }
+    }
 }
