@@ -44,7 +44,7 @@ fn reason(finding: &Finding) -> String {
             format!("its inputs differ by no more than {:.1e} of their size, yet {lead}", finding.input)
         }
         // A value that a script saved by name: nothing goes into it.
-        Kind::Operator if finding.operator.ends_with(".debug") => {
+        Kind::Operator if finding.operator.rsplit('.').next() == Some("debug") => {
             format!("of what was saved it is the first to differ: {lead}")
         }
         Kind::Operator => format!("all that goes into it agrees, but {lead}"),

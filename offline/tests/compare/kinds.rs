@@ -120,6 +120,19 @@ fn checksums_of_two_kinds_say_nothing_of_each_other() {
 }
 
 #[test]
+fn checksums_beside_statistics_are_no_error_for_being_asked_for_tables() {
+    let desk = tempdir().unwrap();
+    put(&desk.path().join("crc.json"), digests("37bf296c"));
+    dump(&desk.path().join("statistics.json"), 2.0);
+    let compare = |more: &[&str]| trainmon(desk.path(), &[&["compare", "crc.json", "statistics.json"], more].concat());
+    for said in [compare(&[]), compare(&["-o", "out"])] {
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.out.starts_with("Cannot tell: "), "{said:?}");
+    }
+    assert_eq!(compare(&["-o", "compat", "--compat"]).code, Some(2));
+}
+
+#[test]
 fn a_capture_of_structure_is_held_against_the_structure_of_another() {
     let desk = tempdir().unwrap();
     let tree = json!({"Functional.relu.0.forward": "Module.act.ReLU.forward.0", "Module.act.ReLU.forward.0": null,
