@@ -71,10 +71,12 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
         goldens.iter().map(|path| format!("<code>{}</code>", escaped(&path.display().to_string()))).collect();
     _ = writeln!(
         html,
-        "<p class=\"soft\">Target <code>{}</code>, golden {}. {} operators compared.</p></header>",
+        "<p class=\"soft\">Target <code>{}</code>, golden {}. {} operators compared{}.</p></header>",
         escaped(&target.display().to_string()),
         golden.join(", "),
-        answer.compared
+        answer.compared,
+        // The table goes on behind it, the search does not.
+        if matches!(answer.verdict, Verdict::Parts { .. }) { " up to there" } else { "" }
     );
     html + &cards(answer)
 }
