@@ -27,7 +27,7 @@ pub struct StepCaptures {
     pub is_alone: bool,
     /// By rank.
     pub ranks: Vec<RankCaptures>,
-    /// What was found, if it is this step in which the runs part.
+    /// What the search saw in it; `None` if they have parted in an earlier step.
     pub divergence: Option<Divergence>,
 }
 
@@ -280,10 +280,9 @@ impl Search {
                 self.first_rounding = Some((captures.step, *rank, operator.clone()));
             }
         }
-        if divergence.origins.is_empty() {
-            return None;
+        if !divergence.origins.is_empty() {
+            self.found = Some((captures.step, divergence.clone()));
         }
-        self.found = Some((captures.step, divergence.clone()));
         Some(divergence)
     }
 

@@ -192,7 +192,11 @@ fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pai
         }
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
-            if !target.at(one).value.section.is_input() {
+            let value = target.at(one).value;
+            if judge.is_residue(one.operator, &value.place) {
+                row.level = Level::Warning;
+                row.notes.push("all of it is rounding, what is left of a sum that cancels".to_owned());
+            } else if !value.section.is_input() {
                 let twin = golden.at(other);
                 let spread = judge.spread(twin.operator, &twin.value.place);
                 let bound = judge.bound(operator, input.relative);

@@ -394,7 +394,10 @@ impl<'a> Work<'a> {
                 let origins = step.divergence.iter().flat_map(|divergence| &divergence.origins);
                 let origin = origins.into_iter().find(|(of, _)| *of == rank.rank).map(|(_, finding)| finding);
                 let (thresholds, spreads) = (&self.thresholds, rank.spreads.as_ref());
-                let judge = Judge { thresholds, spreads, positions: &Positions::of(&target.document), origin };
+                let walks = step.divergence.iter().flat_map(|divergence| &divergence.walked);
+                let residues = walks.into_iter().find(|(of, _)| *of == rank.rank).map(|(_, walked)| &walked.residues);
+                let positions = &Positions::of(&target.document);
+                let judge = Judge { thresholds, spreads, positions, origin, residues };
                 let headers = table::headers(mode, target.has_stacks);
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(table::table(target, golden, pairs, mode, judge))

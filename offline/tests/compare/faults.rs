@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use trainmon_offline::compare::first::Kind;
@@ -84,14 +85,24 @@ fn short(verdict: &Verdict) -> String {
     }
 }
 
-/// Compares every case of an archive of `integration-tests/faults`.
-fn survey(archive: &str) -> Vec<Surveyed> {
+/// An archive of `integration-tests/faults`.
+fn unpacked(archive: &str) -> tempfile::TempDir {
     let unpacked = tempfile::tempdir().unwrap();
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../integration-tests/faults").join(archive);
     let archive = flate2::read::GzDecoder::new(std::fs::File::open(archive).unwrap());
     tar::Archive::new(archive).unpack(unpacked.path()).unwrap();
+    unpacked
+}
+
+fn truth(case: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(case.join("truth.json")).unwrap()).unwrap()
+}
+
+/// Compares every case of an archive of `integration-tests/faults`.
+fn survey(archive: &str) -> Vec<Surveyed> {
+    let unpacked = unpacked(archive);
     let survey = |case: PathBuf| {
-        let truth: Value = serde_json::from_slice(&std::fs::read(case.join("truth.json")).unwrap()).unwrap();
+        let truth = truth(&case);
         let answer = compare(&case.join("target"), &goldens(&case, &truth), &Thresholds::default(), |_| {
             Ok::<(), CompareError>(())
         })
@@ -185,4 +196,44 @@ fn faults_recorded_with_whole_tensors_are_found_as_measured() {
         })
         .collect();
     assert_eq!(unsure, known, "an answer became unsure, or is no longer and should leave the list");
+}
+
+fn files(root: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// What is wrong in the tables of a clean pair: rows that are errors. And how many rows are told to be all rounding.
+fn errors_of(case: &Path) -> (Vec<String>, usize) {
+    let out = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainmon"));
+    command.arg("compare").arg(case.join("target")).args(goldens(case, &truth(case)));
+    let done = command.args(["--format", "csv", "-o"]).arg(out.path()).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}: {}", case.display(), String::from_utf8_lossy(&done.stderr));
+    let (mut errors, mut residues, mut tables) = (Vec::new(), 0, 0);
+    for file in files(out.path()) {
+        let table = std::fs::read_to_string(&file).unwrap();
+        tables += usize::from(table.contains("Bench Name"));
+        residues += table.lines().filter(|row| row.contains("all of it is rounding")).count();
+        let rows = table.lines().filter(|row| row.contains(",error,"));
+        errors.extend(rows.map(|row| format!("{}: {row}", case.file_name().unwrap().display())));
+    }
+    assert!(tables > 0, "{} has no table", case.display());
+    (errors, residues)
+}
+
+#[test]
+fn tables_of_clean_pairs_have_no_error() {
+    let (mut clean, mut residues) = (0, 0);
+    for archive in ["corpus.tar.gz", "held_out.tar.gz", "held_out_tensor.tar.gz"] {
+        let unpacked = unpacked(archive);
+        for case in cases(unpacked.path()).iter().filter(|case| truth(case)["verdict"] == "none") {
+            let (errors, told) = errors_of(case);
+            assert_eq!(errors, Vec::<String>::new());
+            clean += 1;
+            residues += told;
+        }
+    }
+    assert!(clean >= 34, "the sets are not whole: {clean}");
+    assert!(residues > 0, "no sum that cancels is among them");
 }

@@ -1,5 +1,8 @@
 //! What a walk over a rank's operators can find.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use trainmon_dump::capture::{Leaf, Section};
 
 use crate::compare::deviation::{Deviation, What};
@@ -80,7 +83,12 @@ pub struct Walked {
     pub spread: Vec<String>,
     /// Calls of one side alone that were passed on the way, in order.
     pub one_sided: Vec<String>,
+    /// Results that differ and are all rounding: what is left of sums that cancel.
+    pub residues: Residues,
 }
+
+/// Places of values, by the index of their operator in the target.
+pub type Residues = HashMap<u32, Vec<Arc<str>>>;
 
 /// A value, how far it is apart, and how far the golden runs are among themselves.
 pub(super) struct Compared<'c> {

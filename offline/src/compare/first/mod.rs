@@ -12,7 +12,7 @@ mod ranks;
 mod walk;
 
 pub(crate) use communication::Communication;
-pub use finding::{Finding, Kind, Suspect, Walked};
+pub use finding::{Finding, Kind, Residues, Suspect, Walked};
 pub use noise::Rounding;
 pub use ranks::{Divergence, Noise, RankCapture, first_divergence};
 pub use walk::walk;

@@ -126,7 +126,9 @@ impl<'c> Walker<'c> {
             let is_made_of_it = inherited > 0.0 && deviation <= inherited * GROWTH_OF_ALL_ROUNDING;
             let is_all_rounding =
                 deviation > 0.0 && (is_another || is_made_of_it || self.is_cancelled(operator, name, output));
-            if !is_all_rounding {
+            if is_all_rounding {
+                self.walked.residues.entry(one).or_default().push(output.item.value.place.clone());
+            } else {
                 self.note_rounding(operator, output.deviation);
             }
             if let Some(tensor) = output.item.tensor() {

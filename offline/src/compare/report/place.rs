@@ -91,7 +91,8 @@ impl Place {
             .collect();
         modules.reverse();
         let positions = Positions::of(&target.document);
-        let judge = Judge { thresholds, spreads: captures.spreads.as_ref(), positions: &positions, origin: None };
+        let spreads = captures.spreads.as_ref();
+        let judge = Judge { thresholds, spreads, positions: &positions, origin: None, residues: None };
         let suspects =
             finding.suspects.iter().take(SUSPECTS).map(|suspect| facts(suspect, finding, one, other, judge)).collect();
         let spread = divergence.walked.iter().find(|(walked, _)| walked == rank).map(|(_, walked)| &walked.spread[..]);
