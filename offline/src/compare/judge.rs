@@ -6,10 +6,10 @@ use std::sync::Arc;
 use trainmon_dump::capture::Operator;
 
 use super::deviation::{What, deviation};
-use super::first::{Finding, Residues};
 use super::input::{Capture, Item};
 use super::name::OperatorName;
 use super::rounding::{Positions, rounding};
+use super::seen::Seen;
 use super::thresholds::Thresholds;
 
 /// What decides.
@@ -21,10 +21,8 @@ pub struct Judge<'j> {
     pub spreads: Option<&'j Spreads>,
     /// Over how much the parameters' gradients of the operators' capture are summed.
     pub positions: &'j Positions<'j>,
-    /// Where this rank parts first, if that is known by now.
-    pub origin: Option<&'j Finding>,
-    /// What of this rank is all rounding, if that is known by now.
-    pub residues: Option<&'j Residues>,
+    /// What the search saw of the rank, if it is over.
+    pub seen: Option<&'j Seen<'j>>,
 }
 
 /// A bound and its reason.
@@ -88,12 +86,6 @@ impl Judge<'_> {
         let rounding = rounding.min(self.thresholds.ceiling.max(coarse(operator)));
         let source = if input > 0.0 { Source::Inputs { input } } else { Source::Rounding };
         Bound { bound: input * growth + rounding, source }
-    }
-
-    /// Whether a result of the target's operator with this index is all rounding: how far it is apart says nothing.
-    pub fn is_residue(&self, operator: u32, place: &str) -> bool {
-        let places = self.residues.and_then(|residues| residues.get(&operator));
-        places.is_some_and(|places| places.iter().any(|of| &**of == place))
     }
 
     /// What a value of the golden may be apart by for its golden runs' sake; 0 where nothing is known.

@@ -17,6 +17,7 @@ mod pairing;
 mod python;
 mod report;
 mod rounding;
+mod seen;
 pub mod table;
 mod tensors;
 mod thresholds;

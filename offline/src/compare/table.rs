@@ -5,10 +5,11 @@ use trainmon_dump::capture::Task;
 use super::compat::{self, Cell, Mode};
 use super::deviation::{Deviation, What, deviation};
 use super::distance::Distance;
-use super::input::{Address, Capture};
+use super::input::{Address, Capture, Item};
 use super::judge::{Bound, Judge, Source};
 use super::matching::{How, Pair};
 use super::name::OperatorName;
+use super::seen::Side;
 
 /// What a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,8 +142,15 @@ pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, jud
         });
     }
     judge_rows(&mut rows, target, golden, pairs, judge);
+    for (row, address) in rows.iter_mut().zip(pairs.iter().filter_map(|pair| pair.target)) {
+        note_origin(row, Side::Target, address, target.at(address), judge);
+    }
     let golden_only = pairs.iter().filter(|pair| pair.target.is_none()).filter_map(|pair| pair.golden);
-    rows.extend(golden_only.map(|address| golden_row(golden, address, mode, target.has_stacks)));
+    rows.extend(golden_only.map(|address| {
+        let mut row = golden_row(golden, address, mode, target.has_stacks);
+        note_origin(&mut row, Side::Golden, address, golden.at(address), judge);
+        row
+    }));
     Table { mode, headers: headers(mode, target.has_stacks), rows }
 }
 
@@ -173,10 +181,11 @@ fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pai
         from += group.len();
         let Some(operator) = group.first().and_then(|pair| pair.target).map(|at| at.operator) else { continue };
         let operator = &target.document.operators[operator as usize];
-        if OperatorName::parse(&operator.name).is_some_and(|name| judge.thresholds.ignores(name)) {
+        let name = OperatorName::parse(&operator.name);
+        if name.is_some_and(|name| judge.thresholds.ignores(name)) {
             continue;
         }
-        let mut input = Deviation::NONE;
+        let mut input = name.zip(judge.seen).map_or(0.0, |(name, seen)| seen.accounted(name));
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
             let (item, twin) = (target.at(one), golden.at(other));
@@ -186,40 +195,32 @@ fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pai
                 format!("only statistics were compared: {trouble}")
             }));
             if item.value.section.is_input() {
-                input = input.max(row.deviation);
+                input = input.max(row.deviation.relative);
                 judge_input(row, judge, judge.spread(twin.operator, &twin.value.place));
             }
         }
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
-            let value = target.at(one).value;
-            if judge.is_residue(one.operator, &value.place) {
+            let item = target.at(one);
+            if judge.seen.is_some_and(|seen| seen.is_residue(one, item)) {
                 row.level = Level::Warning;
                 row.notes.push("all of it is rounding, what is left of a sum that cancels".to_owned());
-            } else if !value.section.is_input() {
+            } else if !item.value.section.is_input() {
                 let twin = golden.at(other);
                 let spread = judge.spread(twin.operator, &twin.value.place);
-                let bound = judge.bound(operator, input.relative);
+                let bound = judge.bound(operator, input);
                 let bound = if spread > bound.bound { Bound { bound: spread, source: Source::Spread } } else { bound };
                 judge_output(row, bound, judge.thresholds.ceiling);
             }
         }
-        note_origin(rows, group, target, judge);
     }
 }
 
-/// What the answer names is an error in the table too, be it what an operator was given.
-fn note_origin(rows: &mut [Row], group: &[Pair], target: &Capture, judge: Judge<'_>) {
-    let Some(origin) = judge.origin.filter(|origin| origin.target == group[0].target.map(|at| at.operator)) else {
-        return;
-    };
-    for (row, pair) in rows.iter_mut().zip(group) {
-        let Some(address) = pair.target else { continue };
-        let name = target.at(address).name();
-        if origin.suspects.iter().any(|suspect| suspect.name == name) {
-            row.level = Level::Error;
-            row.notes.push("here the runs part first".to_owned());
-        }
+/// What the answer names is an error in the table too, be it what an operator was given, or a call that one side lacks.
+fn note_origin(row: &mut Row, side: Side, address: Address, item: Item<'_>, judge: Judge<'_>) {
+    if judge.seen.is_some_and(|seen| seen.is_origin(side, address, item)) {
+        row.level = Level::Error;
+        row.notes.push("here the runs part first".to_owned());
     }
 }
 

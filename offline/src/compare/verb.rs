@@ -16,6 +16,7 @@ use super::matching::{ApiMapping, How, LayerMapping, Mapping, MappingError, Matc
 use super::meter::{Meter, watched};
 use super::output::Output;
 use super::rounding::Positions;
+use super::seen::Seen;
 use super::table;
 use super::thresholds::Thresholds;
 use super::words;
@@ -391,13 +392,10 @@ impl<'a> Work<'a> {
                 });
                 output.write(&Source::new(headers, pairs, make), step, rank)?;
             } else {
-                let origins = step.divergence.iter().flat_map(|divergence| &divergence.origins);
-                let origin = origins.into_iter().find(|(of, _)| *of == rank.rank).map(|(_, finding)| finding);
+                let seen = Seen::of(step, rank);
                 let (thresholds, spreads) = (&self.thresholds, rank.spreads.as_ref());
-                let walks = step.divergence.iter().flat_map(|divergence| &divergence.walked);
-                let residues = walks.into_iter().find(|(of, _)| *of == rank.rank).map(|(_, walked)| &walked.residues);
                 let positions = &Positions::of(&target.document);
-                let judge = Judge { thresholds, spreads, positions, origin, residues };
+                let judge = Judge { thresholds, spreads, positions, seen: Some(&seen) };
                 let headers = table::headers(mode, target.has_stacks);
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(table::table(target, golden, pairs, mode, judge))

@@ -58,8 +58,7 @@ pub fn first_divergence(
         .map(|(rank, before)| {
             let aligned = matching.align(rank.target, rank.golden);
             let positions = Positions::of(&rank.target.document);
-            let judge =
-                Judge { thresholds, spreads: rank.spreads, positions: &positions, origin: None, residues: None };
+            let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions, seen: None };
             walk(rank.target, rank.golden, &aligned, before, judge)
         })
         .collect();

@@ -92,7 +92,7 @@ impl Place {
         modules.reverse();
         let positions = Positions::of(&target.document);
         let spreads = captures.spreads.as_ref();
-        let judge = Judge { thresholds, spreads, positions: &positions, origin: None, residues: None };
+        let judge = Judge { thresholds, spreads, positions: &positions, seen: None };
         let suspects =
             finding.suspects.iter().take(SUSPECTS).map(|suspect| facts(suspect, finding, one, other, judge)).collect();
         let spread = divergence.walked.iter().find(|(walked, _)| walked == rank).map(|(_, walked)| &walked.spread[..]);
