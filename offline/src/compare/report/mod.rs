@@ -6,7 +6,8 @@ mod page;
 mod place;
 mod rows;
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use super::answer::{Answer, RankCaptures, StepCaptures};
@@ -53,7 +54,7 @@ impl Report {
         &mut self,
         answer: &Answer,
         (target, goldens): (&Path, &[PathBuf]),
-        to: &mut dyn Write,
+        to: &mut BufWriter<File>,
     ) -> io::Result<()> {
         page::write(self, answer, (target, goldens), to)
     }

@@ -1,7 +1,8 @@
 //! The page: what is said of the answer stands in it as HTML, the table is data for its script.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::Report;
@@ -21,7 +22,7 @@ pub(super) fn write(
     report: &mut Report,
     answer: &Answer,
     (target, goldens): (&Path, &[PathBuf]),
-    to: &mut dyn Write,
+    to: &mut BufWriter<File>,
 ) -> io::Result<()> {
     let sentence = escaped(&words::sentence(answer));
     to.write_all(html::head("compare", &words::sentence(answer), "").as_bytes())?;

@@ -20,6 +20,9 @@ use crate::compare::write::{Facts, Render, Rows, Sink, WriteError};
 /// More rows than this a browser takes seconds to open: a row of statistics is up to 600 bytes of the page.
 pub(super) const MOST_ROWS: usize = 200_000;
 
+/// A piece's lines go through at once.
+const BUFFER: usize = 1 << 18;
+
 /// A row's level in the page: a value of one side alone is a level of its own there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shade {
@@ -37,6 +40,8 @@ pub(super) struct CollectedRows {
     lines: BufWriter<File>,
     most: usize,
     kept: usize,
+    /// Of the kept, those that are no pass.
+    remarkable: usize,
     has_passes: bool,
     /// All rows by [`Shade`], the left out included.
     counts: [usize; 4],
@@ -59,9 +64,10 @@ impl CollectedRows {
         Ok(Self {
             texts: Texts::default(),
             tables: Vec::new(),
-            lines: BufWriter::new(tempfile::tempfile_in(directory)?),
+            lines: BufWriter::with_capacity(BUFFER, tempfile::tempfile_in(directory)?),
             most,
             kept: 0,
+            remarkable: 0,
             has_passes: true,
             counts: [0; 4],
             distribution: Distribution::default(),
@@ -117,29 +123,40 @@ impl CollectedRows {
 
     /// Takes the rows' lines.
     fn take(&mut self, rows: &dyn Rows, rendered: &[u8]) -> io::Result<()> {
-        for (index, line) in rendered.split_inclusive(|&byte| byte == b'\n').enumerate() {
-            let facts = rows.facts(index);
-            let shade = shade(&facts);
-            self.counts[shade as usize] += 1;
-            if let Some(deviation) = facts.deviation {
-                self.distribution.add(facts.level, shade == Shade::Unmatched, deviation);
-            }
-            if self.kept == self.most && self.has_passes {
+        let shades: Vec<Shade> = (0..rows.count()).map(|index| self.count(&rows.facts(index))).collect();
+        if self.has_passes && self.kept + shades.len() <= self.most {
+            self.remarkable += shades.iter().filter(|shade| **shade != Shade::Pass).count();
+            return self.keep(rendered, shades.len());
+        }
+        for (line, shade) in rendered.split_inclusive(|&byte| byte == b'\n').zip(shades) {
+            if self.has_passes && self.kept == self.most {
                 // Those that are written already are left out at the end.
                 self.has_passes = false;
-                self.kept = self.counts[Shade::Pass as usize + 1..].iter().sum();
-                self.kept -= usize::from(shade != Shade::Pass);
+                self.kept = self.remarkable;
             }
-            if (shade == Shade::Pass && !self.has_passes) || self.kept == self.most {
-                continue;
-            }
-            self.kept += 1;
-            self.lines.write_all(line)?;
-            if let Some(part) = self.tables.last_mut() {
-                part.bytes += line.len() as u64;
+            if (self.has_passes || shade != Shade::Pass) && self.kept < self.most {
+                self.remarkable += usize::from(shade != Shade::Pass);
+                self.keep(line, 1)?;
             }
         }
         Ok(())
+    }
+
+    fn count(&mut self, facts: &Facts<'_>) -> Shade {
+        let shade = shade(facts);
+        self.counts[shade as usize] += 1;
+        if let Some(deviation) = facts.deviation {
+            self.distribution.add(facts.level, shade == Shade::Unmatched, deviation);
+        }
+        shade
+    }
+
+    fn keep(&mut self, lines: &[u8], rows: usize) -> io::Result<()> {
+        self.kept += rows;
+        if let Some(part) = self.tables.last_mut() {
+            part.bytes += lines.len() as u64;
+        }
+        self.lines.write_all(lines)
     }
 
     /// Why rows are missing in the page, if some are.
@@ -164,21 +181,21 @@ impl CollectedRows {
     }
 
     /// The data of the page's script, as JSON that may stand inside HTML.
-    pub(super) fn write(&mut self, to: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn write(&mut self, to: &mut BufWriter<File>) -> io::Result<()> {
         self.lines.flush()?;
-        let mut lines = BufReader::with_capacity(1 << 18, self.lines.get_ref());
+        let mut lines = self.lines.get_ref();
         lines.rewind()?;
         write!(to, "{{\"counts\":{},\"texts\":{},\"tables\":[", json!(self.counts), self.texts.json())?;
         for (index, part) in self.tables.iter().enumerate() {
             write!(to, "{}\n{},\"rows\":[\n", if index == 0 { "" } else { "," }, part.head)?;
-            let mut of_part = (&mut lines).take(part.bytes);
+            let (all_but_the_comma, comma) = (part.bytes.saturating_sub(2), part.bytes.min(2));
             if self.has_passes {
-                // All but the last comma.
-                of_part.set_limit(part.bytes.saturating_sub(2));
-                io::copy(&mut of_part, to)?;
-                io::copy(&mut (&mut lines).take(part.bytes.min(2)), &mut io::sink())?;
+                // From file to file: the system copies by itself.
+                to.flush()?;
+                io::copy(&mut lines.take(all_but_the_comma), to.get_mut())?;
+                lines.seek_relative(comma as i64)?;
             } else {
-                remarkable(&mut of_part, to)?;
+                remarkable(&mut BufReader::with_capacity(BUFFER, lines.take(part.bytes)), to)?;
             }
             to.write_all(b"\n]}")?;
         }
@@ -353,9 +370,11 @@ mod tests {
             render(&made, 0, &mut rendered);
             sink.take(&made, 0, &rendered).unwrap();
         }
-        let mut json = Vec::new();
+        let path = room.path().join("data");
+        let mut json = BufWriter::new(File::create(&path).unwrap());
         collected.write(&mut json).unwrap();
-        let data: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        json.flush().unwrap();
+        let data: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let rows = data["tables"].as_array().unwrap().iter().map(|table| table["rows"].as_array().unwrap());
         // Level and operator, counts, both names: the second is the same.
         let name = |row: &serde_json::Value| match row.as_str().unwrap().split('\x7f').collect::<Vec<_>>()[..] {
