@@ -382,12 +382,13 @@ def report(title: str, found: dict[str, dict[str, Any]], golden: str = "msprobe"
 
 
 def compare_commands(trainmon: Path, msprobe: Path) -> dict[str, list[str]]:
-    """The three contenders, on the pair in the directory they run in."""
+    """The contenders, on the pair in the directory they run in."""
     paths = ["-tp", "target/step0/rank0/dump.json", "-gp", "golden/step0/rank0/dump.json", "-o", "out"]
     positional = ["target/step0/rank0/dump.json", "golden/step0/rank0/dump.json", "-o", "out", "--fail-on", "never"]
     return {
         "trainmon --compat": [str(trainmon), "compare", *paths, "--compat"],
-        "trainmon": [str(trainmon), "compare", *positional],
+        "trainmon, CSV": [str(trainmon), "compare", *positional, "--format", "csv"],
+        "trainmon, CSV and report": [str(trainmon), "compare", *positional],
         "msprobe": [str(msprobe), "compare", *paths],
     }
 
@@ -423,7 +424,7 @@ def main() -> int:
                 passes = apart(floors, place, 5)
                 results["read-only"] = passes
                 print(f"\nread-only pass over both sides, cached: {spread(passes, 3)} s")
-                for name in ("trainmon --compat", "trainmon"):
+                for name in ("trainmon --compat", "trainmon, CSV", "trainmon, CSV and report"):
                     walls = [cost["wall"] for cost in results[kind][name]["runs"]]
                     print(f"{name}: {statistics.median(walls) / statistics.median(passes):.1f} times that")
             shutil.rmtree(place)

@@ -153,6 +153,7 @@ pub fn compare_matched<E: From<CompareError>>(
     }
     meter.expect(both(&pairing.pairs));
     let mut search = Search::default();
+    let mut left = pairing.pairs.len();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
         let mut step = read(pairs, &others, (target_tree.kind, is_compat), meter)?;
         let matched = |rank: &RankCaptures| matching.pairs(&rank.target, &rank.golden, is_compat);
@@ -167,6 +168,11 @@ pub fn compare_matched<E: From<CompareError>>(
         }
         each(&step)?;
         meter.compared(both(pairs));
+        left -= pairs.len();
+        if left == 0 {
+            // Nobody needs to wait until millions of values are given back.
+            rayon::spawn(move || drop(step));
+        }
     }
     Ok(search.answer(pairing.target_only, pairing.golden_only))
 }
