@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::contents::{Checkpoint, Layout};
 use super::error::CheckpointError;
+use crate::tensors::ONLY;
 
 /// Keys under which frameworks keep a model's weights beside other things, the first that is there counts.
 const MODEL_KEYS: [&str; 4] = ["state_dict", "model_state_dict", "model", "module"];
@@ -29,7 +30,9 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     checkpoint.take_all(file, &|name| {
         let bare = key.and_then(|key| name.strip_prefix(key)).and_then(|rest| rest.strip_prefix('.'));
         // Another tensor may have the bare name.
-        Some(bare.filter(|bare| !taken.contains(*bare)).unwrap_or(name).to_owned())
+        let name = bare.filter(|bare| !taken.contains(*bare)).unwrap_or(name);
+        // A file that is one tensor: others keep it under a name.
+        Some(if name.is_empty() { ONLY } else { name }.to_owned())
     });
     Ok(checkpoint)
 }

@@ -10,6 +10,7 @@ use super::judge::{Bound, Judge, Source};
 use super::matching::{How, Pair};
 use super::name::OperatorName;
 use super::seen::Side;
+use super::words::{of, share};
 
 /// What a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -245,9 +246,9 @@ fn judge_output(row: &mut Row, bound: Bound, ceiling: f64) {
     if row.deviation.relative > bound.bound {
         row.level = Level::Error;
         row.notes.push(format!(
-            "{}, bound {:.1e} ({})",
+            "{}, bound {} ({})",
             describe(&row.deviation, "leaves with another"),
-            bound.bound,
+            share(bound.bound),
             bound.source.words()
         ));
     } else if row.deviation.relative > ceiling {
@@ -283,9 +284,9 @@ fn elementwise(distance: &Distance) -> Deviation {
 
 fn describe(deviation: &Deviation, verb: &str) -> String {
     match deviation.what {
-        What::Numbers => format!("differs by {:.1e} of its size", deviation.relative),
+        What::Numbers => format!("differs by {}", of(deviation.relative, "its size")),
         What::Argument if deviation.relative.is_finite() => {
-            format!("argument differs by {:.1e} of its size", deviation.relative)
+            format!("argument differs by {}", of(deviation.relative, "its size"))
         }
         What::Presence => "is there on one side only".to_owned(),
         what => format!("{verb} {}", what.word()),

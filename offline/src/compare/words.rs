@@ -12,7 +12,8 @@ pub fn sentence(answer: &Answer) -> String {
         Verdict::Same => format!("No divergence: {} agree in all that was captured.", operators(answer)),
         Verdict::Rounding { step, rank, operator, largest } => format!(
             "No divergence beyond rounding: the first rounding difference is in {operator} (step {step}, rank {rank}), the largest \
-             of all is {largest:.1e} of a value's size."
+             of all is {}.",
+            of(*largest, "a value's size")
         ),
         Verdict::CannotTell { why, capture } => format!("Cannot tell: {why}. Capture {capture}."),
         Verdict::OneSided { step, ranks, finding } => format!(
@@ -25,6 +26,22 @@ pub fn sentence(answer: &Answer) -> String {
             format!("They part at {} (step {step}, {}): {}.", finding.operator, on(ranks), reason(finding))
         }
     }
+}
+
+/// A part of something as people say it: `6.4e-3`, `52 %`, `35 times`.
+pub(crate) fn share(relative: f64) -> String {
+    match relative {
+        0.01..0.1 => format!("{:.1} %", relative * 100.0),
+        0.1..10.0 => format!("{:.0} %", relative * 100.0),
+        10.0..1e4 => format!("{relative:.0} times"),
+        _ => format!("{relative:.1e}"),
+    }
+}
+
+/// [`share`] of what it is a part of.
+pub(super) fn of(relative: f64, whole: &str) -> String {
+    let share = share(relative);
+    if share.ends_with("times") { format!("{share} {whole}") } else { format!("{share} of {whole}") }
 }
 
 fn operators(answer: &Answer) -> String {
@@ -41,7 +58,7 @@ fn reason(finding: &Finding) -> String {
     let lead = finding.suspects.first().map(leading).unwrap_or_default();
     match finding.kind {
         Kind::Operator if finding.input > 0.0 => {
-            format!("its inputs differ by no more than {:.1e} of their size, yet {lead}", finding.input)
+            format!("its inputs differ by no more than {}, yet {lead}", of(finding.input, "their size"))
         }
         // A value that a script saved by name: nothing goes into it.
         Kind::Operator if finding.operator.rsplit('.').next() == Some("debug") => {
@@ -65,8 +82,8 @@ fn leading(suspect: &Suspect) -> String {
     match (deviation.what, words) {
         (What::Numbers, _) if deviation.relative.is_finite() => {
             let allowed =
-                if *bound > 0.0 { format!("at most {bound:.1e} expected") } else { "none expected".to_owned() };
-            format!("{name} differs by {:.1e} of its size ({allowed})", deviation.relative)
+                if *bound > 0.0 { format!("at most {} expected", share(*bound)) } else { "none expected".to_owned() };
+            format!("{name} differs by {} ({allowed})", of(deviation.relative, "its size"))
         }
         (What::Presence, _) => format!("{name} is there on one side only"),
         (What::Numbers | What::NotFinite | What::Digest, _) | (_, None) => {
@@ -200,4 +217,16 @@ fn suspect(suspect: &Suspect) -> Value {
 /// JSON has no infinity: what is no question of size has no number.
 fn number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { Value::Null }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_said_as_people_say_them() {
+        let shares = [6.4e-3, 0.0909, 0.52, 1.0, 35.2, 1e9].map(|relative| of(relative, "its size"));
+        let expected = ["6.4e-3 of", "9.1 % of", "52 % of", "100 % of", "35 times", "1.0e9 of"];
+        assert_eq!(shares, expected.map(|share| format!("{share} its size")));
+    }
 }

@@ -15,7 +15,7 @@ pub use self::error::TensorsError;
 /// What is looked for in a directory.
 const ENDINGS: [&str; 6] = ["pt", "pth", "npy", "safetensors", "bin", "ckpt"];
 /// What the tensor of a file of one is called where a name is needed.
-const ONLY: &str = "tensor";
+pub(crate) const ONLY: &str = "tensor";
 
 /// A format to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -58,7 +58,7 @@ fn the_answer_is_a_sentence_and_an_exit_code() {
     );
     let weight = compare("weight");
     let said = "They part at Functional.linear.0.forward (step 0, rank 0): a parameter differs, though nothing before it does: \
-                Functional.linear.0.forward.input.1 differs by 9.1e-2 of its size (none expected).";
+                Functional.linear.0.forward.input.1 differs by 9.1 % of its size (none expected).";
     assert_eq!((weight.code, weight.out.lines().next()), (Some(1), Some(said)));
     let eps = compare("eps");
     let said = "They part at Functional.layer_norm.0.forward (step 0, rank 0): it is called otherwise: the argument \

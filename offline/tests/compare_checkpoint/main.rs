@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 use trainmon_core::{Dtype, Shape};
-use trainmon_dump::tensor_file::StoredTensor;
-use trainmon_dump::tensor_file::write::write_pt;
+use trainmon_dump::tensor_file::write::{write_npy, write_pt, write_pt_of_one, write_safetensors};
+use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
 
 use golden::golden;
 use support::{Said, trainmon};
@@ -40,6 +40,23 @@ fn names(rows: &Value, verdict: &str) -> Vec<String> {
     let rows = rows["tensors"].as_array().expect("rows").iter();
     let of_verdict = rows.filter(|row| row["verdict"] == verdict);
     of_verdict.map(|row| row["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn files_of_one_tensor_pair_whatever_their_format() {
+    let directory = TempDir::new().unwrap();
+    let values = [1.0_f32, -2.0, 0.5].map(f32::to_le_bytes).concat();
+    let tensor = StoredTensor::new(Dtype::F32, Shape::new(&[3]).unwrap(), FileBytes::from(values)).unwrap();
+    let file = |name: &str| fs::File::create(directory.path().join(name)).unwrap();
+    write_npy(&tensor, &mut file("one.npy")).unwrap();
+    write_pt_of_one(&tensor, &mut file("one.pt")).unwrap();
+    write_safetensors(&[("tensor".to_owned(), tensor)], &mut file("one.safetensors")).unwrap();
+    for (a, b) in [("one.npy", "one.pt"), ("one.pt", "one.safetensors")] {
+        let said = compare_in(directory.path(), &[a, b, "--json"]);
+        let report: Value = serde_json::from_str(&said.out).expect("JSON");
+        assert_eq!((said.code, &report["summary"]["identical"]), (Some(0), &Value::from(1)), "{a} {b}: {report}");
+        assert_eq!(names(&report, "identical"), ["tensor"]);
+    }
 }
 
 #[test]

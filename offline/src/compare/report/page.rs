@@ -90,13 +90,13 @@ fn cards(answer: &Answer) -> String {
             card("Step", &step.to_string()),
             card("Rank", &rank.to_string()),
             card("First rounding in", operator),
-            card("Largest of all", &format!("{largest:.1e} of a value's size")),
+            card("Largest of all", &words::of(*largest, "a value's size")),
         ]
         .concat(),
         Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => {
             let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
             let inputs = match finding.kind {
-                Kind::Operator if finding.input > 0.0 => format!("differ by {:.1e} at most", finding.input),
+                Kind::Operator if finding.input > 0.0 => format!("differ by {} at most", words::share(finding.input)),
                 Kind::Operator => "all agree".to_owned(),
                 _ => String::new(),
             };
@@ -178,7 +178,7 @@ fn suspect(suspect: &SuspectFacts, at: &(String, u64)) -> String {
     };
     let bound = match *bound {
         0.0 => "0".to_owned(),
-        bound if bound.is_finite() => format!("{bound:.1e}"),
+        bound if bound.is_finite() => words::share(bound),
         _ => "none".to_owned(),
     };
     format!(
@@ -273,7 +273,7 @@ fn size(deviation: Deviation) -> String {
     match deviation.what {
         What::Nothing => "nothing".to_owned(),
         _ if deviation.relative == 0.0 => "nothing seen".to_owned(),
-        _ if deviation.relative.is_finite() => format!("{:.1e}", deviation.relative),
+        _ if deviation.relative.is_finite() => words::share(deviation.relative),
         What::Presence => "one side alone".to_owned(),
         what => what.word().to_owned(),
     }
