@@ -1,12 +1,14 @@
 //! `trainmon compare`.
 
+mod other_kinds;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
 use serde_json::json;
-use trainmon_dump::capture::{CaptureError, Task, find};
+use trainmon_dump::capture::Task;
 
 use super::answer::{Answer, StepCaptures, Verdict, compare_matched};
 use super::compat;
@@ -21,8 +23,6 @@ use super::table;
 use super::thresholds::Thresholds;
 use super::words;
 use super::write::{Format, Rows, Source};
-use crate::checkpoint;
-use crate::compare_runs;
 use crate::failure::as_json;
 use crate::printer::Printer;
 
@@ -147,25 +147,10 @@ pub(crate) const SPELLINGS: [(&str, &str); 9] = [
 /// # Errors
 /// The output cannot be written.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
-    if let Some(runs) = monitored_runs(arguments) {
-        say_what_is_not_used(arguments, "monitored runs", printer);
-        return Ok(match compare_runs::verb::run(&runs, printer)? {
-            compare_runs::verb::Outcome::Well => Outcome::Same,
-            compare_runs::verb::Outcome::Differs if level(arguments) == FailOn::Never => Outcome::Same,
-            compare_runs::verb::Outcome::Differs => Outcome::Parts,
-            compare_runs::verb::Outcome::Failed => Outcome::Failed,
-        });
+    if let Some(outcome) = other_kinds::run(arguments, printer)? {
+        return Ok(outcome);
     }
-    if let Some(checkpoints) = checkpoints(arguments) {
-        say_what_is_not_used(arguments, "checkpoints", printer);
-        return Ok(match checkpoint::verb::run(&checkpoints, printer)? {
-            checkpoint::verb::Outcome::Same => Outcome::Same,
-            checkpoint::verb::Outcome::Different if level(arguments) == FailOn::Never => Outcome::Same,
-            checkpoint::verb::Outcome::Different => Outcome::Parts,
-            checkpoint::verb::Outcome::Failed => Outcome::Failed,
-        });
-    }
-    match Work::of(arguments).and_then(|mut work| work.run(printer)).map_err(of_another_kind) {
+    match Work::of(arguments).and_then(|mut work| work.run(printer)).map_err(other_kinds::named) {
         Ok((answer, written)) => {
             if arguments.json {
                 let mut answer = words::as_json(&answer);
@@ -187,67 +172,10 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     }
 }
 
-/// The paths hold no captures but what a monitor wrote: steps of a whole training.
-fn monitored_runs(arguments: &Arguments) -> Option<compare_runs::verb::Arguments> {
-    let (target, golden) = paths(arguments);
-    let is_monitored = !golden.is_empty() && find(target).is_err() && compare_runs::is_run(target);
-    is_monitored.then(|| {
-        let on_warning = level(arguments) == FailOn::Warning;
-        let output = arguments.output_path.clone();
-        compare_runs::verb::Arguments::of(target.to_path_buf(), golden, output, arguments.json, on_warning)
-    })
-}
-
-/// The paths are two checkpoints.
-fn checkpoints(arguments: &Arguments) -> Option<checkpoint::verb::Arguments> {
-    let (target, golden) = paths(arguments);
-    let [golden] = &golden[..] else { return None };
-    let is_checkpoint = |path: &Path| (path.is_file() || find(path).is_err()) && checkpoint::is_one(path);
-    (is_checkpoint(target) && is_checkpoint(golden)).then(|| {
-        let output = arguments.output_path.as_deref();
-        checkpoint::verb::Arguments::of((target, golden), output, arguments.compat, arguments.json)
-    })
-}
-
 /// The target, and what it is held against, in either spelling.
 fn paths(arguments: &Arguments) -> (&Path, Vec<PathBuf>) {
     let target = arguments.target.as_deref().or(arguments.target_path.as_deref()).unwrap_or(Path::new(""));
     (target, arguments.golden_path.iter().chain(&arguments.golden).cloned().collect())
-}
-
-/// Nobody is to believe that an option did something.
-fn say_what_is_not_used(arguments: &Arguments, of: &str, printer: &mut Printer) {
-    let Arguments { format, xlsx, fuzzy_match, data_mapping, cell_mapping, layer_mapping, .. } = arguments;
-    let Arguments { api_mapping, diff_analyze, thresholds, is_print_compare_log, .. } = arguments;
-    let options = [
-        (!format.is_empty(), "--format"),
-        (*xlsx, "--xlsx"),
-        (*fuzzy_match, "--fuzzy-match"),
-        (data_mapping.is_some(), "--data-mapping"),
-        (cell_mapping.is_some(), "--cell-mapping"),
-        (layer_mapping.is_some(), "--layer-mapping"),
-        (api_mapping.is_some(), "--api-mapping"),
-        (*diff_analyze, "--diff-analyze"),
-        (thresholds.is_some(), "--thresholds"),
-        (*is_print_compare_log, "--is-print-compare-log"),
-    ];
-    let unused: Vec<&str> = options.into_iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option).collect();
-    if !unused.is_empty() {
-        printer.note(&format!("note: these are {of}, of which {} says nothing\n", unused.join(", ")));
-    }
-}
-
-/// A path that is no capture may be something else that is compared, but not with a capture.
-fn of_another_kind(error: CompareError) -> CompareError {
-    match error {
-        CompareError::Capture(CaptureError::NoCapture { path }) if compare_runs::is_run(&path) => {
-            CompareError::AnotherKind { path, what: "a monitor's output" }
-        }
-        CompareError::Capture(CaptureError::NoCapture { path }) if checkpoint::is_one(&path) => {
-            CompareError::AnotherKind { path, what: "a checkpoint" }
-        }
-        error => error,
-    }
 }
 
 fn print(answer: &Answer, written: &[PathBuf], printer: &mut Printer) -> io::Result<()> {
