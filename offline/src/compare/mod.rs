@@ -1,4 +1,9 @@
 //! Two captures side by side: what belongs together, how far it is apart, and where it began.
+//!
+//! The way of a comparison: `pairing` says which steps and ranks belong together and `input` reads them, a step at a time;
+//! `matching` finds each value's counterpart and `first` the place where they part; `table` (or `compat`) holds every value
+//! against its counterpart by what `judge` allows and `seen` knows, piece by piece; `write` and `report` put that down, `words`
+//! say the answer.
 
 mod answer;
 pub mod compat;
