@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::word;
+use super::report::{word, worst_first};
 use super::{Comparison, Side, TensorRow, Verdict};
 use crate::html::{escaped, head, list};
 
@@ -42,10 +42,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
              <output id=\"count\"></output></p>\n<div class=\"scroll\"><table id=\"tensors\"><thead><tr>";
     html.extend(COLUMNS.iter().map(|column| format!("<th scope=\"col\">{column}</th>")));
     html += "</tr></thead><tbody>\n";
-    let mut worst_first: Vec<&TensorRow> = tensors.iter().collect();
-    let badness = |row: &TensorRow| row.distance.as_ref().and_then(|distance| distance.relative_l2).unwrap_or(0.0);
-    worst_first.sort_by(|one, other| other.verdict.cmp(&one.verdict).then(badness(other).total_cmp(&badness(one))));
-    html.extend(worst_first.into_iter().map(row));
+    html.extend(worst_first(tensors.iter()).into_iter().map(row));
     _ = write!(html, "</tbody></table></div></section>\n</main>\n<script>\n{SCRIPT}</script>\n</body></html>\n");
     html
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Comparison, Side, TensorRow, Verdict};
+use crate::few::first_of;
 
 /// So many tensors are shown to people, the worst first; files have them all.
 const SHOWN: usize = 20;
@@ -25,14 +26,10 @@ pub(super) fn text(comparison: &Comparison) -> String {
     }
     for (letter, names) in [("a", only_in_a), ("b", only_in_b)] {
         if !names.is_empty() {
-            let more = names.len().saturating_sub(NAMES_SHOWN);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let shown: Vec<&str> = names.iter().take(NAMES_SHOWN).map(String::as_str).collect();
-            line(&mut out, &format!("only in {letter} ({}): {}{more}", names.len(), shown.join(", ")));
+            line(&mut out, &format!("only in {letter} ({}): {}", names.len(), first_of(names.iter(), NAMES_SHOWN)));
         }
     }
-    let mut differing: Vec<&TensorRow> = tensors.iter().filter(|row| row.verdict > Verdict::Identical).collect();
-    differing.sort_by(|a, b| b.verdict.cmp(&a.verdict).then(badness(b).total_cmp(&badness(a))));
+    let differing = worst_first(tensors.iter().filter(|row| row.verdict > Verdict::Identical));
     if !differing.is_empty() {
         line(&mut out, &table(&differing));
     }
@@ -59,8 +56,13 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-fn badness(row: &TensorRow) -> f64 {
-    row.distance.as_ref().map_or(0.0, |distance| distance.relative_l2.unwrap_or(f64::INFINITY))
+/// By verdict, and then by how far they are apart; beside zeros nothing is further.
+pub(super) fn worst_first<'r>(rows: impl Iterator<Item = &'r TensorRow>) -> Vec<&'r TensorRow> {
+    let badness =
+        |row: &TensorRow| row.distance.as_ref().map_or(0.0, |distance| distance.relative_l2.unwrap_or(f64::INFINITY));
+    let mut rows: Vec<&TensorRow> = rows.collect();
+    rows.sort_by(|a, b| b.verdict.cmp(&a.verdict).then(badness(b).total_cmp(&badness(a))));
+    rows
 }
 
 fn table(rows: &[&TensorRow]) -> String {
