@@ -13,6 +13,7 @@ pub mod convert;
 pub mod ctl;
 mod excerpt;
 mod failure;
+mod few;
 mod fresh_directory;
 mod html;
 pub mod key_reference;

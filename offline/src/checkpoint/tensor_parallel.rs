@@ -14,6 +14,7 @@ use super::error::CheckpointError;
 use super::megatron_name::core_name;
 use super::megatron_split::axis_of;
 use super::slices::{Joint, join};
+use crate::few::{first_of, quoted};
 
 /// Names listed in a note.
 const NAMES_SHOWN: usize = 3;
@@ -195,13 +196,10 @@ pub(super) fn put_together(
         checkpoint.tensors.insert(name, whole);
     }
     if !apart.is_empty() {
-        let shown: Vec<String> = apart.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect();
-        let more = apart.len().saturating_sub(NAMES_SHOWN);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         checkpoint.notes.push(format!(
-            "how tensor-parallel ranks divide {}{more} is not known: each rank's slice is compared for itself, under \
+            "how tensor-parallel ranks divide {} is not known: each rank's slice is compared for itself, under \
              `mp_rank_NN.`",
-            shown.join(", ")
+            first_of(apart.iter().map(quoted), NAMES_SHOWN)
         ));
     }
     Ok(())

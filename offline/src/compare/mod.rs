@@ -41,3 +41,6 @@ pub use name::{Direction, OperatorName};
 pub use pairing::{Pairing, RankPair, pair};
 pub use rounding::{rounding, unit_roundoff};
 pub use thresholds::{Thresholds, ThresholdsError};
+
+/// For maps that are asked for each value or operator: seeded by chance, and quick on short keys.
+type Hashes = foldhash::fast::RandomState;

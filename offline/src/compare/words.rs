@@ -5,6 +5,10 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Verdict};
 use super::deviation::{Deviation, What};
 use super::first::{Finding, Kind, Suspect};
+use crate::few::first_of;
+
+/// Names that a line has.
+const NAMES_SHOWN: usize = 6;
 
 /// The verdict in a sentence.
 pub fn sentence(answer: &Answer) -> String {
@@ -94,14 +98,6 @@ fn leading(suspect: &Suspect) -> String {
     }
 }
 
-/// The first few of many names.
-fn first_of(names: &[String]) -> String {
-    const SHOWN: usize = 6;
-    let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
-    let more = names.len() - shown.len();
-    shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
-}
-
 /// What else is to be said, a line each.
 pub fn details(answer: &Answer) -> Vec<String> {
     let mut lines = Vec::new();
@@ -112,7 +108,7 @@ pub fn details(answer: &Answer) -> Vec<String> {
         };
         let spread = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.spread);
         if let Some(spread) = spread.filter(|spread| !spread.is_empty()) {
-            lines.push(format!("It spreads to {}.", first_of(spread)));
+            lines.push(format!("It spreads to {}.", first_of(spread.iter(), NAMES_SHOWN)));
         }
         for (rank, operator, givers) in &divergence.received {
             lines.push(format!("Rank {rank} gets it in {operator} from {}.", on(givers)));
@@ -125,7 +121,7 @@ pub fn details(answer: &Answer) -> Vec<String> {
         let walked =
             divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.one_sided);
         if let Some(calls) = walked.filter(|calls| calls.len() > 1) {
-            lines.push(format!("Calls of one side alone: {}.", first_of(calls)));
+            lines.push(format!("Calls of one side alone: {}.", first_of(calls.iter(), NAMES_SHOWN)));
         }
     }
     for (side, only) in [("target", &answer.target_only), ("golden", &answer.golden_only)] {

@@ -49,6 +49,7 @@ pub use self::source::is_run;
 
 use self::found::{Gap, Judged};
 use self::source::{RankSource, ranks_in};
+use crate::few::{first_of, quoted};
 use crate::progress::Progress;
 
 /// Names listed in a note before it says how many more there are.
@@ -285,9 +286,7 @@ fn remark_of(rank: u32, judged: &Judged) -> Option<String> {
 }
 
 fn listed(names: &[&str]) -> String {
-    let shown: Vec<String> = names.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect();
-    let more = names.len().saturating_sub(NAMES_SHOWN);
-    shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    first_of(names.iter().map(quoted), NAMES_SHOWN)
 }
 
 fn noise_of(judged: &Judged, partings: &[Parting]) -> Option<Noise> {

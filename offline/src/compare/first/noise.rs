@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use trainmon_dump::capture::TensorFacts;
 
 use super::looks::Looks;
-
-/// As quick as it is asked often: for each value of each operator.
-type Hashes = foldhash::fast::RandomState;
+use crate::compare::Hashes;
 
 /// Rounding so far.
 #[derive(Clone, Debug, Default)]

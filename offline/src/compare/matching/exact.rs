@@ -8,6 +8,7 @@ use trainmon_dump::capture::{Operator, Value};
 
 use super::listed::{one_is_listed, unlisted};
 use super::{How, Pair};
+use crate::compare::Hashes;
 use crate::compare::input::{Address, Capture};
 use crate::compare::name::{Direction, OperatorName};
 
@@ -39,7 +40,7 @@ pub(super) fn unlisted_keys((capture, is_listed): (&Capture, bool)) -> Vec<Strin
 
 /// Every operator's name, backward operators' with their own count if asked for.
 pub(crate) fn keys(capture: &Capture, renumber: bool) -> Vec<String> {
-    let mut calls: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
+    let mut calls: HashMap<&str, u32, Hashes> = HashMap::default();
     let operators = capture.document.operators.iter();
     operators
         .map(|operator| match OperatorName::parse(&operator.name) {
@@ -114,7 +115,7 @@ pub(super) struct Side<'s> {
 /// The same where values are not where their names say.
 pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(usize) -> How) -> Vec<Pair> {
     // A name that occurs twice (a capture appended to) pairs in order.
-    let mut twins: HashMap<&str, Twins, foldhash::fast::RandomState> = HashMap::default();
+    let mut twins: HashMap<&str, Twins, Hashes> = HashMap::default();
     twins.reserve(golden.keys.len());
     for (index, key) in golden.keys.iter().enumerate().rev() {
         twins.entry(key).or_default().put(index as u32);

@@ -24,9 +24,9 @@ pub(super) fn write(
     (target, goldens): (&Path, &[PathBuf]),
     to: &mut BufWriter<File>,
 ) -> io::Result<()> {
-    let sentence = escaped(&words::sentence(answer));
-    to.write_all(html::head("compare", &words::sentence(answer), "").as_bytes())?;
-    to.write_all(head(answer, &sentence, target, goldens).as_bytes())?;
+    let sentence = words::sentence(answer);
+    to.write_all(html::head("compare", &sentence, "").as_bytes())?;
+    to.write_all(head(answer, &escaped(&sentence), target, goldens).as_bytes())?;
     if let Some(place) = &report.place {
         to.write_all(place_html(place, answer).as_bytes())?;
     }
@@ -61,17 +61,13 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
         Verdict::CannotTell { .. } => ("warning", "cannot tell"),
         Verdict::Parts { .. } => ("error", "they part"),
     };
-    let mut html = format!("<header class=\"{class}\"><p class=\"badge\">{badge}</p><h1>{sentence}</h1>\n");
-    let details = words::details(answer);
-    if !details.is_empty() {
-        let details: Vec<String> = details.iter().map(|line| escaped(line)).collect();
-        // Writing into a String does not fail.
-        _ = writeln!(html, "<ul><li>{}</li></ul>", details.join("</li><li>"));
-    }
+    let mut text = format!("<header class=\"{class}\"><p class=\"badge\">{badge}</p><h1>{sentence}</h1>\n");
+    text += &html::list(&words::details(answer));
     let golden: Vec<String> =
         goldens.iter().map(|path| format!("<code>{}</code>", escaped(&path.display().to_string()))).collect();
+    // Writing into a String does not fail.
     _ = writeln!(
-        html,
+        text,
         "<p class=\"soft\">Target <code>{}</code>, golden {}. {} operators compared{}.</p></header>",
         escaped(&target.display().to_string()),
         golden.join(", "),
@@ -79,7 +75,7 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
         // The table goes on behind it, the search does not.
         if matches!(answer.verdict, Verdict::Parts { .. }) { " up to there" } else { "" }
     );
-    html + &cards(answer)
+    text + &cards(answer)
 }
 
 fn cards(answer: &Answer) -> String {
