@@ -9,9 +9,8 @@ use trainmon_dump::capture::{
 };
 use trainmon_dump::tensor_file::{FileBytes, TensorFileError};
 
-use super::meter::{Meter, json_bytes};
-
 use super::joined::Joined;
+use super::meter::{Meter, json_bytes};
 
 /// A rank's capture in memory: all of it but the tensors.
 #[derive(Debug)]
