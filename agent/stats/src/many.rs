@@ -10,7 +10,7 @@ use crate::{Request, pool::LARGE};
 
 /// From here on a tensor is shared out by itself: read whole by one thread it could keep the others waiting at the end
 /// for some 4 ms.
-const HUGE: usize = 32 * LARGE;
+const HUGE: usize = 32 << 20;
 
 /// Measures tensors, the findings in their order and bit for bit those of [`measure`].
 ///

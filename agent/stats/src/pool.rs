@@ -1,6 +1,7 @@
 //! A few threads that share the work on large tensors.
 //!
-//! The threads are started by [`start_threads`] or at the first large tensor, named, and parked between calls; a call allocates nothing. A large
+//! They are the host's own where it has some to lend ([`team`](crate::team)). Elsewhere they are started by
+//! [`start_threads`] or at the first large tensor, named, and parked between calls; a call allocates nothing. A large
 //! tensor is always cut into the same shards and their findings are combined in order, so a result does not depend on
 //! how many threads took part. Nobody waits for the pool: if another call is using it, or this process was forked from
 //! the one that owns the threads, the shards run on the calling thread.
@@ -14,9 +15,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use crate::float_env::StandardFloats;
+use crate::team::{self, Team};
 
-/// From here on a tensor is shared out. A pass over a million elements takes some 100 us, waking a thread 5 to 50 us.
-pub(crate) const LARGE: usize = 1 << 20;
+/// From here on a tensor is shared out. A pass over so many elements takes some 70 us; the host's team begins within a
+/// few, a parked thread in 5 to 50 us.
+pub(crate) const LARGE: usize = 1 << 18;
 
 /// Pieces a large tensor is cut into: enough that a thread which loses its core for a while leaves little behind.
 const SHARDS: usize = 64;
@@ -50,9 +53,11 @@ pub fn set_threads(threads: usize) {
     THREADS.store(threads, Ordering::Relaxed);
 }
 
-/// Starts the threads that [`threads`] allows, so that no measurement has to. Without it the first large tensor does.
+/// Gets the threads that [`threads`] allows, so that no measurement has to: the host's own if the calling thread has
+/// some, which only this finds out. Otherwise they are started; without this the first large tensor does.
 pub fn start_threads() {
-    if POOL.is_ours() {
+    team::find();
+    if POOL.is_ours() && team::of_this_thread().is_none() {
         POOL.start(&mut POOL.lock(), threads().min(SHARDS) - 1);
     }
 }
@@ -144,6 +149,24 @@ impl Work<'_> {
             (self.run)(shard);
         }
     }
+
+    /// As [`take_part`](Self::take_part) on a thread that a panic must not end.
+    fn help(&self) {
+        if catch_unwind(AssertUnwindSafe(|| self.take_part())).is_err() {
+            self.has_panicked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has this many threads of the host's team take part, the calling one among them.
+    fn do_with(&self, team: Team, most: usize) {
+        let seats = AtomicUsize::new(most);
+        team.run(&|| {
+            if seats.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok() {
+                let _standard = StandardFloats::enter();
+                self.help();
+            }
+        });
+    }
 }
 
 impl Pool {
@@ -154,7 +177,10 @@ impl Pool {
             return;
         }
         let work = Work { run, next: AtomicUsize::new(0), shards, has_panicked: AtomicBool::new(false) };
-        {
+        if let Some(team) = team::of_this_thread() {
+            work.do_with(team, helpers + 1);
+            self.is_busy.store(false, Ordering::Release);
+        } else {
             let _call = self.begin(&work, helpers);
             work.take_part();
         }
@@ -213,9 +239,7 @@ impl Pool {
             drop(state);
             // SAFETY: the call that lent it waits for `working` to be 0 before it takes it back.
             let work = unsafe { &*task.work };
-            if catch_unwind(AssertUnwindSafe(|| work.take_part())).is_err() {
-                work.has_panicked.store(true, Ordering::Relaxed);
-            }
+            work.help();
             state = self.lock();
             state.working -= 1;
             if state.working == 0 {
@@ -244,6 +268,8 @@ impl Drop for Call {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -272,6 +298,32 @@ mod tests {
         while POOL.is_busy.load(Ordering::Relaxed) {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_team_does_every_shard_once_on_no_more_threads_than_allowed() {
+        for most in [1, 2, 9] {
+            let done = Mutex::new(Vec::new());
+            let run = |shard: usize| {
+                done.lock().unwrap().push((shard, thread::current().id()));
+                thread::yield_now();
+            };
+            let work = Work { run: &run, next: AtomicUsize::new(0), shards: 40, has_panicked: AtomicBool::new(false) };
+            work.do_with(Team::of_five(), most);
+            assert!(!work.has_panicked.into_inner());
+            let (mut shards, threads): (Vec<_>, HashSet<_>) = done.into_inner().unwrap().into_iter().unzip();
+            shards.sort_unstable();
+            assert_eq!(shards, (0..40).collect::<Vec<_>>());
+            assert!((1..=most.min(5)).contains(&threads.len()), "{} threads", threads.len());
+        }
+    }
+
+    #[test]
+    fn a_panic_on_a_teams_thread_is_kept_from_the_runtime() {
+        let run = |shard: usize| assert!(shard != 7, "a broken shard");
+        let work = Work { run: &run, next: AtomicUsize::new(0), shards: 40, has_panicked: AtomicBool::new(false) };
+        work.do_with(Team::of_five(), 3);
+        assert!(work.has_panicked.into_inner());
     }
 
     #[test]
