@@ -88,12 +88,13 @@ impl Known {
 /// A hash over a few elements spread over the tensor, over all of a small one. `None` if too few are nonzero.
 fn fingerprint(view: &TensorView<'_>) -> Option<u64> {
     let elements = view.elements();
+    let is_contiguous = view.is_contiguous();
     let places = elements.min(SAMPLES);
     let mut hash = elements as u64;
     let mut nonzero = 0;
     for sample in 0..places {
         let place = if elements <= SAMPLES { sample } else { spread(sample, elements) };
-        let word = element_bits(view, place);
+        let word = element_bits(view, if is_contiguous { place } else { offset_of(view, place) });
         nonzero += u32::from(word != 0);
         hash = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
@@ -106,21 +107,25 @@ fn spread(sample: usize, elements: usize) -> usize {
     ((u128::from(fraction) * elements as u128) >> 64) as usize
 }
 
-/// The bits of the element at a logical place, those of wide types folded together.
-#[expect(unsafe_code, reason = "single elements of a view")]
-fn element_bits(view: &TensorView<'_>, place: usize) -> u64 {
+/// How far from the first element one lies, of a logical place. In elements.
+fn offset_of(view: &TensorView<'_>, place: usize) -> usize {
     let mut rest = place;
     let mut offset = 0;
     for (&size, &stride) in view.shape().dims().iter().zip(view.strides()).rev() {
         offset += (rest % size as usize) * stride as usize;
         rest /= size as usize;
     }
+    offset
+}
+
+/// The bits of the element at an offset, those of wide types folded together.
+#[expect(unsafe_code, reason = "single elements of a view")]
+fn element_bits(view: &TensorView<'_>, offset: usize) -> u64 {
     let size = view.dtype().size();
-    let mut words = [0u8; 16];
-    // SAFETY: the place is one of the view's elements, which the view's contract makes readable; no element is wider
-    // than 16 bytes.
-    unsafe { std::ptr::copy_nonoverlapping(view.data().add(offset * size), words.as_mut_ptr(), size) };
-    let (low, high) = words.split_at(8);
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| (word << 8) | u64::from(byte));
-    word(low) ^ word(high).rotate_left(32)
+    let mut bytes = [0u8; 16];
+    // SAFETY: the offset is that of one of the view's elements, which the view's contract makes readable; no element
+    // is wider than 16 bytes.
+    unsafe { std::ptr::copy_nonoverlapping(view.data().add(offset * size), bytes.as_mut_ptr(), size) };
+    let bits = u128::from_le_bytes(bytes);
+    bits as u64 ^ ((bits >> 64) as u64).rotate_left(32)
 }
