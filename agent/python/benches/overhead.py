@@ -1,12 +1,13 @@
 """What a monitor adds to a training step: none, trainmon and the real msprobe, the same model, step by step in turn.
 
-    python overhead.py [--rounds 15] [--starts 3] [--only wg,xy] [--json FILE]
+    python overhead.py [--rounds 15] [--starts 3] [--batch 4] [--only wg,xy] [--json FILE]
 
 Each contender trains in a process of its own (msprobe's hooks cannot be taken off again). The processes step one at a
 time in rotating order, so that whatever else the machine does meets all of them alike. The added time of a round is
 that of the contender's step less the unmonitored step of the same round; medians and the 10th and 90th percentile are
 of those. Where a process happens to get its memory alone makes its steps some per cent faster or slower for good: all
-are started anew several times, and the rounds of all starts count.
+are started anew several times, and the rounds of all starts count. Reading gradients, moments and parameters takes the
+same time at any batch size, and a step's noise grows with its length: `--batch 1` shows small differences best.
 
 "Read-only" is one pass over every tensor the configuration looks at, each read once and nothing computed: the floor.
 """
@@ -21,7 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -278,9 +279,11 @@ def main() -> None:
     parser.add_argument(
         "--small", action="store_true", help="a tiny model: shows that the benchmark runs, measures nothing"
     )
+    parser.add_argument("--batch", type=int, help=f"sequences in a step (default {LARGE.batch})")
     parser.add_argument("--json", help="write the figures here as well")
     arguments = parser.parse_args()
     size = SMALL if arguments.small else LARGE
+    size = replace(size, batch=arguments.batch or size.batch)
     figures = [show(races(name, size, arguments)) for name in arguments.only.split(",")]
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(figures, indent=1))
