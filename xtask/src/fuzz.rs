@@ -76,7 +76,7 @@ pub fn run(root: &Path, seconds: u32, only: &[String]) -> Result<()> {
 fn build(root: &Path) -> Result<PathBuf> {
     let triple = host()?;
     let directory = workspace::cargo_target(root).join("fuzz").join("build");
-    let mut command = Command::new(process::cargo_path());
+    let mut command = process::cargo();
     // A named target keeps the flags away from build scripts.
     command.args(["build", "--release", "--locked", "--target", &triple]).current_dir(root.join("fuzz"));
     command.env("RUSTFLAGS", INSTRUMENTATION).env("CARGO_TARGET_DIR", &directory);

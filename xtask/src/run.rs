@@ -97,7 +97,7 @@ pub(crate) fn develop_command(root: &Path, environment: &Environment) -> Command
 fn run_bench(root: &Path, package: &str, name: &str, variables: &[(String, OsString)]) -> Result<()> {
     // Named benches only: the unit tests' own programs have no benchmark to run.
     let arguments = ["bench", "--package", package, "--bench", name];
-    let mut command = Command::new(process::cargo_path());
+    let mut command = process::cargo();
     command.args(arguments).current_dir(root);
     process::with_environment(&mut command, variables);
     process::run_visibly(&mut command)
@@ -115,7 +115,7 @@ fn python_overhead_command(root: &Path) -> Result<Command> {
 /// The race of the two `compare`, trainmon built.
 fn compare_command(root: &Path) -> Result<Command> {
     let environment = provision::python(root)?;
-    let mut build = Command::new(process::cargo_path());
+    let mut build = process::cargo();
     build.args(["build", "--release", "--package", "trainmon-offline", "--bin", "trainmon"]).current_dir(root);
     process::run_visibly(&mut build)?;
     let program = workspace::cargo_target(root).join(format!("release/trainmon{}", std::env::consts::EXE_SUFFIX));
@@ -128,7 +128,7 @@ fn compare_command(root: &Path) -> Result<Command> {
 fn demo_command(root: &Path) -> Result<Command> {
     let found = provision::libtorch(root)?;
     let variables = provision::variables(&found);
-    let mut build = Command::new(process::cargo_path());
+    let mut build = process::cargo();
     build.args(["build", "--release", "--package", "trainmon-tch", "--example", "gpt"]).current_dir(root);
     process::with_environment(&mut build, &variables);
     process::run_visibly(&mut build)?;

@@ -9,7 +9,6 @@ use std::fmt::Display;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -214,7 +213,7 @@ impl CheckRun {
     }
 
     fn cargo(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {
-        let mut command = Command::new(process::cargo_path());
+        let mut command = process::cargo();
         command.args(arguments).current_dir(&self.root).env(SKIP_LOG, &self.skip_log);
         command.envs(variables.iter().copied());
         process::with_environment(&mut command, self.libtorch.as_deref().unwrap_or_default());
