@@ -7,8 +7,8 @@
 //! 2. The layout is normalised: sizes of 1 and expanded (stride 0) dimensions vanish, the others are sorted by stride and
 //!    merged. A contiguous, a transposed and an expanded tensor all become long runs of memory, each read once.
 //! 3. From 2^18 elements on, the work is cut into at most 64 shards for a few threads ([`threads`]): the host's own
-//!    OpenMP team where torch has one, else a small pool of parked ones. The cut depends on the tensor only and findings
-//!    are joined in order: results are the same bits for any number of threads.
+//!    OpenMP team where torch has one, else a small pool of parked ones that are woken from 2^20 elements on. The cut
+//!    depends on the tensor only and findings are joined in order: results are the same bits for any number of threads.
 //! 4. Runs are folded in blocks of at most 4096 elements; short or strided runs are packed into a block on the stack
 //!    first. The kernels (AVX-512, AVX2, or portable code, chosen at run time) widen to float64 for every sum. A block
 //!    that turns out not to be finite is looked at again, in the cache, to count its NaN and infinities. Checksums of a

@@ -29,10 +29,11 @@ pub fn measure_all(tensors: &[(TensorView<'_>, Request)]) -> Vec<Reading> {
     };
     let (huge, others) = order.split_at(order.partition_point(|place| size(place) >= HUGE));
     huge.iter().for_each(read);
-    if others.iter().map(size).sum::<usize>() < LARGE {
+    let elements: usize = others.iter().map(size).sum();
+    if elements < LARGE {
         others.iter().for_each(read);
     } else {
-        pool::share_out(others.len(), &|at| read(&others[at]));
+        pool::share_out(others.len(), elements, &|at| read(&others[at]));
     }
     let unread = |(place, found): (usize, OnceLock<Reading>)| {
         let (view, request) = &tensors[place];

@@ -17,9 +17,11 @@ use std::thread;
 use crate::float_env::StandardFloats;
 use crate::team::{self, Team};
 
-/// From here on a tensor is shared out. A pass over so many elements takes some 70 us; the host's team begins within a
-/// few, a parked thread in 5 to 50 us.
+/// From here on a tensor is shared out. A pass over so many elements takes some 70 us, the host's team begins within a few.
 pub(crate) const LARGE: usize = 1 << 18;
+
+/// From here on threads are woken for it: a parked one begins in 5 to 50 us.
+const WORTH_WAKING: usize = 1 << 20;
 
 /// Pieces a large tensor is cut into: enough that a thread which loses its core for a while leaves little behind.
 const SHARDS: usize = 64;
@@ -77,7 +79,7 @@ pub(crate) fn fold_shards<R: Default + Send + Sync>(
     let size = elements.div_ceil(SHARDS).next_multiple_of(SHARD_ALIGN);
     let shards = elements.div_ceil(size);
     let results = [const { OnceLock::<R>::new() }; SHARDS];
-    POOL.run(shards, &|shard| {
+    POOL.run(shards, elements, &|shard| {
         let start = shard * size;
         results[shard].get_or_init(|| {
             let mut result = R::default();
@@ -88,9 +90,10 @@ pub(crate) fn fold_shards<R: Default + Send + Sync>(
     results.iter().filter_map(OnceLock::get).for_each(|result| join(total, result));
 }
 
-/// Does `work` for each of the numbers `0..parts`, side by side. A part that shares work out itself does it alone.
-pub(crate) fn share_out(parts: usize, work: &(dyn Fn(usize) + Sync)) {
-    POOL.run(parts, work);
+/// Does `work` for each of the numbers `0..parts`, which read so many elements together, side by side. A part that shares
+/// work out itself does it alone.
+pub(crate) fn share_out(parts: usize, elements: usize, work: &(dyn Fn(usize) + Sync)) {
+    POOL.run(parts, elements, work);
 }
 
 static POOL: Pool = Pool {
@@ -170,14 +173,16 @@ impl Work<'_> {
 }
 
 impl Pool {
-    fn run(&'static self, shards: usize, run: &(dyn Fn(usize) + Sync)) {
-        let helpers = threads().min(shards) - 1;
+    fn run(&'static self, shards: usize, elements: usize, run: &(dyn Fn(usize) + Sync)) {
+        let team = team::of_this_thread();
+        let most = if team.is_some() || elements >= WORTH_WAKING { threads() } else { 1 };
+        let helpers = most.min(shards) - 1;
         if helpers == 0 || !self.is_ours() || self.is_busy.swap(true, Ordering::Acquire) {
             (0..shards).for_each(run);
             return;
         }
         let work = Work { run, next: AtomicUsize::new(0), shards, has_panicked: AtomicBool::new(false) };
-        if let Some(team) = team::of_this_thread() {
+        if let Some(team) = team {
             work.do_with(team, helpers + 1);
             self.is_busy.store(false, Ordering::Release);
         } else {
@@ -278,7 +283,7 @@ mod tests {
         let sum = |broken: Option<usize>| {
             let mut total = 0;
             fold_shards(
-                LARGE,
+                WORTH_WAKING,
                 &mut total,
                 |range, part| {
                     assert!(broken.is_none_or(|element| !range.contains(&element)), "a broken shard");
@@ -288,8 +293,8 @@ mod tests {
             );
             total
         };
-        let expected = (0..LARGE).sum::<usize>();
-        for broken in [0, LARGE / 2, LARGE - 1] {
+        let expected = (0..WORTH_WAKING).sum::<usize>();
+        for broken in [0, WORTH_WAKING / 2, WORTH_WAKING - 1] {
             assert_eq!(sum(None), expected);
             assert!(catch_unwind(|| sum(Some(broken))).is_err());
         }
@@ -328,7 +333,7 @@ mod tests {
 
     #[test]
     fn shards_cover_every_element_once_and_in_order() {
-        for elements in [0, 1, LARGE - 1, LARGE, LARGE + 1, 5 * LARGE + 77] {
+        for elements in [0, 1, LARGE - 1, LARGE, LARGE + 1, WORTH_WAKING, 5 * WORTH_WAKING + 77] {
             let mut covered = 0..0;
             fold_shards(
                 elements,
