@@ -57,10 +57,16 @@ norms.append(norm())
 after_own = own_threads()
 assert of_a_fork() == read_only_pass(tensor)
 norms += [of_another_thread(), norm()]
-# The environment of the team's threads is the host's again: subnormals are still flushed, on each of them.
+# The environment of each thread is the host's again: those that flushed subnormals still do.
 flushed = int((torch.full((3_000_001,), 1e-40) * 1.0).count_nonzero())
 print(json.dumps({"norms": norms, "own": after_own, "torch": torch.get_num_threads(), "flushed": flushed}))
 monitor.shutdown()
+"""
+
+WITHOUT_US = """
+import torch
+torch.set_flush_denormal(True)
+print(int((torch.full((3_000_001,), 1e-40) * 1.0).count_nonzero()))
 """
 
 
@@ -85,12 +91,7 @@ def test_torchs_own_threads_are_used_where_it_has_several(tmp_path: Path) -> Non
 def test_the_hosts_float_environment_is_given_back_on_torchs_threads(tmp_path: Path) -> None:
     found = found_with(2, tmp_path)
     without = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import torch; torch.set_flush_denormal(True); "
-            "print(int((torch.full((3_000_001,), 1e-40) * 1.0).count_nonzero()))",
-        ],
+        [sys.executable, "-c", WITHOUT_US],
         capture_output=True,
         text=True,
         timeout=120,
