@@ -288,7 +288,7 @@ fn describe(deviation: &Deviation, verb: &str) -> String {
         What::Argument if deviation.relative.is_finite() => {
             format!("argument differs by {}", of(deviation.relative, "its size"))
         }
-        What::Presence => "is there on one side only".to_owned(),
+        What::Presence => "is of another sort than in the golden".to_owned(),
         what => format!("{verb} {}", what.word()),
     }
 }

@@ -89,7 +89,9 @@ fn leading(suspect: &Suspect) -> String {
                 if *bound > 0.0 { format!("at most {} expected", share(*bound)) } else { "none expected".to_owned() };
             format!("{name} differs by {} ({allowed})", of(deviation.relative, "its size"))
         }
-        (What::Presence, _) => format!("{name} is there on one side only"),
+        (What::Presence, Some([target, golden])) => {
+            format!("{name} is {target} in the target and {golden} in the golden")
+        }
         (What::Numbers | What::NotFinite | What::Digest, _) | (_, None) => {
             format!("{name} differs in {}", deviation.what.word())
         }

@@ -67,6 +67,29 @@ fn the_answer_is_a_sentence_and_an_exit_code() {
 }
 
 #[test]
+fn what_one_side_lacks_is_said_to_be_absent_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = dump(1.0, 1e-5, 3.0);
+    let call = "Functional.layer_norm.0.forward";
+    let (mut lean, mut none) = (whole.clone(), whole.clone());
+    lean["data"][call]["input_args"].as_array_mut().unwrap().pop();
+    none["data"][call]["input_args"][1] = Value::Null;
+    for (name, dump) in [("whole", &whole), ("lean", &lean), ("none", &none)] {
+        write(&directory.path().join(name), 0, 0, dump);
+    }
+    let compare = |target: &str, golden: &str| trainmon(directory.path(), &["compare", target, golden]).out;
+    for (target, golden, words) in [
+        ("lean", "whole", "absent in the target and 1e-05 in the golden"),
+        ("whole", "lean", "1e-05 in the target and absent in the golden"),
+        ("none", "whole", "None in the target and 1e-05 in the golden"),
+        ("whole", "none", "1e-05 in the target and None in the golden"),
+    ] {
+        let said = compare(target, golden);
+        assert!(said.contains(&format!("Functional.layer_norm.0.forward.input.1 is {words}")), "{said}");
+    }
+}
+
+#[test]
 fn fail_on_says_when_a_script_stops() {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("golden"), 0, 0, &dump(1.0, 1e-5, 3.0));

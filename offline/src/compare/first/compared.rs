@@ -20,7 +20,7 @@ impl<'c> Walker<'c> {
                 let (item, twin) = (Item { operator, value }, self.golden.at((*twin)?));
                 let deviation = self.seen_closely(item, twin, deviation(item, twin));
                 let spread = self.judge.spread(twin.operator, &twin.value.place);
-                Some(Compared { item, twin: Some(twin), deviation, spread })
+                Some(Compared { item, twin: Some(twin), is_golden: false, deviation, spread })
             }));
             return compared;
         }
@@ -33,14 +33,15 @@ impl<'c> Walker<'c> {
                 None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
                 None => Deviation { what: What::Presence, relative: f64::INFINITY },
             };
-            compared.push(Compared { item, twin, deviation, spread: self.judge.spread(golden, &value.place) });
+            let spread = self.judge.spread(golden, &value.place);
+            compared.push(Compared { item, twin, is_golden: false, deviation, spread });
         }
         for value in &golden.values {
             let is_matched = operator.values.iter().any(|other| other.place == value.place);
             if !is_matched && !matches!(value.leaf, Leaf::Nothing) {
                 let item = Item { operator: golden, value };
                 let deviation = Deviation { what: What::Presence, relative: f64::INFINITY };
-                compared.push(Compared { item, twin: None, deviation, spread: 0.0 });
+                compared.push(Compared { item, twin: None, is_golden: true, deviation, spread: 0.0 });
             }
         }
         compared

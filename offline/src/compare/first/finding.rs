@@ -94,20 +94,40 @@ pub type Residues = HashMap<u32, Vec<Arc<str>>>;
 pub(super) struct Compared<'c> {
     pub(super) item: Item<'c>,
     pub(super) twin: Option<Item<'c>>,
+    /// Whether the value is the golden's, and the target has none.
+    pub(super) is_golden: bool,
     pub(super) deviation: Deviation,
     pub(super) spread: f64,
 }
 
 pub(super) fn suspect(compared: &Compared<'_>, bound: f64) -> Suspect {
     let (item, deviation) = (compared.item, compared.deviation);
-    let words = compared.twin.and_then(|twin| words(deviation.what, item, twin));
+    let words = match compared.twin {
+        Some(twin) => words(deviation.what, item, twin),
+        None if compared.is_golden => Some([ABSENT.to_owned(), sort(item)]),
+        None => Some([sort(item), ABSENT.to_owned()]),
+    };
     Suspect { name: item.name(), section: item.value.section, deviation, bound, words }
+}
+
+/// A side that has no such value.
+const ABSENT: &str = "absent";
+
+/// What a value is, where the other side has none or one of another sort.
+fn sort(item: Item<'_>) -> String {
+    match &item.value.leaf {
+        Leaf::Nothing => "None".to_owned(),
+        Leaf::Tensor(_) => "a tensor".to_owned(),
+        Leaf::Plain { value, .. } => python::text(value),
+        Leaf::Group { .. } => "a group of ranks".to_owned(),
+    }
 }
 
 /// What two values have of what they differ in.
 fn words(what: What, item: Item<'_>, twin: Item<'_>) -> Option<[String; 2]> {
     let of = |item: Item<'_>| {
         Some(match (what, &item.value.leaf) {
+            (What::Presence, _) => sort(item),
             (What::Argument, Leaf::Plain { value, .. } | Leaf::Group { ranks: value, .. }) => python::text(value),
             (What::Dtype, Leaf::Tensor(tensor)) => python::text(&tensor.dtype),
             (What::Shape, Leaf::Tensor(tensor)) => python::text(&tensor.shape),
