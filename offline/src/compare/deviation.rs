@@ -61,7 +61,8 @@ impl Deviation {
     /// None.
     pub const NONE: Self = Self { what: What::Nothing, relative: 0.0 };
 
-    const fn of(what: What) -> Self {
+    /// One that is no question of size.
+    pub(super) const fn of(what: What) -> Self {
         Self { what, relative: f64::INFINITY }
     }
 

@@ -164,7 +164,7 @@ pub fn headers(mode: Mode, has_stacks: bool) -> Vec<&'static str> {
 }
 
 fn one_sided(shared: compat::Row, note: &str) -> Row {
-    let deviation = Deviation { what: What::Presence, relative: f64::INFINITY };
+    let deviation = Deviation::of(What::Presence);
     Row { shared, how: None, level: Level::Warning, notes: vec![note.to_owned()], deviation, bound: None }
 }
 
@@ -276,7 +276,7 @@ fn note_unseen(row: &mut Row) {
 /// Every element was seen: by how much of the golden's norm they are apart.
 fn elementwise(distance: &Distance) -> Deviation {
     if distance.odd > 0 {
-        return Deviation { what: What::NotFinite, relative: f64::INFINITY };
+        return Deviation::of(What::NotFinite);
     }
     let relative = distance.relative();
     if relative > 0.0 { Deviation { what: What::Numbers, relative } } else { Deviation::NONE }

@@ -31,7 +31,7 @@ impl<'c> Walker<'c> {
             let deviation = match twin {
                 Some(twin) => self.seen_closely(item, twin, deviation(item, twin)),
                 None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
-                None => Deviation { what: What::Presence, relative: f64::INFINITY },
+                None => Deviation::of(What::Presence),
             };
             let spread = self.judge.spread(golden, &value.place);
             compared.push(Compared { item, twin, is_golden: false, deviation, spread });
@@ -40,7 +40,7 @@ impl<'c> Walker<'c> {
             let is_matched = operator.values.iter().any(|other| other.place == value.place);
             if !is_matched && !matches!(value.leaf, Leaf::Nothing) {
                 let item = Item { operator: golden, value };
-                let deviation = Deviation { what: What::Presence, relative: f64::INFINITY };
+                let deviation = Deviation::of(What::Presence);
                 compared.push(Compared { item, twin: None, is_golden: true, deviation, spread: 0.0 });
             }
         }
@@ -70,7 +70,7 @@ impl<'c> Walker<'c> {
         }
         let distance = pair.distance(Quotient::Double);
         if distance.odd > 0 {
-            return Deviation { what: What::NotFinite, relative: f64::INFINITY };
+            return Deviation::of(What::NotFinite);
         }
         let relative = distance.relative();
         // Beside a golden of zeros the statistics have said by how much of the target's size.

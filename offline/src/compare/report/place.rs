@@ -143,7 +143,7 @@ fn chain(target: &Capture, golden: &Capture, finding: &Finding, spread: &[String
 
 /// The largest differences of what goes in and of what comes out.
 fn apart(one: Option<&Operator>, other: Option<&Operator>) -> (Deviation, Deviation) {
-    let presence = Deviation { what: What::Presence, relative: f64::INFINITY };
+    let presence = Deviation::of(What::Presence);
     let (Some(one), Some(other)) = (one, other) else { return (presence, presence) };
     let (mut input, mut output) = (Deviation::NONE, Deviation::NONE);
     for value in &one.values {
