@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::provision::{OtherTorch, environment};
+use crate::provision::{Matrix, OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
 use crate::{fuzz, hint, provision, run, verify, workspace};
@@ -29,6 +29,9 @@ enum Task {
         /// Run this check only (may be given more than once)
         #[arg(long, value_name = "NAME")]
         only: Vec<Check>,
+        /// Every version of torch, and every framework in every form
+        #[arg(long)]
+        full: bool,
     },
     /// Train a small GPT with trainmon watching
     #[command(after_help = DEMO_HELP)]
@@ -119,21 +122,19 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let root = workspace::root();
         match self.task {
-            Task::Test { quick, only } => verify::run(&Selection { quick, only }),
+            Task::Test { quick, only, full } => verify::run(&Selection { quick, only, full }),
             Task::Demo { arguments } => run::demo(&arguments),
             Task::Bench { which } => run::bench(which),
             Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
             Task::Provision => {
-                provision::try_prometheus();
-                provision::try_chromium();
-                if let Err(error) = provision::ensure_mpi() {
+                if let Err(error) = provision::ensure_system_packages().mpi {
                     eprintln!("note: no MPI: {}", hint::render(&error));
                 }
                 let found = provision::libtorch(&root)?;
                 println!("libtorch: {} ({})", found.dir.display(), found.origin);
                 println!("otlp receiver: {}", provision::otlp_receiver(&root)?.program("python").display());
                 println!("python: {}", provision::python(&root)?.program("python").display());
-                provision::other_torches(&root).iter().for_each(tell);
+                provision::other_torches(&root, Matrix::Full).iter().for_each(tell);
                 Ok(())
             }
             Task::Develop => run::develop(&root),

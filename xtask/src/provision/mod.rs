@@ -7,6 +7,7 @@ mod libtorch;
 mod pip;
 mod python;
 mod system;
+mod uv;
 mod version;
 
 use std::ffi::OsString;
@@ -15,8 +16,8 @@ use std::path::Path;
 use anyhow::Result;
 
 pub use libtorch::Libtorch;
-pub use python::{Environment, OtherTorch};
-pub use system::{ensure_mpi, try_chromium, try_prometheus};
+pub use python::{Environment, Matrix, OtherTorch};
+pub use system::{SystemPackages, ensure_system_packages};
 
 /// Makes sure of the C++ compiler and of libtorch; about 25 s the first time on a fast network, 10 ms afterwards.
 ///
@@ -43,10 +44,10 @@ pub fn otlp_receiver(root: &Path) -> Result<Environment> {
     python::otlp(root)
 }
 
-/// The environments with the other versions of torch that the wheel is tried on; some minutes and 5 GB each the first
+/// The environments with the other versions of torch that the wheel is tried on; half a minute and 5 GB each the first
 /// time, 10 ms afterwards. Of one that cannot be made the reason.
-pub fn other_torches(root: &Path) -> Vec<OtherTorch> {
-    python::other_torches(root)
+pub fn other_torches(root: &Path, matrix: Matrix) -> Vec<OtherTorch> {
+    python::other_torches(root, matrix)
 }
 
 /// Installs a wheel into an environment, in place of another one of its version.

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use super::uv::Uv;
 use super::{disk, pip};
-use crate::hint::Hinted;
+use crate::hint::{self, Hinted};
 use crate::{process, workspace};
 
 /// Written last: the requirements that are installed. With equal ones pip is not asked again.
@@ -49,26 +50,44 @@ const OTLP: Recipe = Recipe {
     last_python: None,
 };
 
-/// The versions of torch the wheel is tried on, besides that of the checks.
-const OTHER_TORCHES: [Recipe; 2] = [
-    Recipe {
-        name: "torch21",
-        requirements: "torch21.txt",
-        constraints: None,
-        gigabytes: 8,
-        download: "3 GB",
-        last_python: Some((3, 11)),
-    },
-    Recipe {
-        name: "torch26",
-        requirements: "torch26.txt",
-        constraints: None,
-        gigabytes: 8,
-        download: "3 GB",
-        // Torch has wheels for 3.13, this numpy has not.
-        last_python: Some((3, 12)),
-    },
-];
+/// The oldest torch the wheel is tried on.
+const OLDEST_TORCH: Recipe = Recipe {
+    name: "torch21",
+    requirements: "torch21.txt",
+    constraints: None,
+    gigabytes: 8,
+    download: "3 GB",
+    last_python: Some((3, 11)),
+};
+
+/// A torch between the oldest and that of the checks.
+const MIDDLE_TORCH: Recipe = Recipe {
+    name: "torch26",
+    requirements: "torch26.txt",
+    constraints: None,
+    gigabytes: 8,
+    download: "3 GB",
+    // Torch has wheels for 3.13, this numpy has not.
+    last_python: Some((3, 12)),
+};
+
+/// Which versions of torch, besides that of the checks, the wheel is tried on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matrix {
+    /// The oldest.
+    Short,
+    /// All.
+    Full,
+}
+
+impl Matrix {
+    fn other_torches(self) -> &'static [Recipe] {
+        match self {
+            Self::Short => &[OLDEST_TORCH],
+            Self::Full => &[OLDEST_TORCH, MIDDLE_TORCH],
+        }
+    }
+}
 
 /// An environment with another torch, or why there is none.
 #[derive(Debug)]
@@ -127,9 +146,9 @@ pub(super) fn otlp(root: &Path) -> Result<Environment> {
 }
 
 /// Finds or makes the environments with other versions of torch: 5 GB each.
-pub(super) fn other_torches(root: &Path) -> Vec<OtherTorch> {
-    let make = |recipe: Recipe| OtherTorch { name: recipe.name, environment: make(root, recipe) };
-    OTHER_TORCHES.map(make).into()
+pub(super) fn other_torches(root: &Path, matrix: Matrix) -> Vec<OtherTorch> {
+    let make = |recipe: &Recipe| OtherTorch { name: recipe.name, environment: make(root, *recipe) };
+    matrix.other_torches().iter().map(make).collect()
 }
 
 fn make(root: &Path, recipe: Recipe) -> Result<Environment> {
@@ -204,14 +223,27 @@ fn install(root: &Path, recipe: Recipe, environment: &Environment) -> Result<()>
         make.args(["-m", "venv", "--without-pip"]).arg(&environment.dir).stdout(std::io::stderr());
         process::run_visibly(&mut make)?;
     }
+    let place = environment.dir.parent().context("no parent directory")?;
+    let with_uv = Uv::ensure(place).and_then(|uv| {
+        let command = uv.install_command(&environment.program("python"));
+        pip::run(&mut with_requirements(root, recipe, command))
+    });
+    let Err(error) = with_uv else { return Ok(()) };
+    // It reads none of pip's settings: an index of one's own, say.
+    eprintln!("  note: installing with pip, which takes longer: {}", hint::render(&error));
+    pip::run(&mut with_requirements(root, recipe, install_command(environment)))
+}
+
+/// The rest of the line, alike for both installers.
+fn with_requirements(root: &Path, recipe: Recipe, mut command: Command) -> Command {
     let requirements = requirements_dir(root);
-    let mut command = install_command(environment);
     command.arg("--requirement").arg(requirements.join(recipe.requirements));
     if let Some(constraints) = recipe.constraints {
         command.arg("--constraint").arg(requirements.join(constraints));
     }
     // DeepSpeed compiles its operators when they are first used, not here.
-    pip::run(command.env("DS_BUILD_OPS", "0"))
+    command.env("DS_BUILD_OPS", "0");
+    command
 }
 
 /// Installs a wheel, in place of another one of its version.
@@ -254,7 +286,7 @@ mod tests {
 
     #[test]
     fn every_requirement_is_pinned() {
-        let files = OTHER_TORCHES.map(|recipe| (recipe.requirements, 3));
+        let files = Matrix::Full.other_torches().iter().map(|recipe| (recipe.requirements, 3));
         for (file, at_least) in
             [("test.txt", 10), ("constraints.txt", 50), (OTLP.requirements, 5)].into_iter().chain(files)
         {

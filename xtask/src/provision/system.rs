@@ -20,48 +20,63 @@ pub(super) fn ensure_cpp_compiler() -> Result<()> {
     Err(Hinted::new(format!("no C++ compiler: `{compiler} --version` does not run"), hint).into())
 }
 
-/// Tries to have `prometheus` and `promtool` on PATH. Without them the tests that need them skip themselves by name, so
-/// this only notes what it could not do.
-pub fn try_prometheus() {
-    if process::is_on_path("prometheus") && process::is_on_path("promtool") {
-        return;
-    }
-    if !may_install_packages() {
-        eprintln!("note: no prometheus on PATH: tests that need it are skipped (install your system's package)");
-        return;
-    }
-    if let Err(error) = install(&["prometheus"]) {
-        eprintln!("note: prometheus could not be installed: tests that need it are skipped: {error:#}");
-    }
+/// What some tests need of the system, and Debian's packages that bring it.
+struct Need {
+    name: &'static str,
+    packages: &'static [&'static str],
+    is_there: fn() -> bool,
+    hint: &'static str,
 }
 
-/// Tries to have a Chromium on PATH. Without it the tests that look at reports with a browser skip themselves by name.
-pub fn try_chromium() {
-    if ["chromium", "chromium-browser", "google-chrome"].into_iter().any(process::is_on_path) {
-        return;
-    }
-    if !may_install_packages() {
-        eprintln!("note: no chromium on PATH: tests that need it are skipped (install your system's package)");
-        return;
-    }
-    if let Err(error) = install(&["chromium"]) {
-        eprintln!("note: chromium could not be installed: tests that need it are skipped: {error:#}");
-    }
+const PROMETHEUS: Need = Need {
+    name: "prometheus and promtool on PATH",
+    packages: &["prometheus"],
+    is_there: || ["prometheus", "promtool"].into_iter().all(process::is_on_path),
+    hint: "install your system's package",
+};
+const CHROMIUM: Need = Need {
+    name: "Chromium on PATH",
+    packages: &["chromium"],
+    is_there: || ["chromium", "chromium-browser", "google-chrome"].into_iter().any(process::is_on_path),
+    hint: "install your system's package",
+};
+const MPI: Need = Need {
+    name: "MPI library on PATH, or no libclang",
+    packages: &["libopenmpi-dev", "openmpi-bin", "libclang-dev"],
+    is_there: has_mpi,
+    hint: "install OpenMPI and libclang with its headers (Debian: libopenmpi-dev openmpi-bin libclang-dev)",
+};
+
+/// What there is of the system's packages that the tests want.
+#[derive(Debug)]
+pub struct SystemPackages {
+    /// An MPI library, its launcher, and libclang, which its bindings are made with; or why not. Without it what needs it
+    /// is left out.
+    pub mpi: Result<()>,
 }
 
-/// Makes sure of an MPI library, its launcher and libclang, which its bindings are made with.
-///
-/// # Errors
-/// They are not there and cannot be installed: what needs them is left out, and skipped by name.
-pub fn ensure_mpi() -> Result<()> {
-    if has_mpi() {
-        return Ok(());
+/// Makes sure of prometheus, promtool, Chromium and an MPI library as far as this process may install packages: all that
+/// is missing in one call, half a minute. Tests skip themselves by name where they miss one of the first three, so that is
+/// only noted.
+pub fn ensure_system_packages() -> SystemPackages {
+    let missing: Vec<Need> = [PROMETHEUS, CHROMIUM, MPI].into_iter().filter(|need| !(need.is_there)()).collect();
+    if may_install_packages() && install_all(&missing).is_err() {
+        // One that the system does not have must not keep the others away.
+        for need in &missing {
+            if let Err(error) = install(need.packages) {
+                eprintln!("note: {error:#}");
+            }
+        }
     }
-    if may_install_packages() {
-        return install(&["libopenmpi-dev", "openmpi-bin", "libclang-dev"]);
+    let met = |need: Need| {
+        if (need.is_there)() { Ok(()) } else { Err(Hinted::new(format!("no {}", need.name), need.hint)) }
+    };
+    for need in [PROMETHEUS, CHROMIUM] {
+        if let Err(unmet) = met(need) {
+            eprintln!("note: {unmet}: tests that need it are skipped ({})", unmet.hint);
+        }
     }
-    let hint = "install OpenMPI and libclang with its headers (Debian: libopenmpi-dev openmpi-bin libclang-dev)";
-    Err(Hinted::new("no MPI library on PATH, or no libclang", hint).into())
+    SystemPackages { mpi: met(MPI).map_err(Into::into) }
 }
 
 /// Whether there is an MPI library and what the generator of its bindings wants: libclang where it looks by itself or where
@@ -72,6 +87,11 @@ fn has_mpi() -> bool {
     let has_headers = || process::output("sh", &["-c", "ls /usr/lib*/llvm*/lib*/clang/*/include/stddef.h"]).is_ok();
     ["mpicc", "mpirun"].into_iter().all(process::is_on_path)
         && (std::env::var_os("LIBCLANG_PATH").is_some() || (listed() && has_headers()))
+}
+
+fn install_all(needs: &[Need]) -> Result<()> {
+    let packages: Vec<&str> = needs.iter().flat_map(|need| need.packages).copied().collect();
+    if packages.is_empty() { Ok(()) } else { install(&packages) }
 }
 
 fn install(packages: &[&str]) -> Result<()> {

@@ -3,14 +3,16 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context as _, Result};
 
 use super::results::Tests;
 use super::{Failure, SKIP_LOG, judged};
-use crate::provision::Environment;
+use crate::provision::{Environment, Matrix};
 use crate::run::develop_command;
 use crate::{hint, process, provision, workspace};
 
@@ -23,8 +25,17 @@ const FAULTS: &str = "../../integration-tests/faults";
 /// The Pythons with other versions of torch, separated like PATH: `tests/test_versions.py` reads it.
 const TORCH_PYTHONS: &str = "TRAINMON_TORCH_PYTHONS";
 
+/// Tests that are too much for every run ask it.
+const MATRIX: &str = "TRAINMON_TEST_MATRIX";
+
 /// The `trainmon` program that the tests convert runs with.
 const PROGRAM: &str = "TRAINMON_PROGRAM";
+
+/// Makes the environments, so that those who need them find them made. What goes wrong they find again, and say.
+pub(super) fn prepare(root: &Path, matrix: Matrix) {
+    let _main = provision::python(root);
+    let _others = provision::other_torches(root, matrix);
+}
 
 /// Format, lints, types, and whether the extension is what its stub says. Every tool runs, whatever the others found.
 pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
@@ -46,11 +57,17 @@ pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
 }
 
 /// The tests of the package.
-pub(super) fn tests(root: &Path, skip_log: &Path) -> Result<Tests, Failure> {
+pub(super) fn tests(root: &Path, skip_log: &Path, matrix: Matrix) -> Result<Tests, Failure> {
     let environment = ready(root)?;
-    let pythons = torch_pythons(root, &environment, skip_log)?;
+    let pythons = torch_pythons(root, &environment, skip_log, matrix)?;
     let mut command = environment.command("pytest");
-    command.args(["-q", "--no-header", "--color=no", "tests"]).current_dir(root.join(PACKAGE)).env(SKIP_LOG, skip_log);
+    // Most tests wait for processes of their own. What a file makes for all its tests is made once: a file stays together.
+    let processes = thread::available_parallelism().map_or(2, NonZero::get);
+    command.args(["-q", "--no-header", "--color=no", "--dist=loadfile", "tests"]);
+    command.arg(format!("--numprocesses={processes}")).current_dir(root.join(PACKAGE)).env(SKIP_LOG, skip_log);
+    if matrix == Matrix::Full {
+        command.env(MATRIX, "full");
+    }
     command.env(TORCH_PYTHONS, pythons).env(PROGRAM, workspace::cargo_target(root).join("debug/trainmon"));
     let line = process::shown(&command);
     let captured = process::capture(command)?;
@@ -59,10 +76,10 @@ pub(super) fn tests(root: &Path, skip_log: &Path) -> Result<Tests, Failure> {
 }
 
 /// The Pythons with other versions of torch, all with the same wheel. What cannot be made is skipped by name.
-fn torch_pythons(root: &Path, environment: &Environment, skip_log: &Path) -> Result<OsString, Failure> {
+fn torch_pythons(root: &Path, environment: &Environment, skip_log: &Path, matrix: Matrix) -> Result<OsString, Failure> {
     let mut pythons = Vec::new();
     let wheel = wheel(root, environment)?;
-    for other in provision::other_torches(root) {
+    for other in provision::other_torches(root, matrix) {
         match other.environment {
             Ok(environment) => {
                 provision::install_wheel(&environment, &wheel)?;

@@ -1,0 +1,113 @@
+//! The checks, and which of them were asked for.
+
+use clap::ValueEnum;
+
+/// A check, in the order they are listed: the quick ones first, then those that share what they compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Check {
+    /// rustfmt changes nothing
+    Format,
+    /// Crates depend on each other as docs/architecture.md draws it
+    Arrows,
+    /// Foreign crates: licences, sources, banned names
+    Dependencies,
+    /// libtorch, a C++ compiler and what the tests want of the system are there; installs what is not
+    Provision,
+    /// Every target compiles, without a lint
+    Clippy,
+    /// Unit, property, golden and integration tests
+    Tests,
+    /// The examples in doc comments
+    Doctests,
+    /// The documentation builds without a warning
+    Docs,
+    /// Crates with features compile without any, and with each alone
+    Features,
+    /// Python: no lint, no type error, formatted, and the extension is what its stub says
+    PythonLint,
+    /// Python: the tests of the front, in the environment of the checks
+    PythonTests,
+}
+
+impl Check {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Format => "format",
+            Self::Arrows => "arrows",
+            Self::Dependencies => "dependencies",
+            Self::Provision => "provision",
+            Self::Clippy => "clippy",
+            Self::Tests => "tests",
+            Self::Doctests => "doctests",
+            Self::Docs => "docs",
+            Self::Features => "features",
+            Self::PythonLint => "python-lint",
+            Self::PythonTests => "python-tests",
+        }
+    }
+
+    /// Whether it compiles the workspace, and so needs libtorch.
+    fn compiles(self) -> bool {
+        matches!(self, Self::Clippy | Self::Tests | Self::Doctests | Self::Docs)
+    }
+
+    /// Whether the others wait for it: it is quick, or makes what they need.
+    pub(super) fn goes_first(self) -> bool {
+        matches!(self, Self::Format | Self::Arrows | Self::Dependencies | Self::Provision | Self::Clippy)
+    }
+
+    /// Whether it needs the Python environment, which it makes itself.
+    pub(super) fn is_python(self) -> bool {
+        matches!(self, Self::PythonLint | Self::PythonTests)
+    }
+}
+
+/// What to check.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Leave out what needs libtorch or Python.
+    pub quick: bool,
+    /// These checks only; all if empty.
+    pub only: Vec<Check>,
+    /// Every version of torch and every framework in every form, not the short form of both.
+    pub full: bool,
+}
+
+impl Selection {
+    /// The checks to run, in order. Provisioning comes with whatever compiles.
+    pub(super) fn checks(&self) -> Vec<Check> {
+        let chosen = |check: Check| self.only.is_empty() || self.only.contains(&check);
+        let compiles = Check::value_variants().iter().any(|&check| chosen(check) && check.compiles());
+        let wanted = |check: Check| match check {
+            Check::Provision => !self.quick && (chosen(check) || compiles),
+            _ => chosen(check) && !(self.quick && check.is_python()),
+        };
+        Check::value_variants().iter().copied().filter(|&check| wanted(check)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_run_has_every_check_in_order() {
+        assert_eq!(Selection::default().checks(), Check::value_variants());
+    }
+
+    #[test]
+    fn a_quick_run_provisions_nothing() {
+        let checks = Selection { quick: true, ..Selection::default() }.checks();
+        assert!(!checks.contains(&Check::Provision));
+        assert!(!checks.iter().any(|check| check.is_python()));
+        assert_eq!(checks.len(), Check::value_variants().len() - 3);
+    }
+
+    #[test]
+    fn what_compiles_is_provisioned_first_and_what_does_not_is_not() {
+        let only = |check| Selection { only: vec![check], ..Selection::default() }.checks();
+        assert_eq!(only(Check::Docs), [Check::Provision, Check::Docs]);
+        assert_eq!(only(Check::Arrows), [Check::Arrows]);
+        assert_eq!(only(Check::PythonTests), [Check::PythonTests], "no libtorch is needed, torch comes with Python's");
+    }
+}

@@ -1,0 +1,92 @@
+//! The checks that are calls of cargo.
+
+use std::ffi::OsString;
+
+use super::results::Tests;
+use super::{CheckRun, Failure, SKIP_LOG, judged};
+use crate::graph::Graph;
+use crate::process;
+
+/// What there is to compile with.
+#[derive(Debug)]
+pub(super) struct Compiler {
+    /// The variables that lead to libtorch.
+    pub(super) libtorch: Vec<(String, OsString)>,
+    /// Whether there is an MPI library: what is built for it is left out otherwise.
+    pub(super) has_mpi: bool,
+}
+
+/// As `cargo clippy` has them: clippy's program stands in for the compiler of the members, and is told to lint. Calling it
+/// so compiles as well as lints: `cargo clippy` itself compiles nothing that a test could run, and the tests would have to
+/// compile it all once more.
+const LINTS: [(&str, &str); 2] =
+    [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
+
+impl CheckRun {
+    /// Compiles every target and lints it. The tests then find everything compiled.
+    pub(super) fn lint(&self) -> Result<Tests, Failure> {
+        let outcome = self.compile(&["build", "--all-targets"], &LINTS);
+        if outcome.is_ok() {
+            let _first = self.is_linted.set(());
+        }
+        outcome
+    }
+
+    pub(super) fn features(&self) -> Result<Tests, Failure> {
+        for (package, feature) in feature_sets(&Graph::of_workspace(&self.root)?) {
+            let lint = ["clippy", "--package", &package, "--no-default-features", "--features", &feature];
+            self.cargo(&[&lint[..], &["--", "-D", "warnings"]].concat(), &[])?;
+        }
+        Ok(Tests::default())
+    }
+
+    /// Runs cargo on every member that can be compiled here: one set of features for all checks, so that what one has
+    /// compiled serves the next.
+    pub(super) fn compile(&self, before: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {
+        let scope: &[&str] = match self.compiler.get() {
+            None => &[],
+            Some(Compiler { has_mpi: false, .. }) => &["--workspace"],
+            Some(Compiler { has_mpi: true, .. }) => &["--workspace", "--features", "trainmon-tch/mpi"],
+        };
+        let as_linted: &[_] = if self.is_linted.get().is_some() { &LINTS } else { &[] };
+        self.cargo(&[before, scope].concat(), &[variables, as_linted].concat())
+    }
+
+    pub(super) fn cargo(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {
+        let mut command = process::cargo();
+        command.args(arguments).current_dir(&self.root).env(SKIP_LOG, &self.skip_log);
+        command.envs(variables.iter().copied());
+        process::with_environment(&mut command, self.compiler.get().map(|c| &c.libtorch[..]).unwrap_or_default());
+        let line = process::shown(&command);
+        let captured = process::capture(command)?;
+        let tests = Tests::of_output(&captured.text);
+        judged(&line, &captured, tests)
+    }
+}
+
+/// The sets of features to try: none, and each one, for every default member that has some.
+fn feature_sets(graph: &Graph) -> Vec<(String, String)> {
+    let with_features = graph.members().filter(|(_, member)| member.default_member && !member.features.is_empty());
+    with_features
+        .flat_map(|(_, member)| {
+            let each = std::iter::once("").chain(member.features.iter().map(String::as_str));
+            each.map(|feature| (member.name.clone(), feature.to_owned()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::made_up;
+
+    #[test]
+    fn features_are_tried_one_by_one_and_none_at_all() {
+        let mut graph = made_up::graph("**trainmon-exporters\n*trainmon-tch\n**trainmon-core\nserde");
+        for (place, features) in [(0, &["csv", "otlp"][..]), (1, &["cuda"]), (3, &["derive"])] {
+            graph.packages[place].features = features.iter().map(|&name| name.to_owned()).collect();
+        }
+        let exporters = |feature: &str| ("trainmon-exporters".to_owned(), feature.to_owned());
+        assert_eq!(feature_sets(&graph), [exporters(""), exporters("csv"), exporters("otlp")]);
+    }
+}
