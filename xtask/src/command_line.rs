@@ -82,6 +82,8 @@ enum Static {
 const TEST_HELP: &str = "\
 The first run installs libtorch and Python packages below target/ (see `cargo xtask provision --help`).
 Exit status: 0 if every check passed, else 1.
+--full tries every version of torch and sets TRAINMON_TEST_MATRIX=full, with which the tests of the frameworks run what
+is too much for every day; without it that is skipped by name.
 The totals stand alone on a line, `N passed, N failed, N skipped`, and count the tests of Rust and Python.";
 
 const DEMO_HELP: &str = "\
@@ -107,12 +109,15 @@ libtorch is taken from the first of these that is whole and of the right version
   2. target/libtorch, where an earlier run installed it
   3. the torch that python3 would import
 or installed into target/libtorch with `python3 -m pip` (1.2 GB, no GPU packages).
-The Python environment (target/python/main) has the packages of agent/python/requirements, installed by the pip of
-python3 (3 GB to download, 7 GB on disk; most of it are torch's GPU packages, which it does not start without).
+The Python environment (target/python/main) has the packages of agent/python/requirements, installed by uv, which the
+pip of python3 fetches, or by that pip where uv cannot (3 GB to download, 7 GB on disk; most of it are torch's GPU
+packages, which it does not start without).
 The receiver of the OTLP tests has a small environment of its own (target/python/otlp).
-The wheel is tried on older versions of torch, too, in target/python/torch21 and torch26 (5 GB each). Those that do not
-fit on the disk, or have no packages for this Python, are left out: their tests are skipped by name.
-prometheus is installed through apt-get if this runs as root; elsewhere the tests that need it skip themselves.";
+The wheel is tried on older versions of torch, too, in target/python/torch21 and, with `test --full`, torch26 (5 GB
+each). Those that do not fit on the disk, or have no packages for this Python, are left out: their tests are skipped by
+name.
+prometheus, chromium and OpenMPI are installed through apt-get if this runs as root; elsewhere the tests that need them
+skip themselves.";
 
 impl Arguments {
     /// Does what was asked.

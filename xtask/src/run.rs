@@ -87,7 +87,7 @@ pub fn develop(root: &Path) -> Result<()> {
 }
 
 /// Builds the extension in place.
-pub(crate) fn develop_command(root: &Path, environment: &Environment) -> Command {
+fn develop_command(root: &Path, environment: &Environment) -> Command {
     let mut command = environment.command("maturin");
     command.args(["develop", "--release", "--manifest-path"]).arg(root.join("agent/python/Cargo.toml"));
     command.current_dir(root);

@@ -111,6 +111,15 @@ impl Environment {
         self.dir.join("bin").join(name)
     }
 
+    /// Where its packages lie.
+    ///
+    /// # Errors
+    /// Its Python does not say.
+    pub fn packages(&self) -> Result<PathBuf> {
+        let ask = "import sysconfig; print(sysconfig.get_path('purelib'))";
+        Ok(PathBuf::from(process::output(self.program("python"), &["-c", ask])?.trim()))
+    }
+
     /// A program of the environment, ready to take arguments, that finds the others and the environment's packages.
     pub fn command(&self, name: &str) -> Command {
         let path = std::env::var_os("PATH").unwrap_or_default();

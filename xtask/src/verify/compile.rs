@@ -40,6 +40,14 @@ impl CheckRun {
         Ok(Tests::default())
     }
 
+    /// The extension, and the program that the tests of Python ask about their runs: nothing to do where all was linted.
+    pub(super) fn compile_python(&self) -> Result<Tests, Failure> {
+        match self.compiler.get() {
+            Some(_) => self.compile(&["build", "--lib", "--bins"], &[]),
+            None => self.cargo(&["build", "--package", "trainmon-python", "--package", "trainmon-offline"], &[]),
+        }
+    }
+
     /// Runs cargo on every member that can be compiled here: one set of features for all checks, so that what one has
     /// compiled serves the next.
     pub(super) fn compile(&self, before: &[&str], variables: &[(&str, &str)]) -> Result<Tests, Failure> {

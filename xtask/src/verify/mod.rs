@@ -91,8 +91,10 @@ impl CheckRun {
             Check::Doctests => self.compile(&["test", "--doc", "--no-fail-fast"], &[]),
             Check::Docs => self.compile(&["doc", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
             Check::Features => self.features(),
-            Check::PythonLint => python::lint(&self.root),
-            Check::PythonTests => self.python_tests(),
+            Check::PythonLint => self.compile_python().and_then(|_| python::lint(&self.root)),
+            Check::PythonTests => {
+                self.compile_python().and_then(|_| python::tests(&self.root, &self.skip_log, self.matrix))
+            }
         };
         let took = started.elapsed();
         let (verdict, tests) = match outcome {
@@ -131,12 +133,6 @@ impl CheckRun {
         let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
         let log = fs::OpenOptions::new().append(true).open(&self.skip_log);
         Ok(log.and_then(|mut log| writeln!(log, "{name}: {reason}"))?)
-    }
-
-    fn python_tests(&self) -> Result<Tests, Failure> {
-        // They ask the program about their runs; the check of the Rust tests has built it already.
-        self.compile(&["build", "--bins"], &[])?;
-        python::tests(&self.root, &self.skip_log, self.matrix)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The checks of the Python front, in its own environment.
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +14,6 @@ use anyhow::{Context as _, Result};
 use super::results::Tests;
 use super::{Failure, SKIP_LOG, judged};
 use crate::provision::{Environment, Matrix};
-use crate::run::develop_command;
 use crate::{hint, process, provision, workspace};
 
 /// Where the package, its tests and the settings of the tools are.
@@ -78,7 +78,7 @@ pub(super) fn tests(root: &Path, skip_log: &Path, matrix: Matrix) -> Result<Test
 /// The Pythons with other versions of torch, all with the same wheel. What cannot be made is skipped by name.
 fn torch_pythons(root: &Path, environment: &Environment, skip_log: &Path, matrix: Matrix) -> Result<OsString, Failure> {
     let mut pythons = Vec::new();
-    let wheel = wheel(root, environment)?;
+    let wheel = wheel(root, environment, matrix)?;
     for other in provision::other_torches(root, matrix) {
         match other.environment {
             Ok(environment) => {
@@ -91,15 +91,16 @@ fn torch_pythons(root: &Path, environment: &Environment, skip_log: &Path, matrix
     Ok(std::env::join_paths(pythons).context("a colon in the path of this checkout")?)
 }
 
-/// Builds the wheel as users get it.
-fn wheel(root: &Path, environment: &Environment) -> Result<PathBuf, Failure> {
+/// Builds the wheel as users get it; for the short form without optimisation, which takes a quarter of the time.
+fn wheel(root: &Path, environment: &Environment, matrix: Matrix) -> Result<PathBuf, Failure> {
     let place = workspace::provisioned(root).join("python/wheels");
     // Older ones may have another name.
     if place.exists() {
         fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
     }
     let mut command = environment.command("maturin");
-    command.args(["build", "--release", "--manifest-path"]).arg(root.join(PACKAGE).join("Cargo.toml"));
+    let profile = if matrix == Matrix::Full { "release" } else { "dev" };
+    command.args(["build", "--profile", profile, "--manifest-path"]).arg(root.join(PACKAGE).join("Cargo.toml"));
     command.arg("--out").arg(&place).current_dir(root);
     finish(command)?;
     let made = fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))?;
@@ -115,10 +116,20 @@ fn note_skip(skip_log: &Path, name: &str, reason: &str) -> Result<()> {
     writeln!(log, "{name}: {}", reason.join("; ")).context("cannot write the skip log")
 }
 
-/// The environment, with the extension as it stands in this checkout.
+/// The environment, made to import this checkout's package with the extension that the other checks compiled: an editable
+/// installation, as maturin would make it with a build of its own.
 fn ready(root: &Path) -> Result<Environment, Failure> {
     let environment = provision::python(root)?;
-    finish(develop_command(root, &environment))?;
+    let package = root.join(PACKAGE).join("python");
+    let built = workspace::cargo_target(root).join("debug").join(format!("{DLL_PREFIX}_trainmon{DLL_SUFFIX}"));
+    let place = package.join("trainmon/_trainmon.abi3.so");
+    // In one step: a process that has the old one open keeps it.
+    let beside = place.with_extension("partial");
+    fs::copy(&built, &beside).with_context(|| format!("cannot copy {}", built.display()))?;
+    fs::rename(&beside, &place).with_context(|| format!("cannot replace {}", place.display()))?;
+    let listing = environment.packages()?.join("trainmon.pth");
+    fs::write(&listing, format!("{}\n", package.display()))
+        .with_context(|| format!("cannot write {}", listing.display()))?;
     Ok(environment)
 }
 
