@@ -9,12 +9,11 @@ use trainmon_integration_tests::{CsvTree, Ended};
 use crate::support::{EVERYTHING, Scene, assert_csv_complete, assert_unharmed};
 
 const KILLS: u64 = 5;
-/// `queue_steps` of the config: so many announced steps may still be on their way to the files. At [`STEP_MS`] each it
-/// takes a machine that starves the exporter for more than half a second to lose one.
-const QUEUE_STEPS: u64 = 64;
-const STEP_MS: u64 = 10;
-/// The first step at which the axe may fall: beyond the queue, so that something must have been written.
-const FIRST_DEADLY_STEP: u64 = QUEUE_STEPS + 4;
+/// So many announced steps may still be on their way to the files: half of a queue. The training waits for them, so that none
+/// overflows on a machine that starves the exporter.
+const LEAD: u64 = 8;
+/// The first step at which the kill may come: beyond the lead, so that something must have been written.
+const FIRST_DEADLY_STEP: u64 = LEAD + 4;
 /// A training killed as planned does not get there; one whose test went away ends by itself.
 const STEPS: u64 = 2000;
 
@@ -26,7 +25,7 @@ fn random_moment() -> (u64, Duration) {
 
 fn killed(scene: &Scene, layers: &str) -> Result<(Ended, (u64, Duration))> {
     let (step, while_after) = random_moment();
-    let training = scene.trainer(STEPS).option("--step-sleep-ms", STEP_MS.to_string());
+    let training = scene.trainer(STEPS).option("--lead", LEAD.to_string());
     let mut training = training.option("--layers", layers).start()?;
     training.wait_for_step(step)?;
     std::thread::sleep(while_after);
@@ -36,7 +35,7 @@ fn killed(scene: &Scene, layers: &str) -> Result<(Ended, (u64, Duration))> {
 /// Files of a step or five of this model stay within a page of memory. A write within a page is not interrupted, so
 /// whatever moment the kill takes, no line is torn.
 fn assert_kills_leave_a_whole_prefix(steps_per_file: u64) -> Result<()> {
-    let config = format!("{EVERYTHING}, \"queue_steps\": {QUEUE_STEPS}, \"step_count_per_record\": {steps_per_file}");
+    let config = format!("{EVERYTHING}, \"step_count_per_record\": {steps_per_file}");
     let whole = Scene::new(&config)?;
     let ended = whole.trainer(10).run()?;
     assert_unharmed(&ended, 10)?;
@@ -52,7 +51,7 @@ fn assert_kills_leave_a_whole_prefix(steps_per_file: u64) -> Result<()> {
         let written = steps.len() as u64;
         assert_eq!(steps, (0..written).collect::<Vec<_>>(), "a prefix without gaps, killed at {moment:?}");
         let announced = ended.last_step()? + 1;
-        assert!(written > 1 && written + QUEUE_STEPS >= announced, "{written} of {announced} steps, {moment:?}");
+        assert!(written > 1 && written + LEAD >= announced, "{written} of {announced} steps, {moment:?}");
         let rows = csv.rows_by_kind_and_step()?;
         for step in 0..written {
             for kind in &kinds {

@@ -65,6 +65,8 @@ pub(super) fn tests(root: &Path, skip_log: &Path, matrix: Matrix) -> Result<Test
     let processes = thread::available_parallelism().map_or(2, NonZero::get);
     command.args(["-q", "--no-header", "--color=no", "--dist=loadfile", "tests"]);
     command.arg(format!("--numprocesses={processes}")).current_dir(root.join(PACKAGE)).env(SKIP_LOG, skip_log);
+    // Threads of several processes that wait for each other by spinning would take each other's cores.
+    command.env("OMP_NUM_THREADS", "1");
     if matrix == Matrix::Full {
         command.env(MATRIX, "full");
     }

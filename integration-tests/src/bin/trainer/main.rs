@@ -7,9 +7,9 @@
 
 mod model;
 
+use std::collections::VecDeque;
 use std::io::stdin;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
@@ -35,9 +35,9 @@ struct Arguments {
     /// Where output goes if the config does not say
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Time to rest after each step
-    #[arg(long, default_value_t = 0)]
-    step_sleep_ms: u64,
+    /// Run ahead of the files by so many steps at most
+    #[arg(long)]
+    lead: Option<usize>,
     /// Wait, after this step, for a line (or the end) of standard input; may be given more than once
     #[arg(long)]
     pause_after: Vec<u64>,
@@ -89,6 +89,7 @@ fn train(
     mut watch: Option<Watch>,
 ) -> Result<(f64, Option<Watch>)> {
     let mut loss = f64::NAN;
+    let mut lead = arguments.lead.map(Lead::new);
     for step in 0..arguments.steps {
         optimizer.zero_grad()?;
         loss = 0.0;
@@ -103,16 +104,44 @@ fn train(
             Some(watch) => {
                 watch.loss(loss);
                 watch.step(&mut optimizer)?;
+                if let Some(lead) = &mut lead {
+                    lead.wait(watch.monitor());
+                }
             }
             None => optimizer.step()?,
         }
         println!("step {step} loss {loss:?}");
-        std::thread::sleep(Duration::from_millis(arguments.step_sleep_ms));
         if arguments.pause_after.contains(&step) {
             let _nothing_at_the_end = stdin().read_line(&mut String::new())?;
         }
     }
     Ok((loss, watch))
+}
+
+/// What keeps the training from running ahead of its files, however busy the machine is.
+struct Lead {
+    most_steps: usize,
+    /// What had been offered after each of the last steps.
+    offered: VecDeque<u64>,
+}
+
+impl Lead {
+    fn new(most_steps: usize) -> Self {
+        Self { most_steps, offered: VecDeque::new() }
+    }
+
+    /// After a step: waits until the steps before the lead are in every file.
+    fn wait(&mut self, monitor: &Monitor) {
+        self.offered.push_back(monitor.report().books.offered);
+        if self.offered.len() <= self.most_steps {
+            return;
+        }
+        let due = self.offered.pop_front();
+        let settled = || monitor.report().sinks.iter().map(|sink| sink.books.exported + sink.books.failed).min();
+        while settled().is_some_and(|settled| Some(settled) < due) {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Once for people, once in figures.
