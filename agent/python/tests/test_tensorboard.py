@@ -123,7 +123,11 @@ def test_update_ratios_are_spread_in_quarter_decades(tmp_path: Path) -> None:
         shown = event.histogram_value
         counts, _ = np.histogram(logarithms, bins=[-math.inf, *np.arange(-10.0, 2.01, 0.25), math.inf])
         assert shown.bucket == list(counts)
-        assert (shown.num, shown.min, shown.max) == (len(ratios), min(logarithms), max(logarithms))
+        assert shown.num == len(ratios)
+        # No logarithm is rounded correctly to the last digit: numpy's is another one on each kind of processor.
+        np.testing.assert_array_max_ulp(
+            np.array([shown.min, shown.max]), np.array([min(logarithms), max(logarithms)]), maxulp=2
+        )
         assert shown.sum == pytest.approx(float(logarithms.sum()), rel=1e-12)
         assert shown.sum_squares == pytest.approx(float((logarithms**2).sum()), rel=1e-12)
 

@@ -30,6 +30,9 @@ class Block(nn.Module):
             part.view(batch, length, HEADS, width // HEADS).transpose(1, 2)
             for part in self.qkv(self.ln1(x)).chunk(3, dim=-1)
         )
+        # Attention does not see what all keys have in common: without this the gradient of their bias is rounding
+        # alone, of which Adam makes whole updates, other ones on another processor.
+        k = functional.layer_norm(k, k.shape[-1:])
         attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
         return x + self.fc2(functional.gelu(self.fc1(self.ln2(x))))
