@@ -260,7 +260,7 @@ fn read_config(file: &Path, voice: &Voice) -> Option<Config> {
             return None;
         }
     };
-    match Config::parse(&text, &name, &environment::variable) {
+    match Config::parse_for_training(&text, &name, &environment::variable) {
         Ok(parsed) => {
             for warning in &parsed.warnings {
                 voice.warn(warning.to_string(), warning.hint.clone());

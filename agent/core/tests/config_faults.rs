@@ -153,24 +153,45 @@ fn a_key_given_twice_is_an_error_at_any_depth() {
     );
 }
 
+/// Each key or word that this version lacks, with a file that asks for it.
+const NOT_IMPLEMENTED: [(&str, &str); 7] = [
+    ("cc_distribution.cc_log_only", r#"{"cc_distribution": {"enable": true, "cc_log_only": true}}"#),
+    ("cc_distribution.cc_codeline", r#"{"cc_distribution": {"cc_codeline": ["a"], "enable": true}}"#),
+    ("alert.actions[1]", r#"{"alert": {"actions": ["log", "dump"]}}"#),
+    ("format[1]", r#"{"format": ["csv", "api"]}"#),
+    ("monitors.cc.module_ranks", r#"{"monitors": {"cc": {"enabled": true, "module_ranks": [0]}}}"#),
+    (
+        "monitors.cc.cc_distribution.cc_codeline",
+        r#"{"monitors": {"cc": {"enabled": true, "cc_distribution": {"cc_codeline": ["a"]}}}}"#,
+    ),
+    ("framework", r#"{"framework": "ms"}"#),
+];
+
 #[test]
 fn what_is_not_implemented_is_refused_by_name_when_switched_on() {
-    for (key, text) in [
-        ("cc_distribution.cc_log_only", r#"{"cc_distribution": {"enable": true, "cc_log_only": true}}"#),
-        ("cc_distribution.cc_codeline", r#"{"cc_distribution": {"cc_codeline": ["a"], "enable": true}}"#),
-        ("alert.actions[1]", r#"{"alert": {"actions": ["log", "dump"]}}"#),
-        ("format[1]", r#"{"format": ["csv", "api"]}"#),
-        ("monitors.cc.module_ranks", r#"{"monitors": {"cc": {"enabled": true, "module_ranks": [0]}}}"#),
-        (
-            "monitors.cc.cc_distribution.cc_codeline",
-            r#"{"monitors": {"cc": {"enabled": true, "cc_distribution": {"cc_codeline": ["a"]}}}}"#,
-        ),
-        ("framework", r#"{"framework": "ms"}"#),
-    ] {
+    for (key, text) in NOT_IMPLEMENTED {
         let errors = parse(text).expect_err(text).errors;
         let found: Vec<_> = errors.iter().map(|error| (error.key.as_str(), error.kind)).collect();
         assert_eq!(found, [(key, DiagnosticKind::NotImplemented)], "{text}");
     }
+}
+
+#[test]
+fn a_training_starts_without_what_is_not_implemented_and_is_told_its_name() {
+    for (key, text) in NOT_IMPLEMENTED {
+        let parsed = Config::parse_for_training(text, "c.json", &|_| None).expect(text);
+        let told: Vec<_> = parsed.warnings.iter().map(|warning| (warning.key.as_str(), warning.kind)).collect();
+        assert!(told.contains(&(key, DiagnosticKind::NotImplemented)), "{text}: {told:?}");
+        let warning = parsed.warnings.iter().find(|warning| warning.key == key).expect(key);
+        assert!(warning.to_string().ends_with("not implemented yet, it has no effect"), "{warning}");
+    }
+    // What stands beside it is in force.
+    let text = r#"{"cc_distribution": {"enable": true, "cc_pre_hook": true, "cc_codeline": ["a"]}, "format": "api"}"#;
+    let config = Config::parse_for_training(text, "c.json", &|_| None).expect(text).config;
+    assert!(config.collectives.is_some_and(|collectives| collectives.before) && config.csv.is_some());
+    // A fault is one here too.
+    let errors = Config::parse_for_training(r#"{"format": "api", "ops": ["nrm"]}"#, "c.json", &|_| None).expect_err("");
+    assert_eq!(errors.errors.iter().map(|error| error.key.as_str()).collect::<Vec<_>>(), ["ops[0]"]);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) struct Wishes {
 
 /// Starts a monitor from the text of a config.
 pub(crate) fn start(py: Python<'_>, text: &str, file: &str, wishes: Wishes) -> PyResult<Monitor> {
-    let parsed = Config::parse(text, file, &variable).map_err(|errors| config_error(&errors))?;
+    let parsed = Config::parse_for_training(text, file, &variable).map_err(|errors| config_error(&errors))?;
     let ranks = ranks(&wishes)?;
     let voice = voice(wishes.listener);
     let options = Options {
@@ -60,7 +60,7 @@ pub(crate) fn start(py: Python<'_>, text: &str, file: &str, wishes: Wishes) -> P
 
 /// The warnings about a config's text.
 pub(crate) fn check(text: &str, file: &str) -> PyResult<Vec<String>> {
-    let parsed = Config::parse(text, file, &variable).map_err(|errors| config_error(&errors))?;
+    let parsed = Config::parse_for_training(text, file, &variable).map_err(|errors| config_error(&errors))?;
     Ok(parsed.warnings.iter().map(with_hint).collect())
 }
 

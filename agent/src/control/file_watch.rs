@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use trainmon_core::config::{Config, DYNAMIC_VARIABLE, Plan};
+use trainmon_core::config::{Config, DYNAMIC_VARIABLE, DiagnosticKind, Plan};
 
 use super::wish::{Change, Wish, WishNumbers};
 use crate::live::Live;
@@ -81,8 +81,13 @@ impl FileWatch {
         // The mode was chosen when the training started.
         let env =
             |name: &str| if name == DYNAMIC_VARIABLE { Some("True".to_owned()) } else { environment::variable(name) };
-        match Config::parse(&text, &name, &env) {
-            Ok(parsed) => Some(parsed.config),
+        match Config::parse_for_training(&text, &name, &env) {
+            Ok(parsed) => {
+                for lacking in parsed.warnings.iter().filter(|one| one.kind == DiagnosticKind::NotImplemented) {
+                    self.voice.warn(lacking.to_string(), lacking.hint.clone());
+                }
+                Some(parsed.config)
+            }
             Err(errors) => {
                 let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
                 self.voice.warn(format!("{errors}\n{IGNORED}"), Some(hint));

@@ -99,8 +99,7 @@ impl Checker<'_, '_, '_> {
         }
         match forms.iter().find(|form| form.words().contains(&text)) {
             Some(form) if form.is_not_implemented() => {
-                let fault = Fault::new(Kind::NotImplemented, format!("`{text}` is not implemented yet"));
-                self.report.error(at, key, fault.hint("leave it out"));
+                self.report.lacks(at, key, text, "leave it out");
                 None
             }
             Some(_) => Some(Value::from(text)),
@@ -161,15 +160,14 @@ impl Checker<'_, '_, '_> {
 
     fn check_property(&mut self, schema: SchemaNode<'_>, property: &ObjectProp<'_>, key: &str) -> Option<Value> {
         let at = property.start();
-        let value = self.check(schema, &property.value, key);
+        let mut value = self.check(schema, &property.value, key);
         if let Some(hint) = schema.hint() {
             self.report.add_hint(key, hint);
         }
         if value.is_some() && is_switched_on(&property.value) {
             if schema.is_not_implemented() {
-                let fault =
-                    Fault::new(Kind::NotImplemented, "not implemented yet").hint("switch it off or leave it out");
-                self.report.error(at, key, fault);
+                self.report.lacks(at, key, "", "switch it off or leave it out");
+                value = None;
             }
             if let Some(why) = schema.mark("x-no-effect").and_then(Value::as_str) {
                 self.report.warn(at, key, Fault::new(Kind::NoEffect, format!("has no effect: {why}")));

@@ -1,9 +1,8 @@
 //! Collective operations, from both dialects.
 
-use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::{Collectives, Signal};
 use super::file::{CcFile, CollectivesFile};
-use super::report::{Fault, Report};
+use super::report::Report;
 
 /// What `cc_distribution` asks for, given that it is on.
 pub(super) fn of_v1(file: &CollectivesFile, signal: Signal, report: &mut Report<'_>) -> Collectives {
@@ -32,8 +31,6 @@ fn missing_of(key: &str, file: &CollectivesFile) -> Vec<(String, bool)> {
 /// Only now: a file may carry these keys while the measurement is off.
 fn refuse(missing: &[(String, bool)], report: &mut Report<'_>) {
     for (key, _) in missing.iter().filter(|(_, is_on)| *is_on) {
-        let fault =
-            Fault::new(Kind::NotImplemented, "not implemented yet").hint("leave it out: every call is measured");
-        report.error(report.place(key), key, fault);
+        report.lacks(report.place(key), key, "", "leave it out: every call is measured");
     }
 }

@@ -27,7 +27,8 @@ pub enum DiagnosticKind {
     NotFinite,
     /// Settings that exclude each other.
     Conflict,
-    /// A feature this version does not have is switched on.
+    /// A feature this version does not have is switched on. An error, but a warning where a training starts with the
+    /// file.
     NotImplemented,
     /// A key that is understood and has no effect (warnings only).
     NoEffect,

@@ -11,7 +11,7 @@ use super::effective::{Config, Dialect};
 use super::file::{V1File, V2File};
 use super::normalise::{self, Environment};
 use super::plan::PlanChange;
-use super::report::{Fault, Report};
+use super::report::{Fault, Lacking, Report};
 use super::schema::{SchemaNode, change_schema, json_schema};
 use super::source;
 
@@ -40,8 +40,27 @@ impl Config {
     ///
     /// A tenth of a millisecond for a file with every key; the first call also builds the schema, below a millisecond.
     pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Parsed, ConfigErrors> {
+        Self::parse_as(text, file, env, Lacking::IsError)
+    }
+
+    /// Reads the config that a training starts with: as [`parse`](Self::parse), but what this version does not have
+    /// ([`DiagnosticKind::NotImplemented`](super::DiagnosticKind::NotImplemented)) is a warning and has no effect. A
+    /// file that another monitor takes does not end a training.
+    ///
+    /// # Errors
+    ///
+    /// Every other fault, as in [`parse`](Self::parse).
+    pub fn parse_for_training(
+        text: &str,
+        file: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Parsed, ConfigErrors> {
+        Self::parse_as(text, file, env, Lacking::IsWarning)
+    }
+
+    fn parse_as(text: &str, file: &str, env: Environment<'_>, lacking: Lacking) -> Result<Parsed, ConfigErrors> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut report = Report::new(file, text);
+        let mut report = Report::new(file, text, lacking);
         let config = read(text, env, &mut report);
         match config {
             Some(config) if !report.has_errors() => {
@@ -104,7 +123,7 @@ impl PlanChange {
     ///
     /// Every fault of the text at once.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        let mut report = Report::new(name, text);
+        let mut report = Report::new(name, text, Lacking::IsError);
         let change = read_change(text, &mut report);
         let has_errors = report.has_errors();
         let (mut errors, warnings) = report.finish();

@@ -36,9 +36,19 @@ impl Fault {
     }
 }
 
+/// What it means that a file asks for what this version does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lacking {
+    /// An error: the file is checked.
+    IsError,
+    /// A warning: a training starts with the file.
+    IsWarning,
+}
+
 /// The faults found so far, and where each key stands.
 pub(super) struct Report<'a> {
     file: &'a str,
+    lacking: Lacking,
     lines: LineIndex<'a>,
     places: HashMap<String, usize>,
     errors: Vec<(usize, Diagnostic)>,
@@ -46,9 +56,9 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(file: &'a str, text: &'a str) -> Self {
+    pub(super) fn new(file: &'a str, text: &'a str, lacking: Lacking) -> Self {
         let (errors, warnings) = (Vec::new(), Vec::new());
-        Self { file, lines: LineIndex::new(text), places: HashMap::new(), errors, warnings }
+        Self { file, lacking, lines: LineIndex::new(text), places: HashMap::new(), errors, warnings }
     }
 
     /// Remembers where a key stands, for faults found later.
@@ -79,6 +89,18 @@ impl<'a> Report<'a> {
     pub(super) fn warn(&mut self, offset: usize, key: &str, fault: Fault) {
         let diagnostic = self.locate(offset, key, fault);
         self.warnings.push((offset, diagnostic));
+    }
+
+    /// Something that this version does not have is switched on: `what` says what, where the key alone does not.
+    pub(super) fn lacks(&mut self, offset: usize, key: &str, what: &str, hint: &str) {
+        let subject = if what.is_empty() { String::new() } else { format!("`{what}` is ") };
+        let fault = |effect: &str| {
+            Fault::new(DiagnosticKind::NotImplemented, format!("{subject}not implemented yet{effect}")).hint(hint)
+        };
+        match self.lacking {
+            Lacking::IsError => self.error(offset, key, fault("")),
+            Lacking::IsWarning => self.warn(offset, key, fault(", it has no effect")),
+        }
     }
 
     /// Gives the errors at `key` and at its elements this hint, if they have none.

@@ -98,7 +98,7 @@ fn start_monitor(arguments: &Arguments, rank: i32, ranks: i32, board: MpiBoard) 
         ),
         None => (CONFIG.to_owned(), "data_parallel".to_owned()),
     };
-    let parsed = Config::parse(&text, &name, &|name| std::env::var(name).ok())?;
+    let parsed = Config::parse_for_training(&text, &name, &|name| std::env::var(name).ok())?;
     for warning in &parsed.warnings {
         println!("{warning}");
     }

@@ -71,7 +71,7 @@ fn repository_root() -> Result<PathBuf> {
 fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
     let file = arguments.config.clone().unwrap_or_else(|| root.join("configs/demo.json"));
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let parsed = Config::parse(&text, &file.display().to_string(), &|name| std::env::var(name).ok())?;
+    let parsed = Config::parse_for_training(&text, &file.display().to_string(), &|name| std::env::var(name).ok())?;
     for warning in &parsed.warnings {
         println!("{warning}");
     }

@@ -3,7 +3,7 @@
 //! These types are the only list of keys. Their doc comments, defaults, ranges and `x-` marks become the JSON Schema;
 //! the schema drives the checks ([`super::check`]) and the reference page. The marks:
 //!
-//! - `x-not-implemented`: switching it on is refused by name;
+//! - `x-not-implemented`: switching it on is an error, but a warning where a training starts with the file;
 //! - `x-no-effect`: understood, has no effect, and why; giving it is a warning;
 //! - `x-msprobe`: how this differs from msprobe's key;
 //! - `x-secret`: its value is never quoted;

@@ -132,11 +132,12 @@ impl Default for V1File {
 pub(in crate::config) struct CollectivesFile {
     /// Measure what collective operations send and receive, and how long they take. The Rust fronts only.
     pub(in crate::config) enable: bool,
-    /// Only calls from a stack that matches one of these patterns. Not implemented yet: refused with `enable`.
+    /// Only calls from a stack that matches one of these patterns. Not implemented yet: with
+    /// `enable` an error of `trainmon check-config` and a warning in a training.
     pub(in crate::config) cc_codeline: Vec<String>,
     /// Measure before the call too.
     pub(in crate::config) cc_pre_hook: bool,
-    /// Write the calls' stacks and stop. Not implemented yet: refused likewise.
+    /// Write the calls' stacks and stop. Not implemented yet, likewise.
     pub(in crate::config) cc_log_only: bool,
 }
 

@@ -208,13 +208,14 @@ pub(in crate::config) struct UpdateFile {
 pub(in crate::config) struct CcFile {
     /// On. The Rust fronts only.
     pub(in crate::config) enabled: bool,
-    /// Only calls from a stack that matches one of these patterns. Not implemented yet: refused with `enabled`.
+    /// Only calls from a stack that matches one of these patterns. Not implemented yet: with
+    /// `enabled` an error of `trainmon check-config` and a warning in a training.
     pub(in crate::config) cc_codeline: Vec<String>,
     /// Measure before the call too.
     pub(in crate::config) cc_pre_hook: bool,
-    /// Write the calls' stacks and stop. Not implemented yet: refused likewise.
+    /// Write the calls' stacks and stop. Not implemented yet, likewise.
     pub(in crate::config) cc_log_only: bool,
-    /// The ranks that measure collectives. Empty means all. Not implemented yet: refused likewise.
+    /// The ranks that measure collectives. Empty means all. Not implemented yet, likewise.
     pub(in crate::config) module_ranks: Vec<u32>,
     /// The same keys, nested as in the flat form.
     pub(in crate::config) cc_distribution: Option<super::v1::CollectivesFile>,
