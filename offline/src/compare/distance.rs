@@ -128,11 +128,6 @@ impl Distance {
         }
     }
 
-    /// The L2 norm of the difference.
-    pub fn euclidean(&self) -> f64 {
-        self.difference_square.sqrt()
-    }
-
     /// The L2 norm of the difference by that of the golden; 0 for none, infinite beside a golden of zeros.
     pub fn relative(&self) -> f64 {
         match (self.difference_square, self.golden_square) {

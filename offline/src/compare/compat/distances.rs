@@ -4,6 +4,7 @@ use trainmon_core::Dtype;
 use trainmon_dump::capture::Plain;
 
 use super::cell::Cell;
+use super::euclidean::euclidean;
 use crate::compare::distance::{Distance, Quotient};
 use crate::compare::tensors::TensorPair;
 
@@ -23,10 +24,12 @@ pub(super) fn distances(pair: &TensorPair) -> ([Cell; 6], Option<Distance>) {
         return (std::array::from_fn(|_| Cell::Word("shape unmatched")), None);
     }
     let distance = pair.distance(quotient(pair.target.dtype(), pair.golden.dtype()));
-    (cells(&distance, pair.golden.shape().dims().iter().all(|&size| size == 1)), Some(distance))
+    let is_one = pair.golden.shape().dims().iter().all(|&size| size == 1);
+    (cells(&distance, is_one, || euclidean(&pair.target, &pair.golden)), Some(distance))
 }
 
-fn cells(distance: &Distance, is_one: bool) -> [Cell; 6] {
+/// `euclidean` measures what only some pairs show.
+fn cells(distance: &Distance, is_one: bool, euclidean: impl FnOnce() -> f64) -> [Cell; 6] {
     if is_one && (distance.odd > 0 || distance.both_not_finite > 0) {
         return [UNSUPPORTED, UNSUPPORTED, Cell::Word("Nan"), Cell::Word("Nan"), UNSUPPORTED, UNSUPPORTED];
     }
@@ -44,7 +47,7 @@ fn cells(distance: &Distance, is_one: bool) -> [Cell; 6] {
     };
     [
         cosine,
-        Cell::Number(Plain::Float(distance.euclidean())),
+        Cell::Number(Plain::Float(euclidean())),
         max_absolute,
         max_relative,
         decimals(distance.within_thousandth as f64 / count, 12),

@@ -6,6 +6,7 @@
 mod cell;
 mod columns;
 mod distances;
+mod euclidean;
 mod first_difference;
 mod json;
 mod statistics;
