@@ -2,6 +2,9 @@
 
 use crate::config::Dialect;
 
+/// Between a name and the number of the call.
+const CALL_MARK: char = '@';
+
 /// Which end of a module a tensor stands at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModuleEnd {
@@ -14,7 +17,8 @@ pub enum ModuleEnd {
 /// The name of the `index`-th of `of` tensors at one end of `module`.
 ///
 /// V1: `fc1.input`, or `attn.input_1` where there are several; gradients have the same names. V2: `fc1.input.0`, and
-/// `fc1.grad_input.0` for gradients. The root module's name is empty, so its input is `.input`.
+/// `fc1.grad_input.0` for gradients. The root module's name is empty, so its input is `.input`. `earlier` calls of the
+/// module in the same micro-batch make a name of its own for the next: `fc1.input@2`.
 pub fn activation_name(
     dialect: Dialect,
     module: &str,
@@ -22,16 +26,30 @@ pub fn activation_name(
     is_gradient: bool,
     index: usize,
     of: usize,
+    earlier: usize,
 ) -> String {
     let end = match end {
         ModuleEnd::Input => "input",
         ModuleEnd::Output => "output",
     };
-    match dialect {
+    let mut name = match dialect {
         Dialect::V1 if of == 1 => format!("{module}.{end}"),
         Dialect::V1 => format!("{module}.{end}_{index}"),
         Dialect::V2 if is_gradient => format!("{module}.grad_{end}.{index}"),
         Dialect::V2 => format!("{module}.{end}.{index}"),
+    };
+    if earlier > 0 {
+        name.push(CALL_MARK);
+        name.push_str(&(earlier + 1).to_string());
+    }
+    name
+}
+
+/// The name without its call, which says nothing about the module.
+pub(crate) fn without_call(name: &str) -> &str {
+    match name.rsplit_once(CALL_MARK) {
+        Some((name, call)) if !call.is_empty() && call.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name,
     }
 }
 
@@ -42,11 +60,12 @@ mod tests {
     #[test]
     fn each_dialect_spells_its_own_names() {
         let name =
-            |dialect, gradient, index, of| activation_name(dialect, "fc1", ModuleEnd::Input, gradient, index, of);
+            |dialect, gradient, index, of| activation_name(dialect, "fc1", ModuleEnd::Input, gradient, index, of, 0);
         assert_eq!(name(Dialect::V1, false, 0, 1), "fc1.input");
         assert_eq!(name(Dialect::V1, true, 1, 2), "fc1.input_1");
         assert_eq!(name(Dialect::V2, false, 0, 1), "fc1.input.0");
         assert_eq!(name(Dialect::V2, true, 0, 1), "fc1.grad_input.0");
-        assert_eq!(activation_name(Dialect::V1, "", ModuleEnd::Output, false, 0, 1), ".output");
+        assert_eq!(activation_name(Dialect::V1, "fc1", ModuleEnd::Output, false, 1, 2, 1), "fc1.output_1@2");
+        assert_eq!(activation_name(Dialect::V1, "", ModuleEnd::Output, false, 0, 1, 0), ".output");
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Scrape series are kept per layer and group, not per parameter, so that their number is bounded by the model's depth.
 
+use crate::activation::without_call;
+
 /// The longest layer label, in bytes. Real prefixes (`module.module.decoder.layers.47`) stay below 40.
 pub const MAX_LAYER_BYTES: usize = 64;
 
@@ -184,18 +186,23 @@ fn without_wrappers(name: &str) -> &str {
     rest
 }
 
-/// The module of an activation's name (`fc1.input`, `fc1.output_1`, `fc1.grad_input.0`); other names as they are.
+/// The module of an activation's name (`fc1.input`, `fc1.output_1`, `fc1.grad_input.0`, `fc1.input@2`); other names as they are.
 fn without_module_end(name: &str) -> &str {
-    let without_index = match name.rsplit_once('.') {
+    let without_call = without_call(name);
+    let without_index = match without_call.rsplit_once('.') {
         Some((rest, index)) if is_number(index) => rest,
-        _ => name,
+        _ => without_call,
     };
     let Some((module, end)) = without_index.rsplit_once('.') else { return name };
     let end = match end.rsplit_once('_') {
         Some((end, index)) if is_number(index) => end,
         _ => end,
     };
-    if MODULE_ENDS.contains(&end) && !module.is_empty() { module } else { name }
+    match (MODULE_ENDS.contains(&end), module.is_empty()) {
+        (true, false) => module,
+        (true, true) => without_call,
+        (false, _) => name,
+    }
 }
 
 fn bounded(layer: &str) -> &str {
@@ -297,6 +304,8 @@ mod tests {
             ("conv.output", "conv", Group::Other),
             ("output.output", "output", Group::Head),
             (".input", "input", Group::Other),
+            ("blocks.3.output_1@2", "blocks.3", Group::Other),
+            (".input@3", "input", Group::Other),
         ]);
     }
 

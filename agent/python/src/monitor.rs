@@ -183,9 +183,17 @@ impl PyMonitor {
         wanted.is_some_and(|activations| activations.matches_module(&plan.targets(config), name, vpp_stage))
     }
 
-    fn activation_name(&self, module: &str, is_output: bool, is_gradient: bool, index: usize, of: usize) -> String {
+    fn activation_name(
+        &self,
+        module: &str,
+        is_output: bool,
+        is_gradient: bool,
+        index: usize,
+        of: usize,
+        earlier: usize,
+    ) -> String {
         let end = if is_output { ModuleEnd::Output } else { ModuleEnd::Input };
-        activation_name(self.monitor().config().dialect, module, end, is_gradient, index, of)
+        activation_name(self.monitor().config().dialect, module, end, is_gradient, index, of, earlier)
     }
 
     fn register(&self, name: &str, vpp_stage: u32) -> u32 {

@@ -125,6 +125,35 @@ def test_odd_values_are_described(tmp_path: Path) -> None:
     }
 
 
+class InPlace(nn.Module):
+    """What a module gives is overwritten: by a module, by a block that begins with one, by a sum."""
+
+    def __init__(self, *, is_in_place: bool) -> None:
+        super().__init__()
+        self.first, self.relu = nn.Linear(4, 4), nn.ReLU(inplace=is_in_place)
+        self.block = nn.Sequential(nn.Hardtanh(inplace=is_in_place), nn.Linear(4, 4))
+        self.is_in_place = is_in_place
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.block(self.relu(self.first(x)) * 2.0)
+        return hidden.add_(x) if self.is_in_place else hidden + x
+
+
+def test_what_is_overwritten_has_its_gradients(tmp_path: Path) -> None:
+    found = []
+    for is_in_place in (True, False):
+        net = InPlace(is_in_place=is_in_place)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        place = tmp_path / str(is_in_place)
+        with Watch(net, optimizer, start(place, print_struct=True)):
+            net(torch.randn(2, 4)).sum().backward()
+            with pytest.raises(ModuleStructPrinted):
+                optimizer.step()
+        found.append(json.loads((place / "module_struct" / "rank0" / "module_struct.json").read_text()))
+    assert found[0] == found[1]
+    assert all("output_grad" in one for one in found[0].values())
+
+
 def test_a_file_that_cannot_be_written_does_not_stop_the_training(tmp_path: Path) -> None:
     heard: list[str] = []
     net = nn.Linear(2, 2)

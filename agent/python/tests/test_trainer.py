@@ -250,7 +250,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             lifted: torch.Tensor = self.mixer(self.lift(x), x)
-            return self.slow(self.router(lifted))  # type: ignore[no-any-return]
+            # Called twice: that is no second micro-batch.
+            return self.slow(self.slow(self.router(lifted)))  # type: ignore[no-any-return]
 
     torch.manual_seed(0)
     net = Net()
@@ -292,6 +293,7 @@ def test_msprobe_imports_our_run(everything: Path, tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "monitor_data.trend.db")
     metrics = {name for (name,) in database.execute("select metric_name from monitoring_metrics")}
     assert {"actv", "actv_grad", "grad_unreduced", "grad_reduced", "exp_avg", "exp_avg_sq", "param_origin"} <= metrics
+    assert database.execute("select min_step, max_step from global_stats").fetchall() == [(0, 2)], "three steps"
     asked = (
         "select d.norm from trend_data d join monitoring_targets t using (target_id) "
         "join monitoring_metrics m using (metric_id) where m.metric_name = ? and t.target_name = ? and d.step = ?"
@@ -300,6 +302,72 @@ def test_msprobe_imports_our_run(everything: Path, tmp_path: Path) -> None:
     for name, row in rows.items():
         ((norm,),) = database.execute(asked, ("grad_reduced", name, 2)).fetchall()
         assert norm == pytest.approx(float(row["norm"]))
+
+
+#: Every key of msprobe's monitor with values that it takes, whether anything stands behind them here or not.
+MSPROBE_TAKES: dict[str, list[Any]] = {
+    "targets": [{}, {"0": {"input": "tuple[2]:0"}}, {"": {}}],
+    "dynamic_on": [True],
+    "start_step": [3],
+    "collect_times": [0, 5],
+    "step_interval": [2],
+    "print_struct": [True],
+    "module_ranks": [[0, 1]],
+    "ur_distribution": [True],
+    "xy_distribution": [True],
+    "all_xy": [True],
+    "forward_only": [True],
+    "backward_only": [True],
+    "mv_distribution": [True],
+    "wg_distribution": [True],
+    "param_distribution": [True],
+    "mg_direction": [True],
+    "mg_distribution": [True],
+    "monitor_mbs_grad": [True],
+    "cc_distribution": [
+        {"enable": True, "cc_codeline": ["train.py"], "cc_pre_hook": True},
+        {"enable": True, "cc_log_only": True},
+        {"cc_codeline": []},
+    ],
+    "alert": [
+        {"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}], "dump": True},
+        {"rules": [{"rule_name": "AnomalyNan"}, {"rule_name": "AnomalyNan", "args": {"threshold": 3}}]},
+        {"rules": []},
+    ],
+    "format": ["csv", "tensorboard", "api"],
+    "ops": [["norm", "id", "zeros", "nans", "mean", "min", "max", "shape", "dtype"], []],
+    "eps": [1e-5],
+    "ndigits": [12],
+    "step_count_per_record": [4],
+    "append_output": [[], ["Dec03_21-34-40", "Dec03_21-34-41"]],
+    "squash_name": [True],
+    "stack_info": [True],
+    "recording_l2_features": [True],
+    "l2_targets": [{"linear_hook": [], "attention_hook": ["0"]}],
+    "sa_order": ["b,s,h,d", "s,b,h,d"],
+    "opt_ty": ["Megatron_DistributedOptimizer"],
+}
+
+
+def test_no_key_of_msprobes_ends_a_training(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = [{key: value} for key, values in MSPROBE_TAKES.items() for value in values]
+    utils = pytest.importorskip("msprobe.core.monitor.utils")
+    for one in given:
+        utils.validate_config(json.loads(json.dumps(one)))
+        config.write_text(json.dumps(one))
+        TrainerMon(config)
+    net = tiny.model()
+    for one, named in (
+        ({"cc_distribution": {"enable": True, "cc_codeline": ["train.py"]}}, "cc_distribution.cc_codeline"),
+        ({"format": "api"}, "format"),
+    ):
+        config.write_text(json.dumps({"wg_distribution": True, **one}))
+        capfd.readouterr()
+        monitor = TrainerMon(config, params_have_main_grad=False)
+        monitor.set_monitor(net, optimizer=tiny.optimizer_of(net))
+        monitor.close()
+        said = capfd.readouterr().err
+        assert f"`{named}`" in said and "not implemented yet, it has no effect" in said, said
 
 
 def test_attaching_again_takes_the_first_ones_place(config: Path) -> None:

@@ -198,16 +198,23 @@ fn records_by_file<'a>(
     files
 }
 
-/// V1 writes a module's rows of all micro-batches together, modules in the order of their first call.
+/// V1 writes a module's rows of all micro-batches together, modules in the order in which their first calls ended: the
+/// inputs of one may have been looked at long before, when it began.
 fn group_by_module(names: &[TensorInfo], rows: &mut [&Record]) {
-    let mut first_call: HashMap<(u32, String), usize> = HashMap::new();
-    let mut module = |record: &Record| {
+    let parts = |record: &Record| {
         let info = &names[record.tensor.index()];
-        let module = info.name.rsplit_once('.').map_or(&*info.name, |(module, _)| module);
-        let next = first_call.len();
-        *first_call.entry((info.vpp_stage, module.to_owned())).or_insert(next)
+        let (module, end) = info.name.rsplit_once('.').unwrap_or((&info.name, ""));
+        ((info.vpp_stage, module.to_owned()), end.starts_with("output"))
     };
+    let mut first_end: HashMap<(u32, String), usize> = HashMap::new();
+    let (outputs, inputs): (Vec<_>, Vec<_>) =
+        rows.iter().map(|record| parts(record)).partition(|&(_, is_output)| is_output);
+    // One whose output nobody saw comes after those that ended.
+    for (module, _) in outputs.into_iter().chain(inputs) {
+        let next = first_end.len();
+        first_end.entry(module).or_insert(next);
+    }
     let order: HashMap<*const Record, usize> =
-        rows.iter().map(|record| (std::ptr::from_ref(*record), module(record))).collect();
+        rows.iter().map(|record| (std::ptr::from_ref(*record), first_end[&parts(record).0])).collect();
     rows.sort_by_key(|record| order[&std::ptr::from_ref(*record)]);
 }

@@ -115,7 +115,9 @@ class Monitor:
         """Whether the config's targets ask for this parameter."""
     def matches_module(self, name: str, vpp_stage: int) -> bool:
         """Whether the config asks for this module's activations."""
-    def activation_name(self, module: str, is_output: bool, is_gradient: bool, index: int, of: int) -> str:
+    def activation_name(
+        self, module: str, is_output: bool, is_gradient: bool, index: int, of: int, earlier: int
+    ) -> str:
         """The row name of the `index`-th of `of` tensors at one end of a module, in the config's dialect."""
     def register(self, name: str, vpp_stage: int) -> int:
         """Gives a tensor its id. Once per name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -21,6 +21,9 @@ from trainmon._settings import Settings
 from trainmon.measurer import Label, Measurer
 from trainmon.parameters import clean_name
 
+if TYPE_CHECKING:
+    from trainmon.forward_passes import ForwardPasses
+
 
 @dataclass(slots=True, eq=False)
 class Site:
@@ -28,12 +31,29 @@ class Site:
 
     name: str
     vpp_stage: int
-    calls: int = 0
-    """Forward calls in this step: the number of the next micro-batch."""
+    enters: bool
+    """Whether its inputs are looked at before it runs."""
+    calls: list[tuple[int, int]] = field(default_factory=list)
+    """Forward calls in this step: micro-batch, and how many calls of that micro-batch came before."""
     recomputed: int = 0
     """Forward calls in this step that activation checkpointing repeated."""
-    ids: dict[tuple[bool, bool, int, int], int] = field(default_factory=dict)
-    """By (is output, is gradient, index, of)."""
+    entered: list[Call] = field(default_factory=list)
+    """Calls that are running, if it enters."""
+    ids: dict[tuple[bool, bool, int, int, int], int] = field(default_factory=dict)
+    """By (is output, is gradient, index, of, earlier calls in the micro-batch)."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One forward call of a module."""
+
+    is_repeated: bool
+    """By activation checkpointing, in the backward pass."""
+    micro_step: int
+    earlier: int
+    """Calls of the module in the same micro-batch that came before."""
+    awaited: list[tuple[Awaited, Label]] = field(default_factory=list)
+    """Gradients of its inputs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +92,9 @@ def in_backward() -> bool:
 class Activations:
     """Measures the modules that the config asks for."""
 
-    def __init__(self, measurer: Measurer, guard: Guard, settings: Settings) -> None:
+    def __init__(self, measurer: Measurer, guard: Guard, settings: Settings, passes: ForwardPasses) -> None:
         self._measurer = measurer
+        self._passes = passes
         self._monitor = measurer.monitor
         self._guard = guard
         self._settings = settings
@@ -95,11 +116,17 @@ class Activations:
         changes what the compiler fuses."""
         if not (self._settings.forward or self._settings.backward):
             return
+        self._passes.attach(models)
         for vpp_stage, model in enumerate(models):
             for name, module in uncompiled_modules(model, self._monitor):
                 if self._monitor.matches_module(name, vpp_stage):
-                    site = Site(name, vpp_stage)
+                    # msprobe's second monitor writes inputs first. Elsewhere a module that overwrites its input is
+                    # enough of a reason: what went in is gone afterwards.
+                    site = Site(name, vpp_stage, self._settings.is_v2 or works_in_place(module))
                     self._sites.append(site)
+                    if site.enters:
+                        entering = Hook(self._entering_hook(site))
+                        self._handles.append(module.register_forward_pre_hook(entering, with_kwargs=True))
                     self._handles.append(module.register_forward_hook(Hook(self._hook(site)), with_kwargs=True))
 
     def follow_plan(self, settings: Settings, models: Sequence[torch.nn.Module]) -> None:
@@ -123,57 +150,100 @@ class Activations:
             if one.handle is not None:
                 one.handle.remove()
         for site in self._sites:
-            site.calls = site.recomputed = 0
+            site.calls.clear()
+            site.entered.clear()
+            site.recomputed = 0
+        self._passes.begin_next_step()
 
     def detach(self) -> None:
         """Removes the hooks."""
         self.begin_next_step()
+        self._passes.detach()
         while self._handles:
             self._handles.pop().remove()
+
+    def _entering_hook(self, site: Site) -> Any:
+        def entering(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            try:
+                if self._is_on(module):
+                    call = self._begin_call(site)
+                    self._take_inputs(site, call, args, kwargs)
+                    site.entered.append(call)
+                    self._measurer.launch()
+            except Exception as error:
+                self._guard.failed("activations", error)
+
+        return entering
 
     def _hook(self, site: Site) -> Any:
         def called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             try:
-                if module.training and self._monitor.collecting and not self._guard.is_off("activations"):
+                if self._is_on(module):
                     self._called(site, args, kwargs, output)
             except Exception as error:
                 self._guard.failed("activations", error)
 
         return called
 
+    def _is_on(self, module: torch.nn.Module) -> bool:
+        return module.training and self._monitor.collecting and not self._guard.is_off("activations")
+
     def _called(self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        is_repeated = in_backward()
-        if is_repeated:
-            micro_step, site.recomputed = site.recomputed, site.recomputed + 1
-        else:
-            micro_step, site.calls = site.calls, site.calls + 1
-        inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         outputs = list(tensors_of(output))
-        if self._settings.forward and not is_repeated:
-            self._measure_forward(site, inputs, outputs, micro_step)
-        if self._settings.backward and torch.is_grad_enabled() and any(one.requires_grad for one in outputs):
-            positional = [value for value in args if isinstance(value, torch.Tensor)]
-            self._await_gradients(site, positional, False, micro_step, report_missing=not is_repeated)
-            self._await_gradients(site, outputs, True, micro_step, report_missing=False)
+        call = site.entered.pop() if site.entered else self._begin_call(site)
+        if not site.enters:
+            self._take_inputs(site, call, args, kwargs)
+        if self._settings.forward and not call.is_repeated:
+            self._measure_forward(site, call, outputs, True)
+        if self._settings.backward and torch.is_grad_enabled():
+            if any(one.requires_grad for one in outputs):
+                if not call.is_repeated:
+                    self._report_missing(site, call, args)
+                self._await_gradients(site, call, outputs, True)
+            else:
+                # Nothing goes back through this module: its inputs have no gradient here.
+                for awaited, label in call.awaited:
+                    if label in awaited.labels:
+                        awaited.labels.remove(label)
+        if not call.is_repeated:
+            self._passes.called(site.vpp_stage, outputs)
+        self._measurer.launch()
         if len(self._seen) + len(self._awaited) > self._many:
             drop_dead(self._seen)
             drop_dead(self._awaited)
             self._many = max(_MANY, 2 * (len(self._seen) + len(self._awaited)))
 
-    def _measure_forward(
-        self, site: Site, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], micro_step: int
-    ) -> None:
-        for is_output, tensors in ((False, inputs), (True, outputs)):
-            for index, tensor in enumerate(tensors):
-                identity = self._id(site, is_output, False, index, len(tensors))
-                label = Label(identity, Kind.ACTV, micro_step)
-                known = self._known(tensor)
-                if known is None or not self._measurer.repeat(label, known):
-                    self._measurer.measure(label, tensor.detach())
-                shown = Shown(weakref.ref(tensor), version_of(tensor), identity)
-                self._seen[id(tensor)] = shown
-                self._shown_last[identity] = shown.tensor
-        self._measurer.launch()
+    def _begin_call(self, site: Site) -> Call:
+        if in_backward():
+            # In the order of the calls they repeat, as far as anybody knows.
+            number, site.recomputed = site.recomputed, site.recomputed + 1
+            micro_step, earlier = site.calls[number] if number < len(site.calls) else (number, 0)
+            return Call(True, micro_step, earlier)
+        if self._settings.is_v2:
+            # Its files have a row per call and no column for micro-batches.
+            site.calls.append((len(site.calls), 0))
+        else:
+            micro_step = self._passes.current(site.vpp_stage)
+            site.calls.append((micro_step, sum(micro_step == other for other, _ in site.calls)))
+        return Call(False, *site.calls[-1])
+
+    def _take_inputs(self, site: Site, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._settings.forward and not call.is_repeated:
+            inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+            self._measure_forward(site, call, inputs, False)
+        if self._settings.backward and torch.is_grad_enabled():
+            self._await_gradients(site, call, [value for value in args if isinstance(value, torch.Tensor)], False)
+
+    def _measure_forward(self, site: Site, call: Call, tensors: Sequence[torch.Tensor], is_output: bool) -> None:
+        for index, tensor in enumerate(tensors):
+            identity = self._id(site, call, is_output, False, index, len(tensors))
+            label = Label(identity, Kind.ACTV, call.micro_step)
+            known = self._known(tensor)
+            if known is None or not self._measurer.repeat(label, known):
+                self._measurer.measure(label, tensor.detach())
+            shown = Shown(weakref.ref(tensor), version_of(tensor), identity)
+            self._seen[id(tensor)] = shown
+            self._shown_last[identity] = shown.tensor
 
     def _known(self, tensor: torch.Tensor) -> int | None:
         """The id whose latest reading is that of this very tensor with these very contents."""
@@ -185,17 +255,24 @@ class Activations:
         # The module may have been called again since: its latest reading is of another tensor then.
         return seen.id if is_same(self._shown_last[seen.id], tensor) else None
 
-    def _await_gradients(
-        self, site: Site, tensors: Sequence[torch.Tensor], is_output: bool, micro_step: int, *, report_missing: bool
-    ) -> None:
+    def _await_gradients(self, site: Site, call: Call, tensors: Sequence[torch.Tensor], is_output: bool) -> None:
         for index, tensor in enumerate(tensors):
-            label = Label(self._id(site, is_output, True, index, len(tensors)), Kind.ACTV_GRAD, micro_step)
             if tensor.requires_grad:
-                self._await_gradient(tensor, label)
-            elif report_missing:
-                self._monitor.observe_missing(label.tensor_id, label.kind, micro_step)
+                identity = self._id(site, call, is_output, True, index, len(tensors))
+                label = Label(identity, Kind.ACTV_GRAD, call.micro_step)
+                awaited = self._await_gradient(tensor, label)
+                if not is_output:
+                    call.awaited.append((awaited, label))
 
-    def _await_gradient(self, tensor: torch.Tensor, label: Label) -> None:
+    def _report_missing(self, site: Site, call: Call, args: tuple[Any, ...]) -> None:
+        """Inputs that no gradient goes back to."""
+        inputs = [value for value in args if isinstance(value, torch.Tensor)]
+        for index, tensor in enumerate(inputs):
+            if not tensor.requires_grad:
+                identity = self._id(site, call, False, True, index, len(inputs))
+                self._monitor.observe_missing(identity, Kind.ACTV_GRAD, call.micro_step)
+
+    def _await_gradient(self, tensor: torch.Tensor, label: Label) -> Awaited:
         # A leaf's hook is called in every backward pass of the step, and each place it is passed to has its own.
         key = (id(tensor), label.tensor_id) if tensor.is_leaf else id(tensor)
         version = version_of(tensor)
@@ -207,12 +284,13 @@ class Activations:
             and (tensor.is_leaf or (version is not None and awaited.version == version))
         ):
             awaited.labels.append(label)
-            return
+            return awaited
         awaited = Awaited(weakref.ref(tensor), version, [label])
         handle = tensor.register_hook(self._gradient_hook(awaited))
         if tensor.is_leaf:
             awaited.handle = handle
         self._awaited[key] = awaited
+        return awaited
 
     def _gradient_hook(self, awaited: Awaited) -> Any:
         def arrived(gradient: torch.Tensor) -> None:
@@ -246,13 +324,18 @@ class Activations:
                 "with `create_graph` that is the one of the inner `autograd.grad`",
             )
 
-    def _id(self, site: Site, is_output: bool, is_gradient: bool, index: int, of: int) -> int:
-        key = (is_output, is_gradient, index, of)
+    def _id(self, site: Site, call: Call, is_output: bool, is_gradient: bool, index: int, of: int) -> int:
+        key = (is_output, is_gradient, index, of, call.earlier)
         identity = site.ids.get(key)
         if identity is None:
-            name = self._monitor.activation_name(site.name, is_output, is_gradient, index, of)
+            name = self._monitor.activation_name(site.name, is_output, is_gradient, index, of, call.earlier)
             identity = site.ids[key] = self._monitor.register(name, site.vpp_stage)
         return identity
+
+
+def works_in_place(module: torch.nn.Module) -> bool:
+    """Whether it, or a module in it, overwrites its input, as torch's activations and dropouts do with `inplace`."""
+    return any(getattr(one, "inplace", False) is True for one in module.modules())
 
 
 def is_same(reference: weakref.ref[torch.Tensor], tensor: torch.Tensor) -> bool:

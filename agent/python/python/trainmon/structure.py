@@ -6,7 +6,7 @@ The one place where the monitor ends a training: a config with `print_struct` as
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from trainmon._guard import Guard
 from trainmon._hooks import Hook
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
-from trainmon.modules import uncompiled_modules
+from trainmon.modules import uncompiled_modules, works_in_place
 from trainmon.whereabouts import run_directory, write_whole
 
 Struct = dict[str, Any]
@@ -29,6 +29,21 @@ class ModuleStructPrinted(Exception):  # noqa: N818 - not an error: what the con
         super().__init__("exit after first monitor step when print model struct")
 
 
+#: How a tensor crosses a module's border.
+Crossing = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _itself(value: torch.Tensor) -> torch.Tensor:
+    """Into a module that overwrites it: a hook from before stays where the gradient of the old values comes by, one on
+    a view would be left behind."""
+    return value
+
+
+def _renamed(value: torch.Tensor) -> torch.Tensor:
+    """Into any other: what the tensor gets elsewhere is none of the module's."""
+    return value.view_as(value)
+
+
 class _Gradients:
     """The gradients of one end of a module's latest call."""
 
@@ -36,8 +51,8 @@ class _Gradients:
         self._arrived: list[Any] = [None] * count
         self.is_reached = False
 
-    def watch(self, index: int, value: Any) -> Any:
-        """The value under a new name in the graph, whose gradient is noted for this place."""
+    def watch(self, index: int, value: Any, crossing: Crossing) -> Any:
+        """The value as it crosses the module's border, with its gradient noted for this place."""
         if not isinstance(value, torch.Tensor) or not value.requires_grad or not torch.is_grad_enabled():
             return value
 
@@ -46,9 +61,9 @@ class _Gradients:
             self._arrived[index] = _tensor(gradient)
             self.is_reached = True
 
-        named = value.view_as(value)
-        named.register_hook(arrived)
-        return named
+        crossed = crossing(value)
+        crossed.register_hook(arrived)
+        return crossed
 
     def struct(self) -> Struct:
         """As a tuple with nothing where no gradient came."""
@@ -77,21 +92,23 @@ class Structure:
             return
         for vpp_stage, model in enumerate(models):
             for name, module in uncompiled_modules(model, self._monitor):
-                entering, left = self._hooks(f"{vpp_stage}:{name}")
+                entering, left = self._hooks(f"{vpp_stage}:{name}", works_in_place(module))
                 self._handles.append(module.register_forward_pre_hook(Hook(entering)))
                 self._handles.append(module.register_forward_hook(Hook(left), with_kwargs=True))
 
-    def _hooks(self, name: str) -> tuple[Any, Any]:
-        """What is called before a module and after it. Both give their tensors new names in the graph: a gradient is to
-        be seen as what crosses the module's border, not what the tensor gets within and elsewhere. No step is made with
-        these gradients."""
+    def _hooks(self, name: str, is_in_place: bool) -> tuple[Any, Any]:
+        """What is called before a module and after it. Both give their tensors new places in the graph: a gradient is
+        to be seen as what crosses the module's border, not what the tensor gets within and elsewhere. No step is made
+        with these gradients. Outputs are copied: whoever gets one may overwrite it, and a hook on a view is lost
+        then."""
+        crossing = _itself if is_in_place else _renamed
 
         def entering(module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
             try:
                 if module.training:
                     ends = _Gradients(len(args)), _Gradients(0)
                     self._gradients[name] = ends
-                    return tuple(ends[0].watch(index, one) for index, one in enumerate(args))
+                    return tuple(ends[0].watch(index, one, crossing) for index, one in enumerate(args))
             except Exception as error:
                 self._guard.failed("print_struct", error)
             return None
@@ -115,7 +132,7 @@ class Structure:
         outputs = [output] if is_one else list(output)
         gradients = _Gradients(len(outputs))
         self._gradients[name] = (self._gradients[name][0], gradients)
-        crossed = [gradients.watch(index, one) for index, one in enumerate(outputs)]
+        crossed = [gradients.watch(index, one, torch.clone) for index, one in enumerate(outputs)]
         if is_one:
             return crossed[0]
         # A named tuple has a constructor of its own: it keeps its tensors.

@@ -18,6 +18,7 @@ from trainmon._trainmon import Monitor, squash_name
 from trainmon.control import store_board
 from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
+from trainmon.forward_passes import ForwardPasses
 from trainmon.frameworks import Job, recognise
 from trainmon.frameworks.nothing import Nothing
 from trainmon.gradients import Gradients
@@ -92,7 +93,7 @@ class Watch:
         self.loss_scale = LossScale(optimizer)
         self.gradients = Gradients(self.parameters, framework, self.measurer, guard, self.loss_scale)
         self.optimizer_step = OptimizerStep(self.parameters, framework, self.measurer, guard, settings)
-        self.activations = Activations(self.measurer, guard, settings)
+        self.activations = Activations(self.measurer, guard, settings, ForwardPasses(guard, job))
         self.features = Features(self.measurer, guard, settings, job)
         self.structure = Structure(monitor, guard, settings)
         self.stacks = Stacks(monitor, guard, settings)

@@ -74,7 +74,7 @@ impl Gauge {
     fn make_ends(&self) -> Ends {
         let dialect = self.shared.monitor.config().dialect;
         let site = |end| {
-            let name = |is_gradient| activation_name(dialect, &self.name, end, is_gradient, 0, 1);
+            let name = |is_gradient| activation_name(dialect, &self.name, end, is_gradient, 0, 1, 0);
             new_site(&self.shared, &name(false), &name(true), self.vpp_stage)
         };
         (site(ModuleEnd::Input), site(ModuleEnd::Output))
