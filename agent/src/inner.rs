@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) fork: ForkGuard,
     /// Whether the user was told that the queue overflows.
     overflow_told: AtomicBool,
+    /// Whether shutting down is over.
+    pub(crate) is_shut_down: AtomicBool,
     /// Whether the user was told that a step does not end.
     full_step_told: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
@@ -113,6 +115,7 @@ impl Inner {
             guard: HookGuard::new(voice.clone()),
             fork: ForkGuard::new(),
             overflow_told: AtomicBool::new(false),
+            is_shut_down: AtomicBool::new(false),
             full_step_told: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
             voice,
@@ -301,6 +304,7 @@ impl Inner {
         self.tell_overflow(overflows);
         worker.finish(deadline, &self.voice);
         self.alerts.finish(deadline);
+        self.is_shut_down.store(true, FLAG);
     }
 }
 

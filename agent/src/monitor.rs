@@ -342,6 +342,12 @@ impl Monitor {
         self.inner.report()
     }
 
+    /// Whether nothing is left to deliver: a [`shutdown`](Self::shutdown) that another thread began may still be at it.
+    /// A forked child has nothing.
+    pub fn is_shut_down(&self) -> bool {
+        self.inner.is_shut_down.load(FLAG) || self.inner.fork.is_child()
+    }
+
     /// Delivers what is queued, within the configured deadline, and closes every exporter. Later calls only report.
     pub fn shutdown(&self) -> Report {
         self.inner.shutdown();

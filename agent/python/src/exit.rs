@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 use crate::shared::Shared;
+use crate::termination::deliver_before_sigterm;
 
 /// Whether the interpreter is about to end: no thread of ours may ask for it from then on.
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -31,17 +32,29 @@ pub(crate) fn shut_down_at_exit(py: Python<'_>, monitor: Weak<Shared>) -> PyResu
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     live.retain(|monitor| monitor.strong_count() > 0);
     live.push(monitor);
+    drop(live);
+    deliver_before_sigterm(deliver);
     Ok(())
+}
+
+/// Shuts the monitors down, within their deadlines: also those that another thread is shutting down.
+fn deliver() {
+    let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
+    for shared in live.iter().filter_map(Weak::upgrade) {
+        let patience = Duration::from_millis(shared.monitor.config().pipeline.shutdown_timeout_ms);
+        let deadline = Instant::now() + patience;
+        shared.monitor.shutdown();
+        while !shared.monitor.is_shut_down() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// Called by Python while everything still works: before modules are torn down and threads are stopped.
 #[pyfunction]
 fn at_exit(py: Python<'_>) {
-    let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
     py.detach(|| {
-        for shared in live.iter().filter_map(Weak::upgrade) {
-            shared.monitor.shutdown();
-        }
+        deliver();
         CLOSED.store(true, Ordering::SeqCst);
         let deadline = Instant::now() + LAST_CALL;
         while CALLS.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {

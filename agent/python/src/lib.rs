@@ -22,6 +22,7 @@ mod shared;
 mod start;
 mod swallow;
 mod tensor;
+mod termination;
 mod torch;
 
 use pyo3::prelude::*;

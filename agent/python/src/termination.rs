@@ -1,0 +1,111 @@
+//! SIGTERM where nobody handles it: what was measured is delivered, then the process ends by it as it would have.
+//!
+//! A launcher ends the other ranks with it when one has failed, and their training threads may hang in a collective
+//! then: so it is caught below Python, whose handlers would wait for that thread. Python itself does not see ours: a
+//! script finds the default action, and a handler that it sets takes our place.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use libc::{c_int, c_void};
+
+/// The process that the thread below lives in; a forked child has the handler, but not the thread.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+/// Where the handler wakes the thread.
+static WAKE: AtomicI32 = AtomicI32::new(-1);
+static INSTALL: Once = Once::new();
+
+/// Calls `deliver` on a thread of its own when the process is asked to end, unless the script or a library handles
+/// SIGTERM. Where this cannot be set up, SIGTERM ends the process as without us.
+pub(crate) fn deliver_before_sigterm(deliver: fn()) {
+    INSTALL.call_once(|| {
+        if !is_default() {
+            return;
+        }
+        let Some((sleeper, waker)) = pipe() else { return };
+        let wait = move || {
+            let mut sleeper = File::from(sleeper);
+            if sleeper.read_exact(&mut [0]).is_ok() {
+                deliver();
+                end_by_sigterm();
+            }
+        };
+        if std::thread::Builder::new().name("trainmon-sigterm".to_owned()).spawn(wait).is_err() {
+            return;
+        }
+        PROCESS.store(std::process::id().cast_signed(), Ordering::Relaxed);
+        WAKE.store(keep_open(waker), Ordering::Relaxed);
+        handle();
+    });
+}
+
+/// Only async-signal-safe work: two loads and system calls.
+extern "C" fn asked_to_end(_signal: c_int) {
+    #[expect(unsafe_code, reason = "system calls of a signal handler")]
+    // SAFETY: `getpid` and `write` are async-signal-safe; the byte lives on the stack, the descriptor is never closed.
+    // `errno` is this thread's own, and is put back for the code that was interrupted.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let is_ours = libc::getpid() == PROCESS.load(Ordering::Relaxed);
+        let woken = is_ours && libc::write(WAKE.load(Ordering::Relaxed), [1_u8].as_ptr().cast::<c_void>(), 1) == 1;
+        if !woken {
+            end_by_sigterm();
+        }
+        *errno = before;
+    }
+}
+
+/// Lets the default action happen, at the latest when the handler returns. Async-signal-safe.
+fn end_by_sigterm() {
+    #[expect(unsafe_code, reason = "system calls without memory")]
+    // SAFETY: numbers only.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::kill(libc::getpid(), libc::SIGTERM);
+    }
+}
+
+/// Whether nobody handles or ignores the signal.
+fn is_default() -> bool {
+    #[expect(unsafe_code, reason = "a system call that fills a struct of ours")]
+    // SAFETY: `sigaction` is plain data, for which zero is a value; only it is written.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGTERM, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_DFL
+    }
+}
+
+fn handle() {
+    #[expect(unsafe_code, reason = "a system call that reads a struct of ours")]
+    // SAFETY: as above; the handler is a plain function that lives as long as the program. Should it fail, the default
+    // action stays.
+    unsafe {
+        let mut ours: libc::sigaction = std::mem::zeroed();
+        ours.sa_sigaction = asked_to_end as extern "C" fn(c_int) as usize;
+        // System calls of the training go on as if nothing had happened.
+        ours.sa_flags = libc::SA_RESTART;
+        libc::sigemptyset(&raw mut ours.sa_mask);
+        let _default_stays = libc::sigaction(libc::SIGTERM, &raw const ours, std::ptr::null_mut());
+    }
+}
+
+fn pipe() -> Option<(OwnedFd, OwnedFd)> {
+    let mut ends = [-1; 2];
+    #[expect(unsafe_code, reason = "a system call that makes two descriptors")]
+    // SAFETY: it writes two descriptors, which nobody else owns.
+    unsafe {
+        let made = libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) == 0;
+        made.then(|| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// The handler may use it at any time.
+fn keep_open(end: OwnedFd) -> RawFd {
+    let number = end.as_raw_fd();
+    std::mem::forget(end);
+    number
+}
