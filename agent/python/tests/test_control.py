@@ -100,9 +100,9 @@ def test_two_ranks_switch_at_the_step_that_the_status_names(tmp_path: Path) -> N
     answer = json.loads((tmp_path / "answer.json").read_text())
     switch, steps = answer["step"], answer["steps"]
     assert 0 < switch < steps
-    every = ["module." + name for name, _ in tiny.model().named_parameters()]
-    first = {name for name in every if name.startswith("module.layers.0.")}
-    some = {name for name in every if name.startswith("module.layers.1.fc1.")}
+    every = [name for name, _ in tiny.model().named_parameters()]
+    first = {name for name in every if name.startswith("layers.0.")}
+    some = {name for name in every if name.startswith("layers.1.fc1.")}
     assert len(first) == 12 and len(some) == 2
     before, after = set(range(switch)), set(range(switch, steps))
     for rank in range(2):

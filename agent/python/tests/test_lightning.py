@@ -37,7 +37,7 @@ def reference_of(ranks: int, micro_batches: int = 1, *, clip: float | None = CLI
 
 @pytest.mark.parametrize("case", WHOLE[:2])
 def test_every_value_is_the_references(output: Path, case: str) -> None:
-    assert_shows_reference(output / case, reference_of(2, int(case.split(",")[1])), 2, "module.net.", steps=bits.STEPS)
+    assert_shows_reference(output / case, reference_of(2, int(case.split(",")[1])), 2, "net.", steps=bits.STEPS)
 
 
 def test_gradients_are_those_before_values_are_clipped(output: Path) -> None:
@@ -45,7 +45,7 @@ def test_gradients_are_those_before_values_are_clipped(output: Path) -> None:
     for rank in range(2):
         rows = runs.rows(runs.run_directory(output / "ddp,1,value", rank), "grad_reduced")
         for name, row in runs.by_name(rows, 0).items():
-            runs.assert_shows(row, mean[name.removeprefix("module.net.")], relative=1e-4)
+            runs.assert_shows(row, mean[name.removeprefix("net.")], relative=1e-4)
 
 
 def test_shards_make_up_the_whole(output: Path) -> None:
@@ -69,9 +69,9 @@ def test_each_optimizer_has_its_own_run(output: Path) -> None:
     found = [path for path in (output / "ddp,1,two").iterdir() if "-rank0-" in path.name]
     names = [{row["name"] for row in runs.rows(directory, "grad_reduced")} for directory in found]
     names.sort(key=len)
-    assert names[0] == {"module.net.head.weight"}
+    assert names[0] == {"net.head.weight"}
     assert len(names[1]) == 24
-    assert all(name.startswith("module.net.layers.") for name in names[1])
+    assert all(name.startswith("net.layers.") for name in names[1])
     assert all(len(runs.steps(directory)) == bits.STEPS for directory in found)
 
 

@@ -11,9 +11,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_ as clip_bound_early
+from torch.nn.utils import clip_grad_value_ as clip_values_bound_early
+from torch.utils.checkpoint import checkpoint
 
 from support import runs, tiny
 from trainmon import patches, watch
+from trainmon.watching import Watch, start_monitor
 
 GRADIENTS: dict[str, Any] = {"ops": ["min", "max", "mean", "norm"], "wg_distribution": True}
 
@@ -148,7 +151,7 @@ def test_another_trainings_loss_scale_is_not_ours(tmp_path: Path) -> None:
     assert shown(tmp_path)[1:] == shown(tmp_path, "grad_unreduced")[1:] == [2.0, 3.0]
 
 
-@pytest.mark.parametrize("way", ["bound early", "by hand", "twice"])
+@pytest.mark.parametrize("way", ["bound early", "by hand", "twice", "values", "values, bound early"])
 def test_clipping_is_seen_whichever_way(tmp_path: Path, way: str) -> None:
     net = tiny.model()
     optimizer = tiny.optimizer_of(net)
@@ -158,6 +161,10 @@ def test_clipping_is_seen_whichever_way(tmp_path: Path, way: str) -> None:
         if way == "by hand":
             norm = torch.nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
             torch.nn.utils.clip_grads_with_norm_(parameters, 0.01, norm)
+        elif way == "values":
+            torch.nn.utils.clip_grad_value_((one for one in parameters), 1e-4)
+        elif way == "values, bound early":
+            clip_values_bound_early(parameters, 1e-4)
         else:
             clip_bound_early(parameters, 0.01)
         if way == "twice":
@@ -169,7 +176,75 @@ def test_clipping_is_seen_whichever_way(tmp_path: Path, way: str) -> None:
     for name, gradient in first.mean.items():
         runs.assert_shows(rows[name], gradient)
     (line,) = runs.steps(run)
-    assert float(line["grad_norm_ratio"]) == pytest.approx(1, abs=1e-5)
+    assert float(line["grad_norm"]) == pytest.approx(first.norm, rel=1e-5)
+    if not way.startswith("values"):
+        assert float(line["grad_norm_ratio"]) == pytest.approx(1, abs=1e-5)
+
+
+def losses(place: Path) -> list[float]:
+    return [float(line["loss"]) for line in runs.steps(runs.run_directory(place, 0))]
+
+
+@pytest.mark.parametrize("device_only", [False, True], ids=["host", "as on a device"])
+def test_the_loss_is_what_backward_is_called_on(tmp_path: Path, device_only: bool) -> None:
+    net, optimizer = one_weight(2.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    expected = []
+    monitor = start_monitor(GRADIENTS, output_dir=str(tmp_path))
+    with Watch(net, optimizer, monitor, grad_acc_steps=2, device_only=device_only) as watched:
+        for step in range(4):
+            optimizer.zero_grad()
+            parts = []
+            for micro in range(2):
+                loss = (
+                    checkpoint(net, torch.tensor([[3.0 * step + micro]], requires_grad=True), use_reentrant=True).sum()
+                    / 2
+                )
+                parts.append(float(loss.detach()))
+                scaler.scale(loss).backward()
+                # To be printed; what was backpropagated is the loss.
+                loss.detach().mul_(7)
+            scaler.step(optimizer)
+            scaler.update()
+            expected.append(sum(parts))
+            if step == 2:
+                # What comes to nothing is of no step.
+                net(torch.ones(1, 1)).sum().backward()
+        optimizer.zero_grad()
+        net(torch.ones(1, 1)).sum().backward()
+        net(torch.ones(1, 1)).sum().backward()
+        watched.log(loss=11.0)
+        optimizer.step()
+        expected.append(11.0)
+    assert losses(tmp_path) == pytest.approx(expected)
+
+
+def test_each_training_has_its_own_loss(tmp_path: Path) -> None:
+    """A closure that an optimizer calls again goes back from other losses: the first is the step's."""
+    (net, optimizer), (other, _) = one_weight(2.0), one_weight(3.0)
+    of_other = torch.optim.LBFGS(other.parameters(), lr=0.1, max_iter=3)
+    first = watch(net, optimizer, config=GRADIENTS, output_dir=str(tmp_path / "a"))
+    second = watch(other, of_other, config=GRADIENTS, output_dir=str(tmp_path / "b"))
+    expected: list[float] = []
+
+    def closure() -> torch.Tensor:
+        of_other.zero_grad()
+        loss: torch.Tensor = other(torch.ones(1, 1)).square().sum()
+        expected.append(float(loss.detach()))
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        optimizer.zero_grad()
+        net(torch.tensor([[5.0]])).sum().backward()
+        optimizer.step()
+        evaluated = len(expected)
+        of_other.step(closure)
+        del expected[evaluated + 1 :]
+    first.close()
+    second.close()
+    assert losses(tmp_path / "a") == [10.0, 10.0]
+    assert losses(tmp_path / "b") == pytest.approx(expected)
 
 
 def test_parameters_added_later_are_taken_up(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from support.matrix import full_matrix_only
 from support.ranks import run_ranks
 from trainmon.frameworks import megatron_sync, recognise
 from trainmon.frameworks.megatron_shards import holdings, is_sharded
@@ -51,6 +52,14 @@ def test_shows_what_the_twin_computes(output: str, case: str) -> None:
     the same to the bit: losses, gradients of every step, parameters, moments, the random state."""
     for rank in range(2):
         assert f"case {case} rank {rank} ok" in output, output[-6000:]
+
+
+@full_matrix_only("four ranks of Megatron take half a minute on two cores; two ranks try each dimension alone")
+def test_tensor_and_data_parallel_at_once(tmp_path: Path) -> None:
+    """Two tensor-parallel ranks in each of two data-parallel copies; and experts that get no token."""
+    cases = ("tensor", "tensor_dist", "experts_idle")
+    said = run_ranks("megatron_cases.py", 4, tmp_path, *cases, timeout=480)
+    assert all(f"case {case} rank {rank} ok" in said for case in cases for rank in range(4)), said[-6000:]
 
 
 def test_importable_megatron_is_not_megatron(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,19 +33,22 @@ def python(*arguments: object, **environment: str) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, check=False, env=variables, cwd=SCRIPTS)
 
 
-@pytest.mark.parametrize("kind", ["raise", "exit", "children"])
+@pytest.mark.parametrize("kind", ["raise", "exit", "at_once", "terminated", "children"])
 def test_a_script_ends_as_without_us_and_is_watched(config: Path, tmp_path: Path, kind: str) -> None:
     with_us = python("-m", "trainmon", "run", "--config", config, ALONE, kind, "--config", "its own")
     without = python(ALONE, kind, "--config", "its own")
     assert (with_us.returncode, with_us.stdout, with_us.stderr) == (without.returncode, without.stdout, without.stderr)
-    assert with_us.returncode == {"raise": 1, "exit": 7}.get(kind, 0)
+    expected = {"raise": 1, "exit": 7, "at_once": 5, "terminated": -signal.SIGTERM}
+    assert with_us.returncode == expected.get(kind, 0)
     directory = runs.run_directory(tmp_path / "out", 0)
     for number, step in enumerate(tiny.reference(1, 3)):
         reduced, local = (runs.by_name(runs.rows(directory, f"grad_{one}"), number) for one in ("reduced", "unreduced"))
         for name, mean in step.mean.items():
             runs.assert_shows(reduced[name], mean)
             runs.assert_shows(local[name], mean)
-        assert float(runs.steps(directory)[number]["grad_norm"]) == pytest.approx(step.norm, rel=1e-5)
+        line = runs.steps(directory)[number]
+        assert float(line["grad_norm"]) == pytest.approx(step.norm, rel=1e-5)
+        assert float(line["loss"]) == pytest.approx(step.loss[0], rel=1e-6)
 
 
 def test_a_module_runs_as_with_python_m(config: Path, tmp_path: Path) -> None:
@@ -182,8 +186,9 @@ def test_under_torchrun_with_a_wrapper_put_on_after_the_optimizer(config: Path, 
             reduced = runs.by_name(runs.rows(directory, "grad_reduced"), number)
             local = runs.by_name(runs.rows(directory, "grad_unreduced"), number)
             for name, mean in step.mean.items():
-                runs.assert_shows(reduced[f"module.{name}"], mean, relative=1e-4)
-                runs.assert_shows(local[f"module.{name}"], step.local[rank][name], relative=1e-4)
+                runs.assert_shows(reduced[name], mean, relative=1e-4)
+                runs.assert_shows(local[name], step.local[rank][name], relative=1e-4)
+            assert float(runs.steps(directory)[number]["loss"]) == pytest.approx(step.loss[rank], rel=1e-5)
     for rank in range(2):
         watched, unwatched = (torch.load(tmp_path / place / f"rank{rank}.pt") for place in ("watched", "unwatched"))
         assert all(torch.equal(watched[name], one) for name, one in unwatched.items())

@@ -33,9 +33,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_value_is_the_references(output: Path, case: str) -> None:
     micro_batches = int(case.split(",", maxsplit=1)[0])
     reference = list(tiny.reference(2, STEPS, micro_batches=micro_batches, clip=CLIP))
-    assert_shows_reference(
-        output / case, reference, 2, "module.net.", first=2 if "resume" in case else 0, steps=bits.STEPS
-    )
+    assert_shows_reference(output / case, reference, 2, "net.", first=2 if "resume" in case else 0, steps=bits.STEPS)
 
 
 @pytest.mark.parametrize("case", ["1", "2"])
@@ -49,7 +47,7 @@ def test_a_broken_hook_does_not_reach_the_training(output: Path) -> None:
     assert not runs.rows(runs.run_directory(output / "1,fail", 0), "grad_reduced")
 
 
-def test_alone_names_are_the_models(tmp_path: Path) -> None:
+def test_alone_names_are_the_same(tmp_path: Path) -> None:
     run([sys.executable, str(Path(__file__).parent / "scripts" / "transformers_train.py"), str(tmp_path), "1"])
     assert_shows_reference(tmp_path / "1", list(tiny.reference(1, STEPS, clip=CLIP)), 1, "net.", steps=bits.STEPS)
 

@@ -17,6 +17,12 @@ is_compiling: Callable[[], bool] = (
 )
 
 
+def in_backward() -> bool:
+    """Whether the calling thread runs a backward pass: a forward call there is activation checkpointing's second
+    one."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
 def inert(*_arguments: Any) -> None:
     """A hook that does nothing: what a copied module has in place of ours."""
 

@@ -42,6 +42,8 @@ class Settings:
     start_step: int
     step_interval: int
     squash_name: bool
+    like_msprobe: bool
+    """Whether names are msprobe's, with wrappers' `module.` in them (see `trainmon.names`)."""
     has_targets: bool
     every_micro_batch: bool
     micro_batches: int | None
@@ -56,8 +58,9 @@ class Settings:
     raw: dict[str, Any] = field(repr=False)
 
     @classmethod
-    def of(cls, monitor: Monitor) -> Settings:
-        """Reads them from a monitor."""
+    def of(cls, monitor: Monitor, *, like_msprobe: bool = False) -> Settings:
+        """Reads them from a monitor. `like_msprobe`: whether msprobe's import is used; its V2 layout has its names
+        too."""
         raw: dict[str, Any] = json.loads(monitor.settings())
         weight_grad = raw.get("weight_grad") or {}
         activations = raw.get("activations") or {}
@@ -67,6 +70,7 @@ class Settings:
             start_step=raw["window"]["start_step"],
             step_interval=raw["window"]["step_interval"],
             squash_name=raw["squash_name"],
+            like_msprobe=like_msprobe or raw["dialect"] == "v2",
             has_targets=bool(raw["targets"]["names"]) and raw["targets"]["rule"] == "prefix",
             every_micro_batch=bool(weight_grad.get("every_micro_batch")),
             micro_batches=weight_grad.get("micro_batches"),

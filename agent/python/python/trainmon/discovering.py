@@ -149,7 +149,7 @@ class Discovery:
 
     def _attach(self, module: torch.nn.Module, its: set[int], held: set[int], optimizer: Any) -> None:
         is_of_engine = optimizer is None
-        models = [module] if is_of_engine or its <= held else _roots_with(its)
+        models = [module] if is_of_engine else _outermost(module, its) if its <= held else _roots_with(its)
         ours = [one for model in models for one in model.parameters() if id(one) in its]
         watch = attach(
             models,
@@ -219,12 +219,20 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _outermost(called: torch.nn.Module, parameters: set[int]) -> list[torch.nn.Module]:
+    """The module that everything is a part of: names do not depend on which part a script happens to call first. The
+    called one, which holds all these parameters, where several unrelated modules have it."""
+    roots = [one for one in _roots_with(parameters) if any(part is called for part in one.modules())]
+    return roots if len(roots) == 1 else [called]
+
+
 def _roots_with(parameters: set[int]) -> list[torch.nn.Module]:
-    """The outermost modules of the process that hold some of these parameters. Once per optimizer, and only where the
-    module that is being called does not hold them all: it walks all objects."""
+    """The outermost modules of the process that hold some of these parameters. Once per optimizer: it walks all
+    objects."""
     import torch
 
-    modules = [one for one in gc.get_objects() if isinstance(one, torch.nn.Module)]
+    # By class: what stands in for an object may run code when it is asked what it is.
+    modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module) and "_modules" in vars(one)]
     holders = [one for one in modules if any(id(parameter) in parameters for parameter in one.parameters())]
     inner = {id(child) for one in holders for child in one.modules() if child is not one}
     return [one for one in holders if id(one) not in inner]

@@ -9,6 +9,7 @@ from trainmon._guard import Guard
 from trainmon._trainmon import Hold
 from trainmon.frameworks.base import Framework
 from trainmon.gradients import Gradients
+from trainmon.losses import BackwardLoss
 from trainmon.measurer import Measurer
 from trainmon.norm import GlobalNorm
 from trainmon.parameters import Parameter
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
 class StepFacts:
     """Collects the facts of the step in progress, and ends the step with them."""
 
-    def __init__(self, framework: Framework, measurer: Measurer, norm: GlobalNorm, guard: Guard) -> None:
+    def __init__(
+        self, framework: Framework, measurer: Measurer, norm: GlobalNorm, guard: Guard, losses: BackwardLoss
+    ) -> None:
         self._framework = framework
         self._measurer = measurer
         self._monitor = measurer.monitor
         self._norm = norm
         self._guard = guard
+        self._losses = losses
         self._is_told = False
         self._loss: Any = None
         self._learning_rate: float | None = None
@@ -58,6 +62,7 @@ class StepFacts:
     def forget(self) -> None:
         """The optimizer leaves the step out."""
         self._loss = self._learning_rate = self._clipped_norm = None
+        self._losses.forget()
 
     def end_step(self, gradients: Gradients) -> bool:
         """Ends the monitor's step; what a device still computes follows it. True when done."""
@@ -69,16 +74,21 @@ class StepFacts:
         rate: Any = self._learning_rate
         if rate is None:
             rate = self._guard.run("learning rate", self._framework.learning_rate)
+        went_back = self._losses.take()
+        loss = went_back if self._loss is None else self._loss
         # One on a device is not waited for.
         learning_rate = self._now_or_never(rate)
-        self._monitor.end_step(
-            loss=self._now_or_later(self._loss, lambda hold, loss: hold.set_loss(loss)),
-            learning_rate=learning_rate,
-            grad_norm=grad_norm,
-            # Without a norm of ours there is nothing to compare it with.
-            framework_grad_norm=None
+        loss_now = self._now_or_later(loss, lambda hold, number: hold.set_loss(number))
+        # Without a norm of ours there is nothing to compare it with.
+        reported_now = (
+            None
             if part is None
-            else self._now_or_later(reported, lambda hold, norm: hold.set_framework_grad_norm(norm)),
+            else self._now_or_later(reported, lambda hold, norm: hold.set_framework_grad_norm(norm))
+        )
+        # With what a device has still to tell of this step: it is not the next one's, which may come to nothing.
+        self._guard.run("device statistics", self._measurer.close_step)
+        self._monitor.end_step(
+            loss=loss_now, learning_rate=learning_rate, grad_norm=grad_norm, framework_grad_norm=reported_now
         )
         self.forget()
         return True
@@ -111,10 +121,14 @@ class Clipping:
         self._is_whole = False
 
     def concerns_us(self, clipped: Any) -> bool:
-        """Whether any of these is ours. Remembers whether all of ours that have a gradient are among them: clipping
-        group by group gives no global norm."""
+        """Whether any of these, parameters or gradients, is ours. Remembers whether all of ours that have a gradient
+        are among them: clipping group by group gives no global norm."""
         identities = {id(one) for one in clipped} if isinstance(clipped, list) else {id(clipped)}
-        with_gradient = [id(one.tensor) in identities for one in self._parameters if one.tensor.grad is not None]
+        with_gradient = [
+            id(one.tensor) in identities or id(one.tensor.grad) in identities
+            for one in self._parameters
+            if one.tensor.grad is not None
+        ]
         self._is_whole = bool(with_gradient) and all(with_gradient)
         return any(with_gradient)
 

@@ -44,6 +44,8 @@ class Gradients:
         #: A restricted choice has no global norm.
         self._is_whole_model = all(parameter.is_watched for parameter in parameters)
         self._reduced_this_step: StepNorm | None = None
+        #: How often a gradient was shown, ever.
+        self.shown = 0
 
     def attach(self) -> None:
         """Installs the hooks of the backward pass, if gradients are configured."""
@@ -54,6 +56,7 @@ class Gradients:
         """A gradient of this rank's own: the k-th of a step belongs to micro-batch k. It is in the cache now, and
         nobody aggregated it yet. Never raises."""
         try:
+            self.shown += 1
             micro_step = parameter.firings
             parameter.firings = micro_step + 1
             if (
@@ -70,10 +73,19 @@ class Gradients:
                     Label(parameter.id, Kind.GRAD_UNREDUCED, micro_step),
                     gradient,
                     once=not self._framework.aggregates,
-                    factor=self._factor(self._loss_scale.in_backward()),
+                    factor=self.factor_in_backward(),
                 )
         except Exception as error:
             self._guard.failed("weight gradients", error)
+
+    @property
+    def tells_passes(self) -> bool:
+        """Whether every backward pass of this training shows a gradient."""
+        return self._is_configured and self._framework.shows_each_pass and bool(self._hooked())
+
+    def factor_in_backward(self) -> float | torch.Tensor:
+        """What a loss, and a gradient as it arrives, must be multiplied with to be as if no loss scale were there."""
+        return self._factor(self._loss_scale.in_backward())
 
     def expect(self, micro_batches: int) -> None:
         """The step about to begin has this many."""
@@ -89,7 +101,13 @@ class Gradients:
         self._account_for_unmet()
         for parameter in self._watched():
             gradient = framework.reduced(parameter)
-            if gradient is None or not framework.reports_reduced(parameter):
+            if gradient is None:
+                continue
+            counts = framework.counts_in_norm(parameter)
+            if not framework.reports_reduced(parameter):
+                # Another rank writes the row; the norm is every rank's own.
+                if counts:
+                    self._measurer.add_norm(gradient, factor, part)
                 continue
             self._measurer.measure(
                 # The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
@@ -97,7 +115,7 @@ class Gradients:
                 gradient,
                 once=not framework.aggregates,
                 factor=factor,
-                norm=part if framework.counts_in_norm(parameter) else None,
+                norm=part if counts else None,
             )
         self._measurer.launch()
 

@@ -129,6 +129,25 @@ class Measurer:
         else:
             self.lane.enqueue(label, tensor, factor, None if norm is None else norm.later(), once=once)
 
+    def add_norm(self, tensor: torch.Tensor, factor: float | torch.Tensor, norm: StepNorm) -> None:
+        """Adds a tensor's norm that has no record."""
+        import torch
+
+        from trainmon.device.pieces import refusal
+        from trainmon.device.quiet import quietly
+
+        tensor = local_part(tensor)
+        if refusal(tensor) is not None:
+            norm.is_partial = True
+            norm.squares = math.nan
+            return
+        with quietly(tensor.device.type):
+            found = torch.linalg.vector_norm(tensor, dtype=torch.float64) * factor
+        if self.is_at_hand(found):
+            norm.add(float(found))
+        else:
+            self.lane.enqueue_scalar(found, norm.later())
+
     def measure_all(self, shown: Iterable[tuple[Label, torch.Tensor]]) -> None:
         """Measures tensors that nobody writes meanwhile, as `measure` would one by one."""
         at_hand = []

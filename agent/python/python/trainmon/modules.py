@@ -15,11 +15,11 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._guard import Guard
-from trainmon._hooks import Hook
+from trainmon._hooks import Hook, in_backward
 from trainmon._kinds import Kind
 from trainmon._settings import Settings
 from trainmon.measurer import Label, Measurer
-from trainmon.parameters import clean_name
+from trainmon.names import clean_name, msprobes_names, own_names, wrapped_by
 
 if TYPE_CHECKING:
     from trainmon.forward_passes import ForwardPasses
@@ -83,12 +83,6 @@ class Awaited:
 _MANY = 4096
 
 
-def in_backward() -> bool:
-    """Whether the calling thread runs a backward pass: a forward call there is activation checkpointing's second
-    one."""
-    return bool(torch._C._current_graph_task_id() != -1)
-
-
 class Activations:
     """Measures the modules that the config asks for."""
 
@@ -118,8 +112,8 @@ class Activations:
             return
         self._passes.attach(models)
         for vpp_stage, model in enumerate(models):
-            for name, module in uncompiled_modules(model, self._monitor):
-                if self._monitor.matches_module(name, vpp_stage):
+            for raw, name, module in uncompiled_modules(model, self._monitor, self._settings):
+                if any(self._monitor.matches_module(one, vpp_stage) for one in {name, raw}):
                     # msprobe's second monitor writes inputs first. Elsewhere a module that overwrites its input is
                     # enough of a reason: what went in is gone afterwards.
                     site = Site(name, vpp_stage, self._settings.is_v2 or works_in_place(module))
@@ -366,9 +360,13 @@ def tensors_of(output: Any) -> Iterator[torch.Tensor]:
         yield from (value for value in output if isinstance(value, torch.Tensor))
 
 
-def uncompiled_modules(model: torch.nn.Module, monitor: Any) -> Iterator[tuple[str, torch.nn.Module]]:
-    """`(clean name, module)` of a model and everything in it that runs eagerly, children first named as in
-    `named_modules`. Says once which compiled modules are passed over."""
+def uncompiled_modules(
+    model: torch.nn.Module, monitor: Any, settings: Settings
+) -> Iterator[tuple[str, str, torch.nn.Module]]:
+    """`(clean name, name shown, module)` of a model and everything in it that runs eagerly, children first named as in
+    `named_modules`. Of a wrapper and its module the latter, but where the names are msprobe's. Says once which compiled
+    modules are passed over."""
+    naming = msprobes_names if settings.like_msprobe else own_names(model)
     passed_over = []
     compiled: list[str] = []
     for name, module in model.named_modules():
@@ -383,9 +381,10 @@ def uncompiled_modules(model: torch.nn.Module, monitor: Any) -> Iterator[tuple[s
             # `torch.compile(module)`: its own hooks run eagerly, those inside do not.
             compiled.append(f"{name}._orig_mod" if name else "_orig_mod")
             passed_over.append(name or type(module).__name__)
-        if type(module).__name__ == "FullyShardedDataParallel":
+        if type(module).__name__ == "FullyShardedDataParallel" or (not settings.like_msprobe and _only_wraps(module)):
             continue
-        yield clean_name(name + ".").rstrip("."), module
+        clean = clean_name(name + ".").rstrip(".")
+        yield clean, naming(clean), module
     if passed_over:
         monitor.say(
             "info",
@@ -394,3 +393,7 @@ def uncompiled_modules(model: torch.nn.Module, monitor: Any) -> Iterator[tuple[s
             "their inputs and outputs are where the module itself was wrapped by torch.compile; gradients, moments and "
             "parameters are measured everywhere",
         )
+
+
+def _only_wraps(module: torch.nn.Module) -> bool:
+    return wrapped_by(module) is not None or "_checkpoint_wrapped_module" in module._modules

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trainmon._settings import Settings
 from trainmon._trainmon import Monitor, squash_name
+from trainmon.names import clean_name, namings
 
 if TYPE_CHECKING:
     import torch
-
-#: What wrappers put into names; users know their modules without.
-_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
 
 
 @dataclass(eq=False)
@@ -23,7 +22,9 @@ class Parameter:
     name: str
     """As it appears in the output."""
     raw: str
-    """As the model calls it, without wrappers' prefixes."""
+    """As the model calls it: a `clean_name`."""
+    own: str
+    """As the user's own model calls it, without wrappers; `raw` where msprobe's names are shown."""
     vpp_stage: int
     tensor: torch.Tensor
     """The object the optimizer or the framework knows it by."""
@@ -38,14 +39,6 @@ class Parameter:
     """Ids of optimizer state whose name is not one of the known moments."""
 
 
-def clean_name(name: str) -> str:
-    """A name without what FSDP, activation checkpointing and torch.compile put into it."""
-    for wrapper in _WRAPPERS:
-        if wrapper in name:
-            name = name.replace(wrapper, "")
-    return name
-
-
 def named_parameters(models: Iterable[torch.nn.Module]) -> Iterator[tuple[int, str, torch.nn.Parameter]]:
     """Every parameter once, chunk by chunk in model order: `(vpp_stage, name, parameter)`. Shared ones come
     first-named."""
@@ -54,15 +47,29 @@ def named_parameters(models: Iterable[torch.nn.Module]) -> Iterator[tuple[int, s
             yield vpp_stage, clean_name(name), parameter
 
 
-def register(monitor: Monitor, named: Iterable[tuple[int, str, torch.Tensor]], *, is_squashed: bool) -> list[Parameter]:
+def register(
+    monitor: Monitor,
+    settings: Settings,
+    models: Sequence[torch.nn.Module],
+    named: Iterable[tuple[int, str, torch.Tensor]],
+) -> list[Parameter]:
     """Gives every parameter that can take a gradient its id; frozen ones too, they may be unfrozen later."""
-    listed = list(named)
-    uses = Counter((vpp_stage, squash_name(raw)) for vpp_stage, raw, _ in listed)
+    naming_of = namings(models, like_msprobe=settings.like_msprobe)
+    listed = [(vpp_stage, raw, naming_of[vpp_stage](raw), tensor) for vpp_stage, raw, tensor in named]
+    uses = Counter((vpp_stage, squash_name(own)) for vpp_stage, _, own, _ in listed)
     parameters = []
-    for vpp_stage, raw, tensor in listed:
-        squashed = squash_name(raw) if is_squashed else raw
-        shown = squashed if uses[vpp_stage, squashed] <= 1 or not is_squashed else raw
-        is_watched = monitor.matches_parameter(raw, squashed, vpp_stage)
-        identity = monitor.register(shown, vpp_stage)
-        parameters.append(Parameter(shown, raw, vpp_stage, tensor, identity, is_watched))
+    for vpp_stage, raw, own, tensor in listed:
+        squashed = squash_name(own)
+        shown = squashed if settings.squash_name and uses[vpp_stage, squashed] <= 1 else own
+        parameter = Parameter(shown, raw, own, vpp_stage, tensor, monitor.register(shown, vpp_stage), is_watched=False)
+        choose(monitor, settings, parameter)
+        parameters.append(parameter)
     return parameters
+
+
+def choose(monitor: Monitor, settings: Settings, parameter: Parameter) -> None:
+    """Finds out whether the targets ask for a parameter, by any of its names: a config may have those of the wrapped
+    model."""
+    names = {parameter.own, parameter.raw}
+    squashed = squash_name(parameter.raw) if settings.squash_name else parameter.raw
+    parameter.is_watched = any(monitor.matches_parameter(name, squashed, parameter.vpp_stage) for name in names)

@@ -1,12 +1,14 @@
-"""Functions of torch that are wrapped while any watch lives: gradient clipping, and the loss scaler.
+"""Functions of torch that are wrapped while any watch lives: gradient clipping, the loss scaler, and `backward`.
 
 Clipping is where a script's gradients are last seen as they were aggregated, and what it returns is the framework's own
-norm. The scaler knows by what the loss was multiplied, and which steps it left out.
+norm. The scaler knows by what the loss was multiplied, and which steps it left out. What `backward` is called on is the
+loss.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
-from trainmon._hooks import is_compiling
+from trainmon._hooks import in_backward, is_compiling
 
 
 class Listener(Protocol):
@@ -26,6 +28,7 @@ class Listener(Protocol):
     def before_scaler_step(self, optimizer: Any) -> None: ...
     def after_scaler_step(self, optimizer: Any) -> None: ...
     def gradients_are_cleared(self, owner: Any) -> None: ...
+    def loss_went_back(self, loss: Any) -> None: ...
 
 
 _lock = threading.Lock()
@@ -71,8 +74,13 @@ def listeners() -> list[Listener]:
     return [one for one in (reference() for reference in tuple(_listeners)) if one is not None]
 
 
+def is_only_one() -> bool:
+    """Whether one watch lives, and no other."""
+    return len(listeners()) == 1
+
+
 def about_to_clip(parameters: list[Any]) -> None:
-    """A framework is about to clip these by a function of its own."""
+    """These are about to be clipped: parameters, or their gradients where only they are known."""
     for listener in listeners():
         listener.before_clipping(parameters)
 
@@ -86,18 +94,25 @@ def has_clipped(norm: Any) -> None:
 def _wrap_all() -> None:
     for module in (torch.nn.utils, torch.nn.utils.clip_grad):
         _replace(module, "clip_grad_norm_", _clipping)
+        _replace(module, "clip_grad_value_", _clamping)
     scaler = _scaler_class()
     if scaler is not None:
         _replace(scaler, "scale", _scaling)
         _replace(scaler, "step", _stepping)
     # What a script bound before we came calls these by their names in torch's module.
-    for name, wrapper in (("_get_total_norm", _norming), ("_clip_grads_with_norm_", _scaling_down)):
+    for name, wrapper in (
+        ("_get_total_norm", _norming),
+        ("_clip_grads_with_norm_", _scaling_down),
+        ("_group_tensors_by_device_and_dtype", _grouping),
+    ):
         _replace(torch.nn.utils.clip_grad, name, wrapper)
     for module in (torch.nn.utils, torch.nn.utils.clip_grad):
         _replace(module, "get_total_norm", _norming)
         _replace(module, "clip_grads_with_norm_", _scaling_down)
     for owner in (torch.optim.Optimizer, torch.nn.Module):
         _replace(owner, "zero_grad", _clearing)
+    # `Tensor.backward` calls it by this name, and a scaler's, an engine's or a trainer's `backward` calls that.
+    _replace(torch.autograd, "backward", _going_back)
 
 
 def _scaler_class() -> Any:
@@ -153,6 +168,31 @@ def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
     return clip_grad_norm_
 
 
+def _clamping(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def clip_grad_value_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not listeners():
+            return original(parameters, *args, **kwargs)
+        if not isinstance(parameters, torch.Tensor):
+            parameters = list(parameters)
+        about_to_clip(parameters)
+        return original(parameters, *args, **kwargs)
+
+    return clip_grad_value_
+
+
+def _grouping(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What torch's clipping looks up in its module. A script may have bound `clip_grad_value_` before we came."""
+
+    @functools.wraps(original)
+    def _group_tensors_by_device_and_dtype(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_compiling() and sys._getframe(1).f_code.co_name == "clip_grad_value_":
+            about_to_clip([one for of_kind in tensors for one in of_kind])
+        return original(tensors, *args, **kwargs)
+
+    return _group_tensors_by_device_and_dtype
+
+
 def _norming(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_total_norm(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -194,6 +234,20 @@ def _clearing(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return zero_grad
+
+
+def _going_back(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # Inside another backward pass it is activation checkpointing's, of a part of the model.
+        is_of_loss = not is_compiling() and grad_tensors is None and not in_backward()
+        result = original(tensors, grad_tensors, *args, **kwargs)
+        if is_of_loss:
+            for listener in listeners():
+                listener.loss_went_back(tensors)
+        return result
+
+    return backward
 
 
 def _is_whole(norm: Any) -> bool:

@@ -14,10 +14,10 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._guard import Guard
-from trainmon._hooks import Hook
+from trainmon._hooks import Hook, in_backward
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
-from trainmon.modules import in_backward, uncompiled_modules
+from trainmon.modules import uncompiled_modules
 from trainmon.whereabouts import run_directory, write_whole
 
 _OURS = str(Path(__file__).resolve().parent)
@@ -32,6 +32,7 @@ class Stacks:
     def __init__(self, monitor: Monitor, guard: Guard, settings: Settings) -> None:
         self._monitor = monitor
         self._guard = guard
+        self._settings = settings
         self._is_asked_for = settings.stack_info
         self._found: dict[str, str] = {}
         self._handles: list[RemovableHandle] = []
@@ -41,7 +42,7 @@ class Stacks:
         if not self._is_asked_for:
             return
         for vpp_stage, model in enumerate(models):
-            for name, module in uncompiled_modules(model, self._monitor):
+            for _, name, module in uncompiled_modules(model, self._monitor, self._settings):
                 self._handles.append(module.register_forward_hook(Hook(self._hook(f"{vpp_stage}:{name}"))))
 
     def _hook(self, name: str) -> Any:

@@ -79,6 +79,7 @@ class Structure:
     def __init__(self, monitor: Monitor, guard: Guard, settings: Settings) -> None:
         self._monitor = monitor
         self._guard = guard
+        self._settings = settings
         ranks = settings.raw.get("ranks") or []
         self._is_asked_for = settings.print_struct and (not ranks or monitor.rank in ranks)
         self._modules: dict[str, Struct] = {}
@@ -91,7 +92,7 @@ class Structure:
         if not self._is_asked_for:
             return
         for vpp_stage, model in enumerate(models):
-            for name, module in uncompiled_modules(model, self._monitor):
+            for _, name, module in uncompiled_modules(model, self._monitor, self._settings):
                 entering, left = self._hooks(f"{vpp_stage}:{name}", works_in_place(module))
                 self._handles.append(module.register_forward_pre_hook(Hook(entering)))
                 self._handles.append(module.register_forward_hook(Hook(left), with_kwargs=True))

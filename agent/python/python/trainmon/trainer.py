@@ -98,6 +98,7 @@ class TrainerMon:
             tp_group=tp_group,
             dp_group=dp_group,
             params_have_main_grad=self.params_have_main_grad,
+            like_msprobe=True,
         )
         if self._ops is not None:
             monitor.set_ops(self._ops)

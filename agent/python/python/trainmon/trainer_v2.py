@@ -52,7 +52,7 @@ class TrainerMonitorV2:
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
             monitor.say("warning", f"`grad_acc_steps`: expected a positive integer, found {steps!r}; 1 is taken")
             steps = 1
-        self._watch = Watch(model, optimizer, monitor, grad_acc_steps=steps, manual_steps=True)
+        self._watch = Watch(model, optimizer, monitor, grad_acc_steps=steps, manual_steps=True, like_msprobe=True)
 
     def step(self) -> None:
         """Ends a step. Does nothing where the optimizer's step is noticed by itself, and says so once."""

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from trainmon import patches
+from trainmon import ending, patches
 from trainmon._guard import Guard
 from trainmon._kinds import kind_of
 from trainmon._settings import Config, Settings, read_config
-from trainmon._trainmon import Monitor, squash_name
+from trainmon._trainmon import Monitor
 from trainmon.control import store_board
 from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
@@ -22,11 +22,12 @@ from trainmon.forward_passes import ForwardPasses
 from trainmon.frameworks import Job, recognise
 from trainmon.frameworks.nothing import Nothing
 from trainmon.gradients import Gradients
+from trainmon.losses import BackwardLoss
 from trainmon.measurer import Label, Lane, Measurer
 from trainmon.modules import Activations
 from trainmon.norm import GlobalNorm
 from trainmon.optimizing import OptimizerStep
-from trainmon.parameters import Parameter, register
+from trainmon.parameters import Parameter, choose, register
 from trainmon.scaling import LossScale
 from trainmon.stacks import Stacks
 from trainmon.structure import ModuleStructPrinted, Structure
@@ -64,12 +65,13 @@ class Watch:
         manual_steps: bool = False,
         device_only: bool = False,
         only: Iterable[torch.Tensor] | None = None,
+        like_msprobe: bool = False,
     ) -> None:
         """`manual_steps`: where the config says so, or where there is no optimizer, `step` ends the steps.
         `device_only` sends host tensors down the device's path, for comparisons. `only`: the parameters that are this
-        watch's; for trainings with several optimizers."""
+        watch's; for trainings with several optimizers. `like_msprobe`: names are msprobe's."""
         self.monitor = monitor
-        self.settings = settings = Settings.of(monitor)
+        self.settings = settings = Settings.of(monitor, like_msprobe=like_msprobe)
         self.guard = guard = Guard(monitor)
         self._adhoc: dict[str, int] = {}
         self._is_closed = self._is_measured = False
@@ -79,13 +81,13 @@ class Watch:
         #: Parameters in the optimizer's groups when last counted.
         self._optimized = sum(len(group["params"]) for group in getattr(optimizer, "param_groups", None) or ())
         models = list(model) if isinstance(model, list | tuple) else [model]
-        if optimizer is None and not manual_steps:
-            monitor.say("info", "no optimizer was given: `step()` of the watch tells where a step ends")
         steps = settings.micro_batches or max(1, grad_acc_steps)
         job = Job(models, optimizer, monitor, settings, steps, tp_group, dp_group, params_have_main_grad)
         self.framework = framework = guard.run("attach", lambda: recognise(models, optimizer)(job)) or Nothing(job)
         # A framework may know the optimizer of its model.
         has_optimizer = framework.job.optimizer is not None
+        if not has_optimizer and not manual_steps:
+            monitor.say("info", "no optimizer was given: `step()` of the watch tells where a step ends")
         #: Whether the end of a step is noticed at the optimizer.
         self.steps_by_itself = has_optimizer and (not manual_steps or settings.patch_optimizer_step)
         self.measurer = Measurer(monitor, self._make_lane, device_only=device_only)
@@ -98,7 +100,8 @@ class Watch:
         self.structure = Structure(monitor, guard, settings)
         self.stacks = Stacks(monitor, guard, settings)
         self.norm = GlobalNorm(monitor, guard.run("global norm", framework.exchange))
-        self.facts = StepFacts(framework, self.measurer, self.norm, guard)
+        self.losses = BackwardLoss(self.measurer, self.gradients)
+        self.facts = StepFacts(framework, self.measurer, self.norm, guard, self.losses)
         self.clipping = Clipping(self.parameters)
         self._attach(models)
 
@@ -107,7 +110,7 @@ class Watch:
         if only is not None:
             ours = {id(one) for one in only}
             named = [one for one in named if id(one[2]) in ours]
-        parameters = register(self.monitor, named, is_squashed=self.settings.squash_name)
+        parameters = register(self.monitor, self.settings, self.framework.job.models, named)
         self.framework.mark_replicas(parameters)
         return parameters
 
@@ -123,6 +126,7 @@ class Watch:
         guard.run("torch's functions", lambda: patches.listen(self))
         # A loop that ends without `close` still delivers what was measured.
         self._finalizer = weakref.finalize(self, self.monitor.shutdown)
+        ending.deliver_before_exit(self)
 
     def _rooms(self) -> list[tuple[str, Activations | Features | Structure | Stacks]]:
         """What hooks modules, with the names of the hooks."""
@@ -176,10 +180,10 @@ class Watch:
 
     def _finish_step(self) -> None:
         self._is_measured = False
-        self.guard.run("device statistics", self.measurer.close_step)
         self.guard.run("stack_info", self.stacks.end_step)
         if not self.guard.run("the end of the step", lambda: self.facts.end_step(self.gradients)):
             # A step that never ends would pile up what follows.
+            self.guard.run("device statistics", self.measurer.close_step)
             self.guard.run("the bare end of the step", self.monitor.end_step)
         self._begin_next_step()
 
@@ -194,10 +198,9 @@ class Watch:
     def _follow_plan(self) -> None:
         """Live control changed what is measured from the step that begins now."""
         self._plan_version = self.monitor.plan_version
-        self.settings = settings = Settings.of(self.monitor)
+        self.settings = settings = Settings.of(self.monitor, like_msprobe=self.settings.like_msprobe)
         for one in self.parameters:
-            squashed = squash_name(one.raw) if settings.squash_name else one.raw
-            one.is_watched = self.monitor.matches_parameter(one.raw, squashed, one.vpp_stage)
+            choose(self.monitor, settings, one)
         self.gradients.follow_plan(settings)
         self.activations.follow_plan(settings, self.framework.job.models)
 
@@ -287,7 +290,7 @@ class Watch:
         known = {id(one.tensor) for one in self.parameters}
         named = [one for one in self.framework.named_parameters() if id(one[2]) not in known]
         if named:
-            new = register(self.monitor, named, is_squashed=self.settings.squash_name)
+            new = register(self.monitor, self.settings, self.framework.job.models, named)
             self.framework.mark_replicas(new)
             self.parameters.extend(new)
             self.gradients.parameters_were_added()
@@ -320,6 +323,11 @@ class Watch:
     def loss_is_scaled(self, scaler: Any) -> None:
         self.guard.run("loss scale", lambda: self.loss_scale.loss_is_scaled(scaler))
 
+    def loss_went_back(self, loss: Any) -> None:
+        # What an optimizer's step goes back from again, in a closure, comes after the loss of the step.
+        counts = not self._is_measured
+        self.guard.run("loss", lambda: self.losses.went_back(loss, patches.is_only_one, counts=counts))
+
     def before_scaler_step(self, optimizer: Any) -> None:
         self.guard.run("loss scale", lambda: self.loss_scale.before_scaler_step(optimizer))
 
@@ -340,8 +348,13 @@ class Watch:
         """Removes every hook, waits within the config's deadline for what is under way, delivers it, and gives the
         closing account. Closing twice does nothing more."""
         if not self._is_closed:
-            self._is_closed = True
             self.detach()
+        return self.deliver()
+
+    def deliver(self) -> str:
+        """`close` without removing hooks, for a process that is about to end."""
+        if not self._is_closed:
+            self._is_closed = True
             patience = self.settings.raw["pipeline"]["shutdown_timeout_ms"] / 1000
             self.guard.run("device statistics", lambda: self.measurer.finish(patience))
             self.guard.run("global norm", lambda: self.norm.close(patience))

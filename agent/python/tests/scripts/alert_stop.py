@@ -31,7 +31,7 @@ optimizer = tiny.optimizer_of(model)
 rule = {
     "rule_name": "NonFinite",
     "actions": ["stop"],
-    "on": {"scope": "tensor", "signal": "grad_unreduced", "targets": ["module.head"]},
+    "on": {"scope": "tensor", "signal": "grad_unreduced", "targets": ["head"]},
 }
 config = {
     "wg_distribution": True,

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from support import control, tiny
 from support.ranks import finish
 
-ORDER = {"targets": ["module.layers.1.fc1"], "kinds": {"param": True, "weight_grad": False, "moments": True}}
+ORDER = {"targets": ["layers.1.fc1"], "kinds": {"param": True, "weight_grad": False, "moments": True}}
 
 
 class Orders(threading.Thread):
@@ -38,6 +38,7 @@ output, rank = Path(sys.argv[1]), distributed.get_rank()
 config = {
     "wg_distribution": True,
     "ops": ["norm"],
+    # As the wrapped model calls it; the order has the name that is shown.
     "targets": {"module.layers.0": {}},
     "output_dir": str(output),
     "queue_steps": 4096,

@@ -5,7 +5,6 @@ Arguments: the output directory, then names of cases.
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,13 +41,14 @@ CASES = {
         gpt.Case("overflow", fp16=True),
         gpt.Case("experts", experts=4, ep=2),
         gpt.Case("experts_dist", experts=4, ep=2, dist=True, bf16=True, overlap=True, bucket=4000),
+        gpt.Case("experts_idle", experts=32, ep=2),
         gpt.Case("tokens", per_token=True, micro=1),
         gpt.Case("instances", dist=True, overlap=True, instances=2),
         gpt.Case("rerun", overlap=True, bucket=4000, reruns=1),
     )
 }
 #: Cases whose every micro-batch is shown.
-EVERY = {"plain", "sharded", "tensor", "pipeline", "experts"}
+EVERY = {"plain", "sharded", "tensor", "pipeline", "experts", "experts_idle"}
 
 
 class Training:
@@ -207,15 +207,16 @@ def directions(
             assert abs(shown - agreement) <= 1.01 / gradient.numel() + 1e-6, (case.name, name, shown, agreement)
 
 
-def expect_first_only(base: Path) -> None:
-    """With a `dp_group`, only its first rank writes aggregated gradients, and knows the norm."""
+def expect_first_only(base: Path, truth: list[float]) -> None:
+    """With a `dp_group`, only its first rank writes aggregated gradients; every rank knows their norm."""
     rank = distributed.get_rank()
     directory = runs.run_directory(base, rank)
     assert bool(runs.rows(directory, "grad_reduced")) is (rank == 0)
     assert runs.rows(directory, "grad_unreduced")
     assert runs.rows(directory, "exp_avg")
-    norms = [float(line["grad_norm"]) for line in runs.steps(directory)]
-    assert len(norms) == STEPS and all(math.isfinite(norm) is (rank == 0) for norm in norms), norms
+    shown = [float(line["grad_norm"]) for line in runs.steps(directory)]
+    assert len(truth) == STEPS
+    assert all(abs(one - norm) <= 2e-6 * norm for one, norm in zip(shown, truth, strict=True)), (shown, truth)
 
 
 def held_spans(case: gpt.Case, training: Training) -> dict[int, tuple[int, int]]:
@@ -340,6 +341,9 @@ def main() -> None:
         seen, training = watched(case, base / name)
         bits.assert_same(quiet, seen, name)
         expect(case, training, truth, norms, base / name)
+        if name == "experts_idle":
+            first = [micro_batches[0] for step in truth for micro_batches in step.local.values()]
+            assert not all(gradient.any() for gradient in first), "no expert was without tokens in a micro-batch"
         if name in ("plain", "sharded"):
             late, training = watched(case, base / f"{name}_device", device=True)
             bits.assert_same(quiet, late, f"{name}: watching as on a device")
@@ -355,7 +359,7 @@ def main() -> None:
             groups = {"tp_group": state.get_tensor_model_parallel_group, "dp_group": state.get_data_parallel_group}
             again, _ = watched(case, base / "plain_groups", **groups)
             bits.assert_same(quiet, again, f"{name}: watching with groups")
-            expect_first_only(base / "plain_groups")
+            expect_first_only(base / "plain_groups", norms)
         print(f"case {name} rank {distributed.get_rank()} ok: {len(norms)} of {STEPS} steps made", flush=True)
     finish()
 

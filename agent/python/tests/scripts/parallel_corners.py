@@ -144,7 +144,7 @@ def loss_of_partial(net, step, rank, micro=0, micro_batches=1):
 
 def has_unused(base, name):
     own = distributed.get_rank()
-    way = Way(ddp(find_unused_parameters=True), prefix="module.")
+    way = Way(ddp(find_unused_parameters=True))
 
     def run(watching):
         model, optimizer = pair(way, partial)
@@ -160,12 +160,12 @@ def has_unused(base, name):
     for one in range(2):
         net = partial()
         loss_of_partial(net, 0, one).backward()
-        locals_.append({f"module.{n}": p.grad for n, p in net.named_parameters() if p.grad is not None})
+        locals_.append({n: p.grad for n, p in net.named_parameters() if p.grad is not None})
     before, after = (runs.by_name(runs.rows(directory, kind), 0) for kind in ("grad_unreduced", "grad_reduced"))
     assert set(before) == set(locals_[own])
     assert set(after) == set(locals_[0])
-    assert "module.out.weight" not in before, "tied: shown by its first name"
-    assert ("module.even.weight" in before) == (own == 0)
+    assert "out.weight" not in before, "tied: shown by its first name"
+    assert ("even.weight" in before) == (own == 0)
     assert not any("idle" in one for one in (*before, *after))
     for one, gradient in locals_[own].items():
         runs.assert_shows(before[one], gradient)
@@ -181,7 +181,7 @@ def has_hook_of_user(base, name):
         model.register_comm_hook(None, fp16_compress_hook)
         return model
 
-    way = Way(wrap, prefix="module.")
+    way = Way(wrap)
     expected = parallel.train(*pair(way), way, 3)
     model, optimizer = pair(way)
     with watched(model, optimizer, base / name):
@@ -189,7 +189,7 @@ def has_hook_of_user(base, name):
     before = runs.by_name(runs.rows(runs.run_directory(base / name, own), "grad_unreduced"), 0)
     local = next(iter(tiny.reference(2, 1))).local[own]
     for one, gradient in local.items():
-        runs.assert_shows(before[f"module.{one}"], gradient)
+        runs.assert_shows(before[one], gradient)
 
 
 # Sharding: two models, empty shards, modules that have their whole parameters for the moment.

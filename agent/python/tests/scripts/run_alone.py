@@ -1,4 +1,7 @@
-"""What `python -m trainmon run` meets, in one: `run_alone.py plain|raise|exit|none|two|children [ARGUMENT...]`."""
+"""What `python -m trainmon run` meets, in one: `run_alone.py KIND [ARGUMENT...]`.
+
+Kinds: plain, raise, exit, at_once, terminated, none, two, children.
+"""
 
 # ruff: noqa: E402 - the environment is set before torch is imported
 
@@ -9,6 +12,8 @@ started_with_torch = "torch" in sys.modules
 os.environ["SET_BEFORE_TORCH"] = "1"
 
 import multiprocessing
+import signal
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -56,12 +61,20 @@ def main() -> None:
     print(sys.argv[1:], __name__, Path(__file__).name, Path(sys.path[0]).name, started_with_torch)
     print(sys.modules["__main__"].OfMain is OfMain, __package__, type(__spec__).__name__)
     kind = sys.argv[1]
-    if kind in ("plain", "raise", "exit"):
+    if kind in ("plain", "raise", "exit", "at_once", "terminated"):
         plain()
+    if kind == "at_once":
+        os._exit(5)
+    if kind == "terminated":
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
     if kind == "raise":
         raise ValueError("the script's own")
     if kind == "exit":
-        sys.exit(7)
+        # A handler of the script's own is the one that counts.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+        os.kill(os.getpid(), signal.SIGTERM)
     if kind == "two":
         two()
     if kind == "children":

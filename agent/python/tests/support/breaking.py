@@ -22,6 +22,7 @@ ROOMS = (
     "scaling.LossScale",
     "facts.Clipping",
     "facts.StepFacts",
+    "losses.BackwardLoss",
     "norm.GlobalNorm",
 )
 #: What every framework's steps lead to.
@@ -50,6 +51,8 @@ ALWAYS = {
     "LossScale.before_step",
     "LossScale.step_is_made",
     "StepFacts.end_step",
+    "BackwardLoss.went_back",
+    "BackwardLoss.take",
     "GlobalNorm.settle",
     "GlobalNorm.close",
 }

@@ -48,11 +48,12 @@ class Twin:
             offset = (chunk * case.pp + stage) * per
             for name, parameter in model.named_parameters():
                 own = re.sub(r"^(module\.)+", "", name)
+                shown = own
                 layer = re.search(r"layers\.(\d+)", own)
                 if layer is not None:
                     own = own.replace(layer[0], f"layers.{int(layer[1]) + offset}", 1)
                 yield (
-                    (chunk, name),
+                    (chunk, shown),
                     "embedding.word_embeddings.weight" if own == "output_layer.weight" else own,
                     parameter,
                 )

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-import trainmon
 from support import runs, tiny
 
 CLIP = 0.5
@@ -33,7 +32,6 @@ class Way:
     wrap: Callable[[nn.Module], nn.Module]
     micro_batches: int = 1
     defers: bool = False
-    prefix: str = ""
     clip: Callable[[nn.Module], Any] = lambda model: nn.utils.clip_grad_norm_(model.parameters(), CLIP)
     reports_norm: bool = True
     """Whether clipping tells the norm of the whole gradient in every version of torch: not with DTensors."""
@@ -93,14 +91,18 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 def held_by_this_rank(way: Way) -> dict[str, torch.Tensor]:
     """By name: which elements of the flattened parameter this rank holds, found in a wrapped model of numbered ones."""
     numbered = tiny.model()
+    names = [name for name, _ in numbered.named_parameters()]
     with torch.no_grad():
         for one in numbered.parameters():
             one.copy_(torch.arange(one.numel(), dtype=torch.float32).view(one.shape))
     wrapped = way.wrap(numbered)
-    return {
-        trainmon.parameters.clean_name(name): local(one.detach()).flatten().long()
-        for name, one in wrapped.named_parameters()
-    }
+    found = {}
+    for wrapped_name, one in wrapped.named_parameters():
+        # Wrappers only put something before or into a name: its last parts stay.
+        parts = [part for part in wrapped_name.split(".") if part != "module" and not part.startswith("_")]
+        assert ".".join(parts) in names, wrapped_name
+        found[".".join(parts)] = local(one.detach()).flatten().long()
+    return found
 
 
 def check_rows(
@@ -125,10 +127,10 @@ def check_rows(
     close = 2e-4
     for number, step in list(enumerate(truth))[first:]:
         before = runs.by_name(kinds["grad_unreduced"], number, way.micro_batches - 1)
-        assert set(before) == {way.prefix + name for name in step.mean}, "all, whole, on every rank"
+        assert set(before) == set(step.mean), "all, whole, on every rank"
         if way.defers or way.micro_batches == 1:
             for name, own in step.local[rank].items():
-                runs.assert_shows(before[way.prefix + name], own, relative=close, what="before aggregation")
+                runs.assert_shows(before[name], own, relative=close, what="before aggregation")
         elif number == 0:
             _check_own(before, way, rank, way.micro_batches - 1, close)
         if every_micro_batch and number == 0:
@@ -144,7 +146,7 @@ def check_rows(
         }
         for kind, expected in shown.items():
             found = runs.by_name(kinds[kind], number)
-            parts = {way.prefix + name: one.flatten()[held[way.prefix + name]] for name, one in expected.items()}
+            parts = {name: one.flatten()[held[name]] for name, one in expected.items()}
             parts = {name: part for name, part in parts.items() if part.numel()}
             assert set(found) == set(parts), (kind, set(found) ^ set(parts))
             for name, part in parts.items():
@@ -164,7 +166,7 @@ def _check_own(rows: dict[str, runs.Row], way: Way, rank: int, micro: int, close
     tiny.loss_of(alone, 0, rank, micro, way.micro_batches).backward()
     for name, parameter in alone.named_parameters():
         assert parameter.grad is not None
-        runs.assert_shows(rows[way.prefix + name], parameter.grad, relative=close, what=f"micro-batch {micro}")
+        runs.assert_shows(rows[name], parameter.grad, relative=close, what=f"micro-batch {micro}")
 
 
 def collectives() -> int:

@@ -54,11 +54,11 @@ def clip_of_fsdp1(model: nn.Module) -> torch.Tensor:
 
 SMALL: dict[str, Any] = {"bucket_cap_mb": 0.05}
 WAYS: dict[str, Callable[[], Way]] = {
-    "ddp": lambda: Way(ddp(**SMALL), prefix="module."),
-    "ddp_view": lambda: Way(ddp(gradient_as_bucket_view=True, static_graph=True, **SMALL), prefix="module."),
-    "ddp_accumulating": lambda: Way(ddp(**SMALL), 2, defers=True, prefix="module."),
-    "ddp_reducing_twice": lambda: Way(ddp(**SMALL), 2, prefix="module."),
-    "ddp_compiled": lambda: Way(compiled_ddp, prefix="module."),
+    "ddp": lambda: Way(ddp(**SMALL)),
+    "ddp_view": lambda: Way(ddp(gradient_as_bucket_view=True, static_graph=True, **SMALL)),
+    "ddp_accumulating": lambda: Way(ddp(**SMALL), 2, defers=True),
+    "ddp_reducing_twice": lambda: Way(ddp(**SMALL), 2),
+    "ddp_compiled": lambda: Way(compiled_ddp),
     "fsdp1": lambda: Way(fsdp1(), clip=clip_of_fsdp1),
     "fsdp1_flat": lambda: Way(fsdp1(use_orig_params=False), clip=clip_of_fsdp1),
     "fsdp1_accumulating": lambda: Way(fsdp1(), 2, defers=True, clip=clip_of_fsdp1),

@@ -11,7 +11,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._guard import Guard
-from trainmon._hooks import Hook
+from trainmon._hooks import Hook, in_backward
 from trainmon._kinds import kind_of
 from trainmon._settings import Features as Wanted
 from trainmon._settings import Settings
@@ -21,7 +21,7 @@ from trainmon.device.quiet import quietly
 from trainmon.features import numbers
 from trainmon.frameworks.base import Job
 from trainmon.measurer import Label, Measurer, local_part
-from trainmon.modules import in_backward, uncompiled_modules
+from trainmon.modules import uncompiled_modules
 
 Numbers = Sequence[torch.Tensor]
 
@@ -63,11 +63,11 @@ class Features:
             return
         found: set[str] = set()
         for vpp_stage, model in enumerate(models):
-            for name, module in uncompiled_modules(model, self._monitor):
+            for raw, name, module in uncompiled_modules(model, self._monitor, self._settings):
                 for hook, listed, tail in _hooks(wanted):
-                    shown = self._shown(hook, listed, name, vpp_stage, module)
+                    shown = self._shown(hook, listed, (name, raw), vpp_stage, module)
                     if shown is not None:
-                        found.add(name)
+                        found |= {name, raw}
                         self._hook(hook, f"{shown}.{tail}", vpp_stage, module)
         missing = sorted({_bare(name) for _, listed, _ in _hooks(wanted) for name in listed or ()} - found)
         if missing:
@@ -78,12 +78,13 @@ class Features:
             )
 
     def _shown(
-        self, hook: str, listed: Sequence[str] | None, name: str, vpp_stage: int, module: torch.nn.Module
+        self, hook: str, listed: Sequence[str] | None, names: tuple[str, str], vpp_stage: int, module: torch.nn.Module
     ) -> str | None:
-        """Under which name the module gives this feature; None if it does not."""
-        squashed = squash_name(name) if self._settings.squash_name else name
+        """Under which name the module gives this feature; None if it does not. `names`: as shown, and as the model
+        calls it."""
+        squashed = squash_name(names[0]) if self._settings.squash_name else names[0]
         if listed:
-            asked = {name, f"{vpp_stage}:{name}", squashed, f"{vpp_stage}:{squashed}"}
+            asked = {*names, squashed} | {f"{vpp_stage}:{one}" for one in (*names, squashed)}
             return squashed if asked & set(listed) else None
         # Only this hook has something to take when nothing is named.
         is_asked = listed is not None and hook == "linear_hook" and weight_name(module) is not None

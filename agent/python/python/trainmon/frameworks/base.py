@@ -53,6 +53,9 @@ class Framework(abc.ABC):
     #: C++). If not, a gradient that was not written since its hook is measured once and recorded twice.
     aggregates: bool = False
 
+    #: Whether each backward pass shows gradients, not only a step's last.
+    shows_each_pass: bool = True
+
     #: Whether torch's `zero_grad` is how a loop throws gradients away.
     zero_grad_clears: bool = False
 

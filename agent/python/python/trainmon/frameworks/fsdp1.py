@@ -19,8 +19,9 @@ from trainmon.frameworks.base import GradientSink, Job
 from trainmon.frameworks.functions import listen_after, listen_before
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.sharing import Sharing
+from trainmon.names import clean_name
 from trainmon.norm import Exchange
-from trainmon.parameters import Parameter, clean_name
+from trainmon.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

@@ -18,8 +18,9 @@ from trainmon.frameworks.functions import listen_after
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.sharing import Sharing
 from trainmon.measurer import local_part
+from trainmon.names import clean_name
 from trainmon.norm import Exchange
-from trainmon.parameters import Parameter, clean_name
+from trainmon.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

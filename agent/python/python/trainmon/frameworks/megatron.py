@@ -32,6 +32,7 @@ class Megatron(Plain):
     name = "megatron"
     zero_grad_clears = False
     grad_is_whole = False
+    shows_each_pass = False
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -222,8 +223,8 @@ class Megatron(Plain):
             parameter.is_replica = place != 0 and not _is_tensor_parallel(parameter)
 
     def reports_reduced(self, parameter: Parameter) -> bool:
-        """With a `dp_group` given, only its first rank writes aggregated gradients; where the optimizer is sharded,
-        every rank has its own."""
+        """With a `dp_group` given, only its first rank writes aggregated gradients, all ranks having the same; where
+        the optimizer is sharded, every rank has its own."""
         if parameter.is_replica:
             return False
         if self._is_sharded or self.job.dp_group is None:
@@ -246,11 +247,7 @@ class Megatron(Plain):
 
     @property
     def has_norm(self) -> bool:
-        """Not on ranks whose gradients another data-parallel rank reports."""
-        if self._standing is UNKNOWN:
-            return False
-        is_hidden = not self._is_sharded and self.job.dp_group is not None and self._standing.data != 0
-        return not is_hidden or self._standing.norm is None
+        return self._standing is not UNKNOWN
 
     def exchange(self) -> Exchange | None:
         ranks = self._standing.norm

@@ -41,8 +41,8 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
     """Watches what a `Trainer` fits.
 
     Gradients are shown before clipping; losses are those of this rank, summed over the step's micro-batches as
-    Lightning divides them. Names are those of the model as the strategy has wrapped it: with DDP they begin with
-    `module.`. Each of several optimizers gets a run directory of its own with the parameters it holds.
+    Lightning divides them. Names are those of the `LightningModule`, whatever the strategy wraps around it. Each of
+    several optimizers gets a run directory of its own with the parameters it holds.
     """
 
     def __init__(self, config: Config, output_dir: str | None = None) -> None:

@@ -37,9 +37,9 @@ _CALLERS = 12
 class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
     """Watches what a `Trainer` trains, from `train()` to its end.
 
-    Gradients are shown before clipping; losses are those of this rank. Names are those of the model as the trainer
-    has wrapped it: with DistributedDataParallel they begin with `module.`. Called again, `train()` opens a run
-    directory of its own; a resumed training goes on with its step numbers.
+    Gradients are shown before clipping; losses are those of this rank. Names are the model's own, whatever the trainer
+    wraps around it. Called again, `train()` opens a run directory of its own; a resumed training goes on with its step
+    numbers.
     """
 
     def __init__(self, config: Config, output_dir: str | None = None) -> None:
