@@ -122,6 +122,7 @@ def test_every_value_is_the_references(output: Path, case: str) -> None:
                     runs.assert_shows(row, own[name], relative=1e-4, what=f"{case} local")
             line = runs.steps(directory)[number]
             assert float(line["grad_norm"]) == pytest.approx(step.norm, rel=1e-4), f"{case} step {number}"
+            assert float(line["loss"]) == pytest.approx(step.loss[rank], rel=1e-5), f"{case} step {number}"
             if stage != "0":
                 assert float(line["framework_grad_norm"]) == pytest.approx(step.norm, rel=1e-4)
 
@@ -159,6 +160,8 @@ def test_a_step_that_overflows_is_left_out_and_the_scale_is_undone(output: Path,
             assert sum(int(line["skipped_steps"]) for line in lines) == 1
             for name in ("framework_grad_norm", "grad_norm"):
                 assert float(lines[number][name]) == pytest.approx(saved["norms"][number + 1], rel=1e-3)
+            # As if it had not been scaled by tens of thousands.
+            assert float(lines[number]["loss"]) == pytest.approx(math.log(tiny.VOCABULARY), rel=0.1)
 
 
 def test_an_unknown_version_costs_what_is_not_found(output: Path) -> None:

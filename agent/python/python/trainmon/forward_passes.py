@@ -13,9 +13,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._guard import Guard
-from trainmon._hooks import Hook
+from trainmon._hooks import Hook, in_backward
 from trainmon.frameworks.base import Job
-from trainmon.modules import in_backward, tensors_of
+from trainmon.modules import tensors_of
 
 
 @dataclass(slots=True, eq=False)

@@ -63,6 +63,8 @@ class Training:
     def __init__(self, stage: int, dtype: str, micro_batches: int, options: set[str]) -> None:
         self.engine = engine_of(stage, dtype, micro_batches, options)
         self.micro_batches = micro_batches
+        #: Others leave it to us to find the loss.
+        self.tells_loss = micro_batches == 1 and dtype != "fp16"
         self.losses: list[torch.Tensor] = []
         self.norms: list[float | None] = []
         self.gradients: list[list[torch.Tensor]] = []
@@ -77,7 +79,7 @@ class Training:
                 self.gradients.append(gradients_of(engine))
                 if probe is not None:
                     probe(number)
-            if watch is not None:
+            if watch is not None and self.tells_loss:
                 watch.log(loss=loss)
             engine.step()
             self.losses.append(loss.detach().clone())

@@ -152,6 +152,8 @@ def check_rows(
             for name, part in parts.items():
                 runs.assert_shows(found[name], part, relative=close, what=f"{kind} of step {number}")
         check_norm(lines[number - first], step.norm, reported=way.reports_norm)
+        # Nobody told it.
+        assert abs(float(lines[number - first]["loss"]) / step.loss[rank] - 1) < close
 
 
 def check_norm(line: runs.Row, norm: float, *, reported: bool) -> None:
