@@ -51,14 +51,18 @@ class WholeGradients:
 
     def __init__(self, net: torch.nn.Module, case: golden.Case) -> None:
         self.step = 0
+        self.elements = {name: one.numel() for name, one in net.named_parameters()}
         self.found: dict[tuple[int, str], dict[str, float]] = {}
         self._is_v2 = case.is_v2
         for name, module in net.named_modules():
+            if case.is_v2:
+                module.register_forward_pre_hook(lambda _module, args, name=name: self._watch(name, "input", args))
             module.register_forward_hook(self._hook(name))
 
     def _hook(self, name: str) -> Any:
         def called(_module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            self._watch(name, "input", args)
+            if not self._is_v2:
+                self._watch(name, "input", args)
             self._watch(name, "output", (output,) if isinstance(output, torch.Tensor) else output)
 
         return called
@@ -206,12 +210,13 @@ def test_our_files_are_msprobes(
         whole = train(case, tmp_path, lambda: capfd.readouterr().err)
     run = tmp_path / "rank_0" if case.is_v2 else runs.run_directory(tmp_path, 0)
     ours = golden.tables(run)
-    here = golden.compare(case, case.answer(live / name), ours, whole.found)
-    recorded = golden.compare(case, case.answer(), ours, whole.found, is_other_machine=True)
+    answer = case.answer(live / name)
+    here = golden.compare(case, answer, ours, whole.found, elements=whole.elements)
+    recorded = golden.compare(case, case.answer(), ours, whole.found, elements=whole.elements, is_other_machine=True)
     if golden_anomalies.asked_for(case):
         # Not with those recorded elsewhere: noise decides about means that are zero but for rounding. The agent's own
         # golden test plays the recorded tensors.
         theirs = golden_anomalies.findings(live / name / "msprobe_out")
-        golden_anomalies.compare(case, theirs, golden_anomalies.findings(tmp_path), whole.found, here)
+        golden_anomalies.compare(case, answer, theirs, golden_anomalies.findings(tmp_path), whole.found, here)
     assert_agrees(here, name)
     assert_agrees(recorded, f"{name}, as recorded elsewhere")

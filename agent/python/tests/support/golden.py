@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ class Tally:
     deviations: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     is_other_machine: bool = False
+    elements: Mapping[str, int] = field(default_factory=dict)
 
 
 #: Files of state that msprobe does not look at.
@@ -111,12 +113,14 @@ def compare(
     ours: dict[str, Table],
     whole_gradients: dict[tuple[int, str], dict[str, float]],
     *,
+    elements: Mapping[str, int],
     is_other_machine: bool = False,
 ) -> Tally:
     """Holds our files against msprobe's. `whole_gradients`: by step and row name, the statistics of the gradients of
-    module inputs and outputs over all their consumers, as torch itself gave them. `is_other_machine`: the answer's
+    module inputs and outputs over all their consumers, as torch itself gave them. `elements`: of each parameter.
+    `is_other_machine`: the answer's
     training ran on another processor, whose matrix products round differently: values agree to rounding noise only."""
-    tally = Tally(is_other_machine=is_other_machine)
+    tally = Tally(is_other_machine=is_other_machine, elements=elements)
     for name, (header, rows) in answer.items():
         if name == "stack_info.csv" or name.startswith("linear_hook_"):
             continue
@@ -167,6 +171,9 @@ def _compare_table(
         if not (name.startswith("actv_grad") or (name.startswith("module_") and case.is_v2)):
             tally.faults.append(f"{name}: rows in another order: {our_keys[:3]}, msprobe has {their_keys[:3]}")
             return
+        if not _is_as_reached(our_rows, whole):
+            tally.faults.append(f"{name}: rows neither in msprobe's order nor as the backward pass came by")
+            return
         tally.deviations["backward-row-order"] += 1
     mine: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in our_rows:
@@ -174,6 +181,19 @@ def _compare_table(
     bools = {_module(row) for row in rows if "True" in row.values() or "False" in row.values()}
     for row in rows:
         _compare_row(case, tally, name, row, mine[key_of(row)].pop(0), whole, _module(row) in bools)
+
+
+def _is_as_reached(rows: list[dict[str, str]], whole: dict[tuple[int, str], dict[str, float]]) -> bool:
+    """Whether gradients stand in the order in which torch's own hooks saw them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.get("scope", "backward") == "backward" and row.get("dtype") != "nan":
+            found.setdefault((row["step"], row.get("micro_step", "")), []).append(row.get("name") or row["module_name"])
+    for (step, _), names in found.items():
+        seen = [name for at, name in whole if at == int(step) and name in names]
+        if seen != [name for name in names if (int(step), name) in whole]:
+            return False
+    return True
 
 
 def _is_whole(row: dict[str, str], whole: dict[tuple[int, str], dict[str, float]]) -> bool:
@@ -204,7 +224,7 @@ def _compare_row(
         if ours[column] == their_cell:
             tally.identical += 1
             continue
-        found = _deviation(case, file, column, ours, their_cell, shares_bool_column)
+        found = _deviation(case, tally, file, column, ours, their_cell, shares_bool_column)
         if found is None:
             differing.append(column)
         else:
@@ -238,7 +258,7 @@ def _shows(case: Case, cell: str, truth: float | None) -> bool:
 
 
 def _deviation(
-    case: Case, file: str, column: str, ours: dict[str, str], their_cell: str, shares_bool_column: bool
+    case: Case, tally: Tally, file: str, column: str, ours: dict[str, str], their_cell: str, shares_bool_column: bool
 ) -> str | None:
     try:
         mine, theirs = float(ours[column]), float(their_cell)
@@ -251,10 +271,9 @@ def _deviation(
         return "counts-stay-integers"
     if case.ndigits is None:
         return _deviation_v2(column, mine, theirs)
-    import numpy as np
-
     digits = case.ndigits
-    if (column == "zeros" or file.startswith("other_")) and round(float(np.float32(mine)), digits) == theirs:
+    ratios = _ratios(tally, file, column, ours, mine)
+    if ratios is not None and (round(ratios[0], digits), round(ratios[1], digits)) == (mine, theirs):
         return "ratio-in-float64"
     if shares_bool_column and column in ("min", "max") and round(theirs, digits) == mine:
         return "bool-column-unrounded"
@@ -262,6 +281,26 @@ def _deviation(
     if column in ("mean", "norm") and abs(mine - theirs) <= slack:
         return "summation-order"
     return None
+
+
+def _ratios(tally: Tally, file: str, column: str, ours: dict[str, str], mine: float) -> tuple[float, float] | None:
+    """The ratio of two integers that a cell of ours shows: in float64, and as msprobe computes it, every operation in
+    float32."""
+    import numpy as np
+
+    one = np.float32(1.0)
+    if file.startswith("other_"):
+        count = tally.elements.get(ours["name"])
+        if count is None or column == "zeros":
+            return None
+        signs = round((2.0 * mine - 1.0) * count)
+        single = (np.float32(signs) / np.float32(count) + one) / np.float32(2.0)
+        return (signs / count + 1.0) / 2.0, float(single)
+    if column != "zeros":
+        return None
+    count = math.prod(int(size) for size in ours["shape"].strip("[]").split(", ") if size)
+    zeros = round(mine * count)
+    return zeros / count, float(np.float32(zeros) / np.float32(count))
 
 
 def _deviation_v2(column: str, mine: float, theirs: float) -> str | None:
