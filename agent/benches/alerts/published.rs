@@ -16,9 +16,10 @@ pub(crate) trait Rule {
 pub(crate) type Named = (&'static str, fn(AlertSignal) -> Box<dyn Rule>);
 
 /// Every rule of the comparison, ours first.
-pub(crate) const RULES: [Named; 8] = [
-    ("ours, 5 sigma / 128", |signal| ours(5.0, signal)),
-    ("ours, 4 sigma / 128", |signal| ours(4.0, signal)),
+pub(crate) const RULES: [Named; 9] = [
+    ("ours, threshold 4", |signal| ours(4.0, signal)),
+    ("ours, threshold 3", |signal| ours(3.0, signal)),
+    ("5 sigma / 128, winsorised", |signal| Box::new(Winsorised { floor: floor(signal), window: Window::new(128) })),
     ("msprobe, 1.5 x EMA .99", |_| Box::new(RunningAverage { average: None })),
     ("Megatron, 10 x max of 100", |_| Box::new(FirstMaximum { seen: 0, largest: 0.0 })),
     ("Lightning, 3 x mean of 10", |_| Box::new(ShortMean { window: Window::new(10) })),
@@ -27,8 +28,8 @@ pub(crate) const RULES: [Named; 8] = [
     ("log median, 6 MAD / 128", |_| Box::new(LogMedian { window: Window::new(128) })),
 ];
 
-fn ours(sigmas: f64, signal: AlertSignal) -> Box<dyn Rule> {
-    let args = RuleArgs { threshold: Some(sigmas), ..RuleArgs::of_rule(AlertRule::Spike) };
+fn ours(threshold: f64, signal: AlertSignal) -> Box<dyn Rule> {
+    let args = RuleArgs { threshold: Some(threshold), ..RuleArgs::of_rule(AlertRule::Spike) };
     Box::new(Ours(Detector::new(AlertRule::Spike, args, signal)))
 }
 
@@ -65,6 +66,30 @@ impl Window {
     fn deviation(&self) -> f64 {
         let mean = self.mean();
         (self.values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / self.values.len() as f64).sqrt()
+    }
+}
+
+/// Ours before it learnt the tail: five deviations above the mean of 128, what is above enters as the limit.
+struct Winsorised {
+    floor: f64,
+    window: Window,
+}
+
+fn floor(signal: AlertSignal) -> f64 {
+    if signal == AlertSignal::Loss { 1.1 } else { 1.5 }
+}
+
+impl Rule for Winsorised {
+    fn is_spike(&mut self, norm: f64) -> bool {
+        if !norm.is_finite() {
+            return false;
+        }
+        let is_ready = self.window.values.len() >= 64;
+        let mean = self.window.mean();
+        let width = (5.0 * self.window.deviation()).max((self.floor - 1.0) * mean.abs());
+        let limit = if is_ready { mean + width } else { f64::INFINITY };
+        self.window.push(norm.min(limit));
+        norm > limit
     }
 }
 

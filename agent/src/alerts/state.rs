@@ -11,7 +11,7 @@ use super::blame::SavedBlame;
 use super::watch::SavedSeries;
 
 /// The version of the form. One that is not known is refused.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The detectors' memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use trainmon_agent::core::config::RuleArgs;
 use trainmon_agent::core::{AlertRule, AlertSignal};
 
 use crate::recorded::Recording;
-use crate::synthetic::{Chance, norms, with_spikes};
+use crate::synthetic::{Chance, SERIES, level, norms, with_spikes};
 
 fn spike(signal: AlertSignal) -> Detector {
     Detector::new(AlertRule::Spike, RuleArgs::of_rule(AlertRule::Spike), signal)
@@ -41,6 +41,74 @@ fn spikes_of_real_trainings_are_found_and_calm_steps_stay_calm() {
     assert!(recordings.iter().any(|recording| !starts(recording).is_empty()), "no recording has a spike");
 }
 
+#[test]
+fn a_training_left_alone_has_at_most_one_false_alarm() {
+    let is_left_alone = |recording: &Recording| recording.spikes.is_empty() && recording.nans.is_empty();
+    let calm: Vec<Recording> = Recording::all().into_iter().filter(is_left_alone).collect();
+    assert!(calm.len() >= 2);
+    for recording in &calm {
+        let hits = recording.series.iter().map(|(signal, values)| found(*signal, values).len());
+        assert!(hits.clone().sum::<usize>() <= 1, "{}: {:?}", recording.name, hits.collect::<Vec<_>>());
+    }
+}
+
+/// Five deviations above the mean of the last 128, what is above entering as the limit: the rule without a learnt tail.
+fn beyond_five_deviations(values: &[f64]) -> Vec<usize> {
+    let mut window: Vec<f64> = Vec::new();
+    let is_spike = |&(_, &value): &(usize, &f64)| {
+        let count = window.len() as f64;
+        let mean = window.iter().sum::<f64>() / count;
+        let deviation = (window.iter().map(|kept| (kept - mean).powi(2)).sum::<f64>() / count).sqrt();
+        let limit = if window.len() >= 64 { mean + (5.0 * deviation).max(0.5 * mean) } else { f64::INFINITY };
+        window.push(value.min(limit));
+        if window.len() > 128 {
+            window.remove(0);
+        }
+        value > limit
+    };
+    values.iter().enumerate().filter(is_spike).map(|(step, _)| step).collect()
+}
+
+#[test]
+fn two_in_10_000_are_false_on_quiet_rough_and_heavy_tailed_norms_and_large_spikes_are_still_found() {
+    // Seeds the rule was not chosen on.
+    let seeds = 201..204;
+    for (name, series) in SERIES {
+        // Of Student's t with three degrees of freedom two in 10,000 are above 17.6: who knows level and scatter of a
+        // heavy-tailed series, and may be wrong as often, sets the limit there.
+        let known_limit = match name {
+            "heavy" => Some(1.0 + 0.1 * 17.6),
+            "heavier" => Some(1.0 + 0.2 * 17.6),
+            _ => None,
+        };
+        let (mut false_alarms, mut fixed_false_alarms, mut steps) = (0, 0, 0);
+        let (mut large, mut hit, mut fixed_hit, mut known_hit) = (0, 0, 0, 0);
+        for seed in seeds.clone() {
+            let mut chance = Chance::new(seed);
+            let clean = series(&mut chance, 10_000);
+            let (spiked, spikes) = with_spikes(&mut chance, &clean, &[2.0, 3.0, 5.0]);
+            steps += clean.len();
+            false_alarms += found(AlertSignal::Grad, &clean).len();
+            fixed_false_alarms += beyond_five_deviations(&clean).len();
+            let (hits, fixed_hits) = (found(AlertSignal::Grad, &spiked), beyond_five_deviations(&spiked));
+            for spike in spikes.iter().filter(|spike| spike.factor >= 3.0) {
+                large += 1;
+                hit += usize::from(is_hit(&hits, spike.step));
+                fixed_hit += usize::from(is_hit(&fixed_hits, spike.step));
+                known_hit +=
+                    usize::from(known_limit.is_some_and(|limit| spiked[spike.step] > limit * level(spike.step)));
+            }
+        }
+        assert!(10_000 * false_alarms <= 2 * steps, "{name}: {false_alarms} false alarms in {steps} steps");
+        if known_limit.is_some() {
+            assert!(fixed_false_alarms > 5 * false_alarms.max(1), "{name}: {fixed_false_alarms}, {false_alarms}");
+            assert!(3 * hit >= 2 * known_hit, "{name}: {hit} of {large}, {known_hit} by who knows the series");
+        } else {
+            assert!(hit >= fixed_hit, "{name}: {hit} of {large}, {fixed_hit} without the tail");
+        }
+    }
+}
+
 fn false_alarms(recording: &Recording, hits: &[usize]) -> usize {
     hits.iter().filter(|&&hit| !recording.is_in_wake(hit)).count()
 }
@@ -61,12 +129,12 @@ fn every_spike_injected_into_the_demo_is_found_in_its_step() {
 }
 
 #[test]
-fn the_demo_left_alone_has_the_one_false_alarm_of_the_measurements_and_no_more() {
+fn the_demo_left_alone_has_no_false_alarm() {
     let clean = recorded("demo_clean");
     assert_eq!((clean.spikes.len(), clean.nans.len()), (0, 0));
     let hits = clean.series.each_ref().map(|(signal, values)| found(*signal, values));
-    // Of gradients, updates and losses: a batch whose gradient is twice the mean around it.
-    assert_eq!(hits, [vec![169], vec![], vec![]]);
+    // Of gradients, updates and losses.
+    assert_eq!(hits, [const { Vec::<usize>::new() }; 3]);
 }
 
 #[test]

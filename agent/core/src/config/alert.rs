@@ -223,7 +223,7 @@ impl RuleArgs {
             // What msprobe's guide uses.
             AlertRule::AnomalyTurbulence => (Some(0.5), 0),
             AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Dead => (None, 0),
-            AlertRule::Spike => (Some(5.0), 64),
+            AlertRule::Spike => (Some(4.0), 64),
             AlertRule::Vanishing => (Some(0.1), 256),
             AlertRule::UpdateRatio => (Some(0.01), 0),
             AlertRule::Drift => (Some(1.5), 512),

@@ -6,7 +6,9 @@
 mod anomaly;
 mod average;
 mod level;
+mod logarithm;
 mod spike;
+mod tail;
 mod trend;
 
 use serde::{Deserialize, Serialize};
@@ -32,8 +34,8 @@ pub struct Finding {
 pub(crate) enum Memory {
     /// `AnomalyTurbulence`, `AnomalyNan`: the running average.
     Anomaly(Anomaly),
-    /// `Spike`: the window.
-    Spike(Spike),
+    /// `Spike`: the window, and how far the residuals reach.
+    Spike(Box<Spike>),
     /// `Dead`, `UpdateRatio`: how many steps in a row.
     InARow(InARow),
     /// `Vanishing`, `Drift`: a quick and a slow average.
@@ -47,7 +49,7 @@ impl Memory {
     pub(crate) fn new(rule: AlertRule) -> Self {
         match rule {
             AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan => Self::Anomaly(Anomaly::default()),
-            AlertRule::Spike => Self::Spike(Spike::default()),
+            AlertRule::Spike => Self::Spike(Box::default()),
             AlertRule::Dead | AlertRule::UpdateRatio => Self::InARow(InARow::default()),
             AlertRule::Vanishing | AlertRule::Drift => Self::Trend(Box::default()),
             AlertRule::NonFinite | AlertRule::NormMismatch | AlertRule::Stall => Self::Nothing,

@@ -1,4 +1,4 @@
-//! `Spike`: a rise far outside the recent scatter.
+//! `Spike`: a rise far outside of what the last values lead one to expect.
 
 use std::collections::VecDeque;
 
@@ -6,13 +6,93 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::config::RuleArgs;
 use trainmon_core::{Expectation, number};
 
-/// The last values, each no larger than what was then the limit: a spike must not widen the band for the next one.
+use super::tail::{Marks, PAIR, SINGLE, Tail};
+
+/// The threshold that the learnt tails are stated for: at another one the limits are in proportion.
+const USUAL_THRESHOLD: f64 = 4.0;
+/// The least that both of two in a row must exceed, as a share of the threshold.
+const PAIR_SHARE: f64 = 0.375;
+/// This many times the usual is a spike whatever the tail was: a run that falls apart must not be learnt as its way.
+const CEILING: f64 = 9.0;
+/// Unless its residuals are that wide: the least residual there, as a multiple of the threshold.
+const CEILING_SHARE: f64 = 1.2;
+/// What exceeds the expected by more deviations than this enters the window as this.
+const WINSOR: f64 = 3.0;
+/// Neighbours are taken to be alike at most this much.
+const MAX_CORRELATION: f64 = 0.95;
+/// Steps behind a finding from which no tail is learnt: what is in disorder says nothing about order.
+const DISORDER_STEPS: u32 = 64;
+
+/// The fourth root with its sign. Norms scatter in proportion to their level, rather like log-normal numbers; roots of
+/// them scatter evenly, and unlike logarithms they exist for zero and below. Exact to the last bit on every processor.
+fn root(value: f64) -> f64 {
+    value.abs().sqrt().sqrt().copysign(value)
+}
+
+/// The value of a root.
+fn power(root: f64) -> f64 {
+    let square = root * root;
+    (square * square).copysign(root)
+}
+
+/// The last values, and how far their residuals use to reach.
 ///
-/// Limit: mean + max(k standard deviations, (floor - 1) |mean|), of the population in the window.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Looks at fourth roots. Expected: the window's mean, moved towards the last value by their correlation. Residual: the
+/// distance from it in standard deviations of what that leaves over. Limit, in values: what is `threshold` deviations
+/// above the expected, times what the tail of the residuals stretches it by, at least `floor` times the mean. Of two in a
+/// row both may exceed a lower limit only, learnt in the same way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spike {
+    /// Each no larger than what is three deviations above the expected: a spike must not widen the band for the next one.
     #[serde(with = "number::list")]
-    window: VecDeque<f64>,
+    roots: VecDeque<f64>,
+    single: Tail,
+    pair: Tail,
+    /// The last residual.
+    #[serde(with = "number")]
+    last: f64,
+    /// Steps from which still nothing is learnt.
+    disorder: u32,
+}
+
+impl Default for Spike {
+    fn default() -> Self {
+        Self { roots: VecDeque::new(), single: Tail::new(SINGLE), pair: Tail::new(PAIR), last: 0.0, disorder: 0 }
+    }
+}
+
+/// What the window says of the next root.
+#[derive(Clone, Copy, Debug)]
+struct Outlook {
+    mean: f64,
+    expected: f64,
+    deviation: f64,
+}
+
+impl Outlook {
+    fn residual(&self, root: f64) -> f64 {
+        let distance = root - self.expected;
+        if self.deviation > 0.0 {
+            distance / self.deviation
+        } else if distance > 0.0 {
+            f64::INFINITY
+        } else {
+            0.0
+        }
+    }
+
+    /// The value that many deviations above the expected.
+    fn at(&self, deviations: f64) -> f64 {
+        power(self.expected + deviations * self.deviation)
+    }
+
+    /// The least value that is a spike however calm the window is.
+    fn floor(&self, args: &RuleArgs) -> f64 {
+        let level = power(self.mean);
+        let floor = level + (args.floor.unwrap_or(1.0) - 1.0) * level.abs();
+        // The root of a level and back is off by rounding, which makes no spike.
+        floor + 1e-12 * floor.abs()
+    }
 }
 
 impl Spike {
@@ -21,41 +101,95 @@ impl Spike {
         if !value.is_finite() {
             return None;
         }
-        let limit = self.limit(args);
-        let kept = limit.map_or(value, |(_, upper)| value.min(upper));
-        while self.window.len() >= args.window.max(1) {
-            self.window.pop_front();
+        let root = root(value);
+        let outlook = if self.roots.len() < args.min_samples { None } else { self.outlook() };
+        let (mut kept, mut found) = (root, None);
+        if let Some(outlook) = outlook {
+            let residual = outlook.residual(root);
+            let upper = self.limit(args, &outlook, residual);
+            found = upper.filter(|&upper| value > upper).map(|upper| Expectation {
+                typical: Some(power(outlook.mean)),
+                lower: None,
+                upper: Some(upper),
+            });
+            let widest = outlook.expected + WINSOR * outlook.deviation;
+            kept = root.min(widest.max(self::root(outlook.floor(args))));
+            self.learn(args, &outlook, residual, found.is_some());
         }
-        self.window.push_back(kept);
-        let (mean, upper) = limit.filter(|&(_, upper)| value > upper)?;
-        Some(Expectation { typical: Some(mean), lower: None, upper: Some(upper) })
+        while self.roots.len() >= args.window.max(1) {
+            self.roots.pop_front();
+        }
+        self.roots.push_back(kept);
+        found
     }
 
-    /// Mean and limit; `None` while there are too few values.
-    fn limit(&self, args: &RuleArgs) -> Option<(f64, f64)> {
-        if self.window.len() < args.min_samples {
+    /// The limit for a value with this residual; `None` if none is as low as that.
+    fn limit(&self, args: &RuleArgs, outlook: &Outlook, residual: f64) -> Option<f64> {
+        let threshold = args.threshold.unwrap_or_default();
+        let stretched =
+            |tail: &Tail, marks: Marks, share: f64| threshold * (tail.reach(marks) / USUAL_THRESHOLD).max(share);
+        // Most residuals are small: the tails are looked up for the others only.
+        if residual <= PAIR_SHARE * threshold {
             return None;
         }
-        let (mean, deviation) = self.scatter()?;
-        let by_scatter = args.threshold.unwrap_or_default() * deviation;
-        let by_floor = (args.floor.unwrap_or(1.0) - 1.0) * mean.abs();
-        Some((mean, mean + by_scatter.max(by_floor)))
+        let mut upper = outlook.at(stretched(&self.single, SINGLE, 1.0));
+        let level = power(outlook.mean);
+        if level > 0.0 && self.is_full(args) {
+            upper = upper.min((CEILING * level).max(outlook.at(CEILING_SHARE * threshold)));
+        }
+        if self.last > PAIR_SHARE * threshold {
+            let pair = stretched(&self.pair, PAIR, PAIR_SHARE);
+            upper = if self.last > pair { upper.min(outlook.at(pair)) } else { upper };
+        }
+        Some(upper.max(outlook.floor(args)))
+    }
+
+    /// Learns the tails once the window is full: until then it is the level that is new.
+    fn learn(&mut self, args: &RuleArgs, outlook: &Outlook, residual: f64, is_spike: bool) {
+        let pair = residual.min(self.last);
+        self.last = residual;
+        if is_spike {
+            self.disorder = DISORDER_STEPS;
+        } else if self.disorder > 0 {
+            self.disorder -= 1;
+        } else if self.is_full(args) && outlook.deviation > 0.0 {
+            self.single.learn(SINGLE, residual);
+            self.pair.learn(PAIR, pair);
+        }
+    }
+
+    fn is_full(&self, args: &RuleArgs) -> bool {
+        self.roots.len() >= args.window
+    }
+
+    /// `None` without values.
+    fn outlook(&self) -> Option<Outlook> {
+        let last = *self.roots.back()?;
+        let count = self.roots.len() as f64;
+        let mean = self.roots.iter().sum::<f64>() / count;
+        let (mut squares, mut products, mut before) = (0.0, 0.0, 0.0);
+        for root in &self.roots {
+            let distance = root - mean;
+            squares += distance * distance;
+            products += distance * before;
+            before = distance;
+        }
+        let correlation = if squares > 0.0 { (products / squares).clamp(0.0, MAX_CORRELATION) } else { 0.0 };
+        let expected = mean + correlation * (last - mean);
+        let deviation = (squares / count * (1.0 - correlation * correlation)).sqrt();
+        Some(Outlook { mean, expected, deviation })
     }
 
     /// The distance of a value from the window's mean in standard deviations; `None` without values or scatter.
     pub(crate) fn zscore(&self, value: f64) -> Option<f64> {
-        let (mean, deviation) = self.scatter()?;
-        (deviation > 0.0).then(|| (value - mean) / deviation)
-    }
-
-    fn scatter(&self) -> Option<(f64, f64)> {
-        if self.window.is_empty() {
+        if self.roots.is_empty() {
             return None;
         }
-        let count = self.window.len() as f64;
-        let mean = self.window.iter().sum::<f64>() / count;
-        let variance = self.window.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-        Some((mean, variance.sqrt()))
+        let count = self.roots.len() as f64;
+        let values = || self.roots.iter().map(|&root| power(root));
+        let mean = values().sum::<f64>() / count;
+        let deviation = (values().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt();
+        (deviation > 0.0).then(|| (value - mean) / deviation)
     }
 }
 
@@ -120,6 +254,6 @@ mod tests {
         let mut spike = after((0..128).map(calm));
         let short = RuleArgs { window: 64, ..args() };
         spike.observe(&short, 1.0);
-        assert_eq!(spike.window.len(), 64);
+        assert_eq!(spike.roots.len(), 64);
     }
 }
