@@ -254,3 +254,24 @@ def test_an_alert_of_one_rank_ends_the_training_of_both_at_one_step(tmp_path: Pa
     assert left[0] == left[1] and left[0] > 60, "the ranks left after the same step, after the one that was spoilt"
     assert findings(tmp_path, 0) == [], "rank 0 itself found nothing"
     assert findings(tmp_path, 1)[0] == 60
+
+
+def test_a_reduction_gone_wrong_is_found_in_the_layers_and_named_and_so_is_the_rank_that_spoilt_one(
+    tmp_path: Path,
+) -> None:
+    said = run_ranks("alert_reduction.py", 2, tmp_path)
+    found: list[set[tuple[int, str]]] = []
+    for rank in range(2):
+        file = tmp_path / "anomaly_detected" / f"rank{rank}" / "anomaly.json"
+        entries = json.loads(file.read_text()).values()
+        found.append({(entry["step"], entry["tag_name"].rpartition("/")[2]) for entry in entries})
+    assert found[0] == {(20, "post_grad"), (40, "post_grad")}, "rank 0's own gradients were calm all along"
+    assert found[1] == {(20, "post_grad"), (40, "grad"), (40, "post_grad")}
+    alerts = [line for line in said.splitlines() if "moved first: " in line]
+    named = set()
+    for line in alerts:
+        rank = 0 if "on rank 0" in line else 1
+        first = line.partition("moved first: ")[2].split()
+        named.add((rank, int(first[first.index("step") + 1]), first[0]))
+    expected = {(0, 20, "grad_reduced"), (1, 20, "grad_reduced"), (0, 40, "grad_reduced"), (1, 40, "grad")}
+    assert named == expected, said

@@ -4,32 +4,27 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::{AlertSignal, FirstMove, Kind, Step, TensorId, number};
 
 use super::places::{Layer, Places};
-use super::sheet::{Reach, Sheet, Wanted};
+use super::sheet::{AFTER_REDUCTION, Reach, Sheet, Wanted};
 
 /// The order in which a step touches them; where several left their band in one step, the first here is named.
 /// Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
-const SIGNALS: [Kind; 12] = [
-    Kind::Actv,
-    // The gradient: see `signal`.
-    Kind::GradReduced,
-    Kind::ExpAvg,
-    Kind::ExpAvgSq,
-    Kind::MaxExpAvgSq,
-    Kind::MomentumBuffer,
-    Kind::SquareAvg,
-    Kind::GradAvg,
-    Kind::Sum,
-    Kind::OptimizerState,
-    Kind::Update,
-    Kind::ParamUpdated,
+const SIGNALS: [AlertSignal; 13] = [
+    AlertSignal::Kind(Kind::Actv),
+    // Before the reduction, where that is measured.
+    AlertSignal::Grad,
+    // After it: what only moved here was moved by the reduction, another rank or clipping.
+    AlertSignal::Kind(Kind::GradReduced),
+    AlertSignal::Kind(Kind::ExpAvg),
+    AlertSignal::Kind(Kind::ExpAvgSq),
+    AlertSignal::Kind(Kind::MaxExpAvgSq),
+    AlertSignal::Kind(Kind::MomentumBuffer),
+    AlertSignal::Kind(Kind::SquareAvg),
+    AlertSignal::Kind(Kind::GradAvg),
+    AlertSignal::Kind(Kind::Sum),
+    AlertSignal::Kind(Kind::OptimizerState),
+    AlertSignal::Kind(Kind::Update),
+    AlertSignal::Kind(Kind::ParamUpdated),
 ];
-
-fn signals() -> impl Iterator<Item = AlertSignal> {
-    SIGNALS.into_iter().map(|kind| match kind {
-        Kind::GradReduced => AlertSignal::Grad,
-        kind => AlertSignal::Kind(kind),
-    })
-}
 
 /// Measured steps an alert may lag behind its cause. In the one run with published figures it was a handful.
 const LOOKBACK_STEPS: u64 = 16;
@@ -111,14 +106,17 @@ pub(crate) struct Blame {
 impl Blame {
     /// What has to be summed up for it.
     pub(crate) fn want(wanted: &mut Wanted) {
-        signals().for_each(|signal| wanted.add(signal));
+        SIGNALS.into_iter().for_each(|signal| wanted.add(signal));
     }
 
     /// Looks at a step; one in which nothing was measured is no look. Cost: some 10 ns per signal and layer.
     pub(crate) fn observe(&mut self, step: Step, sheet: &Sheet, places: &Places) {
         let look = self.looks + 1;
         self.bands.resize_with(SIGNALS.len(), Vec::new);
-        for (signal, bands) in signals().zip(&mut self.bands) {
+        for (signal, bands) in SIGNALS.into_iter().zip(&mut self.bands) {
+            if signal == AFTER_REDUCTION && !sheet.has_both_sides() {
+                continue;
+            }
             sheet.layers(places, signal, Reach::Whole, &mut self.values);
             if bands.len() < self.values.len() {
                 bands.resize_with(self.values.len(), Band::default);
@@ -138,7 +136,7 @@ impl Blame {
     /// Of the signals that are outside their band now or were a moment ago, the one that left it first.
     pub(crate) fn first_move(&self, places: &Places) -> Option<FirstMove> {
         let mut best: Option<(u64, usize, f64, FirstMove)> = None;
-        for (order, (signal, bands)) in signals().zip(&self.bands).enumerate() {
+        for (order, (signal, bands)) in SIGNALS.into_iter().zip(&self.bands).enumerate() {
             for (band, layer) in bands.iter().zip(places.layers()) {
                 let Some(departure) = self.of_this_alert(band) else { continue };
                 let distance = departure.distance();
@@ -163,7 +161,7 @@ impl Blame {
     /// What is saved with a checkpoint.
     pub(crate) fn save(&self, places: &Places) -> SavedBlame {
         let mut bands = Vec::new();
-        for (signal, of_signal) in signals().zip(&self.bands) {
+        for (signal, of_signal) in SIGNALS.into_iter().zip(&self.bands) {
             for (band, layer) in of_signal.iter().zip(places.layers()).filter(|(band, _)| band.samples > 0) {
                 let (layer, vpp_stage) = (layer.name.to_string(), layer.vpp_stage);
                 bands.push(SavedBand { signal, layer, vpp_stage, band: band.clone() });
@@ -177,7 +175,7 @@ impl Blame {
         self.looks = saved.looks;
         self.bands = vec![Vec::new(); SIGNALS.len()];
         for SavedBand { signal, layer, vpp_stage, band } in saved.bands {
-            let Some(order) = signals().position(|known| known == signal) else { continue };
+            let Some(order) = SIGNALS.into_iter().position(|known| known == signal) else { continue };
             let number = places.layer_number(Layer { name: layer.into(), vpp_stage }) as usize;
             let bands = &mut self.bands[order];
             if bands.len() <= number {
@@ -295,6 +293,32 @@ mod tests {
         });
         let first = run.first().unwrap();
         assert_eq!((first.signal, first.layer.as_str()), (AlertSignal::Kind(Kind::Actv), "h.1"));
+    }
+
+    #[test]
+    fn what_moved_with_the_reduction_is_named_and_where_the_backward_pass_moved_that() {
+        let both = |run: &mut Run, step: u64, before: f64, after: f64| {
+            let kinds = [(Kind::GradUnreduced, before), (Kind::GradReduced, after), (Kind::Update, before.max(after))];
+            let mut records = Vec::new();
+            for (kind, factor) in kinds {
+                for tensor in 0..3 {
+                    let factor = if tensor == 2 { factor } else { 1.0 };
+                    let reading = Some(Reading::of_value(factor * (1.0 + 0.003 * ((step * 7) as f64).sin())));
+                    records.push(Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading });
+                }
+            }
+            run.sheet.fill(&run.places, &StepBatch { records, ..StepBatch::default() });
+            run.blame.observe(Step(step), &run.sheet, &run.places);
+        };
+        // The rank whose own gradient leapt, and another one that only got it through the reduction.
+        for (before, signal) in [(60.0, AlertSignal::Grad), (1.0, AlertSignal::Kind(Kind::GradReduced))] {
+            let mut run = Run::new();
+            (0..50).for_each(|step| both(&mut run, step, 1.0, 1.0));
+            both(&mut run, 50, before, 50.0);
+            let first = run.first().unwrap();
+            assert_eq!((first.step, first.signal), (Step(50), signal));
+            assert_eq!(first.tensor.as_deref(), Some("h.1.w"));
+        }
     }
 
     #[test]

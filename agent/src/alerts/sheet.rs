@@ -9,6 +9,9 @@ const SLOTS: usize = Kind::ALL.len() + 2;
 const GRAD: usize = Kind::ALL.len();
 const RATIO_PARAMETERS: usize = Kind::ALL.len() + 1;
 
+/// The gradient on the other side of the reduction than `grad` is taken from, where both are measured.
+pub(crate) const AFTER_REDUCTION: AlertSignal = AlertSignal::Kind(Kind::GradReduced);
+
 /// Which signals are summed up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted([bool; SLOTS]);
@@ -69,6 +72,8 @@ pub(crate) struct Sheet {
     /// By tensor; entries of other steps mean nothing.
     grads: Vec<GradOfTensor>,
     grad_tensors: Vec<TensorId>,
+    /// Whether a gradient before the reduction was measured in this step.
+    has_unreduced: bool,
     updates: Vec<(u64, f64)>,
     ratios: Vec<(TensorId, f64)>,
     /// Counts the sheets filled, to tell this step's entries from old ones.
@@ -102,6 +107,7 @@ impl Sheet {
     pub(crate) fn fill(&mut self, places: &Places, batch: &StepBatch) {
         self.filled += 1;
         self.grad_tensors.clear();
+        self.has_unreduced = false;
         for cells in &mut self.cells {
             cells.clear();
             cells.resize(places.cells().len(), Norm::default());
@@ -157,6 +163,7 @@ impl Sheet {
     }
 
     fn take_gradient(&mut self, record: &Record, norm: f64) {
+        self.has_unreduced |= record.kind == Kind::GradUnreduced;
         let rank = if record.kind == Kind::GradUnreduced { record.micro_step.0.saturating_add(1) } else { 0 };
         let (step, tensor) = (self.filled, record.tensor);
         let known = slot(&mut self.grads, tensor);
@@ -195,6 +202,12 @@ impl Sheet {
         if let Some(cell) = places.cell_of(tensor) {
             self.cells[slot][cell].add(Norm::of(norm, tensor));
         }
+    }
+
+    /// Whether gradients of this step were measured before the reduction, so that `grad` is of that side and
+    /// [`AFTER_REDUCTION`] of the other. Otherwise both are the same.
+    pub(crate) fn has_both_sides(&self) -> bool {
+        self.has_unreduced
     }
 
     /// The gradients of this step, each tensor once.

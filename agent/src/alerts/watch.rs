@@ -11,7 +11,7 @@ use trainmon_core::{
 
 use super::detect::{Finding, Memory, resolved};
 use super::places::Places;
-use super::sheet::{Reach, Sheet};
+use super::sheet::{AFTER_REDUCTION, Reach, Sheet};
 use super::standing::{News, Standing};
 use super::state::LeftOut;
 use super::table::{Series, Table};
@@ -44,6 +44,8 @@ pub(crate) struct Watch {
     pub(crate) rule: Rule,
     /// Which of its signals; `None`: every kind of tensor.
     pub(crate) signal: Option<AlertSignal>,
+    /// Whether it looks at the other side of the reduction for a rule on `grad`: only where both sides are measured.
+    is_other_side: bool,
     /// The how-manieth watch of this rule on this signal and scope: a config may have two with different thresholds.
     pub(crate) twin: u32,
     args: RuleArgs,
@@ -68,22 +70,27 @@ pub(crate) struct Look<'a> {
 }
 
 impl Watch {
-    /// The watches of a rule: one per signal.
+    /// The watches of a rule: one per signal, and for parts of the gradient one for each side of the reduction. The global
+    /// norm has one already: the front knows it as it is after the reduction.
     pub(crate) fn of_rule(rule: &Rule) -> Vec<Self> {
         let signals: Vec<Option<AlertSignal>> = match rule.signals.as_slice() {
             [] => vec![None],
             signals => signals.iter().copied().map(Some).collect(),
         };
-        let watch = |signal: Option<AlertSignal>| Self {
+        let has_sides = rule.scope != AlertScope::Global && signals.contains(&Some(AlertSignal::Grad));
+        let other_side = Some(Some(AFTER_REDUCTION)).filter(|side| has_sides && !signals.contains(side));
+        let watch = |(signal, is_other_side): (Option<AlertSignal>, bool)| Self {
             args: resolved(rule.args, signal.unwrap_or(AlertSignal::Grad)),
             rule: rule.clone(),
             signal,
+            is_other_side,
             twin: 0,
             series: Table::default(),
             saved: HashMap::new(),
             admitted: Vec::new(),
         };
-        signals.into_iter().map(watch).collect()
+        let signals = signals.into_iter().map(|signal| (signal, false));
+        signals.chain(other_side.map(|signal| (signal, true))).map(watch).collect()
     }
 
     /// How many series it follows.
@@ -97,7 +104,8 @@ impl Watch {
 
     /// Whether it finds nothing while only a part of the model is measured per step, and what it is then called.
     pub(crate) fn rests(&self, sheet: &Sheet) -> Option<String> {
-        let signal = self.signal.filter(|_| self.rule.scope != AlertScope::Tensor)?;
+        let is_named = self.rule.scope != AlertScope::Tensor && !self.is_other_side;
+        let signal = self.signal.filter(|_| is_named)?;
         let is_sum = match signal {
             AlertSignal::Kind(kind) => self.reach() == Reach::Whole || kind == Kind::UpdateRatio,
             // The front may know the whole norm.
@@ -112,6 +120,9 @@ impl Watch {
 
     /// Looks at a step.
     pub(crate) fn look(&mut self, index: usize, look: &mut Look<'_>) {
+        if self.is_other_side && !look.sheet.has_both_sides() {
+            return;
+        }
         self.series.rewind();
         let is_number = matches!(
             self.signal,

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use trainmon_agent::StepFacts;
 use trainmon_agent::core::config::Config;
-use trainmon_agent::core::{AlertPhase, AlertRule, AlertScope, AlertSignal, Kind, Statistic};
+use trainmon_agent::core::{
+    AlertPhase, AlertRule, AlertScope, AlertSignal, Kind, MicroStep, Reading, Record, Statistic,
+};
 
 use crate::run::{LAYERS, Run, config};
 
@@ -34,6 +36,40 @@ fn a_spike_names_what_moved_first() {
     assert_eq!((book.grad_norm_spikes, book.update_norm_spikes, book.findings_of(AlertRule::Spike)), (1, 1, 2));
     let (step, zscore) = book.grad_norm_zscore.unwrap();
     assert!(step.0 == 122 && zscore.is_finite(), "{book:?}");
+}
+
+#[test]
+fn a_layer_that_jumps_in_the_reduction_is_found_and_the_reduction_named() {
+    let rule = r#"{"rules": [{"rule_name": "Spike", "on": {"scope": "layer", "signal": "grad"}}]}"#;
+    // On the first rank only what came out of the reduction jumps, on the second what went in.
+    for jumps_before in [false, true] {
+        let mut run = Run::new(rule);
+        for step in 0..110 {
+            let jump = if step == 100 { 50.0 } else { 1.0 };
+            for (index, &tensor) in run.tensors.iter().enumerate() {
+                let factor = if jumps_before && index == 2 { jump } else { 1.0 };
+                let reading = Some(Reading::of_value(factor * (1.0 + 0.02 * f64::from(step % 7))));
+                let record = Record { tensor, kind: Kind::GradUnreduced, micro_step: MicroStep(0), reading };
+                run.monitor.record(record, Duration::ZERO, 0);
+            }
+            run.step(|index, kind| match kind {
+                Kind::GradReduced | Kind::Update if index == 2 => jump,
+                _ => 1.0,
+            });
+        }
+        run.finish();
+        let after = AlertSignal::Kind(Kind::GradReduced);
+        let (sides, named) =
+            if jumps_before { (vec![AlertSignal::Grad, after], AlertSignal::Grad) } else { (vec![after], after) };
+        let found = run.keeper.begun(AlertRule::Spike);
+        assert_eq!(found.iter().map(|alert| alert.series.signal).collect::<Vec<_>>(), sides, "{found:?}");
+        for alert in &found {
+            let first = alert.moved_first.as_ref().unwrap();
+            assert_eq!((alert.series.name.as_str(), alert.step.0), ("h.1", 100));
+            assert_eq!((first.signal, first.step.0), (named, 100), "{first:?}");
+            assert_eq!(first.tensor.as_deref(), Some("h.1.attn.weight"));
+        }
+    }
 }
 
 #[test]
@@ -163,11 +199,11 @@ fn dead_and_vanishing_gradients_and_too_large_updates_are_found() {
     let mut run = Run::new(alert);
     let record_ratio = |run: &Run, ratio: f64| {
         for &tensor in &run.tensors {
-            let record = trainmon_agent::core::Record {
+            let record = Record {
                 tensor,
                 kind: Kind::UpdateRatio,
-                micro_step: trainmon_agent::core::MicroStep(0),
-                reading: Some(trainmon_agent::core::Reading::of_value(ratio)),
+                micro_step: MicroStep(0),
+                reading: Some(Reading::of_value(ratio)),
             };
             run.monitor.record(record, Duration::ZERO, 0);
         }
