@@ -106,7 +106,9 @@ pub(crate) struct Blame {
 impl Blame {
     /// What has to be summed up for it.
     pub(crate) fn want(wanted: &mut Wanted) {
-        SIGNALS.into_iter().for_each(|signal| wanted.add(signal));
+        for signal in SIGNALS {
+            wanted.add(signal);
+        }
     }
 
     /// Looks at a step; one in which nothing was measured is no look. Cost: some 10 ns per signal and layer.
