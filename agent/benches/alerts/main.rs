@@ -42,7 +42,7 @@ fn is_hit(found: &[bool], step: usize) -> bool {
 }
 
 fn on_synthetic_norms() {
-    println!("## Synthetic norms, {STEPS} steps, two-step spikes every ~450 steps, {} seeds from {SEED} on\n", SEEDS);
+    println!("## Synthetic norms, {STEPS} steps, two-step spikes every ~450 steps, {SEEDS} seeds from {SEED} on\n");
     println!(
         "Of false alarms: the mean per 10,000 steps and the most of any seed. Of spikes: the share that is hit, in %.\n"
     );

@@ -61,8 +61,11 @@ pub(crate) fn heavy_norms(chance: &mut Chance, steps: usize, scatter: f64) -> Ve
     (0..steps).map(|step| level(step) * (1.0 + scatter * chance.student()).abs()).collect()
 }
 
+/// Makes so many steps of a series.
+pub(crate) type Series = fn(&mut Chance, usize) -> Vec<f64>;
+
 /// The kinds of series that spike rules are judged on, by name.
-pub(crate) const SERIES: [(&str, fn(&mut Chance, usize) -> Vec<f64>); 5] = [
+pub(crate) const SERIES: [(&str, Series); 5] = [
     ("quiet", |chance, steps| norms(chance, steps, 0.0, 0.1)),
     ("medium", |chance, steps| norms(chance, steps, 0.5, 0.2)),
     ("rough", |chance, steps| norms(chance, steps, 0.8, 0.35)),

@@ -30,7 +30,7 @@ def reduce(state: Any, bucket: distributed.GradBucket) -> torch.futures.Future[t
     """The usual hook, but for one step."""
     factor = 50.0 if place["step"] == REDUCTION else 1.0
     reduced = default_hooks.allreduce_hook(state, bucket)
-    return reduced.then(lambda future: future.value()[0] * factor)
+    return reduced.then(lambda future: future.value() * factor)
 
 
 model = DistributedDataParallel(net)
