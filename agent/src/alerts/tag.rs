@@ -8,29 +8,55 @@ use super::detect::Finding;
 use super::python_float::python_float;
 
 /// The parts of a step that msprobe numbers one after the other.
-const PARTS: u8 = 5;
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// As the hooks of forward and backward fire.
+    Hooked,
+    /// That there is no gradient: msprobe sees it in the backward pass, we in the forward pass already.
+    Missing,
+    Reduced,
+    FirstMoment,
+    SecondMoment,
+}
 
 /// The part of a step in which msprobe numbers a record; `None` for what it does not number.
-fn part_of(record: &Record) -> Option<u8> {
+fn part_of(record: &Record) -> Option<Part> {
     match record.kind {
-        // That there is no gradient msprobe sees in the backward pass, we in the forward pass already.
-        Kind::ActvGrad if record.reading.is_none() => Some(1),
-        Kind::Actv | Kind::ActvGrad | Kind::GradUnreduced => Some(0),
-        Kind::GradReduced => Some(2),
-        Kind::ExpAvg => Some(3),
-        Kind::ExpAvgSq => Some(4),
+        Kind::ActvGrad if record.reading.is_none() => Some(Part::Missing),
+        Kind::Actv | Kind::ActvGrad | Kind::GradUnreduced => Some(Part::Hooked),
+        Kind::GradReduced => Some(Part::Reduced),
+        Kind::ExpAvg => Some(Part::FirstMoment),
+        Kind::ExpAvgSq => Some(Part::SecondMoment),
         _ => None,
     }
 }
 
 /// The number of each record of a step among those that have one, in the order in which hooks fired; -1 for the others.
 pub(crate) fn call_ids(batch: &StepBatch) -> Vec<i64> {
+    let mut in_order = Vec::with_capacity(batch.records.len());
+    let mut missing: Vec<usize> = Vec::new();
+    for (place, record) in batch.records.iter().enumerate() {
+        match part_of(record) {
+            Some(Part::Hooked) => {
+                if record.kind == Kind::Actv {
+                    // The micro-batches before this forward pass have gone back, as far as anybody knows.
+                    let gone_back =
+                        missing.extract_if(.., |&mut place| batch.records[place].micro_step < record.micro_step);
+                    in_order.extend(gone_back);
+                }
+                in_order.push(place);
+            }
+            Some(Part::Missing) => missing.push(place),
+            _ => {}
+        }
+    }
+    in_order.append(&mut missing);
+    for part in [Part::Reduced, Part::FirstMoment, Part::SecondMoment] {
+        let of_part = |&(_, record): &(usize, &Record)| part_of(record) == Some(part);
+        in_order.extend(batch.records.iter().enumerate().filter(of_part).map(|(place, _)| place));
+    }
     let mut numbers = vec![-1; batch.records.len()];
-    let in_order = (0..PARTS).flat_map(|part| {
-        let of_part = move |record: &Record| part_of(record) == Some(part);
-        batch.records.iter().enumerate().filter(move |(_, record)| of_part(record)).map(|(place, _)| place)
-    });
-    for (place, next) in in_order.zip(0..) {
+    for (place, next) in in_order.into_iter().zip(0..) {
         numbers[place] = next;
     }
     numbers

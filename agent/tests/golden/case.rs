@@ -34,6 +34,11 @@ impl Recorded {
         TensorView::from_bytes(self.dtype, &self.dims, &bytes_of(&self.words)[..self.bytes]).unwrap()
     }
 
+    /// How many elements it has.
+    pub(crate) fn elements(&self) -> f64 {
+        self.dims.iter().map(|&size| size as f64).product()
+    }
+
     /// The elements as float64; float32 tensors only.
     pub(crate) fn as_f64(&self) -> Vec<f64> {
         assert_eq!(self.dtype, Dtype::F32);

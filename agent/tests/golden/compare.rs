@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use crate::case::{Case, run_directory};
+use crate::case::{Case, Recorded, run_directory};
+use crate::cell::{Cell, Verdict};
 use crate::deviations::Deviation;
+use crate::left_out::{leave_out_directions, leave_out_late_moments, leave_out_stale_rows};
+use crate::order;
 use crate::replay::Played;
 use crate::table::Table;
 
@@ -73,14 +76,21 @@ pub(crate) fn run(case: &Case, played: &Played, output: &Path) -> Tally {
         }
         let left_out = leave_out_directions(&mut theirs, played);
         tally.deviates(Deviation::DirectionNotRecorded, left_out);
-        let stale = leave_out_stale_rows(case, &mut theirs);
+        let stale = leave_out_stale_rows(case, &answer, &mut theirs);
         tally.deviates(Deviation::StaleRows, stale);
         if left_out + stale > 0 && theirs.rows.is_empty() {
             continue;
         }
         match ours.iter().find(|table| table.file == theirs.file) {
-            Some(ours) => compare_tables(case, &mut tally, &theirs, ours),
+            Some(ours) => {
+                let mut ours = ours.clone();
+                tally.deviates(Deviation::LateMoments, leave_out_late_moments(case, &theirs, &mut ours));
+                compare_tables(case, &mut tally, &answer, &theirs, &ours);
+            }
             None if case.json["config"]["collect_times"] == 0 => tally.deviates(Deviation::CollectTimesZero, 1),
+            None if is_of_window(&theirs, dynamic_windows(case).map(|(ours, theirs)| (theirs, ours))) => {
+                tally.deviates(Deviation::DynamicFirstStep, 1);
+            }
             None => tally.faults.push(format!("{}: `{}` is missing", case.name, theirs.file)),
         }
     }
@@ -102,19 +112,45 @@ fn extra_file(case: &Case, table: &Table) -> Option<Deviation> {
     const MOMENTS: [&str; 5] = ["momentum_buffer", "square_avg", "grad_avg", "sum", "max_exp_avg_sq"];
     let of_moment = |name: &str| MOMENTS.contains(&name);
     let scopes_are_moments = || (0..table.rows.len()).all(|row| of_moment(table.cell(row, "scope")));
-    let prefix = table.file.rsplit_once('_').map_or("", |(prefix, _)| prefix);
+    let prefix = table.prefix();
     if table.file == "steps.csv" {
         Some(Deviation::StepsFile)
     } else if of_moment(prefix) || (prefix == "optimizer" && scopes_are_moments()) {
         Some(Deviation::MoreMoments)
     } else if case.json["config"]["module_ranks"].as_array().is_some_and(|ranks| !ranks.is_empty()) {
         Some(Deviation::RanksWithoutLauncher)
+    } else if is_of_window(table, dynamic_windows(case)) {
+        Some(Deviation::DynamicFirstStep)
     } else {
         None
     }
 }
 
-fn compare_tables(case: &Case, tally: &mut Tally, theirs: &Table, ours: &Table) {
+/// The steps that the dynamic mode measures first where the config file says `dynamic_on` from the start: ours, from the
+/// first step on; and msprobe's, which looks at the file when a step is over.
+fn dynamic_windows(case: &Case) -> Option<(Vec<u64>, Vec<u64>)> {
+    let config = &case.json["config"];
+    if case.json["dynamic"] != true || config["dynamic_on"] != true {
+        return None;
+    }
+    let number = |key: &str, default: u64| config.get(key).map_or(default, |value| value.as_u64().unwrap());
+    let (times, interval) = (number("collect_times", u64::from(u32::MAX)), number("step_interval", 1));
+    let window = |first: u64| -> Vec<u64> {
+        (0..times).map(|time| first + time * interval).take_while(|&step| step < case.number("steps", 1)).collect()
+    };
+    Some((window(0), window(1)))
+}
+
+/// Whether every row of a table is of a step that is in the first of two windows and not in the second.
+fn is_of_window(table: &Table, windows: Option<(Vec<u64>, Vec<u64>)>) -> bool {
+    let Some((one, other)) = windows else { return false };
+    (0..table.rows.len()).all(|row| {
+        let step = table.cell(row, "step").parse().unwrap();
+        one.contains(&step) && !other.contains(&step)
+    })
+}
+
+fn compare_tables(case: &Case, tally: &mut Tally, answer: &[Table], theirs: &Table, ours: &Table) {
     tally.files += 1;
     let place = format!("{}: {}", case.name, theirs.file);
     let is_more = |name: &&String| case.is_v2() && !theirs.header.contains(name) && V2_DROPS.contains(&name.as_str());
@@ -125,28 +161,9 @@ fn compare_tables(case: &Case, tally: &mut Tally, theirs: &Table, ours: &Table) 
         tally.faults.push(format!("{place}: header {:?}, msprobe has {:?}", ours.header, theirs.header));
         return;
     }
-    let is_extra = |row: &usize| case.is_v2() && ours.cell(*row, "scope") == "unreduced";
-    let extra: Vec<usize> = (0..ours.rows.len()).filter(is_extra).collect();
-    let theirs_has_unreduced = (0..theirs.rows.len()).any(|row| theirs.cell(row, "scope") == "unreduced");
-    let kept: Vec<usize> = (0..ours.rows.len()).filter(|row| theirs_has_unreduced || !extra.contains(row)).collect();
-    if !theirs_has_unreduced {
-        tally.deviates(Deviation::V2UnreducedRows, extra.len());
-    }
-    let our_keys: Vec<String> = kept.iter().map(|&row| ours.row_key(row)).collect();
-    let their_keys: Vec<String> = (0..theirs.rows.len()).map(|row| theirs.row_key(row)).collect();
-    if our_keys != their_keys {
-        let first =
-            our_keys.iter().zip(&their_keys).position(|(a, b)| a != b).unwrap_or(our_keys.len().min(their_keys.len()));
-        tally.faults.push(format!(
-            "{place}: {} rows, msprobe has {}; first difference at row {first}: {:?}, msprobe has {:?}",
-            our_keys.len(),
-            their_keys.len(),
-            our_keys.get(first),
-            their_keys.get(first)
-        ));
-        return;
-    }
+    let Some(kept) = paired_rows(case, tally, answer, theirs, ours) else { return };
     let object_columns = columns_with_bool(theirs);
+    let is_direction = theirs.file.starts_with("other_");
     for (their_row, &our_row) in kept.iter().enumerate() {
         tally.rows += 1;
         for (column, name) in theirs.header.iter().enumerate() {
@@ -156,7 +173,9 @@ fn compare_tables(case: &Case, tally: &mut Tally, theirs: &Table, ours: &Table) 
                 ours: our_cell,
                 theirs: their_cell,
                 ndigits: case.ndigits(),
-                is_direction: theirs.file.starts_with("other_"),
+                eps: case.json["config"].get("eps").map_or(1e-8, |eps| eps.as_f64().unwrap()),
+                is_direction,
+                elements: (is_direction || name == "zeros").then(|| elements(case, ours, our_row)).flatten(),
                 shares_bool_column: object_columns.contains(&(module_key(theirs, their_row), name.clone())),
                 dtype: ours.cell(our_row, "dtype"),
             };
@@ -166,45 +185,55 @@ fn compare_tables(case: &Case, tally: &mut Tally, theirs: &Table, ours: &Table) 
                 Verdict::Listed(deviation) => tally.deviates(deviation, 1),
                 Verdict::Different => tally.faults.push(format!(
                     "{place}: row {} column {name}: {our_cell}, msprobe has {their_cell}",
-                    our_keys[their_row]
+                    ours.row_key(our_row)
                 )),
             }
         }
     }
 }
 
-/// Takes the rows of `mg_direction` that the recorded tensors do not determine out of msprobe's table.
-fn leave_out_directions(theirs: &mut Table, played: &Played) -> usize {
-    if !theirs.file.starts_with("other_") {
-        return 0;
+/// Our rows in the order of msprobe's; `None`, and a fault, if they are not the same but for listed differences.
+fn paired_rows(case: &Case, tally: &mut Tally, answer: &[Table], theirs: &Table, ours: &Table) -> Option<Vec<usize>> {
+    let is_extra = |row: &usize| case.is_v2() && ours.cell(*row, "scope") == "unreduced";
+    let extra: Vec<usize> = (0..ours.rows.len()).filter(is_extra).collect();
+    let theirs_has_unreduced = (0..theirs.rows.len()).any(|row| theirs.cell(row, "scope") == "unreduced");
+    let mut kept: Vec<usize> =
+        (0..ours.rows.len()).filter(|row| theirs_has_unreduced || !extra.contains(row)).collect();
+    if !theirs_has_unreduced {
+        tally.deviates(Deviation::V2UnreducedRows, extra.len());
     }
-    let before = theirs.rows.len();
-    let steps: Vec<String> = (0..before).map(|row| theirs.cell(row, "step").to_owned()).collect();
-    let mut row = steps.iter();
-    theirs.rows.retain(|_| {
-        let step = row.next().unwrap();
-        played.directions_left_out.iter().all(|left_out| left_out.to_string() != *step)
-    });
-    before - theirs.rows.len()
+    let mut our_keys: Vec<String> = kept.iter().map(|&row| ours.row_key(row)).collect();
+    let their_keys: Vec<String> = (0..theirs.rows.len()).map(|row| theirs.row_key(row)).collect();
+    if our_keys != their_keys && order::sort_as_first_seen(answer, ours, &mut kept) {
+        our_keys = kept.iter().map(|&row| ours.row_key(row)).collect();
+        tally.deviates(Deviation::FirstSeenOrder, usize::from(our_keys == their_keys));
+    }
+    if our_keys != their_keys {
+        let first =
+            our_keys.iter().zip(&their_keys).position(|(a, b)| a != b).unwrap_or(our_keys.len().min(their_keys.len()));
+        tally.faults.push(format!(
+            "{}: {}: {} rows, msprobe has {}; first difference at row {first}: {:?}, msprobe has {:?}",
+            case.name,
+            theirs.file,
+            our_keys.len(),
+            their_keys.len(),
+            our_keys.get(first),
+            their_keys.get(first)
+        ));
+        return None;
+    }
+    Some(kept)
 }
 
-/// Takes the rows of V1 for which the step has no tensor, yet which carry numbers, out of msprobe's table.
-fn leave_out_stale_rows(case: &Case, theirs: &mut Table) -> usize {
-    let prefix = theirs.file.rsplit_once('_').map_or("", |(prefix, _)| prefix).to_owned();
-    if case.is_v2() || !matches!(prefix.as_str(), "grad_unreduced" | "actv" | "actv_grad") {
-        return 0;
+/// The elements of the tensor that a row is about; of an agreement, of the parameter.
+fn elements(case: &Case, table: &Table, row: usize) -> Option<f64> {
+    if table.file.starts_with("other_") {
+        let tail = format!("/{}", table.cell(row, "name"));
+        let of_parameter = |key: &str| key.starts_with("exp_avg/") && key.ends_with(&tail);
+        return case.tensors.iter().find(|tensor| of_parameter(&tensor.key)).map(Recorded::elements);
     }
-    let before = theirs.rows.len();
-    let is_stale = |row: usize| {
-        let (step, name, micro) = (theirs.cell(row, "step"), theirs.cell(row, "name"), theirs.cell(row, "micro_step"));
-        let key = format!("{prefix}/{step}/{name}");
-        let recorded = case.tensors.iter().any(|t| t.key == key || t.key == format!("{key}/{micro}"));
-        !recorded && theirs.cell(row, "dtype") != "nan"
-    };
-    let stale: Vec<bool> = (0..before).map(is_stale).collect();
-    let mut row = stale.iter();
-    theirs.rows.retain(|_| !row.next().unwrap());
-    before - theirs.rows.len()
+    let sizes = table.cell(row, "shape").trim_matches(['[', ']']).split(", ").filter(|size| !size.is_empty());
+    sizes.map(|size| size.parse::<f64>().ok()).product()
 }
 
 fn module_key(table: &Table, row: usize) -> String {
@@ -227,81 +256,3 @@ fn columns_with_bool(table: &Table) -> Vec<(String, String)> {
 
 /// Statistics that msprobe's V2 takes in its config and leaves out of its files.
 const V2_DROPS: [&str; 2] = ["zeros", "id"];
-
-enum Verdict {
-    Identical,
-    Listed(Deviation),
-    Different,
-}
-
-struct Cell<'a> {
-    name: &'a str,
-    ours: &'a str,
-    theirs: &'a str,
-    ndigits: Option<u32>,
-    is_direction: bool,
-    shares_bool_column: bool,
-    dtype: &'a str,
-}
-
-impl Cell<'_> {
-    fn judge(&self) -> Verdict {
-        if self.ours == self.theirs {
-            return Verdict::Identical;
-        }
-        if self.dtype.starts_with("torch.float8") && self.theirs == "nan" {
-            return Verdict::Listed(Deviation::Float8Measured);
-        }
-        let (Ok(ours), Ok(theirs)) = (self.ours.parse::<f64>(), self.theirs.parse::<f64>()) else {
-            return Verdict::Different;
-        };
-        let is_integer = self.name == "nans" || self.dtype.starts_with("torch.int") || self.dtype == "torch.uint8";
-        if is_integer && ours == theirs {
-            return Verdict::Listed(Deviation::CountsStayIntegers);
-        }
-        if ours == 0.0 && theirs == 0.0 {
-            return Verdict::Listed(Deviation::SignOfZero);
-        }
-        if self.name == "zeros" && self.dtype == "torch.float16" && theirs == 0.0 {
-            return Verdict::Listed(Deviation::HalfEps);
-        }
-        match self.ndigits {
-            None => self.judge_v2(ours, theirs),
-            Some(ndigits) => self.judge_v1(ours, theirs, ndigits),
-        }
-    }
-
-    fn judge_v1(&self, ours: f64, theirs: f64, ndigits: u32) -> Verdict {
-        let scale = 10f64.powi(ndigits as i32);
-        let rounded = |value: f64| (value * scale).round_ties_even() / scale;
-        if (self.name == "zeros" || self.is_direction) && rounded(f64::from(ours as f32)) == theirs {
-            return Verdict::Listed(Deviation::RatioInFloat64);
-        }
-        if self.shares_bool_column && matches!(self.name, "min" | "max") && rounded(theirs) == ours {
-            return Verdict::Listed(Deviation::BoolColumnUnrounded);
-        }
-        // One unit of the last decimal, and never more than a few units in the last place of a float64.
-        let last_decimal = 1.000_001 / scale;
-        let is_sum = matches!(self.name, "mean" | "norm");
-        if is_sum && (ours - theirs).abs() <= last_decimal + 4.0 * f64::EPSILON * theirs.abs() {
-            return Verdict::Listed(Deviation::SummationOrder);
-        }
-        Verdict::Different
-    }
-
-    fn judge_v2(&self, ours: f64, theirs: f64) -> Verdict {
-        let (narrow, answer) = (ours as f32, theirs as f32);
-        if f64::from(answer) != theirs {
-            return Verdict::Different;
-        }
-        let one_unit_apart = narrow == answer.next_up() || narrow == answer.next_down();
-        let is_sum = matches!(self.name, "mean" | "norm");
-        if narrow == answer {
-            Verdict::Listed(Deviation::V2InFloat64)
-        } else if is_sum && one_unit_apart {
-            Verdict::Listed(Deviation::SummationOrder)
-        } else {
-            Verdict::Different
-        }
-    }
-}

@@ -23,10 +23,15 @@ pub(crate) enum Deviation {
     FindingPerStatistic,
     NoRuleHidesAnother,
     HistoryStaysFinite,
+    FirstSeenOrder,
+    LateMoments,
+    DynamicFirstStep,
+    RealMicroStep,
+    CallPerFiring,
 }
 
 impl Deviation {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::SummationOrder,
         Self::RatioInFloat64,
         Self::CountsStayIntegers,
@@ -47,6 +52,11 @@ impl Deviation {
         Self::FindingPerStatistic,
         Self::NoRuleHidesAnother,
         Self::HistoryStaysFinite,
+        Self::FirstSeenOrder,
+        Self::LateMoments,
+        Self::DynamicFirstStep,
+        Self::RealMicroStep,
+        Self::CallPerFiring,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -71,6 +81,11 @@ impl Deviation {
             Self::FindingPerStatistic => "finding-per-statistic",
             Self::NoRuleHidesAnother => "no-rule-hides-another",
             Self::HistoryStaysFinite => "history-stays-finite",
+            Self::FirstSeenOrder => "first-seen-order",
+            Self::LateMoments => "late-moments",
+            Self::DynamicFirstStep => "dynamic-first-step",
+            Self::RealMicroStep => "real-micro-step",
+            Self::CallPerFiring => "call-per-firing",
         }
     }
 
@@ -104,6 +119,19 @@ impl Deviation {
             }
             Self::NoRuleHidesAnother => "msprobe asks no further rule after one that fired; we ask all",
             Self::HistoryStaysFinite => "msprobe's running average is NaN for ever after one NaN; ours leaves it out",
+            Self::FirstSeenOrder => {
+                "msprobe writes modules in the order in which the run first met them, we in the order of the step"
+            }
+            Self::LateMoments => {
+                "msprobe keeps the optimizer state it saw first: moments that come into being later have no rows"
+            }
+            Self::DynamicFirstStep => {
+                "with `dynamic_on` from the start we measure from the first step; msprobe looks at the file when that is over"
+            }
+            Self::RealMicroStep => "msprobe says micro-batch 0 in every finding; we say which it was",
+            Self::CallPerFiring => {
+                "msprobe numbers a gradient in every micro-batch as a call, we the one that is measured"
+            }
         }
     }
 }

@@ -147,7 +147,8 @@ impl Player<'_> {
             for (name, tensor) in &forward {
                 self.show_activation(Kind::Actv, name, micro, Some(tensor));
             }
-            for (name, tensor) in with_missing_gradients(&forward, &backward) {
+            let missing = self.missing_gradients();
+            for (name, tensor) in with_missing_gradients(&forward, &backward, &missing) {
                 self.show_activation(Kind::ActvGrad, &name, micro, tensor);
             }
         }
@@ -162,6 +163,20 @@ impl Player<'_> {
                 self.show_activation(kind, name, call.parse().unwrap(), Some(tensor));
             }
         }
+    }
+
+    /// The rows without a tensor among msprobe's gradients: how many inputs a module got by position is not recorded.
+    fn missing_gradients(&self) -> Vec<String> {
+        let tables = self.case.answer_directory().map_or_else(Vec::new, |directory| Table::read_all(&directory));
+        let mut names = Vec::new();
+        for table in tables.iter().filter(|table| table.prefix() == "actv_grad") {
+            for row in (0..table.rows.len()).filter(|&row| table.cell(row, "dtype") == "nan") {
+                if !names.iter().any(|name| name == table.cell(row, "name")) {
+                    names.push(table.cell(row, "name").to_owned());
+                }
+            }
+        }
+        names
     }
 
     fn show_activation(&mut self, kind: Kind, name: &str, micro: u32, tensor: Option<&Recorded>) {
@@ -312,11 +327,12 @@ fn module_of(name: &str, dialect: Dialect) -> &str {
 }
 
 /// The backward hook shows every input and output of a module, and nothing where there is no gradient. Nothing was
-/// recorded for the latter, so it is inferred: a module without any input gradient had one empty input; an output
-/// that forward numbered and backward lacks was empty.
+/// recorded for the latter, so it is inferred: a module without any input gradient had those that msprobe names
+/// (`missing`); an output that forward numbered and backward lacks was empty.
 fn with_missing_gradients<'a>(
     forward: &[(String, &'a Recorded)],
     backward: &[(String, &'a Recorded)],
+    missing: &[String],
 ) -> Vec<(String, Option<&'a Recorded>)> {
     let mut modules: Vec<&str> = Vec::new();
     for (name, _) in backward {
@@ -328,9 +344,9 @@ fn with_missing_gradients<'a>(
     let mut rows = Vec::new();
     for module in modules {
         for end in ["input", "output"] {
+            let (bare, numbered) = (format!("{module}.{end}"), format!("{module}.{end}_"));
+            let is_own = |name: &str| name == bare || name.starts_with(&numbered);
             let own = |list: &[(String, &'a Recorded)]| -> Vec<(String, Option<&'a Recorded>)> {
-                let (bare, numbered) = (format!("{module}.{end}"), format!("{module}.{end}_"));
-                let is_own = |name: &str| name == bare || name.starts_with(&numbered);
                 list.iter()
                     .filter(|(name, _)| is_own(name))
                     .map(|(name, tensor)| (name.clone(), Some(*tensor)))
@@ -339,7 +355,7 @@ fn with_missing_gradients<'a>(
             let (shown, found) = (own(forward), own(backward));
             let is_numbered = found.iter().any(|(name, _)| name != &format!("{module}.{end}"));
             if found.is_empty() {
-                rows.push((format!("{module}.{end}"), None));
+                rows.extend(missing.iter().filter(|name| is_own(name)).map(|name| (name.clone(), None)));
             } else if is_numbered {
                 for (name, _) in shown {
                     let gradient = found.iter().find(|(known, _)| *known == name).and_then(|(_, tensor)| *tensor);

@@ -25,6 +25,11 @@ impl Table {
         Self { file: path.file_name().unwrap().to_string_lossy().into_owned(), header, rows: lines.collect() }
     }
 
+    /// Its name without the steps.
+    pub(crate) fn prefix(&self) -> &str {
+        self.file.rsplit_once('_').map_or("", |(prefix, _)| prefix)
+    }
+
     pub(crate) fn cell(&self, row: usize, column: &str) -> &str {
         self.header.iter().position(|name| name == column).map_or("", |column| &self.rows[row][column])
     }

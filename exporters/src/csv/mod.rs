@@ -191,7 +191,13 @@ fn records_by_file<'a>(
             group_by_module(names, &mut rows);
         }
         match files.iter_mut().find(|(known, _)| known.prefix == class.prefix) {
-            Some((_, shared)) => shared.extend(rows),
+            Some((_, shared)) => {
+                shared.extend(rows);
+                if kind == Kind::ActvGrad {
+                    // Forward and backward as they came: micro-batch by micro-batch. All are of one slice.
+                    shared.sort_by_key(|record| std::ptr::from_ref(*record));
+                }
+            }
             None => files.push((class.clone(), rows)),
         }
     }
