@@ -193,7 +193,7 @@ fn small(lines: &[Line]) {
             times.median() * 1e9,
             low * 1e9,
             high * 1e9,
-            verdict(times.median() * 1e9, Some(150.0))
+            verdict(times.median() * 1e9, Some(200.0))
         );
     }
 }
@@ -207,16 +207,16 @@ fn processor() -> String {
 
 fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let isa = trainmon_stats::Isa::available().last();
+    let isa = trainmon_stats::Isa::current();
     println!("{}, {cores} cores, {isa:?}; medians of {REPETITIONS} interleaved repetitions", processor());
     let lines = noise(LARGE * Dtype::F64.size());
     small(&lines);
     for wanted in [1, 0] {
         set_threads(wanted);
-        large(Dtype::F32, &lines, [Some(1.25), Some(1.7)]);
-        large(Dtype::Bf16, &lines, [Some(1.5), None]);
-        large(Dtype::F16, &lines, [Some(1.5), None]);
-        large(Dtype::F64, &lines, [None, None]);
+        large(Dtype::F32, &lines, [Some(1.2), Some(1.7)]);
+        large(Dtype::Bf16, &lines, [Some(1.4), None]);
+        large(Dtype::F16, &lines, [Some(1.4), None]);
+        large(Dtype::F64, &lines, [Some(1.4), None]);
         pairs(&lines);
     }
     torch_operators();

@@ -9,16 +9,20 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// An instruction set the kernels are compiled for.
 ///
 /// Aarch64's NEON belongs to its baseline: there the portable code is compiled to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Isa {
     /// Whatever the target's baseline offers.
     Portable = 1,
-    /// AVX2 with FMA and F16C.
+    /// AVX2 with FMA, F16C and POPCNT.
     Avx2 = 2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512 = 3,
 }
+
+/// Names the best instruction set to be used ("portable", "avx2", "avx512"), where a better one is there: the numbers are
+/// the same bits on each, and this shows it. Read once. Other values change nothing.
+const VARIABLE: &str = "TRAINMON_CPU";
 
 const UNKNOWN: u8 = 0;
 static CHOSEN: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -34,7 +38,10 @@ impl Isa {
         match self {
             Self::Portable => true,
             Self::Avx2 => {
-                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+                    && is_x86_feature_detected!("popcnt")
             }
             Self::Avx512 => {
                 Self::Avx2.is_present()
@@ -51,9 +58,9 @@ impl Isa {
         self == Self::Portable
     }
 
-    /// The one in use: the best there is, unless [`Isa::force`] said otherwise.
+    /// The one in use: the best there is, unless the environment (`TRAINMON_CPU`) or [`Isa::force`] said otherwise.
     #[inline]
-    pub(crate) fn current() -> Self {
+    pub fn current() -> Self {
         match CHOSEN.load(Ordering::Relaxed) {
             2 => Self::Avx2,
             3 => Self::Avx512,
@@ -64,9 +71,19 @@ impl Isa {
 
     #[cold]
     fn detect() -> Self {
-        let best = Self::available().last().unwrap_or(Self::Portable);
+        let best = Self::best_within(std::env::var(VARIABLE).ok().as_deref());
         CHOSEN.store(best as u8, Ordering::Relaxed);
         best
+    }
+
+    /// The best there is and is allowed.
+    fn best_within(most: Option<&str>) -> Self {
+        let most = match most {
+            Some("portable") => Self::Portable,
+            Some("avx2") => Self::Avx2,
+            _ => Self::Avx512,
+        };
+        Self::available().filter(|&isa| isa <= most).last().unwrap_or(Self::Portable)
     }
 
     /// Makes every following measurement of the process use this one, or again the best. Ignored if it is not there.
@@ -92,13 +109,30 @@ impl Isa {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 fn with_avx512<R>(code: impl FnOnce() -> R) -> R {
     code()
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn with_avx2<R>(code: impl FnOnce() -> R) -> R {
     code()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_names_the_best_instruction_set_used() {
+        let best = Isa::available().last();
+        assert_eq!(Some(Isa::best_within(None)), best);
+        assert_eq!(Some(Isa::best_within(Some("avx512"))), best);
+        assert_eq!(Some(Isa::best_within(Some("AVX1024"))), best);
+        assert_eq!(Isa::best_within(Some("portable")), Isa::Portable);
+        let avx2 = if Isa::available().any(|isa| isa == Isa::Avx2) { Isa::Avx2 } else { Isa::Portable };
+        assert_eq!(Isa::best_within(Some("avx2")), avx2);
+        assert_eq!(Isa::detect(), Isa::best_within(std::env::var(VARIABLE).ok().as_deref()));
+    }
 }

@@ -10,7 +10,8 @@
 //!    OpenMP team where torch has one, else a small pool of parked ones that are woken from 2^20 elements on. The cut
 //!    depends on the tensor only and findings are joined in order: results are the same bits for any number of threads.
 //! 4. Runs are folded in blocks of at most 4096 elements; short or strided runs are packed into a block on the stack
-//!    first. The kernels (AVX-512, AVX2, or portable code, chosen at run time) widen to float64 for every sum. A block
+//!    first. The kernels (AVX-512, AVX2, or portable code, chosen at run time; `TRAINMON_CPU=avx2` or `portable` in the
+//!    environment forbids better ones) widen to float64 for every sum and agree bit for bit. A block
 //!    that turns out not to be finite is looked at again, in the cache, to count its NaN and infinities. Checksums of a
 //!    contiguous tensor are taken block by block in the same pass.
 //! 5. Block sums are added with compensation, and the [`Reading`](trainmon_core::Reading) is filled.
@@ -24,6 +25,7 @@
 //! * `zeros` counts |x| < eps, strictly, compared in float32 for float32 and narrower, in float64 for float64. NaN is no
 //!   zero. Integers and bool (0 and 1) are compared exactly.
 //! * Complex tensors are measured by magnitude, which is NaN if either part is.
+//! * Squares of float64 below its normal range (of magnitudes below 2^-511) count as 0: no norm is taken of sums that small.
 //! * An empty tensor gives [`Reading::empty`](trainmon_core::Reading::empty).
 //! * The CRC-32 and the XOR are those of the contiguous little-endian bytes in logical order.
 //!

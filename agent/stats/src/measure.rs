@@ -26,57 +26,53 @@ fn without_arithmetic() -> StatisticSet {
 /// statistic means for NaN, infinities, bool and complex elements. Costs one read of the memory; a second one in the
 /// rare cases named there, and for checksums of a tensor that is not contiguous. Allocates nothing.
 pub fn measure(view: &TensorView<'_>, request: Request) -> Reading {
-    let mut reading = Reading::empty(view.dtype(), view.shape());
-    if view.elements() > 0 {
-        fill(view, request, &mut reading);
+    if view.elements() == 0 {
+        return Reading::empty(view.dtype(), view.shape());
     }
+    let _standard = StandardFloats::enter();
+    let wanted = Wanted::of(request.statistics);
+    let needs_arithmetic = request.statistics.union(without_arithmetic()) != without_arithmetic();
+    let is_interleaved = needs_arithmetic && (!wanted.any() || view.is_contiguous());
+    if is_interleaved {
+        return by_dtype(view, request, wanted, None);
+    }
+    let checksums = checksum::in_logical_order(view, wanted);
+    if needs_arithmetic {
+        return by_dtype(view, request, Wanted::NEITHER, Some(checksums));
+    }
+    let mut reading = Reading::empty(view.dtype(), view.shape());
+    reading.count = view.elements() as u64;
+    (reading.crc32, reading.xor64) = (checksums.crc, checksums.xor);
     reading
 }
 
-/// Fills the empty reading of a tensor that has elements. In place: a reading is large beside a small tensor's cost.
-fn fill(view: &TensorView<'_>, request: Request, reading: &mut Reading) {
-    let _standard = StandardFloats::enter();
-    let wanted = Wanted::of(request.statistics);
-    let is_interleaved = wanted.any() && view.is_contiguous();
-    let in_passing = if is_interleaved { wanted } else { Wanted::NEITHER };
-    let needs_arithmetic = request.statistics.union(without_arithmetic()) != without_arithmetic();
-    if needs_arithmetic {
-        by_dtype(view, request, in_passing, reading);
-    } else {
-        reading.count = view.elements() as u64;
-    }
-    if wanted.any() && !(is_interleaved && needs_arithmetic) {
-        let checksums = checksum::in_logical_order(view, wanted);
-        (reading.crc32, reading.xor64) = (checksums.crc, checksums.xor);
-    }
-}
-
-fn by_dtype(view: &TensorView<'_>, request: Request, wanted: Wanted, reading: &mut Reading) {
+/// Checksums are those given, or else taken in passing.
+fn by_dtype(view: &TensorView<'_>, request: Request, wanted: Wanted, known: Option<Checksums>) -> Reading {
     match view.dtype() {
-        Dtype::F64 => pass::<Double>(view, request, wanted, reading),
-        Dtype::F32 => pass::<Singles<f32>>(view, request, wanted, reading),
-        Dtype::F16 => pass::<Singles<F16>>(view, request, wanted, reading),
-        Dtype::Bf16 => pass::<Singles<Bf16>>(view, request, wanted, reading),
-        Dtype::F8E4M3Fn => pass::<Narrow<E4M3FN>>(view, request, wanted, reading),
-        Dtype::F8E4M3Fnuz => pass::<Narrow<E4M3FNUZ>>(view, request, wanted, reading),
-        Dtype::F8E5M2 => pass::<Narrow<E5M2>>(view, request, wanted, reading),
-        Dtype::F8E5M2Fnuz => pass::<Narrow<E5M2FNUZ>>(view, request, wanted, reading),
-        Dtype::I8 => pass::<Integers<i8>>(view, request, wanted, reading),
-        Dtype::I16 => pass::<Integers<i16>>(view, request, wanted, reading),
-        Dtype::I32 => pass::<Integers<i32>>(view, request, wanted, reading),
-        Dtype::I64 => pass::<Integers<i64>>(view, request, wanted, reading),
-        Dtype::U8 => pass::<Integers<u8>>(view, request, wanted, reading),
-        Dtype::U16 => pass::<Integers<u16>>(view, request, wanted, reading),
-        Dtype::U32 => pass::<Integers<u32>>(view, request, wanted, reading),
-        Dtype::U64 => pass::<Integers<u64>>(view, request, wanted, reading),
-        Dtype::Bool => pass::<Bools>(view, request, wanted, reading),
-        Dtype::Complex64 => pass::<Complex64>(view, request, wanted, reading),
-        Dtype::Complex128 => pass::<Complex128>(view, request, wanted, reading),
+        Dtype::F64 => pass::<Double>(view, request, wanted, known),
+        Dtype::F32 => pass::<Singles<f32>>(view, request, wanted, known),
+        Dtype::F16 => pass::<Singles<F16>>(view, request, wanted, known),
+        Dtype::Bf16 => pass::<Singles<Bf16>>(view, request, wanted, known),
+        Dtype::F8E4M3Fn => pass::<Narrow<E4M3FN>>(view, request, wanted, known),
+        Dtype::F8E4M3Fnuz => pass::<Narrow<E4M3FNUZ>>(view, request, wanted, known),
+        Dtype::F8E5M2 => pass::<Narrow<E5M2>>(view, request, wanted, known),
+        Dtype::F8E5M2Fnuz => pass::<Narrow<E5M2FNUZ>>(view, request, wanted, known),
+        Dtype::I8 => pass::<Integers<i8>>(view, request, wanted, known),
+        Dtype::I16 => pass::<Integers<i16>>(view, request, wanted, known),
+        Dtype::I32 => pass::<Integers<i32>>(view, request, wanted, known),
+        Dtype::I64 => pass::<Integers<i64>>(view, request, wanted, known),
+        Dtype::U8 => pass::<Integers<u8>>(view, request, wanted, known),
+        Dtype::U16 => pass::<Integers<u16>>(view, request, wanted, known),
+        Dtype::U32 => pass::<Integers<u32>>(view, request, wanted, known),
+        Dtype::U64 => pass::<Integers<u64>>(view, request, wanted, known),
+        Dtype::Bool => pass::<Bools>(view, request, wanted, known),
+        Dtype::Complex64 => pass::<Complex64>(view, request, wanted, known),
+        Dtype::Complex128 => pass::<Complex128>(view, request, wanted, known),
     }
 }
 
 /// One pass over the elements of one dtype, checksums taken block by block while the block is in the cache.
-fn pass<A: Arithmetic>(view: &TensorView<'_>, request: Request, wanted: Wanted, reading: &mut Reading) {
+fn pass<A: Arithmetic>(view: &TensorView<'_>, request: Request, wanted: Wanted, known: Option<Checksums>) -> Reading {
     let isa = Isa::current();
     let source = Source::new([view], Order::Memory);
     let zero = ZeroBound::new(request.eps, request.statistics.contains(Statistic::Zeros));
@@ -101,11 +97,11 @@ fn pass<A: Arithmetic>(view: &TensorView<'_>, request: Request, wanted: Wanted, 
             checksums.append(wanted, next_checksums);
         },
     );
-    let (partial, checksums) = pass;
-    let found = Found { partial, visited: source.elements() as u64, multiplicity: source.multiplicity() };
+    let (partial, in_passing) = pass;
+    let (visited, multiplicity) = (source.elements() as u64, source.multiplicity());
     let spread_pass = |centre, divisor| spread_of::<A>(&source, centre, divisor);
-    found.fill(reading, request, A::scalar, &spread_pass);
-    (reading.crc32, reading.xor64) = (checksums.crc, checksums.xor);
+    let checksums = known.unwrap_or(in_passing);
+    Found { partial, visited, multiplicity, checksums }.reading(view, request, A::scalar, &spread_pass)
 }
 
 #[cold]

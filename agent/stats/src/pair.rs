@@ -3,6 +3,7 @@
 use trainmon_core::{Dtype, Reading, Statistic, TensorView};
 
 use crate::Request;
+use crate::checksum::Checksums;
 use crate::finish::Found;
 use crate::float_env::StandardFloats;
 use crate::isa::Isa;
@@ -65,6 +66,61 @@ macro_rules! for_real_float {
     };
 }
 
+/// Signs of two blocks of one dtype, compared as bit patterns: one walk, nothing converted.
+type Agreement = fn(Isa, &Block<'_, 2>) -> i64;
+
+macro_rules! agreement_of_words {
+    ($($name:ident: $word:ident, $signed:ident, infinity $infinity:expr;)*) => {$(
+        /// The sum of sign(a) x sign(b) over at most [`CHUNK`] elements, which the signed word holds.
+        fn $name(isa: Isa, a: &[$word], b: &[$word]) -> i64 {
+            /// Neither zero nor NaN.
+            #[inline(always)]
+            fn has_sign(word: $word) -> bool {
+                (word & ($word::MAX >> 1)).wrapping_sub(1) < $infinity
+            }
+            isa.run(|| {
+                let sum: $signed = a
+                    .iter()
+                    .zip(b)
+                    .map(|(&a, &b)| {
+                        let product = ((a ^ b).cast_signed() >> ($word::BITS - 1)) | 1;
+                        if has_sign(a) & has_sign(b) { product } else { 0 }
+                    })
+                    .sum();
+                i64::from(sum)
+            })
+        }
+    )*};
+}
+agreement_of_words! {
+    agreement_of_bf16: u16, i16, infinity 0x7f80;
+    agreement_of_f16: u16, i16, infinity 0x7c00;
+    agreement_of_f32: u32, i32, infinity 0x7f80_0000;
+    agreement_of_f64: u64, i64, infinity 0x7ff0_0000_0000_0000;
+}
+
+/// The comparison of bit patterns for two tensors of one dtype; `None` for mixed pairs and narrow floats.
+fn agreement_of(dtypes: [Dtype; 2]) -> Option<Agreement> {
+    macro_rules! by_chunks {
+        ($of:ident) => {
+            |isa, block| {
+                let mut sum = 0;
+                for_each_chunk(block, |start, len| {
+                    sum += $of(isa, &block.elements(0)[start..][..len], &block.elements(1)[start..][..len]);
+                });
+                sum
+            }
+        };
+    }
+    match dtypes {
+        [Dtype::Bf16, Dtype::Bf16] => Some(by_chunks!(agreement_of_bf16)),
+        [Dtype::F16, Dtype::F16] => Some(by_chunks!(agreement_of_f16)),
+        [Dtype::F32, Dtype::F32] => Some(by_chunks!(agreement_of_f32)),
+        [Dtype::F64, Dtype::F64] => Some(by_chunks!(agreement_of_f64)),
+        _ => None,
+    }
+}
+
 /// How far two tensors agree in sign: ((sum of sign(a) x sign(b)) / elements + 1) / 2.
 ///
 /// 1 if every element agrees, 0 if every one is opposed; a pair with a zero in it counts half. NaN has sign 0. The
@@ -83,6 +139,10 @@ pub fn sign_agreement(a: &TensorView<'_>, b: &TensorView<'_>) -> Option<f64> {
         source.elements(),
         &mut agreement,
         |range, sum| {
+            if let Some(agreement_of) = agreement_of([a.dtype(), b.dtype()]) {
+                source.for_each_block(range, &mut |block| *sum += agreement_of(isa, block));
+                return;
+            }
             let mut buffers = [[0i8; CHUNK]; 2];
             source.for_each_block(range, &mut |block| {
                 for_each_chunk(block, |start, len| {
@@ -103,11 +163,13 @@ fn product_sum(a: &[i8], b: &[i8]) -> i32 {
     a.iter().zip(b).map(|(&a, &b)| i32::from(a * b)).sum()
 }
 
+/// In parts of [`CHUNK`], memory asked for ahead of them.
 #[inline]
 fn for_each_chunk(block: &Block<'_, 2>, mut work: impl FnMut(usize, usize)) {
     let mut start = 0;
     while start < block.len() {
         let len = CHUNK.min(block.len() - start);
+        (0..2).for_each(|operand| block.ask_ahead(operand, start, len));
         work(start, len);
         start += len;
     }
@@ -151,9 +213,8 @@ where
     A::Element: Default + std::ops::Sub<Output = A::Element>,
 {
     fn reading(&self, after: &TensorView<'_>, request: Request) -> Reading {
-        let mut reading = Reading::empty(after.dtype(), after.shape());
         if self.source.elements() == 0 {
-            return reading;
+            return Reading::empty(after.dtype(), after.shape());
         }
         let isa = Isa::current();
         let zero = ZeroBound::new(request.eps, request.statistics.contains(Statistic::Zeros));
@@ -166,8 +227,8 @@ where
         );
         let (visited, multiplicity) = (self.source.elements() as u64, self.source.multiplicity());
         let spread_pass = |centre, divisor| self.spread(isa, centre, divisor);
-        Found { partial, visited, multiplicity }.fill(&mut reading, request, A::scalar, &spread_pass);
-        reading
+        let found = Found { partial, visited, multiplicity, checksums: Checksums::default() };
+        found.reading(after, request, A::scalar, &spread_pass)
     }
 
     #[cold]

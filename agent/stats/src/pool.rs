@@ -70,12 +70,23 @@ pub(crate) fn fold_shards<R: Default + Send + Sync>(
     elements: usize,
     total: &mut R,
     fold: impl Fn(Range<usize>, &mut R) + Sync,
-    mut join: impl FnMut(&mut R, &R),
+    join: impl FnMut(&mut R, &R),
 ) {
     if elements < LARGE {
         fold(0..elements, total);
-        return;
+    } else {
+        fold_shared(elements, total, &fold, join);
     }
+}
+
+/// By itself: what it keeps on the stack costs small tensors nothing.
+#[inline(never)]
+fn fold_shared<R: Default + Send + Sync>(
+    elements: usize,
+    total: &mut R,
+    fold: &(impl Fn(Range<usize>, &mut R) + Sync),
+    mut join: impl FnMut(&mut R, &R),
+) {
     let size = elements.div_ceil(SHARDS).next_multiple_of(SHARD_ALIGN);
     let shards = elements.div_ceil(size);
     let results = [const { OnceLock::<R>::new() }; SHARDS];

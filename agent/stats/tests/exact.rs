@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "views of raw memory, and the floating-point control register")]
 
 use trainmon_core::{Dtype, Reading, Scalar, Statistic, StatisticSet, TensorView};
-use trainmon_stats::{Request, difference, measure, sign_agreement};
+use trainmon_stats::{Isa, Request, difference, measure, sign_agreement};
 
 fn everything() -> Request {
     Request { statistics: Statistic::ALL.into_iter().collect::<StatisticSet>(), eps: 1e-8 }
@@ -17,6 +17,10 @@ fn of_doubles(data: &[f64]) -> Reading {
 }
 
 fn bytes(dtype: Dtype, count: i64, bytes: &[u8]) -> Reading {
+    bytes_with(dtype, count, bytes, everything())
+}
+
+fn bytes_with(dtype: Dtype, count: i64, bytes: &[u8], request: Request) -> Reading {
     let aligned: Vec<u64> = bytes
         .chunks(8)
         .map(|chunk| {
@@ -27,7 +31,7 @@ fn bytes(dtype: Dtype, count: i64, bytes: &[u8]) -> Reading {
         .collect();
     // SAFETY: the words hold the bytes.
     let view = unsafe { TensorView::from_raw_parts(aligned.as_ptr().cast(), dtype, &[count], &[1]) }.expect("a view");
-    measure(&view, everything())
+    measure(&view, request)
 }
 
 fn near(got: f64, expected: f64) -> bool {
@@ -114,6 +118,93 @@ fn zeros_are_strictly_below_eps_in_float32() {
     assert_eq!(measure(&integers, Request { eps: 1.5, ..everything() }).zeros, 3);
 }
 
+/// A 16-bit float by its definition.
+fn sixteen_bits(dtype: Dtype, bits: u16) -> f64 {
+    let (mantissa_bits, bias) = if dtype == Dtype::Bf16 { (7, 127) } else { (10, 15) };
+    let exponent_ones = (1 << (15 - mantissa_bits)) - 1;
+    let exponent = i32::from(bits >> mantissa_bits) & exponent_ones;
+    let mantissa = f64::from(bits & ((1 << mantissa_bits) - 1));
+    let magnitude = match exponent {
+        0 => mantissa * 2f64.powi(1 - bias - mantissa_bits),
+        _ if exponent < exponent_ones => {
+            (mantissa + 2f64.powi(mantissa_bits)) * 2f64.powi(exponent - bias - mantissa_bits)
+        }
+        _ if mantissa == 0.0 => f64::INFINITY,
+        _ => f64::NAN,
+    };
+    if bits >> 15 == 1 { -magnitude } else { magnitude }
+}
+
+/// What is found on every instruction set there is.
+fn on_every_isa(dtype: Dtype, patterns: &[u16], request: Request) -> Vec<Reading> {
+    let bytes: Vec<u8> = patterns.iter().flat_map(|pattern| pattern.to_le_bytes()).collect();
+    let measured = |isa| {
+        Isa::force(Some(isa));
+        let reading = bytes_with(dtype, patterns.len() as i64, &bytes, request);
+        Isa::force(None);
+        reading
+    };
+    Isa::available().map(measured).collect()
+}
+
+#[test]
+fn sixteen_bit_floats_below_eps_are_counted_at_every_bound() {
+    let every_pattern: Vec<u16> = (0..=u16::MAX).collect();
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        let magnitudes: Vec<f32> = every_pattern.iter().map(|&bits| sixteen_bits(dtype, bits).abs() as f32).collect();
+        let least = sixteen_bits(dtype, 1);
+        for eps in [0.0, 1e-45, 1e-40, least, 1.5 * least, 1e-8, 6.1e-5, 6.103_515_6e-5, 6.2e-5, 1e-3, 1.0] {
+            for eps in [eps, -eps, eps * 1e3, 65504.0, 65519.9, 65536.0, 3.3e38, 1e39, f64::INFINITY, f64::NAN] {
+                let expected = magnitudes.iter().filter(|&&magnitude| magnitude < eps as f32).count() as u64;
+                for reading in on_every_isa(dtype, &every_pattern, Request { eps, ..everything() }) {
+                    assert_eq!(reading.zeros, expected, "{dtype}, eps {eps}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sixteen_bit_floats_have_their_extremes_whatever_their_signs() {
+    const MINUS: u16 = 0x8000;
+    // Finite, in no order.
+    let magnitude = |at: usize| ((at * 7919 + 13) % 0x7c00) as u16;
+    let sign_at = |which: &str, at: usize| match which {
+        "all" => MINUS,
+        "one" if at == 5 => MINUS,
+        "all but one" if at != 5 => MINUS,
+        _ => 0,
+    };
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        for len in [1, 2, 31, 32, 33, 64, 100, 8192, 8192 + 45] {
+            for which in ["none", "one", "all but one", "all"] {
+                let patterns: Vec<u16> = (0..len).map(|at| magnitude(at) | sign_at(which, at)).collect();
+                let values = || patterns.iter().map(|&bits| sixteen_bits(dtype, bits));
+                let expected = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+                for reading in on_every_isa(dtype, &patterns, everything()) {
+                    let found = (reading.min.as_f64(), reading.max.as_f64());
+                    assert_eq!(found, expected, "{dtype}, {len} elements, sign: {which}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn squares_too_small_for_float64_do_not_change_a_norm() {
+    for len in [4, 16, 17, 4096] {
+        for tiny in [1e-154, 1e-160, 1e-300, 5e-324] {
+            let mut data = vec![tiny; len];
+            data[len / 2] = -3.0;
+            for isa in Isa::available() {
+                Isa::force(Some(isa));
+                assert_eq!(of_doubles(&data).norm, 3.0, "{isa:?}, {len} elements, {tiny}");
+                Isa::force(None);
+            }
+        }
+    }
+}
+
 #[test]
 fn norms_survive_values_whose_squares_leave_float64() {
     for scale in [1e200, 1e-200, 1e-310, 5e-324, 1e153] {
@@ -175,6 +266,7 @@ fn signs_agree_from_nought_to_one() {
     assert_eq!(sign_agreement(&a, &a), Some(0.875));
     assert_eq!(sign_agreement(&a, &view(&[-1.0, 2.0, -3.0, 5.0])), Some(0.125));
     assert_eq!(sign_agreement(&a, &view(&[f32::NAN, -1e-45, 3.0, 1.0])), Some(0.75));
+    assert_eq!(sign_agreement(&a, &view(&[f32::INFINITY, f32::NEG_INFINITY, -f32::NAN, -0.0])), Some(0.75));
     assert_eq!(sign_agreement(&a, &view(&[1.0])), None);
     let integers = TensorView::from_slice(&[1i32, 2, 3, 4], &[4]).unwrap();
     assert_eq!(sign_agreement(&a, &integers), None);

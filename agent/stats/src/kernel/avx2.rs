@@ -4,15 +4,16 @@
 #![expect(unsafe_code, reason = "vector loads and stores at raw addresses")]
 
 use std::arch::x86_64::{
-    __m256, __m256d, _mm_loadu_si128, _mm256_add_pd, _mm256_and_si256, _mm256_castpd_si256, _mm256_castps_si256,
-    _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_cmpgt_epi64, _mm256_cvtph_ps,
-    _mm256_cvtps_pd, _mm256_extractf128_ps, _mm256_fmadd_pd, _mm256_loadu_pd, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_max_pd, _mm256_max_ps, _mm256_min_pd, _mm256_min_ps, _mm256_mul_pd, _mm256_set1_epi32, _mm256_set1_epi64x,
-    _mm256_set1_pd, _mm256_set1_ps, _mm256_setzero_pd, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_storeu_pd,
-    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_epi64,
+    __m256, __m256d, _CMP_NLT_UQ, _mm_loadu_si128, _mm256_add_pd, _mm256_and_pd, _mm256_and_si256, _mm256_castpd_si256,
+    _mm256_castps_si256, _mm256_castps256_ps128, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_cmp_pd,
+    _mm256_cmpgt_epi32, _mm256_cmpgt_epi64, _mm256_cvtph_ps, _mm256_cvtps_pd, _mm256_extractf128_ps, _mm256_fmadd_pd,
+    _mm256_loadu_pd, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_pd, _mm256_max_ps, _mm256_min_pd, _mm256_min_ps,
+    _mm256_mul_pd, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_pd, _mm256_set1_ps, _mm256_setzero_pd,
+    _mm256_setzero_si256, _mm256_slli_epi32, _mm256_storeu_pd, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32,
+    _mm256_sub_epi64,
 };
 
-use super::double::DoubleLanes;
+use super::double::{DoubleLanes, LEAST_SQUARED};
 use super::single::{Single, SingleLanes};
 use super::{LANES, SINGLE_LANES, Totals};
 
@@ -133,6 +134,7 @@ pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Total
     let mut max = [_mm256_set1_pd(f64::NEG_INFINITY); VECTORS];
     let mut zeros = [_mm256_setzero_si256(); VECTORS];
     let magnitude_bits = _mm256_set1_epi64x(i64::MAX);
+    let least_squared = _mm256_set1_pd(LEAST_SQUARED);
     // As above: no sign bits.
     let bound = _mm256_set1_epi64x(zero_bits.cast_signed());
 
@@ -142,12 +144,15 @@ pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Total
             // SAFETY: a chunk is 16 elements.
             let values = unsafe { _mm256_loadu_pd(chunk.as_ptr().add(vector * 4)) };
             sum[vector] = _mm256_add_pd(sum[vector], values);
-            squares[vector] = _mm256_add_pd(squares[vector], _mm256_mul_pd(values, values));
+            let magnitudes = _mm256_and_pd(values, _mm256_castsi256_pd(magnitude_bits));
+            // NaN is not less either.
+            let root = _mm256_and_pd(values, _mm256_cmp_pd::<_CMP_NLT_UQ>(magnitudes, least_squared));
+            squares[vector] = _mm256_add_pd(squares[vector], _mm256_mul_pd(root, root));
             min[vector] = _mm256_min_pd(values, min[vector]);
             max[vector] = _mm256_max_pd(values, max[vector]);
             if ZEROS {
-                let magnitudes = _mm256_and_si256(_mm256_castpd_si256(values), magnitude_bits);
-                zeros[vector] = _mm256_sub_epi64(zeros[vector], _mm256_cmpgt_epi64(bound, magnitudes));
+                let is_zero = _mm256_cmpgt_epi64(bound, _mm256_castpd_si256(magnitudes));
+                zeros[vector] = _mm256_sub_epi64(zeros[vector], is_zero);
             }
         }
     }

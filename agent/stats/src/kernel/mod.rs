@@ -4,6 +4,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_half;
 mod complex;
 mod double;
 mod integer;
@@ -54,12 +56,12 @@ pub(crate) struct ZeroBound {
 
 impl ZeroBound {
     pub(crate) fn new(eps: f64, is_wanted: bool) -> Self {
-        let positive = if eps > 0.0 { eps } else { 0.0 };
+        let positive = if is_wanted && eps > 0.0 { eps } else { 0.0 };
         Self {
             is_wanted,
             single: (positive as f32).to_bits(),
             double: positive.to_bits(),
-            integer: positive.ceil() as u64,
+            integer: if positive > 0.0 { positive.ceil() as u64 } else { 0 },
         }
     }
 }

@@ -11,7 +11,7 @@ use trainmon_core::Scalar;
 
 use super::{Arithmetic, SINGLE_LANES, Totals, ZeroBound, fold_lanes, sum_of_lanes};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
+use super::{avx2, avx512, avx512_half};
 use crate::isa::Isa;
 use crate::layout::Plain;
 use crate::partial::Partial;
@@ -39,10 +39,6 @@ unsafe impl Plain for F16 {}
 /// A float that widens to float32 exactly.
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 pub(crate) trait Single: Plain {
-    /// Whether widening changes nothing.
-    #[cfg(target_arch = "x86_64")]
-    const IS_F32: bool;
-
     /// The same number.
     fn widen(self) -> f32;
 
@@ -53,12 +49,12 @@ pub(crate) trait Single: Plain {
         place
     }
 
-    /// Up to 32 of them, widened, lane by lane; 0 where the mask (of places) has no bit.
+    /// What a block gives.
     ///
     /// # Safety
-    /// AVX-512 is there, the elements named by the mask are readable.
+    /// AVX-512 is there.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn load512(chunk: *const Self, mask: u32) -> [__m512; 2];
+    unsafe fn totals512<const ZEROS: bool>(block: &[Self], zero_bits: u32) -> Totals;
 
     /// Eight of a chunk of 32, widened: those of the lanes from `half * 16 + quarter * 8` on.
     ///
@@ -68,14 +64,72 @@ pub(crate) trait Single: Plain {
     unsafe fn load256(chunk: *const Self, half: usize, quarter: usize) -> __m256;
 }
 
-macro_rules! vector_loads {
-    ($load:ident) => {
+/// A float of 16 bits.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "vector loads from raw addresses")]
+pub(super) trait Half: Single {
+    /// The element of this bit pattern.
+    fn from_bits(bits: u16) -> Self;
+
+    /// The least bit pattern, of those without sign, at or above a float32 without sign: counting it is counting that.
+    fn at_or_above(single_bits: u32) -> u16;
+
+    /// Up to 32 of them, widened, lane by lane; 0 where the mask (of places) has no bit.
+    ///
+    /// # Safety
+    /// AVX-512 is there, the elements named by the mask are readable.
+    unsafe fn load512(chunk: *const Self, mask: u32) -> [__m512; 2];
+}
+
+macro_rules! half {
+    ($name:ident, $load:ident, $at_or_above:expr) => {
         #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        #[expect(unsafe_code, reason = "vector loads from raw addresses")]
+        impl Half for $name {
+            #[inline]
+            fn from_bits(bits: u16) -> Self {
+                Self(bits)
+            }
+
+            #[inline]
+            fn at_or_above(single_bits: u32) -> u16 {
+                let at_or_above: fn(u32) -> u16 = $at_or_above;
+                at_or_above(single_bits)
+            }
+
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
+            #[inline]
+            unsafe fn load512(chunk: *const Self, mask: u32) -> [__m512; 2] {
+                // SAFETY: the caller's.
+                unsafe { avx512_half::$load(chunk.cast(), mask) }
+            }
+        }
+    };
+}
+half!(Bf16, load_bf16, |bits| bits.div_ceil(1 << 16) as u16);
+half!(F16, load_f16, f16_at_or_above);
+
+/// Of a float32 without sign, the least half without sign that is not below it; infinity for what is beyond all.
+#[cfg(target_arch = "x86_64")]
+fn f16_at_or_above(single_bits: u32) -> u16 {
+    const LEAST_NORMAL: u32 = (127 - 14) << 23;
+    const REBIAS: u32 = (127 - 15) << 10;
+    if single_bits < LEAST_NORMAL {
+        return (f32::from_bits(single_bits) * 2f32.powi(24)).ceil() as u16;
+    }
+    (single_bits.div_ceil(1 << 13) - REBIAS).min(INFINITY_OF_F16) as u16
+}
+
+#[cfg(target_arch = "x86_64")]
+const INFINITY_OF_F16: u32 = 0x7c00;
+
+macro_rules! vector_code {
+    ($load:ident, |$block:ident, $zero_bits:ident| $totals:expr) => {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
         #[inline]
-        unsafe fn load512(chunk: *const Self, mask: u32) -> [__m512; 2] {
-            // SAFETY: the caller's.
-            unsafe { avx512::$load(chunk.cast(), mask) }
+        unsafe fn totals512<const ZEROS: bool>($block: &[Self], $zero_bits: u32) -> Totals {
+            $totals
         }
 
         #[cfg(target_arch = "x86_64")]
@@ -90,22 +144,16 @@ macro_rules! vector_loads {
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for f32 {
-    #[cfg(target_arch = "x86_64")]
-    const IS_F32: bool = true;
-
     #[inline]
     fn widen(self) -> f32 {
         self
     }
 
-    vector_loads!(load_f32);
+    vector_code!(load_f32, |block, zero_bits| avx512::singles::<ZEROS>(block, zero_bits));
 }
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for Bf16 {
-    #[cfg(target_arch = "x86_64")]
-    const IS_F32: bool = false;
-
     #[inline]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
@@ -117,14 +165,11 @@ impl Single for Bf16 {
         (place % 2) * (SINGLE_LANES / 2) + place / 2
     }
 
-    vector_loads!(load_bf16);
+    vector_code!(load_bf16, |block, zero_bits| avx512_half::halves::<Self, ZEROS>(block, Self::at_or_above(zero_bits)));
 }
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for F16 {
-    #[cfg(target_arch = "x86_64")]
-    const IS_F32: bool = false;
-
     /// Branch-free, so that it vectorises: exponents are re-biased as integers; a subnormal half becomes a normal
     /// float32 by giving it an implied leading bit and subtracting that again.
     #[inline]
@@ -142,7 +187,7 @@ impl Single for F16 {
         f32::from_bits(magnitude | (u32::from(self.0 & 0x8000) << 16))
     }
 
-    vector_loads!(load_f16);
+    vector_code!(load_f16, |block, zero_bits| avx512_half::halves::<Self, ZEROS>(block, Self::at_or_above(zero_bits)));
 }
 
 /// The running findings of 32 interleaved sequences.
@@ -210,7 +255,7 @@ fn totals<S: Single, const ZEROS: bool>(isa: Isa, block: &[S], zero_bits: u32) -
     match isa {
         // SAFETY: the instruction set was found present before it was chosen.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512::singles::<S, ZEROS>(block, zero_bits) },
+        Isa::Avx512 => unsafe { S::totals512::<ZEROS>(block, zero_bits) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { avx2::singles::<S, ZEROS>(block, zero_bits) },
