@@ -160,8 +160,8 @@ def test_a_step_that_overflows_is_left_out_and_the_scale_is_undone(output: Path,
             assert sum(int(line["skipped_steps"]) for line in lines) == 1
             for name in ("framework_grad_norm", "grad_norm"):
                 assert float(lines[number][name]) == pytest.approx(saved["norms"][number + 1], rel=1e-3)
-            # As if it had not been scaled by tens of thousands.
-            assert float(lines[number]["loss"]) == pytest.approx(math.log(tiny.VOCABULARY), rel=0.1)
+            # Scaled in 16 bits it is infinite: what it was before is not known.
+            assert math.isnan(float(lines[number]["loss"]))
 
 
 def test_an_unknown_version_costs_what_is_not_found(output: Path) -> None:

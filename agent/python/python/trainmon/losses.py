@@ -40,6 +40,9 @@ class BackwardLoss:
         if loss.numel() != 1 or not loss.is_floating_point():
             return
         factor = self._gradients.factor_in_backward()
+        if str(loss.dtype) == "torch.float16" and not (isinstance(factor, float) and factor == 1.0):
+            # Scaled it is infinite, as a rule; only its gradient is not.
+            return
         own = local_part(loss.detach())
         if self._measurer.is_at_hand(own) and not hasattr(factor, "detach"):
             number: float | torch.Tensor = float(own) * float(factor)
