@@ -275,6 +275,16 @@ impl Monitor {
         }
     }
 
+    /// Takes back what was recorded of tensors of one kind in the step in progress, but for the last record of each if
+    /// `keep_last`: later ones took their place, or it shows that they are not what they were taken for. Counted as not
+    /// sampled. One pass over the step's records.
+    pub fn retract(&self, kind: Kind, tensors: &[TensorId], keep_last: bool) {
+        if !tensors.is_empty() && !self.inner.fork.is_child() {
+            let records = self.inner.recorder().retract(kind, tensors, keep_last);
+            self.inner.ledger.skip(records);
+        }
+    }
+
     /// Whether the training is asked to end: an alert whose rule has the action `stop` has begun. Ending it is the loop's
     /// business. One load.
     ///

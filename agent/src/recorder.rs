@@ -1,12 +1,12 @@
 //! The step in progress: its open batch, and closed batches that still wait for late readings.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Plan;
-use trainmon_core::{GradNorm, LedgerSnapshot, Phase, Record, Statistic, Step, StepBatch};
+use trainmon_core::{GradNorm, Kind, LedgerSnapshot, Phase, Record, Statistic, Step, StepBatch, TensorId};
 
 use crate::clock::StepClock;
 use crate::live::Switch;
@@ -247,6 +247,26 @@ impl Recorder {
         self.batch.records.clear();
         (self.batch.loss, self.batch.grad_norm, self.batch.framework_grad_norm) = (None, GradNorm::OfRecords, None);
         records
+    }
+
+    /// Takes back what the open batch holds of these tensors and this kind, but for the last record of each if
+    /// `keep_last`. How many records that were.
+    pub(crate) fn retract(&mut self, kind: Kind, tensors: &[TensorId], keep_last: bool) -> u64 {
+        // Looked up from the end: the last of each tensor is met first.
+        let mut wanted: HashMap<TensorId, bool> = tensors.iter().map(|&tensor| (tensor, keep_last)).collect();
+        let before = self.batch.records.len();
+        let mut kept: Vec<bool> = self
+            .batch
+            .records
+            .iter()
+            .rev()
+            .map(|record| match wanted.get_mut(&record.tensor) {
+                Some(is_kept) if record.kind == kind => std::mem::take(is_kept),
+                _ => true,
+            })
+            .collect();
+        self.batch.records.retain(|_| kept.pop().unwrap_or(true));
+        (before - self.batch.records.len()) as u64
     }
 
     /// The optimizer left this step out: what was measured for it is discarded, the step number stays.

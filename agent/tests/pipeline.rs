@@ -24,6 +24,8 @@ struct ProbeState {
     is_shut_down: bool,
     mood: Mood,
     steps: Vec<(u64, usize)>,
+    /// Of the last batch's records.
+    micro_steps: Vec<u32>,
     /// Ours and the framework's.
     norms: Vec<(Option<f64>, Option<f64>)>,
     losses: Vec<Option<f64>>,
@@ -69,6 +71,7 @@ impl Exporter for Probe {
         let mood = state.mood;
         if mood == Mood::Work {
             state.steps.push((batch.step.0, batch.records.len()));
+            state.micro_steps = batch.records.iter().map(|record| record.micro_step.0).collect();
             state.norms.push((batch.grad_norm(), batch.framework_grad_norm));
             state.losses.push(batch.loss);
         }
@@ -300,6 +303,29 @@ fn a_step_waits_for_its_late_readings_and_keeps_its_place() {
     drop(hold);
     let report = monitor.shutdown();
     assert_eq!(probe.steps(), [(0, 2), (1, 1)]);
+    assert!(report.balances());
+}
+
+#[test]
+fn records_that_are_taken_back_leave_those_of_others_and_are_counted() {
+    let probe = Probe::default();
+    let (monitor, _heard) = start(config(), &probe);
+    let [replaced, wrong, other] = ["a", "b", "c"].map(|name| monitor.register(name, 0));
+    let data = [3.0f32];
+    let view = TensorView::from_slice(&data, &[1]).unwrap();
+    for micro_step in 0..3 {
+        for tensor in [replaced, wrong, other] {
+            monitor.observe(tensor, Kind::GradReduced, MicroStep(micro_step), &view);
+        }
+    }
+    monitor.retract(Kind::GradUnreduced, &[replaced, wrong, other], false);
+    monitor.retract(Kind::GradReduced, &[replaced], true);
+    monitor.retract(Kind::GradReduced, &[wrong], false);
+    monitor.end_step(StepFacts::default());
+    let report = monitor.shutdown();
+    assert_eq!(probe.steps(), [(0, 1 + 3)]);
+    assert_eq!(probe.0.0.lock().unwrap().micro_steps, [0, 1, 2, 2], "in the order they came in");
+    assert_eq!(report.books.not_sampled, 2 + 3);
     assert!(report.balances());
 }
 

@@ -45,6 +45,14 @@ impl LatestReadings {
         lock(&self.readings).get(&(kind, tensor)).filter(|latest| latest.step == step).map(|latest| latest.reading)
     }
 
+    /// Forgets the readings of these tensors.
+    pub(crate) fn forget(&self, kind: Kind, tensors: &[TensorId]) {
+        let mut readings = lock(&self.readings);
+        for &tensor in tensors {
+            readings.remove(&(kind, tensor));
+        }
+    }
+
     /// The latest reading of every tensor of a kind since `oldest`, in the order of registration.
     pub(crate) fn of(&self, kind: Kind, oldest: Step) -> Vec<NamedReading> {
         let mut found: Vec<(TensorId, Latest)> = lock(&self.readings)

@@ -291,6 +291,11 @@ impl PyMonitor {
         self.monitor().guard("restart_step", || self.monitor().restart_step());
     }
 
+    fn retract(&self, kind: KindNumber, tensor_ids: Vec<u32>, keep_last: bool) {
+        let tensors: Vec<_> = tensor_ids.into_iter().map(TensorId).collect();
+        self.monitor().guard("retract", || self.0.retract(kind.0, &tensors, keep_last));
+    }
+
     fn skip_step(&self) {
         self.monitor().guard("skip_step", || self.monitor().skip_step());
     }

@@ -190,6 +190,14 @@ impl Shared {
         self.monitor.record(label.with(reading), start.elapsed(), bytes_read as u64);
     }
 
+    /// As [`Monitor::retract`]; a reading that is taken back is nobody's latest either.
+    pub(crate) fn retract(&self, kind: Kind, tensors: &[TensorId], keep_last: bool) {
+        if !keep_last {
+            self.latest.forget(kind, tensors);
+        }
+        self.monitor.retract(kind, tensors, keep_last);
+    }
+
     /// How far two tensors agree in sign; the time is booked, the outcome left to the caller.
     pub(crate) fn sign_agreement(&self, gradient: &Bound<'_, PyAny>, moment: &Bound<'_, PyAny>) -> Option<f64> {
         let start = Instant::now();

@@ -182,6 +182,9 @@ class Monitor:
     def restart_step(self) -> None:
         """The loop gave up the step in progress and begins it anew: its records are discarded and counted as not
         sampled. No step is counted as skipped."""
+    def retract(self, kind: int, tensor_ids: Sequence[int], keep_last: bool) -> None:
+        """Takes back what was recorded of these tensors and this kind in the step in progress, but for the last record
+        of each if `keep_last`. Counted as not sampled. One pass over the step's records."""
     def add_cost(self, phase: str, seconds: float) -> None:
         """Adds time the training thread spent for the monitor outside of `observe`; phases: measure, launch, offer."""
     def say(self, severity: str, message: str, hint: str | None = None) -> None:
