@@ -59,6 +59,10 @@ class StepFacts:
         if self._clipped_norm is None:
             self._clipped_norm = norm
 
+    def forget_norm(self) -> None:
+        """More gradients came since they were clipped."""
+        self._clipped_norm = None
+
     def forget(self) -> None:
         """The optimizer leaves the step out."""
         self._loss = self._learning_rate = self._clipped_norm = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,6 +72,9 @@ class Lane(Protocol):
 
     def collect(self) -> None:
         """Records what the device has finished. Never waits."""
+
+    def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
+        """As `Measurer.retract`."""
 
     def abandon_step(self) -> None:
         """Forgets what is queued for the step in progress: the optimizer left it out."""
@@ -167,6 +170,14 @@ class Measurer:
         if self._lane is not None and self._lane.repeat(label, of_tensor_id):
             return True
         return self.monitor.record_again(label.tensor_id, label.kind, label.micro_step, of_tensor_id)
+
+    def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
+        """Takes back the rows of these tensors and this kind in the step in progress, but for the last of each if
+        `keep_last`."""
+        if tensor_ids:
+            self.monitor.retract(kind, list(tensor_ids), keep_last)
+            if self._lane is not None:
+                self._lane.retract(kind, tensor_ids, keep_last=keep_last)
 
     def is_at_hand(self, value: torch.Tensor | float) -> bool:
         """Whether a number lies on the host."""

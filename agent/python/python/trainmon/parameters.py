@@ -34,7 +34,19 @@ class Parameter:
     is_replica: bool = False
     """Whether another tensor-parallel rank holds the same values and reports them."""
     firings: int = 0
-    """How often a gradient was added in this step: the number of the next micro-batch."""
+    """How often a gradient was added in this step."""
+    last_pass: int = -1
+    """The backward pass of this step that added the last one, counted from 0."""
+    measured: int = 0
+    """How many had been added when the step's row of the gradient before aggregation was taken; 0 without one."""
+    mark: tuple[int, int] | None = None
+    """The gradient as the last backward pass left it, if it was not measured then: its address and version."""
+    usual: int = 1
+    """So many are expected in a step, at least."""
+    before: int = 1
+    """So many came in the last step that had any."""
+    is_irregular: bool = False
+    """Whether backward passes were made without it, where only the pass itself shows its gradient."""
     state_ids: dict[str, int] = field(default_factory=dict)
     """Ids of optimizer state whose name is not one of the known moments."""
 

@@ -22,9 +22,11 @@ from trainmon._hooks import in_backward, is_compiling
 class Listener(Protocol):
     """What a watch wants to know. Nothing of it raises."""
 
+    def before_backward(self) -> None: ...
     def before_clipping(self, parameters: Any) -> None: ...
     def after_clipping(self, norm: Any) -> None: ...
     def loss_is_scaled(self, scaler: Any) -> None: ...
+    def before_unscaling(self, optimizer: Any) -> None: ...
     def before_scaler_step(self, optimizer: Any) -> None: ...
     def after_scaler_step(self, optimizer: Any) -> None: ...
     def gradients_are_cleared(self, owner: Any) -> None: ...
@@ -99,6 +101,7 @@ def _wrap_all() -> None:
     if scaler is not None:
         _replace(scaler, "scale", _scaling)
         _replace(scaler, "step", _stepping)
+        _replace(scaler, "unscale_", _unscaling)
     # What a script bound before we came calls these by their names in torch's module.
     for name, wrapper in (
         ("_get_total_norm", _norming),
@@ -240,9 +243,12 @@ def _going_back(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
         # Inside another backward pass it is activation checkpointing's, of a part of the model.
-        is_of_loss = not is_compiling() and grad_tensors is None and not in_backward()
+        is_outermost = not is_compiling() and not in_backward()
+        if is_outermost:
+            for listener in listeners():
+                listener.before_backward()
         result = original(tensors, grad_tensors, *args, **kwargs)
-        if is_of_loss:
+        if is_outermost and grad_tensors is None:
             for listener in listeners():
                 listener.loss_went_back(tensors)
         return result
@@ -264,6 +270,16 @@ def _scaling(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, *args, **kwargs)
 
     return scale
+
+
+def _unscaling(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def unscale_(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        for listener in listeners():
+            listener.before_unscaling(optimizer)
+        return original(self, optimizer, *args, **kwargs)
+
+    return unscale_
 
 
 def _stepping(original: Callable[..., Any]) -> Callable[..., Any]:

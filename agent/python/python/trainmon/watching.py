@@ -25,6 +25,7 @@ from trainmon.gradients import Gradients
 from trainmon.losses import BackwardLoss
 from trainmon.measurer import Label, Lane, Measurer
 from trainmon.modules import Activations
+from trainmon.new_parameters import NewParameters
 from trainmon.norm import GlobalNorm
 from trainmon.optimizing import OptimizerStep
 from trainmon.parameters import Parameter, choose, register
@@ -78,8 +79,6 @@ class Watch:
         # Live control may name other targets: they are looked up anew between two steps.
         self._plan_version = monitor.plan_version
         monitor.follow_targets()
-        #: Parameters in the optimizer's groups when last counted.
-        self._optimized = sum(len(group["params"]) for group in getattr(optimizer, "param_groups", None) or ())
         models = list(model) if isinstance(model, list | tuple) else [model]
         steps = settings.micro_batches or max(1, grad_acc_steps)
         job = Job(models, optimizer, monitor, settings, steps, tp_group, dp_group, params_have_main_grad)
@@ -94,6 +93,7 @@ class Watch:
         self.parameters = guard.run("parameters", lambda: self._register(only)) or []
         self.loss_scale = LossScale(optimizer)
         self.gradients = Gradients(self.parameters, framework, self.measurer, guard, self.loss_scale)
+        self._new_parameters = NewParameters(settings, self.gradients, self.parameters, is_shared=only is not None)
         self.optimizer_step = OptimizerStep(self.parameters, framework, self.measurer, guard, settings)
         self.activations = Activations(self.measurer, guard, settings, ForwardPasses(guard, job))
         self.features = Features(self.measurer, guard, settings, job)
@@ -122,7 +122,7 @@ class Watch:
         framework.left_out = self.skip_step
         framework.launch = guard.wrap("device statistics", self.measurer.launch)
         if framework.job.optimizer is not None:
-            guard.run("the optimizer's step", lambda: framework.attach_step(self._about_to_step, self._after_step))
+            guard.run("the optimizer's step", lambda: framework.attach_step(self.about_to_step, self._after_step))
         guard.run("torch's functions", lambda: patches.listen(self))
         # A loop that ends without `close` still delivers what was measured.
         self._finalizer = weakref.finalize(self, self.monitor.shutdown)
@@ -144,8 +144,9 @@ class Watch:
 
     # What happens in a step, in order.
 
-    def _about_to_step(self) -> None:
-        """Raises nothing, but the end of the training that `print_struct` asks for."""
+    def about_to_step(self) -> None:
+        """The gradients are there, and the optimizer is about to step. Raises nothing, but the end of the training that
+        `print_struct` asks for."""
         self._before_step()
         if self.guard.run("print_struct", lambda: self.structure.is_printed):
             raise ModuleStructPrinted
@@ -155,12 +156,20 @@ class Watch:
             # The last step raised: what was measured for it is not this one's.
             self.guard.run("abandoned step", self._restart_step)
         self.guard.run("print_struct", self.structure.before_step)
+        self.guard.run("new parameters", self._new_parameters.take_up)
         self.guard.run("device statistics", self.measurer.collect)
-        self.guard.run("reduced gradients", self.gradients.measure_reduced)
+        self.guard.run("reduced gradients", self._measure_reduced)
         self.guard.run("state before the step", self.optimizer_step.before)
         self.guard.run("device statistics", self.measurer.launch)
         self.guard.run("loss scale", self.loss_scale.step_is_made)
+        self.guard.run("weight gradients", self.gradients.close)
         self._is_measured = True
+
+    def _measure_reduced(self) -> None:
+        if self.gradients.is_overtaken:
+            # So was the norm of an earlier clipping.
+            self.facts.forget_norm()
+        self.gradients.measure_reduced()
 
     def _after_step(self) -> None:
         self.guard.run("state after the step", self.optimizer_step.after)
@@ -185,12 +194,13 @@ class Watch:
             # A step that never ends would pile up what follows.
             self.guard.run("device statistics", self.measurer.close_step)
             self.guard.run("the bare end of the step", self.monitor.end_step)
+        self.guard.run("weight gradients", self.gradients.step_is_made)
         self._begin_next_step()
 
     def _begin_next_step(self) -> None:
         if self._plan_version != self.monitor.plan_version:
             self.guard.run("live control", self._follow_plan)
-        self.guard.run("new parameters", self._take_up_new_parameters)
+        self.guard.run("new parameters", self._new_parameters.take_up)
         self.guard.run("activations", self.activations.begin_next_step)
         self.guard.run("features", self.features.begin_next_step)
         self.guard.run("weight gradients", self.gradients.begin_next_step)
@@ -211,11 +221,11 @@ class Watch:
         self.guard.run("log", lambda: self.facts.tell(loss, learning_rate))
 
     def expect(self, micro_batches: int) -> None:
-        """Tells that the step about to begin has this many micro-batches: the last of an epoch may have fewer. A number
-        in the config outranks it."""
+        """Tells that the step about to begin has this many micro-batches, so that only the last one's gradient is
+        measured: the last step of an epoch may have fewer. A number in the config outranks it."""
         if self.settings.micro_batches is None and micro_batches >= 1:
             self.framework.job.grad_acc_steps = micro_batches
-            self.gradients.expect(micro_batches)
+            self.guard.run("weight gradients", lambda: self.gradients.expect(micro_batches))
 
     @property
     def stop_requested(self) -> bool:
@@ -279,22 +289,6 @@ class Watch:
         self.facts.forget()
         self._begin_next_step()
 
-    def _take_up_new_parameters(self) -> None:
-        """Parameters that the optimizer got since the last step (an adapter, an unfrozen layer) are watched from now
-        on."""
-        groups = getattr(self.framework.job.optimizer, "param_groups", None) or ()
-        count = sum(len(group["params"]) for group in groups)
-        if count == self._optimized:
-            return
-        self._optimized = count
-        known = {id(one.tensor) for one in self.parameters}
-        named = [one for one in self.framework.named_parameters() if id(one[2]) not in known]
-        if named:
-            new = register(self.monitor, self.settings, self.framework.job.models, named)
-            self.framework.mark_replicas(new)
-            self.parameters.extend(new)
-            self.gradients.parameters_were_added()
-
     # What torch's functions tell (`patches.Listener`).
 
     def gradients_are_cleared(self, owner: Any) -> None:
@@ -312,9 +306,19 @@ class Watch:
         job = self.framework.job
         return self.loss_scale.is_ours(owner) or any(owner is model for model in job.models)
 
+    def before_backward(self) -> None:
+        """What takes a gradient since the last step is hooked before it gets one."""
+        self.guard.run("new parameters", self._hook_new_parameters)
+
+    def _hook_new_parameters(self) -> None:
+        if not self._is_measured and not self.gradients.is_begun():
+            self._new_parameters.take_up()
+            self.gradients.attach_late()
+
     def before_clipping(self, parameters: Any) -> None:
-        if self.guard.run("clipping", lambda: self.clipping.concerns_us(parameters)):
-            self.guard.run("reduced gradients", self.gradients.measure_reduced)
+        # A closure that the optimizer calls again clips other gradients than those that were measured.
+        if not self._is_measured and self.guard.run("clipping", lambda: self.clipping.concerns_us(parameters)):
+            self.guard.run("reduced gradients", self._measure_reduced)
 
     def after_clipping(self, norm: Any) -> None:
         if self.guard.run("clipping", self.clipping.gives_the_norm):
@@ -327,6 +331,10 @@ class Watch:
         # What an optimizer's step goes back from again, in a closure, comes after the loss of the step.
         counts = not self._is_measured
         self.guard.run("loss", lambda: self.losses.went_back(loss, patches.is_only_one, counts=counts))
+
+    def before_unscaling(self, optimizer: Any) -> None:
+        if self.guard.run("loss scale", lambda: self.loss_scale.is_ours(optimizer)):
+            self.guard.run("weight gradients", self.gradients.settle)
 
     def before_scaler_step(self, optimizer: Any) -> None:
         self.guard.run("loss scale", lambda: self.loss_scale.before_scaler_step(optimizer))
@@ -386,7 +394,8 @@ def watch(
             train()
 
     `model`: a module, or a list of model chunks (virtual pipeline stages). `config`: a file or a mapping.
-    `grad_acc_steps`: backward passes per optimizer step. Raises `ConfigError` for a faulty config; never afterwards.
+    `grad_acc_steps`: backward passes per optimizer step; another number is noticed, and costs a little in the first
+    steps. Raises `ConfigError` for a faulty config; never afterwards.
     """
     if isinstance(optimizer, list | tuple):
         raise TypeError(

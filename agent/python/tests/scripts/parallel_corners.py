@@ -192,6 +192,116 @@ def has_hook_of_user(base, name):
         runs.assert_shows(before[one], gradient)
 
 
+# Micro-batches that nobody announced, a shorter last step, parameters without a part in some of them.
+
+
+def finds_micro_batches(base, name):
+    """By looking: each step shows this rank's own gradient, summed where aggregation waits for the last pass, else of
+    the last micro-batch."""
+    for one in ("ddp_accumulating", "ddp_reducing_twice", "fsdp1_accumulating", "fsdp2_accumulating"):
+        for announced in (1, 3):
+            _check_found(base / f"{one}{announced}", WAYS[one](), [3, 3, 3, 2, 3], announced)
+    _check_found(base / "twice", WAYS["ddp_reducing_twice"](), [2, 2], 1)
+
+
+def _steps_of(model, optimizer, way, passes):
+    seen = []
+    for step, count in enumerate(passes):
+        optimizer.zero_grad()
+        for micro in range(count):
+            with parallel.deferred(model, Way(way.wrap, count, way.defers), micro):
+                tiny.loss_of(model, step, distributed.get_rank(), micro, count).backward()
+        seen += [parallel.local(one.grad).clone() for one in model.parameters() if one.grad is not None]
+        optimizer.step()
+    return [*seen, *(parallel.local(one.detach()).clone() for one in model.parameters())]
+
+
+def _check_found(place, way, passes, announced):
+    rank = distributed.get_rank()
+    model, _ = pair(way)
+    # No step changes the parameters: what a micro-batch gives does not depend on the ones before.
+    expected = _steps_of(model, torch.optim.SGD(model.parameters(), lr=0.0), way, passes)
+    model, _ = pair(way)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    config = {**parallel.CONFIG, "monitor_mbs_grad": False}
+    with watched(model, optimizer, place, config=config, grad_acc_steps=announced):
+        assert parallel.same(expected, _steps_of(model, optimizer, way, passes))
+    rows = runs.rows(runs.run_directory(place, rank), "grad_unreduced")
+    for step, count in enumerate(passes):
+        shown = runs.by_name(rows, step)
+        # Where every pass aggregates, the first that nobody expected cannot be told from others' parts (the first step
+        # of two); and one that was expected and did not come leaves nothing to be measured (two instead of three).
+        is_known = way.defers or count == 3 or step == 1
+        if not is_known:
+            assert not shown and "not measured" in " ".join(HEARD), (place, step)
+            continue
+        net = tiny.model()
+        for micro in range(count):
+            if not way.defers:
+                net.zero_grad()
+            tiny.loss_of(net, step, rank, micro, count).backward()
+        assert set(shown) == {way.prefix + one for one, _ in net.named_parameters()}, (place, step)
+        for one, parameter in net.named_parameters():
+            runs.assert_shows(shown[way.prefix + one], parameter.grad, relative=2e-4, what=f"{place.name} {step}")
+
+
+class Experts(nn.Module):
+    """`even` and `odd` take part in every other micro-batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.even, self.odd = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, micro):
+        return (self.odd if micro % 2 else self.even)(self.into(x).tanh())
+
+
+def has_experts(base, name):
+    """One that the last micro-batch leaves out is aggregated all the same. Once that was seen, its own gradient is
+    taken in time; until then there is no row, and that is said."""
+    rank, micros, steps = distributed.get_rank(), 3, 4
+
+    def experts():
+        torch.manual_seed(3)
+        return Experts()
+
+    def loss_of(net, step, micro):
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * step + 10 * rank + micro))
+        return net(x, micro).square().mean()
+
+    def train(watch):
+        model = DistributedDataParallel(experts(), find_unused_parameters=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        config = {**parallel.CONFIG, "monitor_mbs_grad": False}
+        watch = watched(model, optimizer, base / name, config=config, grad_acc_steps=micros) if watch else None
+        seen = []
+        for step in range(steps):
+            optimizer.zero_grad()
+            for micro in range(micros):
+                with parallel.deferred(model, Way(None, micros, defers=True), micro):
+                    loss_of(model, step, micro).backward()
+            seen += [one.grad.clone() for one in model.parameters()]
+            optimizer.step()
+        if watch is not None:
+            watch.close()
+        return seen
+
+    assert parallel.same(train(False), train(True))
+    assert sum("the step's last backward pass came without it" in message for message in HEARD) == 1, HEARD
+    rows = runs.rows(runs.run_directory(base / name, rank), "grad_unreduced")
+    for step in range(steps):
+        net = experts()
+        for micro in range(micros):
+            loss_of(net, step, micro).backward()
+        truth = {f"module.{one}": parameter.grad for one, parameter in net.named_parameters()}
+        if step == 0:
+            truth = {one: gradient for one, gradient in truth.items() if "odd" not in one}
+        shown = runs.by_name(rows, step)
+        assert set(shown) == set(truth), step
+        for one, gradient in truth.items():
+            runs.assert_shows(shown[one], gradient)
+
+
 # Sharding: two models, empty shards, modules that have their whole parameters for the moment.
 
 
@@ -330,6 +440,8 @@ CASES = {
         comes_on_some_ranks,
         has_unused,
         has_hook_of_user,
+        finds_micro_batches,
+        has_experts,
         are_two,
         has_empty_shards,
         attaches_between,

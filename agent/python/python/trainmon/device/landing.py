@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from trainmon._trainmon import Hold, Monitor
-from trainmon.device.pages import Entry, Page, deliver, refuse
+from trainmon.device.pages import Entry, Page, Statistics, deliver, refuse
 from trainmon.device.streams import Streams
 
 #: How many steps results may be late: the monitor keeps a step open no longer.
@@ -105,6 +105,13 @@ class Landing:
                 for page in flight.all_pages():
                     if not page.is_flushed:
                         page.flush()
+
+    def entries_of_step(self) -> list[Statistics]:
+        """Those launched for the step in progress."""
+        if not self._flights or self._flights[-1].step != self._monitor.step:
+            return []
+        pages = self._flights[-1].all_pages()
+        return [entry for page in pages for entry in page.entries if isinstance(entry, Statistics)]
 
     def abandon_step(self) -> None:
         """Counts what was launched for the step in progress as not measured."""

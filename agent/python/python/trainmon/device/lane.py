@@ -8,7 +8,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 import torch
 
@@ -334,6 +334,19 @@ class DeviceLane:
             start = time.perf_counter()
             self._landing.collect()
             self._monitor.add_cost("launch", time.perf_counter() - start)
+
+    def retract(self, kind: int, tensor_ids: Collection[int], *, keep_last: bool) -> None:
+        """As `Measurer.retract`: what is queued is not measured, what is under way becomes no row."""
+        with self._lock:
+            entries = [*self._landing.entries_of_step(), *(target.entry for target in self._targets)]
+            wanted = set(tensor_ids)
+            kept: set[int] = set()
+            for entry in sorted(entries, key=lambda entry: entry.order, reverse=True):
+                tensor_id, its_kind = entry.label[:2]
+                if its_kind == kind and tensor_id in wanted and not entry.is_retracted:
+                    entry.is_retracted = not keep_last or tensor_id in kept
+                    kept.add(tensor_id)
+            self._targets = [target for target in self._targets if not target.entry.is_retracted]
 
     def abandon_step(self) -> None:
         """Counts what is queued and under way for the step in progress as not measured: it is not made."""

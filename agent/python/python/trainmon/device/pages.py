@@ -23,7 +23,7 @@ ROWS = 1024
 RowLabel = tuple[int, int, int, str, Sequence[int]]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class Statistics:
     """A row with a tensor's statistics."""
 
@@ -33,6 +33,8 @@ class Statistics:
     order: int
     #: Other records with the same reading, each with its place.
     again: list[tuple[RowLabel, int]] = field(default_factory=list)
+    #: Whether another row of its step took its place.
+    is_retracted: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -112,6 +114,8 @@ def refuse(monitor: Monitor, entries: Sequence[Entry], why: str) -> None:
     """Counts what never comes; who awaits a norm gets NaN."""
     for entry in entries:
         if isinstance(entry, Statistics):
+            if entry.is_retracted:
+                continue
             for label in (entry.label, *(label for label, _ in entry.again)):
                 monitor.observe_unsupported(label[0], label[1], why)
             if entry.norm is not None:
@@ -125,6 +129,8 @@ def deliver(pages: Sequence[Page], hold: Hold) -> None:
     places: list[_Place] = []
     for row, entry in enumerate(entry for page in pages for entry in page.entries):
         if isinstance(entry, Statistics):
+            if entry.is_retracted:
+                continue
             places.append(_Place(entry.order, row, entry.label, entry.norm))
             places.extend(_Place(order, row, label, None) for label, order in entry.again)
         else:

@@ -98,6 +98,16 @@ class Framework(abc.ABC):
     def reduced(self, parameter: Parameter) -> torch.Tensor | None:
         """The aggregated gradient as far as this rank holds it (a shard where sharded); None if there is none."""
 
+    def left_by_backward(self, parameter: Parameter) -> torch.Tensor | None:
+        """Before the step: this rank's own gradient of all the step's micro-batches, where it stays as the backward
+        passes left it. None where it is aggregated, moved, or anybody may have written to it unseen."""
+        return None
+
+    def aggregates_now(self, parameter: Parameter) -> bool:
+        """Whether the backward pass in progress aggregates the parameter's gradient: it is seen for the last time as
+        this rank's own."""
+        return False
+
     def mark_replicas(self, parameters: Sequence[Parameter]) -> None:
         """Sets `is_replica` where another tensor-parallel rank holds the same values and reports them: with a
         `tp_group`, on all ranks of it but the first, for parameters without a true `tensor_model_parallel`."""

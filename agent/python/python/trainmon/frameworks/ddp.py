@@ -37,16 +37,17 @@ class Ddp(Plain):
         return next(_wrappers(models), None) is not None
 
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
-        """One micro-batch per step, or a parameter outside of the wrapper, needs no more than torch's own hook."""
-        accumulating = self.job.grad_acc_steps > 1
-        super().attach_late_gradients(
-            [one for one in parameters if not (accumulating and id(one.tensor) in self._wrapper_of)], sink
-        )
+        """A parameter outside of the wrapper needs no more than torch's own hook."""
+        super().attach_late_gradients([one for one in parameters if id(one.tensor) not in self._wrapper_of], sink)
         for parameter in parameters:
             tensor = parameter.tensor
-            if tensor.requires_grad and id(tensor) not in self._hooked:
+            if tensor.requires_grad and id(tensor) not in self._hooked and id(tensor) in self._wrapper_of:
                 self._hooked.add(id(tensor))
                 self._attach(_Accumulation(parameter, self._wrapper_of[id(tensor)]), sink)
+
+    def aggregates_now(self, parameter: Parameter) -> bool:
+        wrapper = self._wrapper_of.get(id(parameter.tensor))
+        return wrapper is not None and _aggregates_now(wrapper)
 
     def _attach(self, one: _Accumulation, sink: GradientSink) -> None:
         self._accumulations.append(one)
@@ -62,6 +63,25 @@ class Ddp(Plain):
     def accumulated(self, one: _Accumulation, sink: GradientSink) -> None:
         """A gradient was added to the parameter's. Never raises."""
         parameter = one.parameter
+        try:
+            is_first = parameter.firings == 0
+            is_mixed = one.is_mixed and not is_first
+            if one.is_shown:
+                one.is_shown = False
+            else:
+                sink(parameter, None if is_mixed else parameter.tensor.grad)
+            one.is_mixed = is_mixed or _aggregates_now(one.wrapper)
+            if is_mixed or (one.is_mixed and parameter.firings < self.job.grad_acc_steps):
+                self._listen_to_arrivals(one, sink)
+        except Exception as error:
+            self._guard.failed("weight gradients", error)
+
+    def _listen_to_arrivals(self, one: _Accumulation, sink: GradientSink) -> None:
+        """Only in loops that aggregate before the step's last micro-batch: such a hook costs as much as the other."""
+        if one.listens:
+            return
+        one.listens = True
+        parameter = one.parameter
 
         def arrives(gradient: torch.Tensor) -> None:
             try:
@@ -71,23 +91,7 @@ class Ddp(Plain):
             except Exception as error:
                 self._guard.failed("weight gradients", error)
 
-        try:
-            if one.is_shown:
-                one.is_shown = False
-            else:
-                one.is_mixed = False
-                sink(parameter, parameter.tensor.grad)
-            if one.is_aggregated_now() and parameter.firings < self.job.grad_acc_steps:
-                one.is_mixed = True
-                self._listen_to_arrivals(one, arrives)
-        except Exception as error:
-            self._guard.failed("weight gradients", error)
-
-    def _listen_to_arrivals(self, one: _Accumulation, hook: Any) -> None:
-        """Only in loops that aggregate before the step's last micro-batch: such a hook costs as much as the other."""
-        if not one.listens:
-            one.listens = True
-            self.handles.append(one.parameter.tensor.register_hook(hook))
+        self.handles.append(parameter.tensor.register_hook(arrives))
 
 
 @dataclass(eq=False)
@@ -102,9 +106,10 @@ class _Accumulation:
     """Whether the gradient that is being added was shown when it arrived."""
     listens: bool = False
 
-    def is_aggregated_now(self) -> bool:
-        """Whether the backward pass in progress aggregates: what its forward pass has decided."""
-        return bool(getattr(self.wrapper, "require_forward_param_sync", True))
+
+def _aggregates_now(wrapper: Any) -> bool:
+    """Whether the backward pass in progress aggregates: what its forward pass has decided."""
+    return bool(getattr(wrapper, "require_forward_param_sync", True))
 
 
 def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[Any]:

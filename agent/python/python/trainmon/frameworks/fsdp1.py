@@ -59,6 +59,8 @@ class Fsdp1(Plain):
         """By id of the original parameter."""
         self._flat_place_of: dict[tuple[int, str], Place] = {}
         """By model chunk and name, where the optimizer knows the flat parameter only."""
+        self._module_of: dict[int, Any] = {}
+        """The module that a flat parameter belongs to."""
         self._sharing = Sharing()
         self._is_known = self._guard.run("sharded parameters", self._take_up) is True
 
@@ -72,6 +74,7 @@ class Fsdp1(Plain):
 
         for module in self._modules:
             flat = module._handle.flat_param
+            self._module_of[id(flat)] = module
             originals = flat._params or ()
             for index, original in enumerate(originals):
                 self._place_of[id(original)] = Place(flat, index)
@@ -131,6 +134,11 @@ class Fsdp1(Plain):
     def attach_late_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
         """What FSDP was told to leave alone."""
         super().attach_late_gradients([one for one in parameters if self._place(one) is None], sink)
+
+    def aggregates_now(self, parameter: Parameter) -> bool:
+        place = self._place(parameter)
+        module = None if place is None else self._module_of.get(id(place.flat))
+        return bool(getattr(module, "_sync_gradients", False))
 
     def attach_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         super().attach_step(before, after)

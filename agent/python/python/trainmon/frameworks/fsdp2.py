@@ -44,19 +44,23 @@ class Fsdp2(Plain):
         self._guard = Guard(job.monitor)
         self._managed: list[Any] = []
         """torch's `FSDPParam`s: each has the sharded parameter, and the whole one for a forward and backward pass."""
+        self._group_of: dict[int, Any] = {}
+        """What is aggregated at once, by id of the sharded parameter."""
         self._sharing = Sharing()
         self._is_known = self._guard.run("sharded parameters", self._take_up) is True
 
     @classmethod
     def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
         return any(
-            next(_managed(model), None) is not None or any(_is_dtensor(one) for one in model.parameters())
+            next(_groups(model), None) is not None or any(_is_dtensor(one) for one in model.parameters())
             for model in models
         )
 
     def _take_up(self) -> bool:
         """Reads off torch's own objects, which may look otherwise in a version to come, where everything is."""
-        self._managed = [one for model in self.job.models for one in _managed(model)]
+        for group in (group for model in self.job.models for group in _groups(model)):
+            self._managed += group.fsdp_params
+            self._group_of.update((id(one.sharded_param), group) for one in group.fsdp_params)
         for _, _, tensor in self.named_parameters():
             ranks = _holders(tensor)
             if ranks:
@@ -107,6 +111,10 @@ class Fsdp2(Plain):
         managed = {id(one.sharded_param) for one in self._managed}
         super().attach_late_gradients([one for one in parameters if id(one.tensor) not in managed], sink)
 
+    def aggregates_now(self, parameter: Parameter) -> bool:
+        group = self._group_of.get(id(parameter.tensor))
+        return bool(getattr(group, "reduce_grads", False))
+
     # Afterwards.
 
     def reduced(self, parameter: Parameter) -> torch.Tensor | None:
@@ -132,16 +140,15 @@ class Fsdp2(Plain):
         return self._sharing.exchange(self.job.monitor, self.named_parameters()) if self._is_known else None
 
 
-def _managed(model: torch.nn.Module) -> Iterator[Any]:
-    """The `FSDPParam`s of a model."""
+def _groups(model: torch.nn.Module) -> Iterator[Any]:
+    """The groups of `FSDPParam`s of a model."""
     for module in model.modules():
         ask = getattr(module, "_get_fsdp_state", None)
         if ask is None:
             continue
         state = ask()
         groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-        for group in groups:
-            yield from getattr(group, "fsdp_params", ())
+        yield from (group for group in groups if group is not None)
 
 
 def _show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:

@@ -62,6 +62,9 @@ class Plain(Framework):
         ranks = distributed.get_process_group_ranks(group)
         return StoreExchange(self.job.monitor, ranks, "tp") if len(ranks) > 1 else None
 
+    def left_by_backward(self, parameter: Parameter) -> torch.Tensor | None:
+        return None if self.aggregates else parameter.tensor.grad
+
     def reduced(self, parameter: Parameter) -> torch.Tensor | None:
         tensor = parameter.tensor
         if self.job.params_have_main_grad:
