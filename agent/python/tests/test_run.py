@@ -103,6 +103,54 @@ def test_a_script_that_compiles_is_not_in_the_way_of_looking(config: Path, tmp_p
     assert runs.steps(directory)[-1]["step"] == "40", "steps were noticed to the end"
 
 
+CLOSURE = """
+import json, torch
+from support import tiny
+
+class Own(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+
+for kind in (torch.optim.SGD, Own, torch.optim.LBFGS):
+    net = tiny.model()
+    parameters = list(net.parameters())
+    optimizer = kind(parameters, lr=0.01 if kind is torch.optim.LBFGS else 0.1)
+    norms = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = tiny.loss_of(net, step, 0)
+        loss.backward()
+        norms.append((step, float(torch.nn.utils.get_total_norm([one.grad for one in parameters]))))
+        return loss
+
+    for step in range(4):
+        optimizer.step(closure) if step % 2 else optimizer.step(closure=closure)
+    print(json.dumps([next(norm for number, norm in norms if number == step) for step in range(4)]))
+    print(float(sum(one.detach().double().abs().sum() for one in parameters)))
+"""
+
+
+def test_a_step_whose_closure_makes_the_first_forward_pass_is_the_first(config: Path, tmp_path: Path) -> None:
+    script = tmp_path / "closure.py"
+    script.write_text(CLOSURE)
+    done = python("-m", "trainmon", "run", "--config", config, script)
+    alone = python(script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, alone.stdout, alone.stderr)
+    truth = [json.loads(line) for line in done.stdout.splitlines()[::2]]
+    found = []
+    for directory in (tmp_path / "out").iterdir():
+        lines = runs.steps(directory)
+        assert [line["step"] for line in lines] == ["0", "1", "2", "3"]
+        found.append([float(line["grad_norm"]) for line in lines])
+        for kind in ("grad_unreduced", "grad_reduced", "param_origin", "param_updated"):
+            rows = runs.rows(directory, kind)
+            assert all(len(runs.by_name(rows, step)) == 29 for step in range(4)), kind
+    assert len(found) == len(truth)
+    for norms, expected in zip(sorted(found), sorted(truth), strict=True):
+        assert norms == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_script_without_training_is_told_once(config: Path, tmp_path: Path) -> None:
     done = python("-m", "trainmon", "run", "--config", config, ALONE, "none")
     assert done.returncode == 0

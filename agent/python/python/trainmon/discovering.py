@@ -1,7 +1,8 @@
 """Finds optimizers and the models they train in a script that knows nothing of us.
 
 Optimizers are noticed when they are made. The first forward pass with gradients through a module that holds parameters
-of one is the moment to attach: wrappers (DDP, FSDP) are on by then, and the first backward pass is still to come.
+of one is the moment to attach: wrappers (DDP, FSDP) are on by then, and the first backward pass is still to come. Where
+a closure makes that forward pass, the optimizer's step is under way already, and is watched from the closure's end on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
+from trainmon.frameworks.stepping import after_closure
 from trainmon.integrations.attaching import attach, say
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class Discovery:
             self._guarded(lambda: self._made_one(optimizer))
 
         base.__init__ = __init__
+        self._undo.append(module.register_optimizer_step_pre_hook(self._before_step).remove)
 
         def put_back() -> None:
             if base.__init__ is __init__:
@@ -116,6 +119,22 @@ class Discovery:
 
             self._looking_until = self._steps() + _MOST_STEPS
             self._forward_hook = register_module_forward_pre_hook(Hook(self._before_forward))
+
+    def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Any optimizer is about to step; what this returns takes the place of its arguments."""
+        from trainmon._hooks import is_compiling
+
+        if is_compiling() or self._is_over or self._failed:
+            return None
+        if not any(ref() is optimizer for ref in self._pending):
+            return None
+        return after_closure(args, kwargs, lambda: self._closure_is_over(optimizer))
+
+    def _closure_is_over(self, optimizer: Any) -> None:
+        """A step's closure has made its gradients. A watch that attached within it knows nothing of this step yet."""
+        for watch in self.watches:
+            if watch.framework.job.optimizer is optimizer:
+                watch.about_to_step()
 
     def _before_forward(self, module: torch.nn.Module, _inputs: Any) -> None:
         self._guarded(lambda: self._look_at(module))

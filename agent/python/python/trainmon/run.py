@@ -195,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=1,
         metavar="N",
-        help="backward passes per optimizer step (default: 1)",
+        help="backward passes per optimizer step (default: found by looking)",
     )
     run.add_argument("--output-dir", metavar="DIR", help="takes the place of the config's `output_dir`")
     run.add_argument(

@@ -49,8 +49,9 @@ def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], No
     if not hasattr(optimizer, "register_step_pre_hook"):
         return [InstanceMethod(optimizer, "step", lambda step: _around(step, before, after))]
 
-    # A class that calls its parent's step has torch's hooks run for both: the outermost is the step.
-    depth = 0
+    # A class that calls its parent's step has torch's hooks run for both: the outermost is the step. One that is under
+    # way tells its end.
+    depth = int(_is_inside_step(optimizer))
 
     def pre(_optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
         nonlocal depth
@@ -58,13 +59,10 @@ def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], No
         if depth > 1 and _is_inside_step(optimizer):
             return None
         depth = 1
-        # args[0] is the optimizer itself.
-        if len(args) > 1 and callable(args[1]):
-            return (args[0], _then(args[1], before), *args[2:]), kwargs
-        if callable(kwargs.get("closure")):
-            return args, {**kwargs, "closure": _then(kwargs["closure"], before)}
-        before()
-        return None
+        changed = after_closure(args, kwargs, before)
+        if changed is None:
+            before()
+        return changed
 
     def post(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
         nonlocal depth
@@ -75,9 +73,22 @@ def hook_step(optimizer: Any, before: Callable[[], None], after: Callable[[], No
     return [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
 
 
+def after_closure(
+    args: tuple[Any, ...], kwargs: dict[str, Any], once: Callable[[], None]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of a step, with a closure that is followed by `once` when it has been called for the first time;
+    None where there is no closure."""
+    # args[0] is the optimizer itself.
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], _then(args[1], once), *args[2:]), kwargs
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": _then(kwargs["closure"], once)}
+    return None
+
+
 def _is_inside_step(optimizer: Any) -> bool:
-    """Whether a step of this optimizer is on the stack. Asked only where one seems to be inside another: a step that
-    raised never told its end."""
+    """Whether a step of this optimizer is on the stack. Asked only once, and where one seems to be inside another: a
+    step that raised never told its end."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "step" and frame.f_locals.get("self") is optimizer:
