@@ -28,6 +28,12 @@ class NewParameters:
     def _all_groups(self) -> Sequence[Any]:
         return getattr(self._framework.job.optimizer, "param_groups", None) or ()
 
+    def before_backward(self) -> None:
+        """The step's first backward pass is about to begin: whatever takes a gradient since the last is hooked."""
+        if not self._gradients.is_begun():
+            self.take_up()
+            self._gradients.attach_late()
+
     def take_up(self) -> None:
         """Those that came since it was last asked are watched from now on; cheap when none did."""
         groups = self._look()

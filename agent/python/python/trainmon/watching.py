@@ -145,8 +145,7 @@ class Watch:
     # What happens in a step, in order.
 
     def about_to_step(self) -> None:
-        """The gradients are there, and the optimizer is about to step. Raises nothing, but the end of the training that
-        `print_struct` asks for."""
+        """The gradients are there. Raises nothing, but the end of the training that `print_struct` asks for."""
         self._before_step()
         if self.guard.run("print_struct", lambda: self.structure.is_printed):
             raise ModuleStructPrinted
@@ -308,12 +307,8 @@ class Watch:
 
     def before_backward(self) -> None:
         """What takes a gradient since the last step is hooked before it gets one."""
-        self.guard.run("new parameters", self._hook_new_parameters)
-
-    def _hook_new_parameters(self) -> None:
-        if not self._is_measured and not self.gradients.is_begun():
-            self._new_parameters.take_up()
-            self.gradients.attach_late()
+        if not self._is_measured:
+            self.guard.run("new parameters", self._new_parameters.before_backward)
 
     def before_clipping(self, parameters: Any) -> None:
         # A closure that the optimizer calls again clips other gradients than those that were measured.
@@ -394,8 +389,7 @@ def watch(
             train()
 
     `model`: a module, or a list of model chunks (virtual pipeline stages). `config`: a file or a mapping.
-    `grad_acc_steps`: backward passes per optimizer step; another number is noticed, and costs a little in the first
-    steps. Raises `ConfigError` for a faulty config; never afterwards.
+    `grad_acc_steps`: backward passes per optimizer step. Raises `ConfigError` for a faulty config; never afterwards.
     """
     if isinstance(optimizer, list | tuple):
         raise TypeError(
