@@ -240,9 +240,9 @@ def _check_found(place, way, passes, announced):
             if not way.defers:
                 net.zero_grad()
             tiny.loss_of(net, step, rank, micro, count).backward()
-        assert set(shown) == {way.prefix + one for one, _ in net.named_parameters()}, (place, step)
+        assert set(shown) == {one for one, _ in net.named_parameters()}, (place, step)
         for one, parameter in net.named_parameters():
-            runs.assert_shows(shown[way.prefix + one], parameter.grad, relative=2e-4, what=f"{place.name} {step}")
+            runs.assert_shows(shown[one], parameter.grad, relative=2e-4, what=f"{place.name} {step}")
 
 
 class Experts(nn.Module):
@@ -293,7 +293,7 @@ def has_experts(base, name):
         net = experts()
         for micro in range(micros):
             loss_of(net, step, micro).backward()
-        truth = {f"module.{one}": parameter.grad for one, parameter in net.named_parameters()}
+        truth = {one: parameter.grad for one, parameter in net.named_parameters()}
         if step == 0:
             truth = {one: gradient for one, gradient in truth.items() if "odd" not in one}
         shown = runs.by_name(rows, step)
