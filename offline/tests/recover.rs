@@ -43,7 +43,7 @@ impl Desk {
     }
 
     /// Writes these steps to the journal of a rank and, as the run would have, to CSV files in `csv`.
-    fn run(&self, config: &str, rank: u32, journal: &str, steps: impl Iterator<Item = u64>) {
+    fn run(&self, config: &str, rank: u32, journal: &str, steps: impl IntoIterator<Item = u64>) {
         let config = Config::parse(config, "t", &|_| None).expect("a good config").config;
         let settings = config.csv.as_ref().expect("CSV is the default");
         let run = JournalRun { run: "run-a".to_owned(), rank: Rank(rank), local_rank: Rank(rank), world_size: 2 };
@@ -51,8 +51,10 @@ impl Desk {
             JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv: settings, storage: Storage::Auto };
         let mut journal = Journal::create(&self.path(journal), &spec).expect("room");
         let mut csv = CsvExporter::in_directory(&config, settings, self.path("csv"));
-        for step in steps {
+        for (index, step) in steps.into_iter().enumerate() {
             let batch = batch(&config, step);
+            // As in a run: its first step has no duration.
+            let batch = StepBatch { duration: batch.duration.filter(|_| index > 0), ..batch };
             // The second half of the names comes late, and with it a second model chunk.
             let known = if step < 4 { 3 } else { TENSORS };
             let batch = StepBatch { records: only(&batch.records, known), ..batch };
@@ -179,6 +181,44 @@ fn a_torn_step_is_left_out_with_a_word_and_the_exit_code_says_so() {
     };
     let without: Vec<String> = of(&written).into_iter().filter(|line| !line.starts_with("5,")).collect();
     assert_eq!(of(&rescued), without);
+}
+
+#[test]
+fn steps_that_never_were_in_the_journal_are_named_and_the_exit_code_says_so() {
+    let desk = Desk::new();
+    let dropped = |step: &u64| !(17..=43).contains(step) && *step != 45 && *step < 60;
+    desk.run(V2, 0, "journal_rank0.tmj", (15..80).filter(dropped));
+    let said = desk.recover(&["journal_rank0.tmj", "-o", "rescued"]);
+    let warnings = "warning: `journal_rank0.tmj`: steps 17 to 43 are missing: they were never in the journal\n\
+        warning: `journal_rank0.tmj`: step 45 is missing: it was never in the journal\n";
+    assert_eq!((said.err.as_str(), said.code), (warnings, Some(1)));
+    assert!(
+        said.out.contains("17 steps, 15 to 59") && said.out.ends_with("; 2 things torn or missing\n"),
+        "{}",
+        said.out
+    );
+    let csv = desk.files("csv");
+    assert!(csv.iter().all(|(path, text)| desk.files("rescued").get(path) == Some(text)), "the rest is written");
+    // Every second step: not a line for each.
+    desk.run(r#"{"wg_distribution": true}"#, 0, "half.tmj", (0..100).step_by(2));
+    let said = desk.recover(&["half.tmj", "-o", "half"]);
+    assert_eq!((said.err.lines().count(), said.code), (21, Some(1)), "{}", said.err);
+    assert!(said.err.ends_with("warning: `half.tmj`: 29 more; `--json` lists all\n"), "{}", said.err);
+}
+
+#[test]
+fn a_journal_that_begins_after_its_run_did_says_so() {
+    let desk = Desk::new();
+    let config = Config::parse(V1, "t", &|_| None).expect("a good config").config;
+    let csv = config.csv.as_ref().expect("CSV is the default");
+    let run = JournalRun { run: "run-a".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
+    let spec = JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv, storage: Storage::Auto };
+    let mut journal = Journal::create(&desk.path("late.tmj"), &spec).expect("room");
+    // A step that knows how long it took had one before it in its process.
+    journal.append(&names(), &batch(&config, 5)).expect("room");
+    let said = desk.recover(&["late.tmj", "-o", "rescued"]);
+    let warning = "warning: `late.tmj`: the steps before 5 are missing: they were never in the journal\n";
+    assert_eq!((said.err.as_str(), said.code), (warning, Some(1)));
 }
 
 #[test]

@@ -18,10 +18,14 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon recover journal_rank0.tmj -o rescued --json | jq '.journals[].faults[]'\n",
     "\n",
     "The files are those the run itself wrote, or would have written, byte for byte, for the steps the journal holds;\n",
-    "alerts go to alerts.jsonl. A journal may be read while its run goes on.\n",
+    "alerts go to alerts.jsonl. A journal may be read while its run goes on. Steps of the run that are not in the journal are\n",
+    "named; those that its ring had no room for any more are not missed.\n",
     "\n",
     "Exit codes: 0 everything was whole, 1 something was torn or is missing (the rest is written), 2 an error"
 );
+
+/// So many things that are torn or missing are told one by one.
+const MOST_TOLD: usize = 20;
 
 /// What to recover.
 #[derive(Args, Debug)]
@@ -60,8 +64,12 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     match &result {
         Ok(recovery) => {
             for journal in &recovery.journals {
-                for fault in &journal.faults {
-                    printer.warning(&format!("`{}`: {fault}", journal.journal.display()), "", None);
+                let path = journal.journal.display();
+                for fault in journal.faults.iter().take(MOST_TOLD) {
+                    printer.warning(&format!("`{path}`: {fault}"), "", None);
+                }
+                if let Some(more) = journal.faults.len().checked_sub(MOST_TOLD).filter(|&more| more > 0) {
+                    printer.warning(&format!("`{path}`: {more} more; `--json` lists all"), "", None);
                 }
             }
             for error in &recovery.unreadable {

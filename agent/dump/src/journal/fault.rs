@@ -71,6 +71,20 @@ pub enum Fault {
         /// The last step before them.
         after: Option<Step>,
     },
+    /// Steps the run made and never wrote: a queue was full, or the run was too far ahead of its journal.
+    #[error("{} missing: {} never in the journal", Steps(*first, *last), if first == last { "it was" } else { "they were" })]
+    NeverWritten {
+        /// The first of them.
+        first: Step,
+        /// The last of them.
+        last: Step,
+    },
+    /// The oldest step in the journal is the first that was written and not the first the run made.
+    #[error("the steps before {step} are missing: they were never in the journal")]
+    NeverWrittenBefore {
+        /// The oldest step in the journal.
+        step: Step,
+    },
     /// The newest record was begun and is not whole: the process ended in mid-write, or power was lost before it reached
     /// the disk.
     #[error("the newest record of the {part} is not whole{}: it was being written, or never reached the disk", After(*after))]
@@ -112,6 +126,16 @@ pub enum Fault {
         /// How many.
         count: u64,
     },
+}
+
+/// `step 3 is`, `steps 3 to 5 are`.
+struct Steps(Step, Step);
+
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(first, last) = self;
+        if first == last { write!(f, "step {first} is") } else { write!(f, "steps {first} to {last} are") }
+    }
 }
 
 /// ` after step 12`, or nothing.

@@ -15,7 +15,7 @@ use super::frame::{FrameHeader, FrameKind};
 use super::layout::{HEADER_READ, Layout, STATE_AT};
 use super::legend::Legend;
 use super::names::{MAX_TENSORS, Names};
-use super::scan::{Found, Gap, Source, Written, read_up_to};
+use super::scan::{Found, Gap, Source, Written, never_written, read_up_to};
 use super::state::{STATE_BYTES, State};
 use super::step::{decode_step, read_name};
 
@@ -240,6 +240,7 @@ impl Recovered {
     /// Decodes every step once, for its names and to know now what cannot be understood.
     fn read_steps(&mut self, found: Found, names: &mut Names) {
         self.tell(Part::Steps, &found);
+        self.tell_never_written(&found);
         let mut used: BTreeSet<TensorId> = BTreeSet::new();
         let mut names_known = 0;
         for frame in found.frames {
@@ -250,6 +251,10 @@ impl Recovered {
             let content = self.source(Part::Steps).content(&frame);
             match content.map(|content| decode_step(&content, &self.legend)) {
                 Some(Ok(step)) => {
+                    // The first step of a process has no duration.
+                    if frame.seq == 0 && frame.step > 0 && step.batch.duration.is_some() {
+                        self.faults.push(Fault::NeverWrittenBefore { step: Step(frame.step) });
+                    }
                     names_known = names_known.max(step.names_known as usize);
                     step.late_names.into_iter().for_each(|(id, info)| names.set(id.index(), info));
                     used.extend(step.batch.records.iter().map(|record| record.tensor));
@@ -268,6 +273,14 @@ impl Recovered {
             self.faults.push(Fault::Nameless { count: nameless });
         }
         self.names = names.finish(names_known);
+    }
+
+    /// Says which steps the run made and the journal never had.
+    fn tell_never_written(&mut self, found: &Found) {
+        let torn = found.gaps.iter().filter_map(|gap| if let Gap::Torn(header) = gap { Some(*header) } else { None });
+        let gaps = never_written(found.frames.iter().copied().chain(torn));
+        self.faults
+            .extend(gaps.into_iter().map(|(first, last)| Fault::NeverWritten { first: Step(first), last: Step(last) }));
     }
 
     /// Says what is missing of a part.

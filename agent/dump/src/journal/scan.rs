@@ -153,6 +153,17 @@ fn gaps(frames: &[FrameHeader], torn: &[FrameHeader], begun: u64, floor: u64) ->
     gaps
 }
 
+/// Steps that left no frame, first and last of each gap. Every step of a run has a frame, measured or not: where the
+/// numbers of two steps are further apart than the numbers of their frames, the steps between them were never written.
+pub(super) fn never_written(known: impl IntoIterator<Item = FrameHeader>) -> Vec<(u64, u64)> {
+    let mut known: Vec<FrameHeader> = known.into_iter().collect();
+    known.sort_by_key(|header| header.seq);
+    let apart = |one: u64, other: u64| other.saturating_sub(one);
+    let pairs = known.windows(2).map(|pair| (pair[0], pair[1]));
+    let gap = |(one, other): &(FrameHeader, FrameHeader)| apart(one.step, other.step) > apart(one.seq, other.seq);
+    pairs.filter(gap).map(|(one, other)| (one.step + 1, other.step - 1)).collect()
+}
+
 /// Fills the buffer as far as the file goes.
 pub(super) fn read_up_to(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
@@ -199,6 +210,21 @@ mod tests {
         assert_eq!(tail(&[1, 3, 4], 900), [3, 4]);
         assert_eq!(tail(&[4, 6], 0), [4, 6]);
         assert_eq!(tail(&[], 0), [0; 0]);
+    }
+
+    #[test]
+    fn steps_that_were_never_written_are_told_from_frames_that_are_gone() {
+        let frames = |steps: &[(u64, u64)]| -> Vec<FrameHeader> {
+            steps.iter().map(|&(seq, step)| FrameHeader { step, ..frame(seq) }).collect()
+        };
+        assert_eq!(never_written(frames(&[])), []);
+        assert_eq!(never_written(frames(&[(4, 100), (5, 101), (6, 102)])), []);
+        assert_eq!(never_written(frames(&[(6, 44), (5, 16), (4, 15), (7, 46)])), [(17, 43), (45, 45)]);
+        // Two frames are gone and have their own word; of the other numbers there never was one.
+        assert_eq!(never_written(frames(&[(4, 4), (7, 7)])), []);
+        assert_eq!(never_written(frames(&[(4, 4), (7, 9)])), [(5, 8)]);
+        // Whatever a number says, nothing overflows.
+        assert_eq!(never_written(frames(&[(0, u64::MAX), (1, 0), (2, u64::MAX)])), [(1, u64::MAX - 1)]);
     }
 
     #[test]
