@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::provision::{Matrix, OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
-use crate::{fuzz, hint, provision, run, verify, workspace};
+use crate::{fuzz, hint, provision, run, torture, verify, workspace};
 
 /// The commands of this repository.
 #[derive(Debug, Parser)]
@@ -56,6 +56,16 @@ enum Task {
         #[arg(value_name = "TARGET")]
         only: Vec<String>,
     },
+    /// Kill small trainings at random moments and look for steps that are not in their journals; exit 1 if one is lost
+    #[command(after_help = TORTURE_HELP)]
+    Torture {
+        /// How many trainings, half of them at each load
+        #[arg(long, default_value_t = 1000)]
+        kills: u32,
+        /// Where they write; a directory of the system's for temporary files if not given
+        #[arg(long, value_name = "DIR")]
+        dir: Option<std::path::PathBuf>,
+    },
     /// Build the Python extension into the environment of the checks, for working on it
     Develop,
     /// Make sure of libtorch, a C++ compiler, the Python environment of the checks and Prometheus
@@ -85,6 +95,11 @@ Exit status: 0 if every check passed, else 1.
 --full tries every version of torch and sets TRAINMON_TEST_MATRIX=full, with which the tests of the frameworks run what
 is too much for every day; without it that is skipped by name.
 The totals stand alone on a line, `N passed, N failed, N skipped`, and count the tests of Rust and Python.";
+
+const TORTURE_HELP: &str = "\
+Each training writes a line to a pipe after every step that has returned to it; what is read from the pipe after its death
+is what `trainmon recover` must find. Nine of ten are ended by SIGKILL, the tenth calls _exit. Beside them 1, then 8 busy
+processes run. Five minutes on two cores, and nothing else gets much done meanwhile: it is no part of `cargo xtask test`.";
 
 const DEMO_HELP: &str = "\
 Examples:
@@ -131,6 +146,7 @@ impl Arguments {
             Task::Demo { arguments } => run::demo(&arguments),
             Task::Bench { which } => run::bench(which),
             Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
+            Task::Torture { kills, dir } => torture::run(&root, kills, dir.as_deref()),
             Task::Provision => {
                 if let Err(error) = provision::ensure_system_packages().mpi {
                     eprintln!("note: no MPI: {}", hint::render(&error));

@@ -10,5 +10,6 @@ pub mod hint;
 pub mod process;
 pub mod provision;
 pub mod run;
+pub mod torture;
 pub mod verify;
 pub mod workspace;

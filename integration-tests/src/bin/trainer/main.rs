@@ -41,6 +41,9 @@ struct Arguments {
     /// Wait, after this step, for a line (or the end) of standard input; may be given more than once
     #[arg(long)]
     pause_after: Vec<u64>,
+    /// Leave right after this step, as Python's `os._exit` does
+    #[arg(long)]
+    leave_after: Option<u64>,
     /// Train without a monitor
     #[arg(long)]
     no_monitor: bool,
@@ -111,6 +114,9 @@ fn train(
             None => optimizer.step()?,
         }
         println!("step {step} loss {loss:?}");
+        if arguments.leave_after == Some(step) {
+            leave_at_once();
+        }
         if arguments.pause_after.contains(&step) {
             let _nothing_at_the_end = stdin().read_line(&mut String::new())?;
         }
@@ -142,6 +148,13 @@ impl Lead {
             std::thread::yield_now();
         }
     }
+}
+
+/// Nothing is closed and nobody is waited for.
+#[expect(unsafe_code, reason = "the library has no safe word for it")]
+fn leave_at_once() -> ! {
+    // SAFETY: it takes a number and does not return.
+    unsafe { libc::_exit(0) }
 }
 
 /// Once for people, once in figures.
