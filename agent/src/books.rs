@@ -1,10 +1,12 @@
 //! An exporter's books and queue, as everyone but its own thread sees them.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_core::{AlertBook, SinkLedger};
+
+use crate::queue_loss::QueueCounts;
 
 /// What outlives the sink's thread: its books, and the word that nobody waits any more.
 #[derive(Debug)]
@@ -14,6 +16,14 @@ pub(crate) struct SinkShared {
     pub(crate) capacity: usize,
     /// Batches in the queue.
     pub(crate) queued: Arc<AtomicUsize>,
+    /// Steps offered to the queue, and those it had no room for.
+    pub(crate) steps: QueueCounts,
+    /// Steps that came by the queue, or were to, and have their fate.
+    steps_done: AtomicU64,
+    /// Whether the exporter failed the last step that came by the queue.
+    pub(crate) is_failing: AtomicBool,
+    /// Records that the exporter has and the worker never took: the queue to it was full.
+    kept_alone: AtomicU64,
     /// What was queued and is not dealt with yet.
     pub(crate) in_hand: InHand,
     /// Alerts in the queue and in the exporter's hands.
@@ -33,6 +43,10 @@ impl SinkShared {
             ledger: Arc::default(),
             capacity: capacity.max(1),
             queued: Arc::default(),
+            steps: QueueCounts::default(),
+            steps_done: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
+            kept_alone: AtomicU64::new(0),
             in_hand: InHand::default(),
             alerts_waiting: AtomicU64::new(0),
             given_up: Mutex::new(false),
@@ -48,6 +62,22 @@ impl SinkShared {
     /// When the waiting ends; `None` before shutdown.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline.get().copied()
+    }
+
+    /// A step that came by the queue, or was to, has its fate.
+    pub(crate) fn add_step_done(&self) {
+        // Whoever sees it sees what was done with the step.
+        self.steps_done.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many steps that came by the queue, or were to, have their fate.
+    pub(crate) fn steps_done(&self) -> u64 {
+        self.steps_done.load(Ordering::Acquire)
+    }
+
+    /// The exporter has these records, and the worker never took them.
+    pub(crate) fn add_kept_alone(&self, records: u64) {
+        self.kept_alone.fetch_add(records, Ordering::Relaxed);
     }
 
     /// Locks the word that nobody waits any more.
@@ -72,7 +102,8 @@ impl SinkShared {
     /// Counts records that were meant for this exporter and never reached its queue as abandoned, after
     /// [`give_up`](Self::give_up).
     pub(crate) fn abandon_unseen(&self, worker_accepted: u64) -> u64 {
-        let unseen = worker_accepted.saturating_sub(self.ledger.snapshot().accepted);
+        let by_worker = self.ledger.snapshot().accepted.saturating_sub(self.kept_alone.load(Ordering::Relaxed));
+        let unseen = worker_accepted.saturating_sub(by_worker);
         self.ledger.accept(unseen);
         self.ledger.abandoned(unseen);
         unseen

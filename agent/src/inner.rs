@@ -17,10 +17,12 @@ use crate::fork::ForkGuard;
 use crate::guard::HookGuard;
 use crate::live::{Live, Switch};
 use crate::monitor::StepFacts;
-use crate::notice::Voice;
+use crate::notice::{Notice, Severity, Voice};
+use crate::queue::QueuedStep;
+use crate::queue_loss::{LossNews, QueueCounts};
 use crate::rank::Ranks;
 use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
-use crate::report::{Report, SinkReport};
+use crate::report::{Report, SinkReport, WORKER_HINT};
 use crate::requests::Requests;
 use crate::rotation::Rotation;
 use crate::throttle::{Throttle, Verdict};
@@ -50,10 +52,10 @@ pub(crate) struct Inner {
     pub(crate) costs: Arc<CostBook>,
     pub(crate) guard: HookGuard,
     pub(crate) fork: ForkGuard,
-    /// Whether the user was told that the queue overflows.
-    overflow_told: AtomicBool,
     /// Whether shutting down is over.
     pub(crate) is_shut_down: AtomicBool,
+    /// Steps offered to the worker, and those its queue had no room for.
+    steps: QueueCounts,
     /// Whether the user was told that a step does not end.
     full_step_told: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
@@ -114,8 +116,8 @@ impl Inner {
             costs,
             guard: HookGuard::new(voice.clone()),
             fork: ForkGuard::new(),
-            overflow_told: AtomicBool::new(false),
             is_shut_down: AtomicBool::new(false),
+            steps: QueueCounts::default(),
             full_step_told: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
             voice,
@@ -164,12 +166,12 @@ impl Inner {
         self.rotation.set(recorder.sampling_stride(), recorder.clock.turn());
         self.live.step.store(recorder.clock.step().0, FLAG);
         self.live.collecting.store(recorder.collecting(), FLAG);
-        let overflows = self.send(&mut recorder, false);
+        let notices = self.send(&mut recorder, false);
         // The batch is gone: its own handing over is booked on the next one.
         recorder.add_cost(Phase::Offer, start.elapsed(), 0);
         let budget = recorder.throttle.as_ref().map_or(1.0, Throttle::budget);
         drop(recorder);
-        self.tell_overflow(overflows);
+        self.tell(&notices);
         self.tell_throttling(verdict, budget);
     }
 
@@ -207,38 +209,44 @@ impl Inner {
     /// Sends every closed batch that nothing holds back any longer.
     pub(crate) fn send_ready(&self) {
         if !self.fork.is_child() {
-            let overflows = self.send(&mut self.recorder(), false);
-            self.tell_overflow(overflows);
+            let notices = self.send(&mut self.recorder(), false);
+            self.tell(&notices);
         }
     }
 
-    /// Whether the queue was full. Does not say so: the lock is held, and a listener may do anything.
+    /// Sends what may leave: to the journal before anything else. What there is to say is said later: the lock is held, and
+    /// a listener may do anything.
     #[must_use]
-    fn send(&self, recorder: &mut Recorder, by_force: bool) -> bool {
-        let mut overflows = false;
+    fn send(&self, recorder: &mut Recorder, by_force: bool) -> Vec<Notice> {
+        let mut notices = Vec::new();
         while let Some(batch) = recorder.next_ready(by_force) {
             self.costs.add_step(&batch.cost, batch.duration, batch.bytes_read);
             self.live.add_step(batch.cost.in_step(), batch.duration, batch.bytes_read);
             let records = batch.records.len() as u64;
+            let in_journal = recorder.journal.as_mut().is_some_and(|journal| journal.append(&batch, &mut notices));
+            self.steps.offer();
             let outcome = match &recorder.queue {
-                Some(queue) => queue.offer(batch),
+                Some(queue) => queue.offer(QueuedStep { batch, in_journal }),
                 None => Err(DropReason::WorkerGone),
             };
             self.ledger.offer(records, outcome);
-            if outcome.is_ok() {
-                self.alerts.announce();
+            match (&mut recorder.journal, outcome) {
+                (Some(journal), Ok(())) if !in_journal => journal.hand_over(),
+                (Some(journal), Err(_)) if in_journal => journal.keep_alone(records),
+                _ => {}
             }
-            overflows |= outcome == Err(DropReason::QueueFull);
+            match outcome {
+                Ok(()) => self.alerts.announce(),
+                Err(DropReason::QueueFull) => notices.extend(self.steps.drop_one().map(overflow)),
+                Err(DropReason::WorkerGone) => {}
+            }
         }
-        overflows
+        notices
     }
 
-    fn tell_overflow(&self, overflows: bool) {
-        if overflows && !self.overflow_told.swap(true, FLAG) {
-            self.voice.warn(
-                "the worker cannot keep up: this step's records are dropped and counted, training goes on",
-                Some("raise `step_interval`, measure less, or raise `queue_steps`".to_owned()),
-            );
+    fn tell(&self, notices: &[Notice]) {
+        for notice in notices {
+            self.voice.say(notice);
         }
     }
 
@@ -269,12 +277,14 @@ impl Inner {
         Report {
             next_step: self.live.step(),
             books: self.ledger.snapshot(),
+            steps: self.steps.loss(),
             sinks: self
                 .sinks
                 .iter()
                 .map(|(shared, whereabouts)| SinkReport {
                     name: shared.name,
                     books: shared.ledger.snapshot(),
+                    steps: shared.steps.loss(),
                     whereabouts: whereabouts.clone(),
                 })
                 .collect(),
@@ -297,14 +307,26 @@ impl Inner {
             control.stop(deadline);
         }
         let mut recorder = self.recorder();
-        let overflows = self.send(&mut recorder, true);
+        let notices = self.send(&mut recorder, true);
         self.ledger.skip(recorder.discard_open());
         recorder.queue = None;
         drop(recorder);
-        self.tell_overflow(overflows);
+        self.tell(&notices);
         worker.finish(deadline, &self.voice);
         self.alerts.finish(deadline);
         self.is_shut_down.store(true, FLAG);
+    }
+}
+
+fn overflow(news: LossNews) -> Notice {
+    let message = match news {
+        LossNews::First => "the worker cannot keep up: this step's records are dropped and counted".to_owned(),
+        LossNews::Share(loss) => format!("the worker cannot keep up: {loss} are dropped so far, and counted"),
+    };
+    Notice {
+        severity: Severity::Warning,
+        message: format!("{message}, training goes on"),
+        hint: Some(WORKER_HINT.to_owned()),
     }
 }
 

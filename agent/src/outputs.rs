@@ -126,7 +126,7 @@ impl Opening<'_> {
 
     /// The journal, or a word why there is none.
     fn journal(&self, settings: &JournalSettings, csv_directory: Option<&Path>) -> Option<OpenJournal> {
-        let JournalSettings { dir, size_mb, flush_steps, keep, csv } = settings;
+        let JournalSettings { dir, size_mb, keep, csv, .. } = settings;
         let beside_csv = csv_directory.map(Path::to_path_buf);
         let directory = dir.clone().or(beside_csv).unwrap_or_else(|| self.base(csv.output_dir.as_deref()));
         let RunInfo { run, rank, local_rank, world_size } = self.run.clone();
@@ -139,7 +139,7 @@ impl Opening<'_> {
             storage: Storage::Auto,
         };
         match Journal::create_in(&directory, &spec) {
-            Ok(journal) => Some(OpenJournal::new(journal, *flush_steps, self.config.pipeline.queue_steps)),
+            Ok(journal) => Some(OpenJournal::new(journal, settings, self.config.pipeline.queue_steps)),
             Err(error) => {
                 let message = format!("no journal: {}; everything else goes on", with_causes(&error));
                 self.options.voice.warn(message, Some(error.hint().to_owned()));

@@ -7,9 +7,17 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use trainmon_core::{DropReason, StepBatch};
 
+/// A step on its way to the worker.
+#[derive(Debug)]
+pub(crate) struct QueuedStep {
+    pub(crate) batch: StepBatch,
+    /// Whether the journal has it already.
+    pub(crate) in_journal: bool,
+}
+
 /// The training thread's end.
 pub(crate) struct BatchQueue {
-    full: Sender<StepBatch>,
+    full: Sender<QueuedStep>,
     waiting: Arc<AtomicUsize>,
     empty: Receiver<StepBatch>,
     returns: BatchReturns,
@@ -17,7 +25,7 @@ pub(crate) struct BatchQueue {
 
 /// The worker's end.
 pub(crate) struct BatchSource {
-    batches: Receiver<StepBatch>,
+    batches: Receiver<QueuedStep>,
     waiting: Arc<AtomicUsize>,
     pub(crate) returns: BatchReturns,
 }
@@ -30,9 +38,9 @@ impl BatchSource {
             None => self.batches.recv().map_err(Into::into),
         };
         match received {
-            Ok(batch) => {
+            Ok(step) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                Arrival::Batch(batch)
+                Arrival::Step(step)
             }
             Err(RecvTimeoutError::Timeout) => Arrival::Late,
             Err(RecvTimeoutError::Disconnected) => Arrival::Closed,
@@ -50,7 +58,7 @@ impl BatchSource {
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once; a box would be an allocation per step")]
 pub(crate) enum Arrival {
     /// It is here.
-    Batch(StepBatch),
+    Step(QueuedStep),
     /// The deadline has passed.
     Late,
     /// The queue is closed and drained.
@@ -82,17 +90,17 @@ pub(crate) fn batch_queue(capacity: usize) -> (BatchQueue, BatchSource) {
 }
 
 impl BatchQueue {
-    /// Hands a batch over without waiting. A batch that is not taken goes back for reuse.
-    pub(crate) fn offer(&self, batch: StepBatch) -> Result<(), DropReason> {
+    /// Hands a step over without waiting. The batch of one that is not taken goes back for reuse.
+    pub(crate) fn offer(&self, step: QueuedStep) -> Result<(), DropReason> {
         // Counted before it is sent: the worker may take it at once.
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let (batch, reason) = match self.full.try_send(batch) {
+        let (step, reason) = match self.full.try_send(step) {
             Ok(()) => return Ok(()),
-            Err(TrySendError::Full(batch)) => (batch, DropReason::QueueFull),
-            Err(TrySendError::Disconnected(batch)) => (batch, DropReason::WorkerGone),
+            Err(TrySendError::Full(step)) => (step, DropReason::QueueFull),
+            Err(TrySendError::Disconnected(step)) => (step, DropReason::WorkerGone),
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.returns.give_back(batch);
+        self.returns.give_back(step.batch);
         Err(reason)
     }
 
@@ -108,18 +116,22 @@ mod tests {
 
     use super::*;
 
+    fn step(number: u64) -> QueuedStep {
+        QueuedStep { batch: StepBatch { step: Step(number), ..StepBatch::default() }, in_journal: false }
+    }
+
     #[test]
     fn a_full_queue_drops_the_newest_and_a_gone_worker_is_told_apart() {
         let (queue, source) = batch_queue(2);
-        for step in 0..2 {
-            assert_eq!(queue.offer(StepBatch { step: Step(step), ..StepBatch::default() }), Ok(()));
+        for number in 0..2 {
+            assert_eq!(queue.offer(step(number)), Ok(()));
         }
-        assert_eq!(queue.offer(StepBatch::default()), Err(DropReason::QueueFull));
-        assert!(matches!(source.next_before(None), Arrival::Batch(batch) if batch.step == Step(0)));
+        assert_eq!(queue.offer(step(2)), Err(DropReason::QueueFull));
+        assert!(matches!(source.next_before(None), Arrival::Step(step) if step.batch.step == Step(0)));
         assert_eq!(source.waiting().load(Ordering::Relaxed), 1);
-        assert!(matches!(source.next_before(Some(Instant::now())), Arrival::Batch(_)));
+        assert!(matches!(source.next_before(Some(Instant::now())), Arrival::Step(_)));
         assert!(matches!(source.next_before(Some(Instant::now())), Arrival::Late));
         drop(source);
-        assert_eq!(queue.offer(StepBatch::default()), Err(DropReason::WorkerGone));
+        assert_eq!(queue.offer(step(3)), Err(DropReason::WorkerGone));
     }
 }

@@ -9,6 +9,7 @@ use trainmon_core::config::Plan;
 use trainmon_core::{GradNorm, Kind, LedgerSnapshot, Phase, Record, Statistic, Step, StepBatch, TensorId};
 
 use crate::clock::StepClock;
+use crate::journal::InStepJournal;
 use crate::live::Switch;
 use crate::monitor::StepFacts;
 use crate::queue::BatchQueue;
@@ -82,15 +83,23 @@ pub(crate) struct Recorder {
     pub(crate) throttle: Option<Throttle>,
     /// `None` once the monitor is shut down.
     pub(crate) queue: Option<BatchQueue>,
+    /// Where a step goes before it returns to the host; `None` without a journal, or where that could hang.
+    pub(crate) journal: Option<InStepJournal>,
 }
 
 impl Recorder {
-    pub(crate) fn new(clock: StepClock, queue: Option<BatchQueue>, throttle: Option<Throttle>) -> Self {
+    pub(crate) fn new(
+        clock: StepClock,
+        queue: Option<BatchQueue>,
+        journal: Option<InStepJournal>,
+        throttle: Option<Throttle>,
+    ) -> Self {
         Self {
             plan: None,
             sampling_stride: 1,
             throttle,
             queue,
+            journal,
             clock,
             batch: StepBatch::default(),
             holds: Arc::default(),

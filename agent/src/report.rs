@@ -6,6 +6,12 @@ use std::time::Duration;
 use trainmon_core::{CollectiveSummary, LedgerSnapshot, SinkSnapshot, Step};
 
 use crate::cost::CostSummary;
+use crate::queue_loss::QueueLoss;
+
+/// What can be done where the worker is too slow.
+pub(crate) const WORKER_HINT: &str = "raise `step_interval`, measure less, or raise `queue_steps`";
+/// What can be done where an exporter is too slow.
+pub(crate) const SINK_HINT: &str = "look at why it is slow, raise `step_interval`, or raise `queue_steps`";
 
 /// The account of a run. Its `Display` is the closing lines a user reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +20,8 @@ pub struct Report {
     pub next_step: Step,
     /// The monitor's books.
     pub books: LedgerSnapshot,
+    /// Steps the worker was to take, and those its queue had no room for.
+    pub steps: QueueLoss,
     /// Each exporter's books, and where its output is.
     pub sinks: Vec<SinkReport>,
     /// What collective operations amount to, by operation and group; empty where none was guarded.
@@ -29,6 +37,8 @@ pub struct SinkReport {
     pub name: &'static str,
     /// Its books.
     pub books: SinkSnapshot,
+    /// Steps it was to take from the worker, and those its queue had no room for.
+    pub steps: QueueLoss,
     /// Where its output is: a directory, an address.
     pub whereabouts: Vec<String>,
 }
@@ -53,6 +63,9 @@ impl fmt::Display for Report {
             "observed {observed} tensors: {offered} measured, {not_sampled} not sampled, {} dropped",
             dropped.iter().sum::<u64>()
         )?;
+        if self.steps.is_notable() {
+            writeln!(f, "  {} found the queue to the worker full: {WORKER_HINT}", self.steps)?;
+        }
         for sink in &self.sinks {
             let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = sink.books;
             write!(f, "{}: {exported} of {accepted} records delivered", sink.name)?;
@@ -62,6 +75,9 @@ impl fmt::Display for Report {
                 }
             }
             writeln!(f, "{}", sink.whereabouts.iter().fold(String::new(), |text, place| text + "\n  " + place))?;
+            if sink.steps.is_notable() {
+                writeln!(f, "  {} found its queue full: {SINK_HINT}", sink.steps)?;
+            }
         }
         for series in &self.collectives {
             let CollectiveSummary { op, group, started, failed, bytes, median, late, .. } = series;

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
@@ -12,10 +12,13 @@ use trainmon_exporters::{Exporter, Settlement};
 use crate::books::SinkShared;
 use crate::cost::CostBook;
 use crate::guard::panic_text;
+use crate::journal::JOURNAL;
 use crate::notice::{Voice, with_causes};
 use crate::outputs::Output;
 use crate::priority::step_back;
 use crate::queue::BatchReturns;
+use crate::queue_loss::LossNews;
+use crate::report::SINK_HINT;
 use crate::settlement::SinkSettlement;
 
 /// What every sink thread shares.
@@ -49,8 +52,6 @@ pub(crate) struct Sink {
     done: Receiver<()>,
     alerts: Arc<AlertBook>,
     voice: Voice,
-    /// Whether the user was told that this exporter cannot keep up.
-    overflow_told: AtomicBool,
 }
 
 impl Sink {
@@ -73,10 +74,14 @@ impl Sink {
         std::thread::Builder::new().name(format!("trainmon-{name}")).spawn(move || {
             // Dropped when the thread ends, however it ends: that is what `finish` waits for.
             let _alive: Sender<()> = alive;
-            step_back();
+            // Alerts of the journal's are written under a lock that the training thread takes too: it is not to wait for
+            // a thread whose turn does not come.
+            if name != JOURNAL {
+                step_back();
+            }
             thread.run(&batches);
         })?;
-        Ok(Self { queue, shared, done, alerts, voice, overflow_told: AtomicBool::new(false) })
+        Ok(Self { queue, shared, done, alerts, voice })
     }
 
     /// Passes a step on; if the exporter's queue is full it is lost to this exporter alone, with its alerts.
@@ -87,6 +92,9 @@ impl Sink {
             // The books are closed, and have this step as abandoned; of its alerts nobody knew.
             self.alerts.lose(alerts);
             return;
+        }
+        if delivery.batch.is_some() {
+            self.shared.steps.offer();
         }
         self.shared.ledger.accept(records);
         // Counted before it is sent: the thread may take it at once.
@@ -102,7 +110,10 @@ impl Sink {
                 self.shared.alerts_waiting.fetch_sub(alerts, Ordering::Relaxed);
                 self.alerts.lose(alerts);
                 drop(given_up);
-                self.tell_overflow();
+                if delivery.batch.is_some() {
+                    self.shared.add_step_done();
+                    self.tell_overflow();
+                }
             }
         }
     }
@@ -123,17 +134,17 @@ impl Sink {
     }
 
     fn tell_overflow(&self) {
-        if !self.overflow_told.swap(true, Ordering::Relaxed) {
-            self.voice.warn(
-                format!("{}: cannot keep up; steps it has no room for are dropped and counted", self.shared.name),
-                Some("look at why it is slow, raise `step_interval`, or raise `queue_steps`".to_owned()),
-            );
-        }
+        let Some(news) = self.shared.steps.drop_one() else { return };
+        let what = match news {
+            LossNews::First => "steps it has no room for are dropped and counted".to_owned(),
+            LossNews::Share(loss) => format!("{loss} are dropped so far, and counted"),
+        };
+        self.voice.warn(format!("{}: cannot keep up; {what}", self.shared.name), Some(SINK_HINT.to_owned()));
     }
 
     /// Says that nothing more comes: the thread finishes what is queued, then ends.
     pub(crate) fn close(self, deadline: Instant) -> ClosingSink {
-        let Self { queue, shared, done, alerts, voice, overflow_told: _ } = self;
+        let Self { queue, shared, done, alerts, voice } = self;
         shared.close_by(deadline);
         drop(queue);
         ClosingSink { shared, done, alerts, voice }
@@ -197,6 +208,7 @@ impl SinkThread {
             }
             if let Some(batch) = &delivery.batch {
                 self.export(batch);
+                self.shared.add_step_done();
             }
             for alert in &delivery.alerts {
                 self.alert(alert);
@@ -290,6 +302,7 @@ impl SinkThread {
     /// Speaks when the exporter begins to fail and when it works again; in between only of another kind of failure.
     fn tell(&mut self, lost: u64, problem: Option<(String, Option<String>)>) {
         let name = self.shared.name;
+        self.shared.is_failing.store(problem.is_some(), Ordering::Relaxed);
         let Some((message, hint)) = problem else {
             if let Some(Failing { lost, .. }) = self.failing.take() {
                 self.context.voice.info(format!("{name}: works again; {lost} records were lost in between"));

@@ -13,6 +13,7 @@ use crate::clock::StepClock;
 use crate::control::{self, ControlStart, WantsStop};
 use crate::cost::CostBook;
 use crate::inner::Parts;
+use crate::journal::{InStepJournal, JOURNAL, OpenJournal};
 use crate::live::Live;
 use crate::monitor::Monitor;
 use crate::notice::{Voice, with_causes};
@@ -89,7 +90,7 @@ impl Monitor {
             ..Config::default()
         };
         let clock = StepClock::new(window, false, Step(0));
-        let recorder = Recorder::new(clock, None, None);
+        let recorder = Recorder::new(clock, None, None, None);
         let live = Arc::new(Live::new(Step(0), false, Plan::of(&config)));
         let costs = Arc::new(CostBook::new());
         let books = Arc::default();
@@ -160,7 +161,7 @@ impl Monitor {
             alerts: Arc::clone(&alert_book),
             voice: options.voice.clone(),
         };
-        let (journal, sinks) = start_sinks(outputs, &context)?;
+        let StartedSinks { journal, in_step, sinks } = start_sinks(outputs, &context)?;
         let waiting = source.waiting();
         let alerts = Arc::new(AlertDesk::open(AlertOpening {
             config: &config,
@@ -178,7 +179,7 @@ impl Monitor {
         let plan = Plan::of(&config);
         let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         clock.set_paused(plan.paused);
-        let recorder = Recorder::new(clock, Some(queue), config.overhead_budget.map(Throttle::new));
+        let recorder = Recorder::new(clock, Some(queue), in_step, config.overhead_budget.map(Throttle::new));
         let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan));
         let rotation = Arc::<Rotation>::default();
         let control_sources = control::Sources {
@@ -232,16 +233,27 @@ fn warn_of_tasks_left_undone(config: &Config, options: &Options) {
     }
 }
 
+struct StartedSinks {
+    journal: Option<Sink>,
+    in_step: Option<InStepJournal>,
+    sinks: Vec<Sink>,
+}
+
 /// The journal's thread, and one for each exporter.
-fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<(Option<Sink>, Vec<Sink>), StartError> {
-    let journal = outputs.journal.map(|open| Sink::start(open.start(context.voice.clone())?, context.clone()));
-    let journal = journal.transpose().map_err(|source| StartError::Thread { what: "journal", source })?;
+fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<StartedSinks, StartError> {
+    let start_journal = |open: OpenJournal| {
+        let (output, in_step) = open.start(context.tensors.clone(), &context.voice)?;
+        Ok((Sink::start(output, context.clone())?, in_step))
+    };
+    let journal = outputs.journal.map(start_journal).transpose();
+    let journal = journal.map_err(|source| StartError::Thread { what: JOURNAL, source })?;
+    let (journal, in_step) = journal.map_or((None, None), |(sink, in_step)| (Some(sink), in_step));
     let start = |output: Output| {
         let what = output.shared.name;
         Sink::start(output, context.clone()).map_err(|source| StartError::Thread { what, source })
     };
     let sinks = outputs.exporters.into_iter().map(start).collect::<Result<_, _>>()?;
-    Ok((journal, sinks))
+    Ok(StartedSinks { journal, in_step, sinks })
 }
 
 fn wants_stop(alerts: &Arc<AlertDesk>) -> WantsStop {

@@ -11,7 +11,7 @@ use crate::alerts::AlertDesk;
 use crate::books::SinkShared;
 use crate::notice::Voice;
 use crate::priority::step_back;
-use crate::queue::{Arrival, BatchSource};
+use crate::queue::{Arrival, BatchSource, QueuedStep};
 use crate::sink::{ClosingSink, Delivery, Sink};
 
 /// A journal takes a step in well under a millisecond. The others wait so long for one that takes longer, all in all and
@@ -70,15 +70,18 @@ impl Worker {
             step_back();
             let mut patience = Patience::new(Instant::now());
             loop {
-                let delivery = match source.next_before(desk.stall_deadline()) {
-                    Arrival::Batch(batch) => Delivery { alerts: desk.look_at(&batch), batch: Some(batch) },
-                    Arrival::Late => Delivery { alerts: desk.look_for_stall(), batch: None },
+                let (delivery, in_journal) = match source.next_before(desk.stall_deadline()) {
+                    Arrival::Step(QueuedStep { batch, in_journal }) => {
+                        (Delivery { alerts: desk.look_at(&batch), batch: Some(batch) }, in_journal)
+                    }
+                    Arrival::Late => (Delivery { alerts: desk.look_for_stall(), batch: None }, false),
                     Arrival::Closed => break,
                 };
                 if delivery.batch.is_none() && delivery.alerts.is_empty() {
                     continue;
                 }
-                distribute(delivery, journal.as_ref(), &sinks, &source, &mut patience);
+                let journal = journal.as_ref().map(|sink| JournalOffer { sink, has_step: in_journal });
+                distribute(delivery, journal, &sinks, &source, &mut patience);
             }
             // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
             desk.close();
@@ -112,18 +115,30 @@ impl Worker {
     }
 }
 
+/// The journal and whether the step to be distributed is in it.
+struct JournalOffer<'a> {
+    sink: &'a Sink,
+    has_step: bool,
+}
+
 fn distribute(
     delivery: Delivery,
-    journal: Option<&Sink>,
+    journal: Option<JournalOffer<'_>>,
     sinks: &[Sink],
     source: &BatchSource,
     patience: &mut Patience,
 ) {
     let shared = Arc::new(delivery);
-    if let Some(journal) = journal {
-        let offered = Instant::now();
-        journal.offer_first(&shared, patience.left(offered));
-        patience.spend(offered.elapsed());
+    match journal {
+        Some(JournalOffer { sink, has_step: false }) => {
+            let offered = Instant::now();
+            sink.offer_first(&shared, patience.left(offered));
+            patience.spend(offered.elapsed());
+        }
+        Some(JournalOffer { sink, has_step: true }) if !shared.alerts.is_empty() => {
+            sink.offer(&Arc::new(Delivery { batch: None, alerts: shared.alerts.clone() }));
+        }
+        Some(_) | None => {}
     }
     for sink in sinks {
         sink.offer(&shared);
@@ -248,7 +263,8 @@ mod tests {
         let mut patience = Patience::new(Instant::now());
         let others = std::slice::from_ref(&desk.other);
         for number in 0..20 {
-            distribute(Desk::step(number), Some(&desk.journal), others, &desk.source, &mut patience);
+            let journal = JournalOffer { sink: &desk.journal, has_step: false };
+            distribute(Desk::step(number), Some(journal), others, &desk.source, &mut patience);
             while number == 0 && desk.journal.shared().queued.load(std::sync::atomic::Ordering::Relaxed) > 0 {
                 // It has the first step in its hands before the next one comes.
                 std::thread::yield_now();

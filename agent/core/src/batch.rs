@@ -26,7 +26,7 @@ pub enum Phase {
     Measure,
     /// In the training thread: launching device statistics and collecting finished ones.
     Launch,
-    /// In the training thread: handing the batch over.
+    /// In the training thread: writing the step to the journal and handing the batch over.
     Offer,
     /// In the worker: everything exporters did with the batch.
     Export,

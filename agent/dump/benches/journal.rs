@@ -1,4 +1,4 @@
-//! What the journal costs the worker thread per step, beside a copy of the same bytes into memory in the same run.
+//! What the journal costs the training thread per step, beside a copy of the same bytes into memory in the same run.
 //!
 //! `cargo bench -p trainmon-dump --bench journal`. It prints medians and their ratio; it asserts nothing about time. The
 //! files lie in the directory `TMPDIR` names, else in /tmp; a run maps its file on tmpfs (/dev/shm) only.

@@ -1,10 +1,10 @@
 //! A monitor with a journal that ends in order, or cannot have one.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use trainmon_agent::core::config::{Config, Pipeline};
-use trainmon_agent::core::{Alert, AlertPhase};
+use trainmon_agent::core::{Alert, AlertPhase, SinkSnapshot};
 use trainmon_agent::dump::journal::{Fault, Recovered};
 use trainmon_agent::{Monitor, Options, Ranks, Report, Voice};
 
@@ -37,6 +37,10 @@ fn run(config: &str, directory: &Path, steps: u64) -> (Report, Vec<String>) {
     let report = monitor.shutdown();
     assert!(report.balances(), "{report}");
     (report, heard.lock().unwrap().clone())
+}
+
+fn journal_books(report: &Report) -> SinkSnapshot {
+    report.sinks.iter().find(|sink| sink.name == "journal").unwrap().books
 }
 
 fn journal_of(report: &Report) -> PathBuf {
@@ -171,6 +175,117 @@ fn a_journal_that_cannot_be_written_any_more_counts_its_losses_and_says_so_once(
     assert_eq!(books("csv").exported, 27, "{report}");
     let heard = heard.lock().unwrap().join("\n");
     assert_eq!(heard.matches("losses are counted, training goes on").count(), 1, "{heard}");
+}
+
+/// A training of 60 steps whose worker is held up from step 16 on and whose queues have room for four. `goes_on`: then of
+/// four more, each waited for.
+fn held_up(budget: u32, goes_on: bool, base: &Path) -> (Report, Vec<String>, PathBuf) {
+    let gate = Arc::new((Mutex::new(true), Condvar::new()));
+    let (heard, held) = (Arc::<Mutex<Vec<String>>>::default(), Arc::clone(&gate));
+    let hears = Arc::clone(&heard);
+    let voice = Voice::new(move |notice| {
+        hears.lock().unwrap().push(notice.to_string());
+        // The worker says this one: step 16 is NaN.
+        if notice.message.contains("NonFinite") {
+            drop(held.1.wait_while(held.0.lock().unwrap(), |is_closed| *is_closed));
+        }
+    });
+    let text = format!(
+        r#"{{"wg_distribution": true, "format": ["csv", "journal"],
+            "journal": {{"size_mb": 1, "in_step_budget": {budget}}}}}"#
+    );
+    let pipeline = Pipeline { queue_steps: 4, shutdown_timeout_ms: 60_000 };
+    let output_dir = Some(base.to_path_buf());
+    let options = Options { ranks: Some(Ranks::SINGLE), output_dir, voice, ..Options::default() };
+    let monitor = Monitor::start(Config { pipeline, ..parse(&text) }, options).unwrap();
+    for index in 0..3 {
+        monitor.register(&format!("t{index}"), 0);
+    }
+    (0..16).for_each(|step| step_once(&monitor, step, 3, 0));
+    step_once(&monitor, 16, 3, u64::MAX);
+    while heard.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    (17..60).for_each(|step| step_once(&monitor, step, 3, u64::MAX));
+    *gate.0.lock().unwrap() = false;
+    gate.1.notify_all();
+    for step in if goes_on { 60..64 } else { 0..0 } {
+        let exported = || journal_books(&monitor.report()).exported;
+        while exported() < 3 * (step - 39) {
+            std::thread::yield_now();
+        }
+        step_once(&monitor, step, 3, u64::MAX);
+    }
+    let report = monitor.shutdown();
+    let heard = heard.lock().unwrap().clone();
+    let path = journal_of(&report);
+    (report, heard, path)
+}
+
+#[test]
+fn a_worker_that_is_held_up_costs_the_journal_no_step() {
+    let base = tempfile::tempdir().unwrap();
+    let (report, heard, path) = held_up(100, false, base.path());
+    assert!(report.balances(), "{report}");
+    // One in the worker's hands, four in its queue.
+    assert_eq!((report.steps.offered, report.steps.dropped), (60, 39));
+    assert_eq!((journal_books(&report).accepted, journal_books(&report).exported), (180, 180), "{report}");
+    let recovered = Recovered::open(&path).unwrap();
+    assert_eq!(recovered.faults(), []);
+    assert!(recovered.step_numbers().map(|step| step.0).eq(0..60));
+    // Once at the time, once at the end, with what to change.
+    let told: Vec<&String> = heard.iter().filter(|notice| notice.contains("the worker cannot keep up")).collect();
+    assert_eq!(told.len(), 1, "{heard:?}");
+    assert!(told[0].contains("1 of 22 steps (4.5 %) are dropped so far") && told[0].contains("raise `queue_steps`"));
+    let words = "39 of 60 steps (65.0 %) found the queue to the worker full: raise `step_interval`, measure less, or";
+    assert_eq!(report.to_string().matches(words).count(), 1, "{report}");
+}
+
+#[test]
+fn steps_that_only_the_journals_own_thread_may_write_are_lost_with_the_queue_and_named() {
+    let base = tempfile::tempdir().unwrap();
+    let (report, _, path) = held_up(0, true, base.path());
+    assert!(report.balances(), "{report}");
+    assert_eq!((journal_books(&report).accepted, journal_books(&report).exported), (75, 75), "{report}");
+    let recovered = Recovered::open(&path).unwrap();
+    assert!(recovered.step_numbers().map(|step| step.0).eq((0..21).chain(60..64)));
+    let [first, last] = [21, 59].map(trainmon_agent::core::Step);
+    assert_eq!(recovered.faults(), [Fault::NeverWritten { first, last }]);
+}
+
+#[test]
+fn appending_that_takes_too_much_of_the_step_is_said_once_and_left_to_the_journals_thread() {
+    let base = tempfile::tempdir().unwrap();
+    let text = r#"{"wg_distribution": true, "format": "journal", "alert": {"rules": []},
+        "journal": {"size_mb": 1, "in_step_budget": 0.001}}"#;
+    let (monitor, heard) = heard_monitor(text, base.path());
+    // More than a tenth of a millisecond, and than a hundred-thousandth of any step.
+    let many = 10_000;
+    for index in 0..many {
+        monitor.register(&format!("t{index}"), 0);
+    }
+    let mut steps = 0;
+    while heard.lock().unwrap().is_empty() {
+        // The first step has no length, and 64 after it are judged together.
+        assert!(steps <= 64, "not told");
+        assert_eq!(monitor.report().sinks[0].steps.offered, 0, "step {steps}: so far all in the training thread");
+        step_once(&monitor, steps, many, 0);
+        steps += 1;
+    }
+    (steps..steps + 10).for_each(|step| step_once(&monitor, step, many, 0));
+    let report = monitor.shutdown();
+    assert!(report.balances(), "{report}");
+    let delivered = (steps + 10) * u64::from(many);
+    assert_eq!((report.sinks[0].steps.offered, report.sinks[0].books.exported), (10, delivered), "{report}");
+    let heard = heard.lock().unwrap();
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert!(
+        heard[0].contains("journal: appending a step takes ") && heard[0].contains(" more than 0.001 % of the step")
+    );
+    assert!(
+        heard[0].contains("hint: measure less, raise `step_interval`, or raise `journal.in_step_budget`"),
+        "{heard:?}"
+    );
 }
 
 #[test]

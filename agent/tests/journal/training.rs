@@ -1,7 +1,9 @@
 //! A training whose every number follows from the step's. It runs in a process of its own: this test's program started
 //! again, with a variable that says what to do.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +17,7 @@ const DIRECTORY: &str = "TRAINMON_TEST_DIRECTORY";
 const RECORDS: &str = "TRAINMON_TEST_RECORDS";
 const FILES: &str = "TRAINMON_TEST_FILES";
 const ABORT_AFTER: &str = "TRAINMON_TEST_ABORT_AFTER";
+const LEAVE_AFTER: &str = "TRAINMON_TEST_LEAVE_AFTER";
 const ANNOUNCED: &str = "TRAINMON_TEST_ANNOUNCED";
 /// The word on stdout once the announced step is in every file; step 0 if none was asked for.
 const READY: &str = "ready";
@@ -23,10 +26,13 @@ const MOST_STEPS: u64 = 50_000_000;
 /// So many records may be on their way to a file: the training is not to drop any.
 const MOST_UNDER_WAY: u64 = 20_000;
 
+/// Steps of a fraction of a millisecond, and code that is not optimised: no limit to what appending may take of them.
 const CONFIG: &str = r#"{
     "wg_distribution": true, "ops": ["norm", "min", "nans"], "format": ["csv", "journal"], "queue_steps": 4096,
-    "journal": {"size_mb": 1, "flush_steps": 8}, "alert": {"rules": []}
+    "journal": {"size_mb": 1, "flush_steps": 8, "in_step_budget": 100}, "alert": {"rules": []}
 }"#;
+/// Where a training notes how many steps it has completed, by itself: what is written to a file survives SIGKILL.
+const COMPLETED: &str = "completed";
 
 /// What a training writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +90,19 @@ pub(crate) fn train_if_asked() {
     let records = number(RECORDS).unwrap() as u32;
     let files = std::env::var(FILES).unwrap();
     let (files, _) = Files::ALL.into_iter().find(|(_, word)| *word == files).unwrap();
-    let monitor = monitor(config(files), Path::new(&directory));
+    let directory = Path::new(&directory);
+    let completed = File::create_new(directory.with_extension(COMPLETED)).unwrap();
+    let monitor = monitor(config(files), directory);
     for index in 0..records {
         monitor.register(&name(index), 0);
     }
     for step in 0..MOST_STEPS {
-        step_once(&monitor, step, records, MOST_UNDER_WAY);
+        end_one_step(&monitor, step, records);
+        completed.write_all_at(&(step + 1).to_le_bytes(), 0).unwrap();
+        if number(LEAVE_AFTER) == Some(step) {
+            leave_at_once();
+        }
+        wait_for_files(&monitor, MOST_UNDER_WAY);
         if number(ANNOUNCED).unwrap_or_default() == step {
             wait_for_files(&monitor, 0);
             println!("{READY}");
@@ -109,13 +122,30 @@ pub(crate) fn monitor(config: Config, directory: &Path) -> Monitor {
     Monitor::start(config, options).unwrap()
 }
 
+/// How many steps the training that writes below this directory has completed, by its own account.
+pub(crate) fn completed_steps(directory: &Path) -> u64 {
+    let bytes = std::fs::read(directory.with_extension(COMPLETED)).unwrap_or_default();
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// What Python's `os._exit` does: no destructor runs, nobody is waited for.
+#[expect(unsafe_code, reason = "the library has no safe word for it")]
+fn leave_at_once() -> ! {
+    // SAFETY: it takes a number and does not return.
+    unsafe { libc::_exit(0) }
+}
+
 /// One step, as fast as the slowest file takes it with so many records on their way.
 pub(crate) fn step_once(monitor: &Monitor, step: u64, records: u32, most_under_way: u64) {
+    end_one_step(monitor, step, records);
+    wait_for_files(monitor, most_under_way);
+}
+
+fn end_one_step(monitor: &Monitor, step: u64, records: u32) {
     for index in 0..records {
         monitor.record(record(step, index), Duration::ZERO, 0);
     }
     monitor.end_step(StepFacts { loss: Some(loss(step)), ..StepFacts::default() });
-    wait_for_files(monitor, most_under_way);
 }
 
 fn wait_for_files(monitor: &Monitor, most_under_way: u64) {
@@ -148,6 +178,11 @@ impl Training {
         Self::start_with(test, directory, files, records, &[(ABORT_AFTER, step)])
     }
 
+    /// Starts one that calls `_exit` right after this step.
+    pub(crate) fn start_leaving(test: &str, directory: &Path, files: Files, records: u32, step: u64) -> Self {
+        Self::start_with(test, directory, files, records, &[(LEAVE_AFTER, step)])
+    }
+
     fn start_with(test: &str, directory: &Path, files: Files, records: u32, steps: &[(&str, u64)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture"]).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -172,7 +207,7 @@ impl Training {
         assert_eq!(status.signal(), Some(9), "the training ended by itself: {status}");
     }
 
-    /// Waits for its end and gives the signal that ended it.
+    /// Waits for its end and gives the signal that ended it, none if it left by itself.
     pub(crate) fn ended_by(mut self) -> Option<i32> {
         self.0.wait().unwrap().signal()
     }

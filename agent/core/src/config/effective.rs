@@ -335,7 +335,7 @@ pub struct TensorBoard {
 }
 
 /// The crash-safe record of the last steps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Journal {
     /// Where the file goes. `None`: beside the rank's CSV files; if none are written, to their `output_dir`.
     pub dir: Option<PathBuf>,
@@ -345,6 +345,8 @@ pub struct Journal {
     pub flush_steps: u64,
     /// Journals of earlier runs that stay.
     pub keep: u64,
+    /// The share of a step's time that appending may take in the training thread, 0 to 1; 0: nothing is appended there.
+    pub in_step_budget: f64,
     /// What CSV files recovered from it are to be like, whether the run writes any or not.
     pub csv: Csv,
 }

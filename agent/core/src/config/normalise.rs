@@ -301,12 +301,8 @@ impl Outputs {
         });
         let journal = journal.as_ref().map(|journal| (journal, journal.enabled));
         let journal = asked_for(format.contains(Format::Journal), journal, "journal.enabled", report);
-        let journal = journal.map(|JournalFile { enabled: _, dir, size_mb, flush_steps, keep }| Journal {
-            dir,
-            size_mb,
-            flush_steps,
-            keep,
-            csv: csv(file),
+        let journal = journal.map(|JournalFile { enabled: _, dir, size_mb, flush_steps, keep, in_step_budget }| {
+            Journal { dir, size_mb, flush_steps, keep, in_step_budget: in_step_budget / 100.0, csv: csv(file) }
         });
         let is_csv = format.contains(Format::Csv);
         Self { csv: is_csv, prometheus: page.map(Into::into), otlp, tensorboard: events, journal }

@@ -28,6 +28,21 @@ pub enum Storage {
 /// The only file system that is memory itself: what is reserved there is neither written back nor copied on write, so a
 /// store into the mapping finds its page. Elsewhere one may need a block, or a read from a disk that fails.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
+/// File systems on disks of this machine, and those in its memory: a write that goes into the page cache waits for no
+/// server and no other process. (`overlayfs` has its upper layer on such a one; ext2 to ext4 have one number.)
+const LOCAL_MAGICS: [i64; 11] = [
+    TMPFS_MAGIC,
+    0x8584_58F6, // ramfs
+    0xEF53,      // ext4
+    0x5846_5342, // xfs
+    0x9123_683E, // btrfs
+    0xF2F5_2010, // f2fs
+    0x794C_7630, // overlayfs
+    0x2FC1_2FC1, // zfs
+    0xCA45_1A4E, // bcachefs
+    0x3153_464A, // jfs
+    0x5265_4973, // reiserfs
+];
 /// So much is reserved at a time: a call that signals keep interrupting gives back what it has reserved.
 const PIECE: u64 = 4 << 20;
 /// What the config names and the last words of a run are nobody's but the user's.
@@ -41,6 +56,7 @@ pub(super) struct Medium {
     file: File,
     length: u64,
     map: Option<MmapRaw>,
+    is_local: bool,
 }
 
 impl Medium {
@@ -58,8 +74,9 @@ impl Medium {
         let prepared = reserve(&file, length)
             .map_err(|source| JournalError::Reserve { path: path.to_path_buf(), bytes: length, source })
             .and_then(|reserved| map(&file, storage, reserved).map_err(create));
+        let is_local = rustix::fs::fstatfs(&file).is_ok_and(|stat| LOCAL_MAGICS.contains(&stat.f_type));
         match prepared {
-            Ok(map) => Ok(Self { path: path.to_path_buf(), file, length, map }),
+            Ok(map) => Ok(Self { path: path.to_path_buf(), file, length, map, is_local }),
             Err(error) => {
                 // The first error is the one that matters.
                 drop(std::fs::remove_file(path));
@@ -76,6 +93,11 @@ impl Medium {
         self.map.is_some()
     }
 
+    /// Whether the file lies in this machine's memory or on its disks.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
+    }
+
     /// Whether the file is still there, with its size: a store beyond a mapped file's end would kill the process.
     pub(super) fn check(&self) -> Result<(), JournalError> {
         let metadata = self.file.metadata().map_err(|source| self.failed(source))?;
@@ -89,7 +111,7 @@ impl Medium {
 
     /// Writes `bytes` at `offset`. Earlier writes come before this one in whatever a reader finds after the process's end.
     ///
-    /// Only one thread may write or read at a time: the caller holds the lock.
+    /// Only one thread may write at a time: the caller holds the lock.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), JournalError> {
         match &self.map {
             Some(map) => self.store(map, offset, bytes),
@@ -98,13 +120,10 @@ impl Medium {
         .map_err(|source| self.failed(source))
     }
 
-    /// Reads into `bytes` from `offset`. As for [`write`](Self::write) the caller holds the lock.
+    /// Reads into `bytes` from `offset`, by a call even where the file is mapped: so it may run beside
+    /// [`write`](Self::write), and then finds some of the bytes old and some new.
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), JournalError> {
-        match &self.map {
-            Some(map) => self.load(map, offset, bytes),
-            None => self.file.read_exact_at(bytes, offset),
-        }
-        .map_err(|source| self.failed(source))
+        self.file.read_exact_at(bytes, offset).map_err(|source| self.failed(source))
     }
 
     /// Waits until everything written so far is on the disk. Takes no lock: a write in between is on the disk or not.
@@ -138,14 +157,6 @@ impl Medium {
         // size was checked by the caller just before.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), map.as_mut_ptr().add(place), bytes.len()) };
         fence(Ordering::SeqCst);
-        Ok(())
-    }
-
-    #[expect(unsafe_code, reason = "as for `store`")]
-    fn load(&self, map: &MmapRaw, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let place = self.place(offset, bytes.len())?;
-        // SAFETY: as in `store`, with the two sides changed.
-        unsafe { std::ptr::copy_nonoverlapping(map.as_ptr().add(place), bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use super::medium::Medium;
 
 /// The writing end of a region. As a log it stops at its end, as a ring it goes on at the beginning: the caller asks
 /// [`fits_log`](Self::fits_log) or [`fits_ring`](Self::fits_ring) first.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct RegionWriter {
     region: Region,
     /// Where the next frame begins, counted without end.

@@ -1,4 +1,4 @@
-//! The writing end, in the monitor's worker thread.
+//! The writing end.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -46,7 +46,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Held while one frame is copied, never while anything is waited for.
+    /// Held by the writer while one frame is copied, by readers for a look at the index.
     pub(super) fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,7 +64,7 @@ pub(super) struct Store {
     pub(super) index: VecDeque<FrameHeader>,
 }
 
-/// A journal being written. One thread owns it; [`Journal::view`] gives others a look.
+/// A journal being written, by one thread at a time; [`Journal::view`] gives others a look.
 ///
 /// What [`append`](Self::append) has taken is the operating system's: it survives SIGKILL and abort at once, and power
 /// loss after the next [`JournalView::flush`]. Cost of a step: its encoding, a checksum, one copy; `docs/measurements.md`
@@ -150,6 +150,12 @@ impl Journal {
     /// Whether the file is memory of this process, or is written by calls: see [`Storage`].
     pub fn is_mapped(&self) -> bool {
         self.shared.medium.is_mapped()
+    }
+
+    /// Whether a write may wait for something besides the memory and the disks of this machine: the file lies on a network
+    /// file system, on one that a process serves, or on one not known here.
+    pub fn may_hang(&self) -> bool {
+        !self.shared.medium.is_local()
     }
 
     /// A look at what the journal holds, for other threads.

@@ -1,0 +1,146 @@
+//! Flushing the journal to the disk, on a thread that nobody waits for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use trainmon_dump::journal::JournalView;
+use trainmon_exporters::JournalSource;
+
+use crate::notice::{Voice, with_causes};
+
+/// Steps of a millisecond must not keep the disk busy without end.
+const LEAST_BETWEEN_FLUSHES: Duration = Duration::from_secs(1);
+
+/// When it is time to flush.
+pub(super) struct FlushCadence {
+    /// 0: never.
+    every: u64,
+    /// Since the last flush.
+    steps: u64,
+    last: Instant,
+    flusher: Flusher,
+}
+
+impl FlushCadence {
+    pub(super) fn new(every: u64, flusher: Flusher) -> Self {
+        Self { every, steps: 0, last: Instant::now(), flusher }
+    }
+
+    /// A step was appended.
+    pub(super) fn step(&mut self) {
+        self.steps += 1;
+        if self.every > 0 && self.steps >= self.every && self.last.elapsed() >= LEAST_BETWEEN_FLUSHES {
+            (self.steps, self.last) = (0, Instant::now());
+            self.flusher.ask();
+        }
+    }
+
+    /// Waits for the last flush.
+    pub(super) fn close(self) {
+        self.flusher.close();
+    }
+}
+
+/// How long the flush in progress takes already.
+#[derive(Debug)]
+pub(super) struct FlushClock {
+    origin: Instant,
+    /// When it began, in nanoseconds since the origin; 0 while there is none. Publishes no other memory.
+    began: AtomicU64,
+}
+
+impl FlushClock {
+    fn new() -> Self {
+        Self { origin: Instant::now(), began: AtomicU64::new(0) }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    fn time<R>(&self, flush: impl FnOnce() -> R) -> R {
+        self.began.store(self.now(), Ordering::Relaxed);
+        let outcome = flush();
+        self.began.store(0, Ordering::Relaxed);
+        outcome
+    }
+
+    /// The age of the flush in progress; zero without one.
+    pub(super) fn under_way(&self) -> Duration {
+        match self.began.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            began => Duration::from_nanos(self.now().saturating_sub(began)),
+        }
+    }
+}
+
+/// Waits for the disk so that no step need.
+pub(super) struct Flusher {
+    asked: Sender<()>,
+    done: Receiver<()>,
+}
+
+impl Flusher {
+    /// Starts the thread, and gives the clock of its flushes. It keeps its priority: it uses no processor time, and a flush
+    /// that has ended must not look like one that hangs.
+    pub(super) fn start(
+        view: JournalView,
+        source: JournalSource,
+        voice: Voice,
+    ) -> Result<(Self, Arc<FlushClock>), std::io::Error> {
+        let (asked, requests) = bounded(1);
+        let (alive, done) = bounded(0);
+        let clock = Arc::new(FlushClock::new());
+        let timed = Arc::clone(&clock);
+        std::thread::Builder::new().name("trainmon-flush".to_owned()).spawn(move || {
+            // Dropped when the thread ends, however it ends: that is what `close` waits for.
+            let _alive: Sender<()> = alive;
+            let mut is_failing = false;
+            let mut flush = || match timed.time(|| view.flush()) {
+                Ok(()) => is_failing = false,
+                Err(error) => {
+                    source.errors.fetch_add(1, Ordering::Relaxed);
+                    if !std::mem::replace(&mut is_failing, true) {
+                        voice.warn(format!("journal: {}", with_causes(&error)), Some(error.hint().to_owned()));
+                    }
+                }
+            };
+            requests.iter().for_each(|()| flush());
+            flush();
+        })?;
+        Ok((Self { asked, done }, clock))
+    }
+
+    /// Asks for a flush; while one is going on and another waits already, this one is that.
+    pub(super) fn ask(&self) {
+        let _one_is_waiting = self.asked.try_send(());
+    }
+
+    fn close(self) {
+        drop(self.asked);
+        // It ends by dropping its side; nothing is ever sent.
+        let _disconnected = self.done.recv();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_is_under_way_until_it_returns() {
+        let clock = FlushClock::new();
+        assert_eq!(clock.under_way(), Duration::ZERO);
+        let seen = clock.time(|| {
+            let first = clock.under_way();
+            while clock.under_way() <= first {
+                std::thread::yield_now();
+            }
+            clock.under_way()
+        });
+        assert!(seen > Duration::ZERO);
+        assert_eq!(clock.under_way(), Duration::ZERO);
+    }
+}

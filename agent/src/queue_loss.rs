@@ -1,0 +1,104 @@
+//! How many steps a full queue cost, and when that is worth a word.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Counters publish no other memory.
+const COUNT: Ordering = Ordering::Relaxed;
+
+/// Steps offered to one queue and those it had no room for. Its `Display` is a part of a sentence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLoss {
+    /// Steps that were to go into the queue.
+    pub offered: u64,
+    /// Of these, steps the queue had no room for.
+    pub dropped: u64,
+}
+
+/// A share above which a queue's losses are no hiccup.
+const NOTABLE_PERCENT: u64 = 1;
+
+impl QueueLoss {
+    /// Whether more than 1 % of the steps were dropped.
+    pub fn is_notable(self) -> bool {
+        100 * self.dropped > NOTABLE_PERCENT * self.offered
+    }
+}
+
+impl std::fmt::Display for QueueLoss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { offered, dropped } = *self;
+        let percent = 100.0 * dropped as f64 / offered as f64;
+        write!(f, "{dropped} of {offered} steps ({percent:.1} %)")
+    }
+}
+
+/// The counters behind a [`QueueLoss`], and what the user was told of them.
+#[derive(Debug, Default)]
+pub(crate) struct QueueCounts {
+    offered: AtomicU64,
+    dropped: AtomicU64,
+    is_first_told: AtomicBool,
+    is_share_told: AtomicBool,
+}
+
+/// What there is to say of a dropped step: each is said once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LossNews {
+    /// It is the first.
+    First,
+    /// It is more than 1 % now.
+    Share(QueueLoss),
+}
+
+impl QueueCounts {
+    /// A step is to go into the queue.
+    pub(crate) fn offer(&self) {
+        self.offered.fetch_add(1, COUNT);
+    }
+
+    /// The queue had no room for a step that was [offered](Self::offer).
+    pub(crate) fn drop_one(&self) -> Option<LossNews> {
+        self.dropped.fetch_add(1, COUNT);
+        let loss = self.loss();
+        if loss.is_notable() {
+            self.is_first_told.store(true, COUNT);
+            return (!self.is_share_told.swap(true, COUNT)).then_some(LossNews::Share(loss));
+        }
+        (!self.is_first_told.swap(true, COUNT)).then_some(LossNews::First)
+    }
+
+    pub(crate) fn loss(&self) -> QueueLoss {
+        QueueLoss { offered: self.offered.load(COUNT), dropped: self.dropped.load(COUNT) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_dropped_step_and_the_one_beyond_a_hundredth_are_news_each_once() {
+        let counts = QueueCounts::default();
+        let mut news = Vec::new();
+        for step in 0..1000_u64 {
+            counts.offer();
+            // One early, then one in twenty.
+            if step == 300 || step > 600 && step % 20 == 0 {
+                news.extend(counts.drop_one().map(|news| (step, news)));
+            }
+        }
+        let beyond = QueueLoss { offered: 721, dropped: 7 };
+        assert!(!beyond.is_notable());
+        let share = LossNews::Share(QueueLoss { offered: 741, dropped: 8 });
+        assert_eq!(news, [(300, LossNews::First), (740, share)]);
+        assert_eq!(QueueLoss { offered: 741, dropped: 8 }.to_string(), "8 of 741 steps (1.1 %)");
+    }
+
+    #[test]
+    fn a_first_dropped_step_that_is_more_than_a_hundredth_is_one_piece_of_news() {
+        let counts = QueueCounts::default();
+        counts.offer();
+        assert_eq!(counts.drop_one(), Some(LossNews::Share(QueueLoss { offered: 1, dropped: 1 })));
+        assert_eq!(counts.drop_one(), None);
+    }
+}
