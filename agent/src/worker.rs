@@ -116,6 +116,7 @@ impl Worker {
 }
 
 /// The journal and whether the step to be distributed is in it.
+#[derive(Clone, Copy)]
 struct JournalOffer<'a> {
     sink: &'a Sink,
     has_step: bool,
