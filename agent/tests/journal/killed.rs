@@ -53,7 +53,7 @@ fn killed_at_any_moment_a_run_leaves_every_step_its_journal_had_room_for_and_nev
         let what = format!("kill {kill} after {moment:?}, {records} records");
         let base = tempfile::tempdir().unwrap();
         // Alone it goes round; CSV files would make that slow.
-        let files = if kill / RECORDS.len() as u64 % 2 == 0 { Files::CsvAndJournal } else { Files::Journal };
+        let files = if (kill / RECORDS.len() as u64).is_multiple_of(2) { Files::CsvAndJournal } else { Files::Journal };
         let announced = if files == Files::Journal { room as u64 + dice.throw(room as u64) } else { 0 };
         let mut training = Training::start_announcing(test, &base.path().join("run"), files, records, announced);
         training.wait_until_ready();
