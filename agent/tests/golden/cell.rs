@@ -91,7 +91,7 @@ impl Cell<'_> {
     /// The same as msprobe computes it, each operation in float32.
     fn single_ratio(&self, ours: f64, elements: f64) -> f64 {
         let single = if self.is_direction {
-            (signs(ours, elements) as f32 / elements as f32 + 1.0) / 2.0
+            f32::midpoint(signs(ours, elements) as f32 / elements as f32, 1.0)
         } else {
             (ours * elements).round() as f32 / elements as f32
         };
