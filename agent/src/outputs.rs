@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
 use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, StatisticSet};
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Pruned, Storage, prune};
-use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening, SettingWarning};
+use trainmon_exporters::otlp::{self, Backlog, OtlpExporter, OtlpOpening, SettingWarning};
 use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{
     CsvExporter, Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SCRAPE_STATISTICS, SinkSource,
@@ -98,6 +98,12 @@ impl Opening<'_> {
     /// The OTLP export, or a word why there is none. A rank that does not measure has nothing to say.
     fn otlp(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
         let settings = self.config.otlp.as_ref().filter(|_| self.rank_measures)?;
+        let voice = &self.options.voice;
+        let (is_disabled, warning) = otlp::is_disabled(&environment::variable);
+        if is_disabled {
+            voice.info("no OTLP export: `OTEL_SDK_DISABLED` is true; everything else goes on".to_owned());
+            return None;
+        }
         let shared = Arc::new(SinkShared::new("otlp", self.config.pipeline.queue_steps));
         let kept = journal.map(|journal| &journal.shared);
         let sinks = others.iter().map(|output| &output.shared).chain([&shared]).chain(kept);
@@ -108,10 +114,9 @@ impl Opening<'_> {
             environment: &environment::variable,
             journal: journal.map(|open| Arc::new(JournalBacklog(open.journal.view())) as Arc<dyn Backlog>),
         };
-        let voice = &self.options.voice;
         match OtlpExporter::new(settings, opening) {
             Ok((exporter, warnings)) => {
-                for SettingWarning { message, hint } in warnings {
+                for SettingWarning { message, hint } in warning.into_iter().chain(warnings) {
                     voice.warn(format!("otlp: {message}"), Some(hint.to_owned()));
                 }
                 Some(Output { exporter: Box::new(exporter), shared })

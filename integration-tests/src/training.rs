@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::wait::wait_for;
 
 /// Variables that would tell the trainer of a launcher or an output directory around the tests.
-const FOREIGN_VARIABLES: [&str; 12] = [
+const FOREIGN_VARIABLES: [&str; 13] = [
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -24,6 +24,7 @@ const FOREIGN_VARIABLES: [&str; 12] = [
     "MONITOR_OUTPUT_DIR",
     "DYNAMIC_MONITOR",
     "TRAINMON_RUN",
+    "OTEL_SDK_DISABLED",
 ];
 
 /// How a training is to be started. `--help` of the program says what each option means.

@@ -24,8 +24,13 @@ fn endpoint(protocol: &str, receiver: &Receiver) -> String {
 }
 
 /// What these runs give no occasion for: a framework's norm, a budget, a change's tensor, detail.
-const NO_OCCASION: [&str; 4] =
-    ["training.grad.norm.self_check", "training.monitor.budget", "training.update.norm", "training.parameter.norm"];
+const NO_OCCASION: [&str; 5] = [
+    "training.grad.norm.self_check",
+    "training.monitor.budget",
+    "training.monitor.sampling",
+    "training.update.norm",
+    "training.parameter.norm",
+];
 
 #[test]
 fn every_step_arrives_once_with_its_time_and_values_over_both_protocols() {
@@ -89,7 +94,9 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
         assert!(!PAGE_ONLY.contains(&metric.otel_name), "{point:?}");
         let resource = &point.resource;
         assert_eq!(resource["service.name"], "trainmon");
-        assert_eq!(resource["service.instance.id"], "run-a-rank3");
+        // Of the same run, whatever it is called: one instance, from the first request to the last.
+        assert_eq!(resource["service.instance.id"], log.points[0].resource["service.instance.id"]);
+        assert!(resource["service.instance.id"].as_str().is_some_and(|id| id.len() == 36), "a UUID: {resource}");
         let ranks = json!([resource["dl.rank"], resource["dl.local_rank"], resource["dl.world_size"]]);
         assert_eq!(ranks, json!([3, 1, 8]));
         assert_eq!(resource["process.pid"], json!(std::process::id()));
@@ -153,7 +160,9 @@ fn an_alert_arrives_as_a_log_record() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let receiver = Receiver::start(protocol, &path, &[]);
-        let members = format!(r#", "alert": {{"rules": [{{"rule_name": "NonFinite"}}]}}{UNHURRIED}"#);
+        let alert = r#""alert": {"rules": [{"rule_name": "NonFinite"}]}"#;
+        // A budget so wide that every layer is measured.
+        let members = format!(r#", "overhead_budget": 100, {alert}{UNHURRIED}"#);
         let mut run = Run::start(&endpoint(protocol, &receiver), &members);
         run.steps(4);
         run.nan_step();
@@ -163,11 +172,15 @@ fn an_alert_arrives_as_a_log_record() {
         assert_eq!(log.steps(), [0, 1, 2, 3, 4]);
         let nan = log.of("training.nonfinite.elements").into_iter().rfind(|point| point.label("tensor") == "grad");
         assert_eq!(nan.unwrap().value, 3.0);
+        for metric in ["training.monitor.budget", "training.monitor.sampling"] {
+            let values: Vec<f64> = log.of(metric).iter().map(|point| point.value).collect();
+            assert_eq!(values, [1.0; 5], "{metric}");
+        }
         assert!(!log.records.is_empty());
         for line in &log.records {
             let record = &line["log"];
             assert_eq!(record["eventName"], "training.alert");
-            assert_eq!(line["resource"]["service.instance.id"], "run-a-rank3");
+            assert_eq!(line["resource"], log.points[0].resource, "the same instance as the points");
             let attributes = record["attributes"].as_array().unwrap();
             let value = |key: &str| attributes.iter().find(|pair| pair["key"] == key).map(|pair| pair["value"].clone());
             assert_eq!(value("training.alert.rule"), Some(json!({"stringValue": "NonFinite"})));

@@ -35,8 +35,8 @@ pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, s
     }
     if let Some(budget) = overhead_budget {
         points.gauge(&OVERHEAD_BUDGET, times.now, Vec::new(), Value::AsDouble(*budget));
+        points.gauge(&SAMPLING, times.now, Vec::new(), Value::AsDouble(batch.sampling_ratio()));
     }
-    points.gauge(&SAMPLING, times.now, Vec::new(), Value::AsDouble(batch.sampling_ratio()));
 }
 
 /// How full the queues are now. A step that comes from the journal finds them as they are then.

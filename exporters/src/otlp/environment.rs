@@ -2,6 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
+use super::settings::SettingWarning;
 use crate::Settlement;
 
 /// Looks an environment variable up. An empty one is as good as none: so says the specification.
@@ -81,6 +82,22 @@ pub(crate) fn look_up(env: Lookup<'_>, signal: Signal, name: &str) -> Option<Fou
     })
 }
 
+/// The specification's switch for everything of OpenTelemetry in a process.
+const DISABLED: &str = "OTEL_SDK_DISABLED";
+
+/// Whether the environment wants no export at all: `OTEL_SDK_DISABLED` is `true`, in whatever case. The second part is a
+/// word about a value that is neither `true` nor `false`; it counts as `false`.
+pub fn is_disabled(env: Lookup<'_>) -> (bool, Option<SettingWarning>) {
+    let value = env(DISABLED).unwrap_or_default();
+    let is = |word: &str| value.trim().eq_ignore_ascii_case(word);
+    let makes_no_sense = !["true", "false", ""].into_iter().any(is);
+    let warning = makes_no_sense.then(|| SettingWarning {
+        message: format!("`{DISABLED}`: expected true or false, found `{value}`"),
+        hint: "the export goes on; set it to true to switch it off",
+    });
+    (is("true"), warning)
+}
+
 /// A list `key=value,key=value` with percent-encoded values, as `OTEL_EXPORTER_OTLP_HEADERS` and
 /// `OTEL_RESOURCE_ATTRIBUTES` hold it. `None` if any entry is broken: then the specification wants the whole ignored.
 pub(crate) fn key_values(text: &str) -> Option<Vec<(String, String)>> {
@@ -98,6 +115,20 @@ pub(crate) fn key_values(text: &str) -> Option<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_true_in_any_case_switches_the_export_off_and_what_makes_no_sense_is_told() {
+        let ask =
+            |value: Option<&str>| is_disabled(&|name| value.filter(|_| name == "OTEL_SDK_DISABLED").map(str::to_owned));
+        for off in ["true", "TRUE", "True", " true "] {
+            assert_eq!(ask(Some(off)), (true, None), "{off}");
+        }
+        for on in [None, Some(""), Some("false"), Some("False")] {
+            assert_eq!(ask(on), (false, None), "{on:?}");
+        }
+        let (is_off, warning) = ask(Some("1"));
+        assert!(!is_off && warning.unwrap().message.contains("expected true or false, found `1`"));
+    }
 
     #[test]
     fn lists_are_decoded_or_left_out_whole() {

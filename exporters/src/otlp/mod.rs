@@ -51,6 +51,8 @@ use self::step::StepEncoder;
 use self::transport::Transport;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo, Settlement, Sources};
 
+pub use self::environment::is_disabled;
+
 /// Alerts are few: some thousand of them.
 const LOGS_BYTES: usize = 4 << 20;
 
@@ -130,7 +132,9 @@ impl OtlpExporter {
         };
         let metrics = prepare(Signal::Metrics)?;
         let logs = otlp.logs.then(|| prepare(Signal::Logs)).transpose()?;
-        let envelope = Envelope::new(resource::resource(run, environment, &mut warnings));
+        let resource = resource::resource(run, environment, &mut warnings)
+            .map_err(|source| ExportError::Start { what: "OTLP sender", source })?;
+        let envelope = Envelope::new(resource);
         let encoder = StepEncoder::new(config, otlp.per_parameter, run, sources);
         let desk = Desk { names: Vec::new(), encoder, envelope: envelope.clone() };
         let capacity = usize::try_from(otlp.backlog_mb).unwrap_or(usize::MAX).saturating_mul(1 << 20);

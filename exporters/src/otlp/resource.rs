@@ -1,5 +1,7 @@
 //! Who the points are from: `service.*`, `host.name`, `dl.*`, and what `OTEL_RESOURCE_ATTRIBUTES` adds.
 
+use std::io;
+
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -32,9 +34,13 @@ fn key_value(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
-/// The resource of every request. What the user says in the environment goes before what is found here.
-pub(crate) fn resource(run: &RunInfo, env: Lookup<'_>, warnings: &mut Vec<SettingWarning>) -> Resource {
-    let mut attributes = found(run);
+/// The resource of every request, made once per exporter. What the user says in the environment goes before what is
+/// found here.
+///
+/// # Errors
+/// The system has no random numbers.
+pub(crate) fn resource(run: &RunInfo, env: Lookup<'_>, warnings: &mut Vec<SettingWarning>) -> io::Result<Resource> {
+    let mut attributes = found(run, random_uuid()?);
     if let Some(list) = env(ATTRIBUTES_VARIABLE) {
         match key_values(&list) {
             Some(pairs) => pairs.into_iter().for_each(|(key, value)| set(&mut attributes, text(&key, value))),
@@ -47,14 +53,26 @@ pub(crate) fn resource(run: &RunInfo, env: Lookup<'_>, warnings: &mut Vec<Settin
     if let Some(name) = env(NAME_VARIABLE).filter(|name| !name.trim().is_empty()) {
         set(&mut attributes, text("service.name", name));
     }
-    Resource { attributes, ..Resource::default() }
+    Ok(Resource { attributes, ..Resource::default() })
 }
 
-fn found(run: &RunInfo) -> Vec<KeyValue> {
+/// A version 4 UUID. Names of runs repeat (most have none, a restarted one keeps its own): the points of two of them
+/// must not become one series.
+fn random_uuid() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    // Version 4, and the variant of RFC 9562.
+    let bits = u128::from_be_bytes(bytes) & !(0xf << 76) & !(0b11 << 62) | 0x4 << 76 | 0b10 << 62;
+    let digits = format!("{bits:032x}");
+    let (time, rest) = digits.split_at(8);
+    Ok(format!("{time}-{}-{}-{}-{}", &rest[..4], &rest[4..8], &rest[8..12], &rest[12..]))
+}
+
+fn found(run: &RunInfo, instance: String) -> Vec<KeyValue> {
     let RunInfo { run, rank, local_rank, world_size } = run;
     vec![
         text("service.name", DEFAULT_SERVICE_NAME),
-        text("service.instance.id", format!("{run}-rank{rank}")),
+        text("service.instance.id", instance),
         text("host.name", gethostname::gethostname().to_string_lossy()),
         number("process.pid", i64::from(std::process::id())),
         text("telemetry.sdk.name", "trainmon"),
@@ -76,6 +94,8 @@ fn set(attributes: &mut Vec<KeyValue>, attribute: KeyValue) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use trainmon_core::Rank;
 
     use super::*;
@@ -96,18 +116,37 @@ mod tests {
             _ => None,
         };
         let mut warnings = Vec::new();
-        let merged = resource(&run, &env, &mut warnings);
+        let merged = resource(&run, &env, &mut warnings).unwrap();
         let is = |text: &str| Some(Value::StringValue(text.to_owned()));
         assert_eq!(value(&merged, "service.name"), is("b"));
-        assert_eq!(value(&merged, "service.instance.id"), is("r-rank3"));
         assert_eq!(value(&merged, "team"), is("x y"));
         assert_eq!(value(&merged, "dl.tensor_parallel.rank"), is("1"));
         assert_eq!(value(&merged, "dl.rank"), Some(Value::IntValue(3)));
         assert_eq!(value(&merged, "dl.world_size"), Some(Value::IntValue(8)));
         assert_eq!(warnings, []);
-        let plain = resource(&run, &|_| None, &mut warnings);
+        let plain = resource(&run, &|_| None, &mut warnings).unwrap();
         assert_eq!(value(&plain, "service.name"), is(DEFAULT_SERVICE_NAME));
-        resource(&run, &|name| (name == ATTRIBUTES_VARIABLE).then(|| "broken".to_owned()), &mut warnings);
+        let broken = |name: &str| (name == ATTRIBUTES_VARIABLE).then(|| "broken".to_owned());
+        resource(&run, &broken, &mut warnings).unwrap();
         assert_eq!(warnings.len(), 1);
+    }
+
+    #[test]
+    fn every_run_is_an_instance_of_its_own_unless_the_environment_names_it() {
+        let run = RunInfo { run: "trainmon".into(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
+        let instance =
+            |env: Lookup<'_>| match value(&resource(&run, env, &mut Vec::new()).unwrap(), "service.instance.id") {
+                Some(Value::StringValue(text)) => text,
+                other => panic!("{other:?}"),
+            };
+        let ids: Vec<String> = (0..64).map(|_| instance(&|_| None)).collect();
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+        for id in &ids {
+            let shape: String = id.chars().map(|digit| if digit.is_ascii_hexdigit() { 'x' } else { digit }).collect();
+            assert_eq!(shape, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx");
+            assert!(id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19]), "version 4: {id}");
+        }
+        let named = |name: &str| (name == ATTRIBUTES_VARIABLE).then(|| "service.instance.id=pod-7".to_owned());
+        assert_eq!(instance(&named), "pod-7");
     }
 }

@@ -7,6 +7,7 @@ mod directory;
 mod disk;
 mod kill;
 mod memory;
+mod otlp;
 mod port;
 mod ranks;
 mod scrape;
