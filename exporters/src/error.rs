@@ -56,6 +56,17 @@ pub enum ExportError {
         /// Why.
         source: io::Error,
     },
+    /// The scrape page's port would be above the highest there is.
+    #[error(
+        "`prometheus.port` + local rank: expected at most 65535, found {port} + {local_rank} = {}",
+        u64::from(*port) + u64::from(*local_rank)
+    )]
+    NoSuchPort {
+        /// The first port, of local rank 0.
+        port: u16,
+        /// This process's rank on its machine.
+        local_rank: u32,
+    },
     /// More tags than the user allows: a limit, not a fault of the disk.
     #[error("{left_out} tags are beyond the most of {max}")]
     TooManyTags {
@@ -117,12 +128,30 @@ impl ExportError {
                 "raise `tensorboard.max_tags`, or measure less: `targets`, `ops`; TensorBoard is slow with many tags"
             }
             Self::List { .. } => "make the directory readable, or leave `append_output` out",
-            Self::Bind { .. } => "another process listens there: set `prometheus.port` (0 lets the system choose)",
+            Self::Bind { source, .. } => bind_hint(source.kind()),
+            Self::NoSuchPort { .. } => {
+                "every process of a machine listens on a port of its own: set a lower `prometheus.port` (0 lets the \
+                 system choose)"
+            }
             Self::OtlpEndpoint { .. } => "write http://localhost:4318, or http://localhost:4317 for gRPC",
             Self::OtlpCertificate { .. } => "name a readable PEM file",
             Self::OtlpHeader { .. } => "write visible ASCII",
             Self::OtlpConnection { .. } => "check `otlp.endpoint` and the certificates",
             Self::Start { .. } => "the machine is out of threads or file descriptors: see `ulimit -u -n`",
         }
+    }
+}
+
+/// What a person can do about an address that cannot be listened on.
+fn bind_hint(why: io::ErrorKind) -> &'static str {
+    match why {
+        io::ErrorKind::AddrInUse => "another process listens there: set `prometheus.port` (0 lets the system choose)",
+        io::ErrorKind::AddrNotAvailable => {
+            "`prometheus.bind` is no address of this machine: write 127.0.0.1, or 0.0.0.0 to let other machines in"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 are for privileged processes: set a higher `prometheus.port` (0 lets the system choose)"
+        }
+        _ => "look at `prometheus.bind` and `prometheus.port`: the system does not take this address",
     }
 }

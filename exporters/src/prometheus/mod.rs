@@ -11,6 +11,7 @@
 mod board;
 mod collectives;
 mod counters;
+mod guests;
 mod interval_max;
 mod page;
 mod run_gauges;
@@ -120,7 +121,8 @@ fn listening_address(config: &config::Prometheus, run: &RunInfo) -> Result<Socke
         return Ok(first);
     }
     let port = u16::try_from(run.local_rank.0).ok().and_then(|rank| config.port.checked_add(rank));
-    port.map(|port| SocketAddr::new(config.bind, port)).ok_or_else(|| server::no_such_port(first, run.local_rank.0))
+    port.map(|port| SocketAddr::new(config.bind, port))
+        .ok_or(ExportError::NoSuchPort { port: config.port, local_rank: run.local_rank.0 })
 }
 
 /// How others reach the page: by the machine's name where it listens on every address.

@@ -1,10 +1,8 @@
-//! The HTTP server: one thread, bounded connections, every wait with an end.
+//! The HTTP server: one thread, bounded connections (`guests`), every wait with an end.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,23 +14,31 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, timeout_at};
 
+use super::guests::{Guests, Place};
 use super::page::Pages;
 use crate::ExportError;
 
 /// Of fifteen characters only: Linux cuts a thread's name there.
 const THREAD: &str = "trainmon-scrape";
-/// Several scrapers and a few people; each may hold a page in memory (3 MB at 20 k series). The next one waits in the
-/// system's backlog for a place.
-const MAX_CONNECTIONS: usize = 32;
-/// A client that is slower with its request line and headers is not one of ours.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Prometheus gives up on a scrape after as long. One connection serves one request, so this bounds a client that
-/// does not read its answer as well.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may stay. One serves one request.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Until its request line and headers are there.
+    headers: Duration,
+    /// Until its answer is read, from the beginning on.
+    whole: Duration,
+}
+
+const LIMITS: Limits = Limits {
+    // A client that is slower is not one of ours.
+    headers: Duration::from_secs(5),
+    // Prometheus gives up on a scrape after as long.
+    whole: Duration::from_secs(10),
+};
 /// After a failed accept (out of file descriptors, say): long enough not to spin, short against a scrape.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What the thread may need beyond the deadline to be gone.
@@ -52,6 +58,10 @@ pub(crate) struct Server {
 impl Server {
     /// Listens on `address` and serves on a thread of its own.
     pub(crate) fn start(address: SocketAddr, pages: Arc<Pages>) -> Result<Self, ExportError> {
+        Self::start_with(address, LIMITS, move |method, path| answer(&pages, method, path))
+    }
+
+    fn start_with(address: SocketAddr, limits: Limits, answer: impl Answer) -> Result<Self, ExportError> {
         let bind = |source| ExportError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -69,7 +79,7 @@ impl Server {
         let (stop, stopping) = oneshot::channel();
         let (alive, stopped) = mpsc::channel();
         let serve = move || {
-            runtime.block_on(serve_until_stopped(listener, pages, stopping));
+            runtime.block_on(serve_until_stopped(listener, limits, answer, stopping));
             // Ends what is left of the connections.
             drop(runtime);
             // Whoever waits for the end sees the channel close.
@@ -99,11 +109,20 @@ impl Server {
     }
 }
 
-async fn serve_until_stopped(listener: TcpListener, pages: Arc<Pages>, stopping: oneshot::Receiver<Instant>) {
+/// What a request is answered with.
+trait Answer: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + 'static {}
+impl<F: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + 'static> Answer for F {}
+
+async fn serve_until_stopped(
+    listener: TcpListener,
+    limits: Limits,
+    answer: impl Answer,
+    stopping: oneshot::Receiver<Instant>,
+) {
     let mut connections = JoinSet::new();
     let deadline = tokio::select! {
         deadline = stopping => deadline.unwrap_or_else(|_dropped| Instant::now()),
-        never = accept_connections(&listener, &pages, &mut connections) => match never {},
+        never = accept_connections(&listener, limits, &answer, &mut connections) => match never {},
     };
     drop(listener);
     let all_done = async { while connections.join_next().await.is_some() {} };
@@ -111,40 +130,38 @@ async fn serve_until_stopped(listener: TcpListener, pages: Arc<Pages>, stopping:
     drop(timeout_at(deadline.into(), all_done).await);
 }
 
-async fn accept_connections(listener: &TcpListener, pages: &Arc<Pages>, connections: &mut JoinSet<()>) -> Infallible {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn accept_connections(
+    listener: &TcpListener,
+    limits: Limits,
+    answer: &impl Answer,
+    connections: &mut JoinSet<()>,
+) -> Infallible {
+    let guests = Arc::new(Mutex::new(Guests::default()));
     loop {
         // Finished connections leave their results here.
         while connections.try_join_next().is_some() {}
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            // The semaphore is never closed.
-            continue;
-        };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let pages = Arc::clone(pages);
-                connections.spawn(async move {
-                    serve_connection(stream, pages).await;
-                    drop(place);
-                });
-            }
+            Ok((stream, _)) => Guests::admit(&guests, |place| {
+                connections.spawn(serve_connection(stream, limits, answer.clone(), place))
+            }),
             Err(_) => sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-async fn serve_connection(stream: TcpStream, pages: Arc<Pages>) {
+async fn serve_connection(stream: TcpStream, limits: Limits, answer: impl Answer, place: Place) {
     let service = service_fn(move |request: Request<_>| {
-        let response = answer(&pages, request.method(), request.uri().path());
+        place.has_asked();
+        let response = answer(request.method(), request.uri().path());
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(limits.headers)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     // What a client breaks is its own loss.
-    drop(timeout(CONNECTION_TIMEOUT, connection).await);
+    drop(timeout(limits.whole, connection).await);
 }
 
 fn answer(pages: &Pages, method: &Method, path: &str) -> Response<Full<Bytes>> {
@@ -173,8 +190,64 @@ fn response(status: StatusCode, content_type: &'static str, body: impl Into<Byte
     response
 }
 
-/// The error of a port that cannot be: the first port plus the local rank leaves 16 bits.
-pub(crate) fn no_such_port(address: SocketAddr, local_rank: u32) -> ExportError {
-    let message = format!("port {} + local rank {local_rank} is above 65535", address.port());
-    ExportError::Bind { address, source: io::Error::new(io::ErrorKind::InvalidInput, message) }
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use super::*;
+
+    const FOR_EVER: Duration = Duration::from_hours(1);
+
+    fn start(limits: Limits, answer: impl Answer) -> Server {
+        Server::start_with(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), limits, answer).unwrap()
+    }
+
+    fn ask(address: SocketAddr, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        stream
+    }
+
+    #[test]
+    fn clients_that_do_not_read_their_answer_keep_nobody_waiting_and_the_oldest_make_room() {
+        // More than the sockets' buffers hold.
+        let long = Bytes::from(vec![b'x'; 64 << 20]);
+        let whole = long.len();
+        let answer = move |_: &Method, path: &str| {
+            response(StatusCode::OK, TEXT_FORMAT, if path == "/long" { long.clone() } else { Bytes::from("short") })
+        };
+        let server = start(Limits { headers: FOR_EVER, whole: FOR_EVER }, answer);
+        let deaf = |_| {
+            let stream = ask(server.address(), "/long");
+            assert_eq!(stream.peek(&mut [0]).unwrap(), 1, "its answer has begun");
+            stream
+        };
+        let mut deaf: Vec<TcpStream> = (0..40).map(deaf).collect();
+        let mut short = String::new();
+        ask(server.address(), "/").read_to_string(&mut short).unwrap();
+        assert!(short.ends_with("short"), "{short}");
+        let mut read = |client: usize| {
+            let mut answer = Vec::new();
+            // Cut off: an end or a reset.
+            drop(deaf[client].read_to_end(&mut answer));
+            answer.len()
+        };
+        assert!(read(39) > whole && read(0) < whole, "the youngest gets all of its answer, the oldest was cut off");
+    }
+
+    #[test]
+    fn a_client_that_never_finishes_its_headers_is_sent_away() {
+        let answer = |_: &Method, _: &str| response(StatusCode::OK, TEXT_FORMAT, "page");
+        let server = start(Limits { headers: Duration::from_millis(20), whole: FOR_EVER }, answer);
+        for said in ["", "GET /metrics HTTP/1.1\r\nHost: lo"] {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.write_all(said.as_bytes()).unwrap();
+            let mut rest = Vec::new();
+            match stream.read_to_end(&mut rest) {
+                Ok(_) => assert!(!rest.starts_with(b"HTTP/1.1 200"), "{rest:?}"),
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::{
     PATIENCE, config, connect, gradient, names, request, run, scrape, sources, start, step, value, wait_for,
 };
+use trainmon_core::config::Prometheus;
 use trainmon_core::{DropReason, Rank, StepBatch};
 use trainmon_exporters::{ExportError, Exporter, PrometheusExporter, RunInfo};
 
@@ -146,24 +147,33 @@ fn clients_that_stall_hold_up_neither_scrapes_nor_steps() {
         .collect();
     exporter.export(&names(&["a.weight"]), &step(3, vec![gradient(0, 1.0)])).unwrap();
     assert_eq!(value(&scrape(address), "trainmon_step"), Some(3.0));
-    // A client that never finishes its headers is sent away.
-    let mut stream = slow.into_iter().next().unwrap();
-    let mut rest = Vec::new();
-    match stream.read_to_end(&mut rest) {
-        Ok(_) => assert!(!rest.starts_with(b"HTTP/1.1 200"), "{rest:?}"),
-        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
-    }
-    drop(deaf);
+    drop((slow, deaf));
 }
 
+/// Whether the server has not closed it: there is neither an end nor anything to read.
+fn is_open(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    matches!(stream.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// A page that waited for its turn behind them would come when most of them had been sent away.
 #[test]
-fn more_clients_than_places_are_served_in_turn() {
+fn half_open_connections_keep_no_scrape_waiting_and_the_oldest_make_room() {
     let exporter = start(&config());
     let address = exporter.address();
-    let idle: Vec<TcpStream> = (0..40).map(|_| connect(address)).collect();
-    // The idle ones stay: their places come free when their time for the headers is over.
-    assert_eq!(request(address, "GET", "/healthz").status, 200);
-    drop(idle);
+    let mut half_open: Vec<TcpStream> = (0..200)
+        .map(|number| {
+            let mut stream = connect(address);
+            if number % 2 == 0 {
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: lo").unwrap();
+            }
+            stream
+        })
+        .collect();
+    assert!(scrape(address).contains("trainmon_step"));
+    let open: Vec<bool> = half_open.iter_mut().map(is_open).collect();
+    assert!(open[140..].iter().all(|&is_open| is_open), "the youngest are there still: {open:?}");
+    assert!(open[..130].iter().all(|&is_open| !is_open), "as many as the server keeps, no more: {open:?}");
 }
 
 #[test]
@@ -173,7 +183,7 @@ fn a_taken_port_is_an_error_and_disturbs_nobody() {
     taken.port = first.address().port();
     let lead = RunInfo { local_rank: Rank(0), ..run() };
     match PrometheusExporter::start(&taken, lead, sources()) {
-        Err(error @ ExportError::Bind { .. }) => assert!(error.hint().contains("prometheus.port")),
+        Err(error @ ExportError::Bind { .. }) => assert!(error.hint().starts_with("another process listens there")),
         other => panic!("{other:?}"),
     }
     assert_eq!(request(first.address(), "GET", "/healthz").status, 200);
@@ -193,9 +203,28 @@ fn the_local_rank_is_added_to_the_port() {
         })
         .unwrap();
     assert_eq!(exporter.address().ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let mut too_high = config();
-    too_high.port = u16::MAX;
-    assert!(matches!(PrometheusExporter::start(&too_high, run(), sources()), Err(ExportError::Bind { .. })));
+}
+
+/// What starting says and advises.
+fn refusal(config: &Prometheus, local_rank: u32) -> (String, &'static str) {
+    let run = RunInfo { local_rank: Rank(local_rank), ..run() };
+    let error = PrometheusExporter::start(config, run, sources()).unwrap_err();
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+    (format!("{error}{}", cause.unwrap_or_default()), error.hint())
+}
+
+#[test]
+fn an_address_that_cannot_be_is_not_called_taken() {
+    let (said, hint) = refusal(&Prometheus { port: 65_530, ..config() }, 7);
+    assert_eq!(said, "`prometheus.port` + local rank: expected at most 65535, found 65530 + 7 = 65537");
+    assert!(hint.contains("set a lower `prometheus.port`"), "{hint}");
+    let (_, hint) = refusal(&Prometheus { port: 1, ..config() }, u32::MAX);
+    assert!(hint.contains("set a lower `prometheus.port`"), "{hint}");
+    // TEST-NET-3: no machine has this address.
+    let bind = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
+    let (said, hint) = refusal(&Prometheus { bind, ..config() }, 0);
+    assert!(said.starts_with("cannot listen on 203.0.113.1:0: "), "{said}");
+    assert!(hint.starts_with("`prometheus.bind` is no address of this machine"), "{hint}");
 }
 
 #[test]
