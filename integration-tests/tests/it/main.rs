@@ -3,6 +3,7 @@
 
 mod configs;
 mod ctl;
+mod demo;
 mod directory;
 mod disk;
 mod kill;

@@ -13,7 +13,8 @@ const STEPS_PER_LINE: u64 = 10;
 
 /// The progress of a training.
 pub(crate) struct Progress {
-    steps: u64,
+    /// Steps are numbered from 0 here as everywhere else: in the CSV files, on the page, in the faults' `spike@200`.
+    last_step: u64,
     start: Instant,
     monitor: Option<Monitor>,
     is_terminal: bool,
@@ -21,28 +22,27 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(steps: u64, monitor: Option<Monitor>) -> Self {
-        Self { steps, start: Instant::now(), monitor, is_terminal: std::io::stdout().is_terminal() }
+        Self { last_step: steps - 1, start: Instant::now(), monitor, is_terminal: std::io::stdout().is_terminal() }
     }
 
     /// Shows a finished step.
     pub(crate) fn show(&self, figures: &Figures) {
         let Figures { step, loss, grad_norm, ref note } = *figures;
-        let done = step + 1;
-        let rate = done as f64 / self.start.elapsed().as_secs_f64();
-        let width = self.steps.to_string().len();
+        let last = self.last_step;
+        let rate = (step + 1) as f64 / self.start.elapsed().as_secs_f64();
+        let width = last.to_string().len();
         let share = self.monitor.as_ref().map(|monitor| monitor.cost().share_of_step).filter(|share| share.is_finite());
         let share = share.map(|share| format!("  trainmon {:.2} % of the step", 100.0 * share)).unwrap_or_default();
         let remark = note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
-        let steps = self.steps;
         let line = format!(
-            "step {done:>width$}/{steps}  loss {loss:7.4}  grad norm {grad_norm:8.4}  {rate:5.2} steps/s{share}{remark}"
+            "step {step:>width$}/{last}  loss {loss:7.4}  grad norm {grad_norm:8.4}  {rate:5.2} steps/s{share}{remark}"
         );
         if self.is_terminal {
-            let end = if note.is_some() || done == self.steps { "\n" } else { "" };
+            let end = if note.is_some() || step == last { "\n" } else { "" };
             print!("\r\x1b[2K{line}{end}");
             // A progress line that cannot be drawn is no reason to stop training.
             drop(std::io::stdout().flush());
-        } else if note.is_some() || done == 1 || done.is_multiple_of(STEPS_PER_LINE) || done == self.steps {
+        } else if note.is_some() || step.is_multiple_of(STEPS_PER_LINE) || step == last {
             println!("{line}");
         }
     }
