@@ -6,7 +6,7 @@ use crate::receiver::{Log, PROTOCOLS, Receiver, UNHURRIED, is_provisioned};
 use crate::run::{Ended, Run, books};
 
 /// The end of a run must not wait long for what cannot be sent.
-const SHORT: &str = r#", "shutdown_timeout_ms": 3000"#;
+const SHORT: &str = r#", "shutdown_timeout_ms": 300"#;
 
 /// Below those the system hands out, and of a service nobody runs: a connection is refused, whatever else runs here.
 const NOBODYS_PORT: u16 = 1;

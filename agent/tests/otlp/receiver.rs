@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -190,6 +190,8 @@ pub(crate) struct Door {
     pub(crate) port: u16,
     /// The receiver's port; 0 while there is none.
     behind: Arc<AtomicU16>,
+    /// Connections that found nobody behind it.
+    in_vain: Arc<AtomicUsize>,
 }
 
 impl Door {
@@ -199,11 +201,16 @@ impl Door {
         let port = listener.local_addr().unwrap().port();
         let behind = Arc::new(AtomicU16::new(receiver.port));
         let target = Arc::clone(&behind);
+        let in_vain = Arc::new(AtomicUsize::new(0));
+        let turned_away = Arc::clone(&in_vain);
         in_background("door", move || {
             for client in listener.incoming().map_while(Result::ok) {
                 // Without a receiver the connection ends before anything is read.
                 let server = match target.load(Ordering::SeqCst) {
-                    0 => continue,
+                    0 => {
+                        turned_away.fetch_add(1, Ordering::SeqCst);
+                        continue;
+                    }
                     port => TcpStream::connect((Ipv4Addr::LOCALHOST, port)),
                 };
                 if let Ok(server) = server {
@@ -212,7 +219,12 @@ impl Door {
                 }
             }
         });
-        Self { port, behind }
+        Self { port, behind, in_vain }
+    }
+
+    /// Waits until so many connections have found nobody.
+    pub(crate) fn wait_for_vain_attempts(&self, attempts: usize) {
+        wait_for("attempts in vain", || (self.in_vain.load(Ordering::SeqCst) >= attempts).then_some(()));
     }
 
     /// Nobody is behind it.

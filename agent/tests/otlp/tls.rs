@@ -90,7 +90,7 @@ fn a_receiver_nobody_vouches_for_gets_nothing_and_the_user_hears_why() {
         let log = papers.path(&format!("log-{}", protocol.len()));
         let receiver = papers.receiver(protocol, &log);
         let members = format!(r#"{}, "certificate": "{}""#, otlp(protocol, receiver.port), others.text("ca.pem"));
-        let mut run = Run::start(&members, r#", "shutdown_timeout_ms": 3000"#);
+        let mut run = Run::start(&members, r#", "shutdown_timeout_ms": 300"#);
         run.steps(20);
         run.wait_for_notice("certificate");
         let ended = run.end();
