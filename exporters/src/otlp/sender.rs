@@ -245,12 +245,20 @@ fn share(whole: u64, part: u64, of: u64) -> u64 {
     u64::try_from((u128::from(whole) * u128::from(part)).div_ceil(u128::from(of))).unwrap_or(whole)
 }
 
+/// Threads for what may take its time: each lane reads the journal or looks a name up, and a lookup that was given up may
+/// still be at it. Unbounded, a machine whose cores are contended collects dozens: the next task comes before the thread
+/// of the last one is known to be free, and each has its own share of the allocator's memory.
+const BLOCKING_THREADS: usize = 4;
+/// Linux cuts a thread's name after fifteen characters.
+const BLOCKING_THREAD: &str = "trainmon-otlp-b";
+
 /// A runtime for one sender: its lanes' transports must be made inside it.
 ///
 /// # Errors
 /// The system is out of file descriptors.
 pub(crate) fn runtime() -> std::io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(BLOCKING_THREADS).thread_name(BLOCKING_THREAD).build()
 }
 
 /// Runs the lanes on a thread of their own. The receiver of `until_the_end` hears when it has ended.
@@ -302,7 +310,31 @@ pub(crate) fn wait_until(done: &Receiver<()>, deadline: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use super::share;
+    use std::collections::HashSet;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn what_may_take_its_time_has_few_threads_however_much_of_it_there_is() {
+        let runtime = runtime().unwrap();
+        let (started, starts) = channel();
+        let (release, released) = channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        for _ in 0..32 {
+            let (started, released) = (started.clone(), Arc::clone(&released));
+            runtime.spawn_blocking(move || {
+                started.send(std::thread::current().id()).unwrap();
+                // Ends when the test lets go of the other side.
+                let _ended = released.lock().unwrap().recv();
+            });
+        }
+        drop(started);
+        let mut threads: HashSet<_> = starts.iter().take(BLOCKING_THREADS).collect();
+        drop(release);
+        threads.extend(starts);
+        assert_eq!(threads.len(), BLOCKING_THREADS);
+    }
 
     #[test]
     fn a_rejection_costs_its_share_of_the_records_rounded_up() {
