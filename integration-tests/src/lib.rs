@@ -1,5 +1,5 @@
 //! What end-to-end tests need: a real training to start, watch and kill; its CSV files read strictly; a small disk that
-//! can be filled; a real Prometheus.
+//! can be filled; a real Prometheus; a soak.
 //!
 //! The training is the program `trainer` of this crate. Everything is told by [`anyhow::Error`], whose words end a test.
 
@@ -8,6 +8,7 @@ mod http;
 mod prometheus;
 mod ram_disk;
 mod skip;
+mod soak;
 mod training;
 mod wait;
 
@@ -16,5 +17,6 @@ pub use http::get;
 pub use prometheus::{Prometheus, check_metrics};
 pub use ram_disk::RamDisk;
 pub use skip::skip;
+pub use soak::{Flaps, Sample, Served, Soak, Soaked, Tenth, Tenths};
 pub use training::{Ended, Trainer, Training};
 pub use wait::{PATIENCE, wait_for};

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::provision::{Matrix, OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
-use crate::{fuzz, hint, provision, run, torture, verify, workspace};
+use crate::{fuzz, hint, provision, run, soak, torture, verify, workspace};
 
 /// The commands of this repository.
 #[derive(Debug, Parser)]
@@ -65,6 +65,13 @@ enum Task {
         /// Where they write; a directory of the system's for temporary files if not given
         #[arg(long, value_name = "DIR")]
         dir: Option<std::path::PathBuf>,
+    },
+    /// Train for long with every exporter, the OTLP receiver coming and going; exit 1 if memory, threads or file
+    /// descriptors grow
+    Soak {
+        /// Optimizer steps
+        #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..))]
+        steps: u64,
     },
     /// Build the Python extension into the environment of the checks, for working on it
     Develop,
@@ -147,6 +154,7 @@ impl Arguments {
             Task::Bench { which } => run::bench(which),
             Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
             Task::Torture { kills, dir } => torture::run(&root, kills, dir.as_deref()),
+            Task::Soak { steps } => soak::run(&root, steps),
             Task::Provision => {
                 if let Err(error) = provision::ensure_system_packages().mpi {
                     eprintln!("note: no MPI: {}", hint::render(&error));

@@ -10,6 +10,7 @@ pub mod hint;
 pub mod process;
 pub mod provision;
 pub mod run;
+pub mod soak;
 pub mod torture;
 pub mod verify;
 pub mod workspace;

@@ -12,5 +12,6 @@ mod otlp;
 mod port;
 mod ranks;
 mod scrape;
+mod soak;
 mod support;
 mod window;
