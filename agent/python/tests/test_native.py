@@ -691,5 +691,5 @@ def test_targets_and_names_are_the_configs(open_monitor: Open) -> None:
     assert monitor.matches_parameter("a.layers.1.weight", "layers.1.weight", 0)
     assert not monitor.matches_parameter("a.layers.2.weight", "layers.2.weight", 0)
     assert monitor.matches_module("layers.1", 0) and not monitor.matches_module("layers.2", 0)
-    assert monitor.activation_name("fc", True, False, 0, 1) == "fc.output"
+    assert monitor.activation_name("fc", True, False, 0, 1, 0) == "fc.output"
     assert json.loads(monitor.settings())["dialect"] == "v1"

@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
-from trainmon.frameworks.stepping import after_closure
 from trainmon.integrations.attaching import attach, say
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ class Discovery:
         self._undo: list[Callable[[], None]] = []
         self._is_over = False
         self._failed = False
+        #: The closure of the step under way, followed by a look of ours.
+        self._followed: Any = None
         self._made = 0
         self._looking_until = _MOST_STEPS
         self._process = os.getpid()
@@ -123,15 +124,22 @@ class Discovery:
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any optimizer is about to step; what this returns takes the place of its arguments."""
         from trainmon._hooks import is_compiling
+        from trainmon.frameworks.stepping import after_closure
 
         if is_compiling() or self._is_over or self._failed:
             return None
         if not any(ref() is optimizer for ref in self._pending):
             return None
-        return after_closure(args, kwargs, lambda: self._closure_is_over(optimizer))
+        if self._followed is not None and self._followed is _closure_of(args, kwargs):
+            # A class that calls its parent's step with the closure it was given.
+            return None
+        changed = after_closure(args, kwargs, lambda: self._closure_is_over(optimizer))
+        self._followed = None if changed is None else _closure_of(*changed)
+        return changed
 
     def _closure_is_over(self, optimizer: Any) -> None:
         """A step's closure has made its gradients. A watch that attached within it knows nothing of this step yet."""
+        self._followed = None
         for watch in self.watches:
             if watch.framework.job.optimizer is optimizer:
                 watch.about_to_step()
@@ -236,6 +244,11 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
             loader.exec_module = exec_module
         return spec
+
+
+def _closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The closure among the arguments of a step, the optimizer being the first of them."""
+    return args[1] if len(args) > 1 else kwargs.get("closure")
 
 
 def _outermost(called: torch.nn.Module, parameters: set[int]) -> list[torch.nn.Module]:

@@ -316,7 +316,10 @@ def one_by_one(case: gpt.Case, base: Path) -> None:
     for index, fault in enumerate(found):
         with fault.injected() as calls:
             monitor = start_monitor(breaking.config_of_everything(base))
+            # It takes no gradient yet, so that there is one to be hooked later.
+            late = next(training.models[0].parameters()).requires_grad_(False)
             watch = Watch(training.models, training.optimizer, monitor, grad_acc_steps=case.micro)
+            late.requires_grad_(True)
             training.step(index)
             watch.close()
         breaking.take_off(watch)
