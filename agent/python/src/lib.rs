@@ -22,7 +22,14 @@ mod shared;
 mod start;
 mod swallow;
 mod tensor;
+#[cfg(target_os = "linux")]
 mod termination;
+#[cfg(not(target_os = "linux"))]
+mod termination {
+    //! Elsewhere SIGTERM ends the process as without us.
+
+    pub(crate) fn deliver_before_sigterm(_deliver: fn()) {}
+}
 mod torch;
 
 use pyo3::prelude::*;
