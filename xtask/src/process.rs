@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader, PipeReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -76,6 +76,17 @@ pub fn run_visibly(command: &mut Command) -> Result<()> {
         bail!("`{line}` ended with {status}");
     }
     Ok(())
+}
+
+/// Runs `cargo build` with these arguments and variables, its output visible.
+///
+/// # Errors
+/// It cannot be started or ends with a failure.
+pub fn build(root: &Path, arguments: &[&str], variables: &[(String, OsString)]) -> Result<()> {
+    let mut command = cargo();
+    command.arg("build").args(arguments).current_dir(root);
+    with_environment(&mut command, variables);
+    run_visibly(&mut command)
 }
 
 /// What a captured program left behind.

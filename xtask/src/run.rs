@@ -115,9 +115,7 @@ fn python_overhead_command(root: &Path) -> Result<Command> {
 /// The race of the two `compare`, trainmon built.
 fn compare_command(root: &Path) -> Result<Command> {
     let environment = provision::python(root)?;
-    let mut build = process::cargo();
-    build.args(["build", "--release", "--package", "trainmon-offline", "--bin", "trainmon"]).current_dir(root);
-    process::run_visibly(&mut build)?;
+    process::build(root, &["--release", "--package", "trainmon-offline", "--bin", "trainmon"], &[])?;
     let program = workspace::cargo_target(root).join(format!("release/trainmon{}", std::env::consts::EXE_SUFFIX));
     let mut command = environment.command("python");
     command.arg(root.join("agent/python/benches/compare.py")).arg("--trainmon").arg(program);
@@ -128,10 +126,7 @@ fn compare_command(root: &Path) -> Result<Command> {
 fn demo_command(root: &Path) -> Result<Command> {
     let found = provision::libtorch(root)?;
     let variables = provision::variables(&found);
-    let mut build = process::cargo();
-    build.args(["build", "--release", "--package", "trainmon-tch", "--example", "gpt"]).current_dir(root);
-    process::with_environment(&mut build, &variables);
-    process::run_visibly(&mut build)?;
+    process::build(root, &["--release", "--package", "trainmon-tch", "--example", "gpt"], &variables)?;
     let mut demo = Command::new(demo_path(root));
     process::with_environment(&mut demo, &variables);
     Ok(demo)

@@ -1,7 +1,6 @@
 //! `cargo xtask soak`: a long training with every exporter, its receiver coming and going.
 //!
-//! The programs are those of `integration-tests`, in the profile the checks compile them with: what one has compiled serves
-//! the other, and sums that overflow are seen.
+//! The programs are those of `integration-tests`, in the profile the checks compile them with: sums that overflow are seen.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,10 +15,7 @@ use crate::{process, provision, workspace};
 /// They cannot be built, the training fails, or something grew.
 pub fn run(root: &Path, steps: u64) -> Result<()> {
     let variables = provision::variables(&provision::libtorch(root)?);
-    let mut build = process::cargo();
-    build.args(["build", "--package", "trainmon-integration-tests", "--bins"]).current_dir(root);
-    process::with_environment(&mut build, &variables);
-    process::run_visibly(&mut build)?;
+    process::build(root, &["--package", "trainmon-integration-tests", "--bins"], &variables)?;
     let target = workspace::cargo_target(root);
     let mut soak = Command::new(target.join(format!("debug/soak{}", std::env::consts::EXE_SUFFIX)));
     soak.args(["--steps", &steps.to_string()]);

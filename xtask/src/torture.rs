@@ -51,11 +51,7 @@ struct Tally {
 /// A completed step was lost, a journal is unreadable, or the programs cannot be built or started.
 pub fn run(root: &Path, kills: u32, directory: Option<&Path>) -> Result<()> {
     let libtorch = provision::variables(&provision::libtorch(root)?);
-    // As the checks compile: what is built serves both.
-    let mut build = process::cargo();
-    build.args(["build", "--workspace", "--bins"]).current_dir(root);
-    process::with_environment(&mut build, &libtorch);
-    process::run_visibly(&mut build)?;
+    process::build(root, &["--workspace", "--bins"], &libtorch)?;
     let programs = Programs { directory: workspace::cargo_target(root).join("debug"), libtorch };
     let place = tempfile::Builder::new();
     let place = directory.map_or_else(|| place.tempdir(), |directory| place.tempdir_in(directory));
