@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 
 import trainmon
-from support import events, golden, runs, tiny
+from support import control, events, golden, runs, tiny
 from support.command import trainmon as command
 from support.events import Key
 
@@ -225,14 +225,21 @@ class Training:
         return self.process.communicate(timeout=PATIENCE_S)
 
 
+def has_steps(directory: Path) -> bool:
+    """Whether the run's own file, which is written last, has more than its version in it."""
+    return any(len(events.events(file)) > 1 for file in directory.glob("events.out.tfevents.*"))
+
+
 def test_killed_at_any_moment_a_run_leaves_whole_steps(tmp_path: Path) -> None:
     for attempt in range(3):
         place = tmp_path / str(attempt)
         training = Training(place, 100_000)
         training.wait_for_step(20 + 7 * attempt)
+        run = runs.run_directory(place, 0)
+        # The files have a thread of their own, which may come late where the cores are busy.
+        control.wait_until(lambda own=run / "tensorboard": has_steps(own))
         training.process.send_signal(signal.SIGKILL)
         training.finish()
-        run = runs.run_directory(place, 0)
         shown = events.scalars(run / "tensorboard")
         steps = sorted({key.step for key in shown if key.kind == ""})
         assert steps and steps == list(range(len(steps)))
