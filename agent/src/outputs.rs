@@ -131,7 +131,8 @@ impl Opening<'_> {
 
     /// The journal, or a word why there is none.
     fn journal(&self, settings: &JournalSettings, csv_directory: Option<&Path>) -> Option<OpenJournal> {
-        let JournalSettings { dir, size_mb, keep, csv, .. } = settings;
+        let JournalSettings { dir, size_mb, keep, .. } = settings;
+        let csv = &self.config.csv_layout;
         let beside_csv = csv_directory.map(Path::to_path_buf);
         let directory = dir.clone().or(beside_csv).unwrap_or_else(|| self.base(csv.output_dir.as_deref()));
         let RunInfo { run, rank, local_rank, world_size } = self.run.clone();
@@ -173,7 +174,7 @@ impl Opening<'_> {
     }
 
     fn events(&self, settings: &TensorBoard, csv_directory: Option<&Path>) -> TensorBoardExporter {
-        let base = self.base(settings.output_dir.as_deref());
+        let base = self.base(self.config.csv_layout.output_dir.as_deref());
         TensorBoardExporter::new(self.config, settings, csv_directory, &base, self.run)
     }
 

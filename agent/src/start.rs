@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trainmon_core::config::{Alerting, Config, Plan, Window};
+use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
 use trainmon_core::{AlertBook, CollectiveBook, Ledger, Step, TensorTable};
 use trainmon_exporters::{Exporter, RunInfo};
 
@@ -72,14 +72,9 @@ impl Monitor {
         let window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: 0 };
         let config = Config {
             window,
-            weight_grad: None,
-            moments: None,
-            param: None,
-            activations: None,
-            mg_direction: None,
+            signals: Signals::default(),
             adhoc: None,
             collectives: None,
-            update: None,
             features: None,
             print_struct: false,
             stack_info: false,

@@ -50,6 +50,7 @@ fn main() -> Result<()> {
 /// One series per parameter: the dearest tier, with the longest labels.
 fn exporter(series: usize) -> Result<PrometheusExporter> {
     let config = config::Prometheus {
+        enabled: true,
         bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
         port: 0,
         max_series: series + 10_000,

@@ -8,7 +8,7 @@ pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
     let is_gradient = matches!(kind, Kind::GradUnreduced | Kind::GradReduced);
     match config.dialect {
         Dialect::V1 => {
-            let every_micro_batch = config.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
+            let every_micro_batch = config.signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
             matches!(kind, Kind::Actv | Kind::ActvGrad | Kind::AttentionHook | Kind::MoeRouterLogitHook)
                 || (kind == Kind::GradUnreduced && every_micro_batch)
         }

@@ -215,6 +215,7 @@ impl Settlement for Books {
 
 fn settings(port: u16) -> Otlp {
     Otlp {
+        enabled: true,
         endpoint: Some(format!("http://127.0.0.1:{port}")),
         protocol: Some(OtlpProtocol::Grpc),
         headers: BTreeMap::new(),

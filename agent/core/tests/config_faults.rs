@@ -3,7 +3,8 @@
 use serde_json::json;
 use trainmon_core::Statistic::{self, Max, Mean, Min, Nans, Norm, Zeros};
 use trainmon_core::config::{
-    AttentionOrder, Config, ConfigErrors, Diagnostic, DiagnosticKind, Dialect, FrontTask, Parsed, TargetRule, TimeTag,
+    AttentionOrder, Config, ConfigErrors, Diagnostic, DiagnosticKind, Dialect, FrontTask, Parsed, Signals, TargetRule,
+    TimeTag,
 };
 use trainmon_core::{Kind, Step};
 
@@ -59,7 +60,7 @@ fn syntax_faults_have_a_place_and_plain_words() {
 fn comments_trailing_commas_and_a_byte_order_mark_are_accepted() {
     let text = "\u{feff}// one\n{ /* two */ \"wg_distribution\": true, \"ops\": [\"max\", /* three */], }\r\n";
     let config = config(text);
-    assert_eq!(config.weight_grad.expect("on").signal.ops, [Max]);
+    assert_eq!(config.signals.weight_grad.expect("on").signal.ops, [Max]);
 }
 
 #[test]
@@ -417,7 +418,8 @@ fn columns_count_characters_and_keys_are_quoted_where_they_must_be() {
 
 #[test]
 fn statistics_keep_their_order_lose_repetitions_and_fall_back_to_the_norm() {
-    let ops = |ops: &str| config(&format!("{{\"param_distribution\": true, \"ops\": {ops}}}")).param.expect("on").ops;
+    let ops =
+        |ops: &str| config(&format!("{{\"param_distribution\": true, \"ops\": {ops}}}")).signals.param.expect("on").ops;
     assert_eq!(ops(r#"["zeros", "shape", "min", "zeros", "dtype"]"#), [Zeros, Min]);
     assert_eq!(ops(r#"["shape"]"#), [Norm]);
     assert_eq!(ops("[]"), [Norm]);
@@ -427,12 +429,12 @@ fn statistics_keep_their_order_lose_repetitions_and_fall_back_to_the_norm() {
 
 #[test]
 fn targets_of_the_flat_dialect_decide_whether_all_modules_are_measured() {
-    let all = |text: &str| config(&format!("{{\"xy_distribution\": true{text}}}")).activations.expect("on").all;
+    let all = |text: &str| config(&format!("{{\"xy_distribution\": true{text}}}")).signals.activations.expect("on").all;
     assert!(all(""));
     assert!(all(r#", "targets": {}"#));
     assert!(!all(r#", "targets": {"": {}}"#));
     assert!(all(r#", "targets": {"": {}}, "all_xy": true"#));
-    assert!(config(r#"{"wg_distribution": true, "all_xy": true}"#).activations.is_none());
+    assert!(config(r#"{"wg_distribution": true, "all_xy": true}"#).signals.activations.is_none());
 }
 
 #[test]
@@ -481,19 +483,20 @@ fn the_second_dialect_is_read_whole() {
     assert_eq!((config.ranks, config.targets.names), (vec![3], vec!["ln".to_owned()]));
     let steps: Vec<u64> = (0..12).filter(|&step| config.window.includes(Step(step), 0)).collect();
     assert_eq!(steps, [1, 3, 5, 7]);
-    let activations = config.activations.expect("on");
+    let activations = config.signals.activations.expect("on");
     assert_eq!((activations.all, activations.signal.ops), (false, vec![Max]));
-    let weight_grad = config.weight_grad.expect("on");
+    let weight_grad = config.signals.weight_grad.expect("on");
     assert_eq!((weight_grad.every_micro_batch, weight_grad.micro_batches), (true, Some(4)));
     assert_eq!(weight_grad.signal.ops, [Min, Max, Mean, Norm, Nans]);
-    assert!(config.moments.is_none() && config.update.is_some());
-    let param = config.param.expect("on");
+    assert!(config.signals.moments.is_none() && config.signals.update.is_some());
+    let param = config.signals.param.expect("on");
     assert_eq!((param.ops, param.eps), (vec![Norm], 1.0));
 }
 
 #[test]
 fn without_a_file_gradients_moments_and_parameters_go_to_both_outputs() {
-    let Config { weight_grad, moments, param, activations, csv, prometheus, window, .. } = Config::default();
+    let Config { signals, csv, prometheus, window, .. } = Config::default();
+    let Signals { weight_grad, moments, param, activations, .. } = signals;
     let ops = vec![Min, Max, Mean, Norm, Nans];
     assert_eq!(weight_grad.expect("on").signal.ops, ops);
     assert_eq!((moments.expect("on").ops, param.expect("on").ops), (ops.clone(), ops));

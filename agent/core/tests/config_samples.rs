@@ -53,10 +53,10 @@ fn the_demo_measures_all_signals_into_both_outputs() {
     let config = sample("demo.json");
     let ops = vec![Min, Max, Mean, Norm, Nans, Zeros];
     assert_eq!(config.dialect, Dialect::V1);
-    assert_eq!(config.weight_grad.expect("on").signal.ops, ops);
-    assert_eq!(config.moments.expect("on").ops, ops);
-    assert_eq!(config.param.expect("on").ops, ops);
-    let activations = config.activations.expect("on");
+    assert_eq!(config.signals.weight_grad.expect("on").signal.ops, ops);
+    assert_eq!(config.signals.moments.expect("on").ops, ops);
+    assert_eq!(config.signals.param.expect("on").ops, ops);
+    let activations = config.signals.activations.expect("on");
     assert!(activations.all && activations.forward && activations.backward);
     assert_eq!(config.csv.expect("on").step_count_per_record, 100);
     let page = config.prometheus.expect("on");
@@ -132,7 +132,7 @@ fn targets_select_what_the_incumbent_selected() {
     let cases = golden_configs(&directory);
     let (_, text) = cases.iter().find(|(name, _)| name == "v1_block_targets").expect("recorded");
     let config = parse(text, "v1_block_targets").expect("accepted").config;
-    let activations = config.activations.as_ref().expect("on");
+    let activations = config.signals.activations.as_ref().expect("on");
 
     // The same network with and without targets.
     let mut parameters = names_in(&directory, "v1_block_squash", "grad_reduced_0-0.csv");
@@ -150,7 +150,7 @@ fn substring_targets_select_what_the_incumbent_selected() {
     let cases = golden_configs(&directory);
     let (_, text) = cases.iter().find(|(name, _)| name == "v2_block_targets_manual").expect("recorded");
     let config = parse(text, "v2_block_targets_manual").expect("accepted").config;
-    let activations = config.activations.as_ref().expect("on");
+    let activations = config.signals.activations.as_ref().expect("on");
     let modules = |case: &str| -> BTreeSet<String> {
         let text = fs::read_to_string(directory.join(case)).expect("readable");
         // vpp_stage,step,module_name,scope,…; the name ends with .input.0, .grad_output.1 and the like.

@@ -179,7 +179,7 @@ impl PyMonitor {
 
     fn matches_module(&self, name: &str, vpp_stage: u32) -> bool {
         let (plan, config) = (self.monitor().plan(), self.monitor().config());
-        let wanted = plan.activations.as_ref();
+        let wanted = plan.signals.activations.as_ref();
         wanted.is_some_and(|activations| activations.matches_module(&plan.targets(config), name, vpp_stage))
     }
 

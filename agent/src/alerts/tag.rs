@@ -75,7 +75,7 @@ fn kind_name(signal: AlertSignal) -> &'static str {
 pub(crate) fn tag_name(series: &AlertSeries, rank: Rank, config: &Config) -> String {
     let AlertSeries { scope, name, signal, micro_step, vpp_stage, .. } = series;
     let name = if *scope == AlertScope::Global { scope.name() } else { name };
-    let every_micro_batch = config.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
+    let every_micro_batch = config.signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch);
     let micro = match signal {
         AlertSignal::Kind(Kind::Actv | Kind::ActvGrad) => format!(":{micro_step}"),
         AlertSignal::Kind(Kind::GradUnreduced) if every_micro_batch => format!(":{micro_step}"),

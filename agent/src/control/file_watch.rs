@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(watch.tick(later(&mut now)).map(|wish| wish.change), Some(Change::Pause));
         write(&path, r#"{"wg_distribution": true, "dynamic_on": true, "start_step": 7}"#, 0);
         let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|wish| wish.change) else { panic!() };
-        assert!(!plan.paused && plan.weight_grad.is_some() && plan.window.start_step == 0);
+        assert!(!plan.paused && plan.signals.weight_grad.is_some() && plan.window.start_step == 0);
         assert_eq!(watch.tick(later(&mut now)), None);
         // Other targets: only where the front can.
         let narrowed = r#"{"wg_distribution": true, "dynamic_on": true, "targets": {"h.1": {}}}"#;

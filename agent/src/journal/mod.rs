@@ -44,7 +44,7 @@ impl OpenJournal {
     /// Empty books for a file just made.
     pub(crate) fn new(journal: Journal, settings: &Settings, queue_steps: usize) -> Self {
         let shared = Arc::new(SinkShared::new(JOURNAL, queue_steps));
-        let Settings { flush_steps, in_step_budget, .. } = *settings;
+        let (flush_steps, in_step_budget) = (settings.flush_steps, settings.in_step_share());
         Self { journal, shared, source: JournalSource::default(), flush_steps, in_step_budget }
     }
 

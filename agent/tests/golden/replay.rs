@@ -182,7 +182,7 @@ impl Player<'_> {
     fn show_activation(&mut self, kind: Kind, name: &str, micro: u32, tensor: Option<&Recorded>) {
         let config = self.config();
         let module = module_of(name, config.dialect);
-        let wanted = config.activations.as_ref().is_some_and(|a| a.matches_module(&config.targets, module, 0));
+        let wanted = config.signals.activations.as_ref().is_some_and(|a| a.matches_module(&config.targets, module, 0));
         if !wanted || self.monitor.request(kind).is_none() {
             return;
         }

@@ -121,7 +121,7 @@ pub(crate) fn room_for(records: u32) -> usize {
         file_bytes: (journal.size_mb << 20) - 4096,
         run: JournalRun { run: "room".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 },
         config: &config,
-        csv: &journal.csv,
+        csv: &config.csv_layout,
         storage: Storage::Auto,
     };
     let mut journal = Journal::create(&directory.path().join("room.tmj"), &spec).unwrap();

@@ -214,6 +214,7 @@ mod tests {
 
     fn config() -> Otlp {
         Otlp {
+            enabled: true,
             endpoint: None,
             protocol: None,
             headers: std::collections::BTreeMap::new(),

@@ -19,6 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn config() -> Prometheus {
     Prometheus {
+        enabled: true,
         bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
         port: 0,
         max_series: 20_000,

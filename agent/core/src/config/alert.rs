@@ -1,6 +1,7 @@
 //! The alerts of the effective config: every rule with all its parameters.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::diagnostic::DiagnosticKind;
 use super::file::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, SignalNames};
@@ -75,23 +76,44 @@ pub struct AlertActions {
 }
 
 /// Where alerts are posted to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Webhook {
-    /// The address.
+    /// The address, `http://` or `https://`.
+    #[schemars(length(min = 1))]
     pub url: String,
-    /// The longest a POST may take.
+    /// The longest a POST may take, in milliseconds.
+    #[serde(default = "webhook_timeout_ms")]
+    #[schemars(range(min = 1, max = 600_000))]
     pub timeout_ms: u64,
     /// How often a POST that failed is tried again.
+    #[serde(default = "webhook_retries")]
+    #[schemars(range(max = 100))]
     pub retries: u32,
 }
 
-/// A program that is run for each alert.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+fn webhook_timeout_ms() -> u64 {
+    5_000
+}
+
+fn webhook_retries() -> u32 {
+    4
+}
+
+/// A program that is run for each alert: it gets the alert as JSON on standard input and as environment variables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Command {
-    /// The program and its arguments; never empty.
+    /// The program and its arguments. No shell reads them.
     pub run: Vec<String>,
-    /// The longest it may run.
+    /// The longest it may run, in milliseconds; then it is killed.
+    #[serde(default = "command_timeout_ms")]
+    #[schemars(range(min = 1, max = 600_000))]
     pub timeout_ms: u64,
+}
+
+fn command_timeout_ms() -> u64 {
+    30_000
 }
 
 impl Default for Alerting {
@@ -120,18 +142,12 @@ impl Alerting {
 
     pub(super) fn of(file: &AlertFile, report: &mut Report<'_>) -> Self {
         let AlertFile { rules, dump, actions, webhook, command, max_series } = file;
-        let webhook = webhook.as_ref().map(|hook| Webhook {
-            url: hook.url.clone(),
-            timeout_ms: hook.timeout_ms,
-            retries: hook.retries,
-        });
+        let (webhook, command) = (webhook.clone(), command.clone());
         if let Some(hook) = webhook.as_ref().filter(|hook| !is_http(&hook.url)) {
             let fault =
                 Fault::new(DiagnosticKind::OutOfRange, format!("{:?}", hook.url)).expected("an http or https address");
             report.error(report.place("alert.webhook.url"), "alert.webhook.url", fault);
         }
-        let command =
-            command.as_ref().map(|command| Command { run: command.run.clone(), timeout_ms: command.timeout_ms });
         if command.as_ref().is_some_and(|command| command.run.first().is_none_or(String::is_empty)) {
             let fault = Fault::new(DiagnosticKind::OutOfRange, "no program").expected("a program and its arguments");
             report.error(report.place("alert.command.run"), "alert.command.run", fault);

@@ -1,8 +1,9 @@
 //! Collective operations, from both dialects.
 
-use super::effective::{Collectives, Signal};
+use super::effective::Collectives;
 use super::file::{CcFile, CollectivesFile};
 use super::report::Report;
+use super::signals::Signal;
 
 /// What `cc_distribution` asks for, given that it is on.
 pub(super) fn of_v1(file: &CollectivesFile, signal: Signal, report: &mut Report<'_>) -> Collectives {

@@ -6,9 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::alert::Alerting;
+use super::control::Control;
+use super::journal::Journal;
 use super::otlp::Otlp;
+use super::prometheus::Prometheus;
+use super::signals::{Signal, Signals};
+use super::tensorboard::TensorBoard;
 use super::time_tag::TimeWindow;
-use crate::{Kind, Statistic, StatisticSet, Step};
+use crate::{Kind, Step};
 
 /// Which of msprobe's two file layouts the config asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,23 +38,14 @@ pub struct Config {
     pub targets: Targets,
     /// Shorten names to their tail as msprobe's `squash_name` does.
     pub squash_name: bool,
-    /// Weight gradients.
-    pub weight_grad: Option<WeightGrad>,
-    /// Optimizer moments.
-    pub moments: Option<Signal>,
-    /// Parameters before and after the step.
-    pub param: Option<Signal>,
-    /// Module inputs and outputs and their gradients.
-    pub activations: Option<Activations>,
-    /// Agreement in sign of gradient and first moment.
-    pub mg_direction: Option<Signal>,
+    /// What is measured of tensors.
+    #[serde(flatten)]
+    pub signals: Signals,
     /// Tensors that the training's script shows of its own accord: no key of a file asks for them.
     #[serde(skip)]
     pub adhoc: Option<Signal>,
     /// What collective operations send and receive.
     pub collectives: Option<Collectives>,
-    /// The change each step makes to a parameter, and its ratio to the parameter. Keeps a copy of each parameter.
-    pub update: Option<Signal>,
     /// Features of modules beyond their inputs and outputs.
     pub features: Option<Features>,
     /// Write the module structure and stop.
@@ -60,6 +56,10 @@ pub struct Config {
     pub patch_optimizer_step: Option<bool>,
     /// The CSV files, if written.
     pub csv: Option<Csv>,
+    /// What CSV files are to be like, whether the run writes any or not: other outputs lie beside them, and they can be
+    /// recovered from a journal.
+    #[serde(skip)]
+    pub csv_layout: Csv,
     /// The scrape page, if served.
     pub prometheus: Option<Prometheus>,
     /// OpenTelemetry export, if asked for.
@@ -99,25 +99,10 @@ impl Config {
 
     /// What is measured of a kind of tensor; `None` if nothing is, and for features.
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {
-        let activations = |wanted: fn(&Activations) -> bool| self.activations.as_ref().filter(|a| wanted(a));
         match kind {
-            Kind::Actv => activations(|a| a.forward).map(|a| &a.signal),
-            Kind::ActvGrad => activations(|a| a.backward).map(|a| &a.signal),
-            Kind::GradUnreduced | Kind::GradReduced => self.weight_grad.as_ref().map(|grad| &grad.signal),
-            Kind::ParamOrigin | Kind::ParamUpdated => self.param.as_ref(),
-            Kind::Update | Kind::UpdateRatio => self.update.as_ref(),
-            Kind::MgDirection => self.mg_direction.as_ref(),
             Kind::Adhoc => self.adhoc.as_ref(),
             Kind::Comm | Kind::CommTime => self.collectives.as_ref().map(|collectives| &collectives.signal),
-            Kind::ExpAvg
-            | Kind::ExpAvgSq
-            | Kind::MaxExpAvgSq
-            | Kind::MomentumBuffer
-            | Kind::SquareAvg
-            | Kind::GradAvg
-            | Kind::Sum
-            | Kind::OptimizerState => self.moments.as_ref(),
-            Kind::AttentionHook | Kind::LinearHook | Kind::MoeRouterWeightHook | Kind::MoeRouterLogitHook => None,
+            kind => self.signals.of(kind),
         }
     }
 }
@@ -176,48 +161,6 @@ impl Window {
             && (step.0 - self.start_step).is_multiple_of(self.step_interval.max(1))
             && collected_before < self.collect_times
     }
-}
-
-/// What is measured of one signal, in CSV column order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Signal {
-    /// The statistics, in the order asked for, without repetition.
-    pub ops: Vec<Statistic>,
-    /// The magnitude below which an element counts as zero.
-    pub eps: f64,
-}
-
-impl Signal {
-    /// The statistics as a set.
-    pub fn set(&self) -> StatisticSet {
-        self.ops.iter().copied().collect()
-    }
-}
-
-/// Weight gradients, before and after aggregation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WeightGrad {
-    /// What is measured.
-    #[serde(flatten)]
-    pub signal: Signal,
-    /// Measure the running sum after every micro-batch, not only the last.
-    pub every_micro_batch: bool,
-    /// V2's `micro_batch_number` or `grad_acc_steps`, if the file gives it; the caller's value otherwise.
-    pub micro_batches: Option<u32>,
-}
-
-/// Module inputs and outputs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Activations {
-    /// What is measured.
-    #[serde(flatten)]
-    pub signal: Signal,
-    /// Inputs and outputs.
-    pub forward: bool,
-    /// Gradients of inputs and outputs.
-    pub backward: bool,
-    /// Every module, whatever the targets say.
-    pub all: bool,
 }
 
 /// Collective operations: what each sends and receives, how long it takes.
@@ -300,71 +243,6 @@ pub struct Csv {
     /// Append to this rank's newest run directory made in this time, if there is one. V2 has one directory per rank and
     /// always appends.
     pub append_output: Option<TimeWindow>,
-}
-
-/// The scrape page.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Prometheus {
-    /// The address to listen on; loopback unless the user says otherwise.
-    pub bind: std::net::IpAddr,
-    /// The first port; the local rank is added. 0 lets the system choose.
-    pub port: u16,
-    /// The most series one rank serves; what is above is counted, not served.
-    pub max_series: usize,
-    /// How many of the largest gradient norms are served by slot; at most 16.
-    pub top_k: usize,
-    /// Parameter names as labels. Off by default: cardinality.
-    pub per_parameter: bool,
-    /// Per-layer series.
-    pub per_layer: bool,
-    /// The window of `*_interval_max`, in seconds: at least two scrape intervals.
-    pub interval_max_seconds: u64,
-    /// A `file_sd` target file to write, for scraping many ranks.
-    pub target_file: Option<PathBuf>,
-}
-
-/// The TensorBoard event files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TensorBoard {
-    /// Where run directories are made if no CSV files are written. `None`: as for [`Csv::output_dir`].
-    pub output_dir: Option<PathBuf>,
-    /// Where the files of all ranks go instead, each rank in a directory of its own.
-    pub dir: Option<PathBuf>,
-    /// The most tags of tensors' statistics one rank writes; what is above is counted, not written.
-    pub max_tags: usize,
-}
-
-/// The crash-safe record of the last steps.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Journal {
-    /// Where the file goes. `None`: beside the rank's CSV files; if none are written, to their `output_dir`.
-    pub dir: Option<PathBuf>,
-    /// The file's size in MiB.
-    pub size_mb: u64,
-    /// Steps between two flushes to the disk; 0 leaves it to the operating system.
-    pub flush_steps: u64,
-    /// Journals of earlier runs that stay.
-    pub keep: u64,
-    /// The share of a step's time that appending may take in the training thread, 0 to 1; 0: nothing is appended there.
-    pub in_step_budget: f64,
-    /// What CSV files recovered from it are to be like, whether the run writes any or not.
-    pub csv: Csv,
-}
-
-/// Live control.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Control {
-    /// The loopback address to listen on.
-    pub bind: std::net::IpAddr,
-    /// The port; 0 lets the system choose, `None` opens none.
-    pub port: Option<u16>,
-    /// The unix socket; `None` puts it into the control directory.
-    pub socket: Option<PathBuf>,
-    /// The file that gets the token; `None` puts it into the control directory.
-    pub token_file: Option<PathBuf>,
-    /// The control directory, which every rank of the job must see. `None`: a run of one process takes its run directory,
-    /// others `control-<run>` beside the run directories.
-    pub directory: Option<PathBuf>,
 }
 
 /// Queue lengths and deadlines.

@@ -9,31 +9,40 @@
 mod alert;
 mod check;
 mod collectives;
+mod control;
 mod diagnostic;
 mod effective;
 mod file;
+mod journal;
 mod normalise;
 mod otlp;
 mod parse;
 mod plan;
+mod prometheus;
 mod report;
 mod schema;
+mod signals;
 mod similar;
 mod source;
 mod targets;
+mod tensorboard;
 mod time_tag;
 
 pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
+pub use control::Control;
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
-    Activations, AttentionOrder, Collectives, Config, Control, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS,
-    Dialect, Features, FrontTask, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets, TensorBoard, WeightGrad,
-    Window,
+    AttentionOrder, Collectives, Config, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect, Features,
+    FrontTask, Pipeline, TargetRule, Targets, Window,
 };
+pub use journal::Journal;
 pub use normalise::DYNAMIC_VARIABLE;
 pub use otlp::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 pub use parse::Parsed;
 pub use plan::{Plan, PlanChange, SignalName};
+pub use prometheus::Prometheus;
 pub use schema::json_schema;
+pub use signals::{Activations, Signal, Signals, WeightGrad};
 pub use targets::squash_name;
+pub use tensorboard::TensorBoard;
 pub use time_tag::{TimeTag, TimeTagError, TimeWindow};

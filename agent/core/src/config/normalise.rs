@@ -4,18 +4,20 @@ use crate::Statistic;
 
 use super::alert::Alerting;
 use super::collectives;
+use super::control::Control;
 use super::diagnostic::DiagnosticKind as Kind;
-use super::effective::{
-    Activations, Config, Control, Csv, Dialect, Features, Journal, Pipeline, Prometheus, Signal, TargetRule, Targets,
-    TensorBoard, WeightGrad, Window,
-};
+use super::effective::{Config, Csv, Dialect, Features, Pipeline, TargetRule, Targets, Window};
 use super::file::{
-    ChangeFile, CommonFile, ControlFile, DEFAULT_EPS, FeatureTargetsFile, Format, JournalFile, KindsFile, Op,
-    PrometheusFile, RankFile, SignalFile, TargetsFile, TensorBoardFile, V1File, V2File,
+    ChangeFile, CommonFile, DEFAULT_EPS, FeatureTargetsFile, Format, KindsFile, Op, RankFile, SignalFile, TargetsFile,
+    V1File, V2File,
 };
+use super::journal::Journal;
 use super::otlp::Otlp;
 use super::plan::{PlanChange, SignalName};
+use super::prometheus::Prometheus;
 use super::report::{Fault, Report};
+use super::signals::{Activations, Signal, Signals, WeightGrad};
+use super::tensorboard::TensorBoard;
 use super::time_tag::{TimeTag, TimeWindow};
 
 /// The environment variable that switches V1's dynamic mode on: the config file is watched while the training runs.
@@ -43,25 +45,28 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         window: window(&file.common),
         ranks: file.module_ranks.clone(),
         squash_name: file.squash_name,
-        weight_grad: when(file.wg_distribution).map(|signal| WeightGrad {
-            signal,
-            every_micro_batch: file.monitor_mbs_grad,
-            micro_batches: None,
-        }),
-        moments: when(file.mv_distribution),
-        param: when(file.param_distribution),
-        activations: when(file.xy_distribution).and_then(|signal| v1_activations(file, signal, report)),
-        mg_direction: when(file.mg_direction),
+        signals: Signals {
+            weight_grad: when(file.wg_distribution).map(|signal| WeightGrad {
+                signal,
+                every_micro_batch: file.monitor_mbs_grad,
+                micro_batches: None,
+            }),
+            moments: when(file.mv_distribution),
+            param: when(file.param_distribution),
+            activations: when(file.xy_distribution).and_then(|signal| v1_activations(file, signal, report)),
+            mg_direction: when(file.mg_direction),
+            update: when(file.update),
+        },
         adhoc: when(true),
         collectives: when(file.cc_distribution.enable)
             .map(|signal| collectives::of_v1(&file.cc_distribution, signal, report)),
-        update: when(file.update),
         features: features(file, report),
         print_struct: file.print_struct,
         stack_info: file.stack_info,
         patch_optimizer_step: None,
         targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },
         csv: outputs.csv.then(|| Csv { append_output, ..csv(&file.common) }),
+        csv_layout: csv(&file.common),
         prometheus: outputs.prometheus,
         otlp: outputs.otlp,
         tensorboard: outputs.tensorboard,
@@ -178,38 +183,41 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
             RankFile::Several(ranks) => ranks,
         },
         squash_name: false,
-        weight_grad: monitors.weight_grad.filter(|weight_grad| weight_grad.enabled).map(|weight_grad| WeightGrad {
-            signal: v2_signal(&weight_grad.signal),
-            every_micro_batch: weight_grad.monitor_mbs_grad,
-            micro_batches: weight_grad.micro_batch_number.or(weight_grad.grad_acc_steps),
-        }),
-        moments: monitors
-            .optimizer
-            .filter(|optimizer| optimizer.enabled && optimizer.mv_distribution)
-            .map(|optimizer| v2_signal(&optimizer.signal)),
-        param: monitors
-            .param
-            .filter(|param| param.enabled && param.param_distribution)
-            .map(|param| v2_signal(&param.signal)),
-        activations: module.map(|module| Activations {
-            signal: v2_signal(&module.signal),
-            forward: true,
-            backward: true,
-            all: module.targets.is_empty(),
-        }),
-        mg_direction: None,
+        signals: Signals {
+            weight_grad: monitors.weight_grad.filter(|weight_grad| weight_grad.enabled).map(|weight_grad| WeightGrad {
+                signal: v2_signal(&weight_grad.signal),
+                every_micro_batch: weight_grad.monitor_mbs_grad,
+                micro_batches: weight_grad.micro_batch_number.or(weight_grad.grad_acc_steps),
+            }),
+            moments: monitors
+                .optimizer
+                .filter(|optimizer| optimizer.enabled && optimizer.mv_distribution)
+                .map(|optimizer| v2_signal(&optimizer.signal)),
+            param: monitors
+                .param
+                .filter(|param| param.enabled && param.param_distribution)
+                .map(|param| v2_signal(&param.signal)),
+            activations: module.map(|module| Activations {
+                signal: v2_signal(&module.signal),
+                forward: true,
+                backward: true,
+                all: module.targets.is_empty(),
+            }),
+            mg_direction: None,
+            update: monitors.update.filter(|update| update.enabled).map(|update| v2_signal(&update.signal)),
+        },
         adhoc: None,
         collectives: monitors
             .cc
             .filter(|cc| cc.enabled)
             .map(|cc| collectives::of_v2(&cc, v2_signal(&cc.signal), report)),
-        update: monitors.update.filter(|update| update.enabled).map(|update| v2_signal(&update.signal)),
         features: None,
         print_struct: false,
         stack_info: false,
         patch_optimizer_step: file.patch_optimizer_step,
         targets: Targets { names, rule: TargetRule::Substring },
         csv: outputs.csv.then(|| csv(&file.common)),
+        csv_layout: csv(&file.common),
         prometheus: outputs.prometheus,
         otlp: outputs.otlp,
         tensorboard: outputs.tensorboard,
@@ -261,14 +269,9 @@ fn pipeline(file: &CommonFile) -> Pipeline {
 }
 
 fn control(file: &CommonFile, report: &mut Report<'_>) -> Option<Control> {
-    let ControlFile { enabled, bind, port, socket, token_file, directory } = file.control.clone()?;
-    if !bind.is_loopback() {
-        let key = "control.bind";
-        let fault = Fault::new(Kind::OutOfRange, bind.to_string()).expected("an address of this machine only");
-        let hint = "write 127.0.0.1; from another machine come in over ssh: ssh -L 9470:127.0.0.1:9470 host";
-        report.error(report.place(key), key, fault.hint(hint));
-    }
-    enabled.then_some(Control { bind, port, socket, token_file, directory })
+    let control = file.control.clone()?;
+    control.check(report);
+    control.enabled.then_some(control)
 }
 
 /// As a share; 0 is none.
@@ -286,26 +289,19 @@ struct Outputs {
 
 impl Outputs {
     fn of(file: &CommonFile, report: &mut Report<'_>) -> Self {
-        let CommonFile { format, prometheus, otlp, tensorboard, journal, .. } = file;
-        let page = prometheus.as_ref().map(|page| (page, page.enabled));
-        let page = asked_for(format.contains(Format::Prometheus), page, "prometheus.enabled", report);
-        let pushed = otlp.as_ref().map(|otlp| (otlp, otlp.enabled));
-        let pushed = asked_for(format.contains(Format::Otlp), pushed, "otlp.enabled", report);
-        let otlp = pushed.map(|otlp| super::otlp::checked(otlp, report));
-        let events = tensorboard.as_ref().map(|events| (events, events.enabled));
-        let events = asked_for(format.contains(Format::Tensorboard), events, "tensorboard.enabled", report);
-        let events = events.map(|TensorBoardFile { enabled: _, dir, max_tags }| TensorBoard {
-            output_dir: file.output_dir.clone(),
-            dir,
-            max_tags,
-        });
-        let journal = journal.as_ref().map(|journal| (journal, journal.enabled));
-        let journal = asked_for(format.contains(Format::Journal), journal, "journal.enabled", report);
-        let journal = journal.map(|JournalFile { enabled: _, dir, size_mb, flush_steps, keep, in_step_budget }| {
-            Journal { dir, size_mb, flush_steps, keep, in_step_budget: in_step_budget / 100.0, csv: csv(file) }
-        });
-        let is_csv = format.contains(Format::Csv);
-        Self { csv: is_csv, prometheus: page.map(Into::into), otlp, tensorboard: events, journal }
+        let named = |format: Format| file.format.contains(format);
+        let prometheus = file.prometheus.as_ref().map(|page| (page, page.enabled));
+        let prometheus = asked_for(named(Format::Prometheus), prometheus, "prometheus.enabled", report);
+        let otlp = file.otlp.as_ref().map(|otlp| (otlp, otlp.enabled));
+        let otlp = asked_for(named(Format::Otlp), otlp, "otlp.enabled", report);
+        if let Some(otlp) = &otlp {
+            otlp.check(report);
+        }
+        let tensorboard = file.tensorboard.as_ref().map(|files| (files, files.enabled));
+        let tensorboard = asked_for(named(Format::Tensorboard), tensorboard, "tensorboard.enabled", report);
+        let journal = file.journal.as_ref().map(|journal| (journal, journal.enabled));
+        let journal = asked_for(named(Format::Journal), journal, "journal.enabled", report);
+        Self { csv: named(Format::Csv), prometheus, otlp, tensorboard, journal }
     }
 }
 
@@ -327,23 +323,6 @@ fn asked_for<T: Clone + Default>(
         }
         Some((description, true)) => Some(description.clone()),
         None => is_named.then(T::default),
-    }
-}
-
-impl From<PrometheusFile> for Prometheus {
-    fn from(file: PrometheusFile) -> Self {
-        let PrometheusFile {
-            enabled: _,
-            bind,
-            port,
-            max_series,
-            top_k,
-            per_parameter,
-            per_layer,
-            interval_max_seconds,
-            target_file,
-        } = file;
-        Self { bind, port, max_series, top_k, per_parameter, per_layer, interval_max_seconds, target_file }
     }
 }
 
@@ -373,29 +352,9 @@ pub(super) fn change(file: ChangeFile) -> PlanChange {
 
 /// Warns about a config that does nothing.
 pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
-    let Config {
-        weight_grad,
-        moments,
-        param,
-        activations,
-        mg_direction,
-        update,
-        features,
-        collectives,
-        csv,
-        prometheus,
-        otlp,
-        tensorboard,
-        journal,
-        ..
-    } = config;
+    let Config { signals, features, collectives, csv, prometheus, otlp, tensorboard, journal, .. } = config;
     let is_describing = config.print_struct || config.stack_info;
-    let signals = [moments, param, mg_direction, update];
-    let is_measuring = weight_grad.is_some()
-        || activations.is_some()
-        || features.is_some()
-        || collectives.is_some()
-        || signals.iter().any(|signal| signal.is_some());
+    let is_measuring = signals.first().is_some() || features.is_some() || collectives.is_some();
     let is_writing =
         csv.is_some() || prometheus.is_some() || otlp.is_some() || tensorboard.is_some() || journal.is_some();
     if !is_measuring && !is_describing {
@@ -424,20 +383,21 @@ impl Default for Config {
             ranks: Vec::new(),
             targets: Targets { names: Vec::new(), rule: TargetRule::Prefix },
             squash_name: false,
-            weight_grad: Some(WeightGrad { signal: signal.clone(), every_micro_batch: false, micro_batches: None }),
-            moments: Some(signal.clone()),
-            param: Some(signal),
-            activations: None,
-            mg_direction: None,
+            signals: Signals {
+                weight_grad: Some(WeightGrad { signal: signal.clone(), every_micro_batch: false, micro_batches: None }),
+                moments: Some(signal.clone()),
+                param: Some(signal),
+                ..Signals::default()
+            },
             adhoc: None,
             collectives: None,
-            update: None,
             features: None,
             print_struct: false,
             stack_info: false,
             patch_optimizer_step: None,
             csv: Some(csv(&common)),
-            prometheus: Some(PrometheusFile::default().into()),
+            csv_layout: csv(&common),
+            prometheus: Some(Prometheus::default()),
             otlp: None,
             tensorboard: None,
             journal: None,

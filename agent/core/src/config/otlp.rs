@@ -1,4 +1,4 @@
-//! OpenTelemetry export as the exporter reads it, and the checks its keys need beyond the schema's.
+//! The keys of OpenTelemetry export, and the checks they need beyond the schema's.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,37 +6,58 @@ use std::path::PathBuf;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
+use smart_default::SmartDefault;
 
 use super::diagnostic::DiagnosticKind as Kind;
-use super::file::OtlpFile;
 use super::report::{Fault, Report};
 
-/// OpenTelemetry export: what the file says. `None` leaves the word to the standard environment variables.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// OpenTelemetry export. What a key leaves open the standard variables `OTEL_EXPORTER_OTLP_*` say; what stands here goes
+/// before them.
+#[derive(Clone, Debug, PartialEq, Eq, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
 pub struct Otlp {
-    /// The receiver's base address.
+    /// Export.
+    #[default = true]
+    pub enabled: bool,
+    /// The receiver's address with `http://` or `https://`; over HTTP `/v1/metrics` and `/v1/logs` are appended. Absent:
+    /// this machine, port 4318, or 4317 for gRPC.
+    #[schemars(length(min = 1))]
     pub endpoint: Option<String>,
-    /// How requests travel.
+    /// How requests travel. Absent: `http/protobuf`.
     pub protocol: Option<OtlpProtocol>,
-    /// Headers of every request; none leaves the word to the environment.
+    /// Headers of every request: an API key, say. Their values are never printed.
     pub headers: BTreeMap<String, Secret>,
-    /// How long one request may take.
+    /// How long one request may take, in milliseconds. Absent: 10,000.
+    #[schemars(range(min = 1, max = 600_000))]
     pub timeout_ms: Option<u64>,
-    /// How requests are compressed.
+    /// How requests are compressed. Absent: not at all.
     pub compression: Option<OtlpCompression>,
-    /// Certificates to trust in place of the system's, PEM.
+    /// A PEM file with the certificates to trust in place of the system's.
+    #[schemars(length(min = 1))]
     pub certificate: Option<PathBuf>,
-    /// The certificate the receiver knows us by, PEM.
+    /// A PEM file with the certificate that the receiver knows us by.
+    #[schemars(length(min = 1))]
     pub client_certificate: Option<PathBuf>,
-    /// Its private key, PEM.
+    /// A PEM file with the private key of that certificate.
+    #[schemars(length(min = 1))]
     pub client_key: Option<PathBuf>,
-    /// Every measured statistic of every tensor, by name.
+    /// Every measured statistic of every tensor, by name: many series.
     pub per_parameter: bool,
-    /// Alerts as log records.
+    /// Alerts as log records. A receiver of metrics alone (Prometheus) has no place for them.
+    #[default = true]
     pub logs: bool,
-    /// Memory for what waits for the receiver.
+    /// Memory for what waits for the receiver, in MiB. What has no room is read from the journal later; without one the
+    /// oldest steps are dropped and counted.
+    #[schemars(range(min = 1, max = 65_536))]
+    // Hours of a large model by layer, minutes of it by parameter.
+    #[default = 64]
     pub backlog_mb: u64,
-    /// Seconds after which a request is given up that a reachable receiver does not take.
+    /// How long a request is tried again that the receiver puts off or does not answer, in seconds; then it is lost and
+    /// counted, and the next one is sent. A receiver that cannot be reached at all is waited for without end.
+    #[schemars(range(min = 1, max = 604_800))]
+    // Longer than any wait that a receiver may order.
+    #[default = 900]
     pub give_up_s: u64,
 }
 
@@ -109,59 +130,34 @@ impl JsonSchema for Secret {
     }
 }
 
-/// The export the file asks for; what cannot work is reported.
-pub(super) fn checked(file: OtlpFile, report: &mut Report<'_>) -> Otlp {
-    let OtlpFile {
-        enabled: _,
-        endpoint,
-        protocol,
-        headers,
-        timeout_ms,
-        compression,
-        certificate,
-        client_certificate,
-        client_key,
-        per_parameter,
-        logs,
-        backlog_mb,
-        give_up_s,
-    } = file;
-    if let Some(endpoint) = &endpoint {
-        check_endpoint(endpoint, protocol, report);
-    }
-    for name in headers.keys().filter(|name| !is_header_name(name)) {
-        let key = super::check::join("otlp.headers", name);
-        let fault = Fault::new(Kind::OutOfRange, "is no header").expected("letters, digits and `-`, as in `x-api-key`");
-        report.error(report.place(&key), &key, fault);
-    }
-    for (given, other, key, missing) in [
-        (&client_certificate, &client_key, "otlp.client_certificate", "client_key"),
-        (&client_key, &client_certificate, "otlp.client_key", "client_certificate"),
-    ] {
-        if given.is_some() && other.is_none() {
-            let fault = Fault::new(Kind::NoEffect, format!("has no effect without `{missing}`"));
-            report.warn(report.place(key), key, fault.hint("give both, here or both in the environment"));
+impl Otlp {
+    /// Reports what cannot work.
+    pub(super) fn check(&self, report: &mut Report<'_>) {
+        let Self { endpoint, protocol, headers, certificate, client_certificate, client_key, .. } = self;
+        if let Some(endpoint) = endpoint {
+            check_endpoint(endpoint, *protocol, report);
         }
-    }
-    let is_plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
-    if is_plain && (certificate.is_some() || client_certificate.is_some()) {
-        let key = if certificate.is_some() { "otlp.certificate" } else { "otlp.client_certificate" };
-        let fault = Fault::new(Kind::NoEffect, "has no effect: the endpoint is `http://`, which encrypts nothing");
-        report.warn(report.place(key), key, fault.hint("write `https://`"));
-    }
-    Otlp {
-        endpoint,
-        protocol,
-        headers,
-        timeout_ms,
-        compression,
-        certificate,
-        client_certificate,
-        client_key,
-        per_parameter,
-        logs,
-        backlog_mb,
-        give_up_s,
+        for name in headers.keys().filter(|name| !is_header_name(name)) {
+            let key = super::check::join("otlp.headers", name);
+            let fault =
+                Fault::new(Kind::OutOfRange, "is no header").expected("letters, digits and `-`, as in `x-api-key`");
+            report.error(report.place(&key), &key, fault);
+        }
+        for (given, other, key, missing) in [
+            (client_certificate, client_key, "otlp.client_certificate", "client_key"),
+            (client_key, client_certificate, "otlp.client_key", "client_certificate"),
+        ] {
+            if given.is_some() && other.is_none() {
+                let fault = Fault::new(Kind::NoEffect, format!("has no effect without `{missing}`"));
+                report.warn(report.place(key), key, fault.hint("give both, here or both in the environment"));
+            }
+        }
+        let is_plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
+        if is_plain && (certificate.is_some() || client_certificate.is_some()) {
+            let key = if certificate.is_some() { "otlp.certificate" } else { "otlp.client_certificate" };
+            let fault = Fault::new(Kind::NoEffect, "has no effect: the endpoint is `http://`, which encrypts nothing");
+            report.warn(report.place(key), key, fault.hint("write `https://`"));
+        }
     }
 }
 

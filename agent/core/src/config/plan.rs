@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::effective::{Activations, Config, Signal, TargetRule, Targets, WeightGrad, Window};
+use super::effective::{Config, TargetRule, Targets, Window};
+use super::signals::{Signal, Signals};
 use crate::{Kind, Statistic};
 
 /// The part of a config that may change while the training runs. Complete in itself: who has the latest plan needs none
@@ -17,18 +18,9 @@ pub struct Plan {
     pub ranks: Vec<u32>,
     /// The names measured; empty means everything.
     pub targets: Vec<String>,
-    /// Weight gradients.
-    pub weight_grad: Option<WeightGrad>,
-    /// Optimizer moments.
-    pub moments: Option<Signal>,
-    /// Parameters before and after the step.
-    pub param: Option<Signal>,
-    /// Module inputs and outputs and their gradients.
-    pub activations: Option<Activations>,
-    /// Agreement in sign of gradient and first moment.
-    pub mg_direction: Option<Signal>,
-    /// The change each step makes to a parameter.
-    pub update: Option<Signal>,
+    /// What is measured of tensors.
+    #[serde(flatten)]
+    pub signals: Signals,
 }
 
 impl Plan {
@@ -39,12 +31,7 @@ impl Plan {
             window: config.window,
             ranks: config.ranks.clone(),
             targets: config.targets.names.clone(),
-            weight_grad: config.weight_grad.clone(),
-            moments: config.moments.clone(),
-            param: config.param.clone(),
-            activations: config.activations.clone(),
-            mg_direction: config.mg_direction.clone(),
-            update: config.update.clone(),
+            signals: config.signals.clone(),
         }
     }
 
@@ -55,32 +42,7 @@ impl Plan {
 
     /// What is measured of a kind of tensor. Ad-hoc tensors have the statistics of the first signal there is.
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {
-        let activations = |wanted: fn(&Activations) -> bool| self.activations.as_ref().filter(|a| wanted(a));
-        match kind {
-            Kind::Actv => activations(|a| a.forward).map(|a| &a.signal),
-            Kind::ActvGrad => activations(|a| a.backward).map(|a| &a.signal),
-            Kind::GradUnreduced | Kind::GradReduced => self.weight_grad.as_ref().map(|grad| &grad.signal),
-            Kind::ParamOrigin | Kind::ParamUpdated => self.param.as_ref(),
-            Kind::Update | Kind::UpdateRatio => self.update.as_ref(),
-            Kind::MgDirection => self.mg_direction.as_ref(),
-            kind if kind.is_moment() => self.moments.as_ref(),
-            Kind::Adhoc => self.first_signal(),
-            _ => None,
-        }
-    }
-
-    fn first_signal(&self) -> Option<&Signal> {
-        let Self { weight_grad, moments, param, activations, mg_direction, update, .. } = self;
-        let nested = [weight_grad.as_ref().map(|grad| &grad.signal), activations.as_ref().map(|a| &a.signal)];
-        let plain = [moments, param, mg_direction, update].map(Option::as_ref);
-        nested.into_iter().chain(plain).flatten().next()
-    }
-
-    fn signals_mut(&mut self) -> impl Iterator<Item = &mut Signal> {
-        let Self { weight_grad, moments, param, activations, mg_direction, update, .. } = self;
-        let nested = [weight_grad.as_mut().map(|grad| &mut grad.signal), activations.as_mut().map(|a| &mut a.signal)];
-        let plain = [moments, param, mg_direction, update].map(Option::as_mut);
-        nested.into_iter().chain(plain).flatten()
+        if kind == Kind::Adhoc { self.signals.first() } else { self.signals.of(kind) }
     }
 }
 
@@ -89,12 +51,10 @@ impl Config {
     /// plan's first signal.
     #[must_use]
     pub fn with_plan(&self, plan: &Plan) -> Self {
-        let Plan { paused: _, window, ranks, targets, weight_grad, moments, param, activations, mg_direction, update } =
-            plan.clone();
-        let mut config = self.clone();
-        config.adhoc = self.adhoc.as_ref().map(|own| plan.first_signal().unwrap_or(own).clone());
-        config.targets.names = targets;
-        Self { window, ranks, weight_grad, moments, param, activations, mg_direction, update, ..config }
+        let Plan { paused: _, window, ranks, targets, signals } = plan.clone();
+        let adhoc = self.adhoc.as_ref().map(|own| signals.first().unwrap_or(own).clone());
+        let targets = Targets { names: targets, rule: self.targets.rule };
+        Self { window, ranks, targets, signals, adhoc, ..self.clone() }
     }
 }
 
@@ -159,17 +119,17 @@ impl PlanChange {
     #[must_use]
     pub fn applied_to(&self, plan: &Plan, config: &Config) -> Plan {
         let mut plan = plan.clone();
-        let configured = Plan::of(config);
-        let template = plan.first_signal().or_else(|| configured.first_signal()).cloned();
+        let template = plan.signals.first().or_else(|| config.signals.first()).cloned();
         let template = template.unwrap_or(Signal { ops: vec![Statistic::Norm], eps: super::file::DEFAULT_EPS });
+        let every_module = plan.targets.is_empty();
         for &(name, is_on) in &self.kinds {
-            plan.switch(name, is_on, config, &template);
+            plan.signals.switch(name, is_on, &config.signals, &template, every_module);
         }
         if let Some(targets) = &self.targets {
             plan.aim(targets.clone(), config);
         }
         plan.window = self.window_after(plan.window);
-        for signal in plan.signals_mut() {
+        for signal in plan.signals.iter_mut() {
             if let Some(ops) = &self.ops {
                 signal.ops.clone_from(ops);
             }
@@ -180,39 +140,12 @@ impl PlanChange {
 }
 
 impl Plan {
-    fn switch(&mut self, name: SignalName, is_on: bool, config: &Config, template: &Signal) {
-        fn set<T: Clone>(now: &mut Option<T>, is_on: bool, configured: Option<&T>, fresh: impl FnOnce() -> T) {
-            match (is_on, &now) {
-                (false, _) => *now = None,
-                (true, Some(_)) => {}
-                (true, None) => *now = Some(configured.cloned().unwrap_or_else(fresh)),
-            }
-        }
-        let signal = || template.clone();
-        match name {
-            SignalName::WeightGrad => set(&mut self.weight_grad, is_on, config.weight_grad.as_ref(), || WeightGrad {
-                signal: signal(),
-                every_micro_batch: false,
-                micro_batches: None,
-            }),
-            SignalName::Moments => set(&mut self.moments, is_on, config.moments.as_ref(), signal),
-            SignalName::Param => set(&mut self.param, is_on, config.param.as_ref(), signal),
-            SignalName::Activations => {
-                let all = self.targets.is_empty();
-                let fresh = || Activations { signal: signal(), forward: true, backward: true, all };
-                set(&mut self.activations, is_on, config.activations.as_ref(), fresh);
-            }
-            SignalName::MgDirection => set(&mut self.mg_direction, is_on, config.mg_direction.as_ref(), signal),
-            SignalName::Update => set(&mut self.update, is_on, config.update.as_ref(), signal),
-        }
-    }
-
     /// Other names. No names mean every module, unless the config's `all_xy` means that anyway.
     fn aim(&mut self, targets: Vec<String>, config: &Config) {
         let all_is_asked_for = config.targets.rule == TargetRule::Prefix
-            && config.activations.as_ref().is_some_and(|activations| activations.all)
+            && config.signals.activations.as_ref().is_some_and(|activations| activations.all)
             && !config.targets.names.is_empty();
-        if let Some(activations) = &mut self.activations {
+        if let Some(activations) = &mut self.signals.activations {
             activations.all = targets.is_empty() || all_is_asked_for;
         }
         self.targets = targets;
@@ -242,21 +175,21 @@ mod tests {
         let plan = Plan::of(&config);
         let off = PlanChange { kinds: vec![(SignalName::WeightGrad, false)], ..PlanChange::default() };
         let without = off.applied_to(&plan, &config);
-        assert_eq!(without.weight_grad, None);
+        assert_eq!(without.signals.weight_grad, None);
         let on = PlanChange { kinds: vec![(SignalName::WeightGrad, true)], ..PlanChange::default() };
         assert_eq!(on.applied_to(&without, &config), plan);
         let more = PlanChange { kinds: vec![(SignalName::Moments, true)], ..PlanChange::default() };
-        assert_eq!(more.applied_to(&without, &config).moments.unwrap().ops, [Statistic::Min]);
+        assert_eq!(more.applied_to(&without, &config).signals.moments.unwrap().ops, [Statistic::Min]);
     }
 
     #[test]
     fn targets_widen_and_narrow_the_modules_too() {
         let config = config(r#"{"xy_distribution": true, "targets": {"a": {}}}"#);
         let plan = Plan::of(&config);
-        assert!(!plan.activations.as_ref().unwrap().all);
+        assert!(!plan.signals.activations.as_ref().unwrap().all);
         let all = PlanChange { targets: Some(Vec::new()), ..PlanChange::default() }.applied_to(&plan, &config);
-        assert!(all.activations.as_ref().unwrap().all && all.targets.is_empty());
+        assert!(all.signals.activations.as_ref().unwrap().all && all.targets.is_empty());
         let one = PlanChange { targets: Some(vec!["b".into()]), ..PlanChange::default() }.applied_to(&all, &config);
-        assert!(!one.activations.unwrap().all);
+        assert!(!one.signals.activations.unwrap().all);
     }
 }

@@ -1,6 +1,7 @@
 //! Which names a config asks for, and how names are shortened.
 
-use super::effective::{Activations, TargetRule, Targets};
+use super::effective::{TargetRule, Targets};
+use super::signals::Activations;
 
 impl Targets {
     /// Whether a parameter is measured.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use trainmon_core::config::{
-    Activations, AttentionOrder, Collectives, Config, Csv, Dialect, Features, Signal, TargetRule, Targets, WeightGrad,
-    Window,
+    Activations, AttentionOrder, Collectives, Config, Csv, Dialect, Features, Signal, Signals, TargetRule, Targets,
+    WeightGrad, Window,
 };
 use trainmon_core::{Kind, Rank, Statistic};
 
@@ -79,7 +79,7 @@ impl FileFacts {
                 Dialect::V2 => DialectName::V2,
             },
             start_step: config.window.start_step,
-            every_micro_batch: config.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch),
+            every_micro_batch: config.signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch),
             ndigits: csv.ndigits,
             step_count_per_record: csv.step_count_per_record,
             signals: Kind::ALL.into_iter().filter_map(signal).collect(),
@@ -110,25 +110,28 @@ impl FileFacts {
             dialect: if v1 { Dialect::V1 } else { Dialect::V2 },
             window: Window { start_step: self.start_step, stop_step: None, step_interval: 1, collect_times: u64::MAX },
             targets: Targets { names: Vec::new(), rule: if v1 { TargetRule::Prefix } else { TargetRule::Substring } },
-            weight_grad: signal(Kind::GradReduced).map(|signal| WeightGrad {
-                signal,
-                every_micro_batch: self.every_micro_batch,
-                micro_batches: None,
-            }),
-            moments: signal(Kind::ExpAvg),
-            param: signal(Kind::ParamOrigin),
-            activations: forward.or(backward).map(|signal| Activations {
-                signal,
-                forward: is_forward,
-                backward: is_backward,
-                all: true,
-            }),
-            mg_direction: signal(Kind::MgDirection),
+            signals: Signals {
+                weight_grad: signal(Kind::GradReduced).map(|signal| WeightGrad {
+                    signal,
+                    every_micro_batch: self.every_micro_batch,
+                    micro_batches: None,
+                }),
+                moments: signal(Kind::ExpAvg),
+                param: signal(Kind::ParamOrigin),
+                activations: forward.or(backward).map(|signal| Activations {
+                    signal,
+                    forward: is_forward,
+                    backward: is_backward,
+                    all: true,
+                }),
+                mg_direction: signal(Kind::MgDirection),
+                update: signal(Kind::Update),
+            },
             adhoc: signal(Kind::Adhoc),
             collectives: signal(Kind::Comm).map(|signal| Collectives { signal, before: true }),
-            update: signal(Kind::Update),
             features: self.features(),
             csv: Some(self.csv()),
+            csv_layout: self.csv(),
             prometheus: None,
             ..Config::default()
         }
@@ -175,7 +178,8 @@ mod tests {
             }
             assert_eq!(restored.dialect, config.dialect);
             assert_eq!(restored.window.start_step, config.window.start_step);
-            let every_micro_batch = |config: &Config| config.weight_grad.as_ref().map(|grad| grad.every_micro_batch);
+            let every_micro_batch =
+                |config: &Config| config.signals.weight_grad.as_ref().map(|grad| grad.every_micro_batch);
             assert_eq!(every_micro_batch(&restored), every_micro_batch(&config));
             assert_eq!(restored.csv, config.csv);
         }

@@ -79,7 +79,7 @@ impl<'a> WatchBuilder<'a> {
             return Err(WatchError::NoModel);
         }
         let mut parameters = Parameters::of(&self.monitor, &self.models);
-        let configured = self.monitor.config().weight_grad.as_ref().and_then(|grad| grad.micro_batches);
+        let configured = self.monitor.config().signals.weight_grad.as_ref().and_then(|grad| grad.micro_batches);
         let shared = Arc::new(Shared::new(
             self.monitor,
             configured.unwrap_or(self.micro_batches).max(1),

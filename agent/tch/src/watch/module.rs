@@ -66,7 +66,7 @@ impl Gauge {
             let (plan, config) = (self.shared.monitor.plan(), self.shared.monitor.config());
             let matches =
                 |wanted: &Activations| wanted.matches_module(&plan.targets(config), &self.name, self.vpp_stage);
-            self.is_wanted.store(plan.activations.as_ref().is_some_and(matches), Ordering::Relaxed);
+            self.is_wanted.store(plan.signals.activations.as_ref().is_some_and(matches), Ordering::Relaxed);
         }
         self.is_wanted.load(Ordering::Relaxed).then(|| self.ends.get_or_init(|| self.make_ends()))
     }

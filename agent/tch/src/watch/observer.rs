@@ -61,7 +61,7 @@ impl Observer {
         } else {
             let plan = monitor.plan();
             let matches = |asked: &Activations| asked.matches_module(&plan.targets(monitor.config()), name, 0);
-            let is_wanted = plan.activations.as_ref().is_some_and(matches);
+            let is_wanted = plan.signals.activations.as_ref().is_some_and(matches);
             wanted.insert(name.to_owned(), is_wanted);
             is_wanted
         };

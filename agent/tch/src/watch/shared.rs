@@ -168,7 +168,7 @@ impl Shared {
 }
 
 fn every_micro_batch(monitor: &Monitor) -> bool {
-    monitor.plan().weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch)
+    monitor.plan().signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch)
 }
 
 /// A watch dropped in mid-run: what devices still compute is counted as not measured.

@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
+use crate::config::{Command, Webhook};
 use crate::{AlertRule, AlertScope, AlertSeverity, AlertSignal};
 
 /// What to look out for, and what to do then.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct AlertFile {
@@ -22,21 +24,16 @@ pub(in crate::config) struct AlertFile {
     pub(in crate::config) actions: Option<Vec<AlertAction>>,
     /// Where alerts are posted to as JSON.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
-    pub(in crate::config) webhook: Option<WebhookFile>,
+    pub(in crate::config) webhook: Option<Webhook>,
     /// A program that is run for each alert.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
-    pub(in crate::config) command: Option<CommandFile>,
+    pub(in crate::config) command: Option<Command>,
     /// The most series the rules follow; values of more are counted, not looked at.
     #[schemars(range(min = 1, max = 1_000_000))]
     #[schemars(extend("x-msprobe" = "not in msprobe, whose history has no bound"))]
+    // Ten thousand tensors with gradient and one moment: 20 MiB with full windows.
+    #[default = 20_000]
     pub(in crate::config) max_series: usize,
-}
-
-impl Default for AlertFile {
-    fn default() -> Self {
-        // Ten thousand tensors with gradient and one moment: 20 MiB with full windows.
-        Self { rules: None, dump: false, actions: None, webhook: None, command: None, max_series: 20_000 }
-    }
 }
 
 /// One rule.
@@ -131,45 +128,4 @@ pub(in crate::config) enum AlertAction {
     Dump,
     /// Ask the training to end: `stop_requested()` turns true.
     Stop,
-}
-
-/// Where alerts are posted to.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(in crate::config) struct WebhookFile {
-    /// The address, `http://` or `https://`.
-    #[schemars(length(min = 1))]
-    pub(in crate::config) url: String,
-    /// The longest a POST may take, in milliseconds.
-    #[serde(default = "webhook_timeout_ms")]
-    #[schemars(range(min = 1, max = 600_000))]
-    pub(in crate::config) timeout_ms: u64,
-    /// How often a POST that failed is tried again.
-    #[serde(default = "webhook_retries")]
-    #[schemars(range(max = 100))]
-    pub(in crate::config) retries: u32,
-}
-
-fn webhook_timeout_ms() -> u64 {
-    5_000
-}
-
-fn webhook_retries() -> u32 {
-    4
-}
-
-/// A program that is run for each alert: it gets the alert as JSON on standard input and as environment variables.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(in crate::config) struct CommandFile {
-    /// The program and its arguments. No shell reads them.
-    pub(in crate::config) run: Vec<String>,
-    /// The longest it may run, in milliseconds; then it is killed.
-    #[serde(default = "command_timeout_ms")]
-    #[schemars(range(min = 1, max = 600_000))]
-    pub(in crate::config) timeout_ms: u64,
-}
-
-fn command_timeout_ms() -> u64 {
-    30_000
 }

@@ -1,6 +1,7 @@
 //! The config file as it is written, one type per object.
 //!
-//! These types are the only list of keys. Their doc comments, defaults, ranges and `x-` marks become the JSON Schema;
+//! These types, and those of the objects in it that say how an output is to be ([`Prometheus`](super::Prometheus) and its
+//! like, which are the effective config's too), are the only list of keys. Their doc comments, defaults, ranges and `x-` marks become the JSON Schema;
 //! the schema drives the checks ([`super::check`]) and the reference page. The marks:
 //!
 //! - `x-not-implemented`: switching it on is an error, but a warning where a training starts with the file;
@@ -12,15 +13,11 @@
 mod alert;
 mod change;
 mod common;
-mod journal;
-mod otlp;
 mod v1;
 mod v2;
 
 pub(super) use alert::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, SignalNames};
 pub(super) use change::{ChangeFile, KindsFile, TargetsFile};
-pub(super) use common::{CommonFile, ControlFile, DEFAULT_EPS, Format, Op, PrometheusFile, TensorBoardFile};
-pub(super) use journal::JournalFile;
-pub(super) use otlp::OtlpFile;
+pub(super) use common::{CommonFile, DEFAULT_EPS, Format, Op};
 pub(super) use v1::{CollectivesFile, FeatureTargetsFile, V1File};
 pub(super) use v2::{CcFile, RankFile, SignalFile, V2File};

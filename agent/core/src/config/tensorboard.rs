@@ -1,0 +1,26 @@
+//! The keys of TensorBoard's event files.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
+
+/// TensorBoard event files.
+#[derive(Clone, Debug, PartialEq, Eq, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct TensorBoard {
+    /// Write them.
+    #[default = true]
+    pub enabled: bool,
+    /// Where they go: rank 3 writes below `<dir>/rank3`. Absent: the directory `tensorboard` in the run directory.
+    #[schemars(length(min = 1))]
+    pub dir: Option<PathBuf>,
+    /// The most tags of tensors' statistics one rank writes: what is above is counted, not written. TensorBoard lists
+    /// every tag of a run before it draws one.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    // Users report minutes of loading from about 12,000 tags on.
+    #[default = 10_000]
+    pub max_tags: usize,
+}
