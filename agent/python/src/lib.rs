@@ -10,6 +10,7 @@
 
 mod arguments;
 mod board;
+mod config;
 mod copies;
 mod exit;
 mod hold;
@@ -34,15 +35,15 @@ mod torch;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use trainmon_agent::core::{Kind, config};
+use trainmon_agent::core::Kind;
 
 #[pymodule]
 mod _trainmon {
     use super::tensor::HostTensor;
-    use super::{
-        Bound, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, config, hold, pyfunction, start,
-    };
+    use super::{Bound, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, hold, pyfunction};
 
+    #[pymodule_export]
+    use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]
     use super::hold::PyHold;
     #[pymodule_export]
@@ -53,14 +54,7 @@ mod _trainmon {
     /// The tail of a parameter's name that says where in the model it is.
     #[pyfunction]
     fn squash_name(name: &str) -> &str {
-        config::squash_name(name)
-    }
-
-    /// The warnings about a config's text. Starts nothing.
-    #[pyfunction]
-    #[pyo3(signature = (text, file = "config"))]
-    fn check_config(text: &str, file: &str) -> PyResult<Vec<String>> {
-        start::check(text, file)
+        trainmon_agent::core::config::squash_name(name)
     }
 
     /// Reads a host tensor's memory once, for benchmarks.

@@ -13,6 +13,7 @@ use trainmon_agent::stats::{Request, measure};
 use trainmon_agent::{Monitor, StepFacts};
 
 use crate::arguments::{KindNumber, Label, phase_of};
+use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
 use crate::hold::PyHold;
 use crate::latest::NamedReading;
@@ -39,14 +40,13 @@ impl PyMonitor {
 impl PyMonitor {
     #[staticmethod]
     #[pyo3(signature = (
-        config, *, file = "config", rank = None, local_rank = None, world_size = None, start_iteration = 0,
+        config, *, rank = None, local_rank = None, world_size = None, start_iteration = 0,
         output_dir = None, run = None, listener = None, board = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn start(
         py: Python<'_>,
-        config: &str,
-        file: &str,
+        config: &PyConfig,
         rank: Option<u32>,
         local_rank: Option<u32>,
         world_size: Option<u32>,
@@ -57,7 +57,7 @@ impl PyMonitor {
         board: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let wishes = Wishes { rank, local_rank, world_size, start_iteration, output_dir, run, listener, board };
-        let shared = Detached::new(Arc::new(Shared::new(start(py, config, file, wishes)?)));
+        let shared = Detached::new(Arc::new(Shared::new(start(py, config, wishes)?)));
         shut_down_at_exit(py, Arc::downgrade(&shared))?;
         Ok(Self(shared))
     }
@@ -82,9 +82,9 @@ impl PyMonitor {
         self.monitor().ranks().world_size
     }
 
-    fn settings(&self) -> PyResult<String> {
-        let config = self.monitor().config().with_plan(&self.monitor().plan());
-        serde_json::to_string(&config).map_err(|error| PyValueError::new_err(error.to_string()))
+    #[pyo3(signature = (*, like_msprobe = false))]
+    fn settings(&self, like_msprobe: bool) -> PySettings {
+        PySettings::of(&self.monitor().config().with_plan(&self.monitor().plan()), like_msprobe)
     }
 
     fn whereabouts(&self) -> Vec<(&'static str, Vec<String>)> {

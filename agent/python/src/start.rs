@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use trainmon_agent::core::Rank;
-use trainmon_agent::core::config::{Config, ConfigErrors, Diagnostic, FrontTask};
+use trainmon_agent::core::config::{ConfigErrors, Diagnostic, FrontTask};
 use trainmon_agent::{Monitor, Options, RankError, Ranks, SharedBoard};
 
 use crate::board::PyBoard;
+use crate::config::PyConfig;
 use crate::listener::voice;
 
 pyo3::create_exception!(
@@ -34,9 +35,9 @@ pub(crate) struct Wishes {
     pub(crate) board: Option<Py<PyAny>>,
 }
 
-/// Starts a monitor from the text of a config.
-pub(crate) fn start(py: Python<'_>, text: &str, file: &str, wishes: Wishes) -> PyResult<Monitor> {
-    let parsed = Config::parse_for_training(text, file, &variable).map_err(|errors| config_error(&errors))?;
+/// Starts a monitor with a config.
+pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResult<Monitor> {
+    let PyConfig { parsed, file } = config;
     let ranks = ranks(&wishes)?;
     let voice = voice(wishes.listener);
     let options = Options {
@@ -46,25 +47,20 @@ pub(crate) fn start(py: Python<'_>, text: &str, file: &str, wishes: Wishes) -> P
         output_dir: wishes.output_dir,
         front_tasks: &TASKS,
         // A config given as a mapping has a name, but no file to watch.
-        config_file: Some(PathBuf::from(file)).filter(|file| file.is_file()),
+        config_file: Some(file.clone()).filter(|file| file.is_file()),
         board: wishes.board.map(|board| SharedBoard::new(PyBoard::new(board))),
         voice,
     };
-    let monitor =
-        py.detach(|| Monitor::start(parsed.config, options)).map_err(|error| PyRuntimeError::new_err(chain(&error)))?;
-    for warning in parsed.warnings {
-        monitor.warn(warning.to_string(), warning.hint);
+    let monitor = py
+        .detach(|| Monitor::start(parsed.config.clone(), options))
+        .map_err(|error| PyRuntimeError::new_err(chain(&error)))?;
+    for warning in &parsed.warnings {
+        monitor.warn(warning.to_string(), warning.hint.clone());
     }
     Ok(monitor)
 }
 
-/// The warnings about a config's text.
-pub(crate) fn check(text: &str, file: &str) -> PyResult<Vec<String>> {
-    let parsed = Config::parse_for_training(text, file, &variable).map_err(|errors| config_error(&errors))?;
-    Ok(parsed.warnings.iter().map(with_hint).collect())
-}
-
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
@@ -94,12 +90,12 @@ fn ranks(wishes: &Wishes) -> PyResult<Ranks> {
     Ok(ranks)
 }
 
-fn config_error(errors: &ConfigErrors) -> PyErr {
+pub(crate) fn config_error(errors: &ConfigErrors) -> PyErr {
     let lines: Vec<String> = errors.errors.iter().map(with_hint).collect();
     ConfigError::new_err(lines.join("\n"))
 }
 
-fn with_hint(fault: &Diagnostic) -> String {
+pub(crate) fn with_hint(fault: &Diagnostic) -> String {
     match &fault.hint {
         Some(hint) => format!("{fault}\n  hint: {hint}"),
         None => fault.to_string(),

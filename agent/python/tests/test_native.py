@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainmon._trainmon import DEVICE_COLUMNS, KINDS, ConfigError, Monitor, check_config, squash_name
+from trainmon._trainmon import DEVICE_COLUMNS, KINDS, ConfigError, Monitor, ParsedConfig, squash_name
 
 GRAD = KINDS.index("grad_reduced")
 GRAD_EARLY = KINDS.index("grad_unreduced")
@@ -47,7 +47,7 @@ def open_monitor(tmp_path: Path, said: list[tuple[str, str, str | None]]) -> Ite
         }  # fmt: skip
         config = {key: value for key, value in config.items() if value is not None}
         monitor = Monitor.start(
-            json.dumps(config),
+            ParsedConfig(json.dumps(config)),
             rank=0,
             output_dir=str(tmp_path / f"out{len(opened)}"),
             listener=lambda *it: said.append(it),
@@ -638,22 +638,20 @@ def test_threads_may_observe_at_once(open_monitor: Open) -> None:
 # Configs and words.
 
 
-def test_every_fault_of_a_config_is_named(tmp_path: Path) -> None:
+def test_every_fault_of_a_config_is_named() -> None:
     text = '{"targets": {},\n "ops": ["mni"],\n "wg_distribution": 3, "format": "csv"}'
     with pytest.raises(ConfigError) as caught:
-        check_config(text, "mine.json")
+        ParsedConfig(text, file="mine.json")
     first, second = [line for line in str(caught.value).splitlines() if line.startswith("mine.json:")]
     assert first.startswith("mine.json:2:10: key `ops[0]`: expected one of `min`")
     assert "did you mean `min`?" in first
     assert second.startswith("mine.json:3:21: key `wg_distribution`: expected true or false, found 3")
-    with pytest.raises(ConfigError):
-        Monitor.start(text, file="mine.json", output_dir=str(tmp_path))
     assert issubclass(ConfigError, ValueError)
 
 
 def test_a_rank_outside_its_job_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="rank 3 lies outside a job of 2 processes"):
-        Monitor.start('{"targets": {}, "format": "csv"}', rank=3, world_size=2, output_dir=str(tmp_path))
+        Monitor.start(ParsedConfig('{"targets": {}, "format": "csv"}'), rank=3, world_size=2, output_dir=str(tmp_path))
 
 
 def test_wrong_arguments_are_named(open_monitor: Open) -> None:
@@ -676,7 +674,9 @@ def test_the_listener_hears_and_its_failure_is_nobodys(
         raise RuntimeError("deaf")
 
     monitor = Monitor.start(
-        '{"targets": {}, "format": "csv", "wg_distribution": true}', output_dir=str(tmp_path / "deaf"), listener=failing
+        ParsedConfig('{"targets": {}, "format": "csv", "wg_distribution": true}'),
+        output_dir=str(tmp_path / "deaf"),
+        listener=failing,
     )
     monitor.say("warning", "another word")
     assert "another word" in capfd.readouterr().err, "what the listener did not hear is said on standard error"
@@ -692,4 +692,28 @@ def test_targets_and_names_are_the_configs(open_monitor: Open) -> None:
     assert not monitor.matches_parameter("a.layers.2.weight", "layers.2.weight", 0)
     assert monitor.matches_module("layers.1", 0) and not monitor.matches_module("layers.2", 0)
     assert monitor.activation_name("fc", True, False, 0, 1, 0) == "fc.output"
-    assert json.loads(monitor.settings())["dialect"] == "v1"
+    settings = monitor.settings()
+    assert not settings.is_v2 and not settings.like_msprobe and monitor.settings(like_msprobe=True).like_msprobe
+
+
+@pytest.mark.parametrize(
+    ("keys", "needs_agreement", "directory"),
+    [
+        ({"stop_step": 9, "output_dir": "control"}, False, None),
+        ({"control": {}}, True, None),
+        ({"control": {"enabled": False}}, False, None),
+        ({"control": {"directory": "shared"}}, True, Path("shared")),
+        ({"alert": {"rules": [{"rule_name": "Spike", "actions": ["log"]}]}}, False, None),
+        ({"alert": {"rules": [{"rule_name": "Spike", "actions": ["stop"]}]}}, True, None),
+    ],
+)
+def test_ranks_agree_upon_what_may_change_only(
+    keys: dict[str, Any], needs_agreement: bool, directory: Path | None
+) -> None:
+    config = ParsedConfig("// With a comment.\n" + json.dumps({"wg_distribution": True, **keys}))
+    assert (config.needs_agreement, config.control_directory) == (needs_agreement, directory)
+
+
+def test_the_dynamic_mode_needs_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNAMIC_MONITOR", "True")
+    assert ParsedConfig('{"wg_distribution": true}').needs_agreement

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon._trainmon import Monitor
+from trainmon._trainmon import Monitor, ParsedConfig
 
 # A hang is a failure: far beyond what any of these programs takes.
 PATIENCE_S = 120
@@ -18,7 +18,7 @@ PATIENCE_S = 120
 START = """
 import json, os, sys, threading
 import torch
-from trainmon._trainmon import KINDS, Monitor
+from trainmon._trainmon import KINDS, Monitor, ParsedConfig
 GRAD = KINDS.index("grad_reduced")
 heard = []
 def listener(severity, message, hint):
@@ -26,7 +26,7 @@ def listener(severity, message, hint):
     print("heard:", message, flush=True)
 def start(**arguments):
     config = {"targets": {}, "format": "csv", "ops": ["norm"], "wg_distribution": True}
-    monitor = Monitor.start(json.dumps(config), rank=0, output_dir=sys.argv[1], **arguments)
+    monitor = Monitor.start(ParsedConfig(json.dumps(config)), rank=0, output_dir=sys.argv[1], **arguments)
     identity = monitor.register("it", 0)
     return monitor, identity
 def train(monitor, identity, steps):
@@ -145,7 +145,7 @@ def test_an_interrupt_inside_a_listener_reaches_the_host(tmp_path: Path) -> None
         raise KeyboardInterrupt
 
     monitor = Monitor.start(
-        '{"targets": {}, "format": "csv", "wg_distribution": true}',
+        ParsedConfig('{"targets": {}, "format": "csv", "wg_distribution": true}'),
         rank=0,
         output_dir=str(tmp_path),
         listener=interrupted,

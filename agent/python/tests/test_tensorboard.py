@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -237,7 +238,7 @@ def test_killed_at_any_moment_a_run_leaves_whole_steps(tmp_path: Path) -> None:
         training.wait_for_step(20 + 7 * attempt)
         run = runs.run_directory(place, 0)
         # The files have a thread of their own, which may come late where the cores are busy.
-        control.wait_until(lambda own=run / "tensorboard": has_steps(own))
+        control.wait_until(functools.partial(has_steps, run / "tensorboard"))
         training.process.send_signal(signal.SIGKILL)
         training.finish()
         shown = events.scalars(run / "tensorboard")

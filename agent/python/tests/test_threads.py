@@ -18,10 +18,10 @@ pytestmark = [
 PROGRAM = """
 import json, os, sys, threading
 import torch
-from trainmon._trainmon import KINDS, Monitor, read_only_pass
+from trainmon._trainmon import KINDS, Monitor, ParsedConfig, read_only_pass
 
 config = {"targets": {}, "format": "csv", "ops": ["mean", "norm"], "wg_distribution": True}
-monitor = Monitor.start(json.dumps(config), rank=0, output_dir=sys.argv[1])
+monitor = Monitor.start(ParsedConfig(json.dumps(config)), rank=0, output_dir=sys.argv[1])
 identity = monitor.register("it", 0)
 # More than 64 shards' least, and no multiple of it.
 tensor = torch.randn(3_000_001, generator=torch.Generator().manual_seed(1))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainmon._trainmon import KINDS, Monitor
+from trainmon._trainmon import KINDS, Monitor, ParsedConfig
 
 PARAM = KINDS.index("param_origin")
 MOMENT = KINDS.index("exp_avg")
@@ -20,7 +20,9 @@ def start(path: Path, said: list[Any], **changes: Any) -> Monitor:
         "targets": {}, "format": "csv", "ops": ["min", "max", "mean", "norm", "nans", "zeros"],
         "param_distribution": True, "mv_distribution": True, **changes,
     }  # fmt: skip
-    return Monitor.start(json.dumps(config), rank=0, output_dir=str(path), listener=lambda *it: said.append(it))
+    return Monitor.start(
+        ParsedConfig(json.dumps(config)), rank=0, output_dir=str(path), listener=lambda *it: said.append(it)
+    )
 
 
 def tensors() -> list[torch.Tensor]:

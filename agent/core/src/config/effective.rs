@@ -212,6 +212,16 @@ pub enum AttentionOrder {
     BatchFirst,
 }
 
+impl AttentionOrder {
+    /// As the file writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SequenceFirst => "s,b,h,d",
+            Self::BatchFirst => "b,s,h,d",
+        }
+    }
+}
+
 /// Which parameters and modules are measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Targets {

@@ -5,16 +5,19 @@ Tensors are handed over as torch objects; only `device`, `dtype`, `layout`, `sha
 cannot be measured is counted and said once."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, final
 
 __all__ = [
     "DEVICE_COLUMNS",
     "KINDS",
     "ConfigError",
+    "FeatureTargets",
     "Hold",
     "Monitor",
+    "ParsedConfig",
+    "Settings",
     "__version__",
-    "check_config",
     "read_only_pass",
     "squash_name",
 ]
@@ -30,9 +33,6 @@ DEVICE_COLUMNS: Final[tuple[str, ...]]
 class ConfigError(ValueError):
     """A config file that cannot be read or is wrong. The text names every fault with its place and a hint."""
 
-def check_config(text: str, file: str = "config") -> list[str]:
-    """The warnings about a config's text; raises `ConfigError` if it is faulty. Starts nothing."""
-
 def read_only_pass(tensor: Any) -> int | None:
     """Reads a host tensor's memory once and does next to nothing with it: the floor a benchmark compares with."""
 
@@ -40,14 +40,103 @@ def squash_name(name: str) -> str:
     """The tail of a parameter's name that says where in the model it is."""
 
 @final
+class ParsedConfig:
+    """A config that was read; raises `ConfigError` if it is faulty. `file` is its name in messages, and the file that
+    the dynamic mode watches if there is one."""
+
+    def __new__(cls, text: str, *, file: str = "config") -> ParsedConfig: ...
+    @property
+    def warnings(self) -> list[str]:
+        """What its author should know: keys without effect, with hints."""
+    @property
+    def needs_agreement(self) -> bool:
+        """Whether ranks have something to agree upon while they train: live control, the dynamic mode, or an alert that
+        ends the training."""
+    @property
+    def control_directory(self) -> Path | None:
+        """The directory over which the ranks are to agree, if the config names one."""
+
+@final
+class Settings:
+    """What hooks have to know of the effective config."""
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether it is a `TrainerMonitorV2` config."""
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that measure; empty means all."""
+    @property
+    def start_step(self) -> int:
+        """The first step measured."""
+    @property
+    def step_interval(self) -> int:
+        """One step in this many is measured."""
+    @property
+    def squash_name(self) -> bool:
+        """Whether names are shortened to their tail."""
+    @property
+    def like_msprobe(self) -> bool:
+        """Whether names are msprobe's, with wrappers' `module.` in them (see `trainmon.names`)."""
+    @property
+    def every_micro_batch(self) -> bool:
+        """Whether weight gradients are measured after every micro-batch."""
+    @property
+    def micro_batches(self) -> int | None:
+        """Micro-batches per step, if the config says so."""
+    @property
+    def forward(self) -> bool:
+        """Whether modules' inputs and outputs are measured."""
+    @property
+    def backward(self) -> bool:
+        """Whether the gradients of modules' inputs and outputs are measured."""
+    @property
+    def print_struct(self) -> bool:
+        """Whether the module structure is written, and nothing else."""
+    @property
+    def stack_info(self) -> bool:
+        """Whether the modules' call stacks are written."""
+    @property
+    def is_live(self) -> bool:
+        """Whether what is measured may change while the training runs."""
+    @property
+    def patch_optimizer_step(self) -> bool:
+        """Whether the end of a step is looked for in the optimizer."""
+    @property
+    def features(self) -> FeatureTargets | None:
+        """The level-2 features, if any is asked for."""
+    @property
+    def shutdown_timeout_s(self) -> float:
+        """How long the end of the training waits for what is still queued."""
+
+@final
+class FeatureTargets:
+    """Which modules give which level-2 feature: None for none; an empty list of linear modules means all."""
+
+    @property
+    def attention(self) -> list[str] | None:
+        """Modules whose first two inputs are query and key."""
+    @property
+    def linear(self) -> list[str] | None:
+        """Linear modules."""
+    @property
+    def router_weight(self) -> list[str] | None:
+        """Routers, for the similarity of their weights."""
+    @property
+    def router_logit(self) -> list[str] | None:
+        """Routers, for the entropy of their logits."""
+    @property
+    def order(self) -> str:
+        """The order of the attention inputs' dimensions, `s,b,h,d` or `b,s,h,d`."""
+
+@final
 class Monitor:
     """One rank's monitor. Its threads end with `shutdown`, or when the object goes."""
 
     @staticmethod
     def start(
-        config: str,
+        config: ParsedConfig,
         *,
-        file: str = "config",
         rank: int | None = None,
         local_rank: int | None = None,
         world_size: int | None = None,
@@ -76,8 +165,9 @@ class Monitor:
     def rank(self) -> int: ...
     @property
     def world_size(self) -> int: ...
-    def settings(self) -> str:
-        """The effective config as JSON, with what live control made of it."""
+    def settings(self, *, like_msprobe: bool = False) -> Settings:
+        """What hooks have to know of the effective config, with what live control made of it. `like_msprobe`: whether
+        msprobe's import is used; its V2 layout has its names too."""
     def whereabouts(self) -> list[tuple[str, list[str]]]:
         """Each exporter's name and where its output is. The first place of `csv` is the run directory."""
     def configured(self, kind: int) -> bool:

@@ -7,10 +7,9 @@ own; each new text takes the place of the one before. The monitor's own thread c
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Mapping
 from typing import Any
 
+from trainmon._trainmon import ParsedConfig
 from trainmon.exchange import is_file
 
 #: Under which this run's keys are.
@@ -55,18 +54,10 @@ class StoreBoard:
         return store.get(key).decode() if store.check([key]) else None
 
 
-def store_board(config: str) -> StoreBoard | None:
-    """The board for a config's text, where it asks for live control, or for alerts that end the training, and
-    torch.distributed has a store for it. Elsewhere the ranks agree over files."""
-    if not any(word in config for word in ("control", "dynamic_on", "stop")):
-        return None
-    try:
-        settings = json.loads(config)
-    except ValueError:
-        # With comments, say: the monitor reads those.
-        settings = {"control": {}}
-    control = settings.get("control") if isinstance(settings, Mapping) else None
-    if isinstance(control, Mapping) and control.get("directory"):
+def store_board(config: ParsedConfig) -> StoreBoard | None:
+    """The board for a config, where its ranks have something to agree upon while they train (live control, alerts that
+    end the training) and torch.distributed has a store for it. Elsewhere the ranks agree over files."""
+    if not config.needs_agreement or config.control_directory is not None:
         return None
     return StoreBoard() if _has_store() else None
 

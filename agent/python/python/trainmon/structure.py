@@ -80,7 +80,7 @@ class Structure:
         self._monitor = monitor
         self._guard = guard
         self._settings = settings
-        ranks = settings.raw.get("ranks") or []
+        ranks = settings.ranks
         self._is_asked_for = settings.print_struct and (not ranks or monitor.rank in ranks)
         self._modules: dict[str, Struct] = {}
         self._gradients: dict[str, tuple[_Gradients, _Gradients]] = {}

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon._kinds import Kind
-from trainmon._settings import read_config
-from trainmon._trainmon import check_config
+from trainmon._settings import parse_config
 from trainmon.watching import Watch, start_monitor
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class TrainerMon:
         their `grad`. `process_group` and `opt_ty` have no effect: there are no findings to order over pipeline stages
         yet, and the optimizer is recognised."""
         self._file = os.fspath(config_file_path)
-        check_config(read_config(self._file), self._file)
+        parse_config(self._file)
         self.params_have_main_grad = params_have_main_grad
         self._wrapped_optimizer: Any = None
         self._ops: list[str] | None = None

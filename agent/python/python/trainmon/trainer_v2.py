@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon._settings import read_config
-from trainmon._trainmon import check_config
+from trainmon._settings import parse_config
 from trainmon.watching import Watch, start_monitor
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class TrainerMonitorV2:
         if fr is not None and fr not in ("pytorch", "pt", "torch"):
             raise ValueError(f"framework: expected `pytorch`, found `{fr}`\nhint: MindSpore is not supported")
         self._file = os.fspath(config_path)
-        check_config(read_config(self._file), self._file)
+        parse_config(self._file)
         self._watch: Watch | None = None
         self._told = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainmon import ending, patches
 from trainmon._guard import Guard
 from trainmon._kinds import kind_of
-from trainmon._settings import Config, Settings, read_config
+from trainmon._settings import Config, parse_config
 from trainmon._trainmon import Monitor
 from trainmon.control import store_board
 from trainmon.facts import Clipping, StepFacts
@@ -40,11 +39,8 @@ if TYPE_CHECKING:
 
 def start_monitor(config: Config, **options: Any) -> Monitor:
     """A monitor for a config file or a config given as a mapping. Raises `ConfigError` if it is faulty."""
-    if isinstance(config, Mapping):
-        text, file = json.dumps(dict(config)), "config"
-    else:
-        text, file = read_config(config), os.fspath(config)
-    return Monitor.start(text, file=file, board=store_board(text), **options)
+    parsed = parse_config(config)
+    return Monitor.start(parsed, board=store_board(parsed), **options)
 
 
 class Watch:
@@ -72,7 +68,7 @@ class Watch:
         `device_only` sends host tensors down the device's path, for comparisons. `only`: the parameters that are this
         watch's; for trainings with several optimizers. `like_msprobe`: names are msprobe's."""
         self.monitor = monitor
-        self.settings = settings = Settings.of(monitor, like_msprobe=like_msprobe)
+        self.settings = settings = monitor.settings(like_msprobe=like_msprobe)
         self.guard = guard = Guard(monitor)
         self._adhoc: dict[str, int] = {}
         self._is_closed = self._is_measured = False
@@ -207,7 +203,7 @@ class Watch:
     def _follow_plan(self) -> None:
         """Live control changed what is measured from the step that begins now."""
         self._plan_version = self.monitor.plan_version
-        self.settings = settings = Settings.of(self.monitor, like_msprobe=self.settings.like_msprobe)
+        self.settings = settings = self.monitor.settings(like_msprobe=self.settings.like_msprobe)
         for one in self.parameters:
             choose(self.monitor, settings, one)
         self.gradients.follow_plan(settings)
@@ -358,7 +354,7 @@ class Watch:
         """`close` without removing hooks, for a process that is about to end."""
         if not self._is_closed:
             self._is_closed = True
-            patience = self.settings.raw["pipeline"]["shutdown_timeout_ms"] / 1000
+            patience = self.settings.shutdown_timeout_s
             self.guard.run("device statistics", lambda: self.measurer.finish(patience))
             self.guard.run("global norm", lambda: self.norm.close(patience))
         return self.monitor.shutdown()

@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from trainmon._guard import Guard
 from trainmon._hooks import Hook, in_backward
 from trainmon._kinds import kind_of
-from trainmon._settings import Features as Wanted
+from trainmon._settings import FeatureTargets as Wanted
 from trainmon._settings import Settings
 from trainmon._trainmon import squash_name
 from trainmon.device.pieces import refusal

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainmon._settings import Config, read_config
-from trainmon._trainmon import check_config
+from trainmon._settings import Config, parse_config
 
 if TYPE_CHECKING:
     from trainmon.watching import Watch
@@ -19,10 +16,7 @@ R = TypeVar("R")
 
 def checked(config: Config) -> Config:
     """The config, if it is not faulty. Raises `ConfigError`: at once, not when the training begins."""
-    if isinstance(config, Mapping):
-        check_config(json.dumps(dict(config)), "config")
-    else:
-        check_config(read_config(config), os.fspath(config))
+    parse_config(config)
     return config
 
 

@@ -1,0 +1,108 @@
+//! The classes `ParsedConfig`, `Settings` and `FeatureTargets`: a config that was read, and what hooks know of the
+//! effective one.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use trainmon_agent::core::config::{self, Config, Dialect, Parsed};
+
+use crate::start::{config_error, variable, with_hint};
+
+/// A config that was read.
+#[pyclass(frozen, name = "ParsedConfig", module = "trainmon._trainmon")]
+pub(crate) struct PyConfig {
+    pub(crate) parsed: Parsed,
+    pub(crate) file: PathBuf,
+}
+
+// The signatures are Python's: see _trainmon.pyi.
+#[pymethods]
+impl PyConfig {
+    #[new]
+    #[pyo3(signature = (text, *, file = "config"))]
+    fn new(text: &str, file: &str) -> PyResult<Self> {
+        let parsed = Config::parse_for_training(text, file, &variable).map_err(|errors| config_error(&errors))?;
+        Ok(Self { parsed, file: PathBuf::from(file) })
+    }
+
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.parsed.warnings.iter().map(with_hint).collect()
+    }
+
+    #[getter]
+    fn needs_agreement(&self) -> bool {
+        let Config { control, dynamic_on, alert, .. } = &self.parsed.config;
+        control.is_some() || dynamic_on.is_some() || alert.rules.iter().any(|rule| rule.actions.stop)
+    }
+
+    #[getter]
+    fn control_directory(&self) -> Option<PathBuf> {
+        self.parsed.config.control.as_ref()?.directory.clone()
+    }
+}
+
+/// What hooks have to know of the effective config.
+#[pyclass(frozen, get_all, name = "Settings", module = "trainmon._trainmon")]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a config")]
+pub(crate) struct PySettings {
+    is_v2: bool,
+    ranks: Vec<u32>,
+    start_step: u64,
+    step_interval: u64,
+    squash_name: bool,
+    like_msprobe: bool,
+    every_micro_batch: bool,
+    micro_batches: Option<u32>,
+    forward: bool,
+    backward: bool,
+    print_struct: bool,
+    stack_info: bool,
+    is_live: bool,
+    patch_optimizer_step: bool,
+    features: Option<PyFeatureTargets>,
+    shutdown_timeout_s: f64,
+}
+
+impl PySettings {
+    pub(crate) fn of(config: &Config, like_msprobe: bool) -> Self {
+        let (weight_grad, activations) = (config.signals.weight_grad.as_ref(), config.signals.activations.as_ref());
+        let is_v2 = config.dialect == Dialect::V2;
+        Self {
+            is_v2,
+            ranks: config.ranks.clone(),
+            start_step: config.window.start_step,
+            step_interval: config.window.step_interval,
+            squash_name: config.squash_name,
+            like_msprobe: like_msprobe || is_v2,
+            every_micro_batch: weight_grad.is_some_and(|grad| grad.every_micro_batch),
+            micro_batches: weight_grad.and_then(|grad| grad.micro_batches),
+            forward: activations.is_some_and(|wanted| wanted.forward),
+            backward: activations.is_some_and(|wanted| wanted.backward),
+            print_struct: config.print_struct,
+            stack_info: config.stack_info,
+            is_live: config.control.is_some() || config.dynamic_on.is_some(),
+            patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
+            features: config.features.as_ref().map(PyFeatureTargets::of),
+            shutdown_timeout_s: config.pipeline.shutdown_timeout_ms as f64 / 1000.0,
+        }
+    }
+}
+
+/// Which modules give which level-2 feature.
+#[pyclass(frozen, get_all, name = "FeatureTargets", module = "trainmon._trainmon")]
+#[derive(Clone)]
+pub(crate) struct PyFeatureTargets {
+    attention: Option<Vec<String>>,
+    linear: Option<Vec<String>>,
+    router_weight: Option<Vec<String>>,
+    router_logit: Option<Vec<String>>,
+    order: &'static str,
+}
+
+impl PyFeatureTargets {
+    fn of(features: &config::Features) -> Self {
+        let config::Features { attention, linear, router_weight, router_logit, order } = features.clone();
+        Self { attention, linear, router_weight, router_logit, order: order.name() }
+    }
+}
