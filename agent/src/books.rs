@@ -4,9 +4,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use trainmon_core::config::Config;
 use trainmon_core::{AlertBook, SinkLedger};
+use trainmon_exporters::Exporter;
 
 use crate::queue_loss::QueueCounts;
+
+/// An exporter and the books it will be run with.
+pub(crate) struct Output {
+    pub(crate) exporter: Box<dyn Exporter>,
+    pub(crate) shared: Arc<SinkShared>,
+}
+
+impl Output {
+    pub(crate) fn new(exporter: Box<dyn Exporter>, config: &Config) -> Self {
+        let shared = Arc::new(SinkShared::new(exporter.name(), config.pipeline.queue_steps));
+        Self { exporter, shared }
+    }
+}
 
 /// What outlives the sink's thread: its books, and the word that nobody waits any more.
 #[derive(Debug)]

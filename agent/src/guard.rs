@@ -1,11 +1,10 @@
 //! No panic of a hook reaches the host: the hook is disabled, and says so once.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::notice::Voice;
+use trainmon_service::{Voice, panic_text};
 
 /// Runs hooks and disables those that panic.
 #[derive(Debug)]
@@ -57,15 +56,6 @@ impl HookGuard {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<&'static str>> {
         self.disabled.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
 #[cfg(test)]

@@ -4,20 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use trainmon_alerts::AlertDesk;
+use trainmon_control::{Control, Live, Switch};
 use trainmon_core::config::Config;
 use trainmon_core::{
     CollectiveBook, DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable,
 };
+use trainmon_service::{Notice, Severity, Voice};
 
-use crate::alerts::AlertDesk;
 use crate::books::SinkShared;
-use crate::control::Control;
 use crate::cost::CostBook;
 use crate::fork::ForkGuard;
 use crate::guard::HookGuard;
-use crate::live::{Live, Switch};
-use crate::monitor::StepFacts;
-use crate::notice::{Notice, Severity, Voice};
 use crate::queue::QueuedStep;
 use crate::queue_loss::{LossNews, QueueCounts};
 use crate::rank::Ranks;
@@ -25,11 +23,9 @@ use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport, WORKER_HINT};
 use crate::requests::Requests;
 use crate::rotation::Rotation;
+use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 use crate::worker::Worker;
-
-/// Flags and counters that hooks read publish no other memory.
-pub(crate) const FLAG: Ordering = Ordering::Relaxed;
 
 /// What every clone shares.
 pub(crate) struct Inner {
@@ -140,7 +136,7 @@ impl Inner {
         if pushed != Pushed::Kept {
             self.ledger.skip(1);
         }
-        if pushed == Pushed::StepFull && !self.full_step_told.swap(true, FLAG) {
+        if pushed == Pushed::StepFull && !self.full_step_told.swap(true, Ordering::Relaxed) {
             self.voice.warn(
                 format!("the step has {MAX_STEP_RECORDS} records; more are counted, not kept, until it ends"),
                 Some("does the loop end its steps (`Watch::step`, `Monitor::end_step`)?".to_owned()),
@@ -164,8 +160,7 @@ impl Inner {
             self.switch(&mut recorder, switch);
         }
         self.rotation.set(recorder.sampling_stride(), recorder.clock.turn());
-        self.live.step.store(recorder.clock.step().0, FLAG);
-        self.live.collecting.store(recorder.collecting(), FLAG);
+        self.live.begin_step(recorder.clock.step(), recorder.collecting(), recorder.sampling_stride());
         let notices = self.send(&mut recorder, false);
         // The batch is gone: its own handing over is booked on the next one.
         recorder.add_cost(Phase::Offer, start.elapsed(), 0);
@@ -300,7 +295,7 @@ impl Inner {
         }
         let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let deadline = Instant::now() + Duration::from_millis(self.config.pipeline.shutdown_timeout_ms);
-        self.live.collecting.store(false, FLAG);
+        self.live.stop_collecting();
         self.alerts.close_by(deadline);
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(control) = control {
@@ -314,7 +309,7 @@ impl Inner {
         self.tell(&notices);
         worker.finish(deadline, &self.voice);
         self.alerts.finish(deadline);
-        self.is_shut_down.store(true, FLAG);
+        self.is_shut_down.store(true, Ordering::Relaxed);
     }
 }
 

@@ -28,23 +28,18 @@
 //!
 //! The same two queues are what SIGKILL can cost: steps that were announced and lay in them, never more.
 
-pub mod alerts;
 mod books;
 mod clock;
 mod collectives;
-mod control;
 mod cost;
 mod fork;
 mod guard;
 mod hold;
 mod inner;
 mod journal;
-mod live;
 mod monitor;
-mod notice;
 mod options;
 mod outputs;
-mod priority;
 mod queue;
 mod queue_loss;
 mod rank;
@@ -55,6 +50,7 @@ mod rotation;
 mod settlement;
 mod sink;
 mod start;
+mod step_facts;
 mod thread_time;
 mod throttle;
 mod worker;
@@ -64,19 +60,21 @@ mod worker;
 #[doc = include_str!("../../docs/collectives.md")]
 struct CollectivesGuide;
 
+pub use trainmon_alerts as alerts;
+pub use trainmon_control::{Board, SharedBoard};
 pub use trainmon_core as core;
 pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;
+pub use trainmon_service::{Notice, Severity, Voice};
 pub use trainmon_stats as stats;
 
 pub use collectives::{CollectiveCall, CollectiveGroup, CollectiveGuard};
-pub use control::{Board, SharedBoard};
 pub use cost::CostSummary;
 pub use hold::Hold;
-pub use monitor::{Monitor, StepFacts};
-pub use notice::{Notice, Severity, Voice};
+pub use monitor::Monitor;
 pub use options::Options;
 pub use queue_loss::QueueLoss;
 pub use rank::{RankError, Ranks};
 pub use report::{Report, SinkReport};
 pub use start::StartError;
+pub use step_facts::StepFacts;

@@ -1,41 +1,27 @@
 //! The public face: show it tensors, end steps, shut it down. `start` opens it.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use trainmon_alerts::{AlertStateError, LoadedAlertState};
 use trainmon_core::config::{Config, Plan};
 use trainmon_core::{
-    AlertBookSnapshot, GradNorm, Kind, MicroStep, Phase, Reading, Record, Statistic, Step, TensorId, TensorInfo,
-    TensorView,
+    AlertBookSnapshot, Kind, MicroStep, Phase, Reading, Record, Statistic, Step, TensorId, TensorInfo, TensorView,
 };
+use trainmon_service::{Notice, Severity};
 use trainmon_stats::{Request, measure};
 
-use crate::alerts::{AlertStateError, LoadedAlertState};
 use crate::cost::CostSummary;
 use crate::hold::Hold;
-use crate::inner::{FLAG, Inner, Parts};
-use crate::notice::{Notice, Severity};
+use crate::inner::{Inner, Parts};
 use crate::rank::Ranks;
 use crate::recorder::Pushed;
 use crate::report::Report;
+use crate::step_facts::StepFacts;
 
 /// Different reasons why a tensor is not measured that are said; more are only counted.
 const MAX_REASONS_TOLD: usize = 32;
-
-/// What the caller knows about a step and the monitor cannot see.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StepFacts {
-    /// The training loss.
-    pub loss: Option<f64>,
-    /// The learning rate the step was made with.
-    pub learning_rate: Option<f64>,
-    /// Where the step's global gradient norm comes from. A front whose records are a part of it says so: with
-    /// [`GradNorm::Unknown`] the step has none until a [`Hold`] tells it.
-    pub grad_norm: GradNorm,
-    /// The global gradient norm as the framework reports it, over the same parameters and before clipping: ours is
-    /// checked against it.
-    pub framework_grad_norm: Option<f64>,
-}
 
 /// A running monitor. Cheap to clone; every clone is the same monitor.
 ///
@@ -88,7 +74,7 @@ impl Monitor {
 
     /// Whether the step in progress is measured on this rank. A front that asks first can skip its own work.
     pub fn collecting(&self) -> bool {
-        self.inner.live.collecting.load(FLAG) && !self.inner.fork.is_child()
+        self.inner.live.is_collecting() && !self.inner.fork.is_child()
     }
 
     /// What is measured of a kind, nothing for a feature that the front computes; `None` if the config does not ask for
@@ -111,7 +97,7 @@ impl Monitor {
     /// Tells that the front asks the [`plan`](Self::plan) for its targets whenever
     /// [`plan_version`](Self::plan_version) changes: live control may change them then.
     pub fn follow_targets(&self) {
-        self.inner.live.follows_targets.store(true, FLAG);
+        self.inner.live.follow_targets();
     }
 
     /// Whether a tensor is measured in the step in progress: its kind is asked for, and the overhead budget leaves it its
@@ -253,7 +239,7 @@ impl Monitor {
         }
         if self.guard("end_step", || self.inner.end_step(facts)).is_none() {
             // Steps that never end would pile up in one batch.
-            self.inner.live.collecting.store(false, FLAG);
+            self.inner.live.stop_collecting();
         }
     }
 
@@ -309,8 +295,8 @@ impl Monitor {
         if self.inner.fork.is_child() {
             return serde_json::Value::Null;
         }
-        let state = self.guard("alert state", || self.inner.alerts.save().map(serde_json::to_value));
-        state.flatten().and_then(Result::ok).unwrap_or_default()
+        let state = self.guard("alert state", || self.inner.alerts.save());
+        state.flatten().unwrap_or_default()
     }
 
     /// Goes on from a saved state, as if the run had never stopped. Call before the first step. Series of rules the
@@ -355,7 +341,7 @@ impl Monitor {
     /// Whether nothing is left to deliver: a [`shutdown`](Self::shutdown) that another thread began may still be at it.
     /// A forked child has nothing.
     pub fn is_shut_down(&self) -> bool {
-        self.inner.is_shut_down.load(FLAG) || self.inner.fork.is_child()
+        self.inner.is_shut_down.load(Ordering::Relaxed) || self.inner.fork.is_child()
     }
 
     /// Delivers what is queued, within the configured deadline, and closes every exporter. Later calls only report.

@@ -5,34 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
-use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, StatisticSet};
-use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Pruned, Storage, prune};
+use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, StatisticSet, with_causes};
+use trainmon_dump::journal::{Journal, JournalSpec, Pruned, Storage, prune};
+#[cfg(feature = "csv")]
+use trainmon_exporters::CsvExporter;
+#[cfg(feature = "prometheus")]
+use trainmon_exporters::PrometheusExporter;
+#[cfg(feature = "otlp")]
 use trainmon_exporters::otlp::{self, Backlog, OtlpExporter, OtlpOpening, SettingWarning};
+#[cfg(feature = "tensorboard")]
 use trainmon_exporters::tensorboard::TensorBoardExporter;
-use trainmon_exporters::{
-    CsvExporter, Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SCRAPE_STATISTICS, SinkSource,
-    Sources,
-};
+use trainmon_exporters::{Exporter, MeasuredStatistics, QueueGauge, RunInfo, SCRAPE_STATISTICS, SinkSource, Sources};
+use trainmon_service::environment;
 
-use crate::books::SinkShared;
+use crate::books::{Output, SinkShared};
+#[cfg(feature = "otlp")]
+use crate::journal::JournalBacklog;
 use crate::journal::OpenJournal;
-use crate::notice::with_causes;
-use crate::options::{Options, environment};
+use crate::options::Options;
 use crate::requests::Requests;
-use crate::settlement::JournalBacklog;
-
-/// An exporter and the books it will be run with.
-pub(crate) struct Output {
-    pub(crate) exporter: Box<dyn Exporter>,
-    pub(crate) shared: Arc<SinkShared>,
-}
-
-impl Output {
-    fn new(exporter: Box<dyn Exporter>, config: &Config) -> Self {
-        let shared = Arc::new(SinkShared::new(exporter.name(), config.pipeline.queue_steps));
-        Self { exporter, shared }
-    }
-}
 
 /// What a config asks for, opened.
 pub(crate) struct Outputs {
@@ -70,32 +61,53 @@ impl Opening<'_> {
     /// left out.
     pub(crate) fn open(self, own: Vec<Box<dyn Exporter>>) -> Outputs {
         let mut outputs: Vec<Output> = own.into_iter().map(|exporter| Output::new(exporter, self.config)).collect();
-        let csv = self.config.csv.as_ref().filter(|_| self.rank_measures).map(|csv| self.csv(csv));
+        let csv = self.config.csv.as_ref().filter(|_| self.rank_measures).and_then(|csv| self.csv(csv));
+        let (csv, directory) = csv.unzip();
         let events = self.config.tensorboard.as_ref().filter(|_| self.rank_measures);
-        let events = events.map(|settings| self.events(settings, csv.as_ref().map(CsvExporter::directory)));
+        let events = events.and_then(|settings| self.events(settings, directory.as_deref()));
         let journal = self.config.journal.as_ref().filter(|_| self.rank_measures);
-        let journal = journal.and_then(|journal| self.journal(journal, csv.as_ref().map(CsvExporter::directory)));
-        outputs.extend(csv.map(|csv| Output::new(Box::new(csv), self.config)));
-        outputs.extend(events.map(|events| Output::new(Box::new(events), self.config)));
+        let journal = journal.and_then(|journal| self.journal(journal, directory.as_deref()));
+        outputs.extend(csv.into_iter().chain(events).map(|exporter| Output::new(exporter, self.config)));
         outputs.extend(self.otlp(&outputs, journal.as_ref()));
-        if let Some(prometheus) = &self.config.prometheus {
-            // Its own books are on its page too, so they exist before it does.
-            let shared = Arc::new(SinkShared::new("prometheus", self.config.pipeline.queue_steps));
-            let kept = journal.as_ref().map(|journal| &journal.shared);
-            let sinks = outputs.iter().map(|output| &output.shared).chain([&shared]).chain(kept);
-            let sources = self.sources(sinks, journal.as_ref());
-            match PrometheusExporter::start(prometheus, self.run.clone(), sources) {
-                Ok(exporter) => outputs.push(Output { exporter: Box::new(exporter), shared }),
-                Err(error) => self.options.voice.warn(
-                    format!("no scrape page: {}; everything else goes on", with_causes(&error)),
-                    Some(error.hint().to_owned()),
-                ),
-            }
-        }
+        outputs.extend(self.prometheus(&outputs, journal.as_ref()));
         Outputs { exporters: outputs, journal }
     }
 
+    /// Says that the config asks for an exporter that was not compiled in.
+    #[cfg(not(all(feature = "csv", feature = "otlp", feature = "prometheus", feature = "tensorboard")))]
+    fn not_built<T>(&self, feature: &str) -> Option<T> {
+        let message = format!("no {feature}: this build has no such exporter; everything else goes on");
+        self.options.voice.warn(message, Some(format!("build trainmon with the feature `{feature}`")));
+        None
+    }
+
+    /// The scrape page, or a word why there is none. Its own books are on its page too, so they exist before it does.
+    #[cfg(feature = "prometheus")]
+    fn prometheus(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
+        let prometheus = self.config.prometheus.as_ref()?;
+        let shared = Arc::new(SinkShared::new("prometheus", self.config.pipeline.queue_steps));
+        match PrometheusExporter::start(prometheus, self.run.clone(), self.sources(others, &shared, journal)) {
+            Ok(exporter) => Some(Output { exporter: Box::new(exporter), shared }),
+            Err(error) => {
+                let message = format!("no scrape page: {}; everything else goes on", with_causes(&error));
+                self.options.voice.warn(message, Some(error.hint().to_owned()));
+                None
+            }
+        }
+    }
+
+    #[cfg(not(feature = "prometheus"))]
+    fn prometheus(&self, _others: &[Output], _journal: Option<&OpenJournal>) -> Option<Output> {
+        self.config.prometheus.as_ref().and_then(|_| self.not_built("prometheus"))
+    }
+
+    #[cfg(not(feature = "otlp"))]
+    fn otlp(&self, _others: &[Output], _journal: Option<&OpenJournal>) -> Option<Output> {
+        self.config.otlp.as_ref().filter(|_| self.rank_measures).and_then(|_| self.not_built("otlp"))
+    }
+
     /// The OTLP export, or a word why there is none. A rank that does not measure has nothing to say.
+    #[cfg(feature = "otlp")]
     fn otlp(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
         let settings = self.config.otlp.as_ref().filter(|_| self.rank_measures)?;
         let voice = &self.options.voice;
@@ -105,12 +117,10 @@ impl Opening<'_> {
             return None;
         }
         let shared = Arc::new(SinkShared::new("otlp", self.config.pipeline.queue_steps));
-        let kept = journal.map(|journal| &journal.shared);
-        let sinks = others.iter().map(|output| &output.shared).chain([&shared]).chain(kept);
         let opening = OtlpOpening {
             config: self.config,
             run: self.run,
-            sources: &self.sources(sinks, journal),
+            sources: &self.sources(others, &shared, journal),
             environment: &environment::variable,
             journal: journal.map(|open| Arc::new(JournalBacklog(open.journal.view())) as Arc<dyn Backlog>),
         };
@@ -135,11 +145,10 @@ impl Opening<'_> {
         let csv = &self.config.csv_layout;
         let beside_csv = csv_directory.map(Path::to_path_buf);
         let directory = dir.clone().or(beside_csv).unwrap_or_else(|| self.base(csv.output_dir.as_deref()));
-        let RunInfo { run, rank, local_rank, world_size } = self.run.clone();
         self.prune(&directory, usize::try_from(*keep).unwrap_or(usize::MAX));
         let spec = JournalSpec {
             file_bytes: size_mb << 20,
-            run: JournalRun { run, rank, local_rank, world_size },
+            run: self.run.clone(),
             config: self.config,
             csv,
             storage: Storage::Auto,
@@ -168,14 +177,32 @@ impl Opening<'_> {
         }
     }
 
-    fn csv(&self, csv: &Csv) -> CsvExporter {
+    /// The CSV files, and the run directory they are in.
+    #[cfg(feature = "csv")]
+    #[expect(clippy::unnecessary_wraps, reason = "a build without it has none")]
+    fn csv(&self, csv: &Csv) -> Option<(Box<dyn Exporter>, PathBuf)> {
         let base = self.base(csv.output_dir.as_deref());
-        self.continued_csv(csv, &base).unwrap_or_else(|| CsvExporter::new(self.config, csv, &base, self.run))
+        let exporter = self.continued_csv(csv, &base);
+        let exporter = exporter.unwrap_or_else(|| CsvExporter::new(self.config, csv, &base, self.run));
+        let directory = exporter.directory().to_path_buf();
+        Some((Box::new(exporter), directory))
     }
 
-    fn events(&self, settings: &TensorBoard, csv_directory: Option<&Path>) -> TensorBoardExporter {
+    #[cfg(not(feature = "csv"))]
+    fn csv(&self, _csv: &Csv) -> Option<(Box<dyn Exporter>, PathBuf)> {
+        self.not_built("csv")
+    }
+
+    #[cfg(feature = "tensorboard")]
+    #[expect(clippy::unnecessary_wraps, reason = "a build without it has none")]
+    fn events(&self, settings: &TensorBoard, csv_directory: Option<&Path>) -> Option<Box<dyn Exporter>> {
         let base = self.base(self.config.csv_layout.output_dir.as_deref());
-        TensorBoardExporter::new(self.config, settings, csv_directory, &base, self.run)
+        Some(Box::new(TensorBoardExporter::new(self.config, settings, csv_directory, &base, self.run)))
+    }
+
+    #[cfg(not(feature = "tensorboard"))]
+    fn events(&self, _settings: &TensorBoard, _csv_directory: Option<&Path>) -> Option<Box<dyn Exporter>> {
+        self.not_built("tensorboard")
     }
 
     /// Where run directories are made.
@@ -185,6 +212,7 @@ impl Opening<'_> {
     }
 
     /// The exporter that appends to an earlier run, where that is asked for and there is one; else it says why not.
+    #[cfg(feature = "csv")]
     fn continued_csv(&self, csv: &Csv, base: &Path) -> Option<CsvExporter> {
         let window = csv.append_output?;
         let (why, hint) = match CsvExporter::continuing(self.config, csv, base, self.run) {
@@ -206,7 +234,14 @@ impl Opening<'_> {
         None
     }
 
-    fn sources<'b>(&self, sinks: impl Iterator<Item = &'b Arc<SinkShared>>, journal: Option<&OpenJournal>) -> Sources {
+    /// What an exporter tells of the monitor: `own` are its own books.
+    #[cfg_attr(
+        not(any(feature = "otlp", feature = "prometheus")),
+        expect(dead_code, reason = "only OTLP and the scrape page tell of the monitor")
+    )]
+    fn sources(&self, others: &[Output], own: &Arc<SinkShared>, journal: Option<&OpenJournal>) -> Sources {
+        let kept = journal.map(|journal| &journal.shared);
+        let sinks = others.iter().map(|output| &output.shared).chain([own]).chain(kept);
         // Live control may switch on what the config does not ask for.
         let is_live = self.config.control.is_some() || self.config.dynamic_on.is_some();
         let switched_on = if is_live { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };

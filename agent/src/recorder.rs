@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use trainmon_control::Switch;
 use trainmon_core::config::Plan;
 use trainmon_core::{GradNorm, Kind, LedgerSnapshot, Phase, Record, Statistic, Step, StepBatch, TensorId};
 
 use crate::clock::StepClock;
 use crate::journal::InStepJournal;
-use crate::live::Switch;
-use crate::monitor::StepFacts;
 use crate::queue::BatchQueue;
+use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 
 /// Device readings arrive one step late; a batch that waits longer than this many steps is sent without them.

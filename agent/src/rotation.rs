@@ -6,12 +6,13 @@
 //! and the choice of a larger stride is a part of that of a smaller one.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use trainmon_core::{Group, TensorId, TensorInfo, layer_of};
 
-use crate::inner::FLAG;
+/// The flags publish no other memory.
+const FLAG: Ordering = Ordering::Relaxed;
 
 /// Which tensors are measured in the step in progress.
 #[derive(Debug, Default)]

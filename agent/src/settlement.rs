@@ -1,15 +1,13 @@
 //! What an exporter that delivers later says of its records, written into the books it is run with.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use trainmon_core::{AlertBook, Step, StepBatch};
-use trainmon_dump::journal::JournalView;
-use trainmon_exporters::{Settlement, otlp::Backlog};
+use trainmon_core::AlertBook;
+use trainmon_exporters::Settlement;
+use trainmon_service::Voice;
 
 use crate::books::SinkShared;
-use crate::notice::Voice;
 
 /// The books of one exporter, and who hears of it.
 pub(crate) struct SinkSettlement {
@@ -56,19 +54,6 @@ impl Settlement for SinkSettlement {
 
     fn warn(&self, message: &str, hint: &str) {
         self.voice.warn(format!("{}: {message}", self.shared.name), Some(hint.to_owned()));
-    }
-}
-
-/// The journal as the place where an exporter reads steps again.
-pub(crate) struct JournalBacklog(pub(crate) JournalView);
-
-impl Backlog for JournalBacklog {
-    fn held(&self) -> Option<(Step, Step)> {
-        self.0.held()
-    }
-
-    fn read(&self, range: RangeInclusive<Step>) -> Vec<StepBatch> {
-        self.0.read_steps(range)
     }
 }
 

@@ -6,16 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
-use trainmon_core::{Alert, AlertBook, Phase, StepBatch, TensorTable};
+use trainmon_core::{Alert, AlertBook, Phase, StepBatch, TensorTable, with_causes};
 use trainmon_exporters::{Exporter, Settlement};
+use trainmon_service::{Voice, panic_text, step_back};
 
-use crate::books::SinkShared;
+use crate::books::{Output, SinkShared};
 use crate::cost::CostBook;
-use crate::guard::panic_text;
 use crate::journal::JOURNAL;
-use crate::notice::{Voice, with_causes};
-use crate::outputs::Output;
-use crate::priority::step_back;
 use crate::queue::BatchReturns;
 use crate::queue_loss::LossNews;
 use crate::report::SINK_HINT;

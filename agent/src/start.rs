@@ -4,21 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use trainmon_alerts::{AlertDesk, Opening as AlertOpening};
+use trainmon_control::{ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
-use trainmon_core::{AlertBook, CollectiveBook, Ledger, Step, TensorTable};
-use trainmon_exporters::{Exporter, RunInfo};
+use trainmon_core::{AlertBook, CollectiveBook, Ledger, RunInfo, Step, TensorTable, with_causes};
+use trainmon_exporters::Exporter;
+use trainmon_service::{Voice, environment};
 
-use crate::alerts::{AlertDesk, Opening as AlertOpening};
+use crate::books::{Output, SinkShared};
 use crate::clock::StepClock;
-use crate::control::{self, ControlStart, WantsStop};
 use crate::cost::CostBook;
 use crate::inner::Parts;
 use crate::journal::{InStepJournal, JOURNAL, OpenJournal};
-use crate::live::Live;
 use crate::monitor::Monitor;
-use crate::notice::{Voice, with_causes};
-use crate::options::{Options, environment};
-use crate::outputs::{Opening, Output, Outputs};
+use crate::options::Options;
+use crate::outputs::{Opening, Outputs};
 use crate::queue::batch_queue;
 use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
@@ -177,20 +177,27 @@ impl Monitor {
         let recorder = Recorder::new(clock, Some(queue), in_step, config.overhead_budget.map(Throttle::new));
         let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan));
         let rotation = Arc::<Rotation>::default();
-        let control_sources = control::Sources {
+        let sources = Sources {
             run,
             live: Arc::clone(&live),
-            rotation: Arc::clone(&rotation),
             ledger: Arc::clone(&ledger),
             tensors: tensors.clone(),
-            sinks: kept.clone(),
+            sinks: kept.iter().map(sink_status).collect(),
             waiting,
             capacity: config.pipeline.queue_steps,
             overhead_budget: config.overhead_budget,
             started: Instant::now(),
         };
-        let wants_stop = wants_stop(&alerts);
-        let control = ControlStart { config: &config, options: &options, sources: control_sources, wants_stop }.start();
+        let control = ControlStart {
+            config: &config,
+            base: options.base_directory(&config),
+            config_file: options.config_file,
+            board: options.board,
+            voice: options.voice.clone(),
+            sources,
+            wants_stop: wants_stop(&alerts),
+        };
+        let control = control.start();
         let (worker, voice) = (Some(worker), options.voice);
         Ok(Self::assemble(Parts {
             config,
@@ -249,6 +256,16 @@ fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<StartedSinks, 
     };
     let sinks = outputs.exporters.into_iter().map(start).collect::<Result<_, _>>()?;
     Ok(StartedSinks { journal, in_step, sinks })
+}
+
+fn sink_status((shared, places): &(Arc<SinkShared>, Vec<String>)) -> SinkStatus {
+    SinkStatus {
+        name: shared.name,
+        ledger: Arc::clone(&shared.ledger),
+        queued: Arc::clone(&shared.queued),
+        capacity: shared.capacity,
+        places: places.clone(),
+    }
 }
 
 fn wants_stop(alerts: &Arc<AlertDesk>) -> WantsStop {

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
+use trainmon_alerts::AlertDesk;
 use trainmon_core::{AlertBook, Ledger};
+use trainmon_service::{Voice, step_back};
 
-use crate::alerts::AlertDesk;
 use crate::books::SinkShared;
-use crate::notice::Voice;
-use crate::priority::step_back;
 use crate::queue::{Arrival, BatchSource, QueuedStep};
 use crate::sink::{ClosingSink, Delivery, Sink};
 
@@ -158,7 +157,7 @@ mod tests {
     use trainmon_exporters::{ExportError, ExportFailure, Exporter};
 
     use super::*;
-    use crate::outputs::Output;
+    use crate::books::Output;
     use crate::queue::batch_queue;
     use crate::sink::SinkContext;
 

@@ -3,22 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trainmon_core::{Alert, Rank, StepBatch, TensorInfo};
+use trainmon_core::{Alert, StepBatch, TensorInfo};
 
 use crate::{ExportError, ExportFailure};
-
-/// The run an exporter works for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunInfo {
-    /// A name for the run, the same on every rank: the `run` label.
-    pub run: String,
-    /// This process's global rank.
-    pub rank: Rank,
-    /// This process's rank on its machine.
-    pub local_rank: Rank,
-    /// How many ranks there are.
-    pub world_size: u32,
-}
 
 /// Through which an exporter that delivers later than [`Exporter::export`] returns tells what became of its records, from
 /// any thread. Every accepted record and alert has one fate; one without any by the end of shutdown counts as abandoned,

@@ -25,9 +25,10 @@ pub use self::csv::CsvExporter;
 #[cfg(feature = "prometheus")]
 pub use self::prometheus::PrometheusExporter;
 pub use error::{ExportError, ExportFailure};
-pub use exporter::{Exporter, RunInfo, Settlement};
+pub use exporter::{Exporter, Settlement};
 pub use sources::{JournalSource, MeasuredStatistics, QueueGauge, SinkSource, Sources};
 
+pub use trainmon_core::RunInfo;
 use trainmon_core::{Statistic, StatisticSet};
 
 /// The statistics the scrape page is built from, whatever columns the CSV files ask for.

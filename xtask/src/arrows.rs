@@ -23,11 +23,22 @@ struct Rule {
 const RULES: &[Rule] = &[
     Rule { member: "trainmon-core", may: May::On(&[]) },
     Rule { member: "trainmon-stats", may: May::On(&["trainmon-core"]) },
-    Rule { member: "trainmon-exporters", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-service", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-exporters", may: May::On(&["trainmon-core", "trainmon-service"]) },
+    Rule { member: "trainmon-alerts", may: May::On(&["trainmon-core", "trainmon-service"]) },
+    Rule { member: "trainmon-control", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-dump", may: May::On(&["trainmon-core"]) },
     Rule {
         member: "trainmon-agent",
-        may: May::On(&["trainmon-core", "trainmon-stats", "trainmon-dump", "trainmon-exporters"]),
+        may: May::On(&[
+            "trainmon-core",
+            "trainmon-stats",
+            "trainmon-dump",
+            "trainmon-exporters",
+            "trainmon-service",
+            "trainmon-alerts",
+            "trainmon-control",
+        ]),
     },
     // The fronts see the agent and what it re-exports.
     Rule { member: "trainmon-tch", may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats"]) },
@@ -171,9 +182,12 @@ mod tests {
     const GOOD: &str = "
         **trainmon-core -> serde
         **trainmon-stats -> trainmon-core
-        **trainmon-exporters -> trainmon-core, tokio
+        **trainmon-service -> trainmon-core
+        **trainmon-alerts -> trainmon-core, trainmon-service
+        **trainmon-control -> trainmon-core, trainmon-service, tokio
+        **trainmon-exporters -> trainmon-core, trainmon-service, tokio
         **trainmon-dump -> trainmon-core
-        **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-exporters
+        **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-exporters, trainmon-alerts, trainmon-control
         *trainmon-tch -> trainmon-agent, trainmon-stats, tch
         *trainmon-python -> trainmon-agent, pyo3
         **trainmon-offline -> trainmon-core, trainmon-dump, trainmon-stats, trainmon-exporters

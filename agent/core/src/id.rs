@@ -30,6 +30,19 @@ impl TensorId {
     }
 }
 
+/// The run, and which of its processes this is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// A name for the run, the same on every rank: the `run` label.
+    pub run: String,
+    /// This process's global rank.
+    pub rank: Rank,
+    /// This process's rank on its machine.
+    pub local_rank: Rank,
+    /// How many ranks there are.
+    pub world_size: u32,
+}
+
 macro_rules! display_number {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {

@@ -3,13 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use trainmon_core::{Step, StepBatch, TensorInfo};
+use trainmon_core::{Step, StepBatch, TensorInfo, with_causes};
 use trainmon_dump::journal::{Journal, JournalError};
 use trainmon_exporters::{ExportError, JournalSource};
+use trainmon_service::panic_text;
 
 use super::flush::FlushCadence;
-use crate::guard::panic_text;
-use crate::notice::with_causes;
 
 /// The writing end, behind one lock that is held while one step or one alert is written.
 pub(super) struct Appender {

@@ -8,7 +8,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use trainmon_dump::journal::JournalView;
 use trainmon_exporters::JournalSource;
 
-use crate::notice::{Voice, with_causes};
+use trainmon_core::with_causes;
+use trainmon_service::Voice;
 
 /// Steps of a millisecond must not keep the disk busy without end.
 const LEAST_BETWEEN_FLUSHES: Duration = Duration::from_secs(1);

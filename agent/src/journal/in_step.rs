@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use trainmon_core::{StepBatch, TensorInfo, TensorTable};
+use trainmon_service::{Notice, Severity};
 
 use super::appender::Appender;
 use super::flush::FlushClock;
 use super::watch::{AppendWatch, Verdict};
 use crate::books::SinkShared;
-use crate::notice::{Notice, Severity};
 use crate::thread_time::ThreadTime;
 
 /// An alert is written within microseconds. Whoever holds the lock for longer hangs, or has no turn on the processor.

@@ -6,6 +6,8 @@
 //! both ways share, `flush` the thread that waits for the disk.
 
 mod appender;
+#[cfg(feature = "otlp")]
+mod backlog;
 mod exporter;
 mod flush;
 mod in_step;
@@ -18,15 +20,16 @@ use trainmon_core::TensorTable;
 use trainmon_core::config::Journal as Settings;
 use trainmon_dump::journal::Journal;
 use trainmon_exporters::JournalSource;
+use trainmon_service::{Notice, Severity, Voice};
 
 use self::appender::Appender;
+#[cfg(feature = "otlp")]
+pub(crate) use self::backlog::JournalBacklog;
 use self::exporter::JournalExporter;
 use self::flush::{FlushCadence, Flusher};
 pub(crate) use self::in_step::InStepJournal;
 use self::watch::AppendWatch;
-use crate::books::SinkShared;
-use crate::notice::{Notice, Severity, Voice};
-use crate::outputs::Output;
+use crate::books::{Output, SinkShared};
 
 /// The `sink` label of the journal's books.
 pub(crate) const JOURNAL: &str = "journal";

@@ -2,21 +2,18 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout_at};
+use trainmon_service::http::{self, ACCEPT_PAUSE, Limits, ServerThread};
 
 use super::guests::{Guests, Place};
 use super::page::Pages;
@@ -24,23 +21,12 @@ use crate::ExportError;
 
 /// Of fifteen characters only: Linux cuts a thread's name there.
 const THREAD: &str = "trainmon-scrape";
-/// How long a connection may stay. One serves one request.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// Until its request line and headers are there.
-    headers: Duration,
-    /// Until its answer is read, from the beginning on.
-    whole: Duration,
-}
-
 const LIMITS: Limits = Limits {
     // A client that is slower is not one of ours.
     headers: Duration::from_secs(5),
     // Prometheus gives up on a scrape after as long.
     whole: Duration::from_secs(10),
 };
-/// After a failed accept (out of file descriptors, say): long enough not to spin, short against a scrape.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What the thread may need beyond the deadline to be gone.
 const JOIN_GRACE: Duration = Duration::from_millis(50);
 
@@ -50,9 +36,7 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
-    stop: Option<oneshot::Sender<Instant>>,
-    stopped: mpsc::Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    thread: ServerThread,
 }
 
 impl Server {
@@ -67,27 +51,14 @@ impl Server {
         listener.set_nonblocking(true).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let start = |what| move |source| ExportError::Start { what, source };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(start("scrape page's runtime"))?;
+        let runtime = http::runtime().map_err(start("scrape page's runtime"))?;
         let listener = {
             let _in_runtime = runtime.enter();
             TcpListener::from_std(listener).map_err(bind)?
         };
-        let (stop, stopping) = oneshot::channel();
-        let (alive, stopped) = mpsc::channel();
-        let serve = move || {
-            runtime.block_on(serve_until_stopped(listener, limits, answer, stopping));
-            // Ends what is left of the connections.
-            drop(runtime);
-            // Whoever waits for the end sees the channel close.
-            drop(alive);
-        };
-        let thread =
-            thread::Builder::new().name(THREAD.to_owned()).spawn(serve).map_err(start("scrape page's thread"))?;
-        Ok(Self { address, stop: Some(stop), stopped, thread: Some(thread) })
+        let serve = move |stopping| serve_until_stopped(listener, limits, answer, stopping);
+        let thread = ServerThread::start(THREAD, runtime, serve).map_err(start("scrape page's thread"))?;
+        Ok(Self { address, thread })
     }
 
     /// Where it listens, the port chosen by the system included.
@@ -97,21 +68,13 @@ impl Server {
 
     /// Closes the listener, lets answers in progress finish until `deadline`, and waits no longer than that.
     pub(crate) fn shutdown(&mut self, deadline: Instant) {
-        let Some(stop) = self.stop.take() else { return };
-        // An error means the thread is gone already.
-        stop.send(deadline).unwrap_or_default();
-        let wait = deadline.saturating_duration_since(Instant::now()) + JOIN_GRACE;
-        let ended = self.stopped.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Disconnected);
-        if let Some(thread) = self.thread.take().filter(|_| ended) {
-            // A panic there took the page with it; nothing to add at shutdown.
-            drop(thread.join());
-        }
+        self.thread.stop(deadline, JOIN_GRACE);
     }
 }
 
 /// What a request is answered with.
-trait Answer: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + 'static {}
-impl<F: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + 'static> Answer for F {}
+trait Answer: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static {}
+impl<F: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static> Answer for F {}
 
 async fn serve_until_stopped(
     listener: TcpListener,
@@ -150,18 +113,11 @@ async fn accept_connections(
 }
 
 async fn serve_connection(stream: TcpStream, limits: Limits, answer: impl Answer, place: Place) {
-    let service = service_fn(move |request: Request<_>| {
+    let answer = |request: Request<_>| {
         place.has_asked();
-        let response = answer(request.method(), request.uri().path());
-        async move { Ok::<_, Infallible>(response) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.headers)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service);
-    // What a client breaks is its own loss.
-    drop(timeout(limits.whole, connection).await);
+        std::future::ready(answer(request.method(), request.uri().path()))
+    };
+    http::serve_connection(stream, limits, answer).await;
 }
 
 fn answer(pages: &Pages, method: &Method, path: &str) -> Response<Full<Bytes>> {

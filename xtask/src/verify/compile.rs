@@ -22,6 +22,9 @@ pub(super) struct Compiler {
 const LINTS: [(&str, &str); 2] =
     [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
 
+/// What a build without `otlp` and `webhook` must not contain, by the beginning of the crate's name.
+const NOT_WITHOUT_TLS: [&str; 4] = ["rustls", "hyper-rustls", "ring ", "tonic"];
+
 impl CheckRun {
     /// Compiles every target and lints it. The tests then find everything compiled.
     pub(super) fn lint(&self) -> Result<Tests, Failure> {
@@ -37,7 +40,22 @@ impl CheckRun {
             let lint = ["clippy", "--package", &package, "--no-default-features", "--features", &feature];
             self.cargo(&[&lint[..], &["--", "-D", "warnings"]].concat(), &[])?;
         }
-        Ok(Tests::default())
+        self.tls_stays_out()
+    }
+
+    /// A build with the CSV files alone has neither TLS nor gRPC in it.
+    fn tls_stays_out(&self) -> Result<Tests, Failure> {
+        let mut command = process::cargo();
+        command.args(["tree", "--package", "trainmon-agent", "--no-default-features", "--features", "csv"]);
+        command.args(["--edges", "normal", "--prefix", "none"]).current_dir(&self.root);
+        let line = process::shown(&command);
+        let captured = process::capture(command)?;
+        let found = captured.text.lines().find(|line| NOT_WITHOUT_TLS.iter().any(|name| line.starts_with(name)));
+        let tests = judged(&line, &captured, Tests::default())?;
+        match found {
+            Some(found) => Err(Failure { tests, text: format!("$ {line}\n{found}: is in a build with `csv` alone") }),
+            None => Ok(tests),
+        }
     }
 
     /// The extension, and the program that the tests of Python ask about their runs: nothing to do where all was linted.
@@ -72,10 +90,13 @@ impl CheckRun {
     }
 }
 
-/// The sets of features to try: none, and each one, for every default member that has some.
+/// The sets of features to try: none, and each one, for every default member that has some. A member that another of
+/// them depends on is compiled with its features already: they are passed on to it.
 fn feature_sets(graph: &Graph) -> Vec<(String, String)> {
-    let with_features = graph.members().filter(|(_, member)| member.default_member && !member.features.is_empty());
-    with_features
+    let with_features = || graph.members().filter(|(_, member)| member.default_member && !member.features.is_empty());
+    let is_passed_on = |place: usize| with_features().any(|(_, other)| other.edges.iter().any(|edge| edge.to == place));
+    with_features()
+        .filter(|&(place, _)| !is_passed_on(place))
         .flat_map(|(_, member)| {
             let each = std::iter::once("").chain(member.features.iter().map(String::as_str));
             each.map(|feature| (member.name.clone(), feature.to_owned()))

@@ -5,22 +5,9 @@ use trainmon_core::config::{
     Activations, AttentionOrder, Collectives, Config, Csv, Dialect, Features, Signal, Signals, TargetRule, Targets,
     WeightGrad, Window,
 };
-use trainmon_core::{Kind, Rank, Statistic};
+use trainmon_core::{Kind, RunInfo, Statistic};
 
 use super::legend::LegendNames;
-
-/// Which process wrote a journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JournalRun {
-    /// The run's name, the same on every rank.
-    pub run: String,
-    /// The global rank.
-    pub rank: Rank,
-    /// The rank on its machine.
-    pub local_rank: Rank,
-    /// How many ranks there were.
-    pub world_size: u32,
-}
 
 /// The facts as they stand in the file, one JSON object.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,7 +16,7 @@ pub(super) struct Facts {
     pub(super) trainmon: String,
     /// Unix time of its making.
     pub(super) created_seconds: u64,
-    pub(super) run: JournalRun,
+    pub(super) run: RunInfo,
     /// The effective config, as `trainmon check-config` shows it.
     pub(super) config: serde_json::Value,
     pub(super) files: FileFacts,

@@ -41,11 +41,11 @@ mod view;
 mod writer;
 
 pub use error::{JournalError, RecoverError};
-pub use facts::JournalRun;
 pub use fault::{Fault, Part};
 pub use keeping::{Pruned, prune};
 pub use layout::{FILE_EXTENSION, MIN_FILE_BYTES, file_name};
 pub use medium::Storage;
 pub use reader::{Recovered, RecoveredStep};
+pub use trainmon_core::RunInfo as JournalRun;
 pub use view::JournalView;
 pub use writer::{Journal, JournalSpec};

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use trainmon_core::config::{Config, Csv};
-use trainmon_core::{Step, StepBatch, TensorId, TensorInfo};
+use trainmon_core::{RunInfo, Step, StepBatch, TensorId, TensorInfo};
 
 use super::bytes::Cursor;
 use super::error::RecoverError;
-use super::facts::{Facts, JournalRun};
+use super::facts::Facts;
 use super::fault::{Fault, Part};
 use super::frame::{FrameHeader, FrameKind};
 use super::layout::{HEADER_READ, Layout, STATE_AT};
@@ -91,7 +91,7 @@ impl Recovered {
     }
 
     /// Which process wrote it.
-    pub fn run(&self) -> &JournalRun {
+    pub fn run(&self) -> &RunInfo {
         &self.facts.run
     }
 

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use trainmon_core::config::{Config, Csv};
-use trainmon_core::{StepBatch, TensorInfo};
+use trainmon_core::{RunInfo, StepBatch, TensorInfo};
 
 use super::bytes::Put as _;
 use super::error::JournalError;
-use super::facts::{Facts, FileFacts, JournalRun};
+use super::facts::{Facts, FileFacts};
 use super::frame::{FrameHeader, FrameKind};
 use super::keeping::earlier_journals;
 use super::layout::{Layout, STATE_AT, file_name};
@@ -29,7 +29,7 @@ pub struct JournalSpec<'a> {
     /// The file's size in bytes, everything included; at least [`MIN_FILE_BYTES`](super::MIN_FILE_BYTES).
     pub file_bytes: u64,
     /// Which process this is.
-    pub run: JournalRun,
+    pub run: RunInfo,
     /// The run's config.
     pub config: &'a Config,
     /// The settings of the CSV files the run writes, or would write.

@@ -1,0 +1,426 @@
+//! msprobe's `anomaly.json`: every finding of a rank, one JSON object, grown without being read or written whole.
+//!
+//! The file is a complete JSON document after every step: a step's findings go over its closing brace in one write,
+//! which brings the new one along. A torn end (a disk that filled up, a machine that lost power) is cut back to the
+//! last whole finding when the file is opened again (`anomaly_repair`).
+//!
+//! Keys: msprobe's `<tag>_step_<S>_call_<C>`, with `_<op>_<rule>` behind it, so that two statistics of one tag, or two
+//! rules on one statistic, do not overwrite each other. Where the file has that key already (a resumed run makes a step
+//! again, two rules differ in their threshold only) `_again` follows, then `_again_2` and so on.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use crossbeam_channel::Receiver;
+use serde::Serialize;
+use serde_json::Value;
+use trainmon_core::with_causes;
+
+use super::anomaly_repair::whole_findings;
+use super::delivery::{Carrier, Failed, Parcel, Trade};
+
+/// What a run may add: at 500 bytes each, half a gigabyte.
+const MAX_FINDINGS: u64 = 1_000_000;
+
+/// Findings are written on a thread of their own: a disk that hangs holds no step up. What waits is at most 50 MB.
+pub(crate) const TRADE: Trade =
+    Trade { thread: "anomalies", name: "anomaly.json", things: "findings", parcels: 1_024, most: 100_000 };
+
+/// One finding in msprobe's words.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Anomaly {
+    pub(crate) rank: u32,
+    pub(crate) step: u64,
+    pub(crate) micro_step: u32,
+    pub(crate) pp_stage: u32,
+    pub(crate) vpp_stage: u32,
+    pub(crate) call_id: i64,
+    pub(crate) tag_name: String,
+    pub(crate) message: String,
+    pub(crate) group_mates: Vec<u32>,
+}
+
+/// A finding, and what its key has besides.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) op: &'static str,
+    pub(crate) rule: &'static str,
+    pub(crate) anomaly: Anomaly,
+}
+
+impl Entry {
+    /// The key, where nothing has it yet.
+    fn key(&self) -> String {
+        let Self { op, rule, anomaly } = self;
+        format!("{}_step_{}_call_{}_{op}_{rule}", anomaly.tag_name, anomaly.step, anomaly.call_id)
+    }
+}
+
+/// The findings of a step.
+impl Parcel for Vec<Entry> {
+    fn weight(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn cut(&mut self, most: u64) {
+        self.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    }
+}
+
+/// The file could not be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AnomalyFileError {
+    /// The directory could not be made.
+    #[error("cannot create directory `{}`", path.display())]
+    CreateDirectory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file could not be read or written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The run has added as many findings as it may.
+    #[error("`{}` has got {MAX_FINDINGS} findings of this run; no more are written", path.display())]
+    Full {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// The growing file. Made with the first finding: a run without any leaves none.
+#[derive(Debug)]
+pub(crate) struct AnomalyFile {
+    path: PathBuf,
+    open: Option<Open>,
+    written: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// Where the closing brace stands.
+    end: u64,
+    is_empty: bool,
+    keys: Keys,
+}
+
+/// The keys of a file, by hash: a finding that is taken for one that is there only gets another key.
+#[derive(Debug, Default)]
+struct Keys(HashSet<u64>);
+
+impl Keys {
+    /// Adds a key; whether it is new.
+    fn add(&mut self, key: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        self.0.insert(hasher.finish())
+    }
+
+    /// Takes the key, or the first of its followers that the file does not have.
+    fn take(&mut self, key: &str) -> String {
+        let mut taken = key.to_owned();
+        let mut repeats = 0_u64;
+        while !self.add(&taken) {
+            repeats += 1;
+            taken = if repeats == 1 { format!("{key}_again") } else { format!("{key}_again_{repeats}") };
+        }
+        taken
+    }
+}
+
+const CLOSING: &str = "\n}";
+
+impl AnomalyFile {
+    /// `<base>/anomaly_detected/rank<R>/anomaly.json`.
+    pub(crate) fn new(base: &Path, rank: u32) -> Self {
+        let path = base.join("anomaly_detected").join(format!("rank{rank}")).join("anomaly.json");
+        Self { path, open: None, written: 0 }
+    }
+
+    /// Writes a step's findings: all of them or, with an error, none.
+    pub(crate) fn append(&mut self, findings: &[Entry]) -> Result<(), AnomalyFileError> {
+        let count = findings.len() as u64;
+        if self.written + count > MAX_FINDINGS {
+            return Err(AnomalyFileError::Full { path: self.path.clone() });
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(Open::at(&self.path)?),
+        };
+        if let Err(source) = open.append(findings) {
+            // What got written may be half a finding: the next attempt opens the file anew, and that repairs it.
+            self.open = None;
+            return Err(AnomalyFileError::Write { path: self.path.clone(), source });
+        }
+        self.written += count;
+        Ok(())
+    }
+}
+
+impl Carrier for AnomalyFile {
+    type Parcel = Vec<Entry>;
+
+    fn carry(&mut self, findings: &Vec<Entry>, _closing: &Receiver<std::time::Instant>) -> Result<(), Failed> {
+        let hint = "is the disk full? Findings are not written there while this lasts";
+        self.append(findings).map_err(|error| Failed { what: with_causes(&error), hint })
+    }
+}
+
+impl Open {
+    fn at(path: &Path) -> Result<Self, AnomalyFileError> {
+        let failed = |source| AnomalyFileError::Write { path: path.to_path_buf(), source };
+        if let Some(directory) = path.parent() {
+            let made = std::fs::create_dir_all(directory);
+            made.map_err(|source| AnomalyFileError::CreateDirectory { path: directory.to_path_buf(), source })?;
+        }
+        Self::repaired(path).map_err(failed)
+    }
+
+    fn repaired(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        // Nobody writes meanwhile; the lock goes with the function's last use of the file, or with the file.
+        file.lock()?;
+        let Some((keys, kept)) = findings_in(&mut file)? else {
+            set_aside(path)?;
+            let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+            file.write_all(b"{\n}")?;
+            return Ok(Self { file, end: 1, is_empty: true, keys: Keys::default() });
+        };
+        file.set_len(kept as u64)?;
+        let opening = if kept == 0 { "{" } else { "" };
+        file.seek(SeekFrom::Start(kept as u64))?;
+        file.write_all(format!("{opening}{CLOSING}").as_bytes())?;
+        file.unlock()?;
+        Ok(Self { file, end: (kept + opening.len()) as u64, is_empty: keys.0.is_empty(), keys })
+    }
+
+    /// Another monitor of this rank may write into the file too: one at a time, and each after what the others have written.
+    fn append(&mut self, findings: &[Entry]) -> io::Result<()> {
+        self.file.lock()?;
+        let written = self.catch_up().and_then(|()| self.append_alone(findings));
+        self.file.unlock().and(written)
+    }
+
+    /// Reads the file again if it is not as this monitor left it.
+    fn catch_up(&mut self) -> io::Result<()> {
+        if self.file.metadata()?.len() == self.end + CLOSING.len() as u64 {
+            return Ok(());
+        }
+        self.file.seek(SeekFrom::Start(0))?;
+        let Some((keys, kept)) = findings_in(&mut self.file)? else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "somebody else changed the file"));
+        };
+        let is_empty = keys.0.is_empty();
+        (self.keys, self.end, self.is_empty) = (keys, if is_empty { 1 } else { kept as u64 }, is_empty);
+        Ok(())
+    }
+
+    fn append_alone(&mut self, findings: &[Entry]) -> io::Result<()> {
+        let mut text = String::new();
+        for entry in findings {
+            text.push_str(if self.is_empty && text.is_empty() { "\n " } else { ",\n " });
+            text.push_str(&Value::from(self.keys.take(&entry.key())).to_string());
+            text.push_str(": ");
+            // A struct of numbers and texts has no way to fail.
+            text.push_str(&serde_json::to_value(&entry.anomaly).map(|value| indented(&value)).unwrap_or_default());
+        }
+        let added = text.len() as u64;
+        text.push_str(CLOSING);
+        self.file.seek(SeekFrom::Start(self.end))?;
+        self.file.write_all(text.as_bytes())?;
+        self.end += added;
+        self.is_empty = false;
+        Ok(())
+    }
+}
+
+/// The keys of a file's whole findings from where it stands, and where those end; `None` if it is no such file.
+fn findings_in(file: &mut File) -> io::Result<Option<(Keys, usize)>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let mut keys = Keys::default();
+    let kept = whole_findings(&bytes, |key| _ = keys.add(&key)).ok();
+    Ok(kept.map(|kept| (keys, kept)))
+}
+
+/// Gives a file another name that no file has yet: `….old`, `….old.2` and so on.
+fn set_aside(path: &Path) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".old");
+    let mut count = 1_u32;
+    while Path::new(&aside).try_exists()? {
+        count += 1;
+        path.as_os_str().clone_into(&mut aside);
+        aside.push(format!(".old.{count}"));
+    }
+    std::fs::rename(path, aside)
+}
+
+/// A value as msprobe indents it, one space a level, standing one level deep.
+fn indented(value: &Value) -> String {
+    let mut text = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
+    if value.serialize(&mut serializer).is_err() {
+        return value.to_string();
+    }
+    String::from_utf8_lossy(&text).replace('\n', "\n ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+
+    fn entry(op: &'static str, rule: &'static str, step: u64) -> Entry {
+        let anomaly = Anomaly {
+            rank: 3,
+            step,
+            micro_step: 0,
+            pp_stage: 0,
+            vpp_stage: 0,
+            call_id: 5,
+            tag_name: "0:a.w/rank3/acc_grad".into(),
+            message: format!("step {step} \"quoted\""),
+            group_mates: vec![3],
+        };
+        Entry { op, rule, anomaly }
+    }
+
+    fn read(path: &Path) -> Map<String, Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    #[test]
+    fn the_file_is_whole_after_every_step_and_grows_at_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = AnomalyFile::new(directory.path(), 3);
+        let path = directory.path().join("anomaly_detected/rank3/anomaly.json");
+        assert!(!path.exists());
+        for step in 0..5 {
+            file.append(&[entry("norm", "AnomalyNan", step), entry("mean", "AnomalyNan", step)]).unwrap();
+            assert_eq!(read(&path).len() as u64, 2 * (step + 1));
+        }
+        let entry = &read(&path)["0:a.w/rank3/acc_grad_step_2_call_5_mean_AnomalyNan"];
+        assert_eq!(entry["message"], "step 2 \"quoted\"");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let expected: Value = serde_json::from_str(&text).unwrap();
+        let pretty = indented(&expected).replace("\n ", "\n");
+        assert_eq!(text, pretty, "indented as one document would be");
+    }
+
+    #[test]
+    fn two_monitors_of_one_rank_write_after_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
+        let mut files = [AnomalyFile::new(directory.path(), 0), AnomalyFile::new(directory.path(), 0)];
+        for step in 0..6 {
+            for file in &mut files {
+                file.append(&[entry("norm", "Spike", step), entry("mean", "Spike", step)]).unwrap();
+            }
+        }
+        let found = read(&path);
+        assert_eq!(found.len(), 24, "{:?}", found.keys().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_finding_takes_the_place_of_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
+        // Three runs of the same step, each of which goes back to it once and has two rules on the same series.
+        for _ in 0..3 {
+            let mut file = AnomalyFile::new(directory.path(), 0);
+            file.append(&[entry("norm", "Spike", 7), entry("norm", "Spike", 7)]).unwrap();
+            file.append(&[entry("norm", "Spike", 7)]).unwrap();
+        }
+        let found = read(&path);
+        let key = "0:a.w/rank3/acc_grad_step_7_call_5_norm_Spike";
+        let expected: Vec<String> = ["", "_again"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain((2..9).map(|count| format!("_again_{count}")))
+            .map(|suffix| format!("{key}{suffix}"))
+            .collect();
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.matches(key).count(), 9, "none is there twice");
+    }
+
+    #[test]
+    fn a_file_torn_anywhere_keeps_its_whole_findings() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
+        let mut file = AnomalyFile::new(directory.path(), 0);
+        file.append(&[0, 1, 2].map(|step| entry("norm", "Spike", step))).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let mut file = AnomalyFile::new(directory.path(), 0);
+            file.append(&[entry("norm", "Spike", 9)]).unwrap();
+            let found = read(&path);
+            assert!(found.contains_key("0:a.w/rank3/acc_grad_step_9_call_5_norm_Spike"), "cut at {cut}");
+            let entry = whole.len() / 3;
+            assert!(found.len() > cut / (entry + 2), "cut at {cut}: {} findings left", found.len());
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_set_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "[1, 2]").unwrap();
+        let mut file = AnomalyFile::new(directory.path(), 0);
+        file.append(&[entry("norm", "Spike", 1)]).unwrap();
+        assert_eq!(read(&path).len(), 1);
+        assert_eq!(std::fs::read_to_string(path.with_file_name("anomaly.json.old")).unwrap(), "[1, 2]");
+        std::fs::write(&path, "[3]").unwrap();
+        AnomalyFile::new(directory.path(), 0).append(&[entry("norm", "Spike", 1)]).unwrap();
+        assert_eq!(std::fs::read_to_string(path.with_file_name("anomaly.json.old")).unwrap(), "[1, 2]");
+        assert_eq!(std::fs::read_to_string(path.with_file_name("anomaly.json.old.2")).unwrap(), "[3]");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_cost_nothing_but_the_torn_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("anomaly_detected/rank0/anomaly.json");
+        AnomalyFile::new(directory.path(), 0).append(&[0, 1].map(|step| entry("norm", "Spike", step))).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let body = whole.strip_suffix(CLOSING.as_bytes()).unwrap();
+        // A block that never reached the disk, and one of another file.
+        for torn in [&b"\0\0\0\0"[..], b",\n \"k\xff\xfe\xf0: {", b",\n \"\xe2\x82"] {
+            std::fs::write(&path, [body, torn].concat()).unwrap();
+            AnomalyFile::new(directory.path(), 0).append(&[entry("mean", "Spike", 9)]).unwrap();
+            assert_eq!(read(&path).len(), 3, "{torn:?}");
+            assert!(std::fs::read(&path).unwrap().starts_with(body));
+        }
+        // Damage in the middle: what stands behind it is not thrown away.
+        let mut damaged = whole.clone();
+        damaged[40] = 0xff;
+        std::fs::write(&path, &damaged).unwrap();
+        AnomalyFile::new(directory.path(), 0).append(&[entry("mean", "Spike", 9)]).unwrap();
+        assert_eq!(read(&path).len(), 1);
+        assert_eq!(std::fs::read(path.with_file_name("anomaly.json.old")).unwrap(), damaged);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("anomaly_detected"), "a file").unwrap();
+        let mut file = AnomalyFile::new(directory.path(), 0);
+        let error = file.append(&[entry("norm", "Spike", 1)]).unwrap_err();
+        assert!(error.to_string().starts_with("cannot create directory"), "{error}");
+    }
+}

@@ -1,0 +1,325 @@
+//! Alerts and findings on their way out of the process: a bounded queue and a thread per carrier, so that none waits for
+//! another and the worker waits for none.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use trainmon_core::{Alert, AlertBook};
+
+use trainmon_service::{Voice, panic_text, step_back};
+
+/// Counters and flags publish no other memory: the queue does.
+const COUNT: Ordering = Ordering::Relaxed;
+
+/// Something to be carried.
+pub(crate) trait Parcel: Send + 'static {
+    /// How many things are in it: what is lost with it.
+    fn weight(&self) -> u64;
+
+    /// Leaves at most so many in it, where it can be taken apart.
+    fn cut(&mut self, _most: u64) {}
+}
+
+/// What carries what, in words, and how much of it may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trade {
+    /// The thread's name, behind `trainmon-`.
+    pub(crate) thread: &'static str,
+    /// Who, for messages.
+    pub(crate) name: &'static str,
+    /// What, in the plural.
+    pub(crate) things: &'static str,
+    /// Parcels that may wait.
+    pub(crate) parcels: usize,
+    /// Things that may wait, one in the carrier's hands included.
+    pub(crate) most: u64,
+}
+
+/// An alert, ready to leave.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    /// `{"run", "text", …}` with everything the alert has.
+    pub(crate) json: String,
+    /// The same as environment variables.
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+impl Parcel for Arc<Letter> {
+    fn weight(&self) -> u64 {
+        1
+    }
+}
+
+impl Letter {
+    pub(crate) fn new(alert: &Alert, run: &str) -> Self {
+        // An alert has numbers and texts only: nothing JSON could refuse.
+        let mut fields = serde_json::Map::new();
+        fields.insert("run".to_owned(), run.into());
+        // The field chat programs show.
+        fields.insert("text".to_owned(), alert.message.clone().into());
+        if let Ok(serde_json::Value::Object(own)) = serde_json::to_value(alert) {
+            fields.extend(own);
+        }
+        let phase = if alert.phase == trainmon_core::AlertPhase::Begins { "begins" } else { "ends" };
+        let environment = vec![
+            ("TRAINMON_ALERT_RUN", run.to_owned()),
+            ("TRAINMON_ALERT_RULE", alert.rule.name().to_owned()),
+            ("TRAINMON_ALERT_SEVERITY", alert.severity.name().to_owned()),
+            ("TRAINMON_ALERT_PHASE", phase.to_owned()),
+            ("TRAINMON_ALERT_STEP", alert.step.to_string()),
+            ("TRAINMON_ALERT_RANK", alert.rank.to_string()),
+            ("TRAINMON_ALERT_SERIES", alert.series.to_string()),
+            ("TRAINMON_ALERT_VALUE", alert.value.to_string()),
+            ("TRAINMON_ALERT_MESSAGE", alert.message.clone()),
+        ];
+        Self { json: serde_json::Value::Object(fields).to_string(), environment }
+    }
+}
+
+/// Why something did not get through.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) what: String,
+    pub(crate) hint: &'static str,
+}
+
+/// Brings parcels somewhere. May take its time.
+pub(crate) trait Carrier: Send + 'static {
+    /// What it brings.
+    type Parcel: Parcel;
+
+    /// Brings one. A message on `closing` says until when it may take.
+    fn carry(&mut self, parcel: &Self::Parcel, closing: &Receiver<Instant>) -> Result<(), Failed>;
+
+    /// What is done from outside when it is given up while it carries: ends what would go on by itself. Does not wait.
+    fn emergency_stop(&self) -> Box<dyn FnOnce() + Send> {
+        Box::new(|| {})
+    }
+}
+
+/// What the carrier's thread shares with those who wait for it.
+struct Shared {
+    trade: Trade,
+    /// Things in the queue and in the carrier's hands; 0 once it is given up.
+    waiting: AtomicU64,
+    given_up: AtomicBool,
+    book: Arc<AlertBook>,
+    voice: Voice,
+}
+
+impl Shared {
+    /// Takes a parcel off the count; `false` if it was given up, and counted, in the meantime.
+    fn settle(&self, weight: u64) -> bool {
+        self.waiting.fetch_update(COUNT, COUNT, |waiting| waiting.checked_sub(weight)).is_ok()
+    }
+
+    fn run<C: Carrier>(&self, mut carrier: C, parcels: &Receiver<C::Parcel>, closing: &Receiver<Instant>) {
+        let Trade { name, things, .. } = self.trade;
+        let mut fails = false;
+        for parcel in parcels {
+            if self.given_up.load(COUNT) {
+                return;
+            }
+            let outcome = catch_unwind(AssertUnwindSafe(|| carrier.carry(&parcel, closing)));
+            let outcome = outcome.unwrap_or_else(|panic| Err(Failed { what: panic_text(&*panic), hint: "" }));
+            let weight = parcel.weight();
+            if !self.settle(weight) {
+                return;
+            }
+            match outcome {
+                Ok(()) if std::mem::take(&mut fails) => self.voice.info(format!("{name}: gets through again")),
+                Ok(()) => {}
+                Err(Failed { what, hint }) => {
+                    self.book.lose(weight);
+                    if !std::mem::replace(&mut fails, true) {
+                        let hint = Some(hint).filter(|hint| !hint.is_empty()).map(str::to_owned);
+                        self.voice.warn(format!("{name}: {what}; {things} that are lost are counted"), hint);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A carrier's queue, seen from the worker.
+pub(crate) struct Post<P> {
+    queue: Sender<P>,
+    close: Sender<Instant>,
+    done: Receiver<()>,
+    emergency_stop: Box<dyn FnOnce() + Send>,
+    shared: Arc<Shared>,
+    /// Whether the user was told that the queue was full.
+    overflow_told: AtomicBool,
+}
+
+impl<P: Parcel> Post<P> {
+    /// Starts the carrier's thread.
+    pub(crate) fn start(
+        trade: Trade,
+        carrier: impl Carrier<Parcel = P>,
+        book: Arc<AlertBook>,
+        voice: Voice,
+    ) -> std::io::Result<Self> {
+        let (queue, parcels) = bounded(trade.parcels);
+        let (close, closing) = bounded(1);
+        let (alive, done) = bounded::<()>(0);
+        let shared = Shared { trade, waiting: AtomicU64::new(0), given_up: AtomicBool::new(false), book, voice };
+        let (shared, emergency_stop) = (Arc::new(shared), carrier.emergency_stop());
+        let of_thread = Arc::clone(&shared);
+        std::thread::Builder::new().name(format!("trainmon-{}", trade.thread)).spawn(move || {
+            let _alive = alive;
+            step_back();
+            of_thread.run(carrier, &parcels, &closing);
+        })?;
+        Ok(Self { queue, close, done, emergency_stop, shared, overflow_told: AtomicBool::new(false) })
+    }
+
+    /// Hands something over without waiting. What there is no room for is lost and counted; what is to be said of that
+    /// comes back, once.
+    #[must_use]
+    pub(crate) fn send(&self, mut parcel: P) -> Option<String> {
+        let Shared { trade, waiting, book, .. } = &*self.shared;
+        let weight = parcel.weight();
+        // Only the worker adds, so the room does not shrink in between.
+        parcel.cut(trade.most.saturating_sub(waiting.load(COUNT)));
+        let taken = parcel.weight();
+        waiting.fetch_add(taken, COUNT);
+        let is_sent = taken > 0 && self.queue.try_send(parcel).is_ok();
+        if !is_sent {
+            waiting.fetch_sub(taken, COUNT);
+        }
+        let lost = if is_sent { weight - taken } else { weight };
+        book.lose(lost);
+        let Trade { name, things, .. } = trade;
+        let is_news = lost > 0 && !self.overflow_told.swap(true, COUNT);
+        is_news.then(|| format!("{name}: cannot keep up; {things} it has no room for are lost and counted"))
+    }
+
+    /// Says that nothing more comes, and until when the rest may take.
+    pub(crate) fn close(self, deadline: Instant) -> ClosingPost {
+        let Self { queue, close, done, emergency_stop, shared, overflow_told: _ } = self;
+        drop(queue);
+        // The only message there ever is, so there is room for it.
+        close.try_send(deadline).unwrap_or_default();
+        ClosingPost { done, emergency_stop, shared }
+    }
+}
+
+/// A carrier that is delivering its last.
+pub(crate) struct ClosingPost {
+    done: Receiver<()>,
+    emergency_stop: Box<dyn FnOnce() + Send>,
+    shared: Arc<Shared>,
+}
+
+impl ClosingPost {
+    /// Waits until everything is delivered, until the deadline; what is not is given up, counted and said.
+    pub(crate) fn finish(self, deadline: Instant) {
+        let Self { done, emergency_stop, shared } = self;
+        if done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected) {
+            return;
+        }
+        shared.given_up.store(true, COUNT);
+        let left = shared.waiting.swap(0, COUNT);
+        emergency_stop();
+        shared.book.lose(left);
+        if left > 0 {
+            let Trade { name, things, .. } = shared.trade;
+            shared.voice.warn(
+                format!("{name}: {left} {things} were not delivered before the shutdown deadline"),
+                Some("raise `shutdown_timeout_ms`, or look at why it is slow".to_owned()),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+
+    impl Parcel for u64 {
+        fn weight(&self) -> u64 {
+            *self
+        }
+
+        fn cut(&mut self, most: u64) {
+            *self = (*self).min(most);
+        }
+    }
+
+    /// Waits for a word before each delivery.
+    struct Slow {
+        go: Receiver<()>,
+        took: Sender<()>,
+        brought: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Carrier for Slow {
+        type Parcel = u64;
+
+        fn carry(&mut self, parcel: &u64, _closing: &Receiver<Instant>) -> Result<(), Failed> {
+            self.took.send(()).unwrap_or_default();
+            self.go.recv().unwrap_or_default();
+            self.brought.lock().unwrap().push(*parcel);
+            Ok(())
+        }
+    }
+
+    type Desk = (Post<u64>, Sender<()>, Receiver<()>, Arc<Mutex<Vec<u64>>>, Arc<AlertBook>, Arc<Mutex<Vec<String>>>);
+
+    fn post() -> Desk {
+        let (go, waits) = bounded(100);
+        let (took, taken) = bounded(100);
+        let (brought, book, said) = (Arc::default(), Arc::<AlertBook>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let carrier = Slow { go: waits, took, brought: Arc::clone(&brought) };
+        let trade = Trade { thread: "slow", name: "slow", things: "things", parcels: 8, most: 10 };
+        let ears = Arc::clone(&said);
+        let voice = Voice::new(move |notice| ears.lock().unwrap().push(notice.message.clone()));
+        let post = Post::start(trade, carrier, Arc::clone(&book), voice).unwrap();
+        (post, go, taken, brought, book, said)
+    }
+
+    const PATIENCE: Duration = Duration::from_mins(2);
+
+    #[test]
+    fn what_there_is_no_room_for_is_cut_off_and_counted() {
+        let (post, go, taken, brought, book, said) = post();
+        let complaints: Vec<String> = [4, 9, 5].into_iter().filter_map(|weight| post.send(weight)).collect();
+        taken.recv_timeout(PATIENCE).unwrap();
+        drop(go);
+        let deadline = Instant::now() + PATIENCE;
+        post.close(deadline).finish(deadline);
+        assert_eq!((brought.lock().unwrap().as_slice(), book.snapshot().lost), (&[4, 6][..], 3 + 5));
+        assert_eq!(complaints, ["slow: cannot keep up; things it has no room for are lost and counted"]);
+        assert_eq!(said.lock().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn what_is_given_up_is_counted_once_and_brought_no_more() {
+        let (post, go, taken, brought, book, said) = post();
+        assert!([1, 2, 3].into_iter().all(|weight| post.send(weight).is_none()));
+        taken.recv_timeout(PATIENCE).unwrap();
+        let closing = post.close(Instant::now());
+        let done = closing.done.clone();
+        closing.finish(Instant::now());
+        assert_eq!(book.snapshot().lost, 6);
+        drop(go);
+        assert_eq!(done.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+        assert_eq!((brought.lock().unwrap().as_slice(), book.snapshot().lost), (&[1][..], 6));
+        assert_eq!(*said.lock().unwrap(), ["slow: 6 things were not delivered before the shutdown deadline"]);
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_carrier_that_has_delivered_everything() {
+        let (post, _go, _taken, _brought, book, said) = post();
+        // Its thread may still be ending when the deadline has passed already.
+        post.close(Instant::now()).finish(Instant::now());
+        assert_eq!((book.snapshot().lost, said.lock().unwrap().len()), (0, 0));
+    }
+}

@@ -1,0 +1,364 @@
+//! Every rule over every step: series in, alerts out. Runs in the worker thread.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use trainmon_core::config::{AlertActions, Config};
+use trainmon_core::{
+    Alert, AlertBook, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Expectation, FirstMove, Kind, Rank,
+    Step, StepBatch, TensorInfo,
+};
+use trainmon_service::{Notice, Severity};
+
+use super::anomaly_file::Entry;
+use super::blame::Blame;
+use super::places::Places;
+use super::sheet::{Reach, Sheet, Wanted};
+use super::stall::{Stall, Stalled};
+use super::standing::News;
+use super::state::{LoadedAlertState, SavedAlerts};
+use super::table::Which;
+use super::tag;
+use super::watch::{Look, Outcome, Watch};
+use super::words::Told;
+
+/// A step in which everything turns NaN has thousands of findings: the first of each rule and signal say it all, the
+/// others are counted. No rule takes another's place.
+const MAX_SAID_PER_WATCH: usize = 32;
+/// Rules that are named when they rest.
+const MAX_RESTING_NAMED: usize = 8;
+
+/// An alert, and what its rule wants done.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) alert: Alert,
+    pub(crate) actions: AlertActions,
+}
+
+/// What a step led to.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) said: Vec<Said>,
+    /// Alerts beyond the most that are said of one step, by rule.
+    pub(crate) unsaid: Vec<(AlertRule, u64)>,
+    /// Whether an alert begins, said or not, whose rule asks the training to end.
+    pub(crate) stop: bool,
+    /// What the rules themselves have to say.
+    pub(crate) notice: Option<Notice>,
+    /// Every finding for the JSON file, if there is one.
+    pub(crate) findings: Vec<Entry>,
+}
+
+/// All detectors of a rank.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    config: Config,
+    rank: Rank,
+    watches: Vec<Watch>,
+    places: Places,
+    sheet: Sheet,
+    blame: Blame,
+    /// With the watch that each is of.
+    stalls: Vec<(usize, Stall)>,
+    book: Arc<AlertBook>,
+    last_step: Option<Step>,
+    /// Whether the user was told which rules rest while only a part of the model is measured.
+    resting_told: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(config: &Config, rank: Rank, book: Arc<AlertBook>) -> Self {
+        let mut watches: Vec<Watch> = config.alert.rules.iter().flat_map(Watch::of_rule).collect();
+        for index in 0..watches.len() {
+            let (before, watch) = watches.split_at_mut(index);
+            watch[0].twin = before.iter().filter(|other| other.is_twin_of(&watch[0])).count() as u32;
+        }
+        let mut wanted = Wanted::default();
+        watches.iter().filter_map(|watch| watch.signal).for_each(|signal| wanted.add(signal));
+        if !watches.is_empty() {
+            Blame::want(&mut wanted);
+        }
+        let stalls = watches.iter().enumerate().filter(|(_, watch)| watch.rule.rule == AlertRule::Stall);
+        Self {
+            stalls: stalls.map(|(index, watch)| (index, Stall::new(&watch.rule.args))).collect(),
+            rank,
+            watches,
+            places: Places::default(),
+            sheet: Sheet::new(wanted),
+            blame: Blame::default(),
+            book,
+            last_step: None,
+            resting_told: false,
+            config: config.clone(),
+        }
+    }
+
+    /// Looks at a step. `names[record.tensor.index()]` is a record's tensor.
+    pub(crate) fn look_at(&mut self, batch: &StepBatch, names: &[TensorInfo], now: Instant) -> Verdict {
+        let mut verdict = Verdict::default();
+        if self.watches.is_empty() {
+            return verdict;
+        }
+        self.last_step = Some(batch.step);
+        let ended =
+            self.stalls.iter_mut().filter_map(|(index, stall)| Some((*index, stall.step(now, batch.duration)?)));
+        for (index, stalled) in ended.collect::<Vec<_>>() {
+            verdict.said.push(self.stall_alert(index, stalled, AlertPhase::Ends, batch.step, batch.time));
+        }
+        self.places.learn(names);
+        self.sheet.fill(&self.places, batch);
+        self.blame.observe(batch.step, &self.sheet, &self.places);
+        self.tell_zscore(batch.step);
+        let mut outcomes = self.outcomes(batch);
+        outcomes.iter().filter(|outcome| outcome.finding.is_some()).for_each(|outcome| self.count(outcome));
+        if self.config.alert.dump {
+            verdict.findings = self.findings(&outcomes, batch);
+        }
+        // Not only where one begins: a resumed run that is still ill has no beginning.
+        verdict.stop =
+            outcomes.iter().any(|outcome| outcome.finding.is_some() && self.watches[outcome.watch].rule.actions.stop);
+        outcomes.retain(|outcome| outcome.news.is_some());
+        self.say(outcomes, batch, &mut verdict);
+        verdict.notice = self.rest(batch);
+        verdict
+    }
+
+    /// Puts the alerts together, the widest first.
+    fn say(&self, mut outcomes: Vec<Outcome>, batch: &StepBatch, verdict: &mut Verdict) {
+        if outcomes.is_empty() {
+            return;
+        }
+        // What begins is not to be crowded out by what is over.
+        outcomes.sort_by_key(|outcome| (outcome.news != Some(News::Begins), scope(outcome.which), outcome.watch));
+        let first_move = self.blame.first_move(&self.places);
+        let mut of_watch = vec![0; self.watches.len()];
+        for outcome in outcomes {
+            let rule = &self.watches[outcome.watch].rule;
+            of_watch[outcome.watch] += 1;
+            if of_watch[outcome.watch] <= MAX_SAID_PER_WATCH {
+                verdict.said.extend(self.said(&outcome, batch, first_move.as_ref()));
+                continue;
+            }
+            match verdict.unsaid.iter_mut().find(|(of_rule, _)| *of_rule == rule.rule) {
+                Some((_, count)) => *count += 1,
+                None => verdict.unsaid.push((rule.rule, 1)),
+            }
+        }
+    }
+
+    /// Which rules rest while only a part of the model is measured; said once.
+    fn rest(&mut self, batch: &StepBatch) -> Option<Notice> {
+        if self.resting_told || batch.sampling_stride <= 1 || batch.records.is_empty() {
+            return None;
+        }
+        let mut resting: Vec<String> = self.watches.iter().filter_map(|watch| watch.rests(&self.sheet)).collect();
+        resting.dedup();
+        self.resting_told = !resting.is_empty();
+        let count = resting.len();
+        resting.truncate(MAX_RESTING_NAMED);
+        let more = if count > resting.len() { format!(" and {} more", count - resting.len()) } else { String::new() };
+        let stride = batch.sampling_stride;
+        let message = format!(
+            "one layer in {stride} is measured per step: rules on norms over layers rest until all are: {}{more}",
+            resting.join(", ")
+        );
+        let hint = "`NonFinite` looks at what is measured, and rules with the scope `tensor` go on; raise \
+                    `overhead_budget` or `step_interval`, or measure less";
+        self.resting_told.then(|| Notice { severity: Severity::Warning, message, hint: Some(hint.to_owned()) })
+    }
+
+    fn outcomes(&mut self, batch: &StepBatch) -> Vec<Outcome> {
+        let followed: usize = self.watches.iter().map(Watch::len).sum();
+        let mut look = Look {
+            places: &self.places,
+            sheet: &self.sheet,
+            batch,
+            config: &self.config,
+            room: self.config.alert.max_series.saturating_sub(followed),
+            refused: 0,
+            outcomes: Vec::new(),
+        };
+        for (index, watch) in self.watches.iter_mut().enumerate() {
+            watch.look(index, &mut look);
+        }
+        self.book.overflow(look.refused);
+        look.outcomes
+    }
+
+    /// How far the gradient norm is from its window: before the window takes it in.
+    fn tell_zscore(&self, step: Step) {
+        let is_grad_spike = |watch: &&Watch| {
+            watch.rule.rule == AlertRule::Spike
+                && watch.rule.scope == AlertScope::Global
+                && watch.signal == Some(AlertSignal::Grad)
+        };
+        let watch = self.watches.iter().find(is_grad_spike);
+        if let (Some(watch), Some(norm)) = (watch, self.sheet.global(AlertSignal::Grad, Reach::Whole))
+            && let Some(zscore) = watch.zscore(norm)
+        {
+            self.book.set_grad_norm_zscore(step, zscore);
+        }
+    }
+
+    fn count(&self, outcome: &Outcome) {
+        let watch = &self.watches[outcome.watch];
+        self.book.found(watch.rule.rule);
+        if watch.rule.rule == AlertRule::Spike && outcome.which == Which::Global {
+            match watch.signal {
+                Some(AlertSignal::Grad) => self.book.grad_norm_spiked(),
+                Some(AlertSignal::Kind(Kind::Update)) => self.book.update_norm_spiked(),
+                _ => {}
+            }
+        }
+    }
+
+    fn describe(&self, outcome: &Outcome) -> AlertSeries {
+        self.watches[outcome.watch].describe(outcome.which, &self.places)
+    }
+
+    /// Every finding in msprobe's form.
+    fn findings(&self, outcomes: &[Outcome], batch: &StepBatch) -> Vec<Entry> {
+        let mut found = Vec::new();
+        let mut call_ids = Vec::new();
+        for outcome in outcomes {
+            let Some(finding) = outcome.finding else { continue };
+            if call_ids.is_empty() {
+                call_ids = tag::call_ids(batch);
+            }
+            let series = self.describe(outcome);
+            let call_id = outcome.record.and_then(|place| call_ids.get(place).copied()).unwrap_or(-1);
+            let op = series.statistic.map_or("value", trainmon_core::Statistic::name);
+            let rule = self.watches[outcome.watch].rule.rule.name();
+            let at = (self.rank, batch.step.0, call_id);
+            found.push(Entry { op, rule, anomaly: tag::anomaly(rule, op, &series, &finding, at, &self.config) });
+        }
+        found
+    }
+
+    fn said(&self, outcome: &Outcome, batch: &StepBatch, first_move: Option<&FirstMove>) -> Option<Said> {
+        let (phase, findings) = match outcome.news? {
+            News::Begins => (AlertPhase::Begins, 1),
+            News::Ends(findings) => (AlertPhase::Ends, findings),
+        };
+        let watch = &self.watches[outcome.watch];
+        let expected = outcome.finding.map(|finding| finding.expected).unwrap_or_default();
+        let moved_first =
+            first_move.filter(|_| phase == AlertPhase::Begins && watch.rule.rule != AlertRule::NormMismatch);
+        let mut alert = Alert {
+            rule: watch.rule.rule,
+            severity: watch.rule.severity,
+            phase,
+            findings,
+            step: batch.step,
+            rank: self.rank,
+            time: batch.time,
+            series: self.describe(outcome),
+            value: outcome.value,
+            expected,
+            message: String::new(),
+            moved_first: moved_first.cloned(),
+        };
+        alert.message = sentence(&alert, batch);
+        Some(Said { alert, actions: watch.rule.actions })
+    }
+
+    /// When to look for a stall; `None` if never.
+    pub(crate) fn stall_deadline(&self) -> Option<Instant> {
+        self.stalls.iter().filter_map(|(_, stall)| stall.deadline()).min()
+    }
+
+    /// Looks whether the run stalls.
+    pub(crate) fn look_for_stall(&mut self, now: Instant) -> Vec<Said> {
+        let begun = self.stalls.iter_mut().filter_map(|(index, stall)| Some((*index, stall.look(now)?)));
+        let begun: Vec<(usize, Stalled)> = begun.collect();
+        let step = self.last_step.unwrap_or_default();
+        let said = |(index, stalled)| {
+            self.book.found(AlertRule::Stall);
+            self.stall_alert(index, stalled, AlertPhase::Begins, step, SystemTime::now())
+        };
+        begun.into_iter().map(said).collect()
+    }
+
+    fn stall_alert(&self, index: usize, stalled: Stalled, phase: AlertPhase, step: Step, time: SystemTime) -> Said {
+        let Stalled { waited, allowed } = stalled;
+        let rule = &self.watches[index].rule;
+        let (waited, allowed, rank) = (waited.as_secs_f64(), allowed.as_secs_f64(), self.rank);
+        let message = match phase {
+            AlertPhase::Begins => {
+                format!(
+                    "Stall: no step for {waited:.0} s after step {step} on rank {rank}, at most {allowed:.0} s expected"
+                )
+            }
+            AlertPhase::Ends => format!("Stall: the run goes on with step {step} on rank {rank} after {waited:.0} s"),
+        };
+        let alert = Alert {
+            rule: rule.rule,
+            severity: rule.severity,
+            phase,
+            findings: 1,
+            step,
+            rank,
+            time,
+            series: AlertSeries::global(AlertSignal::StepTime, None),
+            value: waited,
+            expected: Expectation { typical: None, lower: None, upper: Some(allowed) },
+            message,
+            moved_first: None,
+        };
+        Said { alert, actions: rule.actions }
+    }
+
+    /// What is saved with a checkpoint.
+    pub(crate) fn save(&self) -> SavedAlerts {
+        let series = self.watches.iter().flat_map(|watch| watch.save(&self.places)).collect();
+        let step_time = self.stalls.first().and_then(|(_, stall)| stall.step_time());
+        SavedAlerts::new(self.last_step, series, self.blame.save(&self.places), step_time)
+    }
+
+    /// Goes on from a saved state, as far as the config has its rules and room for its series.
+    pub(crate) fn load(&mut self, saved: SavedAlerts) -> LoadedAlertState {
+        let SavedAlerts { step, series, blame, step_time, .. } = saved;
+        self.watches.iter_mut().for_each(Watch::reset);
+        let mut outcome = LoadedAlertState::default();
+        for series in series {
+            let has_room = outcome.taken_up < self.config.alert.max_series;
+            if has_room && self.watches.iter_mut().any(|watch| watch.load(&series)) {
+                outcome.taken_up += 1;
+            } else {
+                outcome.left_out.push(series.left_out());
+            }
+        }
+        self.blame.load(blame, &mut self.places);
+        if let Some(seconds) = step_time {
+            self.stalls.iter_mut().for_each(|(_, stall)| stall.set_step_time(seconds));
+        }
+        self.last_step = step;
+        outcome
+    }
+}
+
+fn scope(which: Which) -> AlertScope {
+    match which {
+        Which::Global => AlertScope::Global,
+        Which::Group(_) => AlertScope::Group,
+        Which::Layer(_) => AlertScope::Layer,
+        Which::Tensor { .. } => AlertScope::Tensor,
+    }
+}
+
+fn sentence(alert: &Alert, batch: &StepBatch) -> String {
+    let Alert { rule, phase, findings, step, rank, series, value, expected, moved_first, .. } = alert;
+    let told = Told {
+        rule: *rule,
+        phase: *phase,
+        findings: *findings,
+        series: series.to_string(),
+        value: *value,
+        expected,
+        step: *step,
+        rank: *rank,
+        moved_first: moved_first.as_ref(),
+        check: batch.grad_norm_check().filter(|_| *rule == AlertRule::NormMismatch),
+    };
+    told.sentence()
+}

@@ -1,0 +1,127 @@
+//! Where requests are understood: texts in, answers out. Knows nothing of HTTP.
+
+use crossbeam_channel::{Sender, TrySendError};
+use serde::Serialize;
+use serde_json::{Value, json};
+use trainmon_core::LedgerSnapshot;
+use trainmon_core::config::{ConfigErrors, PlanChange, Window};
+
+use super::progress::ProgressBook;
+use super::status::Sources;
+use super::wish::{Change, EmptyWindow, MAX_WISHES, Wish, WishNumbers};
+
+/// Has every step in it.
+const ENDLESS: Window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: u64::MAX };
+
+/// Takes requests.
+pub(super) struct Desk {
+    pub(super) sources: Sources,
+    pub(super) book: ProgressBook,
+    wishes: Sender<Wish>,
+    numbers: WishNumbers,
+}
+
+/// A request that is not fulfilled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    /// The change makes no sense.
+    #[error("{}", errors.to_string())]
+    Change {
+        /// Every fault.
+        errors: ConfigErrors,
+    },
+    /// It would measure nothing.
+    #[error(transparent)]
+    EmptyWindow(#[from] EmptyWindow),
+    /// The front would go on with the old targets.
+    #[error("key `targets`: this front cannot change its targets while it runs")]
+    FixedTargets,
+    /// Too many changes wait.
+    #[error("{MAX_WISHES} changes wait for their turn")]
+    TooMany,
+    /// The monitor is shut down.
+    #[error("the monitor is shutting down")]
+    Over,
+}
+
+impl Refusal {
+    pub(super) fn hint(&self) -> String {
+        match self {
+            Self::Change { errors } => {
+                let hints = errors.errors.iter().filter_map(|error| error.hint.clone());
+                let example = r#"{"targets": ["layers.0"], "step_interval": 10, "ops": ["norm", "max"]}"#;
+                hints.chain([format!("an example: {example}")]).collect::<Vec<_>>().join("; ")
+            }
+            Self::EmptyWindow(EmptyWindow::Over { .. }) => "give a later `stop_step`, or null for none".to_owned(),
+            Self::EmptyWindow(EmptyWindow::NoneCounted) => {
+                "give a number of steps; `pause` measures nothing until `resume`".to_owned()
+            }
+            Self::FixedTargets => "name the targets in the config and start anew".to_owned(),
+            Self::TooMany => "wait until they have taken effect: `status` lists them".to_owned(),
+            Self::Over => "nothing can be changed any more".to_owned(),
+        }
+    }
+}
+
+impl Desk {
+    pub(super) fn new(sources: Sources, book: ProgressBook, wishes: Sender<Wish>, numbers: WishNumbers) -> Self {
+        Self { sources, book, wishes, numbers }
+    }
+
+    /// How things are.
+    pub(super) fn status(&self) -> Value {
+        to_value(&self.sources.status(&self.book))
+    }
+
+    /// Other things are measured.
+    pub(super) fn set(&self, text: &str) -> Result<Value, Refusal> {
+        let change = PlanChange::parse(text, "request").map_err(|errors| Refusal::Change { errors })?;
+        if change.targets.is_some() && !self.sources.live.follows_targets() {
+            return Err(Refusal::FixedTargets);
+        }
+        if change.restarts_window() {
+            let live = &self.sources.live;
+            // What a change under way makes of the rest is known only when this one has its turn: it is looked at again then.
+            let rest = if self.book.is_settled() { live.plan().window } else { ENDLESS };
+            EmptyWindow::of(change.window_after(rest), live.step().0 + 1)?;
+        }
+        let what = format!("set {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+        self.wish(what, Change::Set(change))
+    }
+
+    /// Nothing is measured.
+    pub(super) fn pause(&self) -> Result<Value, Refusal> {
+        self.wish("pause".to_owned(), Change::Pause)
+    }
+
+    /// Measuring goes on.
+    pub(super) fn resume(&self) -> Result<Value, Refusal> {
+        self.wish("resume".to_owned(), Change::Resume)
+    }
+
+    /// How far the books are, for [`is_delivered`](Self::is_delivered).
+    pub(super) fn mark(&self) -> LedgerSnapshot {
+        self.sources.ledger.snapshot()
+    }
+
+    /// Whether everything up to a mark is delivered.
+    pub(super) fn is_delivered(&self, mark: LedgerSnapshot) -> bool {
+        self.sources.is_delivered(mark)
+    }
+
+    fn wish(&self, what: String, change: Change) -> Result<Value, Refusal> {
+        let id = self.numbers.next();
+        match self.wishes.try_send(Wish { id, what, change }) {
+            Ok(()) => {
+                Ok(json!({"id": id, "hint": "GET /status lists it under `changes` with the step it takes effect at"}))
+            }
+            Err(TrySendError::Full(_)) => Err(Refusal::TooMany),
+            Err(TrySendError::Disconnected(_)) => Err(Refusal::Over),
+        }
+    }
+}
+
+/// A value as JSON. Our own types have string keys and finite numbers only.
+fn to_value(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_else(|error| json!({"error": error.to_string()}))
+}

@@ -1,0 +1,174 @@
+//! msprobe's dynamic mode: the config file is read again when it changes. By rank 0 alone, beside the training; the file
+//! itself is never written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use trainmon_core::config::{Config, DYNAMIC_VARIABLE, DiagnosticKind, Plan};
+use trainmon_service::{Voice, environment};
+
+use super::wish::{Change, Wish, WishNumbers};
+use crate::live::Live;
+
+/// Between looks at the file.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+const IGNORED: &str = "the change is ignored; what was measured is measured further";
+
+/// Watches one config file.
+pub(super) struct FileWatch {
+    path: PathBuf,
+    /// The config of the start: what a plan cannot hold stays as it says.
+    start: Arc<Config>,
+    live: Arc<Live>,
+    seen: Option<Stamp>,
+    looked: Option<Instant>,
+    numbers: WishNumbers,
+    voice: Voice,
+}
+
+/// What changes when a file is written or replaced.
+type Stamp = (SystemTime, u64);
+
+impl FileWatch {
+    /// Takes the file as it is for known: the monitor was started with it.
+    pub(super) fn new(path: PathBuf, start: Arc<Config>, live: Arc<Live>, numbers: WishNumbers, voice: Voice) -> Self {
+        let seen = stamp(&path);
+        Self { path, start, live, seen, looked: None, numbers, voice }
+    }
+
+    /// What the file wants, if it was changed since the last look.
+    pub(super) fn tick(&mut self, now: Instant) -> Option<Wish> {
+        if self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+            return None;
+        }
+        self.looked = Some(now);
+        // A file that is gone for a moment is being replaced.
+        let stamp = stamp(&self.path)?;
+        if self.seen == Some(stamp) {
+            return None;
+        }
+        self.seen = Some(stamp);
+        let config = self.read()?;
+        if config.dynamic_on == Some(true) && !self.can_aim_at(&config.targets.names) {
+            let name = self.path.display();
+            let message =
+                format!("`{name}`: key `targets`: this front cannot change its targets while it runs: {IGNORED}");
+            self.voice.warn(message, Some("start anew with these targets, or put the former ones back".to_owned()));
+            return None;
+        }
+        let what = format!("what `{}` says", self.path.display());
+        let change = match config.dynamic_on {
+            Some(true) => Change::Replace(Plan { paused: false, window: from_now_on(&config), ..Plan::of(&config) }),
+            _ => Change::Pause,
+        };
+        self.tell_what_stays(&config);
+        Some(Wish { id: self.numbers.next(), what, change })
+    }
+
+    fn read(&self) -> Option<Config> {
+        let name = self.path.display().to_string();
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) => {
+                self.voice.warn(format!("cannot read `{name}`: {error}: {IGNORED}"), None);
+                return None;
+            }
+        };
+        // The mode was chosen when the training started.
+        let env =
+            |name: &str| if name == DYNAMIC_VARIABLE { Some("True".to_owned()) } else { environment::variable(name) };
+        match Config::parse_for_training(&text, &name, &env) {
+            Ok(parsed) => {
+                for lacking in parsed.warnings.iter().filter(|one| one.kind == DiagnosticKind::NotImplemented) {
+                    self.voice.warn(lacking.to_string(), lacking.hint.clone());
+                }
+                Some(parsed.config)
+            }
+            Err(errors) => {
+                let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
+                self.voice.warn(format!("{errors}\n{IGNORED}"), Some(hint));
+                None
+            }
+        }
+    }
+
+    /// Whether these targets can be measured: as through the other doors, none but those in force where the front keeps them.
+    fn can_aim_at(&self, targets: &[String]) -> bool {
+        self.live.follows_targets() || self.live.plan().targets == targets
+    }
+
+    /// Says so if the file differs in something that is read at the start only.
+    fn tell_what_stays(&self, config: &Config) {
+        let plan = Plan::of(&self.start);
+        let rest = Config { dynamic_on: self.start.dynamic_on, ..config.with_plan(&plan) };
+        let rest = Config { adhoc: self.start.adhoc.clone(), ..rest };
+        if rest != *self.start {
+            self.voice.info(format!(
+                "`{}`: keys beside those of what is measured, and when, take effect at the next start",
+                self.path.display()
+            ));
+        }
+    }
+}
+
+/// msprobe's window in this mode: from the switch on, whatever `start_step` says.
+fn from_now_on(config: &Config) -> trainmon_core::config::Window {
+    trainmon_core::config::Window { start_step: 0, ..config.window }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    fn later(now: &mut Instant) -> Instant {
+        *now += 2 * LOOK_EVERY;
+        *now
+    }
+
+    /// A write that a coarse clock cannot hide: the length differs each time.
+    fn write(path: &Path, text: &str, padding: usize) {
+        std::fs::write(path, format!("{text}{}", " ".repeat(padding))).unwrap();
+    }
+
+    #[test]
+    fn a_change_is_taken_up_once_and_a_faulty_file_is_told_and_ignored() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.json");
+        write(&path, r#"{"wg_distribution": true}"#, 0);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
+        let start = Arc::new(Config { dynamic_on: Some(false), ..Config::parse("{}", "x", &|_| None).unwrap().config });
+        let live = Arc::new(Live::new(trainmon_core::Step(0), false, Plan::of(&start)));
+        let mut watch = FileWatch::new(path.clone(), start, Arc::clone(&live), WishNumbers::default(), voice);
+        let mut now = Instant::now();
+        assert_eq!(watch.tick(later(&mut now)), None);
+        write(&path, r#"{"wg_distribution": 7}"#, 40);
+        assert_eq!(watch.tick(later(&mut now)), None);
+        assert!(said.lock().unwrap()[0].contains("wg_distribution"), "{said:?}");
+        write(&path, r#"{"wg_distribution": true}"#, 80);
+        assert_eq!(watch.tick(later(&mut now)).map(|wish| wish.change), Some(Change::Pause));
+        write(&path, r#"{"wg_distribution": true, "dynamic_on": true, "start_step": 7}"#, 0);
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|wish| wish.change) else { panic!() };
+        assert!(!plan.paused && plan.signals.weight_grad.is_some() && plan.window.start_step == 0);
+        assert_eq!(watch.tick(later(&mut now)), None);
+        // Other targets: only where the front can.
+        let narrowed = r#"{"wg_distribution": true, "dynamic_on": true, "targets": {"h.1": {}}}"#;
+        write(&path, narrowed, 120);
+        assert_eq!(watch.tick(later(&mut now)), None);
+        assert!(said.lock().unwrap().last().unwrap().contains("key `targets`"), "{said:?}");
+        live.follow_targets();
+        write(&path, narrowed, 160);
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|wish| wish.change) else { panic!() };
+        assert_eq!(plan.targets, ["h.1"]);
+    }
+}

@@ -1,0 +1,43 @@
+//! Live control: what is measured changes while the training runs, at the same step on every rank.
+//!
+//! ```text
+//! trainmon ctl, curl ──▶ server ──▶ desk ──▶ wish ─┐
+//! config file (dynamic mode) ──▶ file_watch ───────┤
+//!                                                  ▼
+//!                            rank 0: leader ──▶ board ──▶ followers on the other ranks
+//!                                        │                    │
+//!                                        ▼                    ▼
+//!                              live: the letter the training thread opens when the agreed step begins
+//! ```
+//!
+//! Rank 0 alone listens and decides. It proposes a complete [`Plan`](trainmon_core::config::Plan), waits until every
+//! rank has answered with its current step, then names a step that no rank has reached yet (`leader`; `members` knows who
+//! there is). The ranks talk over
+//! a [`Board`]: files in a directory that all of them see, or whatever a front brings along. Everything runs on threads of
+//! our own; the training thread looks at one number per step and never waits.
+
+mod board;
+mod desk;
+mod file_watch;
+mod files;
+mod follower;
+mod leader;
+mod live;
+mod members;
+mod place;
+mod progress;
+mod server;
+mod status;
+mod stop;
+mod thread;
+mod token;
+mod wish;
+
+pub use board::{Board, SharedBoard};
+pub use live::{Live, Switch, Switched};
+pub use status::{SinkStatus, Sources};
+pub use stop::WantsStop;
+pub use thread::{Control, ControlStart};
+
+#[cfg(test)]
+mod agreement_tests;

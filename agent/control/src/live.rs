@@ -1,0 +1,256 @@
+//! What of a monitor may change while the training runs, and how the training thread learns of it: by one load per step.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use trainmon_core::Step;
+use trainmon_core::config::Plan;
+
+/// Flags and counters that hooks read publish no other memory.
+const FLAG: Ordering = Ordering::Relaxed;
+/// No switch is due.
+const NEVER: u64 = u64::MAX;
+/// The share of a new step in the running step time.
+const PACE_WEIGHT: f64 = 0.2;
+
+/// A plan that takes effect when a step begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Switch {
+    /// Numbers the switches of a run, from 1.
+    pub id: u64,
+    /// The first step under the new plan.
+    pub step: Step,
+    /// What is measured from then on.
+    pub plan: Arc<Plan>,
+    /// Whether the steps measured so far no longer count towards `collect_times`.
+    pub restart: bool,
+    /// Whether the training is asked to end.
+    pub stop: bool,
+}
+
+/// A switch that happened on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switched {
+    /// The number of the switch.
+    pub id: u64,
+    /// The first step under the new plan: later than agreed where this rank learnt of it too late.
+    pub step: Step,
+}
+
+/// Shared by the training thread, which never waits here, and whoever watches or steers it.
+#[derive(Debug)]
+pub struct Live {
+    step: AtomicU64,
+    collecting: AtomicBool,
+    sampling_stride: AtomicU32,
+    /// Whether the front looks the targets up anew when they change.
+    follows_targets: AtomicBool,
+    plan: ArcSwap<Plan>,
+    /// How often the plan changed.
+    version: AtomicU64,
+    /// The step at which the letter is to be opened. Released after the letter is in place, acquired before it is taken.
+    due: AtomicU64,
+    letter: ArcSwapOption<Switch>,
+    switched: ArcSwapOption<Switched>,
+    /// Whether the ranks agreed to end the training, and its step has come.
+    stopped: AtomicBool,
+    /// Running step time in nanoseconds; 0 before the first is known.
+    pace: AtomicU64,
+    /// Time spent in the training thread and time passed, over the steps with a known duration, in nanoseconds.
+    spent: AtomicU64,
+    passed: AtomicU64,
+    bytes_read: AtomicU64,
+}
+
+impl Live {
+    /// Before `step`, under the plan of the config.
+    pub fn new(step: Step, collecting: bool, plan: Plan) -> Self {
+        Self {
+            step: AtomicU64::new(step.0),
+            collecting: AtomicBool::new(collecting),
+            sampling_stride: AtomicU32::new(1),
+            follows_targets: AtomicBool::new(false),
+            plan: ArcSwap::from_pointee(plan),
+            version: AtomicU64::new(0),
+            due: AtomicU64::new(NEVER),
+            letter: ArcSwapOption::empty(),
+            switched: ArcSwapOption::empty(),
+            stopped: AtomicBool::new(false),
+            pace: AtomicU64::new(0),
+            spent: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+        }
+    }
+
+    /// The step in progress.
+    #[inline]
+    pub fn step(&self) -> Step {
+        Step(self.step.load(FLAG))
+    }
+
+    /// Begins a step: whether it is measured, and of how many layers one.
+    pub fn begin_step(&self, step: Step, collecting: bool, sampling_stride: u32) {
+        self.step.store(step.0, FLAG);
+        self.collecting.store(collecting, FLAG);
+        self.sampling_stride.store(sampling_stride, FLAG);
+    }
+
+    /// Whether the step in progress is measured. One load.
+    #[inline]
+    pub fn is_collecting(&self) -> bool {
+        self.collecting.load(FLAG)
+    }
+
+    /// Measures nothing until the next step begins.
+    pub fn stop_collecting(&self) {
+        self.collecting.store(false, FLAG);
+    }
+
+    /// One layer in this many is measured in the step in progress; 1 measures all.
+    pub fn sampling_stride(&self) -> u32 {
+        self.sampling_stride.load(FLAG)
+    }
+
+    /// The front looks the targets up anew when they change.
+    pub fn follow_targets(&self) {
+        self.follows_targets.store(true, FLAG);
+    }
+
+    /// Whether the front looks the targets up anew when they change.
+    pub fn follows_targets(&self) -> bool {
+        self.follows_targets.load(FLAG)
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> Arc<Plan> {
+        self.plan.load_full()
+    }
+
+    /// How often the plan changed.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The latest switch that happened.
+    pub fn switched(&self) -> Option<Switched> {
+        self.switched.load().as_deref().copied()
+    }
+
+    /// Whether a switch that happened asks the training to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(FLAG)
+    }
+
+    /// The switch that waits for its step.
+    pub fn awaited(&self) -> Option<Arc<Switch>> {
+        self.letter.load_full()
+    }
+
+    /// Lets a switch happen when its step begins; at the end of the step in progress if that is past. It takes the place of
+    /// one that still waits.
+    pub fn send(&self, switch: Switch) {
+        let step = switch.step.0;
+        self.letter.store(Some(Arc::new(switch)));
+        self.due.store(step.min(NEVER - 1), Ordering::Release);
+    }
+
+    /// The switch that is due when `step` begins. Called by the training thread: one load where none is.
+    #[inline]
+    pub fn take_due(&self, step: Step) -> Option<Arc<Switch>> {
+        if step.0 < self.due.load(Ordering::Acquire) {
+            return None;
+        }
+        self.due.store(NEVER, FLAG);
+        self.letter.swap(None)
+    }
+
+    /// Tells that a switch happened when `step` began.
+    pub fn set_switched(&self, switch: &Switch, step: Step) {
+        if switch.stop {
+            // What is measured stays as it is.
+            self.stopped.store(true, FLAG);
+        } else {
+            self.plan.store(Arc::clone(&switch.plan));
+            self.version.fetch_add(1, Ordering::Release);
+        }
+        self.switched.store(Some(Arc::new(Switched { id: switch.id, step })));
+    }
+
+    /// Adds a step. Called by the training thread alone.
+    pub fn add_step(&self, spent: Duration, duration: Option<Duration>, bytes_read: u64) {
+        self.bytes_read.fetch_add(bytes_read, FLAG);
+        let Some(duration) = duration else { return };
+        let (new, old) = (duration.as_nanos() as f64, self.pace.load(FLAG) as f64);
+        // The quickest of late: after an evaluation of a minute the next steps are as short as before.
+        let pace = if old == 0.0 || new < old { new } else { old + PACE_WEIGHT * (new - old) };
+        self.pace.store(pace as u64, FLAG);
+        self.spent.fetch_add(spent.as_nanos() as u64, FLAG);
+        self.passed.fetch_add(duration.as_nanos() as u64, FLAG);
+    }
+
+    /// The running step time; zero before it is known.
+    pub fn pace(&self) -> Duration {
+        Duration::from_nanos(self.pace.load(FLAG))
+    }
+
+    /// Time spent in the training thread, time passed, and memory read, in steps with a known duration.
+    pub fn cost(&self) -> (Duration, Duration, u64) {
+        let time = |counter: &AtomicU64| Duration::from_nanos(counter.load(FLAG));
+        (time(&self.spent), time(&self.passed), self.bytes_read.load(FLAG))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_core::config::Config;
+
+    use super::*;
+
+    fn live() -> Live {
+        Live::new(Step(0), true, Plan::of(&Config::default()))
+    }
+
+    fn switch(id: u64, step: u64) -> Switch {
+        Switch { id, step: Step(step), plan: Arc::new(Plan::of(&Config::default())), restart: false, stop: false }
+    }
+
+    #[test]
+    fn a_switch_is_taken_once_when_its_step_begins_or_later() {
+        let live = live();
+        assert_eq!(live.take_due(Step(0)), None);
+        live.send(switch(1, 5));
+        assert_eq!(live.take_due(Step(4)), None);
+        assert_eq!(live.take_due(Step(7)).map(|switch| switch.id), Some(1));
+        assert_eq!(live.take_due(Step(8)), None);
+    }
+
+    #[test]
+    fn the_later_letter_takes_the_place_of_one_that_waits() {
+        let live = live();
+        live.send(switch(1, 5));
+        live.send(switch(2, 4));
+        assert_eq!(live.take_due(Step(4)).map(|switch| switch.id), Some(2));
+        assert_eq!(live.take_due(Step(5)), None);
+    }
+
+    #[test]
+    fn pace_and_cost_are_those_of_steps_with_a_duration() {
+        let live = live();
+        live.add_step(Duration::from_millis(9), None, 7);
+        assert_eq!((live.pace(), live.cost()), (Duration::ZERO, (Duration::ZERO, Duration::ZERO, 7)));
+        live.add_step(Duration::from_millis(1), Some(Duration::from_millis(100)), 1);
+        assert_eq!(live.pace(), Duration::from_millis(100));
+        live.add_step(Duration::from_millis(1), Some(Duration::from_millis(200)), 1);
+        assert_eq!(live.pace(), Duration::from_millis(120));
+        // An evaluation passes, and leaves no trace.
+        let evaluated = Live::new(Step(0), true, Plan::of(&Config::default()));
+        for milliseconds in [100, 60_000, 100] {
+            evaluated.add_step(Duration::ZERO, Some(Duration::from_millis(milliseconds)), 0);
+        }
+        assert_eq!(evaluated.pace(), Duration::from_millis(100));
+        assert_eq!(live.cost(), (Duration::from_millis(2), Duration::from_millis(300), 9));
+    }
+}

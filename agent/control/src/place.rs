@@ -1,0 +1,195 @@
+//! The control directory: where it is, whose it is, and how others find what it holds.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::json;
+use trainmon_core::RunInfo;
+use trainmon_core::config::Config;
+use trainmon_service::environment;
+
+/// The file that tells `trainmon ctl` how to come in.
+const DESCRIPTION: &str = "control.json";
+/// torchrun's and Megatron's: tells jobs on one machine apart.
+const MASTER_PORT: &str = "MASTER_PORT";
+
+/// The control directory of a run, not made yet. A run of one process takes its run directory; the ranks of others one
+/// whose name all of them know.
+pub(super) fn directory(config: &Config, base: &Path, run: &RunInfo, run_directory: Option<&Path>) -> PathBuf {
+    if let Some(directory) = config.control.as_ref().and_then(|control| control.directory.as_ref()) {
+        return directory.clone();
+    }
+    if let Some(own) = run_directory.filter(|_| run.world_size == 1) {
+        return own.to_path_buf();
+    }
+    // Two jobs with no name of their own must not meet.
+    let apart = match (run.world_size, environment::variable(MASTER_PORT)) {
+        (1, _) => format!("-{}", std::process::id()),
+        (_, Some(port)) => format!("-{}", as_word(&port)),
+        (_, None) => String::new(),
+    };
+    base.join(format!("control-{}{apart}", as_word(&run.run)))
+}
+
+/// A place among the monitors of this process that would have the same control directory at the same time (a training with
+/// two optimizers has two): from the second on each has a directory of its own. Every rank starts them in one order, so that
+/// the n-th of each meet.
+#[derive(Debug)]
+pub(super) struct Turn {
+    directory: PathBuf,
+    rank: u32,
+    place: u32,
+}
+
+static TURNS: Mutex<BTreeSet<(PathBuf, u32, u32)>> = Mutex::new(BTreeSet::new());
+
+impl Turn {
+    /// The first that is free.
+    pub(super) fn take(directory: PathBuf, rank: u32) -> Self {
+        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (1..=u32::MAX).find(|place| turns.insert((directory.clone(), rank, *place))).unwrap_or(1);
+        Self { directory, rank, place }
+    }
+
+    /// The directory of whoever has it.
+    pub(super) fn directory(&self) -> PathBuf {
+        if self.place == 1 {
+            return self.directory.clone();
+        }
+        let mut name = self.directory.clone().into_os_string();
+        name.push(format!("-{}", self.place));
+        name.into()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.remove(&(std::mem::take(&mut self.directory), self.rank, self.place));
+    }
+}
+
+/// What is no letter, digit, dash or dot would not make one directory.
+fn as_word(text: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    text.chars().map(letter).collect()
+}
+
+/// Rank 0's claim to a control directory: it lasts as long as the process.
+#[derive(Debug)]
+pub(super) struct Claim {
+    lock: File,
+    owner: u32,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // A forked child has the lock too, and may outlive this: it is given back for all. The child itself gives back nothing.
+        if self.owner == std::process::id() {
+            self.lock.unlock().unwrap_or_default();
+        }
+    }
+}
+
+/// Another run has the directory.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClaimError {
+    /// It cannot be made or locked.
+    #[error("cannot use the control directory `{}`", path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another run is in it.
+    #[error("another run uses the control directory `{}`", path.display())]
+    Taken {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+impl Claim {
+    /// Makes the directory and takes it for this run.
+    pub(super) fn take(directory: &Path) -> Result<Self, ClaimError> {
+        let failed = |source| ClaimError::Io { path: directory.to_path_buf(), source };
+        fs::create_dir_all(directory).map_err(failed)?;
+        let lock = File::create(directory.join(".control.lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { lock, owner: std::process::id() }),
+            Err(TryLockError::WouldBlock) => Err(ClaimError::Taken { path: directory.to_path_buf() }),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+}
+
+/// How to come in.
+pub(super) struct Doors<'a> {
+    pub(super) socket: Option<&'a Path>,
+    pub(super) address: Option<SocketAddr>,
+    pub(super) token_file: &'a Path,
+}
+
+/// Writes the description into the control directory, and beside the run's files where that is another.
+pub(super) fn describe(places: &[&Path], doors: &Doors<'_>, run: &RunInfo) -> io::Result<Vec<PathBuf>> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let text = json!({
+        "socket": doors.socket.map(absolute),
+        "url": doors.address.map(|address| format!("http://{address}")),
+        "token_file": absolute(doors.token_file),
+        "run": run.run,
+        "world_size": run.world_size,
+        "pid": std::process::id(),
+    });
+    let text = serde_json::to_string_pretty(&text)? + "\n";
+    let mut written: Vec<PathBuf> = Vec::new();
+    for place in places {
+        let path = place.join(DESCRIPTION);
+        if written.contains(&path) {
+            continue;
+        }
+        fs::create_dir_all(place)?;
+        // Whole from the moment it is there: others wait for it.
+        let in_the_making = place.join(format!(".{DESCRIPTION}.{}", std::process::id()));
+        fs::write(&in_the_making, &text)?;
+        fs::rename(&in_the_making, &path)?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_one_runs_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let claim = Claim::take(directory.path()).unwrap();
+        assert!(matches!(Claim::take(directory.path()), Err(ClaimError::Taken { .. })));
+        drop(claim);
+        Claim::take(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn monitors_that_live_at_one_time_have_directories_of_their_own_and_places_are_given_back() {
+        let base = PathBuf::from("somewhere/control-run");
+        let take = |rank| Turn::take(base.clone(), rank);
+        let (first, second, other_rank) = (take(0), take(0), take(1));
+        assert_eq!(first.directory(), base);
+        assert_eq!(second.directory(), Path::new("somewhere/control-run-2"));
+        assert_eq!(other_rank.directory(), base);
+        drop(first);
+        assert_eq!(take(0).directory(), base);
+    }
+
+    #[test]
+    fn a_run_name_makes_one_directory_whatever_it_says() {
+        assert_eq!(as_word("../a b/ü"), ".._a_b__");
+    }
+}

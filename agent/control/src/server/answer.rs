@@ -1,0 +1,179 @@
+//! One request, one answer in JSON.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use crate::desk::{Desk, Refusal};
+use crate::token::Token;
+
+/// A change of what is measured has a few hundred bytes; this is thousands of target names.
+const MAX_BODY_BYTES: usize = 64 << 10;
+/// A client slower with its body is not one of ours.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long `flush` waits for the exporters.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
+const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(20);
+/// A status this young answers the next one too.
+const STATUS_KEPT: Duration = Duration::from_millis(20);
+
+type Answer = Response<Full<Bytes>>;
+
+/// Which door somebody came in by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guest {
+    /// The unix socket: the file's mode and the kernel said who it is.
+    OfSocket,
+    /// HTTP: the token says.
+    OfHttp,
+}
+
+/// What answering needs.
+pub(super) struct House {
+    desk: Desk,
+    token: Token,
+    /// What a `Host` header may say: names of this machine with our port. Any other comes from a page whose name was made
+    /// to point here.
+    hosts: Vec<String>,
+    status: Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl House {
+    pub(super) fn new(desk: Desk, token: Token, address: Option<SocketAddr>) -> Self {
+        let names = |address: SocketAddr| {
+            let port = address.port();
+            [address.to_string(), format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")]
+        };
+        Self { desk, token, hosts: address.map(names).into_iter().flatten().collect(), status: Mutex::default() }
+    }
+
+    /// The status as text: made at most every few milliseconds.
+    fn status(&self) -> Bytes {
+        let mut kept = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, text)) = kept.as_ref().filter(|(made, _)| made.elapsed() < STATUS_KEPT) {
+            return text.clone();
+        }
+        let text = Bytes::from(self.desk.status().to_string() + "\n");
+        *kept = Some((Instant::now(), text.clone()));
+        text
+    }
+
+    /// Why somebody stays outside.
+    fn refuse(&self, guest: Guest, request: &Request<Incoming>) -> Option<Answer> {
+        if guest == Guest::OfSocket {
+            return None;
+        }
+        let header = |name| request.headers().get(name).map(HeaderValue::as_bytes);
+        let is_ours = header(HOST).is_some_and(|host| self.hosts.iter().any(|name| name.as_bytes() == host));
+        if !is_ours {
+            let hint = format!("ask for http://{}", self.hosts.first().map_or("127.0.0.1", String::as_str));
+            return Some(error(StatusCode::MISDIRECTED_REQUEST, "the `Host` header names another machine", &hint));
+        }
+        if !header(AUTHORIZATION).is_some_and(|given| self.token.is_in(given)) {
+            let hint = "send `Authorization: Bearer TOKEN` with the text of the token file; `trainmon ctl` does so";
+            let mut refusal = error(StatusCode::UNAUTHORIZED, "no token, or a wrong one", hint);
+            refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return Some(refusal);
+        }
+        None
+    }
+}
+
+/// Answers. No path and no name out of a request ever reaches the file system.
+pub(super) async fn answer(house: &House, guest: Guest, request: Request<Incoming>) -> Answer {
+    if let Some(refusal) = house.refuse(guest, &request) {
+        return refusal;
+    }
+    let wanted = match request.uri().path() {
+        "/status" => Method::GET,
+        "/set" | "/pause" | "/resume" | "/flush" => Method::POST,
+        _ => {
+            let hint = "there is GET /status, POST /set, /pause, /resume and /flush";
+            return error(StatusCode::NOT_FOUND, "no such thing here", hint);
+        }
+    };
+    if *request.method() != wanted {
+        let mut refusal = error(StatusCode::METHOD_NOT_ALLOWED, "the wrong method", &format!("use {wanted}"));
+        if let Ok(allowed) = HeaderValue::from_str(wanted.as_str()) {
+            refusal.headers_mut().insert(ALLOW, allowed);
+        }
+        return refusal;
+    }
+    match request.uri().path() {
+        "/status" => response(StatusCode::OK, house.status()),
+        "/pause" => told(house.desk.pause()),
+        "/resume" => told(house.desk.resume()),
+        "/flush" => flush(&house.desk).await,
+        _ => match text_of(request.into_body()).await {
+            Ok(text) => told(house.desk.set(&text)),
+            Err(refusal) => refusal,
+        },
+    }
+}
+
+async fn text_of(body: Incoming) -> Result<String, Answer> {
+    let too_large = || {
+        let message = format!("the request has more than {MAX_BODY_BYTES} bytes");
+        error(StatusCode::PAYLOAD_TOO_LARGE, &message, "name fewer targets; a target stands for all names it begins")
+    };
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    let collected = match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
+        Ok(Ok(collected)) => collected,
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
+        Ok(Err(_)) => return Err(error(StatusCode::BAD_REQUEST, "the request broke off", "send it again")),
+        Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "the request took too long", "send it at once")),
+    };
+    String::from_utf8(collected.to_bytes().into())
+        .map_err(|_not_text| error(StatusCode::BAD_REQUEST, "the request is not UTF-8", "send JSON"))
+}
+
+async fn flush(desk: &Desk) -> Answer {
+    let mark = desk.mark();
+    let deadline = Instant::now() + FLUSH_TIMEOUT;
+    while !desk.is_delivered(mark) {
+        if Instant::now() >= deadline {
+            let message = format!("not everything was delivered within {} s", FLUSH_TIMEOUT.as_secs());
+            return error(StatusCode::GATEWAY_TIMEOUT, &message, "`status` shows which exporter lags behind");
+        }
+        sleep(FLUSH_LOOK_EVERY).await;
+    }
+    response(StatusCode::OK, (json!({"records": mark.accepted}).to_string() + "\n").into())
+}
+
+fn told(outcome: Result<Value, Refusal>) -> Answer {
+    match outcome {
+        Ok(value) => response(StatusCode::ACCEPTED, (value.to_string() + "\n").into()),
+        Err(refusal) => {
+            let status = match refusal {
+                Refusal::Change { .. } | Refusal::EmptyWindow(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                Refusal::FixedTargets => StatusCode::CONFLICT,
+                Refusal::TooMany => StatusCode::TOO_MANY_REQUESTS,
+                Refusal::Over => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            error(status, &refusal.to_string(), &refusal.hint())
+        }
+    }
+}
+
+fn error(status: StatusCode, message: &str, hint: &str) -> Answer {
+    response(status, (json!({"error": message, "hint": hint}).to_string() + "\n").into())
+}
+
+fn response(status: StatusCode, body: Bytes) -> Answer {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,79 @@
+//! The unix socket: its owner's alone, from the moment it exists.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use crate::board::draw_word;
+
+/// The path of a socket that is listened on; removed when dropped by the process that made it.
+pub(super) struct BoundSocket {
+    path: PathBuf,
+    /// A forked child has this too, and its end is not the end of the socket.
+    owner: u32,
+}
+
+impl BoundSocket {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for BoundSocket {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // Somebody else may have removed it.
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+/// Listens on a socket of mode 0600.
+///
+/// It is made in a directory that nobody else can enter, and moved to its place when it has its mode: between its making
+/// and its mode nobody can connect. A socket that lies there is taken away: whoever listened on it lost its claim to the
+/// directory.
+pub(super) fn bind_socket(path: &Path) -> io::Result<(BoundSocket, UnixListener)> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Short: a socket's path has 107 bytes, and this one is longer than where it goes.
+    let word = draw_word()?;
+    let hidden = parent.join(format!(".{}", &word[..6]));
+    fs::DirBuilder::new().mode(0o700).create(&hidden)?;
+    let made = bind_in(&hidden, path);
+    // Empty by now, or else the error is more telling.
+    drop(fs::remove_dir_all(&hidden));
+    made
+}
+
+fn bind_in(hidden: &Path, path: &Path) -> io::Result<(BoundSocket, UnixListener)> {
+    let first = hidden.join("s");
+    let listener = UnixListener::bind(&first)?;
+    fs::set_permissions(&first, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&first, path)?;
+    Ok((BoundSocket { path: path.to_path_buf(), owner: std::process::id() }, listener))
+}
+
+/// Whether the other end is this user, or root.
+pub(super) fn is_own_user(stream: &tokio::net::UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_its_owners_alone_and_goes_with_its_listener() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.sock");
+        fs::write(&path, "left over").unwrap();
+        let (socket, _listener) = bind_socket(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left of its making");
+        drop(socket);
+        assert!(!path.exists());
+    }
+}

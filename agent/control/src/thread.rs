@@ -1,0 +1,332 @@
+//! The control threads of a rank: the server's (rank 0), and one that leads or follows.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, select};
+use trainmon_core::config::{Config, Control as ControlConfig};
+use trainmon_core::with_causes;
+use trainmon_service::Voice;
+
+use super::board::{Board, SharedBoard, draw_word};
+use super::desk::Desk;
+use super::file_watch::FileWatch;
+use super::files::FileBoard;
+use super::follower::{Follower, Heard};
+use super::leader::{Leader, Said};
+use super::place::{self, Claim, Doors, Turn};
+use super::progress::ProgressBook;
+use super::server::{Entrances, Server};
+use super::status::Sources;
+use super::stop::{StopRequest, WantsStop};
+use super::token::Token;
+use super::wish::{MAX_WISHES, Wish, WishNumbers};
+
+/// Between two looks, and how much more per rank: a shared file system serves all of them.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY_PER_RANK: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long the end of the monitor waits for the threads to go.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The running control threads.
+pub struct Control {
+    server: Option<Server>,
+    /// Dropped to end the thread.
+    stop: Option<Sender<()>>,
+    ended: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+    whereabouts: Vec<String>,
+    /// Given back when the threads are gone.
+    _turn: Option<Turn>,
+}
+
+/// What control is started with.
+pub struct ControlStart<'a> {
+    /// The config of the start.
+    pub config: &'a Config,
+    /// Where the run directories are.
+    pub base: PathBuf,
+    /// The file the config was read from: watched in msprobe's dynamic mode.
+    pub config_file: Option<PathBuf>,
+    /// How the ranks agree on a change; files in the control directory otherwise.
+    pub board: Option<SharedBoard>,
+    /// Who hears of changes and failures.
+    pub voice: Voice,
+    /// What the status shows.
+    pub sources: Sources,
+    /// Whether an alert of this rank asks the training to end.
+    pub wants_stop: WantsStop,
+}
+
+/// Control cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct StartFailure {
+    what: String,
+    hint: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl StartFailure {
+    fn new(what: impl Into<String>, hint: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { what: what.into(), hint: hint.to_owned(), source: Some(source.into()) }
+    }
+}
+
+impl ControlStart<'_> {
+    /// Starts what the config asks for. What cannot be started is said and left out: the training is watched all the same.
+    pub fn start(self) -> Option<Control> {
+        let Self { config, sources, .. } = &self;
+        let is_single = sources.run.world_size == 1;
+        let leads = sources.run.rank.0 == 0;
+        let may_stop = !is_single && config.alert.rules.iter().any(|rule| rule.actions.stop);
+        if (config.control.is_none() && config.dynamic_on.is_none() && !may_stop) || (is_single && !leads) {
+            return None;
+        }
+        let voice = self.voice.clone();
+        let directory = place::directory(config, &self.base, &sources.run, self.run_directory().as_deref());
+        // A directory that the user names is one monitor's: the next is told that it is taken.
+        let is_named = config.control.as_ref().is_some_and(|control| control.directory.is_some());
+        let turn = (!is_named).then(|| Turn::take(directory.clone(), sources.run.rank.0));
+        let directory = turn.as_ref().map_or(directory, Turn::directory);
+        let started = if leads { self.lead(&directory) } else { self.follow(&directory) };
+        started
+            .inspect_err(|failure| {
+                let and = if may_stop { ", and no alert ends the training" } else { "" };
+                voice.warn(format!("no live control{and}: {}", with_causes(failure)), Some(failure.hint.clone()));
+            })
+            .ok()
+            .map(|control| Control { _turn: turn, ..control })
+    }
+
+    /// Of the CSV files.
+    fn run_directory(&self) -> Option<PathBuf> {
+        let csv = self.sources.sinks.iter().find(|sink| sink.name == "csv");
+        csv.and_then(|sink| sink.places.first()).map(PathBuf::from)
+    }
+
+    fn board(&self, directory: &Path, word: &str) -> Box<dyn Board> {
+        match &self.board {
+            Some(board) => Box::new(board.clone()),
+            None => Box::new(FileBoard::new(directory, word)),
+        }
+    }
+
+    fn follow(self, directory: &Path) -> Result<Control, StartFailure> {
+        let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
+        let Sources { live, run, .. } = &self.sources;
+        let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop));
+        let board = self.board(directory, &word);
+        let (voice, pause) = (self.voice.clone(), pause(run.world_size));
+        let part = Part::Follows { follower, board: Troubled::new(board, voice.clone()), voice };
+        Control::run(part, bounded(1).1, pause, None, Vec::new())
+    }
+
+    fn lead(self, directory: &Path) -> Result<Control, StartFailure> {
+        let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
+        let Self { config, config_file, sources, wants_stop, voice, .. } = &self;
+        let run_directory = self.run_directory();
+        let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN";
+        let claim = Claim::take(directory);
+        let claim = claim.map_err(|error| StartFailure::new(error.to_string(), hint, Box::new(error)))?;
+        let (book, config) = (ProgressBook::default(), Arc::new((*config).clone()));
+        let world = sources.run.world_size;
+        let leader = Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), book.clone());
+        let board = Troubled::new(self.board(directory, &word), voice.clone());
+        let (wishes, incoming) = bounded(MAX_WISHES);
+        let numbers = WishNumbers::default();
+        let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
+        // A single process needs nobody's word to end.
+        let leader = if world > 1 { leader.listening_for(asked) } else { leader };
+        let mut whereabouts = Vec::new();
+        let server = match &config.control {
+            Some(control) => {
+                let desk = Desk::new(sources.clone(), book, wishes, numbers.clone());
+                let (server, places) = open(control, desk, directory, run_directory.as_deref(), voice)?;
+                whereabouts = places;
+                Some(server)
+            }
+            None => None,
+        };
+        let watch = config.dynamic_on.and(config_file.clone());
+        if config.dynamic_on.is_some() && watch.is_none() {
+            voice.warn("the dynamic mode is on, but the config was not read from a file: nothing to watch", None);
+        }
+        let voice = voice.clone();
+        let watch = watch
+            .map(|path| FileWatch::new(path, Arc::clone(&config), Arc::clone(&sources.live), numbers, voice.clone()));
+        let part = Part::Leads { leader: Box::new(leader), board, watch, voice, _claim: claim };
+        Control::run(part, incoming, pause(world), server, whereabouts)
+    }
+}
+
+fn pause(world: u32) -> Duration {
+    (LOOK_EVERY + LOOK_EVERY_PER_RANK * world).min(LONGEST_PAUSE)
+}
+
+/// Opens the doors and tells where they are.
+fn open(
+    control: &ControlConfig,
+    desk: Desk,
+    directory: &Path,
+    run_directory: Option<&Path>,
+    voice: &Voice,
+) -> Result<(Server, Vec<String>), StartFailure> {
+    let run = desk.sources.run.clone();
+    let token_file = control.token_file.clone().unwrap_or_else(|| directory.join("control.token"));
+    let token = Token::create(&token_file).map_err(|error| {
+        let what = format!("cannot write the token file `{}`", token_file.display());
+        StartFailure::new(what, "name another with `control.token_file`", error)
+    })?;
+    let socket = control.socket.clone().unwrap_or_else(|| directory.join("control.sock"));
+    let address = control.port.map(|port| std::net::SocketAddr::new(control.bind, port));
+    let entrances = Entrances { socket: &socket, address, token };
+    let server = Server::start(entrances, desk, voice).map_err(|error| {
+        StartFailure::new("the server cannot start", "look at the limits of threads and open files", error)
+    })?;
+    let doors = Doors { socket: server.socket(), address: server.address(), token_file: &token_file };
+    let places: Vec<&Path> = [Some(directory), run_directory].into_iter().flatten().collect();
+    let described = place::describe(&places, &doors, &run);
+    let described = described.map_err(|error| StartFailure::new("cannot describe the way in", "", error))?;
+    let address = server.address().map(|address| format!("http://{address}"));
+    let ways = server.socket().map(|path| path.display().to_string()).into_iter().chain(address);
+    let whereabouts = ways.chain(described.first().map(|path| path.display().to_string())).collect();
+    Ok((server, whereabouts))
+}
+
+impl Control {
+    fn run(
+        part: Part,
+        wishes: Receiver<Wish>,
+        pause: Duration,
+        server: Option<Server>,
+        whereabouts: Vec<String>,
+    ) -> Result<Self, StartFailure> {
+        let (stop, stopped) = bounded(0);
+        let (alive, ended) = bounded(0);
+        let thread = std::thread::Builder::new().name("trainmon-agree".to_owned()).spawn(move || {
+            // Dropped when the thread ends, however it ends.
+            let _alive: Sender<()> = alive;
+            part.run(&wishes, &stopped, pause);
+        });
+        let thread = thread.map_err(|error| StartFailure::new("cannot start a thread", "", error))?;
+        Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts, _turn: None })
+    }
+
+    /// How to come in, one line each.
+    pub fn whereabouts(&self) -> &[String] {
+        &self.whereabouts
+    }
+
+    /// Closes the doors and ends the threads, by the deadline.
+    pub fn stop(mut self, deadline: Instant) {
+        let deadline = deadline.min(Instant::now() + PATIENCE);
+        drop(self.stop.take());
+        if let Some(server) = self.server.take() {
+            server.stop(deadline);
+        }
+        // A board that hangs is left behind with its thread: it holds nothing of the training's.
+        let ended = self.ended.recv_deadline(deadline) == Err(crossbeam_channel::RecvTimeoutError::Disconnected);
+        if let Some(thread) = self.thread.take().filter(|_| ended) {
+            drop(thread.join());
+        }
+    }
+}
+
+/// A board, and the word that it fails: said when it begins to and when it works again.
+struct Troubled {
+    board: Box<dyn Board>,
+    voice: Voice,
+    fails: bool,
+}
+
+impl Troubled {
+    fn new(board: Box<dyn Board>, voice: Voice) -> Self {
+        Self { board, voice, fails: false }
+    }
+
+    fn with<T: Default>(&mut self, work: impl FnOnce(&mut dyn Board) -> std::io::Result<T>) -> T {
+        let outcome = work(&mut *self.board);
+        match (&outcome, std::mem::replace(&mut self.fails, outcome.is_err())) {
+            (Err(error), false) => self.voice.warn(
+                format!("live control: the ranks cannot reach each other: {error}; tried again"),
+                Some("every rank must be able to write into the control directory (`control.directory`)".to_owned()),
+            ),
+            (Ok(_), true) => self.voice.info("live control: the ranks reach each other again"),
+            _ => {}
+        }
+        outcome.unwrap_or_default()
+    }
+}
+
+/// What the thread does.
+enum Part {
+    Leads { leader: Box<Leader>, board: Troubled, watch: Option<FileWatch>, voice: Voice, _claim: Claim },
+    Follows { follower: Follower, board: Troubled, voice: Voice },
+}
+
+impl Part {
+    fn run(mut self, wishes: &Receiver<Wish>, stopped: &Receiver<()>, pause: Duration) {
+        // The desk may be gone: nobody wishes then.
+        let mut wishes = wishes.clone();
+        loop {
+            let wish = select! {
+                recv(stopped) -> _ => return,
+                recv(wishes) -> wish => {
+                    if wish.is_err() {
+                        wishes = crossbeam_channel::never();
+                    }
+                    wish.ok()
+                }
+                default(pause) => None,
+            };
+            self.tick(wish, Instant::now());
+        }
+    }
+
+    fn tick(&mut self, wish: Option<Wish>, now: Instant) {
+        match self {
+            Self::Leads { leader, board, watch, voice, _claim } => {
+                for wish in wish.into_iter().chain(watch.as_mut().and_then(|watch| watch.tick(now))) {
+                    leader.push(wish);
+                }
+                for said in board.with(|board| leader.tick(now, board)) {
+                    say(voice, said);
+                }
+            }
+            Self::Follows { follower, board, voice } => match board.with(|board| follower.tick(now, board)) {
+                Some(Heard::Missed { agreed, switched }) => {
+                    let message = format!("a change agreed for step {agreed} takes effect at step {switched} here");
+                    voice.warn(message, Some(LATE_HINT.to_owned()));
+                }
+                Some(Heard::TakenUp { agreed }) => {
+                    voice.info(format!("live control: takes up what the other ranks agreed upon for step {agreed}"));
+                }
+                None => {}
+            },
+        }
+    }
+}
+
+const LATE_HINT: &str = "this rank saw the agreement too late: is the control directory on a slow file system?";
+
+fn say(voice: &Voice, said: Said) {
+    match said {
+        Said::Agreed { what, step } => voice.info(format!("live control: {what}: from step {step} on")),
+        Said::Withdrawn { what, why } => {
+            let message = format!("live control: {what}: withdrawn: {why}");
+            voice.warn(message, Some("nothing changed on any rank".to_owned()));
+        }
+        Said::Unreadable { ranks, why } => voice.warn(
+            format!("live control: the note of {ranks} cannot be read and counts as none: {why}"),
+            Some("a change needs an answer of every rank; the note is read again with every look".to_owned()),
+        ),
+        Said::Late { what, step, late } => voice.warn(
+            format!("live control: {what}: rank {} switched at step {} instead of {step}", late.rank, late.step),
+            Some(LATE_HINT.to_owned()),
+        ),
+    }
+}

@@ -1,0 +1,11 @@
+//! What every service thread of the monitor needs: messages for the user, low priority, the text of a caught panic, the
+//! environment, and the HTTP server behind the scrape page and live control (feature `http`).
+
+pub mod environment;
+#[cfg(feature = "http")]
+pub mod http;
+mod notice;
+mod thread;
+
+pub use notice::{Notice, Severity, Voice};
+pub use thread::{panic_text, step_back};

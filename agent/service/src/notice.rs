@@ -1,0 +1,80 @@
+//! Messages for the user: few, to standard error unless the caller listens.
+
+use std::fmt;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// How much a notice matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Something is not measured or not delivered.
+    Warning,
+}
+
+/// Something the monitor has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What happened: one line, or one per fault of a config file.
+    pub message: String,
+    /// What a person can do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Info => "",
+            Severity::Warning => "warning: ",
+        };
+        write!(f, "trainmon: {severity}{}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Receives notices, from any thread. A listener that panics is not heard of again for that notice: no word of the
+/// monitor's may stop the training.
+#[derive(Clone)]
+pub struct Voice(Arc<dyn Fn(&Notice) + Send + Sync>);
+
+impl Voice {
+    /// Speaks to this listener.
+    pub fn new(listener: impl Fn(&Notice) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(listener))
+    }
+
+    /// Prints to standard error.
+    pub fn stderr() -> Self {
+        // `eprintln!` panics when standard error is closed or its disk is full.
+        Self::new(|notice| drop(writeln!(std::io::stderr(), "{notice}")))
+    }
+
+    /// Says something is good to know.
+    pub fn info(&self, message: impl Into<String>) {
+        self.say(&Notice { severity: Severity::Info, message: message.into(), hint: None });
+    }
+
+    /// Warns.
+    pub fn warn(&self, message: impl Into<String>, hint: Option<String>) {
+        self.say(&Notice { severity: Severity::Warning, message: message.into(), hint });
+    }
+
+    /// Passes a notice on.
+    pub fn say(&self, notice: &Notice) {
+        // A panic has been reported by the panic hook; there is nobody else to tell.
+        drop(catch_unwind(AssertUnwindSafe(|| (self.0)(notice))));
+    }
+}
+
+impl fmt::Debug for Voice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Voice")
+    }
+}

@@ -1,0 +1,20 @@
+//! The journal as the place where an exporter reads steps again.
+
+use std::ops::RangeInclusive;
+
+use trainmon_core::{Step, StepBatch};
+use trainmon_dump::journal::JournalView;
+use trainmon_exporters::otlp::Backlog;
+
+/// What the journal still holds.
+pub(crate) struct JournalBacklog(pub(crate) JournalView);
+
+impl Backlog for JournalBacklog {
+    fn held(&self) -> Option<(Step, Step)> {
+        self.0.held()
+    }
+
+    fn read(&self, range: RangeInclusive<Step>) -> Vec<StepBatch> {
+        self.0.read_steps(range)
+    }
+}
