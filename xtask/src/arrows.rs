@@ -43,17 +43,35 @@ const RULES: &[Rule] = &[
     // The fronts see the agent and what it re-exports.
     Rule { member: "trainmon-tch", may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats"]) },
     Rule { member: "trainmon-python", may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats"]) },
-    // Of the exporters the writers of files alone: it converts recorded runs with them.
+    // What is done after a run: each kind of comparison by itself, what they share below them, the program above them.
+    Rule { member: "trainmon-report", may: May::On(&[]) },
+    Rule { member: "trainmon-tensors", may: May::On(&["trainmon-dump", "trainmon-report"]) },
+    Rule { member: "trainmon-compare", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },
+    Rule { member: "trainmon-checkpoint", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },
+    // Of the exporters the writers of files alone: it recovers and converts recorded runs with them.
     Rule {
-        member: "trainmon-offline",
-        may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-stats", "trainmon-exporters"]),
+        member: "trainmon-runs",
+        may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-exporters", "trainmon-report"]),
+    },
+    Rule {
+        member: "trainmon-cli",
+        may: May::On(&[
+            "trainmon-core",
+            "trainmon-dump",
+            "trainmon-exporters",
+            "trainmon-report",
+            "trainmon-tensors",
+            "trainmon-compare",
+            "trainmon-checkpoint",
+            "trainmon-runs",
+        ]),
     },
     Rule { member: "trainmon-integration-tests", may: May::OnAnything },
     Rule { member: "xtask", may: May::OnAnything },
 ];
 
 /// Members at the top: nobody depends on them.
-const TOPS: &[&str] = &["trainmon-integration-tests", "xtask"];
+const TOPS: &[&str] = &["trainmon-cli", "trainmon-integration-tests", "xtask"];
 
 /// A foreign crate that only some members may reach, over any number of steps.
 struct Fence {
@@ -190,8 +208,13 @@ mod tests {
         **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-exporters, trainmon-alerts, trainmon-control
         *trainmon-tch -> trainmon-agent, trainmon-stats, tch
         *trainmon-python -> trainmon-agent, pyo3
-        **trainmon-offline -> trainmon-core, trainmon-dump, trainmon-stats, trainmon-exporters
-        *trainmon-integration-tests -> trainmon-tch, trainmon-offline, trainmon-agent
+        **trainmon-report -> serde
+        **trainmon-tensors -> trainmon-dump, trainmon-report
+        **trainmon-compare -> trainmon-core, trainmon-dump, trainmon-report
+        **trainmon-checkpoint -> trainmon-core, trainmon-dump, trainmon-report
+        **trainmon-runs -> trainmon-core, trainmon-dump, trainmon-exporters, trainmon-report
+        **trainmon-cli -> trainmon-core, trainmon-report, trainmon-tensors, trainmon-compare, trainmon-checkpoint, trainmon-runs
+        *trainmon-integration-tests -> trainmon-tch, trainmon-agent
         **xtask -> trainmon-core
         serde
         tokio
@@ -224,8 +247,21 @@ mod tests {
         );
         assert_eq!(with("**trainmon-core -> trainmon-stats"), [forbidden("trainmon-core", "trainmon-stats")]);
         assert_eq!(
-            with("**trainmon-offline -> trainmon-core, trainmon-agent"),
-            [forbidden("trainmon-offline", "trainmon-agent")]
+            with("**trainmon-runs -> trainmon-core, trainmon-agent"),
+            [forbidden("trainmon-runs", "trainmon-agent")]
+        );
+    }
+
+    #[test]
+    fn comparisons_know_neither_each_other_nor_the_program() {
+        assert_eq!(
+            with("**trainmon-compare -> trainmon-core, trainmon-runs"),
+            [forbidden("trainmon-compare", "trainmon-runs")]
+        );
+        assert_eq!(with("**trainmon-report -> trainmon-compare"), [forbidden("trainmon-report", "trainmon-compare")]);
+        assert_eq!(
+            with("*trainmon-integration-tests -> trainmon-cli"),
+            [forbidden("trainmon-integration-tests", "trainmon-cli")]
         );
     }
 
@@ -251,8 +287,8 @@ mod tests {
 
     #[test]
     fn only_the_rust_front_reaches_libtorch_and_only_the_python_front_python() {
-        let found = with("**trainmon-offline -> trainmon-core, tch");
-        let way = ["trainmon-offline", "tch", "torch-sys"].map(str::to_owned).to_vec();
+        let found = with("**trainmon-compare -> trainmon-core, tch");
+        let way = ["trainmon-compare", "tch", "torch-sys"].map(str::to_owned).to_vec();
         assert!(matches!(&found[0], Violation::Reaches { way: got, .. } if *got == way), "{found:?}");
         assert!(matches!(&found[1], Violation::HeavyDefault { foreign: "torch-sys", .. }), "{found:?}");
         let found = with("*trainmon-tch -> trainmon-agent, pyo3");

@@ -115,7 +115,7 @@ fn python_overhead_command(root: &Path) -> Result<Command> {
 /// The race of the two `compare`, trainmon built.
 fn compare_command(root: &Path) -> Result<Command> {
     let environment = provision::python(root)?;
-    process::build(root, &["--release", "--package", "trainmon-offline", "--bin", "trainmon"], &[])?;
+    process::build(root, &["--release", "--package", "trainmon-cli", "--bin", "trainmon"], &[])?;
     let program = workspace::cargo_target(root).join(format!("release/trainmon{}", std::env::consts::EXE_SUFFIX));
     let mut command = environment.command("python");
     command.arg(root.join("agent/python/benches/compare.py")).arg("--trainmon").arg(program);

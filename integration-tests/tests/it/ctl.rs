@@ -19,7 +19,7 @@ const STEPS: u64 = 400;
 fn program(test: &str) -> Result<Option<PathBuf>> {
     let program = Path::new(TRAINER).with_file_name("trainmon");
     if !program.exists() {
-        skip(test, "no program `trainmon` here: cargo build -p trainmon-offline")?;
+        skip(test, "no program `trainmon` here: cargo build -p trainmon-cli")?;
         return Ok(None);
     }
     Ok(Some(program))

@@ -62,7 +62,7 @@ impl CheckRun {
     pub(super) fn compile_python(&self) -> Result<Tests, Failure> {
         match self.compiler.get() {
             Some(_) => self.compile(&["build", "--lib", "--bins"], &[]),
-            None => self.cargo(&["build", "--package", "trainmon-python", "--package", "trainmon-offline"], &[]),
+            None => self.cargo(&["build", "--package", "trainmon-python", "--package", "trainmon-cli"], &[]),
         }
     }
 

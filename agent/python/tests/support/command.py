@@ -18,7 +18,7 @@ def program() -> Path:
     """The program that `cargo xtask test` has built, or one that cargo left in `target`."""
     built = Path(os.environ.get("TRAINMON_PROGRAM", REPOSITORY / "target" / "debug" / "trainmon"))
     if not built.is_file():
-        pytest.skip(f"no program {built}: `cargo build -p trainmon-offline` builds it")
+        pytest.skip(f"no program {built}: `cargo build -p trainmon-cli` builds it")
     return built
 
 

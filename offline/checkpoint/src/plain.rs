@@ -1,0 +1,40 @@
+//! A checkpoint in one file.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::contents::{Checkpoint, Layout};
+use super::error::CheckpointError;
+
+/// What the tensor of a file that is one tensor is called.
+const ONLY: &str = "tensor";
+
+/// Keys under which frameworks keep a model's weights beside other things, the first that is there counts.
+const MODEL_KEYS: [&str; 4] = ["state_dict", "model_state_dict", "model", "module"];
+
+pub(super) fn has_its_ending(name: &str) -> bool {
+    [".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npy"].iter().any(|ending| name.ends_with(ending))
+}
+
+/// Opens it. Tensors that lie under one key together with an optimizer's lose that key, so that two frameworks' files
+/// have the same names; the rest keep theirs.
+pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
+    let mut checkpoint = Checkpoint::new(path, Layout::Plain);
+    let file = checkpoint.open(path)?;
+    let entries = checkpoint.files[file].entries();
+    let is_key_of_dict = |key: &str| {
+        let value = checkpoint.files[file].root().and_then(|root| root.get(key));
+        value.is_some_and(|value| value.pairs().len() > 0)
+            && entries.iter().any(|entry| entry.name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
+    };
+    let key = MODEL_KEYS.into_iter().find(|key| is_key_of_dict(key));
+    let taken: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+    checkpoint.take_all(file, &|name| {
+        let bare = key.and_then(|key| name.strip_prefix(key)).and_then(|rest| rest.strip_prefix('.'));
+        // Another tensor may have the bare name.
+        let name = bare.filter(|bare| !taken.contains(*bare)).unwrap_or(name);
+        // A file that is one tensor: others keep it under a name.
+        Some(if name.is_empty() { ONLY } else { name }.to_owned())
+    });
+    Ok(checkpoint)
+}

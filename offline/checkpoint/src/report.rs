@@ -1,0 +1,205 @@
+//! What a comparison says: to people, as JSON and CSV, and as msprobe's JSON.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::{CheckpointError, Comparison, Side, TensorRow, Verdict};
+use trainmon_report::first_of;
+
+/// So many tensors are shown to people, the worst first; files have them all.
+const SHOWN: usize = 20;
+/// So many names are listed to people.
+const NAMES_SHOWN: usize = 20;
+
+/// For a terminal, with the files.
+pub fn in_words(comparison: &Comparison, written: &[PathBuf]) -> String {
+    let written = written.iter().map(|path| format!("written: {}\n", path.display()));
+    std::iter::once(text(comparison)).chain(written).collect()
+}
+
+/// For programs, a failure too.
+pub fn as_json(compared: &Result<(Comparison, Vec<PathBuf>), CheckpointError>) -> Value {
+    match compared {
+        Ok((comparison, written)) => {
+            let mut value = json(comparison);
+            value["written"] = json!(written);
+            value["error"] = Value::Null;
+            value
+        }
+        Err(error) => json!({"same": null, "error": trainmon_report::as_json(error)}),
+    }
+}
+
+fn text(comparison: &Comparison) -> String {
+    let Comparison { a, b, tensors, only_in_a, only_in_b } = comparison;
+    let mut out = String::new();
+    for (letter, side) in [("a", a), ("b", b)] {
+        let Side { path, layout, tensors, notes, unreadable } = side;
+        line(&mut out, &format!("{letter}: {} ({}, {tensors} tensors)", path.display(), layout.words()));
+        for note in notes {
+            line(&mut out, &format!("   note: {note}"));
+        }
+        for (name, reason) in unreadable.iter().take(NAMES_SHOWN) {
+            line(&mut out, &format!("   not read: {name}: {reason}"));
+        }
+    }
+    for (letter, names) in [("a", only_in_a), ("b", only_in_b)] {
+        if !names.is_empty() {
+            line(&mut out, &format!("only in {letter} ({}): {}", names.len(), first_of(names.iter(), NAMES_SHOWN)));
+        }
+    }
+    let differing = worst_first(tensors.iter().filter(|row| row.verdict > Verdict::Identical));
+    if !differing.is_empty() {
+        line(&mut out, &table(&differing));
+    }
+    let count = |verdict| comparison.count(verdict);
+    line(
+        &mut out,
+        &format!(
+            "{} in both: {} identical, {} within rounding, {} different, {} of other shapes; {} only in a, {} only in b",
+            tensors.len(),
+            count(Verdict::Identical),
+            count(Verdict::Rounding),
+            count(Verdict::Different),
+            count(Verdict::Shape),
+            only_in_a.len(),
+            only_in_b.len(),
+        ),
+    );
+    // Names come from files: what they would tell the terminal to do is not done.
+    out.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+fn line(out: &mut String, text: &str) {
+    out.push_str(text);
+    out.push('\n');
+}
+
+/// By verdict, and then by how far they are apart; beside zeros nothing is further.
+pub(super) fn worst_first<'r>(rows: impl Iterator<Item = &'r TensorRow>) -> Vec<&'r TensorRow> {
+    let badness =
+        |row: &TensorRow| row.distance.as_ref().map_or(0.0, |distance| distance.relative_l2.unwrap_or(f64::INFINITY));
+    let mut rows: Vec<&TensorRow> = rows.collect();
+    rows.sort_by(|a, b| b.verdict.cmp(&a.verdict).then(badness(b).total_cmp(&badness(a))));
+    rows
+}
+
+fn table(rows: &[&TensorRow]) -> String {
+    let width = rows.iter().take(SHOWN).map(|row| row.name.len()).max().unwrap_or(0).max(6);
+    let columns = ["l2", "l2/|b|", "cos", "max abs"].map(|column| format!("{column:>10}")).join("  ");
+    let mut lines = vec![format!("{:<width$}  verdict    {columns}  at", "tensor")];
+    for row in rows.iter().take(SHOWN) {
+        let rest = match &row.distance {
+            None => format!("{:?} and {:?}", row.shape[0], row.shape[1]),
+            Some(distance) => format!(
+                "{:>10.3e}  {:>10}  {:>10}  {:>10.3e}  {:?}",
+                distance.l2,
+                distance.relative_l2.map_or("-".to_owned(), |value| format!("{value:.3e}")),
+                distance.cos.map_or("-".to_owned(), |value| format!("{value:.6}")),
+                distance.max_abs,
+                distance.max_abs_at,
+            ),
+        };
+        lines.push(format!("{:<width$}  {:<9}  {rest}", row.name, word(row.verdict)));
+    }
+    if rows.len() > SHOWN {
+        lines.push(format!("… and {} more", rows.len() - SHOWN));
+    }
+    lines.join("\n")
+}
+
+pub(super) fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Identical => "identical",
+        Verdict::Rounding => "rounding",
+        Verdict::Different => "different",
+        Verdict::Shape => "shape",
+    }
+}
+
+/// Everything, for programs.
+pub(super) fn json(comparison: &Comparison) -> Value {
+    let count = |verdict| comparison.count(verdict);
+    json!({
+        "same": comparison.is_same(),
+        "summary": {
+            "common": comparison.tensors.len(), "identical": count(Verdict::Identical),
+            "rounding": count(Verdict::Rounding), "different": count(Verdict::Different), "shape": count(Verdict::Shape),
+            "only_in_a": comparison.only_in_a.len(), "only_in_b": comparison.only_in_b.len(),
+        },
+        "a": comparison.a, "b": comparison.b, "tensors": comparison.tensors,
+        "only_in_a": comparison.only_in_a, "only_in_b": comparison.only_in_b,
+    })
+}
+
+/// A row per tensor, those of one side too.
+pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
+    let mut out = csv::Writer::from_writer(Vec::new());
+    out.write_record([
+        "name",
+        "verdict",
+        "dtype_a",
+        "dtype_b",
+        "shape_a",
+        "shape_b",
+        "numel",
+        "l2",
+        "relative_l2",
+        "cos",
+        "max_abs",
+        "max_abs_at",
+        "differing",
+        "beyond_rounding",
+        "non_finite_a",
+        "non_finite_b",
+    ])?;
+    for row in &comparison.tensors {
+        let mut cells = vec![row.name.clone(), word(row.verdict).to_owned()];
+        cells.extend(row.dtype.iter().cloned());
+        cells.extend(row.shape.iter().map(|shape| format!("{shape:?}")));
+        cells.push(row.numel[0].to_string());
+        match &row.distance {
+            None => cells.extend(std::iter::repeat_n(String::new(), 9)),
+            Some(distance) => {
+                let optional = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+                cells.extend([
+                    distance.l2.to_string(),
+                    optional(distance.relative_l2),
+                    optional(distance.cos),
+                    distance.max_abs.to_string(),
+                    format!("{:?}", distance.max_abs_at),
+                    distance.differing.to_string(),
+                    distance.beyond_rounding.to_string(),
+                    distance.non_finite[0].to_string(),
+                    distance.non_finite[1].to_string(),
+                ]);
+            }
+        }
+        out.write_record(&cells)?;
+    }
+    for (word, names) in [("only_in_a", &comparison.only_in_a), ("only_in_b", &comparison.only_in_b)] {
+        for name in names {
+            let mut cells = vec![name.as_str(), word];
+            cells.resize(16, "");
+            out.write_record(&cells)?;
+        }
+    }
+    out.into_inner().map_err(|error| csv::Error::from(error.into_error()))
+}
+
+/// msprobe's `ckpt_similarity.json`: names both have, by name; its numbers are those of float32.
+pub(super) fn msprobe(comparison: &Comparison) -> Value {
+    let single = |value: f64| json!(f64::from(value as f32));
+    let rows = comparison.tensors.iter().map(|row| {
+        let value = match &row.distance {
+            None => json!({"l2": null, "cos": null, "numel": row.numel, "shape": row.shape}),
+            Some(distance) => {
+                let cos = distance.cos.map_or(Value::Null, single);
+                json!({"l2": single(distance.l2), "cos": cos, "numel": row.numel[0], "shape": row.shape[0]})
+            }
+        };
+        (row.name.clone(), value)
+    });
+    Value::Object(rows.collect::<Map<_, _>>())
+}

@@ -1,0 +1,102 @@
+//! One request, one answer, one connection.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::door::Door;
+use super::error::ControlError;
+
+/// Longer than the run takes for anything, `flush` included.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// A status with thousands of targets is far below.
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
+const MAX_HEADERS: usize = 32;
+
+/// What a run said.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    /// HTTP's status code.
+    pub(crate) code: u16,
+    /// The answer.
+    pub(crate) body: Value,
+}
+
+impl Door {
+    /// Asks, and gives the answer of a run that says yes.
+    ///
+    /// # Errors
+    /// Nobody answers, or the answer is no.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Result<Value, ControlError> {
+        let Answer { code, body } = self.send(method, path, body)?;
+        if (200..300).contains(&code) {
+            return Ok(body);
+        }
+        let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
+        let message = if text("error").is_empty() { format!("HTTP {code}") } else { text("error") };
+        Err(ControlError::Refused { message, hint: text("hint") })
+    }
+
+    /// Sends a request and reads the answer, whatever it is.
+    ///
+    /// # Errors
+    /// Nobody answers, or something that is no answer.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Result<Answer, ControlError> {
+        let answer = match self {
+            Self::Socket(socket) => UnixStream::connect(socket).and_then(|stream| {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                exchange(stream, &request(method, path, "Host: localhost\r\n", body))
+            }),
+            Self::Http { address, token } => TcpStream::connect_timeout(address, PATIENCE).and_then(|stream| {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                let headers = format!("Host: {address}\r\nAuthorization: Bearer {token}\r\n");
+                exchange(stream, &request(method, path, &headers, body))
+            }),
+        };
+        let bytes = answer.map_err(|source| ControlError::Connect { at: self.name(), source })?;
+        parse(&bytes).map_err(|why| ControlError::NoSense { at: self.name(), why })
+    }
+}
+
+fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("{method} {path} HTTP/1.1\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>> {
+    // A run that refuses a large request answers before it has read all of it.
+    let sent = stream.write_all(request.as_bytes());
+    let mut bytes = Vec::new();
+    let read = stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes);
+    if bytes.is_empty() { sent.and(read).map(|_| bytes) } else { Ok(bytes) }
+}
+
+/// The status line and the body of an answer that is closed by the end of its connection.
+fn parse(bytes: &[u8]) -> Result<Answer, String> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let head = match response.parse(bytes).map_err(|error| error.to_string())? {
+        httparse::Status::Complete(head) => head,
+        httparse::Status::Partial => return Err("the answer broke off".to_owned()),
+    };
+    let code = response.code.ok_or("no status code")?;
+    let body = serde_json::from_slice(&bytes[head..]).map_err(|error| format!("HTTP {code}, and no JSON: {error}"))?;
+    Ok(Answer { code, body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_status_and_json_and_nothing_else_passes_for_one() {
+        let answer = parse(b"HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\n\r\n{\"id\": 7}\n").unwrap();
+        assert_eq!((answer.code, answer.body["id"].as_u64()), (202, Some(7)));
+        for wrong in [&b""[..], b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>", b"HTTP/1.1 200 OK\r\nA"] {
+            assert!(parse(wrong).is_err(), "{:?}", String::from_utf8_lossy(wrong));
+        }
+    }
+}

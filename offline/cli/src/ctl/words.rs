@@ -1,0 +1,132 @@
+//! A status for people.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// A status as lines.
+pub(crate) fn status(status: &Value) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let mut line = |words: String| writeln!(text, "{words}").unwrap_or_default();
+    let number = |pointer: &str| status.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+    let word = |pointer: &str| status.pointer(pointer).map(plain).unwrap_or_default();
+    line(format!(
+        "run {}: rank {} of {}, pid {}, trainmon {}, watched for {}",
+        word("/run"),
+        word("/rank"),
+        word("/world_size"),
+        word("/pid"),
+        word("/version"),
+        duration(number("/uptime_seconds"))
+    ));
+    let is_measured = if status["collecting"] == true { "measured" } else { "not measured" };
+    line(format!("step {}: {is_measured}; {:.3} s per step", word("/step"), number("/seconds_per_step")));
+    line(format!("plan: {}", plan(&status["plan"])));
+    line(cost(&status["cost"]));
+    line(format!(
+        "records: {} observed, {} not sampled, {} measured, {} dropped",
+        word("/ledger/observed"),
+        word("/ledger/not_sampled"),
+        word("/ledger/offered"),
+        sum(&status["ledger"]["dropped"])
+    ));
+    for (name, books) in members(&status["sinks"]) {
+        let queue = &status["queues"][name];
+        line(format!(
+            "  {name:<12} {} of {} delivered, {} failed, {} dropped; {} of {} steps wait; {}",
+            plain(&books["exported"]),
+            plain(&books["accepted"]),
+            plain(&books["failed"]),
+            plain(&books["dropped"]),
+            plain(&queue["waiting"]),
+            plain(&queue["capacity"]),
+            list(&status["whereabouts"][name], ", ")
+        ));
+    }
+    for each in status["changes"].as_array().into_iter().flatten() {
+        line(format!("change {}", change(each)));
+    }
+    text
+}
+
+/// A change and where it stands.
+pub(crate) fn change(change: &Value) -> String {
+    let (id, what) = (plain(&change["id"]), plain(&change["what"]));
+    let step = plain(&change["step"]);
+    let silent = list(&change["waiting_for"], ", ");
+    let stage = match change["stage"].as_str().unwrap_or_default() {
+        "waiting" => "waits for the one before".to_owned(),
+        "asking" => format!("asked, no answer yet from rank {silent}"),
+        "agreed" => format!("agreed: from step {step} on"),
+        "switched" if silent.is_empty() => format!("in force since step {step}"),
+        "switched" => format!("in force since step {step}, no report from rank {silent}"),
+        "withdrawn" => format!("withdrawn: {}", plain(&change["why"])),
+        other => other.to_owned(),
+    };
+    let mut text = format!("{id}: {what}: {stage}");
+    for late in change["late"].as_array().into_iter().flatten() {
+        // Writing to a String cannot fail.
+        write!(text, "; rank {} only at step {}", plain(&late["rank"]), plain(&late["step"])).unwrap_or_default();
+    }
+    text
+}
+
+fn plan(plan: &Value) -> String {
+    const SIGNALS: [&str; 6] = ["weight_grad", "moments", "param", "activations", "mg_direction", "update"];
+    let on = SIGNALS.iter().filter(|name| plan[**name].is_object());
+    let signals: Vec<String> = on.map(|name| format!("{name} [{}]", list(&plan[*name]["ops"], " "))).collect();
+    let signals = if signals.is_empty() { "nothing".to_owned() } else { signals.join(", ") };
+    let window = &plan["window"];
+    let steps = match window["step_interval"].as_u64() {
+        Some(1) | None => "every step".to_owned(),
+        Some(interval) => format!("one step in {interval}"),
+    };
+    let end =
+        if window["stop_step"].is_null() { String::new() } else { format!(" to {}", plain(&window["stop_step"])) };
+    let targets = list(&plan["targets"], ", ");
+    let targets = if targets.is_empty() { "everything".to_owned() } else { targets };
+    let paused = if plan["paused"] == true { "paused; " } else { "" };
+    format!("{paused}{signals}; {steps} from {}{end}; of {targets}", plain(&window["start_step"]))
+}
+
+fn cost(cost: &Value) -> String {
+    let share = match cost["share_of_step"].as_f64() {
+        Some(share) => format!("{:.2} % of the step", 100.0 * share),
+        None => "not known yet".to_owned(),
+    };
+    let ratio = cost["sampling_ratio"].as_f64().unwrap_or(1.0);
+    let budget = match cost["budget"].as_f64() {
+        Some(budget) if ratio < 1.0 => {
+            format!(" (budget {} %: one layer in {:.0} is measured per step)", 100.0 * budget, 1.0 / ratio)
+        }
+        Some(budget) => format!(" (budget {} %)", 100.0 * budget),
+        None => String::new(),
+    };
+    let read = cost["bytes_read"].as_f64().unwrap_or(0.0) / f64::from(1 << 20);
+    format!("cost: {share}{budget}, {read:.1} MiB read")
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn list(values: &Value, between: &str) -> String {
+    values.as_array().into_iter().flatten().map(plain).collect::<Vec<_>>().join(between)
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+fn sum(counts: &Value) -> u64 {
+    members(counts).filter_map(|(_, count)| count.as_u64()).sum()
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3_600.0),
+    }
+}

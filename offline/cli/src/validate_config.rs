@@ -1,0 +1,86 @@
+//! `trainmon check-config`: what a config file means, or what is wrong with it.
+
+use std::path::Path;
+
+use serde::Serialize;
+use trainmon_core::config::{Config, ConfigErrors, Diagnostic, Parsed};
+use trainmon_report::Advise;
+
+/// What there is to say about one config file. Its JSON form is the output of `trainmon check-config --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// The file, as it was named.
+    pub(crate) file: String,
+    /// Whether a training would start with it.
+    pub(crate) ok: bool,
+    /// What is wrong, in the order of the file.
+    pub(crate) errors: Vec<Finding>,
+    /// What has no effect, in the order of the file.
+    pub(crate) warnings: Vec<Finding>,
+    /// What the file means, defaults filled in; absent when there are errors.
+    pub(crate) config: Option<Config>,
+    /// The file's text, for excerpts.
+    #[serde(skip)]
+    pub(crate) text: String,
+}
+
+/// An error or a warning.
+#[derive(Debug, Serialize)]
+pub(crate) struct Finding {
+    /// Everything in one line, as people read it.
+    pub(crate) message: String,
+    /// The parts.
+    #[serde(flatten)]
+    pub(crate) diagnostic: Diagnostic,
+}
+
+impl From<Diagnostic> for Finding {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self { message: diagnostic.to_string(), diagnostic }
+    }
+}
+
+/// A config file that cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read `{file}`")]
+pub(crate) struct Unreadable {
+    /// The file, as it was named.
+    pub(crate) file: String,
+    /// Why.
+    #[source]
+    pub(crate) source: std::io::Error,
+}
+
+impl Advise for Unreadable {
+    fn hint(&self) -> &str {
+        match self.source.kind() {
+            std::io::ErrorKind::NotFound => "check the path; it is relative to the current directory",
+            std::io::ErrorKind::PermissionDenied => "the file's permissions do not let you read it",
+            std::io::ErrorKind::InvalidData => "a config file is text in UTF-8",
+            _ => "give the path of a config file",
+        }
+    }
+}
+
+/// Reads and validates one file, with the environment variables of this process.
+///
+/// # Errors
+///
+/// Only if the file cannot be read; what is wrong inside it is part of the report.
+pub(crate) fn validate(path: &Path) -> Result<Report, Unreadable> {
+    let file = path.display().to_string();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(source) => return Err(Unreadable { file, source }),
+    };
+    let parsed = Config::parse(&text, &file, &|name| std::env::var(name).ok());
+    let findings = |diagnostics: Vec<Diagnostic>| diagnostics.into_iter().map(Finding::from).collect();
+    Ok(match parsed {
+        Ok(Parsed { config, warnings }) => {
+            Report { file, ok: true, errors: Vec::new(), warnings: findings(warnings), config: Some(config), text }
+        }
+        Err(ConfigErrors { errors, warnings }) => {
+            Report { file, ok: false, errors: findings(errors), warnings: findings(warnings), config: None, text }
+        }
+    })
+}

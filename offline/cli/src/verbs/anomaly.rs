@@ -1,0 +1,62 @@
+//! The command line of `trainmon anomaly`, and what it says.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+use trainmon_report::{Outcome, Printer};
+use trainmon_runs::anomaly::{Analysis, analyse, as_json};
+
+pub(crate) const EXAMPLES: &str = concat!(
+    "Examples:\n",
+    "  trainmon anomaly -d monitor_output                 the first eight findings of all ranks\n",
+    "  trainmon anomaly -d monitor_output/anomaly_detected -k 20 -s \"[100,101]\"\n",
+    "  trainmon anomaly -d monitor_output --json | jq '.first | keys'\n",
+    "\n",
+    "A finding's place: step, micro-batch, forward before gradients before moments before the update, pipeline stage,\n",
+    "number of the call. msprobe's files are read as well. Exit code 1: there are findings."
+);
+
+/// What to look at.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// The directory with `rank<R>/anomaly.json`, or the one that holds its `anomaly_detected`
+    #[arg(short, long = "data-path", alias = "data_path", value_name = "DIR")]
+    data: PathBuf,
+    /// Where `anomaly_analyse.json` is written [default: beside the findings]
+    #[arg(short, long = "out-path", alias = "out_path", value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How many findings
+    #[arg(short = 'k', long = "topk", value_name = "COUNT", default_value = "8")]
+    top: NonZeroUsize,
+    /// Only these steps, as a list: "[1,2]"
+    #[arg(short, long = "step", aliases = ["step_list", "step-list"], value_name = "LIST", value_parser = step_list)]
+    steps: Option<Steps>,
+    /// Print one JSON object, also on failure
+    #[arg(long)]
+    json: bool,
+}
+
+/// A list of steps: clap would take a bare `Vec` for an argument given several times.
+#[derive(Clone, Debug)]
+struct Steps(Vec<u64>);
+
+fn step_list(text: &str) -> Result<Steps, String> {
+    let inner = text.trim();
+    let inner = inner.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(inner);
+    let steps = inner.split(',').map(str::trim).filter(|step| !step.is_empty());
+    let step = |step: &str| {
+        step.parse().map_err(|_not_a_number| format!("expected a list of steps like \"[1,2]\", found `{step}`"))
+    };
+    steps.map(step).collect::<Result<_, _>>().map(Steps)
+}
+
+/// Analyses, and says what came of it.
+pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
+    let Arguments { data, out, top, steps, json } = arguments;
+    let steps = steps.as_ref().map_or(&[][..], |steps| &steps.0);
+    let analysis = analyse(data, out.as_deref(), top.get(), steps);
+    printer.answer(&analysis, json.then(|| as_json(&analysis)), Analysis::in_words)?;
+    Ok(analysis.map_or(Outcome::Failed, |analysis| Outcome::of(analysis.findings > 0)))
+}

@@ -1,0 +1,86 @@
+//! `trainmon check-config`: its arguments and what it says.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+use trainmon_report::{Advise as _, Outcome, Printer};
+
+use crate::excerpt::excerpt;
+use crate::validate_config::{Finding, Report, Unreadable, validate};
+
+pub(crate) const EXAMPLES: &str = concat!(
+    "Examples:\n",
+    "  trainmon check-config train.json\n",
+    "  trainmon check-config train.json | jq .window\n",
+    "  trainmon check-config train.json --json | jq '.errors[].message'"
+);
+
+/// What to check.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// The config file: JSON, comments and trailing commas allowed
+    file: PathBuf,
+    /// Print one JSON object with the errors, the warnings and the config, also on failure
+    #[arg(long)]
+    json: bool,
+}
+
+/// Validates, and says what is wrong.
+pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
+    let Arguments { file, json } = arguments;
+    let validated = validate(file);
+    if *json { print_as_json(file, &validated, printer) } else { print(&validated, printer) }
+}
+
+fn print(validated: &Result<Report, Unreadable>, printer: &mut Printer) -> io::Result<Outcome> {
+    let report = match validated {
+        Ok(report) => report,
+        Err(unreadable) => {
+            printer.failure(unreadable, Some(unreadable.hint()));
+            return Ok(Outcome::Failed);
+        }
+    };
+    let below = |finding: &Finding| {
+        let diagnostic = &finding.diagnostic;
+        // A line of this object may hold a key to a receiver: it is not shown.
+        let is_secret = diagnostic.key.starts_with("otlp");
+        if is_secret { String::new() } else { excerpt(&report.text, diagnostic.line, diagnostic.column) }
+    };
+    for warning in &report.warnings {
+        printer.warning(&warning.message, &below(warning), warning.diagnostic.hint.as_deref());
+    }
+    for error in &report.errors {
+        printer.error(&error.message, &below(error), error.diagnostic.hint.as_deref());
+    }
+    if let Some(config) = &report.config {
+        printer.json(config)?;
+        return Ok(Outcome::Fine);
+    }
+    let count = report.errors.len();
+    printer.note(&format!("{}: {count} error{}\n", report.file, if count == 1 { "" } else { "s" }));
+    Ok(Outcome::Failed)
+}
+
+fn print_as_json(file: &Path, validated: &Result<Report, Unreadable>, printer: &mut Printer) -> io::Result<Outcome> {
+    let is_ok = match validated {
+        Ok(report) => {
+            printer.json(report)?;
+            report.ok
+        }
+        Err(unreadable) => {
+            let (message, cause) = (unreadable.to_string(), unreadable.source.to_string());
+            let error = json!({
+                "message": format!("{message}: {cause}"), "file": file.display().to_string(), "line": null,
+                "column": null, "key": "", "kind": "unreadable", "expected": null, "found": cause,
+                "suggestion": null, "hint": unreadable.hint(),
+            });
+            let file = file.display().to_string();
+            let report = json!({"file": file, "ok": false, "errors": [error], "warnings": [], "config": null});
+            printer.json(&report)?;
+            false
+        }
+    };
+    Ok(if is_ok { Outcome::Fine } else { Outcome::Failed })
+}

@@ -1,0 +1,223 @@
+//! `trainmon compare`.
+
+mod other_kinds;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use trainmon_compare::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching};
+use trainmon_compare::write::Format;
+use trainmon_compare::{
+    Answer, CompareError, Compared, Meter, Request, Tables, Thresholds, Verdict, as_json, in_words,
+};
+use trainmon_report::{Outcome, Printer, watched};
+
+/// Examples for `--help`.
+pub(crate) const EXAMPLES: &str = concat!(
+    "Examples:\n",
+    "  trainmon compare dump_b/step0 dump_a/step0                 where they part, in a sentence\n",
+    "  trainmon compare dump_b dump_a -o report                   all steps and ranks: a page for the browser, and the tables\n",
+    "  trainmon compare dump_b dump_a dump_a2                     two golden runs: their spread bounds every value\n",
+    "  trainmon compare b/dump.json a/dump.json --json | jq .operator\n",
+    "  trainmon compare monitor_b monitor_a                       two monitored runs: the first step and tensor beyond noise\n",
+    "  trainmon compare b/model.pt a/model.pt                     two checkpoints, tensor by tensor\n",
+    "  trainmon compare -tp b/step0 -gp a/step0 -o out            msprobe's spelling; --compat for its very cells\n",
+    "\n",
+    "Exit codes: 0 they agree, 1 they part or nobody can tell (see --fail-on), 2 an error"
+);
+
+/// The arguments.
+#[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+pub(crate) struct Arguments {
+    /// The run in question: a dump.json or debug.json, a rank's directory, a step's, or the one that holds the steps; a
+    /// monitor's output; a checkpoint
+    #[arg(required_unless_present = "target_path")]
+    target: Option<PathBuf>,
+    /// The run to hold it against; of several, the others say how far such runs are apart anyway
+    golden: Vec<PathBuf>,
+    /// msprobe's spelling of TARGET: -tp
+    #[arg(long, value_name = "TARGET", conflicts_with = "target", requires = "golden_path")]
+    target_path: Option<PathBuf>,
+    /// msprobe's spelling of GOLDEN: -gp
+    #[arg(long, value_name = "GOLDEN", conflicts_with = "golden", requires = "target_path")]
+    golden_path: Option<PathBuf>,
+    /// Write tables there; without it (and with msprobe's spelling: ./output) only the answer is printed
+    #[arg(short, long, value_name = "DIR")]
+    output_path: Option<PathBuf>,
+    /// Which tables, and the report: csv,html if nothing is said, csv with msprobe's spelling
+    #[arg(long, value_enum, value_delimiter = ',')]
+    format: Vec<Format>,
+    /// A spreadsheet instead of CSV, as msprobe spells it
+    #[arg(long)]
+    xlsx: bool,
+    /// msprobe's tables cell for cell: its verdicts, and its mistakes
+    #[arg(long)]
+    compat: bool,
+    /// Pair operators by their place in the sequence of calls, not by number: -fm
+    #[arg(long)]
+    fuzzy_match: bool,
+    /// A file of lines `name in the target: name in the golden`, whole names of values: -dm
+    #[arg(long, value_name = "YAML")]
+    data_mapping: Option<PathBuf>,
+    /// The same for modules, `path.Class: path.Class`; without a file only Cell becomes Module: -cm
+    #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "how clap says that the file may be left out")]
+    cell_mapping: Option<Option<PathBuf>>,
+    /// Modules by their paths below a class, `class: {path: path}`, with the operators in them; --compat ignores it: -lm
+    #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "how clap says that the file may be left out")]
+    layer_mapping: Option<Option<PathBuf>>,
+    /// Operators of two frameworks, a list of `{ms_api, pt_api, ms_args, pt_args, …}`; without a file by family: -am
+    #[arg(long, value_name = "YAML", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "how clap says that the file may be left out")]
+    api_mapping: Option<Option<PathBuf>>,
+    /// msprobe's switch for the first difference; it is always looked for. With -tp or --compat its JSON is written:
+    /// -da
+    #[arg(long)]
+    diff_analyze: bool,
+    /// What counts as rounding: configs/compare.toml has every key
+    #[arg(long, value_name = "TOML")]
+    thresholds: Option<PathBuf>,
+    /// Exit code 1 from which level on: error, if they part or nobody can tell; warning, also if calls or ranks
+    /// have no counterpart or tensors cannot be read
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    fail_on: Option<FailOn>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+    /// Name every operator as it is compared: `-tensor_log`
+    #[arg(long)]
+    is_print_compare_log: bool,
+    /// msprobe's switch; what the paths are is seen by itself, dumps of offline models, torchair and ATB are not read
+    #[arg(short, long, value_parser = ["auto"])]
+    mode: Option<String>,
+}
+
+/// From which level on the exit code is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// They part, or nobody can tell.
+    Error,
+    /// That, or something has no counterpart.
+    Warning,
+    /// Never, as msprobe does; the default with its spelling.
+    Never,
+}
+
+/// msprobe's options of one dash and several letters, as the long options they are here.
+pub(crate) const SPELLINGS: [(&str, &str); 9] = [
+    ("-tp", "--target-path"),
+    ("-gp", "--golden-path"),
+    ("-fm", "--fuzzy-match"),
+    ("-dm", "--data-mapping"),
+    ("-cm", "--cell-mapping"),
+    ("-am", "--api-mapping"),
+    ("-lm", "--layer-mapping"),
+    ("-da", "--diff-analyze"),
+    ("-tensor_log", "--is-print-compare-log"),
+];
+
+/// Compares, and says what came of it.
+pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
+    if let Some(outcome) = other_kinds::run(arguments, printer)? {
+        return Ok(outcome);
+    }
+    let compared = compare(arguments, printer).map_err(other_kinds::named);
+    printer.answer(&compared, arguments.json.then(|| as_json(&compared)), in_words)?;
+    Ok(compared.map_or(Outcome::Failed, |compared| outcome(&compared.answer, arguments)))
+}
+
+fn compare(arguments: &Arguments, printer: &mut Printer) -> Result<Compared, CompareError> {
+    let request = request(arguments)?;
+    let meter = Arc::<Meter>::default();
+    let mut see = |operator: &str| {
+        if arguments.is_print_compare_log {
+            printer.note(&format!("{operator}\n"));
+        }
+    };
+    let compared = watched("comparing", &|| meter.progress(), || request.run(&meter, &mut see))?;
+    if let Some(path) = mapping_file(arguments).filter(|_| !compared.is_mapping_used && !arguments.compat) {
+        printer.note(&format!("note: `{}` pairs nothing: are its names those of the target?\n", path.display()));
+    }
+    Ok(compared)
+}
+
+/// What is asked for, in either spelling.
+fn request(arguments: &Arguments) -> Result<Request, CompareError> {
+    let (target, goldens) = paths(arguments);
+    let is_msprobes = arguments.target_path.is_some();
+    let formats = match &arguments.format[..] {
+        _ if arguments.xlsx => vec![Format::Xlsx],
+        [] if is_msprobes => vec![Format::Csv],
+        [] => vec![Format::Csv, Format::Html],
+        formats => formats.to_vec(),
+    };
+    let output = arguments.output_path.clone().or(is_msprobes.then(|| PathBuf::from("output")));
+    Ok(Request {
+        target: target.to_path_buf(),
+        goldens,
+        thresholds: arguments.thresholds.as_deref().map(Thresholds::read).transpose()?.unwrap_or_default(),
+        matching: matching(arguments)?,
+        tables: output.map(|directory| Tables { directory, formats }),
+        is_compat: arguments.compat,
+        // Of two files msprobe ignores the switch.
+        is_diff_analyze: (arguments.compat || is_msprobes) && arguments.diff_analyze && target.is_dir(),
+    })
+}
+
+/// The target, and what it is held against, in either spelling.
+fn paths(arguments: &Arguments) -> (&Path, Vec<PathBuf>) {
+    let target = arguments.target.as_deref().or(arguments.target_path.as_deref()).unwrap_or(Path::new(""));
+    (target, arguments.golden_path.iter().chain(&arguments.golden).cloned().collect())
+}
+
+/// What is asked for, or what the spelling promises.
+fn level(arguments: &Arguments) -> FailOn {
+    let default = if arguments.target_path.is_some() { FailOn::Never } else { FailOn::Error };
+    arguments.fail_on.unwrap_or(default)
+}
+
+fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
+    // Who asks whether runs agree must not hear yes where nobody knows.
+    let parts = matches!(answer.verdict, Verdict::Parts { .. } | Verdict::CannotTell { .. });
+    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. })
+        || !answer.target_only.is_empty()
+        || !answer.golden_only.is_empty()
+        || answer.unread > 0;
+    let fails = match level(arguments) {
+        FailOn::Never => false,
+        FailOn::Error => parts,
+        FailOn::Warning => parts || is_one_sided,
+    };
+    Outcome::of(fails)
+}
+
+/// The mapping that counts, if a file is named.
+fn mapping_file(arguments: &Arguments) -> Option<&Path> {
+    let Arguments { data_mapping, cell_mapping, layer_mapping, api_mapping, .. } = arguments;
+    match (data_mapping, [cell_mapping, layer_mapping, api_mapping].into_iter().flatten().next()) {
+        (Some(path), _) | (None, Some(Some(path))) => Some(path),
+        _ => None,
+    }
+}
+
+/// What the options say of matching; of several the first of this order, as with msprobe.
+fn matching(arguments: &Arguments) -> Result<Matching, MappingError> {
+    let Arguments { data_mapping, cell_mapping, layer_mapping, api_mapping, fuzzy_match, .. } = arguments;
+    Ok(if let Some(path) = data_mapping {
+        Matching::Data(Mapping::read(path)?)
+    } else if let Some(path) = cell_mapping {
+        Matching::Cell(path.as_deref().map_or(Ok(Mapping::default()), Mapping::read)?)
+    } else if let Some(path) = layer_mapping {
+        Matching::Layer(path.as_deref().map_or(Ok(LayerMapping::default()), LayerMapping::read)?)
+    } else if let Some(path) = api_mapping {
+        Matching::Api(path.as_deref().map_or(Ok(ApiMapping::default()), ApiMapping::read)?)
+    } else if *fuzzy_match {
+        Matching::Sequence
+    } else {
+        Matching::Name
+    })
+}

@@ -1,0 +1,56 @@
+//! The command line of `trainmon parse`, and what it says; `trainmon convert` says the same of files of tensors.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use trainmon_report::{Outcome, Printer};
+use trainmon_tensors::{TensorFormat, convert};
+
+use super::{files_as_json, lines};
+
+pub(crate) const EXAMPLES: &str = concat!(
+    "Examples:\n",
+    "  trainmon parse -d dump/step0/rank0/dump_tensor_data -t npy -o arrays\n",
+    "  trainmon parse -d model.safetensors -t pt -o out\n",
+    "  trainmon convert --to safetensors checkpoint.pt -o out      the same, in trainmon's own words\n",
+    "\n",
+    "Reads .pt (as data: nothing in it is executed), .npy, .safetensors and Ascend's .bin; of a directory every such file.\n",
+    "A file of several tensors becomes a directory of .npy files. No file is replaced."
+);
+
+/// What to convert.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// A file of tensors, or a directory of them
+    #[arg(long = "dump_path", short = 'd', value_name = "PATH")]
+    dump_path: PathBuf,
+    /// The format
+    #[arg(long = "type", short = 't', default_value = "pt", value_name = "FORMAT")]
+    to: TensorFormat,
+    /// The directory for the files
+    #[arg(long = "output_path", alias = "output", short = 'o', default_value = "./output", value_name = "DIR")]
+    output: PathBuf,
+    /// Print one JSON object, also on failure
+    #[arg(long)]
+    json: bool,
+}
+
+/// Converts, and says what came of it.
+pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
+    let Arguments { dump_path, to, output, json } = arguments;
+    convert_and_say(dump_path, *to, output, *json, printer)
+}
+
+/// The same for whoever has read the arguments.
+pub(crate) fn convert_and_say(
+    path: &Path,
+    to: TensorFormat,
+    output: &Path,
+    json: bool,
+    printer: &mut Printer,
+) -> io::Result<Outcome> {
+    let files = convert(path, to, output);
+    printer.answer(&files, json.then(|| files_as_json(&files)), |files| lines(files))?;
+    Ok(Outcome::of_work(&files))
+}

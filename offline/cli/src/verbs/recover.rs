@@ -1,0 +1,64 @@
+//! The command line of `trainmon recover`, and what it says.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use trainmon_report::{Advise as _, Outcome, Printer, ProgressBar};
+use trainmon_runs::recover::{Recovery, as_json, recover};
+
+pub(crate) const EXAMPLES: &str = concat!(
+    "Examples:\n",
+    "  trainmon recover monitor_output/Nov20_16-05-09-rank0-1f0a9c42/journal_rank0.tmj -o rescued\n",
+    "  trainmon recover monitor_output -o rescued        every rank, each in a directory of its own\n",
+    "  trainmon recover journal_rank0.tmj -o rescued --json | jq '.journals[].faults[]'\n",
+    "\n",
+    "The files are those the run itself wrote, or would have written, byte for byte, for the steps the journal holds;\n",
+    "alerts go to alerts.jsonl. A journal may be read while its run goes on. Steps of the run that are not in the journal are\n",
+    "named; those that its ring had no room for any more are not missed.\n",
+    "\n",
+    "Exit codes: 0 everything was whole, 1 something was torn or is missing (the rest is written), 2 an error"
+);
+
+/// So many things that are torn or missing are told one by one.
+const MOST_TOLD: usize = 20;
+
+/// What to recover.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// The journal, or a directory that holds those of several ranks (or the directories they lie in)
+    journal: PathBuf,
+    /// The directory to make
+    #[arg(long, short)]
+    output: PathBuf,
+    /// Print one JSON object, also on failure
+    #[arg(long)]
+    json: bool,
+}
+
+/// Recovers, and says what came of it.
+pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
+    let Arguments { journal, output, json } = arguments;
+    let mut bar = ProgressBar::new("recovering");
+    let recovery = recover(journal, output, &mut |progress| bar.show(progress));
+    drop(bar);
+    if let (Ok(recovery), false) = (&recovery, json) {
+        for journal in &recovery.journals {
+            let path = journal.journal.display();
+            for fault in journal.faults.iter().take(MOST_TOLD) {
+                printer.warning(&format!("`{path}`: {fault}"), "", None);
+            }
+            if let Some(more) = journal.faults.len().checked_sub(MOST_TOLD).filter(|&more| more > 0) {
+                printer.warning(&format!("`{path}`: {more} more; `--json` lists all"), "", None);
+            }
+        }
+        for error in &recovery.unreadable {
+            printer.failure(error, Some(error.hint()));
+        }
+    }
+    printer.answer(&recovery, json.then(|| as_json(&recovery)), Recovery::in_words)?;
+    Ok(match recovery {
+        Ok(recovery) if recovery.unreadable.is_empty() => Outcome::of(!recovery.is_whole()),
+        _ => Outcome::Failed,
+    })
+}

@@ -1,0 +1,182 @@
+//! The whole output of `trainmon`, as a person and as a program see it.
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use support::{Said, program, trainmon};
+
+/// A directory with one config file in it.
+struct Desk {
+    dir: TempDir,
+}
+
+impl Desk {
+    fn with(config: &str) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        fs::write(dir.path().join("train.json"), config).expect("writable");
+        Self { dir }
+    }
+
+    fn program(&self, arguments: &[&str]) -> Command {
+        program(self.dir.path(), arguments)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Said {
+        trainmon(self.dir.path(), arguments)
+    }
+}
+
+#[test]
+fn a_good_config_is_shown_with_its_defaults() {
+    let desk = Desk::with("{\n  // norms only\n  \"wg_distribution\": true,\n}\n");
+    let said = desk.run(&["check-config", "train.json"]);
+    assert_eq!(said.err, "");
+    assert_eq!(said.out, include_str!("snapshots/good.stdout"));
+    assert_eq!(said.code, Some(0));
+}
+
+#[test]
+fn every_fault_of_a_bad_config_is_shown_at_once_in_the_order_of_the_file() {
+    let desk = Desk::with(include_str!("snapshots/bad.json"));
+    let said = desk.run(&["check-config", "train.json"]);
+    assert_eq!(said.out, "");
+    assert_eq!(said.err, include_str!("snapshots/bad.stderr"));
+    assert_eq!(said.code, Some(2));
+}
+
+#[test]
+fn the_json_form_has_the_same_shape_for_good_bad_and_missing_files() {
+    for (config, file, is_ok, kinds) in [
+        ("{\"wg_distribution\": true, \"seed\": 1}", "train.json", true, vec![]),
+        ("{\"wg_distribution\": 1, \"format\": [\"api\"]}", "train.json", false, vec!["wrong_type", "not_implemented"]),
+        ("{\"a\":", "train.json", false, vec!["syntax"]),
+        ("{}", "missing.json", false, vec!["unreadable"]),
+    ] {
+        let said = Desk::with(config).run(&["check-config", "--json", file]);
+        let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        assert_eq!(said.err, "", "{config}");
+        assert_eq!(said.code, Some(if is_ok { 0 } else { 2 }), "{config}");
+        assert_eq!(report["file"], file);
+        assert_eq!(report["ok"], is_ok, "{config}");
+        assert_eq!(report["config"].is_object(), is_ok, "{config}");
+        let keys: Vec<&String> = report.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["file", "ok", "errors", "warnings", "config"]);
+        let found: Vec<&str> =
+            report["errors"].as_array().expect("a list").iter().filter_map(|e| e["kind"].as_str()).collect();
+        assert_eq!(found, kinds, "{config}");
+        for error in report["errors"].as_array().expect("a list") {
+            let keys: Vec<&String> = error.as_object().expect("an object").keys().collect();
+            let expected =
+                ["message", "file", "line", "column", "key", "kind", "expected", "found", "suggestion", "hint"];
+            assert_eq!(keys, expected);
+        }
+    }
+}
+
+#[test]
+fn headers_for_a_receiver_are_shown_neither_in_a_good_config_nor_below_a_fault() {
+    let members = |protocol: &str| {
+        format!(
+            "{{\"wg_distribution\": true, \"otlp\": {{\"protocol\": {protocol}, \"headers\": {{\"key\": \"s3cret\"}}}}}}"
+        )
+    };
+    for (protocol, code) in [("\"grpc\"", 0), ("\"carrier pigeon\"", 2)] {
+        for arguments in [&["check-config", "train.json"][..], &["check-config", "train.json", "--json"]] {
+            let said = Desk::with(&members(protocol)).run(arguments);
+            assert!(!said.out.contains("s3cret") && !said.err.contains("s3cret"), "{said:?}");
+            assert_eq!(said.code, Some(code), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_file_is_an_error_with_its_cause_and_a_hint() {
+    let said = Desk::with("{}").run(&["check-config", "missing.json"]);
+    assert_eq!(said.out, "");
+    assert_eq!(
+        said.err,
+        "error: cannot read `missing.json`\n\
+         Caused by: No such file or directory (os error 2)\n\
+         hint: check the path; it is relative to the current directory\n"
+    );
+    assert_eq!(said.code, Some(2));
+}
+
+#[test]
+fn a_file_that_is_not_text_is_an_error() {
+    let desk = Desk::with("");
+    fs::write(desk.dir.path().join("train.json"), [0x80, 0xff]).expect("writable");
+    let said = desk.run(&["check-config", "train.json"]);
+    assert_eq!(
+        said.err,
+        "error: cannot read `train.json`\n\
+         Caused by: stream did not contain valid UTF-8\n\
+         hint: a config file is text in UTF-8\n"
+    );
+    assert_eq!(said.code, Some(2));
+}
+
+#[test]
+fn a_usage_error_exits_with_two_and_help_with_zero() {
+    let desk = Desk::with("{}");
+    let wrong = desk.run(&["check-confg"]);
+    assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""));
+    assert!(wrong.err.starts_with("error: unrecognized subcommand 'check-confg'"), "{}", wrong.err);
+    assert!(wrong.err.contains("'check-config'"), "{}", wrong.err);
+    let help = desk.run(&["--help"]);
+    assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
+    for example in ["trainmon check-config configs/demo.json", "trainmon config-schema >", "Exit codes: 0 fine"] {
+        assert!(help.out.contains(example), "{}", help.out);
+    }
+}
+
+#[test]
+fn the_schema_verb_prints_the_committed_schema() {
+    let said = Desk::with("{}").run(&["config-schema"]);
+    assert_eq!(said.out, include_str!("../../../configs/trainmon.schema.json"));
+    assert_eq!(said.code, Some(0));
+}
+
+#[test]
+fn every_shell_gets_a_completion_script_that_knows_the_verbs() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let said = Desk::with("{}").run(&["completions", shell]);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{shell}");
+        assert!(said.out.contains("check-config"), "{shell}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let desk = Desk::with("{}");
+    let mut child =
+        desk.program(&["config-schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    // The reading end is closed before or while the schema, more than a pipe holds or not, is written.
+    drop(child.stdout.take());
+    let said = Said::from(child.wait_with_output().expect("ends"));
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_is_an_error() {
+    let full = fs::File::create("/dev/full").expect("a device that is always full");
+    let said = Said::by(Desk::with("{}").program(&["config-schema"]).stdout(full));
+    assert_eq!(said.err, "error: cannot write the output\nCaused by: No space left on device (os error 28)\n");
+    assert_eq!(said.code, Some(2));
+}
+
+#[test]
+fn colours_are_for_terminals_only_and_can_be_forced() {
+    let desk = Desk::with("{\"ops\": 1}");
+    assert!(!desk.run(&["check-config", "train.json"]).err.contains('\u{1b}'));
+    let mut command = desk.program(&["check-config", "train.json"]);
+    let forced = Said::by(command.env("CLICOLOR_FORCE", "1"));
+    assert!(forced.err.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m "), "{:?}", forced.err);
+    let quiet = Said::by(command.env("NO_COLOR", "1"));
+    assert!(!quiet.err.contains('\u{1b}'), "{:?}", quiet.err);
+}

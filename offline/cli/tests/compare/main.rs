@@ -1,0 +1,22 @@
+//! `trainmon compare` against msprobe's own answers and against stated truths.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests fail the test and say what was found")]
+
+mod bad;
+mod command;
+mod faults;
+mod frameworks;
+mod fused;
+mod fused_tensors;
+mod inputs;
+mod kinds;
+mod merge;
+mod overflow;
+#[path = "../support/golden.rs"]
+mod recorded;
+mod report;
+mod small;
+#[path = "../support/mod.rs"]
+mod support;
+
+use recorded::skip;

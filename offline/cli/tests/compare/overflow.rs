@@ -1,0 +1,36 @@
+//! `trainmon overflow` as a person runs it.
+
+/// A capture of one operator with such statistics.
+fn capture(directory: &std::path::Path, name: &str, statistics: &str) {
+    let tensor = format!(r#"{{"type": "torch.Tensor", "dtype": "torch.float16", "shape": [2], {statistics}}}"#);
+    let dump = format!(
+        r#"{{"task": "statistics", "level": "L1", "framework": "pytorch", "data": {{"Torch.exp.0.forward":
+        {{"input_args": [], "input_kwargs": {{}}, "output": [{tensor}]}}}}}}"#
+    );
+    crate::small::put(&directory.join(name).join("step0/rank0/dump.json"), dump);
+}
+
+#[test]
+fn infinities_of_both_signs_are_no_nan_and_without_statistics_nobody_can_tell() {
+    let desk = tempfile::tempdir().unwrap();
+    capture(desk.path(), "both", r#""Max": Infinity, "Min": -Infinity, "Mean": NaN, "Norm": Infinity"#);
+    capture(desk.path(), "nan", r#""Max": NaN, "Min": NaN, "Mean": NaN, "Norm": NaN"#);
+    capture(desk.path(), "digests", r#""md5": "37bf296c""#);
+    let overflow = |name: &str| crate::small::trainmon(desk.path(), &["overflow", name]);
+    assert!(overflow("both").out.contains("is the first with infinity"), "{:?}", overflow("both"));
+    assert!(overflow("nan").out.contains("is the first with NaN"), "{:?}", overflow("nan"));
+    let said = overflow("digests");
+    assert_eq!(said.code, Some(1));
+    assert_eq!(said.out, "Step 0: cannot tell: the capture has no statistics. Capture task statistics or tensor.\n");
+}
+
+#[test]
+fn msprobes_spelling_writes_to_output_and_scripts_go_on() {
+    let desk = tempfile::tempdir().unwrap();
+    capture(desk.path(), "nan", r#""Max": NaN, "Min": NaN, "Mean": NaN, "Norm": NaN"#);
+    let said = crate::small::trainmon(desk.path(), &["overflow_check", "--input_path", "nan/step0"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let written = crate::small::listed(&desk.path().join("output"));
+    assert!(matches!(&written[..], [one] if one.starts_with("anomaly_analyze_")), "{written:?}");
+    assert_eq!(crate::small::trainmon(desk.path(), &["overflow", "nan"]).code, Some(1));
+}

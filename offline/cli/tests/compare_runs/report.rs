@@ -1,0 +1,43 @@
+//! The report's files, and what the guide says of the command.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::desk::{Desk, Made};
+
+#[test]
+fn the_report_is_whole_and_the_html_file_needs_nothing_else() {
+    let desk = Desk::new();
+    desk.make("golden", &Made::GOLDEN);
+    desk.make("fault", &Made { seed: 2, fault: Some((23, 1.5)), ..Made::GOLDEN });
+    let said = desk.compare(&["fault", "golden", "-o", "report", "--format", "csv,json,html,md"]);
+    assert!(said.out.ends_with("written: report/compare.md\n"), "{}", said.out);
+    let read = |name: &str| fs::read_to_string(desk.path("report").join(name)).expect("there");
+    let table = read("compare.csv");
+    let expected = "first_step,rank,kind,name,vpp_stage,micro_step,statistic,target,golden,difference,bound,bound_source,note\n\
+                    23,0,grad_reduced,layers.2.weight,0,,";
+    assert!(table.starts_with(expected), "{table}");
+    assert_eq!(table.lines().count(), 3, "the norm and the largest element part: {table}");
+    let json: Value = serde_json::from_str(&read("compare.json")).expect("JSON");
+    assert_eq!(json["parted"].as_array().map(Vec::len), Some(2));
+    let html = read("compare.html");
+    assert_eq!(html.matches("<svg").count(), 1, "one tensor parts");
+    for absent in ["<script", "http:", "https:", "src=", "NaN"] {
+        assert!(!html.contains(absent), "{absent}");
+    }
+    assert!(html.contains("prefers-color-scheme: dark") && html.contains(">step 23</text>"));
+    assert!(read("compare.md").contains("| 23 | 0 | grad_reduced of `layers.2.weight` |"));
+    let again = desk.compare(&["fault", "golden", "-o", "report"]);
+    assert_eq!(again.code, Some(2));
+    assert!(again.err.starts_with("error: `report` exists already\nhint: "), "{}", again.err);
+}
+
+#[test]
+fn the_example_of_the_guide_is_what_the_command_says() {
+    let guide = include_str!("../../../../docs/compare-runs.md");
+    let desk = Desk::recorded();
+    let said = desk.compare(&["weight", "golden"]);
+    let sentence = said.out.lines().next().expect("a sentence");
+    assert!(guide.contains(&format!("\n{sentence}\n")), "the guide lacks:\n{sentence}");
+}

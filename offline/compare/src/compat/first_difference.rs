@@ -1,0 +1,188 @@
+//! msprobe's search for the first difference (`-da`), and the files it leaves. It takes an operator for different if an output's
+//! statistic is off by more than half of itself; where that is wrong, [`first`](crate::first) is right.
+
+use std::collections::HashMap;
+
+use trainmon_dump::capture::{Plain, Section};
+
+use super::cell::Cell;
+use super::columns::Mode;
+use super::json::Node;
+use super::table::{Row, Table};
+use crate::input::Capture;
+use crate::name::OperatorName;
+
+/// Relative differences of max, min, mean and norm among [`Row::measured`].
+const RELATIVE: std::ops::Range<usize> = 4..8;
+const ALLOWED: f64 = 0.5;
+const IGNORED: [&str; 3] = ["Torch.empty", "Torch.fill", "Tensor.__setitem__"];
+
+/// A rank's operators and which of them differ.
+#[derive(Debug)]
+pub struct RankDifferences {
+    /// The rank.
+    pub rank: u64,
+    operators: Vec<Judged>,
+}
+
+#[derive(Debug)]
+struct Judged {
+    name: Box<str>,
+    is_same: bool,
+    rows: Vec<Row>,
+    stack: Option<Vec<Box<str>>>,
+}
+
+/// Judges a rank's table: of statistics also where tensors were captured, or of checksums.
+pub fn differences(rank: u64, table: Table, target: &Capture) -> (RankDifferences, Node) {
+    let mode = table.mode;
+    let headers = table.headers;
+    let mut operators: Vec<Judged> = Vec::new();
+    let mut current = None;
+    for row in table.rows {
+        if current != Some(row.operator) {
+            current = Some(row.operator);
+            let name = target.document.operators[row.operator as usize].name.clone();
+            let stack = target.stacks.of(&name).map(<[Box<str>]>::to_vec);
+            operators.push(Judged { name, is_same: true, rows: Vec::new(), stack });
+        }
+        if let Some(operator) = operators.last_mut() {
+            operator.is_same &= !is_different(&row, mode);
+            operator.rows.push(row);
+        }
+    }
+    operators.retain(|operator| operator.name.split('.').count() >= 4);
+    let node = Node::Object(
+        operators.iter().map(|operator| (operator.name.to_string(), judged(operator, &headers))).collect(),
+    );
+    (RankDifferences { rank, operators }, node)
+}
+
+fn is_different(row: &Row, mode: Mode) -> bool {
+    if row.section != Section::Output || is_seed(row) {
+        return false;
+    }
+    match mode {
+        Mode::Digest => row.measured.first().map(Cell::text) != row.measured.get(1).map(Cell::text),
+        _ => row.measured[RELATIVE]
+            .iter()
+            .any(|cell| matches!(cell, Cell::Percent(percent) if percent / 100.0 > ALLOWED)),
+    }
+}
+
+/// The state of a random generator, which a fused attention gives out.
+fn is_seed(row: &Row) -> bool {
+    let name = row.basic[0].text();
+    name.contains("npu_fusion_attention") && (name.ends_with(".output.4") || name.ends_with(".output.5"))
+}
+
+fn judged(operator: &Judged, headers: &[&'static str]) -> Node {
+    let items = operator.rows.iter().map(|row| {
+        let mut fields: Vec<(String, Node)> = headers
+            .iter()
+            .zip(row.cells())
+            .map(|(header, cell)| {
+                let is_verdict = matches!(*header, "Result" | "Err_message");
+                ((*header).to_owned(), if is_verdict { Node::text("") } else { Node::from(&cell) })
+            })
+            .collect();
+        fields.push(("state".to_owned(), Node::text(state(row.section))));
+        fields.push(("api_origin_name".to_owned(), Node::text(operator.name.clone())));
+        let peers = ["NPU P2POp op", "Bench P2POp op", "NPU P2POp peer", "Bench P2POp peer"];
+        fields.extend(peers.iter().enumerate().map(|(at, name)| ((*name).to_owned(), peer(row, at))));
+        Node::Object(fields)
+    });
+    let items = items.collect();
+    let is_same = Node::Plain(Plain::Bool(operator.is_same));
+    Node::Object(vec![("is_same".to_owned(), is_same), ("op_items".to_owned(), Node::List(items))])
+}
+
+fn state(section: Section) -> &'static str {
+    match section {
+        Section::Input => "input",
+        Section::Parameter => "parameters",
+        Section::Output => "output",
+        Section::ParameterGradient => "parameters_grad",
+        Section::Saved => "debug",
+    }
+}
+
+/// msprobe's answer over all ranks; `None` if it finds nothing, where it writes no file.
+///
+/// Before the first communication every rank's first differing operator counts. If there is none, the communication that comes
+/// first (by its number on its rank) and has a difference in itself or in what ran since the one before; else the first
+/// difference after the last communication.
+pub fn analyze(ranks: &[RankDifferences]) -> Option<Node> {
+    let parts: Vec<Vec<&[Judged]>> =
+        ranks.iter().map(|rank| between_communications(&rank.operators, |operator| &operator.name)).collect();
+    let longest = parts.iter().map(Vec::len).max().unwrap_or(0);
+    for part in 0..longest {
+        let mut found: HashMap<u64, &Judged> = HashMap::new();
+        for (rank, parts) in ranks.iter().zip(&parts) {
+            let differs = |operator: &&Judged| !operator.is_same && !is_ignored(&operator.name);
+            if let Some(operator) = parts.get(part).and_then(|part| part.iter().find(differs)) {
+                found.insert(rank.rank, operator);
+            }
+        }
+        if !found.is_empty() {
+            let mut found: Vec<(u64, &Judged)> = found.into_iter().collect();
+            found.sort_unstable_by_key(|(rank, _)| *rank);
+            let ranks = found
+                .into_iter()
+                .map(|(rank, operator)| (format!("rank_{rank}"), Node::List(vec![found_node(operator)])));
+            return Some(Node::Object(ranks.collect()));
+        }
+    }
+    None
+}
+
+fn is_ignored(name: &str) -> bool {
+    OperatorName::parse(name).is_some_and(|name| IGNORED.contains(&name.callee))
+}
+
+/// What ran before the first communication; then each communication with what ran before the next.
+pub(crate) fn between_communications<T>(operators: &[T], name: impl Fn(&T) -> &str) -> Vec<&[T]> {
+    let is_communication =
+        |operator: &T| OperatorName::parse(name(operator)).is_some_and(|name| name.is_communication());
+    let mut parts = Vec::new();
+    let mut from = 0;
+    for (index, operator) in operators.iter().enumerate() {
+        if is_communication(operator) {
+            parts.push(&operators[from..index]);
+            from = index;
+        }
+    }
+    parts.push(&operators[from..]);
+    parts
+}
+
+fn found_node(operator: &Judged) -> Node {
+    let of = |is_output: bool| {
+        let rows = operator.rows.iter().filter(move |row| (row.section == Section::Output) == is_output);
+        Node::Object(rows.map(|row| (row.basic[0].text().into_owned(), value(row))).collect())
+    };
+    let info = Node::Object(vec![("input".to_owned(), of(false)), ("output".to_owned(), of(true))]);
+    let stack = operator.stack.as_ref().map_or(Node::Plain(Plain::Null), |frames| {
+        Node::List(frames.iter().map(|frame| Node::text(frame.clone())).collect())
+    });
+    Node::Object(vec![
+        ("op_name".to_owned(), Node::text(operator.name.clone())),
+        ("data_info".to_owned(), info),
+        ("stack_info".to_owned(), stack),
+    ])
+}
+
+fn value(row: &Row) -> Node {
+    const STATISTICS: [&str; 4] = ["NPU max", "NPU min", "NPU mean", "NPU l2norm"];
+    let mut fields: Vec<(String, Node)> = if row.statistics.is_empty() {
+        row.measured.first().map(|digest| ("NPU MD5".to_owned(), Node::from(digest))).into_iter().collect()
+    } else {
+        STATISTICS.iter().zip(&row.statistics).map(|(name, cell)| ((*name).to_owned(), Node::from(cell))).collect()
+    };
+    fields.push(("NPU P2POp peer".to_owned(), peer(row, 2)));
+    Node::Object(fields)
+}
+
+fn peer(row: &Row, at: usize) -> Node {
+    row.peers.as_deref().map_or_else(|| Node::text("None"), |peers| Node::from(&peers[at]))
+}

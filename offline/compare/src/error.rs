@@ -1,0 +1,79 @@
+//! Why a comparison cannot be made.
+
+use std::path::PathBuf;
+
+use trainmon_dump::capture::CaptureError;
+use trainmon_report::Advise;
+
+use super::matching::MappingError;
+use super::thresholds::ThresholdsError;
+use super::write::WriteError;
+
+/// A comparison cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// One of the captures cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// A mapping file cannot be used.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    /// There is nothing to hold the target against.
+    #[error("no golden run is named")]
+    NoGolden,
+    /// A file of thresholds cannot be used.
+    #[error(transparent)]
+    Thresholds(#[from] ThresholdsError),
+    /// A table cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// Nothing on one side has a counterpart on the other.
+    #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
+    NothingPairs {
+        /// The run in question.
+        target: PathBuf,
+        /// Its steps and ranks.
+        of_target: String,
+        /// The run it is held against.
+        golden: PathBuf,
+        /// Its steps and ranks.
+        of_golden: String,
+    },
+    /// Captures are compared with captures.
+    #[error("`{}` is {what}, the other path is none", path.display())]
+    AnotherKind {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// One side has what the other does not, so that nothing of tensors can be held against each other.
+    #[error("`{}` has {target_has}, `{}` has {golden_has}: nothing both have", target.display(), golden.display())]
+    NothingInCommon {
+        /// The run in question.
+        target: PathBuf,
+        /// `checksums`, `statistics`.
+        target_has: &'static str,
+        /// The run it is held against.
+        golden: PathBuf,
+        /// The same.
+        golden_has: &'static str,
+    },
+}
+
+impl Advise for CompareError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Capture(error) => error.hint(),
+            Self::Mapping(error) => error.hint(),
+            Self::NoGolden => "name the run to compare with behind the one in question",
+            Self::Thresholds(_) => "configs/compare.toml has every key with its default",
+            Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
+            Self::NothingPairs { .. } => {
+                "steps and ranks pair by number; name the two step or rank directories themselves"
+            }
+            Self::AnotherKind { .. } => "name two captures, two monitored runs or two checkpoints",
+            Self::NothingInCommon { .. } => "capture both with the same summary_mode",
+        }
+    }
+}

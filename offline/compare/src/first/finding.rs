@@ -1,0 +1,143 @@
+//! What a walk over a rank's operators can find.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use trainmon_dump::capture::{Leaf, Section};
+
+use crate::deviation::{Deviation, What};
+use crate::input::Item;
+use crate::python;
+
+/// What kind of place a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Its inputs agree, its outputs do not.
+    Operator,
+    /// It was called with another argument.
+    Argument,
+    /// A parameter it uses differs, though nothing before did.
+    Parameter,
+    /// It is the first to see data that nobody before it produced, and the data differs.
+    Data,
+    /// Its input differs from what was produced before it: something that was not captured ran in between.
+    Between,
+    /// Only the target ran it.
+    TargetOnly,
+    /// Only the golden ran it.
+    GoldenOnly,
+}
+
+/// A value that differs at a finding.
+#[derive(Clone, Debug)]
+pub struct Suspect {
+    /// Its name in the target; in the golden where the target has none.
+    pub name: String,
+    /// On which side of the operator it is.
+    pub section: Section,
+    /// By how much.
+    pub deviation: Deviation,
+    /// How much was allowed.
+    pub bound: f64,
+    /// What stands in the target and in the golden, where a few words say it.
+    pub words: Option<[String; 2]>,
+}
+
+/// The first operator of a rank that nothing before it explains.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What kind of place.
+    pub kind: Kind,
+    /// The operator's name; the target's where it has it.
+    pub operator: String,
+    /// Its place in the order of execution.
+    pub place: usize,
+    /// Where it is in the target.
+    pub target: Option<u32>,
+    /// Where it is in the golden.
+    pub golden: Option<u32>,
+    /// What differs there, the leading one first.
+    pub suspects: Vec<Suspect>,
+    /// The largest difference among its inputs.
+    pub input: f64,
+}
+
+/// What a walk over a rank found.
+#[derive(Clone, Debug, Default)]
+pub struct Walked {
+    /// The first unexplained difference.
+    pub finding: Option<Finding>,
+    /// The first difference of the size of rounding, and its operator.
+    pub first_rounding: Option<(String, f64)>,
+    /// The largest difference put down to rounding.
+    pub largest_rounding: f64,
+    /// Operators that were looked at on both sides.
+    pub compared: usize,
+    /// Operators with neither statistics nor checksums.
+    pub unseen: usize,
+    /// Values whose statistics agree, but whose tensors cannot be read on one side at least.
+    pub unread: usize,
+    /// Whether checksums differ behind a fused operator that has none to judge by: nobody can tell whether more than rounding does.
+    pub is_untold: bool,
+    /// Operators that differ after the finding, in order: how it spreads.
+    pub spread: Vec<String>,
+    /// Calls of one side alone that were passed on the way, in order.
+    pub one_sided: Vec<String>,
+    /// Results that differ and are all rounding: what is left of sums that cancel.
+    pub residues: Residues,
+}
+
+/// Places of values, by the index of their operator in the target.
+pub type Residues = HashMap<u32, Vec<Arc<str>>>;
+
+/// A value, how far it is apart, and how far the golden runs are among themselves.
+pub(super) struct Compared<'c> {
+    pub(super) item: Item<'c>,
+    pub(super) twin: Option<Item<'c>>,
+    /// Whether the value is the golden's, and the target has none.
+    pub(super) is_golden: bool,
+    pub(super) deviation: Deviation,
+    pub(super) spread: f64,
+}
+
+pub(super) fn suspect(compared: &Compared<'_>, bound: f64) -> Suspect {
+    let (item, deviation) = (compared.item, compared.deviation);
+    let words = match compared.twin {
+        Some(twin) => words(deviation.what, item, twin),
+        None if compared.is_golden => Some([ABSENT.to_owned(), sort(item)]),
+        None => Some([sort(item), ABSENT.to_owned()]),
+    };
+    Suspect { name: item.name(), section: item.value.section, deviation, bound, words }
+}
+
+/// A side that has no such value.
+const ABSENT: &str = "absent";
+
+/// What a value is, where the other side has none or one of another sort.
+fn sort(item: Item<'_>) -> String {
+    match &item.value.leaf {
+        Leaf::Nothing => "None".to_owned(),
+        Leaf::Tensor(_) => "a tensor".to_owned(),
+        Leaf::Plain { value, .. } => python::text(value),
+        Leaf::Group { .. } => "a group of ranks".to_owned(),
+    }
+}
+
+/// What two values have of what they differ in.
+fn words(what: What, item: Item<'_>, twin: Item<'_>) -> Option<[String; 2]> {
+    let of = |item: Item<'_>| {
+        Some(match (what, &item.value.leaf) {
+            (What::Presence, _) => sort(item),
+            (What::Argument, Leaf::Plain { value, .. } | Leaf::Group { ranks: value, .. }) => python::text(value),
+            (What::Dtype, Leaf::Tensor(tensor)) => python::text(&tensor.dtype),
+            (What::Shape, Leaf::Tensor(tensor)) => python::text(&tensor.shape),
+            (What::Digest, Leaf::Tensor(tensor)) => python::text(tensor.digest.as_ref()?),
+            (What::Numbers | What::NotFinite, Leaf::Tensor(tensor)) => {
+                let [max, min, mean, norm] = [0, 1, 2, 3].map(|at: usize| python::text(&tensor.statistics[at]));
+                format!("max {max}, min {min}, mean {mean}, norm {norm}")
+            }
+            _ => return None,
+        })
+    };
+    Some([of(item)?, of(twin)?])
+}

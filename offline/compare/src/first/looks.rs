@@ -1,0 +1,45 @@
+//! By what a tensor is known again, and how large it is: what there is to go by without its elements.
+
+use trainmon_dump::capture::TensorFacts;
+
+use crate::name::{Direction, OperatorName};
+
+/// Functions whose backward subtracts a mean, so that what is left may be rounding alone.
+pub(super) fn cancels(name: OperatorName<'_>) -> bool {
+    let takes_mean = ["softmax", "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"];
+    name.direction == Direction::Backward && takes_mean.contains(&name.function())
+}
+
+/// How large a tensor's numbers are, and how many there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Magnitude {
+    pub(super) size: f64,
+    pub(super) elements: u64,
+}
+
+impl Magnitude {
+    pub(super) fn of(tensor: &TensorFacts) -> Option<Self> {
+        let [max, min] = [0, 1].map(|at: usize| tensor.statistics[at].number().map(f64::abs));
+        let size = max?.max(min?);
+        size.is_finite().then(|| Self { size, elements: tensor.elements().unwrap_or(1) })
+    }
+
+    pub(super) fn order(one: &Self, other: &Self) -> std::cmp::Ordering {
+        (one.size * one.elements as f64).total_cmp(&(other.size * other.elements as f64))
+    }
+}
+
+/// By what a tensor is known again: views and transposes keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Looks {
+    elements: u64,
+    max: u64,
+    min: u64,
+}
+
+impl Looks {
+    pub(super) fn of(tensor: &TensorFacts) -> Self {
+        let bits = |at: usize| tensor.statistics[at].number().map_or(u64::MAX, f64::to_bits);
+        Self { elements: tensor.elements().unwrap_or(0), max: bits(0), min: bits(1) }
+    }
+}

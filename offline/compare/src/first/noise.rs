@@ -1,0 +1,153 @@
+//! What a walk has learnt of a rank's rounding, kept from step to step.
+
+use std::collections::HashMap;
+
+use trainmon_dump::capture::TensorFacts;
+
+use super::looks::Looks;
+use crate::Hashes;
+
+/// Rounding so far.
+#[derive(Clone, Debug, Default)]
+pub struct Rounding {
+    /// The largest difference put down to rounding, of values that are more than rounding.
+    pub(super) largest: f64,
+    /// A few units of round-off of the coarsest dtype that differed: what comes of it keeps that in a finer one.
+    pub(super) coarse: f64,
+    /// Whether anything differed.
+    pub(super) is_seen: bool,
+    /// What this step's operators gave.
+    produced: HashMap<Looks, Produced, Hashes>,
+    /// What the step before gave: parameters and moments stay as it left them.
+    before: HashMap<Looks, Produced, Hashes>,
+    /// What of this step is all rounding, and what of the step before.
+    residues: [Vec<Residue>; 2],
+}
+
+/// What is left of a sum that cancels, on both sides: max, min and norm. It is known again when it was scaled, by a clipped norm
+/// or an average that was not recorded.
+#[derive(Clone, Debug)]
+struct Residue {
+    elements: u64,
+    sizes: [[f64; 3]; 2],
+    produced: Produced,
+}
+
+impl Residue {
+    fn of(tensor: &TensorFacts, twin: &TensorFacts, produced: Produced) -> Option<Self> {
+        Some(Self { elements: tensor.elements()?, sizes: [sizes(tensor)?, sizes(twin)?], produced })
+    }
+
+    /// Whether all of another pair's numbers are this one's times one factor, but for `tolerance` of it.
+    fn is_scaled(&self, other: &Self, tolerance: f64) -> bool {
+        let pairs = self.sizes.iter().flatten().zip(other.sizes.iter().flatten());
+        let mut factors = pairs.filter(|(one, other)| **one != 0.0 || **other != 0.0).map(|(one, other)| other / one);
+        let Some(first) = factors.next().filter(|first| first.is_finite() && *first != 0.0) else { return false };
+        self.elements == other.elements && factors.all(|factor| (factor / first - 1.0).abs() <= tolerance)
+    }
+}
+
+fn sizes(tensor: &TensorFacts) -> Option<[f64; 3]> {
+    let [max, min, norm] = [0, 1, 3].map(|at: usize| tensor.statistics[at].number());
+    Some([max?, min?, norm?])
+}
+
+/// An output that was looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Produced {
+    /// How far it was apart.
+    pub(super) deviation: f64,
+    /// Whether it is all rounding: a sum that cancels, or what was made of one. How far that is apart says nothing.
+    pub(super) is_all_rounding: bool,
+}
+
+impl Rounding {
+    /// Begins another step.
+    #[must_use]
+    pub(super) fn next_step(self) -> Self {
+        let [now, _] = self.residues;
+        Self { before: self.produced, produced: HashMap::default(), residues: [Vec::new(), now], ..self }
+    }
+
+    /// Keeps an output.
+    pub(super) fn keep(&mut self, tensor: &TensorFacts, twin: Option<&TensorFacts>, produced: Produced) {
+        if produced.is_all_rounding {
+            self.residues[0].extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
+        }
+        self.produced.insert(Looks::of(tensor), produced);
+    }
+
+    /// What is all rounding and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
+    pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
+        let mut residues = self.residues.iter().flatten().peekable();
+        residues.peek()?;
+        let nothing = Produced { deviation: 0.0, is_all_rounding: true };
+        let pair = Residue::of(tensor, twin, nothing)?;
+        residues.find(|residue| residue.is_scaled(&pair, tolerance)).map(|residue| residue.produced)
+    }
+
+    /// The operator's output that a value looks like.
+    pub(super) fn producer(&self, tensor: &TensorFacts) -> Option<Produced> {
+        let looks = Looks::of(tensor);
+        self.produced.get(&looks).or_else(|| self.before.get(&looks)).copied()
+    }
+
+    /// Whether an output of this step looks like it.
+    pub(super) fn is_of_this_step(&self, tensor: &TensorFacts) -> bool {
+        self.produced.contains_key(&Looks::of(tensor))
+    }
+
+    /// The largest difference put down to rounding.
+    pub fn largest(&self) -> f64 {
+        self.largest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_dump::capture::Plain;
+
+    use super::*;
+
+    fn tensor(numbers: [f64; 3]) -> TensorFacts {
+        let [max, min, norm] = numbers.map(Plain::Float);
+        TensorFacts {
+            kind: "torch.Tensor".into(),
+            dtype: std::sync::Arc::new(Plain::Text("torch.float32".into())),
+            shape: std::sync::Arc::new(Plain::List(Box::new([Plain::Int(5)]))),
+            statistics: [max, min, Plain::Float(0.0), norm],
+            requires_grad: Some(false),
+            data_name: None,
+            digest: None,
+            peer: None,
+        }
+    }
+
+    fn found(rounding: &Rounding, one: &TensorFacts, other: &TensorFacts) -> Option<f64> {
+        rounding.residue(one, other, 3e-4).map(|found| found.deviation)
+    }
+
+    #[test]
+    fn a_residue_is_known_again_if_both_sides_were_scaled_alike() {
+        let mut rounding = Rounding::default();
+        let produced = Produced { deviation: 3.0, is_all_rounding: true };
+        let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
+        rounding.keep(&one, Some(&other), produced);
+        let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
+        assert_eq!(found(&rounding, &clipped, &twin), Some(3.0));
+        assert_eq!(found(&rounding, &one, &twin), None, "one side alone was scaled");
+        assert_eq!(found(&rounding, &clipped, &tensor([1e-10, -3e-10, 5e-10])), None, "one number is another");
+        assert_eq!(found(&rounding, &tensor([0.0; 3]), &twin), None, "one side is nothing");
+        let next = rounding.next_step();
+        assert_eq!(found(&next, &clipped, &twin), Some(3.0), "the next step begins with it");
+        assert_eq!(found(&next.next_step(), &clipped, &twin), None, "the one after does not");
+    }
+
+    #[test]
+    fn what_is_more_than_rounding_is_not_known_again_when_scaled() {
+        let mut rounding = Rounding::default();
+        let (one, other) = (tensor([4.0, -2.0, 5.0]), tensor([1.0, -3.0, 4.0]));
+        rounding.keep(&one, Some(&other), Produced { deviation: 3.0, is_all_rounding: false });
+        assert!(rounding.residue(&one, &other, 3e-4).is_none());
+    }
+}

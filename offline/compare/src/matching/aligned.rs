@@ -1,0 +1,115 @@
+//! Matched values as operators side by side.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Aligned, Pair};
+use crate::input::{Address, Capture};
+
+/// Operators side by side, and values that are not at the same place in both.
+#[derive(Clone, Debug, Default)]
+pub struct Alignment {
+    /// The operators.
+    pub operators: Vec<Aligned>,
+    /// By operator of the target: its values' counterparts, where a mapping or another name moves one of them. What has none is
+    /// left out on purpose: a list does not name it.
+    moved: HashMap<u32, Vec<Option<Address>>>,
+}
+
+impl Alignment {
+    /// The counterparts of the values of an operator of the target; `None` where each is at its own place.
+    pub fn moved(&self, operator: u32) -> Option<&[Option<Address>]> {
+        self.moved.get(&operator).map(Vec::as_slice)
+    }
+}
+
+impl From<Vec<Aligned>> for Alignment {
+    fn from(operators: Vec<Aligned>) -> Self {
+        Self { operators, moved: HashMap::new() }
+    }
+}
+
+/// The operators whose values were matched, in the target's order; what only the golden has follows what ran before it there.
+/// Of several counterparts of one operator's values the first counts.
+pub(super) fn by_pairs(target: &Capture, golden: &Capture, pairs: &[Pair]) -> Alignment {
+    let mut twins: HashMap<u32, u32> = HashMap::new();
+    let mut is_paired = vec![false; golden.document.operators.len()];
+    for pair in pairs {
+        if let (Some(one), Some(other)) = (pair.target, pair.golden)
+            && !twins.contains_key(&one.operator)
+            && !is_paired[other.operator as usize]
+        {
+            twins.insert(one.operator, other.operator);
+            is_paired[other.operator as usize] = true;
+        }
+    }
+    let mut followers: HashMap<Option<u32>, Vec<Aligned>> = HashMap::new();
+    let mut before = None;
+    for (operator, is_paired) in (0..).zip(is_paired) {
+        if is_paired {
+            before = Some(operator);
+        } else {
+            followers.entry(before).or_default().push((None, Some(operator)));
+        }
+    }
+    let mut operators = followers.remove(&None).unwrap_or_default();
+    for operator in 0..target.document.operators.len() as u32 {
+        let twin = twins.get(&operator).copied();
+        operators.push((Some(operator), twin));
+        operators.extend(followers.remove(&twin).filter(|_| twin.is_some()).unwrap_or_default());
+    }
+    Alignment { operators, moved: moved(target, golden, pairs, &twins) }
+}
+
+fn moved(
+    target: &Capture,
+    golden: &Capture,
+    pairs: &[Pair],
+    twins: &HashMap<u32, u32>,
+) -> HashMap<u32, Vec<Option<Address>>> {
+    let is_moved = |pair: &&Pair| is_moved(target, golden, **pair, twins);
+    let operators: HashSet<u32> =
+        pairs.iter().filter(is_moved).filter_map(|pair| pair.target.map(|at| at.operator)).collect();
+    let mut moved: HashMap<u32, Vec<Option<Address>>> = HashMap::new();
+    for pair in pairs {
+        if let Some(at) = pair.target.filter(|at| operators.contains(&at.operator)) {
+            let count = target.document.operators[at.operator as usize].values.len();
+            moved.entry(at.operator).or_insert_with(|| vec![None; count])[at.value as usize] = pair.golden;
+        }
+    }
+    moved
+}
+
+/// Whether a mapping holds a value against one of another place or operator.
+fn is_moved(target: &Capture, golden: &Capture, pair: Pair, twins: &HashMap<u32, u32>) -> bool {
+    let Some(one) = pair.target else { return false };
+    let place = &target.at(one).value.place;
+    match (pair.golden, twins.get(&one.operator)) {
+        (Some(other), twin) => {
+            golden.at(other).value.place != *place || twin.is_some_and(|twin| *twin != other.operator)
+        }
+        (None, Some(&twin)) => {
+            golden.document.operators[twin as usize].values.iter().any(|value| value.place == *place)
+        }
+        (None, None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::matching::tests::capture;
+    use crate::matching::{Mapping, Matching};
+
+    #[test]
+    fn what_one_side_lacks_stays_where_it_ran() {
+        let target = capture(&["Module.a.A.forward.0", "Module.t.T.forward.0", "Module.b.B.forward.0"], &[]);
+        let golden = capture(
+            &["Module.g.G.forward.0", "Module.x.A.forward.0", "Module.h.H.forward.0", "Module.b.B.forward.0"],
+            &[],
+        );
+        let matching = Matching::Cell(Mapping::of(vec![("a.A".to_owned(), "x.A".to_owned())]));
+        assert_eq!(
+            matching.align(&target, &golden).operators,
+            [(None, Some(0)), (Some(0), Some(1)), (None, Some(2)), (Some(1), None), (Some(2), Some(3)),]
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! By name, backward calls counted anew.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use trainmon_dump::capture::{Operator, Value};
+
+use super::listed::{one_is_listed, unlisted};
+use super::{How, Pair};
+use crate::Hashes;
+use crate::input::{Address, Capture};
+use crate::name::{Direction, OperatorName};
+
+/// Pairs values of the same name. The number in a backward operator's name is that of its forward call, so one call more in the
+/// forward shifts all of them: they are counted in the order they ran instead, as msprobe does. The target's values come first,
+/// in its order, then what only the golden has, in its own.
+pub fn exact(target: &Capture, golden: &Capture) -> Vec<Pair> {
+    let (target_keys, golden_keys) = (keys(target, true), keys(golden, true));
+    pair(target, &target_keys, golden, &golden_keys, |_| How::Name)
+}
+
+/// The same, and a list of one model pairs with the model itself.
+pub(super) fn exact_or_listed(target: &Capture, golden: &Capture) -> Vec<Pair> {
+    let are_listed = one_is_listed(target, golden);
+    if are_listed == [false, false] {
+        return exact(target, golden);
+    }
+    let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(unlisted_keys);
+    let listed: Vec<bool> =
+        target.document.operators.iter().map(|operator| operator.name.starts_with("Module.")).collect();
+    let how = |operator: usize| if listed[operator] { How::Listed } else { How::Name };
+    pair(target, &target_keys, golden, &golden_keys, how)
+}
+
+/// Keys without the index of a list.
+pub(super) fn unlisted_keys((capture, is_listed): (&Capture, bool)) -> Vec<String> {
+    keys(capture, true).into_iter().map(|key| unlisted(&key, is_listed).into_owned()).collect()
+}
+
+/// Every operator's name, backward operators' with their own count if asked for.
+pub(crate) fn keys(capture: &Capture, renumber: bool) -> Vec<String> {
+    let mut calls: HashMap<&str, u32, Hashes> = HashMap::default();
+    let operators = capture.document.operators.iter();
+    operators
+        .map(|operator| match OperatorName::parse(&operator.name) {
+            Some(name) if renumber && name.is_operator && name.direction == Direction::Backward => {
+                let count = match calls.entry(name.callee) {
+                    Entry::Occupied(mut entry) => {
+                        *entry.get_mut() += 1;
+                        *entry.get()
+                    }
+                    Entry::Vacant(entry) => *entry.insert(0),
+                };
+                format!("{}.{count}.backward", name.callee)
+            }
+            // Calls behind parts that were put together count as on the side that has them fused.
+            Some(name) if renumber && name.is_operator => {
+                format!("{}.{}.forward", name.callee, capture.joined.number(name))
+            }
+            _ => operator.name.to_string(),
+        })
+        .collect()
+}
+
+/// Pairs operators of the same key and in them values of the same place.
+pub(crate) fn pair(
+    target: &Capture,
+    target_keys: &[String],
+    golden: &Capture,
+    golden_keys: &[String],
+    how: impl Fn(usize) -> How,
+) -> Vec<Pair> {
+    let target = Side { capture: target, keys: target_keys, place: &own_place };
+    let golden = Side { capture: golden, keys: golden_keys, place: &own_place };
+    pair_by_places(&target, &golden, how)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "other modes have values without a place")]
+fn own_place(_: usize, value: &Value) -> Option<Cow<'_, str>> {
+    Some(Cow::Borrowed(&value.place))
+}
+
+/// Operators of one name. Most have it alone: that takes no memory besides.
+#[derive(Default)]
+struct Twins {
+    next: Option<u32>,
+    /// The last is the next of them.
+    later: Vec<u32>,
+}
+
+impl Twins {
+    /// Puts one before all others.
+    fn put(&mut self, operator: u32) {
+        self.later.extend(self.next.replace(operator));
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let found = self.next.take();
+        self.next = self.later.pop();
+        found
+    }
+}
+
+/// One side of a pairing.
+pub(super) struct Side<'s> {
+    /// What was captured.
+    pub(super) capture: &'s Capture,
+    /// Its operators' keys.
+    pub(super) keys: &'s [String],
+    /// Where a value of an operator counts as being; `None` where it has no counterpart.
+    pub(super) place: &'s dyn for<'v> Fn(usize, &'v Value) -> Option<Cow<'v, str>>,
+}
+
+/// The same where values are not where their names say.
+pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(usize) -> How) -> Vec<Pair> {
+    // A name that occurs twice (a capture appended to) pairs in order.
+    let mut twins: HashMap<&str, Twins, Hashes> = HashMap::default();
+    twins.reserve(golden.keys.len());
+    for (index, key) in golden.keys.iter().enumerate().rev() {
+        twins.entry(key).or_default().put(index as u32);
+    }
+    let mut pairs = Vec::new();
+    let mut twin_of = vec![None; golden.keys.len()];
+    for ((operator, key), index) in target.operators().iter().zip(target.keys).zip(0_u32..) {
+        let twin = twins.get_mut(key.as_str()).and_then(Twins::take);
+        let mut how = how(index as usize);
+        if let Some(twin) = twin {
+            twin_of[twin as usize] = Some(index);
+            let is_same_name = operator.name == golden.operators()[twin as usize].name;
+            how = match how {
+                How::Name if !is_same_name => How::Renumbered,
+                _ if is_same_name => How::Name,
+                how => how,
+            };
+        }
+        for at in 0..operator.values.len() as u32 {
+            let address = Address { operator: index, value: at };
+            let found = twin.and_then(|twin| golden.value_at(twin, at, &target.place_of(address)?));
+            pairs.push(Pair { target: Some(address), golden: found, how });
+        }
+    }
+    let is_left = |address: &Address| {
+        let twin = twin_of[address.operator as usize];
+        let place = golden.place_of(*address);
+        twin.is_none_or(|twin| place.is_none_or(|place| target.value_at(twin, address.value, &place).is_none()))
+    };
+    let left = golden.capture.addresses().filter(is_left);
+    pairs.extend(left.map(|address| Pair { target: None, golden: Some(address), how: How::Name }));
+    pairs
+}
+
+impl Side<'_> {
+    fn operators(&self) -> &[Operator] {
+        &self.capture.document.operators
+    }
+
+    fn place_of(&self, address: Address) -> Option<Cow<'_, str>> {
+        (self.place)(address.operator as usize, self.capture.at(address).value)
+    }
+
+    /// The value of an operator that has this place; most have it at the same index.
+    fn value_at(&self, operator: u32, index: u32, place: &str) -> Option<Address> {
+        let count = self.operators()[operator as usize].values.len() as u32;
+        let has_place = |value: &u32| {
+            let address = Address { operator, value: *value };
+            *value < count && self.place_of(address).is_some_and(|other| other == place)
+        };
+        let found = Some(index).filter(has_place).or_else(|| (0..count).find(has_place));
+        found.map(|value| Address { operator, value })
+    }
+}

@@ -1,0 +1,142 @@
+//! By files that say which name of the target is which of the golden.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::exact::{keys, pair};
+use super::{How, Pair};
+use crate::input::Capture;
+use crate::name::OperatorName;
+
+/// A mapping file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MappingError {
+    /// The system refuses.
+    #[error("cannot read the mapping `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not the YAML it should be.
+    #[error("the mapping `{}` is not YAML of the form `{form}`", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What an entry looks like.
+        form: &'static str,
+        /// What the parser says.
+        source: Box<serde_saphyr::Error>,
+    },
+}
+
+impl MappingError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "check the path; it is relative to the current directory",
+            Self::Syntax { .. } => "docs/compare-matching.md has an example of each kind of mapping",
+        }
+    }
+}
+
+pub(super) fn text_of(path: &Path) -> Result<String, MappingError> {
+    std::fs::read_to_string(path).map_err(|source| MappingError::Read { path: path.into(), source })
+}
+
+/// Names of the target and what they are called in the golden, in the order of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Mapping {
+    entries: Vec<(String, String)>,
+    of: HashMap<String, usize>,
+}
+
+impl Mapping {
+    /// Reads `name in the target: name in the golden` lines of YAML.
+    ///
+    /// # Errors
+    /// See [`MappingError`].
+    pub fn read(path: &Path) -> Result<Self, MappingError> {
+        let parsed: Result<HashMap<String, String>, _> = serde_saphyr::from_str(&text_of(path)?);
+        let form = "name in the target: name in the golden";
+        let of = parsed.map_err(|source| MappingError::Syntax { path: path.into(), form, source: Box::new(source) })?;
+        let mut entries: Vec<(String, String)> = of.into_iter().collect();
+        // The longest name first: a mapping of `layer.10` is not one of `layer.1`.
+        entries.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        Ok(Self::of(entries))
+    }
+
+    /// Out of pairs of names.
+    pub fn of(entries: Vec<(String, String)>) -> Self {
+        let of = entries.iter().enumerate().map(|(index, (from, _))| (from.clone(), index)).collect();
+        Self { entries, of }
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.of.get(name).and_then(|&index| self.entries.get(index)).map(|(_, to)| to.as_str())
+    }
+
+    /// The first entry that occurs in `name` put in its place.
+    fn within(&self, name: &str) -> Option<String> {
+        self.entries.iter().find(|(from, _)| name.contains(from.as_str())).map(|(from, to)| name.replacen(from, to, 1))
+    }
+}
+
+/// Pairs whole names of values by a data mapping; what it does not name pairs by its own name.
+///
+/// `counts_backwards` says whether the target's backward calls are counted in the order they ran, as the golden's are. msprobe
+/// does so on the golden's side only, and thereby pairs wrong calls.
+pub fn by_data(target: &Capture, golden: &Capture, mapping: &Mapping, counts_backwards: bool) -> Vec<Pair> {
+    // Names that are mapped stand for themselves on both sides; the rest goes by its operator.
+    let mut pairs = pair(target, &keys(target, counts_backwards), golden, &keys(golden, true), |_| How::Name);
+    let names: HashMap<String, usize> = pairs
+        .iter()
+        .enumerate()
+        .filter_map(|(index, pair)| pair.golden.map(|address| (golden.at(address).name(), index)))
+        .collect();
+    let wanted: Vec<(usize, usize)> = pairs
+        .iter()
+        .enumerate()
+        .filter_map(|(index, pair)| {
+            let mapped = mapping.get(&target.at(pair.target?).name())?;
+            Some((index, *names.get(mapped)?))
+        })
+        .collect();
+    let originals = pairs.clone();
+    for &(index, found) in &wanted {
+        let address = originals[found].golden;
+        if pairs[found].golden == address {
+            pairs[found].golden = None;
+        }
+        pairs[index] = Pair { golden: address, how: How::Mapping, ..pairs[index] };
+    }
+    pairs.retain(|pair| pair.target.is_some() || pair.golden.is_some());
+    pairs
+}
+
+/// Pairs by names of modules (`path.Class: path.Class`), wherever they occur.
+pub fn by_cell(target: &Capture, golden: &Capture, mapping: &Mapping, counts_backwards: bool) -> Vec<Pair> {
+    let mut target_keys = keys(target, counts_backwards);
+    let mut is_mapped = vec![false; target_keys.len()];
+    for (key, is_mapped) in target_keys.iter_mut().zip(&mut is_mapped) {
+        if let Some(mapped) = renamed(key, mapping) {
+            *is_mapped = mapped != *key;
+            *key = mapped;
+        }
+    }
+    let how = |operator: usize| if is_mapped[operator] { How::Mapping } else { How::Name };
+    pair(target, &target_keys, golden, &keys(golden, true), how)
+}
+
+/// A module's name in the golden: `Cell` is `Module` there.
+fn renamed(key: &str, mapping: &Mapping) -> Option<String> {
+    let name = OperatorName::parse(key)?;
+    if !matches!(name.family(), "Cell" | "Module") {
+        return None;
+    }
+    let (_, callee) = name.callee.split_once('.')?;
+    let mapped = mapping.get(callee).map(str::to_owned).or_else(|| mapping.within(callee));
+    let rest = &key[name.callee.len()..];
+    Some(format!("Module.{}{rest}", mapped.as_deref().unwrap_or(callee)))
+}

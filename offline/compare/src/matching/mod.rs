@@ -1,0 +1,177 @@
+//! Which value of the target belongs to which of the golden.
+
+mod aligned;
+mod api;
+mod exact;
+mod family;
+mod fused;
+mod fuzzy;
+mod layer;
+mod listed;
+mod mapping;
+mod sequence;
+
+pub use aligned::Alignment;
+pub use api::{ApiEntry, ApiMapping, by_api};
+pub use exact::exact;
+pub(crate) use fused::fuse;
+pub use fuzzy::fuzzy;
+pub use layer::{LayerMapping, by_layer};
+pub use mapping::{Mapping, MappingError, by_cell, by_data};
+pub use sequence::{Aligned, align};
+
+use crate::input::{Address, Capture};
+use crate::joined::Layout;
+
+/// By what two values were found to belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    /// The same name.
+    Name,
+    /// The same name but for the number of a backward call: calls are counted in the order they ran.
+    Renumbered,
+    /// The same place in the sequence of calls, whatever their numbers.
+    Sequence,
+    /// A mapping file.
+    Mapping,
+    /// One side's parts were put together as the other has them fused.
+    Fused,
+    /// The same, and the fused tensors have the parts by groups (of heads, of rows), not one after another.
+    FusedInGroups,
+    /// The same operator in another framework's spelling.
+    Family,
+    /// The same name but for the index in a list of one model, which one side was captured as.
+    Listed,
+}
+
+impl How {
+    /// The word for it in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Renumbered => "renumbered",
+            Self::Sequence => "sequence",
+            Self::Mapping => "mapping",
+            Self::Fused => "fused",
+            Self::FusedInGroups => "fused, in groups",
+            Self::Family => "family",
+            Self::Listed => "list of one model",
+        }
+    }
+}
+
+/// A row of the comparison: at least one side is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The run in question.
+    pub target: Option<Address>,
+    /// The run it is held against.
+    pub golden: Option<Address>,
+    /// By what they belong together; also told of a target without golden.
+    pub how: How,
+}
+
+/// The way values are to be matched.
+#[derive(Clone, Debug, Default)]
+pub enum Matching {
+    /// By name: [`exact`]. Where calls differ in number, the search for the first divergence goes by their sequence.
+    #[default]
+    Name,
+    /// By the sequence of calls: [`fuzzy`].
+    Sequence,
+    /// By a mapping of whole names: [`by_data`].
+    Data(Mapping),
+    /// By a mapping of modules' names: [`by_cell`].
+    Cell(Mapping),
+    /// By a mapping of modules, with the operators in them: [`by_layer`].
+    Layer(LayerMapping),
+    /// By a mapping of operators between frameworks: [`by_api`].
+    Api(ApiMapping),
+}
+
+impl Matching {
+    /// Matches the values of two captures. `is_compat`: as msprobe does, with its mistakes.
+    pub fn pairs(&self, target: &Capture, golden: &Capture, is_compat: bool) -> Vec<Pair> {
+        let mut pairs = self.unfused_pairs(target, golden, is_compat);
+        if target.joined.is_empty() && golden.joined.is_empty() {
+            return pairs;
+        }
+        for pair in &mut pairs {
+            let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
+            let joined = target.joined.operator(&target.at(one).operator.name);
+            let joined = joined.or_else(|| golden.joined.operator(&golden.at(other).operator.name));
+            pair.how = match joined.map(|joined| joined.layout) {
+                None => pair.how,
+                Some(Layout::PLAIN | Layout::Unknown) => How::Fused,
+                Some(Layout::Groups(_)) => How::FusedInGroups,
+            };
+        }
+        pairs
+    }
+
+    fn unfused_pairs(&self, target: &Capture, golden: &Capture, is_compat: bool) -> Vec<Pair> {
+        match self {
+            Self::Data(mapping) => by_data(target, golden, mapping, !is_compat),
+            Self::Cell(mapping) => by_cell(target, golden, mapping, !is_compat),
+            Self::Sequence => fuzzy(target, golden),
+            // msprobe takes a layer mapping and makes no use of it.
+            Self::Layer(_) | Self::Name if is_compat => exact(target, golden),
+            Self::Layer(mapping) => by_layer(target, golden, mapping),
+            Self::Api(mapping) => by_api(target, golden, mapping),
+            Self::Name if target.document.framework != golden.document.framework => {
+                by_api(target, golden, &ApiMapping::default())
+            }
+            Self::Name => exact::exact_or_listed(target, golden),
+        }
+    }
+
+    /// Puts the operators of two captures side by side in the order they ran.
+    pub fn align(&self, target: &Capture, golden: &Capture) -> Alignment {
+        let is_of_two_frameworks = target.document.framework != golden.document.framework;
+        match self {
+            Self::Sequence => align(target, golden).into(),
+            Self::Name if !is_of_two_frameworks => align(target, golden).into(),
+            _ => aligned::by_pairs(target, golden, &self.pairs(target, golden, false)),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use trainmon_dump::capture::{Construct, Stacks, parse_document};
+
+    use super::*;
+
+    /// A capture of operators that have one input each, and the modules they ran in.
+    pub(crate) fn capture(operators: &[&str], parents: &[(&str, Option<&str>)]) -> Capture {
+        let tensor = serde_json::json!({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0,
+            "Min": 0.0, "Mean": 0.5, "Norm": 1.0, "requires_grad": false});
+        let entry = serde_json::json!({"input_args": [tensor]});
+        let data: Vec<String> = operators.iter().map(|name| format!("\"{name}\": {entry}")).collect();
+        let text = format!("{{\"task\": \"statistics\", \"data\": {{{}}}}}", data.join(","));
+        let construct: serde_json::Map<String, serde_json::Value> =
+            parents.iter().map(|(child, parent)| ((*child).to_owned(), (*parent).into())).collect();
+        let construct = serde_json::to_vec(&construct).unwrap();
+        let path = std::path::Path::new("dump.json");
+        Capture {
+            path: path.to_path_buf(),
+            document: parse_document(text.as_bytes(), path).unwrap(),
+            stacks: Stacks::default(),
+            construct: Construct::parse(&construct, path).unwrap(),
+            has_stacks: false,
+            tensors: None,
+            meter: std::sync::Arc::default(),
+            joined: crate::Joined::default(),
+        }
+    }
+
+    /// Pairs as operators' names.
+    pub(crate) fn names<'c>(
+        target: &'c Capture,
+        golden: &'c Capture,
+        pairs: &[Pair],
+    ) -> Vec<(Option<&'c str>, Option<&'c str>, How)> {
+        let name = |capture: &'c Capture, address: Option<Address>| address.map(|at| &*capture.at(at).operator.name);
+        pairs.iter().map(|pair| (name(target, pair.target), name(golden, pair.golden), pair.how)).collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! Operators put side by side in the order they ran.
+
+use std::collections::{HashMap, HashSet};
+
+use similar::{Algorithm, DiffOp, capture_diff_slices};
+use trainmon_dump::capture::{Leaf, Operator, Section};
+
+use crate::input::Capture;
+use crate::name::OperatorName;
+
+use super::exact::unlisted_keys;
+use super::listed::{one_is_listed, unlisted};
+
+/// Operators of both sides by index; at least one side is there. In the target's order, what only the golden has where it ran.
+pub type Aligned = (Option<u32>, Option<u32>);
+
+/// Puts the operators of two captures side by side.
+///
+/// Where both ran the same calls they pair by name. Else they pair by their place in the sequence of calls (a longest common
+/// subsequence over what was called, in which module, with which shapes), so that one call more does not shift all that follow.
+/// Nearly linear in time where few differ.
+pub fn align(target: &Capture, golden: &Capture) -> Vec<Aligned> {
+    let are_listed = one_is_listed(target, golden);
+    let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(unlisted_keys);
+    by_name(&target_keys, &golden_keys).unwrap_or_else(|| by_sequence(target, golden, are_listed))
+}
+
+/// `None` unless both sides have the same keys.
+fn by_name(target: &[String], golden: &[String]) -> Option<Vec<Aligned>> {
+    if target.len() != golden.len() {
+        return None;
+    }
+    if target == golden {
+        return Some((0..target.len() as u32).map(|index| (Some(index), Some(index))).collect());
+    }
+    let places: HashMap<&str, u32> = golden.iter().zip(0..).map(|(key, index)| (key.as_str(), index)).collect();
+    if places.len() != golden.len() {
+        return None;
+    }
+    let paired = target.iter().zip(0..).map(|(key, index)| Some((Some(index), Some(*places.get(key.as_str())?))));
+    let paired: Option<Vec<Aligned>> = paired.collect();
+    paired
+}
+
+fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2]) -> Vec<Aligned> {
+    let mut numbers = HashMap::new();
+    let mut sequence = |capture: &Capture, is_listed: bool| -> Vec<u32> {
+        let keys = capture.document.operators.iter().map(|operator| what_ran(operator, capture, is_listed));
+        keys.map(|key| {
+            let next = numbers.len() as u32;
+            *numbers.entry(key).or_insert(next)
+        })
+        .collect()
+    };
+    let (target_keys, golden_keys) = (sequence(target, are_listed[0]), sequence(golden, are_listed[1]));
+    let mut aligned = Vec::new();
+    for step in capture_diff_slices(Algorithm::Myers, &target_keys, &golden_keys) {
+        let (target, golden) = (step.old_range(), step.new_range());
+        let (target, golden) = (target.start as u32..target.end as u32, golden.start as u32..golden.end as u32);
+        if matches!(step, DiffOp::Equal { .. }) {
+            aligned.extend(target.zip(golden).map(|(target, golden)| (Some(target), Some(golden))));
+        } else {
+            aligned.extend(golden.map(|golden| (None, Some(golden))));
+            aligned.extend(target.map(|target| (Some(target), None)));
+        }
+    }
+    pair_moved(&mut aligned, target, golden);
+    aligned
+}
+
+/// What is left over on both sides under one name ran at another time: gradients come in the order threads make them.
+fn pair_moved(aligned: &mut Vec<Aligned>, target: &Capture, golden: &Capture) {
+    let left = aligned.iter().filter_map(|pair| if let (None, Some(golden)) = pair { Some(*golden) } else { None });
+    let mut left: HashMap<&str, u32> =
+        left.map(|index| (&*golden.document.operators[index as usize].name, index)).collect();
+    let mut taken = HashSet::new();
+    for pair in aligned.iter_mut() {
+        if let (Some(index), None) = *pair
+            && let Some(found) = left.remove(&*target.document.operators[index as usize].name)
+        {
+            pair.1 = Some(found);
+            taken.insert(found);
+        }
+    }
+    aligned.retain(|pair| !matches!(pair, (None, Some(golden)) if taken.contains(golden)));
+}
+
+/// What was called, where, with which shapes.
+fn what_ran(operator: &Operator, capture: &Capture, is_listed: bool) -> String {
+    let Some(name) = OperatorName::parse(&operator.name) else { return operator.name.to_string() };
+    let mut key = format!("{}:{:?}", unlisted(name.callee, is_listed), name.direction);
+    if let Some(parent) = capture.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
+        let parent = OperatorName::parse(parent).map_or(parent, |name| name.callee);
+        key.push('@');
+        key.push_str(&unlisted(parent, is_listed));
+    }
+    for value in operator.values.iter().filter(|value| value.section == Section::Input) {
+        if let Leaf::Tensor(tensor) = &value.leaf {
+            key.push_str(&crate::python::text(&tensor.shape));
+        }
+    }
+    key
+}

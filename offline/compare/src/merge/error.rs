@@ -1,0 +1,85 @@
+//! Why tables cannot be merged.
+
+use std::io;
+use std::path::PathBuf;
+use trainmon_report::Advise;
+
+/// Tables cannot be merged.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// The system refuses, or a file is not what its name says.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// File or directory.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// There are no tables of ranks.
+    #[error("`{}` holds no compare_result_rank*.csv or .xlsx", path.display())]
+    NoTables {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Two tables claim to be of the same rank.
+    #[error("`{}` and `{}` are both of rank {rank}", first.display(), second.display())]
+    Twice {
+        /// Which.
+        rank: u64,
+        /// One of them.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// A column that is asked for is not there.
+    #[error("`{}` has no column `{column}`; it has {columns}", path.display())]
+    NoSuchColumn {
+        /// The table.
+        path: PathBuf,
+        /// What was asked for.
+        column: String,
+        /// What there is.
+        columns: String,
+    },
+    /// The configuration is not what it should be.
+    #[error("`{}` is not YAML of the form `{{api: [prefixes of names], compare_index: [columns]}}`", path.display())]
+    Choice {
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// The system refuses.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl MergeError {
+    pub(super) fn read(path: &std::path::Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Read { path: path.to_path_buf(), source: source.into() }
+    }
+
+    pub(super) fn write(path: &std::path::Path, source: io::Error) -> Self {
+        Self::Write { path: path.to_path_buf(), source: source.into() }
+    }
+}
+
+impl Advise for MergeError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Read { .. } => "check the path; tables are the CSV and XLSX files `compare` writes",
+            Self::NoTables { .. } => {
+                "compare directories of several ranks with -o first, and name that directory; of several steps, one's in it (step0)"
+            }
+            Self::Twice { .. } => "a directory is to hold the tables of one comparison: move the others away",
+            Self::NoSuchColumn { .. } => "columns differ between modes: statistics, tensor, checksums",
+            Self::Choice { .. } => "for instance `api: [Distributed]` and `compare_index: [Max diff]`, a line each",
+            Self::Write { .. } => "is the disk full, or the directory not yours? Nothing was left behind",
+        }
+    }
+}

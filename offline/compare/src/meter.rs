@@ -1,0 +1,59 @@
+//! How far a comparison is: the work runs on all cores and counts bytes.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use trainmon_dump::capture::RankFiles;
+use trainmon_report::Progress;
+
+/// Bytes of captures: a JSON file counts when it is read and again when what it holds has been compared, a tensor when it is
+/// read.
+#[derive(Debug, Default)]
+pub struct Meter {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Meter {
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
+        // Tensors that the search reads are read once more for the table.
+        Progress { done: done.min(total), total }
+    }
+
+    pub(super) fn add(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// These files are going to be compared.
+    pub(super) fn expect<'f>(&self, files: impl Iterator<Item = &'f RankFiles>) {
+        let bytes: u64 = files.map(|files| 2 * json_bytes(files) + files.tensors.as_deref().map_or(0, inside)).sum();
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What these files hold has been compared.
+    pub(super) fn compared<'f>(&self, files: impl Iterator<Item = &'f RankFiles>) {
+        self.add(files.map(json_bytes).sum());
+    }
+}
+
+/// The bytes of a capture's JSON files.
+pub(super) fn json_bytes(files: &RankFiles) -> u64 {
+    [Some(&files.document), files.stack.as_ref(), files.construct.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(|path| size(path))
+        .sum()
+}
+
+/// The bytes of a directory's files.
+fn inside(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// What cannot be looked at counts for nothing.
+fn size(path: &Path) -> u64 {
+    path.metadata().map_or(0, |metadata| metadata.len())
+}

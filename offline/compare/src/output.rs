@@ -1,0 +1,136 @@
+//! The directory the tables go to. They are written aside and get there together at the end: a comparison that fails leaves
+//! nothing behind.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use trainmon_report::unfinished_in;
+
+use super::answer::{Answer, RankCaptures, StepCaptures};
+use super::error::CompareError;
+use super::report::Report;
+use super::thresholds::Thresholds;
+use super::write::{Format, Source, WriteError, write};
+
+/// Tables in the making.
+pub(super) struct Output {
+    aside: tempfile::TempDir,
+    /// Dropped behind what it holds.
+    _made: Option<RemovedIfEmpty>,
+    directory: PathBuf,
+    formats: Vec<Format>,
+    stamp: String,
+    /// If a page is among the formats.
+    report: Option<Report>,
+    /// Inside the directory.
+    written: Vec<PathBuf>,
+}
+
+/// A directory that goes again if nothing was put into it.
+struct RemovedIfEmpty(PathBuf);
+
+impl Drop for RemovedIfEmpty {
+    fn drop(&mut self) {
+        // It has files, or somebody else was faster: either is well.
+        drop(std::fs::remove_dir(&self.0));
+    }
+}
+
+impl Output {
+    /// Makes room beside the final place, on the same file system.
+    pub(super) fn prepare(directory: &Path, formats: Vec<Format>) -> Result<Self, CompareError> {
+        let failed = |source| WriteError::Io { path: directory.to_path_buf(), source };
+        let made = (!directory.exists()).then(|| RemovedIfEmpty(directory.to_path_buf()));
+        std::fs::create_dir_all(directory).map_err(failed)?;
+        let aside = unfinished_in(directory).map_err(failed)?;
+        let stamp = jiff::Zoned::now().strftime("%Y%m%d%H%M%S").to_string();
+        let report = formats.contains(&Format::Html).then(|| Report::new(aside.path())).transpose().map_err(failed)?;
+        Ok(Self { aside, _made: made, directory: directory.to_path_buf(), formats, stamp, report, written: Vec::new() })
+    }
+
+    /// Looks at a step before its tables come.
+    pub(super) fn step(&mut self, step: &StepCaptures, thresholds: &Thresholds) {
+        if let Some(report) = &mut self.report {
+            report.step(step, thresholds);
+        }
+    }
+
+    /// Writes the page, if there is to be one.
+    pub(super) fn write_report(
+        &mut self,
+        answer: &Answer,
+        (target, goldens): (&Path, &[PathBuf]),
+    ) -> Result<(), CompareError> {
+        let Some(mut report) = self.report.take() else { return Ok(()) };
+        let name = format!("compare_report_{}.html", self.stamp);
+        let path = self.aside.path().join(&name);
+        let failed = |source| WriteError::Io { path: path.clone(), source };
+        let mut file = BufWriter::with_capacity(1 << 18, std::fs::File::create(&path).map_err(failed)?);
+        report.write(answer, (target, goldens), &mut file).and_then(|()| file.flush()).map_err(failed)?;
+        self.written.push(PathBuf::from(name));
+        Ok(())
+    }
+
+    /// Writes a rank's table, named as msprobe names it; several steps get a directory each.
+    pub(super) fn write(
+        &mut self,
+        source: &Source<'_>,
+        step: &StepCaptures,
+        rank: &RankCaptures,
+    ) -> Result<(), CompareError> {
+        let prefix = if rank.is_debug { "debug_" } else { "" };
+        let of_rank = if rank.is_alone { String::new() } else { format!("rank{}_", rank.rank) };
+        let stem = format!("{prefix}compare_result_{of_rank}{}", self.stamp);
+        let directory = self.room_of(step)?;
+        let report = self.report.as_mut().map(|report| report.table(source, step, rank));
+        let files = write(source, &self.formats, &directory, &stem, report)?;
+        self.written
+            .extend(files.iter().filter_map(|file| file.strip_prefix(self.aside.path()).ok()).map(Path::to_path_buf));
+        Ok(())
+    }
+
+    /// Writes a file beside a step's tables.
+    pub(super) fn write_text(&mut self, step: &StepCaptures, name: &str, text: &str) -> Result<(), CompareError> {
+        let path = self.room_of(step)?.join(name);
+        std::fs::write(&path, text).map_err(|source| WriteError::Io { path: path.clone(), source })?;
+        self.written.extend(path.strip_prefix(self.aside.path()).ok().map(Path::to_path_buf));
+        Ok(())
+    }
+
+    /// Where a step's files are made: a directory of its own if there may be several steps.
+    fn room_of(&self, step: &StepCaptures) -> Result<PathBuf, CompareError> {
+        let inside = match (step.is_alone, step.part.as_str()) {
+            (true, _) => PathBuf::new(),
+            (false, "") => PathBuf::from(format!("step{}", step.step)),
+            (false, part) => Path::new(part).join(format!("step{}", step.step)),
+        };
+        let directory = self.aside.path().join(inside);
+        std::fs::create_dir_all(&directory).map_err(|source| WriteError::Io { path: directory.clone(), source })?;
+        Ok(directory)
+    }
+
+    /// When the comparison began, as it stands in names of files.
+    pub(super) fn stamp(&self) -> &str {
+        &self.stamp
+    }
+
+    /// The time in nanoseconds, as msprobe puts it into a name.
+    pub(super) fn nanoseconds() -> i128 {
+        jiff::Timestamp::now().as_nanosecond()
+    }
+
+    /// Gives the files their place and names them.
+    pub(super) fn put_in_place(self) -> Result<Vec<PathBuf>, CompareError> {
+        let mut placed = Vec::with_capacity(self.written.len());
+        for file in &self.written {
+            let path = self.directory.join(file);
+            let failed = |source| WriteError::Io { path: path.clone(), source };
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent).map_err(failed)?;
+            }
+            std::fs::rename(self.aside.path().join(file), &path).map_err(failed)?;
+            placed.push(path);
+        }
+        Ok(placed)
+    }
+}

@@ -1,0 +1,65 @@
+//! How bad an operator's NaN and infinities are.
+
+use trainmon_dump::capture::{Leaf, Operator, Plain, Section, Value};
+
+use super::{is_bad, is_receive_buffer};
+use crate::OperatorName;
+
+/// How bad. The levels are msprobe's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// It was given some and gives none out.
+    Medium,
+    /// It was given some and gives some out; or its norm grows a hundredfold.
+    High,
+    /// It was given none and gives some out.
+    Critical,
+}
+
+impl Level {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// Norms that grow by more than this are on the way to overflow.
+const GROWTH: f64 = 100.0;
+
+/// An operator's level; `None` if all is well. What gives memory nobody has written, and buffers to be received into, are left
+/// out.
+pub fn level(operator: &Operator) -> Option<Level> {
+    let name = OperatorName::parse(&operator.name)?;
+    if name.function().contains("empty") {
+        return None;
+    }
+    let is_masked = name.function() == "masked_fill_";
+    let inputs = || {
+        operator.values.iter().filter(move |value| {
+            value.section.is_input()
+                && !is_receive_buffer(name, &value.place)
+                && !(is_masked && &*value.place == ".input.0")
+        })
+    };
+    let outputs = || operator.values.iter().filter(|value| !value.section.is_input());
+    match (inputs().any(is_bad), outputs().any(is_bad)) {
+        (false, true) => return Some(Level::Critical),
+        (true, true) => return Some(Level::High),
+        (true, false) => return Some(Level::Medium),
+        (false, false) => {}
+    }
+    let largest = |norms: &mut dyn Iterator<Item = f64>| norms.filter(|norm| norm.is_finite()).fold(0.0, f64::max);
+    let input = largest(&mut inputs().filter_map(norm));
+    let output = largest(&mut outputs().filter_map(norm));
+    let grows = if input == 0.0 { output > GROWTH } else { output / input > GROWTH };
+    (grows && operator.values.iter().any(|value| value.section == Section::Input)).then_some(Level::High)
+}
+
+fn norm(value: &Value) -> Option<f64> {
+    let Leaf::Tensor(tensor) = &value.leaf else { return None };
+    Plain::number(&tensor.statistics[3])
+}

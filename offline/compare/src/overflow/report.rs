@@ -1,0 +1,82 @@
+//! What was found, in words and as JSON.
+
+use serde_json::{Value, json};
+
+use super::Level;
+use super::step::{OverflowError, Step};
+
+/// For a terminal.
+pub fn in_words(steps: &[Step]) -> String {
+    steps.iter().flat_map(Step::lines).map(|line| line + "\n").collect()
+}
+
+/// For programs, a failure too.
+pub fn as_json(steps: &Result<Vec<Step>, OverflowError>) -> Value {
+    match steps {
+        Ok(steps) => json!({"steps": steps.iter().map(Step::as_json).collect::<Vec<_>>()}),
+        Err(error) => json!({"error": trainmon_report::as_json(error)}),
+    }
+}
+
+impl Step {
+    fn count(&self, level: Level) -> usize {
+        self.ranks.iter().flat_map(|rank| &rank.anomalies).filter(|anomaly| anomaly.level == level).count()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (rank, birth) in &self.origins.born {
+            let how = if birth.arrives { "arrives with" } else { "is the first with" };
+            lines.push(format!(
+                "Step {}, rank {rank}: {} {how} {}, in {}.",
+                self.number, birth.name, birth.what, birth.value
+            ));
+        }
+        if self.is_blind {
+            lines.push(format!(
+                "Step {}: cannot tell: the capture has no statistics. Capture task statistics or tensor.",
+                self.number
+            ));
+        } else if lines.is_empty() {
+            lines.push(format!("Step {}: neither NaN nor infinity.", self.number));
+        }
+        for (rank, operator, givers) in &self.origins.received {
+            let givers: Vec<String> = givers.iter().map(ToString::to_string).collect();
+            lines.push(format!("  Rank {rank} gets it in {operator} from rank {}.", givers.join(", ")));
+        }
+        for rank in self.ranks.iter().filter(|rank| !rank.on_purpose.is_empty()) {
+            let first = rank.on_purpose.first().map_or("", String::as_str);
+            lines.push(format!(
+                "  Rank {}: {first} was given an infinity as an argument; that is not counted.",
+                rank.rank
+            ));
+        }
+        let counts = [Level::Critical, Level::High, Level::Medium].map(|level| (level.word(), self.count(level)));
+        if counts.iter().any(|(_, count)| *count > 0) {
+            let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+            lines.push(format!("  Operators by level: {}.", counts.join(", ")));
+        }
+        lines.extend(self.written.iter().map(|path| format!("  {}", path.display())));
+        lines
+    }
+
+    fn as_json(&self) -> Value {
+        let born = self.origins.born.iter().map(|(rank, birth)| {
+            json!({"rank": rank, "operator": birth.name, "value": birth.value, "what": birth.what, "arrives": birth.arrives})
+        });
+        let received = self
+            .origins
+            .received
+            .iter()
+            .map(|(rank, operator, from)| json!({"rank": rank, "operator": operator, "from": from}));
+        let ranks = self.ranks.iter().map(|rank| {
+            let anomalies =
+                rank.anomalies.iter().map(|anomaly| json!({"operator": anomaly.name, "level": anomaly.level.word()}));
+            json!({"rank": rank.rank, "anomalies": anomalies.collect::<Vec<_>>(), "on_purpose": rank.on_purpose})
+        });
+        json!({
+            "step": self.number, "born": born.collect::<Vec<_>>(), "received": received.collect::<Vec<_>>(),
+            "ranks": ranks.collect::<Vec<_>>(), "file": self.written, "cannot_tell": self.is_blind,
+        })
+    }
+}

@@ -1,0 +1,398 @@
+//! The tables' rows on their way into the page. They wait in a file: a page of many rows is larger than what they were made of.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
+use std::path::Path;
+
+use serde_json::json;
+use trainmon_dump::capture::{Construct, Operator};
+
+use super::distribution::Distribution;
+use super::json_in_html;
+use super::line::{self, Head, Line};
+use crate::compat::Cell;
+use crate::input::Capture;
+use crate::name::{Direction, OperatorName};
+use crate::table::Level;
+use crate::write::{Facts, Render, Rows, Sink, WriteError};
+
+/// More rows than this a browser takes seconds to open: a row of statistics is up to 600 bytes of the page.
+pub(super) const MOST_ROWS: usize = 200_000;
+
+/// A piece's lines go through at once.
+const BUFFER: usize = 1 << 18;
+
+/// A row's level in the page: a value of one side alone is a level of its own there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shade {
+    Pass,
+    Warning,
+    Error,
+    Unmatched,
+}
+
+/// Rows of all tables so far.
+pub(super) struct CollectedRows {
+    texts: Texts,
+    tables: Vec<Part>,
+    /// A line for each row that is kept, table after table.
+    lines: BufWriter<File>,
+    most: usize,
+    kept: usize,
+    /// Of the kept, those that are no pass.
+    remarkable: usize,
+    has_passes: bool,
+    /// All rows by [`Shade`], the left out included.
+    counts: [usize; 4],
+    /// How far values are apart, the left out included.
+    pub(super) distribution: Distribution,
+}
+
+/// One table: what its lines speak of.
+struct Part {
+    /// The beginning of a JSON object.
+    head: String,
+    /// How many bytes its lines have.
+    bytes: u64,
+}
+
+impl CollectedRows {
+    /// Of more than `most` rows those that are a pass are left out, and should the others be more, what is beyond. Lines wait in
+    /// a file without a name in `directory`.
+    pub(super) fn new(most: usize, directory: &Path) -> io::Result<Self> {
+        Ok(Self {
+            texts: Texts::default(),
+            tables: Vec::new(),
+            lines: BufWriter::with_capacity(BUFFER, tempfile::tempfile_in(directory)?),
+            most,
+            kept: 0,
+            remarkable: 0,
+            has_passes: true,
+            counts: [0; 4],
+            distribution: Distribution::default(),
+        })
+    }
+
+    /// Begins a table: how its rows are made into lines, on any thread, and who takes them. The golden is needed where it alone
+    /// has values.
+    pub(super) fn table<'c>(
+        &'c mut self,
+        headers: &[&'static str],
+        (step, graph, rank): (u64, &str, u64),
+        (target, golden): (&'c Capture, Option<&'c Capture>),
+    ) -> (Render<'c>, Box<dyn Sink + 'c>) {
+        // The operators of the target, then those of the golden: by their places here rows name them.
+        let operators = std::iter::once(target)
+            .chain(golden)
+            .flat_map(|side| side.document.operators.iter().map(|one| (one, &side.construct)));
+        let (mut names, mut modules, mut directions) = (Vec::new(), Vec::new(), String::new());
+        for (operator, construct) in operators {
+            let (module, direction) = around(operator, construct);
+            names.push(&*operator.name);
+            modules.push(self.texts.of(module));
+            directions.push(direction);
+        }
+        let head = json!({"step": step, "graph": graph, "rank": rank, "headers": headers, "operators": names,
+            "modules": modules, "directions": directions});
+        let head = json_in_html(&head.to_string());
+        let head = head.strip_suffix('}').unwrap_or(&head).to_owned();
+        self.tables.push(Part { head, bytes: 0 });
+        let stacks: Vec<u32> = target.stacks.groups().map(|frames| self.texts.of(&frames.join("\n"))).collect();
+        let first_of_golden = target.document.operators.len() as u32;
+        let stack_of = move |operator: u32| -> Option<u32> {
+            let operator: &Operator = target.document.operators.get(operator as usize)?;
+            stacks.get(target.stacks.group_of(&operator.name)?).copied()
+        };
+        let render = move |rows: &dyn Rows, _: usize, to: &mut Vec<u8>| {
+            let mut lines = Line::new(to);
+            for index in 0..rows.count() {
+                let facts = rows.facts(index);
+                let is_of_target = !facts.shared.basic[0].is_none();
+                let operator = facts.shared.operator;
+                let head = Head {
+                    level: shade(&facts) as u8,
+                    operator: if is_of_target { operator } else { first_of_golden + operator },
+                    stack: Some(operator).filter(|_| is_of_target).and_then(&stack_of),
+                };
+                line::write(&head, &facts, rows, index, &mut lines);
+            }
+        };
+        (Box::new(render), Box::new(Lines { to: self }))
+    }
+
+    /// Takes the rows' lines.
+    fn take(&mut self, rows: &dyn Rows, rendered: &[u8]) -> io::Result<()> {
+        let shades: Vec<Shade> = (0..rows.count()).map(|index| self.count(&rows.facts(index))).collect();
+        if self.has_passes && self.kept + shades.len() <= self.most {
+            self.remarkable += shades.iter().filter(|shade| **shade != Shade::Pass).count();
+            return self.keep(rendered, shades.len());
+        }
+        for (line, shade) in rendered.split_inclusive(|&byte| byte == b'\n').zip(shades) {
+            if self.has_passes && self.kept == self.most {
+                // Those that are written already are left out at the end.
+                self.has_passes = false;
+                self.kept = self.remarkable;
+            }
+            if (self.has_passes || shade != Shade::Pass) && self.kept < self.most {
+                self.remarkable += usize::from(shade != Shade::Pass);
+                self.keep(line, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, facts: &Facts<'_>) -> Shade {
+        let shade = shade(facts);
+        self.counts[shade as usize] += 1;
+        if let Some(deviation) = facts.deviation {
+            self.distribution.add(facts.level, shade == Shade::Unmatched, deviation);
+        }
+        shade
+    }
+
+    fn keep(&mut self, lines: &[u8], rows: usize) -> io::Result<()> {
+        self.kept += rows;
+        if let Some(part) = self.tables.last_mut() {
+            part.bytes += lines.len() as u64;
+        }
+        self.lines.write_all(lines)
+    }
+
+    /// Why rows are missing in the page, if some are.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let all: usize = self.counts.iter().sum();
+        let remarkable = all - self.counts[Shade::Pass as usize];
+        if self.kept == all {
+            None
+        } else if self.kept == remarkable {
+            Some(format!("{all} values were compared: the table has the {remarkable} that are no pass."))
+        } else {
+            Some(format!(
+                "{all} values were compared, {remarkable} of them are no pass: the table has the first {} of these.",
+                self.kept
+            ))
+        }
+    }
+
+    /// How many rows the table has.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// The data of the page's script, as JSON that may stand inside HTML.
+    pub(super) fn write(&mut self, to: &mut BufWriter<File>) -> io::Result<()> {
+        self.lines.flush()?;
+        let mut lines = self.lines.get_ref();
+        lines.rewind()?;
+        write!(to, "{{\"counts\":{},\"texts\":{},\"tables\":[", json!(self.counts), self.texts.json())?;
+        for (index, part) in self.tables.iter().enumerate() {
+            write!(to, "{}\n{},\"rows\":[\n", if index == 0 { "" } else { "," }, part.head)?;
+            let (all_but_the_comma, comma) = (part.bytes.saturating_sub(2), part.bytes.min(2));
+            if self.has_passes {
+                // From file to file: the system copies by itself.
+                to.flush()?;
+                io::copy(&mut lines.take(all_but_the_comma), to.get_mut())?;
+                lines.seek_relative(comma as i64)?;
+            } else {
+                remarkable(&mut BufReader::with_capacity(BUFFER, lines.take(part.bytes)), to)?;
+            }
+            to.write_all(b"\n]}")?;
+        }
+        to.write_all(b"]}")
+    }
+}
+
+/// Copies the lines that are no pass, the last without its comma.
+fn remarkable(lines: &mut impl BufRead, to: &mut dyn Write) -> io::Result<()> {
+    let (mut line, mut is_first) = (Vec::new(), true);
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        // A quote, and the level.
+        if line.get(1) != Some(&b'0') {
+            to.write_all(if is_first { b"" } else { b",\n" })?;
+            to.write_all(&line[..line.len() - 2])?;
+            is_first = false;
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Who takes a table's lines.
+struct Lines<'c> {
+    to: &'c mut CollectedRows,
+}
+
+impl Sink for Lines<'_> {
+    fn take(&mut self, rows: &dyn Rows, _: usize, rendered: &[u8]) -> Result<(), WriteError> {
+        let failed = |source| WriteError::Io { path: "(the rows of the report)".into(), source };
+        self.to.take(rows, rendered).map_err(failed)
+    }
+}
+
+/// The module around an operator, and which way it went.
+fn around<'c>(operator: &'c Operator, construct: &'c Construct) -> (&'c str, char) {
+    let parsed = OperatorName::parse(&operator.name);
+    let module = match construct.parent(&operator.name).and_then(|parent| parent.name.as_deref()) {
+        Some(module) => module,
+        None if parsed.is_some_and(|parsed| parsed.family() == "Module") => &operator.name,
+        None => "",
+    };
+    let direction = parsed.map_or('3', |parsed| match parsed.direction {
+        Direction::Forward => '0',
+        Direction::Backward => '1',
+        Direction::ParameterGradient => '2',
+    });
+    (module, direction)
+}
+
+fn shade(facts: &Facts<'_>) -> Shade {
+    match facts.level {
+        _ if facts.shared.basic[..2].iter().any(Cell::is_none) => Shade::Unmatched,
+        Level::Pass => Shade::Pass,
+        Level::Warning => Shade::Warning,
+        Level::Error => Shade::Error,
+    }
+}
+
+/// Texts that rows share, each once.
+#[derive(Default)]
+struct Texts {
+    texts: Vec<Box<str>>,
+    of: HashMap<Box<str>, u32>,
+}
+
+impl Texts {
+    fn of(&mut self, text: &str) -> u32 {
+        if let Some(&known) = self.of.get(text) {
+            return known;
+        }
+        let number = self.texts.len() as u32;
+        self.texts.push(text.into());
+        self.of.insert(text.into(), number);
+        number
+    }
+
+    fn json(&self) -> String {
+        json_in_html(&json!(self.texts).to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compat;
+    use crate::deviation::{Deviation, What};
+    use trainmon_dump::capture::{Document, Framework, Section, Task};
+
+    /// Rows named after their place, every third an error.
+    struct Made {
+        headers: [&'static str; 2],
+        rows: Vec<compat::Row>,
+    }
+
+    impl Made {
+        fn of(rows: usize) -> Self {
+            let row = |index: usize| {
+                let name = Cell::Text(format!("value{index}").into());
+                let [dtype, shape, grad] = [0; 3].map(|_| [Cell::Word("same"), Cell::Word("same")]);
+                let basic = [[name.clone(), name], dtype, shape, grad].concat();
+                compat::Row {
+                    operator: 0,
+                    section: Section::Input,
+                    basic: basic.try_into().unwrap(),
+                    measured: Vec::new(),
+                    statistics: Vec::new(),
+                    is_requires_grad_consistent: true,
+                    messages: Vec::new(),
+                    stack: None,
+                    data_names: None,
+                    peers: None,
+                    distance: None,
+                    trouble: None,
+                }
+            };
+            Self { headers: ["NPU Name", "Bench Name"], rows: (0..rows).map(row).collect() }
+        }
+    }
+
+    impl Rows for Made {
+        fn headers(&self) -> &[&'static str] {
+            &self.headers
+        }
+
+        fn count(&self) -> usize {
+            self.rows.len()
+        }
+
+        fn visit(&self, index: usize, see: &mut dyn FnMut(&Cell)) {
+            self.rows[index].basic[..2].iter().for_each(see);
+        }
+
+        fn is_remarkable(&self, index: usize) -> bool {
+            index.is_multiple_of(3)
+        }
+
+        fn facts(&self, index: usize) -> Facts<'_> {
+            let level = if self.is_remarkable(index) { Level::Error } else { Level::Pass };
+            let deviation = Some(Deviation { what: What::Numbers, relative: 0.1 });
+            Facts { shared: &self.rows[index], level, deviation }
+        }
+    }
+
+    fn nothing() -> Capture {
+        Capture {
+            path: std::path::PathBuf::new(),
+            document: Document {
+                task: Task::Statistics,
+                level: None,
+                framework: Framework::PyTorch,
+                operators: Vec::new(),
+            },
+            stacks: trainmon_dump::capture::Stacks::default(),
+            construct: Construct::default(),
+            has_stacks: false,
+            tensors: None,
+            meter: std::sync::Arc::default(),
+            joined: crate::Joined::default(),
+        }
+    }
+
+    /// The names in the page's data, table after table, and why some are missing.
+    fn kept(most: usize, tables: &[usize]) -> (Vec<String>, Option<String>) {
+        let room = tempfile::tempdir().unwrap();
+        let mut collected = CollectedRows::new(most, room.path()).unwrap();
+        let nothing = nothing();
+        for &rows in tables {
+            let made = Made::of(rows);
+            let (render, mut sink) = collected.table(&made.headers, (0, "", 0), (&nothing, None));
+            let mut rendered = Vec::new();
+            render(&made, 0, &mut rendered);
+            sink.take(&made, 0, &rendered).unwrap();
+        }
+        let path = room.path().join("data");
+        let mut json = BufWriter::new(File::create(&path).unwrap());
+        collected.write(&mut json).unwrap();
+        json.flush().unwrap();
+        let data: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let rows = data["tables"].as_array().unwrap().iter().map(|table| table["rows"].as_array().unwrap());
+        // Level and operator, counts, both names: the second is the same.
+        let name = |row: &serde_json::Value| match row.as_str().unwrap().split('\x7f').collect::<Vec<_>>()[..] {
+            ["00" | "20", "", name, "="] => name.to_owned(),
+            _ => panic!("{row}"),
+        };
+        (rows.flat_map(|rows| rows.iter().map(name)).collect(), collected.left_out())
+    }
+
+    #[test]
+    fn of_too_many_rows_those_that_pass_are_left_out_and_the_page_says_so() {
+        assert_eq!(kept(4, &[4]).0, ["value0", "value1", "value2", "value3"]);
+        assert_eq!(kept(4, &[4]).1, None);
+        let (names, left_out) = kept(4, &[3, 7]);
+        assert_eq!(names, ["value0", "value0", "value3", "value6"]);
+        assert_eq!(left_out.unwrap(), "10 values were compared: the table has the 4 that are no pass.");
+        let (names, left_out) = kept(2, &[9]);
+        assert_eq!(names, ["value0", "value3"]);
+        assert!(left_out.unwrap().ends_with("3 of them are no pass: the table has the first 2 of these."));
+    }
+}

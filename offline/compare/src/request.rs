@@ -1,0 +1,157 @@
+//! A comparison as it is asked for: the answer, and the tables on the way.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use trainmon_dump::capture::Task;
+
+use super::answer::{Answer, StepCaptures, compare_matched};
+use super::compat;
+use super::error::CompareError;
+use super::judge::Judge;
+use super::matching::{How, Matching, Pair};
+use super::meter::Meter;
+use super::output::Output;
+use super::rounding::Positions;
+use super::seen::Seen;
+use super::table;
+use super::thresholds::Thresholds;
+use super::write::{Format, Rows, Source};
+
+/// What is to be compared, and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The run in question.
+    pub target: PathBuf,
+    /// The run it is held against; of several, the others say how far such runs are apart anyway.
+    pub goldens: Vec<PathBuf>,
+    /// What counts as rounding.
+    pub thresholds: Thresholds,
+    /// What belongs together.
+    pub matching: Matching,
+    /// Tables to write.
+    pub tables: Option<Tables>,
+    /// Tables as msprobe writes them, cell for cell.
+    pub is_compat: bool,
+    /// Whether msprobe's own search for the first difference is made too, and its JSON written.
+    pub is_diff_analyze: bool,
+}
+
+/// Where tables go, and as what.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Which.
+    pub formats: Vec<Format>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Compared {
+    /// The answer.
+    pub answer: Answer,
+    /// What was written.
+    pub files: Vec<PathBuf>,
+    /// Whether a mapping file paired anything.
+    pub is_mapping_used: bool,
+}
+
+impl Request {
+    /// Compares, and writes the tables. `meter` says meanwhile how far it is, `see` is given the name of every operator.
+    ///
+    /// # Errors
+    /// See [`CompareError`]. Nothing is left behind then.
+    pub fn run(&self, meter: &Arc<Meter>, see: &mut dyn FnMut(&str)) -> Result<Compared, CompareError> {
+        let Self { target, goldens, thresholds, matching, tables, is_compat, is_diff_analyze } = self;
+        let prepare = |tables: &Tables| Output::prepare(&tables.directory, tables.formats.clone());
+        let mut output = tables.as_ref().map(prepare).transpose()?;
+        let mut work = Work { request: self, differences: is_diff_analyze.then(Vec::new) };
+        let mut is_mapping_used = false;
+        let each = |step: &StepCaptures| -> Result<(), CompareError> {
+            for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
+                see(&operator.name);
+            }
+            let mut pairs = step.ranks.iter().flat_map(|rank| &rank.pairs);
+            is_mapping_used = is_mapping_used || pairs.any(|pair| pair.how == How::Mapping);
+            match &mut output {
+                Some(output) => {
+                    output.step(step, thresholds);
+                    work.tables(step, output)
+                }
+                None => Ok(()),
+            }
+        };
+        let answer = compare_matched((target, goldens), thresholds, (matching, *is_compat), meter, each)?;
+        if let Some(output) = &mut output {
+            output.write_report(&answer, (target, goldens))?;
+        }
+        let files = output.map(Output::put_in_place).transpose()?.unwrap_or_default();
+        Ok(Compared { answer, files, is_mapping_used })
+    }
+}
+
+/// Tables in the making.
+struct Work<'r> {
+    request: &'r Request,
+    /// What msprobe's own search finds in a step.
+    differences: Option<Vec<compat::RankDifferences>>,
+}
+
+impl Work<'_> {
+    /// Writes a step's tables, rank after rank: one table is in memory at a time.
+    fn tables(&mut self, step: &StepCaptures, output: &mut Output) -> Result<(), CompareError> {
+        for rank in &step.ranks {
+            let (target, golden) = (&rank.target, &rank.golden);
+            let pairs = &rank.pairs;
+            // msprobe writes nothing of structures.
+            let is_left_out = self.request.is_compat && target.document.task == Task::Structure;
+            let Some(mode) = table::mode(target, golden).filter(|_| !is_left_out) else {
+                // msprobe stops here; else the answer is that nobody can tell, with tables or without.
+                if self.request.is_compat && target.document.has_digests() != golden.document.has_digests() {
+                    let has = |digests| if digests { "checksums" } else { "statistics" };
+                    return Err(CompareError::NothingInCommon {
+                        target: target.path.clone(),
+                        target_has: has(target.document.has_digests()),
+                        golden: golden.path.clone(),
+                        golden_has: has(golden.document.has_digests()),
+                    });
+                }
+                continue;
+            };
+            if self.differences.is_some() {
+                let mode = if mode == compat::Mode::Tensor { compat::Mode::Statistics } else { mode };
+                let table = compat::table(target, golden, pairs, mode, true);
+                let (differences, json) = compat::differences(rank.rank, table, target);
+                let name = format!("compare_result_rank{}_{}.json", rank.rank, output.stamp());
+                output.write_text(step, &name, &json.dumps(4))?;
+                self.differences.get_or_insert_default().push(differences);
+            }
+            if self.request.is_compat && self.differences.is_some() {
+                // msprobe's tables are these.
+            } else if self.request.is_compat {
+                let gate = !matches!(self.request.matching, Matching::Data(_));
+                let headers = compat::headers(mode, target.has_stacks);
+                let pairs = pairs.iter().filter(|pair| pair.target.is_some()).copied().collect();
+                let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
+                    Box::new(compat::table(target, golden, pairs, mode, gate))
+                });
+                output.write(&Source::new(headers, pairs, make), step, rank)?;
+            } else {
+                let seen = Seen::of(step, rank);
+                let (thresholds, spreads) = (&self.request.thresholds, rank.spreads.as_ref());
+                let positions = &Positions::of(&target.document);
+                let judge = Judge { thresholds, spreads, positions, seen: Some(&seen) };
+                let headers = table::headers(mode, target.has_stacks);
+                let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
+                    Box::new(table::table(target, golden, pairs, mode, judge))
+                });
+                output.write(&Source::new(headers, pairs.clone(), make), step, rank)?;
+            }
+        }
+        if let Some(found) = self.differences.as_mut().and_then(|ranks| compat::analyze(&std::mem::take(ranks))) {
+            output.write_text(step, &format!("diff_analyze_{}.json", Output::nanoseconds()), &found.dumps(2))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! The tensors of a capture, where it has them.
+
+use std::path::Path;
+
+use trainmon_dump::tensor_file::{StoredTensor, read_one};
+
+use super::distance::{Distance, Quotient};
+use super::input::{Capture, Item};
+
+/// A tensor of each side.
+pub(crate) struct TensorPair {
+    pub(crate) target: StoredTensor,
+    pub(crate) golden: StoredTensor,
+}
+
+/// Reads both tensors of a pair; `None` if the captures name no file for one of them.
+///
+/// # Errors
+/// Which file cannot be read, and why.
+pub(crate) fn read_pair(
+    target: &Capture,
+    golden: &Capture,
+    item: Item<'_>,
+    other: Item<'_>,
+) -> Option<Result<TensorPair, String>> {
+    let (one, two) = (read(target, item)?, read(golden, other)?);
+    Some(one.and_then(|target| Ok(TensorPair { target, golden: two? })))
+}
+
+/// A value's tensor; `None` if the capture names no file for it.
+///
+/// # Errors
+/// As for [`read_pair`], and if what was put together does not make one tensor.
+pub(crate) fn read(capture: &Capture, item: Item<'_>) -> Option<Result<StoredTensor, String>> {
+    if let Some((recipe, layout)) = capture.joined.recipe(item) {
+        return Some(recipe.make(layout, |name| read_file(capture, name)));
+    }
+    Some(read_file(capture, item.tensor()?.data_name.as_deref()?))
+}
+
+/// The tensor of a file of a capture.
+pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, String> {
+    // A name is that of a file in the capture's own directory: a path would lead anywhere.
+    if Path::new(name).file_name() != Some(name.as_ref()) {
+        return Err(format!("`{name}`: not a name inside dump_tensor_data"));
+    }
+    let Some(directory) = capture.tensors.as_deref() else {
+        return Err(format!("`{name}`: no dump_tensor_data beside the JSON file"));
+    };
+    match read_one(&directory.join(name)) {
+        Ok(tensor) => {
+            capture.meter.add(tensor.bytes().len() as u64);
+            Ok(tensor)
+        }
+        Err(error) => {
+            let causes = trainmon_report::causes(&error);
+            Err(std::iter::once(error.to_string()).chain(causes).collect::<Vec<_>>().join(": "))
+        }
+    }
+}
+
+impl TensorPair {
+    /// Whether both have the same sizes but for those of 1: these can be held against each other element by element.
+    pub(crate) fn is_comparable(&self) -> bool {
+        let sizes = |tensor: &StoredTensor| -> Vec<i64> {
+            tensor.shape().dims().iter().copied().filter(|&size| size != 1).collect()
+        };
+        sizes(&self.target) == sizes(&self.golden)
+    }
+
+    /// Whether they are the same to the bit.
+    pub(crate) fn is_same(&self) -> bool {
+        self.target.dtype() == self.golden.dtype() && self.target.bytes() == self.golden.bytes()
+    }
+
+    /// Measures.
+    pub(crate) fn distance(&self, quotient: Quotient) -> Distance {
+        let roundoff = self.golden.dtype().unit_roundoff().unwrap_or(1.0);
+        Distance::measure(&self.target, &self.golden, roundoff, quotient)
+    }
+}

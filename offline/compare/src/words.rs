@@ -1,0 +1,250 @@
+//! An answer in words and as JSON.
+
+use serde_json::{Value, json};
+use trainmon_report::first_of;
+
+use super::answer::{Answer, Verdict};
+use super::deviation::{Deviation, What};
+use super::error::CompareError;
+use super::first::{Finding, Kind, Suspect};
+use super::request::Compared;
+
+/// Names that a line has.
+const NAMES_SHOWN: usize = 6;
+
+/// The answer for a terminal, with the files.
+pub fn in_words(compared: &Compared) -> String {
+    let Compared { answer, files, .. } = compared;
+    let more = details(answer).into_iter().chain(files.iter().map(|path| path.display().to_string()));
+    more.fold(sentence(answer) + "\n", |text, line| text + "  " + &line + "\n")
+}
+
+/// The answer for programs, a failure too.
+pub fn as_json(compared: &Result<Compared, CompareError>) -> Value {
+    match compared {
+        Ok(Compared { answer, files, .. }) => {
+            let mut json = answer_as_json(answer);
+            json["files"] = json!(files);
+            json
+        }
+        Err(error) => json!({"verdict": "failed", "error": trainmon_report::as_json(error)}),
+    }
+}
+
+/// The verdict in a sentence.
+pub(crate) fn sentence(answer: &Answer) -> String {
+    match &answer.verdict {
+        Verdict::Same => format!("No divergence: {} agree in all that was captured.", operators(answer)),
+        Verdict::Rounding { step, rank, operator, largest } => format!(
+            "No divergence beyond rounding: the first rounding difference is in {operator} (step {step}, rank {rank}), the largest \
+             of all is {}.",
+            of(*largest, "a value's size")
+        ),
+        Verdict::CannotTell { why, capture } => format!("Cannot tell: {why}. Capture {capture}."),
+        Verdict::OneSided { step, ranks, finding } => format!(
+            "No value differs, but the calls do: only the {} has {} (step {step}, {}).",
+            if finding.kind == Kind::TargetOnly { "target" } else { "golden" },
+            finding.operator,
+            on(ranks)
+        ),
+        Verdict::Parts { step, ranks, finding } => {
+            format!("They part at {} (step {step}, {}): {}.", finding.operator, on(ranks), reason(finding))
+        }
+    }
+}
+
+/// A part of something as people say it: `6.4e-3`, `52 %`, `35 times`.
+pub(crate) fn share(relative: f64) -> String {
+    match relative {
+        0.01..0.1 => format!("{:.1} %", relative * 100.0),
+        0.1..10.0 => format!("{:.0} %", relative * 100.0),
+        10.0..1e4 => format!("{relative:.0} times"),
+        _ => format!("{relative:.1e}"),
+    }
+}
+
+/// [`share`] of what it is a part of.
+pub(super) fn of(relative: f64, whole: &str) -> String {
+    let share = share(relative);
+    if share.ends_with("times") { format!("{share} {whole}") } else { format!("{share} of {whole}") }
+}
+
+fn operators(answer: &Answer) -> String {
+    let count = answer.compared;
+    format!("{count} operator{}", if count == 1 { "" } else { "s" })
+}
+
+fn on(ranks: &[u64]) -> String {
+    let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, names.join(", "))
+}
+
+fn reason(finding: &Finding) -> String {
+    let lead = finding.suspects.first().map(leading).unwrap_or_default();
+    match finding.kind {
+        Kind::Operator if finding.input > 0.0 => {
+            format!("its inputs differ by no more than {}, yet {lead}", of(finding.input, "their size"))
+        }
+        // A value that a script saved by name: nothing goes into it.
+        Kind::Operator if finding.operator.rsplit('.').next() == Some("debug") => {
+            format!("of what was saved it is the first to differ: {lead}")
+        }
+        Kind::Operator => format!("all that goes into it agrees, but {lead}"),
+        Kind::Argument => format!("it is called otherwise: {lead}"),
+        Kind::Parameter => format!("a parameter differs, though nothing before it does: {lead}"),
+        Kind::Data => format!("they differ from the very input: {lead}"),
+        Kind::Between => format!(
+            "{lead}, though what was captured before it agrees: what ran in between was not captured (level mix or L1 with all \
+             operators shows more)"
+        ),
+        Kind::TargetOnly => format!("only the target makes this call, and then {lead}"),
+        Kind::GoldenOnly => format!("only the golden makes this call, and then {lead}"),
+    }
+}
+
+fn leading(suspect: &Suspect) -> String {
+    let Suspect { name, deviation, bound, words, .. } = suspect;
+    match (deviation.what, words) {
+        (What::Numbers, _) if deviation.relative.is_finite() => {
+            let allowed =
+                if *bound > 0.0 { format!("at most {} expected", share(*bound)) } else { "none expected".to_owned() };
+            format!("{name} differs by {} ({allowed})", of(deviation.relative, "its size"))
+        }
+        (What::Presence, Some([target, golden])) => {
+            format!("{name} is {target} in the target and {golden} in the golden")
+        }
+        (What::Numbers | What::NotFinite | What::Digest, _) | (_, None) => {
+            format!("{name} differs in {}", deviation.what.word())
+        }
+        (What::Argument, Some([target, golden])) => format!("the argument {name} is {target}, not {golden}"),
+        (what, Some([target, golden])) => format!("the {} of {name} is {target}, not {golden}", what.word()),
+    }
+}
+
+/// What else is to be said, a line each.
+pub(crate) fn details(answer: &Answer) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(divergence) = &answer.divergence {
+        let ranks: &[u64] = match &answer.verdict {
+            Verdict::Parts { ranks, .. } | Verdict::OneSided { ranks, .. } => ranks,
+            _ => &[],
+        };
+        let spread = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.spread);
+        if let Some(spread) = spread.filter(|spread| !spread.is_empty()) {
+            lines.push(format!("It spreads to {}.", first_of(spread.iter(), NAMES_SHOWN)));
+        }
+        for (rank, operator, givers) in &divergence.received {
+            lines.push(format!("Rank {rank} gets it in {operator} from {}.", on(givers)));
+        }
+        for (rank, finding) in divergence.origins.iter().filter(|(rank, _)| !ranks.contains(rank)) {
+            lines.push(format!("Rank {rank} parts by itself too, at {}.", finding.operator));
+        }
+    }
+    if let (Verdict::OneSided { ranks, .. }, Some(divergence)) = (&answer.verdict, &answer.divergence) {
+        let walked =
+            divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.one_sided);
+        if let Some(calls) = walked.filter(|calls| calls.len() > 1) {
+            lines.push(format!("Calls of one side alone: {}.", first_of(calls.iter(), NAMES_SHOWN)));
+        }
+    }
+    for (side, only) in [("target", &answer.target_only), ("golden", &answer.golden_only)] {
+        if !only.is_empty() {
+            lines.push(format!("Not compared, the {side} alone has them: {}.", only.join(", ")));
+        }
+    }
+    if answer.unseen > 0 && answer.unseen < answer.compared {
+        lines.push(format!("{} operators have neither statistics nor checksums: they were not judged.", answer.unseen));
+    }
+    if answer.unread > 0 {
+        lines.push(format!(
+            "Tensors that cannot be read: {}; of these values statistics alone were compared, their rows say why.",
+            answer.unread
+        ));
+    }
+    lines
+}
+
+fn answer_as_json(answer: &Answer) -> Value {
+    let mut json = json!({
+        "verdict": word(&answer.verdict), "sentence": sentence(answer), "details": details(answer),
+        "operators_compared": answer.compared, "operators_unseen": answer.unseen,
+        "values_unread": answer.unread,
+        "target_only": answer.target_only, "golden_only": answer.golden_only,
+    });
+    let more = match &answer.verdict {
+        Verdict::Same | Verdict::CannotTell { .. } => json!({}),
+        Verdict::Rounding { step, rank, operator, largest } => {
+            json!({"step": step, "ranks": [rank], "operator": operator, "largest": largest})
+        }
+        Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => json!({
+            "step": step, "ranks": ranks, "operator": finding.operator, "kind": kind(finding.kind),
+            "input_deviation": number(finding.input),
+            "suspects": finding.suspects.iter().map(suspect).collect::<Vec<_>>(),
+        }),
+    };
+    if let (Some(json), Value::Object(more)) = (json.as_object_mut(), more) {
+        json.extend(more);
+        if let Some(divergence) = &answer.divergence {
+            let spread =
+                divergence.walked.iter().map(|(rank, walked)| json!({"rank": rank, "operators": walked.spread}));
+            json.insert("spread".to_owned(), spread.collect());
+            let received = divergence
+                .received
+                .iter()
+                .map(|(rank, operator, from)| json!({"rank": rank, "operator": operator, "from": from}));
+            json.insert("received".to_owned(), received.collect());
+            let also =
+                divergence.origins.iter().map(|(rank, finding)| json!({"rank": rank, "operator": finding.operator}));
+            json.insert("origins".to_owned(), also.collect());
+        }
+    }
+    json
+}
+
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Same => "same",
+        Verdict::Rounding { .. } => "rounding",
+        Verdict::OneSided { .. } => "one_sided",
+        Verdict::Parts { .. } => "parts",
+        Verdict::CannotTell { .. } => "cannot_tell",
+    }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Operator => "operator",
+        Kind::Argument => "argument",
+        Kind::Parameter => "parameter",
+        Kind::Data => "data",
+        Kind::Between => "between",
+        Kind::TargetOnly => "target_only",
+        Kind::GoldenOnly => "golden_only",
+    }
+}
+
+fn suspect(suspect: &Suspect) -> Value {
+    let Deviation { what, relative } = suspect.deviation;
+    let words = suspect.words.as_ref();
+    json!({
+        "name": suspect.name, "differs_in": what.word(), "deviation": number(relative), "bound": number(suspect.bound),
+        "target": words.map(|[target, _]| target), "golden": words.map(|[_, golden]| golden),
+    })
+}
+
+/// JSON has no infinity: what is no question of size has no number.
+fn number(value: f64) -> Value {
+    if value.is_finite() { json!(value) } else { Value::Null }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_said_as_people_say_them() {
+        let shares = [6.4e-3, 0.0909, 0.52, 1.0, 35.2, 1e9].map(|relative| of(relative, "its size"));
+        let expected = ["6.4e-3 of", "9.1 % of", "52 % of", "100 % of", "35 times", "1.0e9 of"];
+        assert_eq!(shares, expected.map(|share| format!("{share} its size")));
+    }
+}

@@ -1,0 +1,152 @@
+//! A table on its way into files: made, rendered and written piece by piece. Two sets of pieces are in memory, one being made by
+//! all threads while the other is written.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::{Rows, WriteError};
+use crate::matching::Pair;
+
+/// Rows of a piece, but for the rest of its last operator.
+const PIECE: usize = 512;
+
+/// Makes the rows of matched values. Rules look at an operator's values together: a piece has all of them.
+pub type Make<'t> = Box<dyn Fn(&[Pair]) -> Box<dyn Rows> + Sync + 't>;
+
+/// Renders rows, of which the first has this place in the table, on any thread.
+pub type Render<'t> = Box<dyn Fn(&dyn Rows, usize, &mut Vec<u8>) + Sync + 't>;
+
+/// A table that is not there yet.
+pub struct Source<'t> {
+    /// Its columns.
+    pub headers: Vec<&'static str>,
+    /// What its rows are made of: the target's values in their order, then those the golden alone has.
+    pairs: Vec<Pair>,
+    make: Make<'t>,
+}
+
+impl<'t> Source<'t> {
+    /// A table of these columns and pairs, a row each.
+    pub fn new(headers: Vec<&'static str>, mut pairs: Vec<Pair>, make: Make<'t>) -> Self {
+        pairs.sort_by_key(|pair| pair.target.is_none());
+        Self { headers, pairs, make }
+    }
+
+    /// How many rows.
+    pub fn count(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether the golden alone has some of the values.
+    pub fn has_golden_only(&self) -> bool {
+        self.pairs.last().is_some_and(|pair| pair.target.is_none())
+    }
+
+    fn pieces(&self) -> Vec<Range<usize>> {
+        let operator = |pair: &Pair| pair.target.map(|at| at.operator);
+        let (mut pieces, mut from, mut at) = (Vec::new(), 0, 0);
+        for rows in self.pairs.chunk_by(|one, next| operator(one).is_some() && operator(one) == operator(next)) {
+            at += rows.len();
+            if at - from >= PIECE {
+                pieces.push(from..at);
+                from = at;
+            }
+        }
+        pieces.extend((from < at).then_some(from..at));
+        pieces
+    }
+}
+
+/// Who takes rows, one piece after the other.
+pub trait Sink: Send {
+    /// Takes rows, of which the first has this place in the table, and what [`Render`] made of them.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    fn take(&mut self, rows: &dyn Rows, first: usize, rendered: &[u8]) -> Result<(), WriteError>;
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    fn finish(self: Box<Self>) -> Result<(), WriteError> {
+        Ok(())
+    }
+}
+
+/// How rows are rendered, and who takes them then.
+pub type Channel<'t> = (Render<'t>, Box<dyn Sink + 't>);
+
+/// A piece of the table and what was made of it for each channel.
+#[derive(Default)]
+struct Made {
+    rows: Option<(usize, Box<dyn Rows>)>,
+    rendered: Vec<Vec<u8>>,
+}
+
+/// Makes the table and gives it to every channel.
+///
+/// # Errors
+/// See [`WriteError`].
+pub(super) fn run(source: &Source<'_>, channels: Vec<Channel<'_>>) -> Result<(), WriteError> {
+    let (renders, mut sinks): (Vec<Render<'_>>, Vec<Box<dyn Sink + '_>>) = channels.into_iter().unzip();
+    let pieces = source.pieces();
+    let at_once = 2 * rayon::current_num_threads().max(1);
+    let sets = || (0..at_once).map(|_| Made { rows: None, rendered: vec![Vec::new(); renders.len()] });
+    // Their memory serves the whole table.
+    let (mut full, mut free): (Vec<Made>, Vec<Made>) = (sets().collect(), sets().collect());
+    for pieces in pieces.chunks(at_once) {
+        let (taken, ()) = rayon::join(
+            || take(&mut full, &mut sinks),
+            || {
+                free.par_iter_mut().zip(pieces).with_max_len(1).for_each(|(made, piece)| {
+                    let rows = (source.make)(&source.pairs[piece.clone()]);
+                    for (render, rendered) in renders.iter().zip(&mut made.rendered) {
+                        rendered.clear();
+                        render(&*rows, piece.start, rendered);
+                    }
+                    made.rows = Some((piece.start, rows));
+                });
+            },
+        );
+        taken?;
+        std::mem::swap(&mut full, &mut free);
+    }
+    take(&mut full, &mut sinks)?;
+    sinks.into_iter().try_for_each(Sink::finish)
+}
+
+fn take(made: &mut [Made], sinks: &mut [Box<dyn Sink + '_>]) -> Result<(), WriteError> {
+    for Made { rows, rendered } in made {
+        let Some((first, rows)) = rows.take() else { continue };
+        for (sink, rendered) in sinks.iter_mut().zip(rendered) {
+            sink.take(&*rows, first, rendered)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::Address;
+    use crate::matching::How;
+
+    fn pair(operator: Option<u32>) -> Pair {
+        let address = Address { operator: operator.unwrap_or(7), value: 0 };
+        let (target, golden) = if operator.is_some() { (Some(address), None) } else { (None, Some(address)) };
+        Pair { target, golden, how: How::Name }
+    }
+
+    #[test]
+    fn an_operators_values_are_in_one_piece() {
+        let mut pairs: Vec<Pair> = std::iter::repeat_n(None, 600).map(pair).collect();
+        for (operator, values) in [(0, 300), (1, 300), (2, 2000), (3, 1)] {
+            pairs.extend(std::iter::repeat_n(Some(operator), values).map(pair));
+        }
+        let source = Source::new(Vec::new(), pairs, Box::new(|_| unreachable!()));
+        assert_eq!(source.pieces(), [0..600, 600..2600, 2600..3112, 3112..3201]);
+        assert!(source.has_golden_only());
+    }
+}

@@ -1,0 +1,48 @@
+//! A failure with its causes, for people and as JSON.
+
+use std::error::Error;
+
+use serde_json::{Value, json};
+
+/// An error that knows what a person can do about it.
+pub trait Advise: Error {
+    /// The advice, as the `hint:` line has it.
+    fn hint(&self) -> &str;
+}
+
+/// What led to a failure, the nearest cause first.
+pub fn causes(failure: &dyn Error) -> Vec<String> {
+    std::iter::successors(failure.source(), |&cause| cause.source()).map(ToString::to_string).collect()
+}
+
+/// A failure as the verbs print it with `--json`: `message`, `causes`, `hint`.
+pub fn as_json(failure: &impl Advise) -> Value {
+    json!({"message": failure.to_string(), "causes": causes(failure), "hint": failure.hint()})
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] Inner);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("inner")]
+    struct Inner(#[source] io::Error);
+
+    impl Advise for Outer {
+        fn hint(&self) -> &'static str {
+            "wait"
+        }
+    }
+
+    #[test]
+    fn every_cause_is_told_and_the_failure_itself_is_none_of_them() {
+        let failure = Outer(Inner(io::Error::other("disk")));
+        assert_eq!(as_json(&failure), json!({"message": "outer", "causes": ["inner", "disk"], "hint": "wait"}));
+    }
+}

@@ -1,0 +1,17 @@
+//! What every command of `trainmon` shares: how it ends, what it prints, how far it is, the look of a page, and output that
+//! appears whole or not at all.
+
+mod failure;
+mod fresh;
+pub mod html;
+mod outcome;
+mod printer;
+mod progress;
+mod text;
+
+pub use failure::{Advise, as_json, causes};
+pub use fresh::{FreshDirectory, NotMade, unfinished_in, write_new};
+pub use outcome::Outcome;
+pub use printer::Printer;
+pub use progress::{Progress, ProgressBar, watched};
+pub use text::{first_of, quoted};

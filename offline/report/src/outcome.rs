@@ -1,0 +1,36 @@
+//! How a command ends.
+
+use std::process::ExitCode;
+
+/// How a command ended, which is its exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is to be said against anything.
+    Fine,
+    /// Something differs, is torn, late, or alerted of.
+    Difference,
+    /// The arguments, the input or the machine do not allow an answer.
+    Failed,
+}
+
+impl Outcome {
+    /// [`Self::Difference`] if there is one.
+    pub fn of(differs: bool) -> Self {
+        if differs { Self::Difference } else { Self::Fine }
+    }
+
+    /// The outcome of work that either succeeds or fails.
+    pub fn of_work<T, E>(result: &Result<T, E>) -> Self {
+        if result.is_ok() { Self::Fine } else { Self::Failed }
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(match outcome {
+            Outcome::Fine => 0,
+            Outcome::Difference => 1,
+            Outcome::Failed => 2,
+        })
+    }
+}

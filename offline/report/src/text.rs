@@ -1,0 +1,26 @@
+//! The first few of many names, in a sentence.
+
+/// `a, b and 3 more`: at most `shown` of them.
+pub fn first_of(names: impl ExactSizeIterator<Item: Into<String>>, shown: usize) -> String {
+    let more = names.len().saturating_sub(shown);
+    let shown: Vec<String> = names.take(shown).map(Into::into).collect();
+    shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
+/// A name in a sentence.
+pub fn quoted(name: impl std::fmt::Display) -> String {
+    format!("`{name}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let names = ["a", "b", "c"];
+        assert_eq!(first_of(names.iter().copied(), 3), "a, b, c");
+        assert_eq!(first_of(names.iter().map(quoted), 1), "`a` and 2 more");
+        assert_eq!(first_of(std::iter::empty::<String>(), 2), "");
+    }
+}

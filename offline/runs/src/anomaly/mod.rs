@@ -1,0 +1,213 @@
+//! `trainmon anomaly`: of all ranks' findings those that came first, which is where to look.
+//!
+//! Order, as in msprobe's tool: step, micro-batch, place in the step (forward, gradients, moments), then pipeline stage
+//! (rising in the forward pass, falling behind it), then the number of the call. Unlike there, parameters after the
+//! update come last in their step instead of first: what broke them came before.
+
+mod report;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use trainmon_report::Advise;
+
+pub use self::report::as_json;
+
+/// The directory alerts write to, below the one run directories are made in.
+const DIRECTORY: &str = "anomaly_detected";
+const FILE: &str = "anomaly.json";
+/// What the tool writes.
+pub const ANALYSIS: &str = "anomaly_analyse.json";
+
+/// What came first.
+#[derive(Debug, Serialize)]
+pub struct Analysis {
+    /// The file written.
+    pub out: PathBuf,
+    /// The files read, by rank.
+    pub files: Vec<PathBuf>,
+    /// How many findings there are in the steps asked for.
+    pub findings: usize,
+    /// The first of them, by key, first one first.
+    pub first: Map<String, Value>,
+}
+
+/// Why there is no analysis.
+#[derive(Debug, thiserror::Error)]
+pub enum AnomalyError {
+    /// The directory cannot be read.
+    #[error("cannot read directory `{}`", path.display())]
+    ReadDirectory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// No rank wrote findings there.
+    #[error("`{}` has no findings: expected `rank<R>/{FILE}` in it or in its `{DIRECTORY}`", path.display())]
+    NoFindings {
+        /// The directory asked for.
+        path: PathBuf,
+    },
+    /// A file cannot be read.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not JSON, or not an object.
+    #[error("`{}` is no object of findings", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A finding lacks what it is ordered by.
+    #[error("`{}`: finding `{key}`: `{field}`: expected {expected}, found {found}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The finding.
+        key: String,
+        /// Its field.
+        field: &'static str,
+        /// What the field takes.
+        expected: &'static str,
+        /// What it has.
+        found: String,
+    },
+    /// The analysis cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Advise for AnomalyError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::ReadDirectory { .. } | Self::Read { .. } => "check the path and its permissions",
+            Self::NoFindings { .. } => "alerts write there with \"alert\": {\"dump\": true}; no file means no finding",
+            Self::Malformed { .. } => {
+                "a machine that lost power tears the file's end; the next run in this directory repairs it"
+            }
+            Self::Field { .. } => "was the file edited by hand?",
+            Self::Write { .. } => "name a directory you may write to with -o",
+        }
+    }
+}
+
+/// What a finding is ordered by; first is least.
+type Order = (u64, u64, i8, (i64, i64), i64, u64);
+
+/// A finding with its key.
+struct Finding {
+    order: Order,
+    key: String,
+    entry: Value,
+}
+
+/// Finds the first `top` findings of all ranks, of `steps` only if there are any, and writes them to `out`, the
+/// directory of the findings by default.
+///
+/// # Errors
+/// A file cannot be read, is not what it should be, or the analysis cannot be written.
+pub fn analyse(data: &Path, out: Option<&Path>, top: usize, steps: &[u64]) -> Result<Analysis, AnomalyError> {
+    let directory = if files_in(data)?.is_empty() { data.join(DIRECTORY) } else { data.to_path_buf() };
+    let files = if directory.is_dir() { files_in(&directory)? } else { Vec::new() };
+    if files.is_empty() {
+        return Err(AnomalyError::NoFindings { path: data.to_path_buf() });
+    }
+    let mut findings = Vec::new();
+    for (_, file) in &files {
+        findings.extend(read(file)?);
+    }
+    findings.retain(|finding| steps.is_empty() || steps.contains(&finding.order.0));
+    findings.sort_by_key(|finding| finding.order);
+    let count = findings.len();
+    let first: Map<String, Value> =
+        findings.into_iter().take(top).map(|finding| (finding.key, finding.entry)).collect();
+    let out = out.map_or(directory, Path::to_path_buf).join(ANALYSIS);
+    write(&out, &first)?;
+    Ok(Analysis { out, files: files.into_iter().map(|(_, file)| file).collect(), findings: count, first })
+}
+
+/// `rank<R>/anomaly.json`, by rank.
+fn files_in(directory: &Path) -> Result<Vec<(u64, PathBuf)>, AnomalyError> {
+    let failed = |source| AnomalyError::ReadDirectory { path: directory.to_path_buf(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let rank = name.to_str().and_then(|name| name.strip_prefix("rank")?.parse().ok());
+        let file = entry.path().join(FILE);
+        if let Some(rank) = rank.filter(|_| file.is_file()) {
+            files.push((rank, file));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(file: &Path) -> Result<Vec<Finding>, AnomalyError> {
+    let path = || file.to_path_buf();
+    let bytes = std::fs::read(file).map_err(|source| AnomalyError::Read { path: path(), source })?;
+    let entries: Map<String, Value> =
+        serde_json::from_slice(&bytes).map_err(|source| AnomalyError::Malformed { path: path(), source })?;
+    let finding = |(key, entry): (String, Value)| {
+        let order = order(&entry).map_err(|(field, expected)| AnomalyError::Field {
+            path: path(),
+            key: key.clone(),
+            field,
+            expected,
+            found: entry.get(field).map_or_else(|| "nothing".to_owned(), ToString::to_string),
+        })?;
+        Ok(Finding { order, key, entry })
+    };
+    entries.into_iter().map(finding).collect()
+}
+
+fn order(entry: &Value) -> Result<Order, (&'static str, &'static str)> {
+    let count = |field| entry[field].as_u64().ok_or((field, "an integer of at least 0"));
+    let number = |field| entry[field].as_i64().ok_or((field, "an integer"));
+    let tag = entry["tag_name"].as_str().ok_or(("tag_name", "text"))?;
+    let kind = tag.rsplit('/').next().unwrap_or(tag);
+    let stage = stage(kind);
+    let (vpp, pp) = (number("vpp_stage")?, number("pp_stage")?);
+    let pipeline = if stage == FORWARD { (vpp, pp) } else { (vpp.wrapping_neg(), pp.wrapping_neg()) };
+    Ok((count("step")?, count("micro_step")?, stage, pipeline, number("call_id")?, count("rank")?))
+}
+
+const FORWARD: i8 = 0;
+
+/// Where in a step a kind of tensor is made.
+fn stage(kind: &str) -> i8 {
+    match kind {
+        "actv" | "loss" => FORWARD,
+        kind if kind.contains("grad") => 1,
+        "exp_avg" | "exp_avg_sq" | "max_exp_avg_sq" | "momentum_buffer" | "square_avg" | "sum" | "optimizer_state" => 2,
+        "update" | "update_ratio" | "param_updated" => 3,
+        // Before the forward pass: parameters as they were.
+        _ => -1,
+    }
+}
+
+fn write(out: &Path, first: &Map<String, Value>) -> Result<(), AnomalyError> {
+    let failed = |source| AnomalyError::Write { path: out.to_path_buf(), source };
+    if let Some(directory) = out.parent() {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let mut text = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
+    first.serialize(&mut serializer).map_err(|source| failed(source.into()))?;
+    std::fs::write(out, text).map_err(failed)
+}

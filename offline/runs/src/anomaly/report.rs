@@ -1,0 +1,29 @@
+//! What an analysis says: to people, and as JSON.
+
+use serde_json::{Value, json};
+
+use super::{Analysis, AnomalyError};
+
+impl Analysis {
+    /// For a terminal.
+    pub fn in_words(&self) -> String {
+        let Self { out, files, findings, first } = self;
+        let message = |entry: &Value| format!("{}: {}\n", entry["step"], entry["message"].as_str().unwrap_or("?"));
+        let lines: String = first.values().map(message).collect();
+        let ranks = if files.len() == 1 { "1 rank".to_owned() } else { format!("{} ranks", files.len()) };
+        format!("{lines}{} of {findings} findings of {ranks}; in {}\n", first.len(), out.display())
+    }
+}
+
+/// For programs, a failure too.
+pub fn as_json(analysis: &Result<Analysis, AnomalyError>) -> Value {
+    match analysis {
+        Ok(Analysis { out, files, findings, first }) => {
+            json!({"ok": true, "out": out, "files": files, "findings": findings, "first": first, "error": null})
+        }
+        Err(error) => {
+            let error = trainmon_report::as_json(error);
+            json!({"ok": false, "out": null, "files": [], "findings": 0, "first": {}, "error": error})
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Where two monitored runs part: the first step and tensor, beyond noise.
+//!
+//! ```text
+//! source: ranks ─▶ csv, journal: one step of each run ─▶ pair: the steps both have ─▶ judge, value: each series against
+//! its bound (noise) ─▶ answer: the first parting, in a sentence ─▶ replay: the leading series once more ─▶ chart, report
+//! ```
+//!
+//! Runs are read side by side, a step at a time: memory holds a few numbers per series, whatever the run's length.
+
+mod answer;
+mod blow_up;
+mod chart;
+mod csv;
+mod error;
+mod found;
+mod html;
+mod journal;
+mod json;
+mod judge;
+mod magnitude;
+mod names;
+mod noise;
+mod numbers;
+mod pair;
+mod replay;
+mod report;
+mod source;
+mod steps;
+mod suspects;
+mod terminal;
+mod value;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use trainmon_core::Dtype;
+use trainmon_report::{Progress, first_of, quoted};
+
+pub use self::answer::{Answer, Level, Verdict};
+pub use self::blow_up::BlowUp;
+pub use self::error::CompareRunsError;
+pub use self::found::Parting;
+pub use self::names::TensorKey;
+pub use self::noise::BoundSource;
+pub use self::pair::StepRange;
+pub use self::replay::{Curve, Point};
+pub use self::report::{Format, write};
+pub use self::source::is_run;
+pub use self::terminal::{as_json, in_words};
+
+use self::found::{Gap, Judged};
+use self::source::{RankSource, ranks_in};
+
+/// Names listed in a note before it says how many more there are.
+const NAMES_SHOWN: usize = 5;
+
+/// How to compare.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What the runs were computed in, where their files do not show it: gradients in float32 of a training in bfloat16 are
+    /// as noisy as that.
+    pub computed_in: Option<Dtype>,
+}
+
+/// What came of comparing runs.
+#[derive(Debug, Serialize)]
+pub struct RunComparison {
+    /// The run in question.
+    pub target: PathBuf,
+    /// The runs it is measured by.
+    pub golden: Vec<PathBuf>,
+    /// The answer.
+    pub verdict: Verdict,
+    /// What it says first, if anything parts.
+    pub first: Option<Parting>,
+    /// Every series that parts, at its first step: by step; of the first step the leading one first and the others by how far
+    /// they are beyond their bounds.
+    pub parted: Vec<Parting>,
+    /// One per rank that both have.
+    pub ranks: Vec<RankComparison>,
+    /// What is on one side only, what was not judged.
+    pub notes: Vec<String>,
+    /// What was left out of the files.
+    pub warnings: Vec<String>,
+    /// The leading series over all steps, six at most; the series closest to their bounds if nothing parts.
+    #[serde(skip)]
+    pub curves: Vec<Curve>,
+}
+
+/// One rank.
+#[derive(Debug, Serialize)]
+pub struct RankComparison {
+    /// The rank.
+    pub rank: u32,
+    /// Where its files lie.
+    pub target: PathBuf,
+    /// As above, of the first golden run.
+    pub golden: PathBuf,
+    /// Which steps were compared.
+    pub steps: StepRange,
+    /// Numbers compared, those that are equal, and those printed with too few digits to tell anything.
+    pub values: u64,
+    /// As above.
+    pub equal: u64,
+    /// As above.
+    pub coarse: u64,
+    /// Decimals the numbers are rounded to, if they are.
+    pub rounded_to: Option<u16>,
+    /// How far apart the runs are where nothing parts.
+    pub noise: Option<Noise>,
+    /// Steps in which something is beyond its bound, and nobody can tell since both runs blow up.
+    pub blow_up: Option<BlowUp>,
+    #[serde(skip)]
+    tensors_at_start: HashMap<u8, usize>,
+    #[serde(skip)]
+    rows_at_start: HashMap<u8, usize>,
+}
+
+/// Median differences of norms, relative.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Noise {
+    /// In the first common step.
+    pub first: f64,
+    /// In the last one.
+    pub last: f64,
+    /// At most before the first parting; at most of all if nothing parts.
+    pub before: f64,
+}
+
+impl RunComparison {
+    /// Whether the runs differ, or nobody can tell.
+    pub fn differs(&self) -> bool {
+        self.verdict.level == Level::Error
+    }
+}
+
+/// Compares a run with one that is known to be good; with several of them, by what these differ from one another. `tell`
+/// hears how far it is.
+///
+/// Cost: every file once, those of the leading series' ranks and kinds twice. Memory: a few numbers per series.
+///
+/// # Errors
+/// A path is no run, or holds several of one rank; a table is damaged (with file, line and column); a journal cannot be read.
+pub fn compare(
+    target: &Path,
+    golden: &[PathBuf],
+    options: Options,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<RunComparison, CompareRunsError> {
+    let target_ranks = ranks_in(target)?;
+    let golden_ranks = golden.iter().map(|path| ranks_in(path)).collect::<Result<Vec<_>, _>>()?;
+    let pairs = pair_ranks(&target_ranks, &golden_ranks);
+    let bytes = |source: &RankSource| source.bytes();
+    let total =
+        pairs.iter().map(|(target, golden)| bytes(target) + golden.iter().map(|&golden| bytes(golden)).sum::<u64>());
+    let (total, mut done) = (total.sum(), 0);
+    let computed_in = options.computed_in.map_or(0.0, names::unit_roundoff);
+    let (mut ranks, mut parted, mut closest, mut remarks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut notes, mut warnings) = (one_sided_ranks(&target_ranks, golden_ranks.first()), BTreeSet::new());
+    for (target, golden) in &pairs {
+        let found = pair::compare_rank(target, golden, computed_in, &mut |bytes| {
+            tell(Progress { done: done + bytes, total });
+        })?;
+        done += bytes(target) + golden.iter().map(|&golden| bytes(golden)).sum::<u64>();
+        warnings.extend(found.warnings);
+        let mut judged = found.judged;
+        parted.append(&mut judged.partings);
+        closest.extend(std::mem::take(&mut judged.closest).into_iter().map(|(share, tensor, statistic)| {
+            (share, replay::Wanted { rank: target.rank, tensor, statistic, parting: None })
+        }));
+        notes.extend(notes_of(target.rank, &found.steps, &judged));
+        remarks.extend(remark_of(target.rank, &judged));
+        let noise = noise_of(&judged, &parted);
+        let Judged { values, equal, coarse, blow_up, tensors_at_start, rows_at_start, .. } = judged;
+        let (steps, rounded_to) = (found.steps, found.rounded_to);
+        let (rank, target, golden) = (target.rank, target.path.clone(), golden[0].path.clone());
+        ranks.push(RankComparison {
+            rank,
+            target,
+            golden,
+            steps,
+            values,
+            equal,
+            coarse,
+            rounded_to,
+            noise,
+            blow_up,
+            tensors_at_start,
+            rows_at_start,
+        });
+    }
+    let is_partial = !notes.is_empty() || !warnings.is_empty();
+    notes.append(&mut remarks);
+    let mut verdict = answer::answer(&ranks, &mut parted, golden.len());
+    if verdict.level == Level::Fine && is_partial {
+        verdict.level = Level::Warning;
+    }
+    let wanted = replay::wanted(&parted, closest);
+    let curves = replay::curves(&pairs, &wanted)?;
+    let (target, golden) = (target.to_path_buf(), golden.to_vec());
+    let (first, warnings) = (parted.first().cloned(), warnings.into_iter().collect());
+    Ok(RunComparison { target, golden, verdict, first, parted, ranks, notes, warnings, curves })
+}
+
+/// A rank of the target with those of the golden runs that have it, the first of them always.
+type RankPair<'a> = (&'a RankSource, Vec<&'a RankSource>);
+
+/// Ranks by number; two runs of one rank each are a pair whatever their numbers.
+fn pair_ranks<'a>(target: &'a [RankSource], golden: &'a [Vec<RankSource>]) -> Vec<RankPair<'a>> {
+    let of = |ranks: &'a [RankSource], wanted: u32| match (target, ranks) {
+        ([_], [only]) => Some(only),
+        _ => ranks.iter().find(|rank| rank.rank == wanted),
+    };
+    let pair = |target: &'a RankSource| {
+        let first = of(golden.first()?, target.rank)?;
+        let others = golden[1..].iter().filter_map(|ranks| of(ranks, target.rank));
+        Some((target, std::iter::once(first).chain(others).collect()))
+    };
+    target.iter().filter_map(pair).collect()
+}
+
+fn one_sided_ranks(target: &[RankSource], golden: Option<&Vec<RankSource>>) -> Vec<String> {
+    let golden = golden.map_or(&[][..], Vec::as_slice);
+    if let ([one], [other]) = (target, golden) {
+        let differ = one.rank != other.rank;
+        return differ.then(|| format!("rank {} is compared with rank {}", one.rank, other.rank)).into_iter().collect();
+    }
+    let missing = |of: &[RankSource], from: &[RankSource]| -> Vec<String> {
+        let is_missing = |rank: &&RankSource| from.iter().all(|other| other.rank != rank.rank);
+        of.iter().filter(is_missing).map(|rank| rank.rank.to_string()).collect()
+    };
+    [("the target", missing(target, golden)), ("the golden run", missing(golden, target))]
+        .into_iter()
+        .filter(|(_, ranks)| !ranks.is_empty())
+        .map(|(side, ranks)| format!("ranks that only {side} has: {}", ranks.join(", ")))
+        .collect()
+}
+
+fn notes_of(rank: u32, steps: &StepRange, judged: &Judged) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (side, count, range) in
+        [("the target", steps.only_target, steps.target), ("the golden run", steps.only_golden, steps.golden)]
+    {
+        if count > 0
+            && let Some((first, last)) = range
+        {
+            let steps = if count == 1 { "step" } else { "steps" };
+            notes.push(format!("rank {rank}: {count} {steps} that only {side} has (it has steps {first} to {last})"));
+        }
+    }
+    for (side, tensors) in [("the target", &judged.only_target), ("the golden run", &judged.only_golden)] {
+        let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for tensor in tensors {
+            by_kind.entry(&tensor.kind).or_default().push(&tensor.name);
+        }
+        for (kind, names) in by_kind {
+            notes.push(format!("rank {rank}: {kind} that only {side} has: {}", listed(&names)));
+        }
+    }
+    for (side, kinds) in ["the target", "the golden run"].into_iter().zip(&judged.gaps) {
+        for (kind, Gap { rows, steps }) in kinds {
+            if let Some((first, last)) = steps {
+                notes.push(format!(
+                    "rank {rank}: {rows} rows of {kind} are missing in {side}, in steps {first} to {last}"
+                ));
+            }
+        }
+    }
+    for (side, statistics) in ["the target", "the golden run"].into_iter().zip(&judged.statistics) {
+        for (kind, statistic) in statistics {
+            notes.push(format!("rank {rank}: {statistic} of {kind} is measured in {side} only"));
+        }
+    }
+    if judged.other_types > 0 {
+        notes.push(format!("rank {rank}: {} tensors have another element type", judged.other_types));
+    }
+    notes
+}
+
+/// What is as it should be and worth a word all the same.
+fn remark_of(rank: u32, judged: &Judged) -> Option<String> {
+    let names: Vec<&str> = judged.nothing.iter().map(String::as_str).collect();
+    let why = "not judged, since the gradient is too small to be more than round-off";
+    (!names.is_empty()).then(|| format!("rank {rank}: {why}: {}", listed(&names)))
+}
+
+fn listed(names: &[&str]) -> String {
+    first_of(names.iter().map(quoted), NAMES_SHOWN)
+}
+
+fn noise_of(judged: &Judged, partings: &[Parting]) -> Option<Noise> {
+    let (&(_, first), &(_, last)) = (judged.noise.first()?, judged.noise.last()?);
+    let end = partings.iter().map(|parting| parting.step).min().unwrap_or(u64::MAX);
+    let before = judged.noise.iter().take_while(|(step, _)| *step < end).map(|(_, noise)| *noise).fold(0.0, f64::max);
+    Some(Noise { first, last, before })
+}

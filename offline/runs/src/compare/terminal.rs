@@ -1,0 +1,62 @@
+//! What a comparison says on a terminal, and as JSON.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::answer::{Level, place_in_words, told};
+use super::chart::sparkline;
+use super::{CompareRunsError, RunComparison};
+
+/// Series named below the sentence.
+const SHOWN: usize = 6;
+/// Width of a line of bars.
+const BARS: usize = 40;
+
+/// The sentence, what it rests on, the leading series, the files.
+pub fn in_words(comparison: &RunComparison, files: &[PathBuf]) -> String {
+    let RunComparison { verdict, curves, parted, notes, .. } = comparison;
+    let mut text = vec![format!("{}\n", verdict.sentence)];
+    for reason in &verdict.reasons {
+        text.push(format!("  {reason}\n"));
+    }
+    let first_step = parted.first().map(|parting| parting.step);
+    for curve in curves.iter().take(SHOWN).filter(|curve| curve.parting.is_some()) {
+        let Some(parting) = &curve.parting else { continue };
+        let later = if Some(parting.step) == first_step { String::new() } else { format!("step {}: ", parting.step) };
+        text.push(format!("  {:BARS$}  {later}{}\n", sparkline(curve, BARS), told(parting)));
+    }
+    if verdict.level == Level::Warning || parted.is_empty() {
+        for curve in curves.iter().take(1).filter(|curve| curve.parting.is_none()) {
+            let place = place_in_words(&curve.tensor);
+            text.push(format!(
+                "  {:BARS$}  closest to its bound: {} of {place}\n",
+                sparkline(curve, BARS),
+                curve.statistic
+            ));
+        }
+    }
+    for note in notes {
+        text.push(format!("note: {note}\n"));
+    }
+    if let Some(next) = &verdict.next {
+        text.push(format!("next: {next}\n"));
+    }
+    text.extend(files.iter().map(|file| format!("written: {}\n", file.display())));
+    text.concat()
+}
+
+/// For programs, a failure too.
+pub fn as_json(written: &Result<(RunComparison, Vec<PathBuf>), CompareRunsError>) -> Value {
+    match written {
+        Ok((comparison, files)) => {
+            let mut value = serde_json::to_value(comparison).unwrap_or_default();
+            if let Some(object) = value.as_object_mut() {
+                object.insert("files".to_owned(), json!(files));
+                object.insert("error".to_owned(), Value::Null);
+            }
+            value
+        }
+        Err(error) => json!({"verdict": null, "first": null, "error": trainmon_report::as_json(error)}),
+    }
+}

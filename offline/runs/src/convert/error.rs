@@ -1,0 +1,50 @@
+//! Why a run cannot be converted.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_exporters::ExportError;
+use trainmon_report::Advise;
+
+use crate::run::RunError;
+
+/// Nothing is left behind: the output directory appears whole or not at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// The run cannot be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The output exists.
+    #[error("`{}` exists already", path.display())]
+    OutputExists {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The output directory cannot be made or put in place.
+    #[error("cannot make `{}`", path.display())]
+    MakeOutput {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An event file cannot be written.
+    #[error("cannot write the event files")]
+    Write(#[from] ExportError),
+}
+
+impl Advise for ConvertError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Run(error) => error.hint(),
+            Self::OutputExists { .. } => "name another directory with --output, or remove this one",
+            Self::MakeOutput { .. } => "name a directory that can be written with --output",
+            Self::Write(source) => match source {
+                ExportError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                    "free space on that disk, or name another with --output"
+                }
+                _ => "name a directory that can be written with --output",
+            },
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `trainmon convert`: the CSV files of a run, ours or msprobe's, in another format.
+//!
+//! ```text
+//! run directory ─▶ crate::run: runs, their tables in order, their rows ─▶ points: values by step ─▶ event files
+//! ```
+//!
+//! Tables are read row by row: memory holds one step, whatever the run's length.
+
+mod error;
+mod facts;
+mod points;
+mod report;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use self::facts::{StepTimes, convert_facts};
+use self::points::KindPoints;
+use crate::run::{RunDirectory, Table, runs_in};
+use trainmon_report::{FreshDirectory, NotMade, Progress};
+
+pub use self::error::ConvertError;
+pub use self::report::as_json;
+
+/// From so many tags of one rank on TensorBoard's users wait for minutes; a training's own event files stop there.
+const MANY_TAGS: usize = 10_000;
+
+/// What was converted.
+#[derive(Debug, Serialize)]
+pub struct Converted {
+    /// The directory for `tensorboard --logdir`.
+    pub out: PathBuf,
+    /// One per run directory, by rank.
+    pub runs: Vec<ConvertedRun>,
+    /// What was left out, and why.
+    pub warnings: Vec<String>,
+}
+
+/// One run directory.
+#[derive(Debug, Default, Serialize)]
+pub struct ConvertedRun {
+    /// Where its CSV files lie.
+    pub source: PathBuf,
+    /// The directory of its event files.
+    pub out: PathBuf,
+    /// Kinds of tensors, each a run to TensorBoard.
+    pub kinds: Vec<String>,
+    /// Different tags, over all kinds.
+    pub tags: usize,
+    /// Numbers written.
+    pub values: u64,
+    /// The first and the last step.
+    pub steps: Option<(u64, u64)>,
+}
+
+impl ConvertedRun {
+    fn saw(&mut self, step: u64) {
+        let (first, last) = self.steps.unwrap_or((step, step));
+        self.steps = Some((first.min(step), last.max(step)));
+    }
+}
+
+/// Converts the runs in `path` to TensorBoard's event files in `out` (default: `tensorboard` in `path`), which appears
+/// whole or not at all: `out/rank0/grad_reduced/events.out.tfevents.…`. `tell` hears how far it is.
+///
+/// A row's time is that of `steps.csv`; where there is none, as with msprobe's files, the file's own.
+///
+/// # Errors
+/// The directory is no run, a table is damaged (with file, line and column), the output exists or cannot be written. A
+/// line torn off at the end of a file, as a killed training leaves it, is a warning.
+pub fn to_tensorboard(
+    path: &Path,
+    out: Option<&Path>,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Converted, ConvertError> {
+    let runs = runs_in(path)?;
+    let out = out.map_or_else(|| path.join("tensorboard"), Path::to_path_buf);
+    let failed = |source| ConvertError::MakeOutput { path: out.clone(), source };
+    let output = FreshDirectory::prepare(&out).map_err(|error| match error {
+        NotMade::Exists => ConvertError::OutputExists { path: out.clone() },
+        NotMade::Failed(source) => failed(source),
+    })?;
+    let total =
+        runs.iter().flat_map(RunDirectory::files).map(|file| file.metadata().map_or(0, |file| file.len())).sum();
+    let mut work = Work { warnings: Vec::new(), done: 0, total, tell };
+    let mut converted = Vec::with_capacity(runs.len());
+    for run in &runs {
+        let mut done = work.convert(run, &output.path().join(&run.name))?;
+        done.out = out.join(&run.name);
+        converted.push(done);
+    }
+    output.put_in_place().map_err(failed)?;
+    Ok(Converted { out, runs: converted, warnings: work.warnings })
+}
+
+/// What the conversion of several files shares.
+struct Work<'a> {
+    warnings: Vec<String>,
+    done: u64,
+    total: u64,
+    tell: &'a mut dyn FnMut(Progress),
+}
+
+impl Work<'_> {
+    fn convert(&mut self, run: &RunDirectory, out: &Path) -> Result<ConvertedRun, ConvertError> {
+        let mut converted = ConvertedRun { source: run.path.clone(), ..ConvertedRun::default() };
+        for stranger in &run.strangers {
+            self.warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
+        }
+        let mut times = StepTimes::default();
+        if let Some(path) = &run.steps
+            && let Some(mut table) = self.open(path)?
+        {
+            times = convert_facts(&mut table, out, &mut converted)?;
+            self.passed(path);
+        }
+        for (prefix, paths) in &run.tables {
+            let mut kinds = KindPoints::new(prefix, out);
+            for path in paths {
+                let Some(mut table) = self.open(path)? else { continue };
+                let before = self.done;
+                let left_out = kinds.convert(&mut table, &times, &mut converted, &mut |bytes| {
+                    (self.tell)(Progress { done: before + bytes, total: self.total });
+                })?;
+                if left_out > 0 {
+                    let what = "rows of collectives that msprobe writes with other columns";
+                    self.warnings.push(format!("`{}`: {left_out} {what}: left out", path.display()));
+                }
+                self.passed(path);
+            }
+            kinds.finish(&mut converted);
+        }
+        converted.kinds.sort();
+        if converted.tags > MANY_TAGS {
+            let many = format!("{} tags in `{}`: TensorBoard is slow to list them", converted.tags, run.name);
+            self.warnings.push(many);
+        }
+        Ok(converted)
+    }
+
+    fn open(&mut self, path: &Path) -> Result<Option<Table>, ConvertError> {
+        let table = Table::open(path)?;
+        match &table {
+            None => self.warnings.push(format!("`{}` has no header: left out", path.display())),
+            Some(Table { torn_line: Some(line), .. }) => {
+                self.warnings.push(format!("`{}` line {line}: torn off at the file's end: left out", path.display()));
+            }
+            Some(_) => {}
+        }
+        Ok(table)
+    }
+
+    fn passed(&mut self, path: &Path) {
+        self.done += path.metadata().map_or(0, |file| file.len());
+        (self.tell)(Progress { done: self.done, total: self.total });
+    }
+}

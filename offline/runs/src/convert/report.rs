@@ -1,0 +1,32 @@
+//! What a conversion says: to people, and as JSON.
+
+use serde_json::{Value, json};
+
+use super::{ConvertError, Converted, ConvertedRun};
+
+impl Converted {
+    /// For a terminal.
+    pub fn in_words(&self) -> String {
+        let line = |run: &ConvertedRun| {
+            let steps =
+                run.steps.map_or_else(|| "no steps".to_owned(), |(first, last)| format!("steps {first} to {last}"));
+            let ConvertedRun { out, kinds, tags, values, .. } = run;
+            format!("{}: {steps}, {values} values, {tags} tags, {} kinds\n", out.display(), kinds.len())
+        };
+        let lines: String = self.runs.iter().map(line).collect();
+        lines + &format!("look at it: tensorboard --logdir {}\n", self.out.display())
+    }
+}
+
+/// For programs, a failure too.
+pub fn as_json(outcome: &Result<Converted, ConvertError>) -> Value {
+    match outcome {
+        Ok(Converted { out, runs, warnings }) => {
+            json!({"ok": true, "out": out, "runs": runs, "warnings": warnings, "error": null})
+        }
+        Err(error) => {
+            let error = trainmon_report::as_json(error);
+            json!({"ok": false, "out": null, "runs": [], "warnings": [], "error": error})
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Why a journal cannot be recovered.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_dump::journal;
+use trainmon_exporters::ExportError;
+use trainmon_report::Advise;
+
+/// Nothing is left behind: the output directory appears whole or not at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The file is no journal, or its beginning is damaged.
+    #[error(transparent)]
+    Journal(#[from] journal::RecoverError),
+    /// The directory holds no journal.
+    #[error("no journal in `{}` or in a directory in it", path.display())]
+    NoJournal {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A directory cannot be read.
+    #[error("cannot read directory `{}`", path.display())]
+    ReadDirectory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The output exists.
+    #[error("`{}` exists already", path.display())]
+    OutputExists {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The output directory cannot be made or put in place.
+    #[error("cannot make `{}`", path.display())]
+    MakeOutput {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A CSV file cannot be written.
+    #[error("the rows of step {step} cannot be written")]
+    WriteRows {
+        /// The step.
+        step: u64,
+        /// Why.
+        source: ExportError,
+    },
+    /// The alerts cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    WriteAlerts {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Advise for RecoverError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Journal(error) => error.hint(),
+            Self::NoJournal { .. } => "a journal is called journal_rank<N>.tmj and lies beside its rank's CSV files",
+            Self::ReadDirectory { .. } => "make the directory readable",
+            Self::OutputExists { .. } => "name another directory with --output, or remove this one",
+            Self::MakeOutput { .. } | Self::WriteAlerts { .. } | Self::WriteRows { .. } => {
+                "see that the disk has room and the directory above the output can be written"
+            }
+        }
+    }
+}

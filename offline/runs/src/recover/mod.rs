@@ -1,0 +1,180 @@
+//! `trainmon recover`: the CSV files of a run out of the journal it left.
+//!
+//! ```text
+//! journal ─▶ trainmon-dump: every record checked ─▶ the run's own CSV exporter ─▶ files as the run wrote them
+//! ```
+
+mod error;
+mod report;
+mod source;
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+use trainmon_dump::journal::Recovered;
+use trainmon_exporters::{CsvExporter, Exporter as _};
+
+pub use self::error::RecoverError;
+pub use self::report::as_json;
+pub(crate) use self::source::journals_in;
+use self::source::{Source, sources};
+use trainmon_report::{FreshDirectory, NotMade, Progress};
+
+/// What came out of the journals of a run.
+#[derive(Debug, Serialize)]
+pub struct Recovery {
+    /// The directory made.
+    pub out: PathBuf,
+    /// One per journal that could be read, by name.
+    pub journals: Vec<RecoveredJournal>,
+    /// Journals of a directory that could not be read at all.
+    #[serde(skip)]
+    pub unreadable: Vec<RecoverError>,
+}
+
+impl Recovery {
+    /// Whether every journal was whole.
+    pub fn is_whole(&self) -> bool {
+        self.unreadable.is_empty() && self.journals.iter().all(|journal| journal.faults.is_empty())
+    }
+}
+
+/// What came out of one journal.
+#[derive(Debug, Serialize)]
+pub struct RecoveredJournal {
+    /// The file.
+    pub journal: PathBuf,
+    /// The directory of its CSV files.
+    pub out: PathBuf,
+    /// The run's name.
+    pub run: String,
+    /// Its rank.
+    pub rank: u32,
+    /// Steps written.
+    pub steps: usize,
+    /// The first and the last of them.
+    pub range: Option<(u64, u64)>,
+    /// Records written.
+    pub records: u64,
+    /// Alerts written.
+    pub alerts: usize,
+    /// Whether the run ended in order. If not, it was ended from outside, or is still at work.
+    pub ended_in_order: bool,
+    /// What was torn or is missing, one sentence each.
+    pub faults: Vec<String>,
+}
+
+/// Writes the CSV files of every step the journal at `path` holds to the new directory `out`, as the run itself wrote or
+/// would have written them, and its alerts to `alerts.jsonl`. If `path` is a directory, those of every journal in it and
+/// in the directories in it, each to a directory of its own in `out`. `tell` hears how far it is.
+///
+/// # Errors
+/// There is no journal that can be read, the output exists or cannot be written. What is torn inside a journal is left
+/// out and told, not an error; and of several journals one that cannot be read at all leaves the others readable.
+pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Recovery, RecoverError> {
+    let sources = sources(path)?;
+    let total = sources.iter().map(Source::length).sum();
+    let output = FreshDirectory::prepare(out).map_err(|error| match error {
+        NotMade::Exists => RecoverError::OutputExists { path: out.to_path_buf() },
+        NotMade::Failed(source) => RecoverError::MakeOutput { path: out.to_path_buf(), source },
+    })?;
+    let (mut journals, mut unreadable, mut done) = (Vec::new(), Vec::new(), 0);
+    let mut taken = BTreeSet::new();
+    for source in &sources {
+        let mut tell_part = |share: f64| tell(Progress { done: done + (share * source.length() as f64) as u64, total });
+        match Recovered::open(&source.path) {
+            Ok(recovered) => {
+                let part = source.directory(output.path(), recovered.config().dialect, recovered.run().rank);
+                let part = unused(&part, &mut taken);
+                let mut journal = write(&recovered, &part, &mut tell_part)?;
+                if let Ok(inside) = part.strip_prefix(output.path()) {
+                    journal.out = if inside.as_os_str().is_empty() { out.to_path_buf() } else { out.join(inside) };
+                }
+                journals.push(journal);
+            }
+            Err(error) => unreadable.push(error.into()),
+        }
+        done += source.length();
+    }
+    if journals.is_empty()
+        && let Some(error) = unreadable.pop()
+    {
+        return Err(error);
+    }
+    output.put_in_place().map_err(|source| RecoverError::MakeOutput { path: out.to_path_buf(), source })?;
+    Ok(Recovery { out: out.to_path_buf(), journals, unreadable })
+}
+
+/// The directory, or the first of `…-2`, `…-3` that no other journal has: names of files do not tell all that they are of
+/// one rank.
+fn unused(directory: &Path, taken: &mut BTreeSet<PathBuf>) -> PathBuf {
+    let (mut found, mut count) = (directory.to_path_buf(), 1_u32);
+    while !taken.insert(found.clone()) {
+        count += 1;
+        let mut name = directory.to_path_buf().into_os_string();
+        name.push(format!("-{count}"));
+        found = name.into();
+    }
+    found
+}
+
+/// Writes one journal's files.
+fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result<RecoveredJournal, RecoverError> {
+    std::fs::create_dir_all(out).map_err(|source| RecoverError::MakeOutput { path: out.to_path_buf(), source })?;
+    let mut csv = CsvExporter::in_directory(&recovered.config(), &recovered.csv(), out.to_path_buf());
+    let found = recovered.step_numbers().len();
+    let (mut range, mut steps, mut records) = (None, 0, 0);
+    let mut faults: Vec<String> = recovered.faults().iter().map(ToString::to_string).collect();
+    for (index, step) in recovered.steps().enumerate() {
+        tell((index + 1) as f64 / found as f64);
+        // The run goes on, and its newest steps take the place of the oldest: the others are read all the same.
+        let step = match step {
+            Ok(step) => step,
+            Err(overwritten) => {
+                faults.push(overwritten.to_string());
+                continue;
+            }
+        };
+        let number = step.batch.step.0;
+        csv.export(&recovered.names()[..step.names_known], &step.batch)
+            .map_err(|failure| RecoverError::WriteRows { step: number, source: failure.source })?;
+        let (first, _) = range.unwrap_or((number, number));
+        range = Some((first, number));
+        steps += 1;
+        records += step.batch.records.len() as u64;
+    }
+    // Closing flushes nothing: every step is in its files already.
+    csv.shutdown(Instant::now())
+        .map_err(|source| RecoverError::WriteRows { step: range.map_or(0, |(_, last)| last), source })?;
+    write_alerts(recovered, &out.join("alerts.jsonl"))?;
+    Ok(RecoveredJournal {
+        journal: recovered.path().to_path_buf(),
+        out: out.to_path_buf(),
+        run: recovered.run().run.clone(),
+        rank: recovered.run().rank.0,
+        steps,
+        range,
+        records,
+        alerts: recovered.alerts().len(),
+        ended_in_order: recovered.is_closed(),
+        faults,
+    })
+}
+
+/// One alert a line; no file if there is none.
+fn write_alerts(recovered: &Recovered, path: &Path) -> Result<(), RecoverError> {
+    if recovered.alerts().is_empty() {
+        return Ok(());
+    }
+    let write = || -> std::io::Result<()> {
+        let mut file = std::io::BufWriter::new(std::fs::File::create_new(path)?);
+        for alert in recovered.alerts() {
+            writeln!(file, "{alert}")?;
+        }
+        file.flush()
+    };
+    write().map_err(|source| RecoverError::WriteAlerts { path: path.to_path_buf(), source })
+}

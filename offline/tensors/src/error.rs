@@ -1,0 +1,80 @@
+//! Why files of tensors cannot be converted.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_dump::tensor_file::TensorFileError;
+use trainmon_dump::tensor_file::write::WriteError;
+use trainmon_report::Advise;
+
+/// The files before it are converted, this one is not, nor is it half.
+#[derive(Debug, thiserror::Error)]
+pub enum TensorsError {
+    /// It cannot be read.
+    #[error(transparent)]
+    File(#[from] TensorFileError),
+    /// A directory cannot be read.
+    #[error("cannot read directory `{}`", path.display())]
+    ReadDirectory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A directory holds no file of tensors.
+    #[error("no .pt, .npy, .safetensors or .bin file in `{}`", path.display())]
+    NoFiles {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file holds other things alone.
+    #[error("`{}` holds no tensor", path.display())]
+    NoTensors {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A tensor of a file is of a kind that is not read.
+    #[error("tensor `{name}` of `{}` cannot be converted: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// An output is there already, or two inputs would have the same.
+    #[error("`{}` exists already", path.display())]
+    OutputExists {
+        /// Which.
+        path: PathBuf,
+    },
+    /// An output cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: WriteError,
+    },
+}
+
+impl Advise for TensorsError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::File(error) => error.hint(),
+            Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "check the path; it is relative to the current directory"
+            }
+            Self::ReadDirectory { .. } => "make it readable",
+            Self::NoFiles { .. } => "give a file, or a directory like a dump's dump_tensor_data",
+            Self::NoTensors { .. } => {
+                "numbers, texts and objects of classes are not converted; take the file out of the directory"
+            }
+            Self::Unreadable { .. } => "load it with the program that wrote it and save plain tensors",
+            Self::OutputExists { .. } => "name another directory with -o, or remove this file",
+            Self::Write { source: WriteError::Dtype { .. }, .. } => "choose another format: pt has every dtype",
+            Self::Write { .. } => "see that the disk has room and the directory can be written",
+        }
+    }
+}

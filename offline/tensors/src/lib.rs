@@ -1,0 +1,124 @@
+//! Files of tensors in another format: `trainmon parse`, and `trainmon convert --to npy|pt|safetensors`.
+
+mod error;
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt, write_pt_of_one, write_safetensors};
+use trainmon_dump::tensor_file::{StoredTensor, TensorFile, open};
+use trainmon_report::{NotMade, write_new};
+
+pub use self::error::TensorsError;
+
+/// What is looked for in a directory.
+const ENDINGS: [&str; 6] = ["pt", "pth", "npy", "safetensors", "bin", "ckpt"];
+/// What the tensor of a file of one is called where a name is needed.
+const ONLY: &str = "tensor";
+
+/// A format to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TensorFormat {
+    /// numpy's; bfloat16 and float8 become float32
+    Npy,
+    /// torch's
+    Pt,
+    /// safetensors
+    Safetensors,
+}
+
+impl TensorFormat {
+    fn ending(self) -> &'static str {
+        match self {
+            Self::Npy => "npy",
+            Self::Pt => "pt",
+            Self::Safetensors => "safetensors",
+        }
+    }
+}
+
+/// Converts a file, or every file of tensors in a directory, into `out`. A file keeps its name but for the ending; of one
+/// with several tensors `.npy` makes a directory of that name with a file each. Gives the files made, in order.
+///
+/// # Errors
+/// A file cannot be read or written. What was converted before it stays; no file is half written and none replaced.
+pub fn convert(path: &Path, format: TensorFormat, out: &Path) -> Result<Vec<PathBuf>, TensorsError> {
+    let mut made = Vec::new();
+    for source in sources(path)? {
+        let file = open(&source)?;
+        if let Some(one) = file.unreadable().first() {
+            let (name, reason) = (one.name.clone(), one.trouble.to_string());
+            return Err(TensorsError::Unreadable { path: source, name, reason });
+        }
+        if file.entries().is_empty() {
+            return Err(TensorsError::NoTensors { path: source });
+        }
+        // Not `with_extension`: names of dumps have dots of their own, and the last of them is the ending.
+        let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        made.extend(convert_file(&file, format, out, &stem)?);
+    }
+    Ok(made)
+}
+
+fn sources(path: &Path) -> Result<Vec<PathBuf>, TensorsError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let failed = |source| TensorsError::ReadDirectory { path: path.to_path_buf(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        let ending = file.extension().and_then(|ending| ending.to_str());
+        if file.is_file() && ending.is_some_and(|ending| ENDINGS.contains(&ending)) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() { Err(TensorsError::NoFiles { path: path.to_path_buf() }) } else { Ok(files) }
+}
+
+fn convert_file(file: &TensorFile, format: TensorFormat, out: &Path, stem: &str) -> Result<Vec<PathBuf>, TensorsError> {
+    let mut tensors = Vec::with_capacity(file.entries().len());
+    for (index, entry) in file.entries().iter().enumerate() {
+        let name = if entry.name.is_empty() { ONLY } else { &entry.name };
+        tensors.push((name.to_owned(), file.read_at(index)?));
+    }
+    let place = out.join(format!("{stem}.{}", format.ending()));
+    // A dict of one stays a dict.
+    let is_bare = matches!(file.entries(), [one] if one.name.is_empty());
+    match format {
+        TensorFormat::Pt if is_bare => write_whole(&place, |out| write_pt_of_one(&tensors[0].1, out))?,
+        TensorFormat::Pt => write_whole(&place, |out| write_pt(&tensors, out))?,
+        TensorFormat::Safetensors => write_whole(&place, |out| write_safetensors(&tensors, out))?,
+        TensorFormat::Npy if is_bare => write_whole(&place, |out| write_npy(&tensors[0].1, out))?,
+        TensorFormat::Npy => return each_as_npy(&tensors, &out.join(stem)),
+    }
+    Ok(vec![place])
+}
+
+fn each_as_npy(tensors: &[(String, StoredTensor)], directory: &Path) -> Result<Vec<PathBuf>, TensorsError> {
+    let mut made = Vec::with_capacity(tensors.len());
+    for (name, tensor) in tensors {
+        let place = directory.join(format!("{}.npy", file_name(name)));
+        write_whole(&place, |out| write_npy(tensor, out))?;
+        made.push(place);
+    }
+    Ok(made)
+}
+
+/// A tensor's name as a file's: nothing in it leads elsewhere.
+fn file_name(name: &str) -> String {
+    let name: String = name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
+    if name.starts_with('.') { format!("_{name}") } else { name }
+}
+
+fn write_whole(
+    place: &Path,
+    write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), WriteError>,
+) -> Result<(), TensorsError> {
+    write_new(place, write).map_err(|error| match error {
+        NotMade::Exists => TensorsError::OutputExists { path: place.to_path_buf() },
+        NotMade::Failed(source) => TensorsError::Write { path: place.to_path_buf(), source },
+    })
+}
