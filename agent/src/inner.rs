@@ -10,11 +10,10 @@ use trainmon_core::config::Config;
 use trainmon_core::{
     CollectiveBook, DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable,
 };
-use trainmon_service::{Notice, Severity, Voice};
+use trainmon_service::{ForkGuard, Notice, Severity, Voice};
 
 use crate::books::SinkShared;
 use crate::cost::CostBook;
-use crate::fork::ForkGuard;
 use crate::guard::HookGuard;
 use crate::queue::QueuedStep;
 use crate::queue_loss::{LossNews, QueueCounts};
@@ -111,7 +110,7 @@ impl Inner {
             collectives,
             costs,
             guard: HookGuard::new(voice.clone()),
-            fork: ForkGuard::new(),
+            fork: ForkGuard::of_this_process(),
             is_shut_down: AtomicBool::new(false),
             steps: QueueCounts::default(),
             full_step_told: AtomicBool::new(false),

@@ -14,7 +14,7 @@
 //! Collective operations come in by a door of their own (`collectives`): counted and timed always, measured on request.
 //!
 //! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics
-//! out of the host, `fork` makes a forked child inert, `priority` lets the training's threads go first, `rank` finds out
+//! out of the host, `priority` lets the training's threads go first, `rank` finds out
 //! which rank this is, `outputs` opens the exporters, `requests` says what is measured, `cost` keeps what the monitor
 //! itself costs, `live` holds what may change while the training runs, `control` changes it, `throttle` and `rotation` keep
 //! the overhead budget, `alerts` look at every step in the worker, `settlement` takes the word of exporters that deliver
@@ -32,7 +32,6 @@ mod books;
 mod clock;
 mod collectives;
 mod cost;
-mod fork;
 mod guard;
 mod hold;
 mod inner;

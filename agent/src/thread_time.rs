@@ -14,7 +14,7 @@ pub(crate) struct ThreadTime {
 struct Usage {
     processor: Duration,
     /// How often it waited for something. Losing the processor to another thread is no waiting.
-    waits: libc::c_long,
+    waits: i64,
 }
 
 impl ThreadTime {
@@ -36,20 +36,15 @@ impl ThreadTime {
     }
 }
 
+/// The clock is exact; the times in `rusage` lag behind by up to a tick.
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "two system calls that fill a struct each")]
 fn usage() -> Option<Usage> {
-    let mut clock = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the struct it is given, which lives until the call returns. The clock is exact; the times in
-    // `rusage` lag behind by up to a tick.
-    let has_clock = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut clock) } == 0;
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: as above.
-    let has_usage = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } == 0;
-    // SAFETY: all its fields are integers, for which the zeros it began with are values.
-    let waits = unsafe { usage.assume_init() }.ru_nvcsw;
-    let processor = Duration::new(clock.tv_sec.unsigned_abs(), u32::try_from(clock.tv_nsec).unwrap_or_default());
-    (has_clock && has_usage).then_some(Usage { processor, waits })
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::time::{ClockId, clock_gettime};
+
+    let processor = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?);
+    let waits = getrusage(UsageWho::RUSAGE_THREAD).ok()?.voluntary_context_switches();
+    Some(Usage { processor, waits })
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -1,11 +1,13 @@
-//! What every service thread of the monitor needs: messages for the user, low priority, the text of a caught panic, the
-//! environment, and the HTTP server behind the scrape page and live control (feature `http`).
+//! What every service thread of the monitor needs: messages for the user, low priority, the text of a caught panic,
+//! whether the process was forked, the environment, and the HTTP server behind the scrape page and live control (feature `http`).
 
 pub mod environment;
+mod fork;
 #[cfg(feature = "http")]
 pub mod http;
 mod notice;
 mod thread;
 
+pub use fork::ForkGuard;
 pub use notice::{Notice, Severity, Voice};
 pub use thread::{panic_text, step_back};

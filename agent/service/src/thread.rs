@@ -4,15 +4,14 @@ use std::any::Any;
 
 /// What `nice` gives a background job.
 #[cfg(target_os = "linux")]
-const NICENESS: libc::c_int = 10;
+const NICENESS: i32 = 10;
 
 /// Lowers the calling thread's priority. Linux keeps it per thread; elsewhere it would be the whole process's, so nothing
 /// is done.
 pub fn step_back() {
+    // It may be refused, and then the thread runs as the others.
     #[cfg(target_os = "linux")]
-    #[expect(unsafe_code, reason = "a system call without memory")]
-    // SAFETY: takes numbers only; 0 is the calling thread. It may be refused, and then the thread runs as the others.
-    let _refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+    let _refused = rustix::process::setpriority_process(None, NICENESS);
 }
 
 /// The text of a caught panic.

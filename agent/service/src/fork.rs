@@ -14,13 +14,14 @@ extern "C" fn in_child() {
 
 /// Remembers the process a monitor was started in.
 #[derive(Debug)]
-pub(crate) struct ForkGuard {
+pub struct ForkGuard {
     generation: u64,
 }
 
 impl ForkGuard {
+    /// Of this process.
     #[expect(unsafe_code, reason = "the only way to learn of a fork without asking the kernel on every observation")]
-    pub(crate) fn new() -> Self {
+    pub fn of_this_process() -> Self {
         INSTALL.call_once(|| {
             // SAFETY: the handler is a plain function that lives as long as the program and does one atomic add.
             // It can fail only for want of memory, and then forked children are not told apart.
@@ -30,7 +31,7 @@ impl ForkGuard {
     }
 
     /// Whether this is a child of the process the monitor was started in. One relaxed load.
-    pub(crate) fn is_child(&self) -> bool {
+    pub fn is_child(&self) -> bool {
         GENERATION.load(Ordering::Relaxed) != self.generation
     }
 }
