@@ -33,6 +33,7 @@ mod clock;
 mod collectives;
 mod cost;
 mod fork;
+pub mod front;
 mod guard;
 mod hold;
 mod inner;

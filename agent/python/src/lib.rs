@@ -35,12 +35,13 @@ mod torch;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use trainmon_agent::core::{Kind, config};
+use trainmon_agent::front::DeviceColumn;
 
 #[pymodule]
 mod _trainmon {
     use super::tensor::HostTensor;
     use super::{
-        Bound, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, config, hold, pyfunction, start,
+        Bound, DeviceColumn, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, config, pyfunction, start,
     };
 
     #[pymodule_export]
@@ -74,6 +75,6 @@ mod _trainmon {
         let py = module.py();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("KINDS", PyTuple::new(py, Kind::ALL.map(Kind::name))?)?;
-        module.add("DEVICE_COLUMNS", PyTuple::new(py, hold::COLUMNS)?)
+        module.add("DEVICE_COLUMNS", PyTuple::new(py, DeviceColumn::ALL.map(DeviceColumn::name))?)
     }
 }

@@ -223,11 +223,7 @@ impl MomentSource for Faulty<'_> {
 struct FaultyDevice;
 
 impl DeviceStatistics for FaultyDevice {
-    fn launch(
-        &mut self,
-        _tensors: &[&Tensor],
-        _request: trainmon_agent::stats::Request,
-    ) -> Result<Box<dyn InFlight>, String> {
+    fn launch(&mut self, _tensors: &[&Tensor], _plan: trainmon_tch::DevicePlan) -> Result<Box<dyn InFlight>, String> {
         panic!("the device is gone");
     }
 }

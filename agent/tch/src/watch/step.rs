@@ -6,10 +6,11 @@ use std::time::Instant;
 use tch::Tensor;
 use trainmon_agent::core::config::Dialect;
 use trainmon_agent::core::{Kind, Reading};
+use trainmon_agent::front::Label;
 use trainmon_agent::stats::sign_agreement;
 
 use super::parameter::Parameter;
-use super::shared::{Label, Shared};
+use super::shared::Shared;
 use super::{gradients, update};
 use crate::device::Target;
 use crate::ffi::TensorRef;
