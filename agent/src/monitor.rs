@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use trainmon_alerts::{AlertStateError, LoadedAlertState};
 use trainmon_core::config::{Config, Plan};
 use trainmon_core::{
-    AlertBookSnapshot, Kind, MicroStep, Phase, Reading, Record, Statistic, Step, TensorId, TensorInfo, TensorView,
+    AlertBookSnapshot, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats, TensorView,
 };
 use trainmon_service::{Notice, Severity};
 use trainmon_stats::{Request, measure};
@@ -153,7 +153,7 @@ impl Monitor {
         kind: Kind,
         micro_step: MicroStep,
         view: &TensorView<'_>,
-    ) -> Option<Reading> {
+    ) -> Option<TensorStats> {
         let label = Label { tensor, kind, micro_step };
         self.request_now(label)?;
         let read = |request| Ok::<_, Infallible>(measure(view, request));
@@ -183,8 +183,8 @@ impl Monitor {
         label: Label,
         start: Instant,
         bytes_read: u64,
-        mut read: impl FnMut(Request) -> Result<Reading, E>,
-    ) -> Option<(Reading, Request)> {
+        mut read: impl FnMut(Request) -> Result<TensorStats, E>,
+    ) -> Option<(TensorStats, Request)> {
         let mut request = self.request(label.kind)?;
         let (reading, pushed) = loop {
             let reading = match read(request) {

@@ -221,7 +221,7 @@ struct SavedBand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainmon_core::{MicroStep, Reading, Record, StepBatch, TensorInfo};
+    use trainmon_core::{MicroStep, Record, StepBatch, TensorInfo, TensorStats};
 
     struct Run {
         places: Places,
@@ -246,7 +246,7 @@ mod tests {
             {
                 for tensor in 0..3 {
                     let calm = 1.0 + 0.003 * ((step * 7 + u64::from(tensor)) as f64).sin();
-                    let reading = Some(Reading::of_value(calm * shift(tensor, kind)));
+                    let reading = Some(TensorStats::of_value(calm * shift(tensor, kind)).into());
                     records.push(Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading });
                 }
             }
@@ -305,7 +305,8 @@ mod tests {
             for (kind, factor) in kinds {
                 for tensor in 0..3 {
                     let factor = if tensor == 2 { factor } else { 1.0 };
-                    let reading = Some(Reading::of_value(factor * (1.0 + 0.003 * ((step * 7) as f64).sin())));
+                    let reading =
+                        Some(TensorStats::of_value(factor * (1.0 + 0.003 * ((step * 7) as f64).sin())).into());
                     records.push(Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading });
                 }
             }

@@ -1,6 +1,6 @@
 //! One step summed up: norms per layer and group, from which every wider series follows.
 
-use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, StepBatch, TensorId};
+use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, Statistic, StepBatch, TensorId};
 
 use super::places::Places;
 
@@ -143,22 +143,23 @@ impl Sheet {
 
     fn take(&mut self, places: &Places, record: &Record) {
         let Some(reading) = &record.reading else { return };
+        let norm = reading.value(Statistic::Norm);
         let (kind, tensor) = (record.kind, record.tensor);
         if self.wanted.0[GRAD] && matches!(kind, Kind::GradUnreduced | Kind::GradReduced) {
-            self.take_gradient(record, reading.norm);
+            self.take_gradient(record, norm);
         }
         if self.wanted.0[Kind::UpdateRatio as usize] {
             match kind {
                 Kind::Update => {
                     let filled = self.filled;
-                    *slot(&mut self.updates, tensor) = (filled, reading.norm);
+                    *slot(&mut self.updates, tensor) = (filled, norm);
                 }
-                Kind::UpdateRatio => self.ratios.push((tensor, reading.mean)),
+                Kind::UpdateRatio => self.ratios.extend(reading.values().first().map(|&ratio| (tensor, ratio))),
                 _ => {}
             }
         }
         if self.wanted.0[kind as usize] && kind != Kind::UpdateRatio {
-            self.add(places, kind as usize, tensor, reading.norm);
+            self.add(places, kind as usize, tensor, norm);
         }
     }
 
@@ -315,10 +316,10 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainmon_core::{MicroStep, Reading, TensorInfo};
+    use trainmon_core::{MicroStep, Reading, TensorInfo, TensorStats};
 
     fn record(tensor: u32, kind: Kind, micro: u32, value: f64) -> Record {
-        let reading = Some(Reading::of_value(value));
+        let reading = Some(Reading::of_kind(kind, TensorStats::of_value(value)));
         Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(micro), reading }
     }
 

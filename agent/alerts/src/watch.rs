@@ -174,19 +174,19 @@ impl Watch {
     fn look_at_records(&mut self, index: usize, look: &mut Look<'_>, wants: impl Fn(&Record) -> bool) {
         let batch = look.batch;
         for (place, record) in batch.records.iter().enumerate().filter(|(_, record)| wants(record)) {
-            let Some(reading) = record.reading.as_ref().filter(|reading| reading.count > 0) else { continue };
+            let Some(reading) = record.reading.as_ref().filter(|reading| reading.count() > 0) else { continue };
             if record.kind.is_feature() || !self.admits_tensor(record.tensor, look.places) {
                 continue;
             }
             let &Record { tensor, kind, micro_step, .. } = record;
             let which = |statistic| Which::Tensor { tensor, kind: Some(kind), micro_step, statistic };
             if kind == Kind::UpdateRatio {
-                self.take(index, which(Statistic::Mean), reading.mean, Some(place), look);
+                self.take(index, which(Statistic::Mean), reading.value(Statistic::Mean), Some(place), look);
                 continue;
             }
             let is_of_msprobe = matches!(self.rule.rule, AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan);
             if !is_of_msprobe {
-                self.take(index, which(Statistic::Norm), reading.norm, Some(place), look);
+                self.take(index, which(Statistic::Norm), reading.value(Statistic::Norm), Some(place), look);
                 continue;
             }
             for &statistic in batch.ops_of(look.config, kind) {
@@ -363,8 +363,8 @@ fn looks_at(rule: AlertRule, statistic: Statistic, reading: &Reading) -> bool {
         | Statistic::AbsMax
         | Statistic::Nans
         | Statistic::Infs => true,
-        Statistic::Std => reading.count > 1,
-        Statistic::Zeros => reading.dtype != Dtype::Bool,
+        Statistic::Std => reading.count() > 1,
+        Statistic::Zeros => reading.dtype() != Dtype::Bool,
         Statistic::Id => reading.id().is_some(),
         Statistic::Count | Statistic::Crc32 | Statistic::Xor64 => false,
     }

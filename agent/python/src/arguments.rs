@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use trainmon_agent::core::{Kind, MicroStep, Phase, Reading, TensorId};
+use trainmon_agent::core::{Kind, MicroStep, Phase, Reading, TensorId, TensorStats};
 use trainmon_agent::front::Label;
 
 /// A kind by its number, its place in `KINDS`.
@@ -30,8 +30,8 @@ pub(crate) fn label(tensor: u32, kind: KindNumber, micro_step: u32) -> Label {
 pub(crate) fn reading_of(kind: Kind, values: &[f64]) -> PyResult<Reading> {
     let expected = kind.value_columns().len().max(1);
     match *values {
-        [value] if expected == 1 => Ok(Reading::of_value(value)),
-        [first, second] if expected == 2 => Ok(Reading::of_values(first, second)),
+        [value] if expected == 1 => Ok(Reading::of_kind(kind, TensorStats::of_value(value))),
+        [_, _] if expected == 2 => Ok(Reading::of_values(values)),
         _ => {
             let found = values.len();
             Err(PyValueError::new_err(format!("values of {kind}: expected {expected}, found {found}")))

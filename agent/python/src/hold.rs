@@ -42,7 +42,8 @@ impl PyHold {
     }
 
     /// Records a reading. What comes after the release is counted as not measured.
-    fn record(&self, label: Label, reading: Reading) {
+    fn record(&self, label: Label, reading: impl Into<Reading>) {
+        let reading = reading.into();
         let is_kept = match &*self.hold() {
             Some(hold) => {
                 hold.record(label.with(reading));
@@ -64,7 +65,7 @@ impl PyHold {
     fn record_row(&self, (id, kind, micro_step, dtype, dims): &RowLabel, row: DeviceRow) -> f64 {
         let label = label(*id, *kind, *micro_step);
         match (Dtype::from_torch_name(dtype), Shape::new(dims)) {
-            (Some(dtype), Ok(shape)) => self.record(label, row.reading(dtype, shape)),
+            (Some(dtype), Ok(shape)) => self.record(label, row.stats(dtype, shape)),
             (None, _) => self.refuse(label, &format!("elements of type `{dtype}` cannot be measured")),
             (_, Err(error)) => self.refuse(label, &error.to_string()),
         }

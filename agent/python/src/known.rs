@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use trainmon_agent::core::{Kind, Reading, Step, TensorId, TensorView};
+use trainmon_agent::core::{Kind, Step, TensorId, TensorStats, TensorView};
 use trainmon_agent::front::CachedReading;
 use trainmon_agent::stats::Request;
 
@@ -71,7 +71,7 @@ impl Known {
         family: Family,
         contents: Option<&Contents>,
         request: Request,
-    ) -> Option<Reading> {
+    ) -> Option<TensorStats> {
         self.lock().get(&(tensor, family))?.recall(contents, request)
     }
 
@@ -82,7 +82,7 @@ impl Known {
         family: Family,
         contents: Option<Contents>,
         request: Request,
-        reading: Reading,
+        reading: TensorStats,
     ) {
         self.lock().entry((tensor, family)).or_default().remember(contents, request, reading);
     }

@@ -166,7 +166,7 @@ impl PyMonitor {
                 let there = statistics.iter().filter(|&&it| measured.contains(it));
                 there.map(|&it| (it.name(), reading.value(it))).into_py_dict(py)?
             } else {
-                columns.iter().copied().zip(reading.values()).into_py_dict(py)?
+                columns.iter().zip(reading.values()).into_py_dict(py)?
             };
             Ok((name, vpp_stage, micro_step.0, values))
         };

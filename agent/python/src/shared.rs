@@ -7,7 +7,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::config::{Config, Signal};
-use trainmon_agent::core::{Kind, Phase, Reading, Statistic, StatisticSet, TensorId};
+use trainmon_agent::core::{Kind, Phase, Reading, Statistic, StatisticSet, TensorId, TensorStats};
 use trainmon_agent::front::{Change, Label};
 use trainmon_agent::stats::{Request, measure, measure_all, sign_agreement};
 
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     /// As [`read`](Self::read), many tensors.
-    fn read_all(&self, labels: &[Label], tensors: &[HostTensor<'_, '_>]) -> Option<Vec<Reading>> {
+    fn read_all(&self, labels: &[Label], tensors: &[HostTensor<'_, '_>]) -> Option<Vec<TensorStats>> {
         loop {
             let requests = || labels.iter().map(|label| self.monitor.request(label.kind)).collect::<Option<Vec<_>>>();
             let asked = requests()?;
@@ -185,7 +185,8 @@ impl Shared {
         }
     }
 
-    fn record(&self, label: Label, reading: Reading, start: Instant, bytes_read: usize) {
+    fn record(&self, label: Label, reading: impl Into<Reading>, start: Instant, bytes_read: usize) {
+        let reading = reading.into();
         let statistics = self.monitor.request(label.kind).map_or(StatisticSet::EMPTY, |request| request.statistics);
         self.latest.remember(self.monitor.step(), label, statistics, reading);
         self.monitor.record(label.with(reading), start.elapsed(), bytes_read as u64);
@@ -235,7 +236,7 @@ impl Shared {
         if let Some(Change { update, ratio }) = change.flatten() {
             self.record(label, update, start, 3 * tensor.layout.bytes());
             let label = Label { kind: Kind::UpdateRatio, ..label };
-            self.record(label, Reading::of_value(ratio), Instant::now(), 0);
+            self.record(label, Reading::of_values(&[ratio]), Instant::now(), 0);
         }
     }
 
@@ -266,7 +267,7 @@ impl Shared {
         tensor: &HostTensor<'_, '_>,
         factor: Factor,
         start: Instant,
-    ) -> Option<(Reading, Request)> {
+    ) -> Option<(TensorStats, Request)> {
         let mut as_it_is = None;
         let read = |request| {
             let asked = factor.request(request);
@@ -275,7 +276,7 @@ impl Shared {
             Ok::<_, Unreadable>(factor.scale(reading))
         };
         let (reading, request) = self.monitor.observe_with(label, start, tensor.layout.bytes() as u64, read)?;
-        self.latest.remember(self.monitor.step(), label, request.statistics, reading);
+        self.latest.remember(self.monitor.step(), label, request.statistics, reading.into());
         Some((as_it_is?, request))
     }
 
@@ -289,6 +290,6 @@ fn signals(config: &Config) -> impl Iterator<Item = &Signal> {
     Kind::ALL.into_iter().filter_map(|kind| config.signal(kind))
 }
 
-fn norm(request: Request, reading: Reading) -> Option<f64> {
+fn norm(request: Request, reading: TensorStats) -> Option<f64> {
     request.statistics.contains(Statistic::Norm).then_some(reading.norm)
 }

@@ -3,9 +3,9 @@
 //! A path (libtorch's operators, torch's from Python, a fused kernel to come) measures tensors of one device in a batch.
 //! It is given a [`DevicePlan`], and fills a float64 table of one [`DeviceRow`] per tensor, in the tensors' order, without
 //! making the host wait; a path without a column for a number leaves it 0. What reaches the host becomes readings by
-//! [`DeviceRow::reading`].
+//! [`DeviceRow::stats`].
 
-use trainmon_core::{Dtype, Reading, Scalar, Shape, Statistic};
+use trainmon_core::{Dtype, Scalar, Shape, Statistic, TensorStats};
 use trainmon_stats::Request;
 
 /// One number of a result row, by its place in it.
@@ -97,9 +97,9 @@ impl DeviceRow {
         self.0[column as usize]
     }
 
-    /// The reading of a tensor of this type and shape; of an empty one whatever the device says.
-    pub fn reading(&self, dtype: Dtype, shape: Shape) -> Reading {
-        let empty = Reading::empty(dtype, shape);
+    /// The statistics of a tensor of this type and shape; of an empty one whatever the device says.
+    pub fn stats(&self, dtype: Dtype, shape: Shape) -> TensorStats {
+        let empty = TensorStats::empty(dtype, shape);
         let count = shape.elements() as u64;
         if count == 0 {
             return empty;
@@ -107,7 +107,7 @@ impl DeviceRow {
         let Self([min, max, mean, norm, std, nans, infs, zeros]) = *self;
         // `max` would pass a NaN over.
         let abs_max = if min.is_nan() || max.is_nan() { f64::NAN } else { min.abs().max(max.abs()) };
-        Reading {
+        TensorStats {
             min: scalar(dtype, min),
             max: scalar(dtype, max),
             mean,
@@ -156,12 +156,12 @@ mod tests {
     fn a_row_becomes_a_reading_in_the_tensors_own_arithmetic() {
         let row = DeviceRow([-7.0, 3.0, 0.5, 9.0, 2.0, 1.0, 2.0, 3.0]);
         let shape = Shape::new(&[4]).unwrap();
-        let reading = row.reading(Dtype::I32, shape);
+        let reading = row.stats(Dtype::I32, shape);
         assert_eq!((reading.min, reading.max, reading.abs_max), (Scalar::Int(-7), Scalar::Int(3), 7.0));
         assert_eq!((reading.nans, reading.infs, reading.zeros, reading.count), (1, 2, 3, 4));
         let nan = DeviceRow([f64::NAN, f64::NAN, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        assert!(nan.reading(Dtype::F32, shape).abs_max.is_nan());
+        assert!(nan.stats(Dtype::F32, shape).abs_max.is_nan());
         let empty = Shape::new(&[0]).unwrap();
-        assert_eq!(row.reading(Dtype::F32, empty).count, 0);
+        assert_eq!(row.stats(Dtype::F32, empty).count, 0);
     }
 }

@@ -20,8 +20,8 @@ impl Label {
     }
 
     /// The record of a reading.
-    pub fn with(self, reading: Reading) -> Record {
+    pub fn with(self, reading: impl Into<Reading>) -> Record {
         let Self { tensor, kind, micro_step } = self;
-        Record { tensor, kind, micro_step, reading: Some(reading) }
+        Record { tensor, kind, micro_step, reading: Some(reading.into()) }
     }
 }

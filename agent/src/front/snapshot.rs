@@ -1,6 +1,6 @@
 //! A parameter as it was before the step, and what the step did to it.
 
-use trainmon_core::{Dtype, Reading, Shape, Statistic, StatisticSet, TensorView};
+use trainmon_core::{Dtype, Shape, Statistic, StatisticSet, TensorStats, TensorView};
 use trainmon_stats::{Request, copy_contiguous, difference, measure};
 
 /// A copy of a parameter from before the step. Its memory is made at the first use and kept.
@@ -15,7 +15,7 @@ pub struct Snapshot {
 /// What a step did to a parameter.
 pub struct Change {
     /// The difference.
-    pub update: Reading,
+    pub update: TensorStats,
     /// Its norm over the parameter's before the step.
     pub ratio: f64,
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use tch::{Kind, Tensor};
-use trainmon_agent::core::{Element, Reading, Statistic, TensorView};
+use trainmon_agent::core::{Element, Statistic, TensorStats, TensorView};
 use trainmon_agent::stats::{Request, measure};
 use trainmon_tch::{DeviceColumn, DevicePlan, DeviceRow, DeviceStatistics, LibtorchStatistics};
 
@@ -21,12 +21,12 @@ fn on_device(tensors: &[&Tensor]) -> Vec<DeviceRow> {
     flight.rows()
 }
 
-fn on_host<T: Element>(data: &[T]) -> Reading {
+fn on_host<T: Element>(data: &[T]) -> TensorStats {
     measure(&TensorView::from_slice(data, &[data.len() as i64]).unwrap(), request())
 }
 
-fn assert_agree(row: &DeviceRow, expected: &Reading) {
-    let found = row.reading(expected.dtype, expected.shape);
+fn assert_agree(row: &DeviceRow, expected: &TensorStats) {
+    let found = row.stats(expected.dtype, expected.shape);
     let near = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-9 * b.abs();
     let pairs = [
         (row.get(DeviceColumn::Min), expected.min.as_f64()),
@@ -54,7 +54,7 @@ fn every_statistic_agrees_for_floats_of_all_sorts() {
     }
     let found = on_device(&[&Tensor::from_slice(&with_infinity)])[0];
     let expected = on_host(&with_infinity);
-    let found = found.reading(expected.dtype, expected.shape);
+    let found = found.stats(expected.dtype, expected.shape);
     assert_eq!((found.infs, found.abs_max, found.norm), (2, f64::INFINITY, f64::INFINITY));
     assert_eq!((found.min, found.max), (expected.min, expected.max));
 }

@@ -2,7 +2,7 @@
 
 use tch::{Device, Tensor};
 use trainmon_agent::Monitor;
-use trainmon_agent::core::{Dtype, Reading, Record, Shape, Statistic, StatisticSet, ViewError};
+use trainmon_agent::core::{Dtype, Reading, Record, Shape, Statistic, StatisticSet, TensorStats, ViewError};
 use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
 use trainmon_agent::stats::Request;
 
@@ -68,13 +68,14 @@ impl Place {
     }
 
     pub(super) fn empty_record(&self) -> Record {
-        self.label.with(Reading::empty(self.dtype, self.shape))
+        self.label.with(TensorStats::empty(self.dtype, self.shape))
     }
 
     pub(super) fn record(&self, row: &DeviceRow) -> Record {
         if self.is_value {
-            return self.label.with(Reading::of_value(row.get(DeviceColumn::Min)));
+            let value = TensorStats::of_value(row.get(DeviceColumn::Min));
+            return self.label.with(Reading::of_kind(self.label.kind, value));
         }
-        self.label.with(row.reading(self.dtype, self.shape))
+        self.label.with(row.stats(self.dtype, self.shape))
     }
 }

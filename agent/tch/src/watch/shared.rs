@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use trainmon_agent::Monitor;
-use trainmon_agent::core::{Kind, Reading};
+use trainmon_agent::core::{Kind, TensorStats};
 use trainmon_agent::front::{CachedReading, Label};
 
 use crate::device::{DeviceLane, Target};
@@ -89,7 +89,7 @@ impl Shared {
     }
 
     /// Measures a tensor: in place on the host, else queued for the device. What cannot be measured is counted.
-    pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<Reading> {
+    pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<TensorStats> {
         if !self.admits(label) {
             return None;
         }
@@ -103,7 +103,7 @@ impl Shared {
         label: Label,
         tensor: TensorRef<'_>,
         known: &mut CachedReading<Contents>,
-    ) -> Option<Reading> {
+    ) -> Option<TensorStats> {
         let request = self.monitor.request(label.kind)?;
         if !self.admits(label) {
             return None;
@@ -139,7 +139,12 @@ impl Shared {
         }
     }
 
-    fn measure_described(&self, label: Label, tensor: TensorRef<'_>, description: &Description<'_>) -> Option<Reading> {
+    fn measure_described(
+        &self,
+        label: Label,
+        tensor: TensorRef<'_>,
+        description: &Description<'_>,
+    ) -> Option<TensorStats> {
         if self.is_on_device_path(description) && description.is_strided() {
             if let Err(why) = Target::measured(label, tensor, description).map(|target| self.lane().enqueue(target)) {
                 self.unsupported(label, &why);

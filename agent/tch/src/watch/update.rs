@@ -70,7 +70,7 @@ fn measure_on_host(shared: &Shared, parameter: &Parameter, description: &Descrip
     };
     shared.monitor.record(label.with(update), start.elapsed(), 3 * description.bytes());
     let label = Label::new(parameter.id, Kind::UpdateRatio);
-    shared.monitor.record(label.with(Reading::of_value(ratio)), std::time::Duration::ZERO, 0);
+    shared.monitor.record(label.with(Reading::of_values(&[ratio])), std::time::Duration::ZERO, 0);
 }
 
 fn measure_on_device(shared: &Shared, parameter: &mut Parameter) {
