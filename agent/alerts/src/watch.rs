@@ -12,8 +12,8 @@ use trainmon_core::{
 
 use super::detect::{Finding, Memory, resolved};
 use super::places::Places;
-use super::sheet::{AFTER_REDUCTION, Reach, Sheet};
 use super::standing::{News, Standing};
+use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary};
 use super::table::{Series, Table, Which};
 
 /// Something to tell of a series after a step.
@@ -50,7 +50,7 @@ pub(crate) struct Watch {
 /// What a look at a step needs besides the watch.
 pub(crate) struct Look<'a> {
     pub(crate) places: &'a Places,
-    pub(crate) sheet: &'a Sheet,
+    pub(crate) step_summary: &'a StepSummary,
     pub(crate) batch: &'a StepBatch,
     pub(crate) config: &'a Config,
     /// How many more series there may be, over all watches.
@@ -94,14 +94,14 @@ impl Watch {
     }
 
     /// Whether it finds nothing while only a part of the model is measured per step, and what it is then called.
-    pub(crate) fn rests(&self, sheet: &Sheet) -> Option<String> {
+    pub(crate) fn rests(&self, step_summary: &StepSummary) -> Option<String> {
         let is_named = self.rule.scope != AlertScope::Tensor && !self.is_other_side;
         let signal = self.signal.filter(|_| is_named)?;
         let is_sum = match signal {
             AlertSignal::Kind(kind) => self.reach() == Reach::Whole || kind == Kind::UpdateRatio,
             // The front may know the whole norm.
             AlertSignal::Grad if self.rule.scope == AlertScope::Global => {
-                sheet.global(signal, self.reach()).is_none() && self.reach() == Reach::Whole
+                step_summary.global(signal, self.reach()).is_none() && self.reach() == Reach::Whole
             }
             AlertSignal::Grad => self.reach() == Reach::Whole,
             _ => false,
@@ -111,7 +111,7 @@ impl Watch {
 
     /// Looks at a step.
     pub(crate) fn look(&mut self, index: usize, look: &mut Look<'_>) {
-        if self.is_other_side && !look.sheet.has_both_sides() {
+        if self.is_other_side && !look.step_summary.has_both_sides() {
             return;
         }
         self.series.rewind();
@@ -136,13 +136,13 @@ impl Watch {
     }
 
     fn look_at_global(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
-        if let Some(value) = look.sheet.global(signal, self.reach()) {
+        if let Some(value) = look.step_summary.global(signal, self.reach()) {
             self.take(index, Which::Global, value, None, look);
         }
     }
 
     fn look_at_groups(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
-        for (group, value) in Group::ALL.into_iter().zip(look.sheet.groups(look.places, signal, self.reach())) {
+        for (group, value) in Group::ALL.into_iter().zip(look.step_summary.groups(look.places, signal, self.reach())) {
             if let Some(value) = value.filter(|_| self.admits_name(group.name())) {
                 self.take(index, Which::Group(group), value, None, look);
             }
@@ -151,7 +151,7 @@ impl Watch {
 
     fn look_at_layers(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
         let mut values = Vec::new();
-        look.sheet.layers(look.places, signal, self.reach(), &mut values);
+        look.step_summary.layers(look.places, signal, self.reach(), &mut values);
         for (layer, value) in values.into_iter().enumerate() {
             let Some((value, _)) = value else { continue };
             let places = look.places;
@@ -162,8 +162,8 @@ impl Watch {
     }
 
     fn look_at_gradients(&mut self, index: usize, look: &mut Look<'_>) {
-        let sheet = look.sheet;
-        for (tensor, norm) in sheet.gradients() {
+        let step_summary = look.step_summary;
+        for (tensor, norm) in step_summary.gradients() {
             if self.admits_tensor(tensor, look.places) {
                 let which = Which::Tensor { tensor, kind: None, micro_step: MicroStep(0), statistic: Statistic::Norm };
                 self.take(index, which, norm, None, look);
