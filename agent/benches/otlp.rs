@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::Config;
-use trainmon_agent::core::{Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, TensorId};
+use trainmon_agent::core::{Dtype, Kind, MicroStep, Record, Scalar, Shape, TensorId, TensorStats};
 use trainmon_agent::{Monitor, Options, Ranks, Report, StepFacts, Voice};
 
 const TENSORS: usize = 2_000;
@@ -123,16 +123,16 @@ fn export_median(report: &Report) -> Duration {
 
 fn record(tensor: TensorId, seed: usize) -> Record {
     let noise = (seed as f64 + 2.0).sqrt().fract() + 1e-3;
-    let reading = Reading {
+    let reading = TensorStats {
         min: Scalar::Float(-noise),
         max: Scalar::Float(noise),
         mean: noise * 1e-6,
         norm: noise * 3.0,
         abs_max: noise,
         count: 65_536,
-        ..Reading::empty(Dtype::F32, Shape::new(&[256, 256]).unwrap())
+        ..TensorStats::empty(Dtype::F32, Shape::new(&[256, 256]).unwrap())
     };
-    Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(reading) }
+    Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(reading.into()) }
 }
 
 /// Takes connections, each with a thread of its own.

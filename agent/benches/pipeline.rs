@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::{Config, Pipeline};
-use trainmon_agent::core::{Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, TensorId};
+use trainmon_agent::core::{Dtype, Kind, MicroStep, Record, Scalar, Shape, TensorId, TensorStats};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
 const TENSORS: usize = 2_000;
@@ -71,7 +71,7 @@ fn measure(config: &Config) -> Vec<f64> {
 /// A reading whose numbers have as many digits as real ones.
 fn record(tensor: TensorId, seed: usize) -> Record {
     let noise = (seed as f64 + 1.0).sqrt().fract() + 1e-3;
-    let reading = Reading {
+    let reading = TensorStats {
         min: Scalar::Float(-noise),
         max: Scalar::Float(noise * 1.1),
         mean: noise * 1e-6,
@@ -80,7 +80,7 @@ fn record(tensor: TensorId, seed: usize) -> Record {
         std: noise / 7.0,
         zeros: 3,
         count: 65_536,
-        ..Reading::empty(Dtype::F32, Shape::new(&[256, 256]).unwrap())
+        ..TensorStats::empty(Dtype::F32, Shape::new(&[256, 256]).unwrap())
     };
-    Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(reading) }
+    Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(reading.into()) }
 }

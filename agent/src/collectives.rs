@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use trainmon_core::{
     CollectiveBook, CollectiveOp, CollectiveSeries, CollectiveTiming, Dtype, Kind, MicroStep, Phase, Reading, Record,
-    Step, TensorId, TensorView,
+    Step, TensorId, TensorView, Values,
 };
 use trainmon_stats::{Request, measure};
 
@@ -189,8 +189,8 @@ impl CallRecords {
         self.record(tensor, Kind::Comm, reading);
     }
 
-    fn record(&self, tensor: TensorId, kind: Kind, reading: Reading) {
-        self.hold.record(Record { tensor, kind, micro_step: MicroStep(0), reading: Some(reading) });
+    fn record(&self, tensor: TensorId, kind: Kind, reading: impl Into<Reading>) {
+        self.hold.record(Record { tensor, kind, micro_step: MicroStep(0), reading: Some(reading.into()) });
     }
 }
 
@@ -226,7 +226,7 @@ impl CollectiveGuard {
         }
         if let Some(records) = self.records.take() {
             self.monitor.guard(HOOK, || {
-                records.record(records.tensors.timing, Kind::CommTime, Reading::of_collective(self.dtype, &timing));
+                records.record(records.tensors.timing, Kind::CommTime, Values::of_collective(self.dtype, &timing));
                 if let Some(output) = output {
                     records.measure(records.tensors.output, output);
                 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use trainmon_alerts::AlertDesk;
+use trainmon_alerts::AlertManager;
 use trainmon_control::{Control, Live, Switch};
 use trainmon_core::config::Config;
 use trainmon_core::{
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
     pub(crate) recorder: Mutex<Recorder>,
     /// `None` where live control is off, and once shut down.
     control: Mutex<Option<Control>>,
-    pub(crate) alerts: Arc<AlertDesk>,
+    pub(crate) alerts: Arc<AlertManager>,
     /// `None` once shut down, and in an inert monitor.
     worker: Mutex<Option<Worker>>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
@@ -67,7 +67,7 @@ pub(crate) struct Parts {
     pub(crate) live: Arc<Live>,
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) control: Option<Control>,
-    pub(crate) alerts: Arc<AlertDesk>,
+    pub(crate) alerts: Arc<AlertManager>,
     pub(crate) worker: Option<Worker>,
     pub(crate) sinks: Vec<(Arc<SinkShared>, Vec<String>)>,
     pub(crate) ledger: Arc<Ledger>,

@@ -32,6 +32,7 @@ mod books;
 mod clock;
 mod collectives;
 mod cost;
+pub mod front;
 mod guard;
 mod hold;
 mod inner;

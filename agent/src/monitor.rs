@@ -1,5 +1,7 @@
 //! The public face: show it tensors, end steps, shut it down. `start` opens it.
 
+use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,12 +9,13 @@ use std::time::{Duration, Instant};
 use trainmon_alerts::{AlertStateError, LoadedAlertState};
 use trainmon_core::config::{Config, Plan};
 use trainmon_core::{
-    AlertBookSnapshot, Kind, MicroStep, Phase, Reading, Record, Statistic, Step, TensorId, TensorInfo, TensorView,
+    AlertBookSnapshot, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats, TensorView,
 };
 use trainmon_service::{Notice, Severity};
 use trainmon_stats::{Request, measure};
 
 use crate::cost::CostSummary;
+use crate::front::Label;
 use crate::hold::Hold;
 use crate::inner::{Inner, Parts};
 use crate::rank::Ranks;
@@ -150,31 +153,57 @@ impl Monitor {
         kind: Kind,
         micro_step: MicroStep,
         view: &TensorView<'_>,
-    ) -> Option<Reading> {
-        let mut request = self.request(kind)?;
-        if !self.collecting() {
-            self.inner.book(Pushed::TooLate);
-            return None;
-        }
-        if !self.inner.admits(tensor, kind) {
-            self.inner.book(Pushed::NotItsTurn);
-            return None;
-        }
-        let start = Instant::now();
-        let bytes = view.size_in_bytes() as u64;
+    ) -> Option<TensorStats> {
+        let label = Label { tensor, kind, micro_step };
+        self.request_now(label)?;
+        let read = |request| Ok::<_, Infallible>(measure(view, request));
+        self.observe_with(label, Instant::now(), view.size_in_bytes() as u64, read).map(|(reading, _)| reading)
+    }
+
+    /// What is measured of a tensor that is shown now. One that is not measured in this step is counted here.
+    pub fn request_now(&self, label: Label) -> Option<Request> {
+        let request = self.request(label.kind)?;
+        let why_not = if !self.collecting() {
+            Pushed::TooLate
+        } else if !self.inner.admits(label.tensor, label.kind) {
+            Pushed::NotItsTurn
+        } else {
+            return Some(request);
+        };
+        self.inner.book(why_not);
+        None
+    }
+
+    /// Records what `read` finds, and says what that was a reading of. For a tensor that
+    /// [`request_now`](Self::request_now) has let through, `read` is given what is measured; should that change while it
+    /// reads, it is asked again. The time since `start` and `bytes_read` are booked with the record; a tensor that cannot
+    /// be read is counted and told.
+    pub fn observe_with<E: Display>(
+        &self,
+        label: Label,
+        start: Instant,
+        bytes_read: u64,
+        mut read: impl FnMut(Request) -> Result<TensorStats, E>,
+    ) -> Option<(TensorStats, Request)> {
+        let mut request = self.request(label.kind)?;
         let (reading, pushed) = loop {
-            let reading = measure(view, request);
-            let record = Record { tensor, kind, micro_step, reading: Some(reading) };
+            let reading = match read(request) {
+                Ok(reading) => reading,
+                Err(why) => {
+                    self.observe_unsupported(label.tensor, label.kind, &why.to_string());
+                    return None;
+                }
+            };
             let mut recorder = self.inner.recorder();
             // The statistics change under this lock only: a reading of others would stand under the wrong columns.
-            let now = self.request(kind)?;
+            let now = self.request(label.kind)?;
             if now == request {
-                break (reading, recorder.push(record, Phase::Measure, start.elapsed(), bytes));
+                break (reading, recorder.push(label.with(reading), Phase::Measure, start.elapsed(), bytes_read));
             }
             request = now;
         };
         self.inner.book(pushed);
-        Some(reading)
+        Some((reading, request))
     }
 
     /// Records that a hook was given no tensor where it expected one (an output without gradient).

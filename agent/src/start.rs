@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trainmon_alerts::{AlertDesk, Opening as AlertOpening};
+use trainmon_alerts::{AlertManager, Opening as AlertOpening};
 use trainmon_control::{ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
 use trainmon_core::{AlertBook, CollectiveBook, Ledger, RunInfo, Step, TensorTable, with_causes};
@@ -90,7 +90,7 @@ impl Monitor {
         let costs = Arc::new(CostBook::new());
         let books = Arc::default();
         let tensors = TensorTable::default();
-        let alerts = AlertDesk::open(AlertOpening {
+        let alerts = AlertManager::open(AlertOpening {
             config: &config,
             rank: Ranks::SINGLE.rank,
             run: String::new(),
@@ -158,7 +158,7 @@ impl Monitor {
         };
         let StartedSinks { journal, in_step, sinks } = start_sinks(outputs, &context)?;
         let waiting = source.waiting();
-        let alerts = Arc::new(AlertDesk::open(AlertOpening {
+        let alerts = Arc::new(AlertManager::open(AlertOpening {
             config: &config,
             rank: ranks.rank,
             run: run.run.clone(),
@@ -268,7 +268,7 @@ fn sink_status((shared, places): &(Arc<SinkShared>, Vec<String>)) -> SinkStatus 
     }
 }
 
-fn wants_stop(alerts: &Arc<AlertDesk>) -> WantsStop {
+fn wants_stop(alerts: &Arc<AlertManager>) -> WantsStop {
     let alerts = Arc::clone(alerts);
     Arc::new(move || alerts.stop_requested())
 }

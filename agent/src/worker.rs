@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use trainmon_alerts::AlertDesk;
+use trainmon_alerts::AlertManager;
 use trainmon_core::{AlertBook, Ledger};
 use trainmon_service::{Voice, step_back};
 
@@ -61,7 +61,11 @@ pub(crate) struct Outlets {
 
 impl Worker {
     /// Starts the thread. It ends when every [`BatchQueue`](crate::queue::BatchQueue) is dropped and drained.
-    pub(crate) fn start(source: BatchSource, outlets: Outlets, desk: Arc<AlertDesk>) -> Result<Self, std::io::Error> {
+    pub(crate) fn start(
+        source: BatchSource,
+        outlets: Outlets,
+        desk: Arc<AlertManager>,
+    ) -> Result<Self, std::io::Error> {
         let Outlets { journal, sinks, alerts, ledger } = outlets;
         let books = journal.iter().chain(&sinks).map(Sink::shared).collect();
         let (give, drained) = bounded(1);

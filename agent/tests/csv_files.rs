@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use trainmon_agent::core::config::{Config, FrontTask};
-use trainmon_agent::core::{GradNorm, Kind, MicroStep, Reading, Record, Statistic, TensorView};
+use trainmon_agent::core::{GradNorm, Kind, MicroStep, Reading, Record, Statistic, TensorStats, TensorView};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
 struct Run {
@@ -43,7 +43,7 @@ impl Run {
 
     fn record(&self, name: &str, kind: Kind, micro_step: u32, values: [f64; 2]) {
         let tensor = self.monitor.register(name, 0);
-        let reading = Some(Reading::of_values(values[0], values[1]));
+        let reading = Some(Reading::of_values(&values));
         self.monitor.record(Record { tensor, kind, micro_step: MicroStep(micro_step), reading }, Duration::ZERO, 0);
     }
 
@@ -171,7 +171,7 @@ fn a_step_that_is_under_way_keeps_its_columns_and_so_do_its_late_readings() {
     assert!(held.contains(Statistic::Min) && held.contains(Statistic::Mean), "{held:?}");
     run.end_step();
     let tensor = run.monitor.register("late", 0);
-    let reading = Some(Reading::of_value(-7.0));
+    let reading = Some(TensorStats::of_value(-7.0).into());
     hold.record(Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading });
     drop(hold);
     run.observe("c", &[3.0, 5.0]);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::config;
 use trainmon_agent::core::config::{Config, Pipeline, Window};
-use trainmon_agent::core::{GradNorm, Kind, MicroStep, Reading, Record, Step, StepBatch, TensorInfo, TensorView};
+use trainmon_agent::core::{GradNorm, Kind, MicroStep, Record, Step, StepBatch, TensorInfo, TensorStats, TensorView};
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
@@ -292,8 +292,12 @@ fn a_step_waits_for_its_late_readings_and_keeps_its_place() {
     let probe = Probe::default();
     let (monitor, _heard) = start(config(), &probe);
     let tensor = monitor.register("fc.weight", 0);
-    let late =
-        Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(Reading::of_value(1.0)) };
+    let late = Record {
+        tensor,
+        kind: Kind::GradReduced,
+        micro_step: MicroStep(0),
+        reading: Some(TensorStats::of_value(1.0).into()),
+    };
     let hold = monitor.hold();
     monitor.end_step(StepFacts::default());
     one_step(&monitor, tensor);

@@ -12,7 +12,9 @@ use prometheus::core::Collector;
 use prometheus::{GaugeVec, Opts, TextEncoder};
 use trainmon_core::catalog::PARAMETER_NORM;
 use trainmon_core::config;
-use trainmon_core::{Kind, Ledger, MicroStep, Rank, Reading, Record, Step, StepBatch, TensorId, TensorInfo};
+use trainmon_core::{
+    Kind, Ledger, MicroStep, Rank, Record, Statistic, Step, StepBatch, TensorId, TensorInfo, TensorStats,
+};
 use trainmon_exporters::{Exporter, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, Sources};
 
 const ROUNDS: usize = 15;
@@ -84,7 +86,7 @@ fn batch(count: usize) -> StepBatch {
         tensor: TensorId(index as u32),
         kind: Kind::GradReduced,
         micro_step: MicroStep(0),
-        reading: Some(Reading::of_value(1.0 / (index as f64 + 3.0))),
+        reading: Some(TensorStats::of_value(1.0 / (index as f64 + 3.0)).into()),
     };
     StepBatch {
         time: SystemTime::now(),
@@ -98,7 +100,7 @@ fn crate_gauges(names: &[TensorInfo], batch: &StepBatch) -> Result<GaugeVec> {
     let gauges = GaugeVec::new(Opts::new(PARAMETER_NORM.name, PARAMETER_NORM.help), PARAMETER_NORM.labels)?;
     for record in &batch.records {
         let name = &*names[record.tensor.index()].name;
-        let norm = record.reading.map_or(f64::NAN, |reading| reading.norm);
+        let norm = record.reading.map_or(f64::NAN, |reading| reading.value(Statistic::Norm));
         gauges.get_metric_with_label_values(&[name, "0", "grad", "reduced"])?.set(norm);
     }
     Ok(gauges)

@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use trainmon_core::config::{Config, Otlp, OtlpCompression, OtlpProtocol, Plan, PlanChange};
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Kind, Ledger, MicroStep, Rank,
-    Reading, Record, Statistic, Step, StepBatch, TensorId, TensorInfo,
+    Record, Statistic, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening};
 use trainmon_exporters::{Exporter as _, MeasuredStatistics, QueueGauge, RunInfo, Settlement, Sources};
@@ -267,7 +267,7 @@ fn names() -> [TensorInfo; 1] {
 
 /// A step of one record with a NaN element and one step skipped before it.
 fn step(number: u64) -> StepBatch {
-    let reading = Some(Reading { nans: 1, ..Reading::of_value(2.0) });
+    let reading = Some(TensorStats { nans: 1, ..TensorStats::of_value(2.0) }.into());
     StepBatch {
         step: Step(number),
         time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + number),
@@ -301,7 +301,7 @@ fn over_grpc_messages_are_compressed_as_asked_and_carry_the_headers_of_the_envir
         let (sender, calls) = channel();
         let (mut exporter, books) = exporter(serve(sender), compression);
         let names = [TensorInfo { name: "a.weight".into(), vpp_stage: 0 }];
-        let reading = Some(Reading::of_value(2.0));
+        let reading = Some(TensorStats::of_value(2.0).into());
         let record = Record { tensor: TensorId(0), kind: Kind::GradReduced, micro_step: MicroStep(0), reading };
         let batch = StepBatch {
             step: Step(41),

@@ -12,7 +12,7 @@ use prost::Message;
 use trainmon_core::config::{Config, TensorBoard};
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Kind, MicroStep, Rank, Reading,
-    Record, Scalar, Statistic, Step, StepBatch, TensorId, TensorInfo,
+    Record, Scalar, Statistic, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{ExportError, Exporter, RunInfo};
@@ -112,8 +112,8 @@ fn record(tensor: u32, kind: Kind, micro_step: u32, reading: Option<Reading>) ->
     Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(micro_step), reading }
 }
 
-fn reading(norm: f64) -> Reading {
-    Reading { norm, min: Scalar::Float(-norm), ..Reading::of_value(norm) }
+fn reading(norm: f64) -> TensorStats {
+    TensorStats { norm, min: Scalar::Float(-norm), ..TensorStats::of_value(norm) }
 }
 
 fn batch(step: u64, records: Vec<Record>) -> StepBatch {
@@ -129,7 +129,7 @@ fn a_kind_is_a_run_of_its_own_with_msprobes_tags_and_the_steps_time() {
     let mut exporter = exporter(&config(GRADIENTS), place.path());
     for step in 0..3 {
         let norm = 0.1 + step as f64;
-        let records = vec![record(0, Kind::GradReduced, 0, Some(reading(norm)))];
+        let records = vec![record(0, Kind::GradReduced, 0, Some(reading(norm).into()))];
         exporter.export(&names(&["fc1.weight"]), &batch(step, records)).unwrap();
     }
     exporter.shutdown(Instant::now()).unwrap();
@@ -162,7 +162,8 @@ fn the_micro_step_is_told_where_the_csv_file_tells_it_and_counts_as_there() {
         [(v1, "vp0:w:micro1/norm", "vp0:w/norm"), (v2, "vp0:w:micro2/norm", "vp0:w:micro2/norm")]
     {
         let place = tempfile::tempdir().unwrap();
-        let records = [Kind::GradUnreduced, Kind::GradReduced].map(|kind| record(0, kind, 1, Some(reading(2.0))));
+        let records =
+            [Kind::GradUnreduced, Kind::GradReduced].map(|kind| record(0, kind, 1, Some(reading(2.0).into())));
         exporter(&config(text), place.path()).export(&names(&["w"]), &batch(0, records.into())).unwrap();
         for (kind, tag) in [("grad_unreduced", unreduced), ("grad_reduced", reduced)] {
             let found = scalars(&place.path().join("rank3").join(kind));
@@ -175,7 +176,8 @@ fn the_micro_step_is_told_where_the_csv_file_tells_it_and_counts_as_there() {
 fn a_number_that_is_nan_is_shown_and_one_that_nobody_told_is_not() {
     let place = tempfile::tempdir().unwrap();
     let mut exporter = exporter(&config(GRADIENTS), place.path());
-    let records = vec![record(0, Kind::GradReduced, 0, Some(reading(f64::NAN))), record(1, Kind::GradReduced, 0, None)];
+    let records =
+        vec![record(0, Kind::GradReduced, 0, Some(reading(f64::NAN).into())), record(1, Kind::GradReduced, 0, None)];
     let told = StepBatch { loss: Some(f64::NAN), ..batch(7, records) };
     exporter.export(&names(&["a", "b"]), &told).unwrap();
     let run = scalars(&place.path().join("rank3/grad_reduced"));
@@ -195,8 +197,9 @@ fn update_ratios_have_tags_and_a_distribution() {
     let place = tempfile::tempdir().unwrap();
     let config = config(r#"{"format": "tensorboard", "update": true}"#);
     let ratios = [1e-3, 2e-3, f64::INFINITY];
-    let record =
-        |(tensor, ratio): (usize, &f64)| record(tensor as u32, Kind::UpdateRatio, 0, Some(Reading::of_value(*ratio)));
+    let record = |(tensor, ratio): (usize, &f64)| {
+        record(tensor as u32, Kind::UpdateRatio, 0, Some(Reading::of_values(&[*ratio])))
+    };
     let records = ratios.iter().enumerate().map(record).collect();
     exporter(&config, place.path()).export(&names(&["a", "b", "c"]), &batch(0, records)).unwrap();
     let run = place.path().join("rank3/update_ratio");
@@ -257,7 +260,7 @@ fn tags_beyond_the_most_are_left_out_whole_counted_and_told() {
     config.tensorboard.as_mut().unwrap().max_tags = 5;
     let mut exporter = exporter(&config, place.path());
     for step in 0..2 {
-        let records = (0..4).map(|tensor| record(tensor, Kind::GradReduced, 0, Some(reading(1.0)))).collect();
+        let records = (0..4).map(|tensor| record(tensor, Kind::GradReduced, 0, Some(reading(1.0).into()))).collect();
         let failure = exporter.export(&names(&["a", "b", "c", "d"]), &batch(step, records)).unwrap_err();
         assert_eq!(failure.lost_records, 2, "two tensors of two tags fit");
         let ExportError::TooManyTags { max: 5, left_out: 4 } = failure.source else { panic!("{failure:?}") };
@@ -271,7 +274,7 @@ fn statistics_asked_for_in_mid_run_have_tags_from_then_on() {
     let place = tempfile::tempdir().unwrap();
     let mut exporter = exporter(&config(GRADIENTS), place.path());
     for (step, ops) in [None, Some([Statistic::Max, Statistic::Norm])].into_iter().enumerate() {
-        let records = vec![record(0, Kind::GradReduced, 0, Some(reading(1.0)))];
+        let records = vec![record(0, Kind::GradReduced, 0, Some(reading(1.0).into()))];
         let ops = ops.map(|ops| ops[..].into());
         exporter.export(&names(&["a"]), &StepBatch { ops, ..batch(step as u64, records) }).unwrap();
     }
@@ -285,7 +288,7 @@ fn a_file_that_vanished_or_failed_is_followed_by_a_new_one_that_stands_for_itsel
     let place = tempfile::tempdir().unwrap();
     let mut exporter = exporter(&config(GRADIENTS), place.path());
     let mut export = |step| {
-        let records = vec![record(0, Kind::GradReduced, 0, Some(reading(1.0)))];
+        let records = vec![record(0, Kind::GradReduced, 0, Some(reading(1.0).into()))];
         exporter.export(&names(&["a"]), &batch(step, records))
     };
     let run = place.path().join("rank3/grad_reduced");

@@ -20,14 +20,14 @@ use serde_json::Value;
 use trainmon_core::with_causes;
 
 use super::anomaly_repair::whole_findings;
-use super::delivery::{Carrier, Failed, Parcel, Trade};
+use super::delivery::{Failed, Message, Notifier, QueueSpec};
 
 /// What a run may add: at 500 bytes each, half a gigabyte.
 const MAX_FINDINGS: u64 = 1_000_000;
 
 /// Findings are written on a thread of their own: a disk that hangs holds no step up. What waits is at most 50 MB.
-pub(crate) const TRADE: Trade =
-    Trade { thread: "anomalies", name: "anomaly.json", things: "findings", parcels: 1_024, most: 100_000 };
+pub(crate) const QUEUE: QueueSpec =
+    QueueSpec { thread: "anomalies", name: "anomaly.json", things: "findings", messages: 1_024, most: 100_000 };
 
 /// One finding in msprobe's words.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,7 +60,7 @@ impl Entry {
 }
 
 /// The findings of a step.
-impl Parcel for Vec<Entry> {
+impl Message for Vec<Entry> {
     fn weight(&self) -> u64 {
         self.len() as u64
     }
@@ -167,10 +167,10 @@ impl AnomalyFile {
     }
 }
 
-impl Carrier for AnomalyFile {
-    type Parcel = Vec<Entry>;
+impl Notifier for AnomalyFile {
+    type Message = Vec<Entry>;
 
-    fn carry(&mut self, findings: &Vec<Entry>, _closing: &Receiver<std::time::Instant>) -> Result<(), Failed> {
+    fn deliver(&mut self, findings: &Vec<Entry>, _closing: &Receiver<std::time::Instant>) -> Result<(), Failed> {
         let hint = "is the disk full? Findings are not written there while this lasts";
         self.append(findings).map_err(|error| Failed { what: with_causes(&error), hint })
     }

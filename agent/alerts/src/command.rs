@@ -10,13 +10,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rustix::process::{Pid, Signal, kill_process_group};
 use trainmon_core::config::Command;
 
-use super::delivery::{Carrier, Failed, Letter};
+use super::delivery::{Failed, Notifier, Payload};
 
 /// How often a running program is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs a program.
-pub(crate) struct Runner {
+pub(crate) struct CommandNotifier {
     command: Command,
     running: Arc<Running>,
     /// When the monitor stops waiting, once that is known.
@@ -54,16 +54,16 @@ fn kill(group: Option<Pid>) {
     }
 }
 
-impl Runner {
+impl CommandNotifier {
     pub(crate) fn new(command: Command) -> Self {
         Self { command, running: Arc::default(), closes: None }
     }
 
-    fn start(&self, letter: &Letter) -> std::io::Result<Child> {
+    fn start(&self, payload: &Payload) -> std::io::Result<Child> {
         let (program, arguments) = self.command.run.split_first().map_or(("", &[][..]), |(p, a)| (p.as_str(), a));
         let mut child = std::process::Command::new(program)
             .args(arguments)
-            .envs(letter.environment.iter().map(|(name, value)| (name, value)))
+            .envs(payload.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             // What it prints belongs to it; what it complains about is shown.
             .stdout(Stdio::null())
@@ -78,7 +78,7 @@ impl Runner {
         drop(state);
         if let Some(mut stdin) = child.stdin.take() {
             // An alert fits the pipe, so this does not wait; a program that does not read has closed it.
-            drop(stdin.write_all(letter.json.as_bytes()));
+            drop(stdin.write_all(payload.json.as_bytes()));
         }
         Ok(child)
     }
@@ -115,10 +115,10 @@ impl Runner {
     }
 }
 
-impl Carrier for Runner {
-    type Parcel = Arc<Letter>;
+impl Notifier for CommandNotifier {
+    type Message = Arc<Payload>;
 
-    fn carry(&mut self, letter: &Arc<Letter>, closing: &Receiver<Instant>) -> Result<(), Failed> {
+    fn deliver(&mut self, payload: &Arc<Payload>, closing: &Receiver<Instant>) -> Result<(), Failed> {
         let program = self.command.run.first().cloned().unwrap_or_default();
         let failed = |what: String, hint| Failed { what: format!("`{program}`: {what}"), hint };
         let cannot_run = |error: std::io::Error| failed(error.to_string(), "is `alert.command.run` a program on PATH?");
@@ -126,7 +126,7 @@ impl Carrier for Runner {
         if self.closes.is_some_and(|closes| closes <= Instant::now()) {
             return Err(failed("not started: the monitor's time to close is over".to_owned(), ""));
         }
-        let mut child = self.start(letter).map_err(cannot_run)?;
+        let mut child = self.start(payload).map_err(cannot_run)?;
         let deadline = Instant::now() + Duration::from_millis(self.command.timeout_ms);
         match self.wait(&mut child, deadline, closing).map_err(cannot_run)? {
             Some(status) if status.success() => Ok(()),

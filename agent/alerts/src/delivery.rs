@@ -1,4 +1,4 @@
-//! Alerts and findings on their way out of the process: a bounded queue and a thread per carrier, so that none waits for
+//! Alerts and findings on their way out of the process: a bounded queue and a thread per notifier, so that none waits for
 //! another and the worker waits for none.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +14,8 @@ use trainmon_service::{Voice, panic_text, step_back};
 /// Counters and flags publish no other memory: the queue does.
 const COUNT: Ordering = Ordering::Relaxed;
 
-/// Something to be carried.
-pub(crate) trait Parcel: Send + 'static {
+/// Something to be delivered.
+pub(crate) trait Message: Send + 'static {
     /// How many things are in it: what is lost with it.
     fn weight(&self) -> u64;
 
@@ -23,9 +23,9 @@ pub(crate) trait Parcel: Send + 'static {
     fn cut(&mut self, _most: u64) {}
 }
 
-/// What carries what, in words, and how much of it may wait.
+/// What delivers what, in words, and how much of it may wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trade {
+pub(crate) struct QueueSpec {
     /// The thread's name, behind `trainmon-`.
     pub(crate) thread: &'static str,
     /// Who, for messages.
@@ -33,27 +33,27 @@ pub(crate) struct Trade {
     /// What, in the plural.
     pub(crate) things: &'static str,
     /// Parcels that may wait.
-    pub(crate) parcels: usize,
-    /// Things that may wait, one in the carrier's hands included.
+    pub(crate) messages: usize,
+    /// Things that may wait, one in the notifier's hands included.
     pub(crate) most: u64,
 }
 
 /// An alert, ready to leave.
 #[derive(Clone, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct Payload {
     /// `{"run", "text", …}` with everything the alert has.
     pub(crate) json: String,
     /// The same as environment variables.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
-impl Parcel for Arc<Letter> {
+impl Message for Arc<Payload> {
     fn weight(&self) -> u64 {
         1
     }
 }
 
-impl Letter {
+impl Payload {
     pub(crate) fn new(alert: &Alert, run: &str) -> Self {
         // An alert has numbers and texts only: nothing JSON could refuse.
         let mut fields = serde_json::Map::new();
@@ -86,24 +86,24 @@ pub(crate) struct Failed {
     pub(crate) hint: &'static str,
 }
 
-/// Brings parcels somewhere. May take its time.
-pub(crate) trait Carrier: Send + 'static {
+/// Brings messages somewhere. May take its time.
+pub(crate) trait Notifier: Send + 'static {
     /// What it brings.
-    type Parcel: Parcel;
+    type Message: Message;
 
     /// Brings one. A message on `closing` says until when it may take.
-    fn carry(&mut self, parcel: &Self::Parcel, closing: &Receiver<Instant>) -> Result<(), Failed>;
+    fn deliver(&mut self, message: &Self::Message, closing: &Receiver<Instant>) -> Result<(), Failed>;
 
-    /// What is done from outside when it is given up while it carries: ends what would go on by itself. Does not wait.
+    /// What is done from outside when it is given up while it delivers: ends what would go on by itself. Does not wait.
     fn emergency_stop(&self) -> Box<dyn FnOnce() + Send> {
         Box::new(|| {})
     }
 }
 
-/// What the carrier's thread shares with those who wait for it.
+/// What the notifier's thread shares with those who wait for it.
 struct Shared {
-    trade: Trade,
-    /// Things in the queue and in the carrier's hands; 0 once it is given up.
+    queue_spec: QueueSpec,
+    /// Things in the queue and in the notifier's hands; 0 once it is given up.
     waiting: AtomicU64,
     given_up: AtomicBool,
     book: Arc<AlertBook>,
@@ -111,21 +111,21 @@ struct Shared {
 }
 
 impl Shared {
-    /// Takes a parcel off the count; `false` if it was given up, and counted, in the meantime.
+    /// Takes a message off the count; `false` if it was given up, and counted, in the meantime.
     fn settle(&self, weight: u64) -> bool {
         self.waiting.fetch_update(COUNT, COUNT, |waiting| waiting.checked_sub(weight)).is_ok()
     }
 
-    fn run<C: Carrier>(&self, mut carrier: C, parcels: &Receiver<C::Parcel>, closing: &Receiver<Instant>) {
-        let Trade { name, things, .. } = self.trade;
+    fn run<C: Notifier>(&self, mut notifier: C, messages: &Receiver<C::Message>, closing: &Receiver<Instant>) {
+        let QueueSpec { name, things, .. } = self.queue_spec;
         let mut fails = false;
-        for parcel in parcels {
+        for message in messages {
             if self.given_up.load(COUNT) {
                 return;
             }
-            let outcome = catch_unwind(AssertUnwindSafe(|| carrier.carry(&parcel, closing)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| notifier.deliver(&message, closing)));
             let outcome = outcome.unwrap_or_else(|panic| Err(Failed { what: panic_text(&*panic), hint: "" }));
-            let weight = parcel.weight();
+            let weight = message.weight();
             if !self.settle(weight) {
                 return;
             }
@@ -144,8 +144,8 @@ impl Shared {
     }
 }
 
-/// A carrier's queue, seen from the worker.
-pub(crate) struct Post<P> {
+/// A notifier's queue, seen from the worker.
+pub(crate) struct NotifyQueue<P> {
     queue: Sender<P>,
     close: Sender<Instant>,
     done: Receiver<()>,
@@ -155,24 +155,24 @@ pub(crate) struct Post<P> {
     overflow_told: AtomicBool,
 }
 
-impl<P: Parcel> Post<P> {
-    /// Starts the carrier's thread.
+impl<P: Message> NotifyQueue<P> {
+    /// Starts the notifier's thread.
     pub(crate) fn start(
-        trade: Trade,
-        carrier: impl Carrier<Parcel = P>,
+        queue_spec: QueueSpec,
+        notifier: impl Notifier<Message = P>,
         book: Arc<AlertBook>,
         voice: Voice,
     ) -> std::io::Result<Self> {
-        let (queue, parcels) = bounded(trade.parcels);
+        let (queue, messages) = bounded(queue_spec.messages);
         let (close, closing) = bounded(1);
         let (alive, done) = bounded::<()>(0);
-        let shared = Shared { trade, waiting: AtomicU64::new(0), given_up: AtomicBool::new(false), book, voice };
-        let (shared, emergency_stop) = (Arc::new(shared), carrier.emergency_stop());
+        let shared = Shared { queue_spec, waiting: AtomicU64::new(0), given_up: AtomicBool::new(false), book, voice };
+        let (shared, emergency_stop) = (Arc::new(shared), notifier.emergency_stop());
         let of_thread = Arc::clone(&shared);
-        std::thread::Builder::new().name(format!("trainmon-{}", trade.thread)).spawn(move || {
+        std::thread::Builder::new().name(format!("trainmon-{}", queue_spec.thread)).spawn(move || {
             let _alive = alive;
             step_back();
-            of_thread.run(carrier, &parcels, &closing);
+            of_thread.run(notifier, &messages, &closing);
         })?;
         Ok(Self { queue, close, done, emergency_stop, shared, overflow_told: AtomicBool::new(false) })
     }
@@ -180,42 +180,42 @@ impl<P: Parcel> Post<P> {
     /// Hands something over without waiting. What there is no room for is lost and counted; what is to be said of that
     /// comes back, once.
     #[must_use]
-    pub(crate) fn send(&self, mut parcel: P) -> Option<String> {
-        let Shared { trade, waiting, book, .. } = &*self.shared;
-        let weight = parcel.weight();
+    pub(crate) fn send(&self, mut message: P) -> Option<String> {
+        let Shared { queue_spec, waiting, book, .. } = &*self.shared;
+        let weight = message.weight();
         // Only the worker adds, so the room does not shrink in between.
-        parcel.cut(trade.most.saturating_sub(waiting.load(COUNT)));
-        let taken = parcel.weight();
+        message.cut(queue_spec.most.saturating_sub(waiting.load(COUNT)));
+        let taken = message.weight();
         waiting.fetch_add(taken, COUNT);
-        let is_sent = taken > 0 && self.queue.try_send(parcel).is_ok();
+        let is_sent = taken > 0 && self.queue.try_send(message).is_ok();
         if !is_sent {
             waiting.fetch_sub(taken, COUNT);
         }
         let lost = if is_sent { weight - taken } else { weight };
         book.lose(lost);
-        let Trade { name, things, .. } = trade;
+        let QueueSpec { name, things, .. } = queue_spec;
         let is_news = lost > 0 && !self.overflow_told.swap(true, COUNT);
         is_news.then(|| format!("{name}: cannot keep up; {things} it has no room for are lost and counted"))
     }
 
     /// Says that nothing more comes, and until when the rest may take.
-    pub(crate) fn close(self, deadline: Instant) -> ClosingPost {
+    pub(crate) fn close(self, deadline: Instant) -> ClosingQueue {
         let Self { queue, close, done, emergency_stop, shared, overflow_told: _ } = self;
         drop(queue);
         // The only message there ever is, so there is room for it.
         close.try_send(deadline).unwrap_or_default();
-        ClosingPost { done, emergency_stop, shared }
+        ClosingQueue { done, emergency_stop, shared }
     }
 }
 
-/// A carrier that is delivering its last.
-pub(crate) struct ClosingPost {
+/// A notifier that is delivering its last.
+pub(crate) struct ClosingQueue {
     done: Receiver<()>,
     emergency_stop: Box<dyn FnOnce() + Send>,
     shared: Arc<Shared>,
 }
 
-impl ClosingPost {
+impl ClosingQueue {
     /// Waits until everything is delivered, until the deadline; what is not is given up, counted and said.
     pub(crate) fn finish(self, deadline: Instant) {
         let Self { done, emergency_stop, shared } = self;
@@ -227,7 +227,7 @@ impl ClosingPost {
         emergency_stop();
         shared.book.lose(left);
         if left > 0 {
-            let Trade { name, things, .. } = shared.trade;
+            let QueueSpec { name, things, .. } = shared.queue_spec;
             shared.voice.warn(
                 format!("{name}: {left} {things} were not delivered before the shutdown deadline"),
                 Some("raise `shutdown_timeout_ms`, or look at why it is slow".to_owned()),
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    impl Parcel for u64 {
+    impl Message for u64 {
         fn weight(&self) -> u64 {
             *self
         }
@@ -260,28 +260,29 @@ mod tests {
         brought: Arc<Mutex<Vec<u64>>>,
     }
 
-    impl Carrier for Slow {
-        type Parcel = u64;
+    impl Notifier for Slow {
+        type Message = u64;
 
-        fn carry(&mut self, parcel: &u64, _closing: &Receiver<Instant>) -> Result<(), Failed> {
+        fn deliver(&mut self, message: &u64, _closing: &Receiver<Instant>) -> Result<(), Failed> {
             self.took.send(()).unwrap_or_default();
             self.go.recv().unwrap_or_default();
-            self.brought.lock().unwrap().push(*parcel);
+            self.brought.lock().unwrap().push(*message);
             Ok(())
         }
     }
 
-    type Desk = (Post<u64>, Sender<()>, Receiver<()>, Arc<Mutex<Vec<u64>>>, Arc<AlertBook>, Arc<Mutex<Vec<String>>>);
+    type Desk =
+        (NotifyQueue<u64>, Sender<()>, Receiver<()>, Arc<Mutex<Vec<u64>>>, Arc<AlertBook>, Arc<Mutex<Vec<String>>>);
 
     fn post() -> Desk {
         let (go, waits) = bounded(100);
         let (took, taken) = bounded(100);
         let (brought, book, said) = (Arc::default(), Arc::<AlertBook>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let carrier = Slow { go: waits, took, brought: Arc::clone(&brought) };
-        let trade = Trade { thread: "slow", name: "slow", things: "things", parcels: 8, most: 10 };
+        let notifier = Slow { go: waits, took, brought: Arc::clone(&brought) };
+        let queue_spec = QueueSpec { thread: "slow", name: "slow", things: "things", messages: 8, most: 10 };
         let ears = Arc::clone(&said);
         let voice = Voice::new(move |notice| ears.lock().unwrap().push(notice.message.clone()));
-        let post = Post::start(trade, carrier, Arc::clone(&book), voice).unwrap();
+        let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(&book), voice).unwrap();
         (post, go, taken, brought, book, said)
     }
 

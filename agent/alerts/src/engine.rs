@@ -11,12 +11,12 @@ use trainmon_core::{
 use trainmon_service::{Notice, Severity};
 
 use super::anomaly_file::Entry;
-use super::blame::Blame;
 use super::places::Places;
-use super::sheet::{Reach, Sheet, Wanted};
+use super::root_cause::RootCause;
 use super::stall::{Stall, Stalled};
 use super::standing::News;
 use super::state::{LoadedAlertState, SavedAlerts};
+use super::step_summary::{Reach, StepSummary, Wanted};
 use super::table::Which;
 use super::tag;
 use super::watch::{Look, Outcome, Watch};
@@ -56,8 +56,8 @@ pub(crate) struct Engine {
     rank: Rank,
     watches: Vec<Watch>,
     places: Places,
-    sheet: Sheet,
-    blame: Blame,
+    step_summary: StepSummary,
+    root_cause: RootCause,
     /// With the watch that each is of.
     stalls: Vec<(usize, Stall)>,
     book: Arc<AlertBook>,
@@ -76,7 +76,7 @@ impl Engine {
         let mut wanted = Wanted::default();
         watches.iter().filter_map(|watch| watch.signal).for_each(|signal| wanted.add(signal));
         if !watches.is_empty() {
-            Blame::want(&mut wanted);
+            RootCause::want(&mut wanted);
         }
         let stalls = watches.iter().enumerate().filter(|(_, watch)| watch.rule.rule == AlertRule::Stall);
         Self {
@@ -84,8 +84,8 @@ impl Engine {
             rank,
             watches,
             places: Places::default(),
-            sheet: Sheet::new(wanted),
-            blame: Blame::default(),
+            step_summary: StepSummary::new(wanted),
+            root_cause: RootCause::default(),
             book,
             last_step: None,
             resting_told: false,
@@ -106,8 +106,8 @@ impl Engine {
             verdict.said.push(self.stall_alert(index, stalled, AlertPhase::Ends, batch.step, batch.time));
         }
         self.places.learn(names);
-        self.sheet.fill(&self.places, batch);
-        self.blame.observe(batch.step, &self.sheet, &self.places);
+        self.step_summary.fill(&self.places, batch);
+        self.root_cause.observe(batch.step, &self.step_summary, &self.places);
         self.tell_zscore(batch.step);
         let mut outcomes = self.outcomes(batch);
         outcomes.iter().filter(|outcome| outcome.finding.is_some()).for_each(|outcome| self.count(outcome));
@@ -130,7 +130,7 @@ impl Engine {
         }
         // What begins is not to be crowded out by what is over.
         outcomes.sort_by_key(|outcome| (outcome.news != Some(News::Begins), scope(outcome.which), outcome.watch));
-        let first_move = self.blame.first_move(&self.places);
+        let first_move = self.root_cause.first_move(&self.places);
         let mut of_watch = vec![0; self.watches.len()];
         for outcome in outcomes {
             let rule = &self.watches[outcome.watch].rule;
@@ -151,7 +151,8 @@ impl Engine {
         if self.resting_told || batch.sampling_stride <= 1 || batch.records.is_empty() {
             return None;
         }
-        let mut resting: Vec<String> = self.watches.iter().filter_map(|watch| watch.rests(&self.sheet)).collect();
+        let mut resting: Vec<String> =
+            self.watches.iter().filter_map(|watch| watch.rests(&self.step_summary)).collect();
         resting.dedup();
         self.resting_told = !resting.is_empty();
         let count = resting.len();
@@ -171,7 +172,7 @@ impl Engine {
         let followed: usize = self.watches.iter().map(Watch::len).sum();
         let mut look = Look {
             places: &self.places,
-            sheet: &self.sheet,
+            step_summary: &self.step_summary,
             batch,
             config: &self.config,
             room: self.config.alert.max_series.saturating_sub(followed),
@@ -193,7 +194,7 @@ impl Engine {
                 && watch.signal == Some(AlertSignal::Grad)
         };
         let watch = self.watches.iter().find(is_grad_spike);
-        if let (Some(watch), Some(norm)) = (watch, self.sheet.global(AlertSignal::Grad, Reach::Whole))
+        if let (Some(watch), Some(norm)) = (watch, self.step_summary.global(AlertSignal::Grad, Reach::Whole))
             && let Some(zscore) = watch.zscore(norm)
         {
             self.book.set_grad_norm_zscore(step, zscore);
@@ -312,12 +313,12 @@ impl Engine {
     pub(crate) fn save(&self) -> SavedAlerts {
         let series = self.watches.iter().flat_map(|watch| watch.save(&self.places)).collect();
         let step_time = self.stalls.first().and_then(|(_, stall)| stall.step_time());
-        SavedAlerts::new(self.last_step, series, self.blame.save(&self.places), step_time)
+        SavedAlerts::new(self.last_step, series, self.root_cause.save(&self.places), step_time)
     }
 
     /// Goes on from a saved state, as far as the config has its rules and room for its series.
     pub(crate) fn load(&mut self, saved: SavedAlerts) -> LoadedAlertState {
-        let SavedAlerts { step, series, blame, step_time, .. } = saved;
+        let SavedAlerts { step, series, root_cause, step_time, .. } = saved;
         self.watches.iter_mut().for_each(Watch::reset);
         let mut outcome = LoadedAlertState::default();
         for series in series {
@@ -328,7 +329,7 @@ impl Engine {
                 outcome.left_out.push(series.left_out());
             }
         }
-        self.blame.load(blame, &mut self.places);
+        self.root_cause.load(root_cause, &mut self.places);
         if let Some(seconds) = step_time {
             self.stalls.iter_mut().for_each(|(_, stall)| stall.set_step_time(seconds));
         }

@@ -1,28 +1,28 @@
 //! Alerts: rules over every step, in the worker thread.
 //!
-//! A step's way: `sheet` sums its norms up per layer and group, found by `places`; each `watch` (a rule on a signal)
+//! A step's way: `step_summary` sums its norms up per layer and group, found by `places`; each `watch` (a rule on a signal)
 //! takes the value of each of its series to what it remembers of it (`table`, `detect`: pure state machines); `standing` keeps an
-//! alert that goes on from being said again; `blame` tells what moved first; `engine` runs them and puts the alert
-//! together (`words`), puts every finding into msprobe's form (`tag`), and `stall` looks at the clock. The `desk` runs it and
-//! acts: exporters get an alert behind its step, and the `outlets`, each with a queue and a thread (`delivery`), bring it to
+//! alert that goes on from being said again; `root_cause` tells what moved first; `engine` runs them and puts the alert
+//! together (`words`), puts every finding into msprobe's form (`tag`), and `stall` looks at the clock. The `manager` runs it and
+//! acts: exporters get an alert behind its step, and the `notifiers`, each with a queue and a thread (`delivery`), bring it to
 //! a `webhook` or a `command`, and findings into a file (`anomaly_file`, mended by `anomaly_repair`).
 //!
 //! What the detectors remember is saved with a checkpoint (`state`).
 
 mod anomaly_file;
 mod anomaly_repair;
-mod blame;
 mod command;
 mod delivery;
-mod desk;
 pub(crate) mod detect;
 mod engine;
-mod outlets;
+mod manager;
+mod notifiers;
 mod places;
-mod sheet;
+mod root_cause;
 mod stall;
 mod standing;
 mod state;
+mod step_summary;
 mod table;
 mod tag;
 mod watch;
@@ -30,7 +30,7 @@ mod watch;
 mod webhook;
 mod words;
 
-pub use desk::{AlertDesk, Opening};
 pub use detect::{Detector, Finding};
+pub use manager::{AlertManager, Opening};
 pub use state::{AlertStateError, LoadedAlertState};
 pub use watch::LeftOut;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainmon_core::{Step, number};
 
-use super::blame::SavedBlame;
+use super::root_cause::SavedRootCause;
 use super::watch::{LeftOut, SavedSeries};
 
 /// The version of the form. One that is not known is refused.
@@ -19,15 +19,21 @@ pub(crate) struct SavedAlerts {
     /// The last step in it.
     pub(crate) step: Option<Step>,
     pub(crate) series: Vec<SavedSeries>,
-    pub(crate) blame: SavedBlame,
+    #[serde(rename = "blame")]
+    pub(crate) root_cause: SavedRootCause,
     /// `Stall`: how long a step takes, in seconds, as far as that is known.
     #[serde(with = "number::optional", default)]
     pub(crate) step_time: Option<f64>,
 }
 
 impl SavedAlerts {
-    pub(crate) fn new(step: Option<Step>, series: Vec<SavedSeries>, blame: SavedBlame, step_time: Option<f64>) -> Self {
-        Self { version: VERSION, step, series, blame, step_time }
+    pub(crate) fn new(
+        step: Option<Step>,
+        series: Vec<SavedSeries>,
+        root_cause: SavedRootCause,
+        step_time: Option<f64>,
+    ) -> Self {
+        Self { version: VERSION, step, series, root_cause, step_time }
     }
 
     /// Reads a state. The version is looked at first: the form of another one may be anything.

@@ -12,8 +12,8 @@ use trainmon_core::{
 
 use super::detect::{Finding, Memory, resolved};
 use super::places::Places;
-use super::sheet::{AFTER_REDUCTION, Reach, Sheet};
 use super::standing::{News, Standing};
+use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary};
 use super::table::{Series, Table, Which};
 
 /// Something to tell of a series after a step.
@@ -50,7 +50,7 @@ pub(crate) struct Watch {
 /// What a look at a step needs besides the watch.
 pub(crate) struct Look<'a> {
     pub(crate) places: &'a Places,
-    pub(crate) sheet: &'a Sheet,
+    pub(crate) step_summary: &'a StepSummary,
     pub(crate) batch: &'a StepBatch,
     pub(crate) config: &'a Config,
     /// How many more series there may be, over all watches.
@@ -94,14 +94,14 @@ impl Watch {
     }
 
     /// Whether it finds nothing while only a part of the model is measured per step, and what it is then called.
-    pub(crate) fn rests(&self, sheet: &Sheet) -> Option<String> {
+    pub(crate) fn rests(&self, step_summary: &StepSummary) -> Option<String> {
         let is_named = self.rule.scope != AlertScope::Tensor && !self.is_other_side;
         let signal = self.signal.filter(|_| is_named)?;
         let is_sum = match signal {
             AlertSignal::Kind(kind) => self.reach() == Reach::Whole || kind == Kind::UpdateRatio,
             // The front may know the whole norm.
             AlertSignal::Grad if self.rule.scope == AlertScope::Global => {
-                sheet.global(signal, self.reach()).is_none() && self.reach() == Reach::Whole
+                step_summary.global(signal, self.reach()).is_none() && self.reach() == Reach::Whole
             }
             AlertSignal::Grad => self.reach() == Reach::Whole,
             _ => false,
@@ -111,7 +111,7 @@ impl Watch {
 
     /// Looks at a step.
     pub(crate) fn look(&mut self, index: usize, look: &mut Look<'_>) {
-        if self.is_other_side && !look.sheet.has_both_sides() {
+        if self.is_other_side && !look.step_summary.has_both_sides() {
             return;
         }
         self.series.rewind();
@@ -136,13 +136,13 @@ impl Watch {
     }
 
     fn look_at_global(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
-        if let Some(value) = look.sheet.global(signal, self.reach()) {
+        if let Some(value) = look.step_summary.global(signal, self.reach()) {
             self.take(index, Which::Global, value, None, look);
         }
     }
 
     fn look_at_groups(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
-        for (group, value) in Group::ALL.into_iter().zip(look.sheet.groups(look.places, signal, self.reach())) {
+        for (group, value) in Group::ALL.into_iter().zip(look.step_summary.groups(look.places, signal, self.reach())) {
             if let Some(value) = value.filter(|_| self.admits_name(group.name())) {
                 self.take(index, Which::Group(group), value, None, look);
             }
@@ -151,7 +151,7 @@ impl Watch {
 
     fn look_at_layers(&mut self, index: usize, signal: AlertSignal, look: &mut Look<'_>) {
         let mut values = Vec::new();
-        look.sheet.layers(look.places, signal, self.reach(), &mut values);
+        look.step_summary.layers(look.places, signal, self.reach(), &mut values);
         for (layer, value) in values.into_iter().enumerate() {
             let Some((value, _)) = value else { continue };
             let places = look.places;
@@ -162,8 +162,8 @@ impl Watch {
     }
 
     fn look_at_gradients(&mut self, index: usize, look: &mut Look<'_>) {
-        let sheet = look.sheet;
-        for (tensor, norm) in sheet.gradients() {
+        let step_summary = look.step_summary;
+        for (tensor, norm) in step_summary.gradients() {
             if self.admits_tensor(tensor, look.places) {
                 let which = Which::Tensor { tensor, kind: None, micro_step: MicroStep(0), statistic: Statistic::Norm };
                 self.take(index, which, norm, None, look);
@@ -174,19 +174,19 @@ impl Watch {
     fn look_at_records(&mut self, index: usize, look: &mut Look<'_>, wants: impl Fn(&Record) -> bool) {
         let batch = look.batch;
         for (place, record) in batch.records.iter().enumerate().filter(|(_, record)| wants(record)) {
-            let Some(reading) = record.reading.as_ref().filter(|reading| reading.count > 0) else { continue };
+            let Some(reading) = record.reading.as_ref().filter(|reading| reading.count() > 0) else { continue };
             if record.kind.is_feature() || !self.admits_tensor(record.tensor, look.places) {
                 continue;
             }
             let &Record { tensor, kind, micro_step, .. } = record;
             let which = |statistic| Which::Tensor { tensor, kind: Some(kind), micro_step, statistic };
             if kind == Kind::UpdateRatio {
-                self.take(index, which(Statistic::Mean), reading.mean, Some(place), look);
+                self.take(index, which(Statistic::Mean), reading.value(Statistic::Mean), Some(place), look);
                 continue;
             }
             let is_of_msprobe = matches!(self.rule.rule, AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan);
             if !is_of_msprobe {
-                self.take(index, which(Statistic::Norm), reading.norm, Some(place), look);
+                self.take(index, which(Statistic::Norm), reading.value(Statistic::Norm), Some(place), look);
                 continue;
             }
             for &statistic in batch.ops_of(look.config, kind) {
@@ -363,8 +363,8 @@ fn looks_at(rule: AlertRule, statistic: Statistic, reading: &Reading) -> bool {
         | Statistic::AbsMax
         | Statistic::Nans
         | Statistic::Infs => true,
-        Statistic::Std => reading.count > 1,
-        Statistic::Zeros => reading.dtype != Dtype::Bool,
+        Statistic::Std => reading.count() > 1,
+        Statistic::Zeros => reading.dtype() != Dtype::Bool,
         Statistic::Id => reading.id().is_some(),
         Statistic::Count | Statistic::Crc32 | Statistic::Xor64 => false,
     }

@@ -8,7 +8,7 @@ use trainmon_core::config::Webhook;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
-use super::delivery::{Carrier, Failed, Letter};
+use super::delivery::{Failed, Notifier, Payload};
 
 /// The first pause before a POST is tried again; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -16,12 +16,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Posts alerts.
-pub(crate) struct Poster {
+pub(crate) struct WebhookNotifier {
     agent: Agent,
     webhook: Webhook,
 }
 
-impl Poster {
+impl WebhookNotifier {
     pub(crate) fn new(webhook: Webhook) -> Self {
         let config = Agent::config_builder()
             .timeout_global(Some(Duration::from_millis(webhook.timeout_ms)))
@@ -36,13 +36,13 @@ impl Poster {
     }
 }
 
-impl Carrier for Poster {
-    type Parcel = Arc<Letter>;
+impl Notifier for WebhookNotifier {
+    type Message = Arc<Payload>;
 
-    fn carry(&mut self, letter: &Arc<Letter>, closing: &Receiver<Instant>) -> Result<(), Failed> {
+    fn deliver(&mut self, payload: &Arc<Payload>, closing: &Receiver<Instant>) -> Result<(), Failed> {
         let (mut pause, mut tries_left) = (FIRST_PAUSE, self.webhook.retries);
         loop {
-            let error = match self.post(&letter.json) {
+            let error = match self.post(&payload.json) {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };

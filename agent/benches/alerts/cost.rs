@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trainmon_agent::core::config::{Config, Pipeline};
-use trainmon_agent::core::{Kind, MicroStep, Reading, Record};
+use trainmon_agent::core::{Kind, MicroStep, Record, TensorStats};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
 const LAYERS: usize = 50;
@@ -59,7 +59,12 @@ fn run(alert: &str) -> f64 {
         for kind in [Kind::GradReduced, Kind::ExpAvg, Kind::ExpAvgSq, Kind::ParamUpdated] {
             for (index, &tensor) in tensors.iter().enumerate() {
                 let value = 1.0 + 0.05 * ((number * 31 + index as u64) as f64).sin();
-                let record = Record { tensor, kind, micro_step: MicroStep(0), reading: Some(Reading::of_value(value)) };
+                let record = Record {
+                    tensor,
+                    kind,
+                    micro_step: MicroStep(0),
+                    reading: Some(TensorStats::of_value(value).into()),
+                };
                 monitor.record(record, Duration::ZERO, 0);
             }
         }

@@ -10,11 +10,11 @@ use trainmon_core::Step;
 use trainmon_core::config::{Config, Plan, PlanChange};
 
 use super::board::Board;
-use super::follower::{Follower, Heard};
-use super::leader::{Leader, Said};
+use super::change_request::{Change, ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
+use super::follower::{Follower, FollowerEvent};
+use super::leader::{Leader, LeaderEvent};
 use super::progress::{ProgressBook, Stage};
 use super::stop::{StopRequest, WantsStop};
-use super::wish::{Change, MAX_WISHES, Wish, WishNumbers};
 use crate::live::{Live, Switched};
 
 #[derive(Default)]
@@ -116,8 +116,8 @@ struct Job {
     leader: Leader,
     followers: Vec<Follower>,
     book: ProgressBook,
-    said: Vec<Said>,
-    heard: Vec<Heard>,
+    said: Vec<LeaderEvent>,
+    heard: Vec<FollowerEvent>,
 }
 
 impl Job {
@@ -126,18 +126,18 @@ impl Job {
         let (board, book) = (MemoryBoard::default(), ProgressBook::default());
         let ranks: Vec<Rank> = (0..world).map(|_| Rank::new(&config)).collect();
         let leader = Leader::new("session".into(), world, config, Arc::clone(&ranks[0].live), book.clone())
-            .listening_for(StopRequest::new(ranks[0].asks_to_stop(), WishNumbers::default()));
+            .listening_for(StopRequest::new(ranks[0].asks_to_stop(), ChangeIds::default()));
         let followers = (1..world).map(|rank| follower(rank, "first", &ranks[rank as usize])).collect();
         let now = Instant::now();
         Self { board, now, ranks, leader, followers, book, said: Vec::new(), heard: Vec::new() }
     }
 
-    fn wish(&mut self, id: u64, change: Change) {
-        self.leader.push(Wish { id, what: format!("wish {id}"), change });
+    fn request(&mut self, id: u64, change: Change) {
+        self.leader.push(ChangeRequest { id, what: format!("wish {id}"), change });
     }
 
     fn set_interval(&mut self, id: u64, interval: u64) {
-        self.wish(id, Change::Set(PlanChange { step_interval: Some(interval), ..PlanChange::default() }));
+        self.request(id, Change::Set(PlanChange { step_interval: Some(interval), ..PlanChange::default() }));
     }
 
     /// A tenth of a second: one look of every control thread that is `awake`, and `steps` of each rank's training.
@@ -196,7 +196,7 @@ fn a_single_process_switches_at_its_next_step() {
     job.tenths(3, &[1]);
     assert_eq!(job.ranks[0].first_step_with(7), Some(4));
     assert_eq!(job.stage(1), Stage::Switched);
-    assert_eq!(job.said, [Said::Agreed { what: "wish 1".into(), step: 4 }]);
+    assert_eq!(job.said, [LeaderEvent::Agreed { what: "wish 1".into(), step: 4 }]);
     assert_eq!(job.board.0.lock().unwrap().sheet, None, "nobody to tell");
 }
 
@@ -229,9 +229,9 @@ fn a_rank_that_dies_before_it_answers_leaves_everything_as_it_was() {
     assert_eq!(job.stage(1), Stage::Withdrawn);
     assert_eq!(job.ranks[0].first_step_with(7), None);
     assert_eq!(job.ranks[1].first_step_with(7), None);
-    let Said::Withdrawn { why, .. } = &job.said[0] else { panic!("{:?}", job.said) };
+    let LeaderEvent::Withdrawn { why, .. } = &job.said[0] else { panic!("{:?}", job.said) };
     assert_eq!(why, "no answer within 20 s from rank 2");
-    // It wakes up again: what was withdrawn stays so, the next wish is fulfilled.
+    // It wakes up again: what was withdrawn stays so, the next request is fulfilled.
     job.set_interval(2, 3);
     job.tenths(600, &[1, 1, 4]);
     assert_eq!((job.stage(1), job.stage(2)), (Stage::Withdrawn, Stage::Switched));
@@ -245,7 +245,7 @@ fn a_rank_that_never_came_is_named() {
     job.followers.clear();
     job.set_interval(1, 7);
     job.tenths(400, &[1, 1]);
-    let Said::Withdrawn { why, .. } = &job.said[0] else { panic!("{:?}", job.said) };
+    let LeaderEvent::Withdrawn { why, .. } = &job.said[0] else { panic!("{:?}", job.said) };
     assert!(why.starts_with("rank 1 never came to the board"), "{why}");
 }
 
@@ -258,16 +258,16 @@ fn a_rank_that_learns_too_late_switches_at_once_and_everybody_hears_of_it() {
         // It answers the proposal, then sleeps past the step that is agreed upon.
         let answered = job.board.0.lock().unwrap().notes.get(&1).is_some_and(|note| note.contains(r#""heard":1"#));
         let is_past =
-            matches!(job.said.first(), Some(Said::Agreed { step, .. }) if job.ranks[1].live.step().0 > step + 5);
+            matches!(job.said.first(), Some(LeaderEvent::Agreed { step, .. }) if job.ranks[1].live.step().0 > step + 5);
         job.tenth(&[1, 1], |rank| rank == 0 || !answered || is_past);
     }
-    let Said::Agreed { step, .. } = job.said[0] else { panic!("{:?}", job.said) };
+    let LeaderEvent::Agreed { step, .. } = job.said[0] else { panic!("{:?}", job.said) };
     assert_eq!(job.ranks[0].first_step_with(7), Some(step));
     let late = job.ranks[1].first_step_with(7).unwrap();
     assert!(late > step);
     assert_eq!(job.heard.len(), 1);
     assert!(
-        matches!(job.said[1], Said::Late { late: found, .. } if found.rank == 1 && found.step == late),
+        matches!(job.said[1], LeaderEvent::Late { late: found, .. } if found.rank == 1 && found.step == late),
         "{:?}",
         job.said
     );
@@ -306,11 +306,11 @@ fn a_rank_that_starts_anew_is_told_the_plan_while_nothing_is_proposed() {
     assert_eq!(job.stage(1), Stage::Switched);
     job.start_anew(1, "second");
     job.tenths(100, &[1, 1]);
-    let Said::Agreed { step, .. } = job.said[0] else { panic!("{:?}", job.said) };
+    let LeaderEvent::Agreed { step, .. } = job.said[0] else { panic!("{:?}", job.said) };
     assert_eq!(job.ranks[1].live.plan(), job.ranks[0].live.plan());
-    assert_eq!(job.heard, [Heard::TakenUp { agreed: step }]);
+    assert_eq!(job.heard, [FollowerEvent::TakenUp { agreed: step }]);
     assert_eq!(job.said.len(), 1, "the others are not asked again: {:?}", job.said);
-    job.wish(2, Change::Pause);
+    job.request(2, Change::Pause);
     job.tenths(600, &[1, 1]);
     assert_eq!(job.stage(2), Stage::Switched);
     let plan = job.ranks[1].live.plan();
@@ -380,9 +380,10 @@ fn a_note_that_cannot_be_read_counts_as_none_and_is_said_once() {
         assert_eq!(job.stage(id), Stage::Withdrawn);
         assert_eq!(job.first_steps_with(7), [None; 3]);
     }
-    let said: Vec<&Said> = job.said.iter().filter(|said| matches!(said, Said::Unreadable { .. })).collect();
-    assert!(matches!(said[..], [Said::Unreadable { ranks, .. }] if ranks == "rank 1"), "{said:?}");
-    let Some(Said::Withdrawn { why, .. }) = job.said.last() else { panic!("{:?}", job.said) };
+    let said: Vec<&LeaderEvent> =
+        job.said.iter().filter(|said| matches!(said, LeaderEvent::Unreadable { .. })).collect();
+    assert!(matches!(said[..], [LeaderEvent::Unreadable { ranks, .. }] if ranks == "rank 1"), "{said:?}");
+    let Some(LeaderEvent::Withdrawn { why, .. }) = job.said.last() else { panic!("{:?}", job.said) };
     assert!(why.starts_with("the note of rank 1 cannot be read"), "{why}");
     job.wall().notes.remove(&1);
     job.start_anew(1, "second");
@@ -402,7 +403,7 @@ fn notes_that_come_back_from_earlier_processes_cause_no_change() {
     job.start_anew(1, "second");
     job.tenths(100, &[1, 1]);
     let before = job.wall().sheets.len();
-    job.wish(2, Change::Pause);
+    job.request(2, Change::Pause);
     for round in 0..600 {
         // A cache that cannot make up its mind.
         let shown = match round % 3 {
@@ -428,7 +429,7 @@ fn notes_that_come_back_from_earlier_processes_cause_no_change() {
 fn where_too_many_changes_wait_the_oldest_gives_way_and_says_so() {
     let mut job = Job::new(2);
     job.tenths(30, &[1, 1]);
-    let count = MAX_WISHES as u64 + 3;
+    let count = MAX_WAITING_CHANGES as u64 + 3;
     for id in 1..=count {
         job.set_interval(id, id + 1);
     }
@@ -438,10 +439,10 @@ fn where_too_many_changes_wait_the_oldest_gives_way_and_says_so() {
     assert_eq!(withdrawn(&job), [1, 2, 3]);
     assert!(job.book.all()[0].why.as_ref().unwrap().contains("16 later changes"), "{:?}", job.book.all()[0]);
     for id in 100..200 {
-        job.wish(id, Change::Pause);
+        job.request(id, Change::Pause);
     }
     let waiting = job.book.all().iter().filter(|it| it.stage == Stage::Waiting).count();
-    assert_eq!(waiting, MAX_WISHES, "none that waits is forgotten");
+    assert_eq!(waiting, MAX_WAITING_CHANGES, "none that waits is forgotten");
 }
 
 #[test]
@@ -452,10 +453,10 @@ fn a_window_without_a_step_in_it_is_withdrawn() {
         Change::Set(PlanChange { stop_step: stop_step.map(Some), start_step, ..PlanChange::default() })
     };
     // Over before the ranks can agree; over before it begins, together with the one before; both in order.
-    job.wish(1, set(Some(35), None));
-    job.wish(2, set(Some(900), None));
-    job.wish(3, set(None, Some(1_000)));
-    job.wish(4, set(Some(1_001), Some(1_000)));
+    job.request(1, set(Some(35), None));
+    job.request(2, set(Some(900), None));
+    job.request(3, set(None, Some(1_000)));
+    job.request(4, set(Some(1_001), Some(1_000)));
     job.tenths(900, &[1, 1]);
     let stages = [1, 2, 3, 4].map(|id| job.stage(id));
     assert_eq!(stages, [Stage::Withdrawn, Stage::Switched, Stage::Withdrawn, Stage::Switched]);
@@ -500,7 +501,8 @@ fn an_alert_of_any_rank_ends_the_training_on_all_at_one_step() {
         let steps: Vec<_> = job.ranks.iter().map(|rank| rank.stopped).collect();
         assert!(steps[0].is_some() && steps.iter().all(|step| *step == steps[0]), "{steps:?}");
         let why = format!("an alert of rank {asking} asks the training to end");
-        let agreed = job.said.iter().filter(|said| matches!(said, Said::Agreed { what, .. } if *what == why)).count();
+        let agreed =
+            job.said.iter().filter(|said| matches!(said, LeaderEvent::Agreed { what, .. } if *what == why)).count();
         assert_eq!(agreed, 1, "{:?}", job.said);
         assert!(job.first_steps_with(5).iter().all(Option::is_some), "what is measured changes all the same");
     }
@@ -515,7 +517,7 @@ fn while_a_rank_is_silent_nobody_ends_and_it_is_tried_again() {
         job.tenth(&[3, 3, 3], |rank| rank != 2);
     }
     assert!(job.ranks.iter().all(|rank| rank.stopped.is_none()));
-    let withdrawn = job.said.iter().filter(|said| matches!(said, Said::Withdrawn { .. })).count();
+    let withdrawn = job.said.iter().filter(|said| matches!(said, LeaderEvent::Withdrawn { .. })).count();
     assert!((1..=2).contains(&withdrawn), "{:?}", job.said);
     job.tenths(900, &[3, 3, 3]);
     let steps: Vec<_> = job.ranks.iter().map(|rank| rank.stopped).collect();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::Step;
 use trainmon_core::config::Plan;
 
-use super::wish::EmptyWindow;
+use super::change_request::EmptyWindow;
 use crate::live::Switch;
 
 /// The way ranks tell each other a few words: rank 0 puts up one sheet that all read, every other rank has a note of its

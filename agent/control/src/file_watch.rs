@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use trainmon_core::config::{Config, DYNAMIC_VARIABLE, DiagnosticKind, Plan};
 use trainmon_service::{Voice, environment};
 
-use super::wish::{Change, Wish, WishNumbers};
+use super::change_request::{Change, ChangeIds, ChangeRequest};
 use crate::live::Live;
 
 /// Between looks at the file.
@@ -24,7 +24,7 @@ pub(super) struct FileWatch {
     live: Arc<Live>,
     seen: Option<Stamp>,
     looked: Option<Instant>,
-    numbers: WishNumbers,
+    numbers: ChangeIds,
     voice: Voice,
 }
 
@@ -33,13 +33,13 @@ type Stamp = (SystemTime, u64);
 
 impl FileWatch {
     /// Takes the file as it is for known: the monitor was started with it.
-    pub(super) fn new(path: PathBuf, start: Arc<Config>, live: Arc<Live>, numbers: WishNumbers, voice: Voice) -> Self {
+    pub(super) fn new(path: PathBuf, start: Arc<Config>, live: Arc<Live>, numbers: ChangeIds, voice: Voice) -> Self {
         let seen = stamp(&path);
         Self { path, start, live, seen, looked: None, numbers, voice }
     }
 
     /// What the file wants, if it was changed since the last look.
-    pub(super) fn tick(&mut self, now: Instant) -> Option<Wish> {
+    pub(super) fn tick(&mut self, now: Instant) -> Option<ChangeRequest> {
         if self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
             return None;
         }
@@ -64,7 +64,7 @@ impl FileWatch {
             _ => Change::Pause,
         };
         self.tell_what_stays(&config);
-        Some(Wish { id: self.numbers.next(), what, change })
+        Some(ChangeRequest { id: self.numbers.next(), what, change })
     }
 
     fn read(&self) -> Option<Config> {
@@ -149,16 +149,16 @@ mod tests {
         let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
         let start = Arc::new(Config { dynamic_on: Some(false), ..Config::parse("{}", "x", &|_| None).unwrap().config });
         let live = Arc::new(Live::new(trainmon_core::Step(0), false, Plan::of(&start)));
-        let mut watch = FileWatch::new(path.clone(), start, Arc::clone(&live), WishNumbers::default(), voice);
+        let mut watch = FileWatch::new(path.clone(), start, Arc::clone(&live), ChangeIds::default(), voice);
         let mut now = Instant::now();
         assert_eq!(watch.tick(later(&mut now)), None);
         write(&path, r#"{"wg_distribution": 7}"#, 40);
         assert_eq!(watch.tick(later(&mut now)), None);
         assert!(said.lock().unwrap()[0].contains("wg_distribution"), "{said:?}");
         write(&path, r#"{"wg_distribution": true}"#, 80);
-        assert_eq!(watch.tick(later(&mut now)).map(|wish| wish.change), Some(Change::Pause));
+        assert_eq!(watch.tick(later(&mut now)).map(|request| request.change), Some(Change::Pause));
         write(&path, r#"{"wg_distribution": true, "dynamic_on": true, "start_step": 7}"#, 0);
-        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|wish| wish.change) else { panic!() };
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|request| request.change) else { panic!() };
         assert!(!plan.paused && plan.signals.weight_grad.is_some() && plan.window.start_step == 0);
         assert_eq!(watch.tick(later(&mut now)), None);
         // Other targets: only where the front can.
@@ -168,7 +168,7 @@ mod tests {
         assert!(said.lock().unwrap().last().unwrap().contains("key `targets`"), "{said:?}");
         live.follow_targets();
         write(&path, narrowed, 160);
-        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|wish| wish.change) else { panic!() };
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|request| request.change) else { panic!() };
         assert_eq!(plan.targets, ["h.1"]);
     }
 }

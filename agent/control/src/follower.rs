@@ -35,7 +35,7 @@ pub(super) struct Follower {
 
 /// Something a follower has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum FollowerEvent {
     /// An agreed step was over before this rank learnt of it.
     Missed { agreed: u64, switched: u64 },
     /// This rank came after the others had agreed, for it was started anew, and does what they do.
@@ -60,7 +60,7 @@ impl Follower {
     }
 
     /// Looks at the sheet once.
-    pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Option<Heard>> {
+    pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Option<FollowerEvent>> {
         let sheet = board.sheet()?.and_then(|text| serde_json::from_str::<Sheet>(&text).ok());
         let sheet = sheet.filter(|sheet| !self.former.contains(&sheet.session));
         let news = sheet.and_then(|sheet| {
@@ -76,7 +76,7 @@ impl Follower {
         sheet.members.get(&self.rank) == Some(&self.word)
     }
 
-    fn obey(&mut self, sheet: Sheet) -> Option<Heard> {
+    fn obey(&mut self, sheet: Sheet) -> Option<FollowerEvent> {
         let is_new = self.session != sheet.session;
         if is_new {
             let former = std::mem::replace(&mut self.session, sheet.session);
@@ -92,15 +92,15 @@ impl Follower {
         news
     }
 
-    fn follow(&mut self, agreement: &Agreement, is_new: bool) -> Option<Heard> {
+    fn follow(&mut self, agreement: &Agreement, is_new: bool) -> Option<FollowerEvent> {
         (self.agreed, self.heard) = (agreement.proposal.id, self.heard.max(agreement.proposal.id));
         self.live.send(agreement.switch());
         let (step, agreed) = (self.live.step().0, agreement.step);
         if is_new {
-            return Some(Heard::TakenUp { agreed });
+            return Some(FollowerEvent::TakenUp { agreed });
         }
         // In this very moment the step may end in time; the note tells what really happened.
-        (step >= agreed).then_some(Heard::Missed { agreed, switched: step + 1 })
+        (step >= agreed).then_some(FollowerEvent::Missed { agreed, switched: step + 1 })
     }
 
     /// Leaves a note where there is news, and knocks until rank 0 has heard.

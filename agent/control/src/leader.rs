@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use trainmon_core::config::{Config, Plan};
 
 use super::board::{Agreement, Board, Proposal, Sheet};
+use super::change_request::{Change, ChangeRequest, EmptyWindow, MAX_WAITING_CHANGES};
 use super::members::Members;
 use super::progress::{Late, Progress, ProgressBook, Stage};
 use super::stop::StopRequest;
-use super::wish::{Change, EmptyWindow, MAX_WISHES, Wish};
 use crate::live::Live;
 
 /// A rank that has not answered after this long will not.
@@ -34,7 +34,7 @@ const LEAD_PER_ANSWER: u32 = 3;
 
 /// Something rank 0 has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum LeaderEvent {
     /// A change is agreed upon.
     Agreed { what: String, step: u64 },
     /// A change never took effect.
@@ -79,14 +79,14 @@ pub(super) struct Leader {
     /// The proposal's number, from 1.
     last_id: u64,
     members: Members,
-    /// At most [`MAX_WISHES`].
-    queue: VecDeque<Wish>,
+    /// At most [`MAX_WAITING_CHANGES`].
+    queue: VecDeque<ChangeRequest>,
     stop: StopRequest,
     open: Option<Open>,
     agreed: Option<Agreement>,
     /// The sheet as last put up.
     sheet: Option<Sheet>,
-    said: Vec<Said>,
+    said: Vec<LeaderEvent>,
 }
 
 impl Leader {
@@ -115,28 +115,29 @@ impl Leader {
         self
     }
 
-    /// Takes a wish. It is fulfilled after those before it; where too many wait, the oldest of them gives way.
-    pub(super) fn push(&mut self, wish: Wish) {
-        if self.queue.len() >= MAX_WISHES
+    /// Takes a request. It is fulfilled after those before it; where too many wait, the oldest of them gives way.
+    pub(super) fn push(&mut self, request: ChangeRequest) {
+        if self.queue.len() >= MAX_WAITING_CHANGES
             && let Some(place) = self.queue.iter().position(|waiting| waiting.change != Change::Stop)
             && let Some(oldest) = self.queue.remove(place)
         {
-            let why = format!("it waited while {MAX_WISHES} later changes were ordered: the latest ones count");
+            let why =
+                format!("it waited while {MAX_WAITING_CHANGES} later changes were ordered: the latest ones count");
             self.withdraw(Progress::new(oldest.id, &oldest.what), why);
         }
-        self.book.put(Progress::new(wish.id, &wish.what));
-        self.queue.push_back(wish);
+        self.book.put(Progress::new(request.id, &request.what));
+        self.queue.push_back(request);
     }
 
     /// Goes on as far as is possible now.
-    pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Vec<Said>> {
+    pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Vec<LeaderEvent>> {
         self.look_for_notes(now, board)?;
         if !self.is_about_to_stop()
-            && let Some(wish) = self.stop.wish(now, self.members.wanting_stop())
+            && let Some(request) = self.stop.request(now, self.members.wanting_stop())
         {
-            self.book.put(Progress::new(wish.id, &wish.what));
+            self.book.put(Progress::new(request.id, &request.what));
             // It cannot wait for what is to be measured next.
-            self.queue.push_front(wish);
+            self.queue.push_front(request);
         }
         if self.open.is_none() {
             self.propose_next(now);
@@ -169,7 +170,7 @@ impl Leader {
         }
         let unreadable = self.members.look(&ranks, board)?;
         if let Some(why) = unreadable.first().and_then(|rank| self.members.trouble(*rank)) {
-            self.said.push(Said::Unreadable { ranks: names(&unreadable), why: why.to_owned() });
+            self.said.push(LeaderEvent::Unreadable { ranks: names(&unreadable), why: why.to_owned() });
         }
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         for rank in ranks {
@@ -183,11 +184,11 @@ impl Leader {
     }
 
     fn propose_next(&mut self, now: Instant) {
-        while let Some(wish) = self.queue.pop_front() {
-            let (plan, restart) = wish.applied_to(&self.plan, &self.config);
-            let mut progress = Progress::new(wish.id, &wish.what);
+        while let Some(request) = self.queue.pop_front() {
+            let (plan, restart) = request.applied_to(&self.plan, &self.config);
+            let mut progress = Progress::new(request.id, &request.what);
             self.last_id += 1;
-            let proposal = Proposal { id: self.last_id, plan, restart, stop: wish.change == Change::Stop };
+            let proposal = Proposal { id: self.last_id, plan, restart, stop: request.change == Change::Stop };
             if let Err(empty) = proposal.check_at(self.live.step().0 + 1) {
                 self.withdraw(progress, empty.to_string());
                 continue;
@@ -266,7 +267,7 @@ impl Leader {
         let switch = agreement.switch();
         self.plan = Plan::clone(&switch.plan);
         self.live.send(switch);
-        self.said.push(Said::Agreed { what: open.progress.what.clone(), step: agreement.step });
+        self.said.push(LeaderEvent::Agreed { what: open.progress.what.clone(), step: agreement.step });
         self.agreed = Some(agreement);
         Ok(None)
     }
@@ -320,7 +321,7 @@ impl Leader {
         progress.stage = Stage::Withdrawn;
         progress.why = Some(why.clone());
         self.book.put(progress.clone());
-        self.said.push(Said::Withdrawn { what: progress.what, why });
+        self.said.push(LeaderEvent::Withdrawn { what: progress.what, why });
     }
 
     /// Why these ranks did not answer, as far as is known.
@@ -356,7 +357,7 @@ impl Leader {
         let late = Late { rank, step };
         if step != agreed && !open.progress.late.contains(&late) {
             open.progress.late.push(late);
-            self.said.push(Said::Late { what: open.progress.what.clone(), step: agreed, late });
+            self.said.push(LeaderEvent::Late { what: open.progress.what.clone(), step: agreed, late });
         }
     }
 

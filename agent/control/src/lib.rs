@@ -1,9 +1,9 @@
 //! Live control: what is measured changes while the training runs, at the same step on every rank.
 //!
 //! ```text
-//! trainmon ctl, curl ──▶ server ──▶ desk ──▶ wish ─┐
-//! config file (dynamic mode) ──▶ file_watch ───────┤
-//!                                                  ▼
+//! trainmon ctl, curl ──▶ server ──▶ service ──▶ change_request ─┐
+//! config file (dynamic mode) ──▶ file_watch ────────────────────┤
+//!                                                               ▼
 //!                            rank 0: leader ──▶ board ──▶ followers on the other ranks
 //!                                        │                    │
 //!                                        ▼                    ▼
@@ -17,7 +17,7 @@
 //! our own; the training thread looks at one number per step and never waits.
 
 mod board;
-mod desk;
+mod change_request;
 mod file_watch;
 mod files;
 mod follower;
@@ -27,11 +27,11 @@ mod members;
 mod place;
 mod progress;
 mod server;
+mod service;
 mod status;
 mod stop;
 mod thread;
 mod token;
-mod wish;
 
 pub use board::{Board, SharedBoard};
 pub use live::{Live, Switch, Switched};

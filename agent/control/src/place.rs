@@ -81,12 +81,12 @@ fn as_word(text: &str) -> String {
 
 /// Rank 0's claim to a control directory: it lasts as long as the process.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct DirectoryLock {
     lock: File,
     owner: u32,
 }
 
-impl Drop for Claim {
+impl Drop for DirectoryLock {
     fn drop(&mut self) {
         // A forked child has the lock too, and may outlive this: it is given back for all. The child itself gives back nothing.
         if self.owner == std::process::id() {
@@ -97,7 +97,7 @@ impl Drop for Claim {
 
 /// Another run has the directory.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ClaimError {
+pub(super) enum DirectoryError {
     /// It cannot be made or locked.
     #[error("cannot use the control directory `{}`", path.display())]
     Io {
@@ -114,29 +114,29 @@ pub(super) enum ClaimError {
     },
 }
 
-impl Claim {
+impl DirectoryLock {
     /// Makes the directory and takes it for this run.
-    pub(super) fn take(directory: &Path) -> Result<Self, ClaimError> {
-        let failed = |source| ClaimError::Io { path: directory.to_path_buf(), source };
+    pub(super) fn take(directory: &Path) -> Result<Self, DirectoryError> {
+        let failed = |source| DirectoryError::Io { path: directory.to_path_buf(), source };
         fs::create_dir_all(directory).map_err(failed)?;
         let lock = File::create(directory.join(".control.lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { lock, owner: std::process::id() }),
-            Err(TryLockError::WouldBlock) => Err(ClaimError::Taken { path: directory.to_path_buf() }),
+            Err(TryLockError::WouldBlock) => Err(DirectoryError::Taken { path: directory.to_path_buf() }),
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
     }
 }
 
 /// How to come in.
-pub(super) struct Doors<'a> {
+pub(super) struct Addresses<'a> {
     pub(super) socket: Option<&'a Path>,
     pub(super) address: Option<SocketAddr>,
     pub(super) token_file: &'a Path,
 }
 
 /// Writes the description into the control directory, and beside the run's files where that is another.
-pub(super) fn describe(places: &[&Path], doors: &Doors<'_>, run: &RunInfo) -> io::Result<Vec<PathBuf>> {
+pub(super) fn describe(places: &[&Path], doors: &Addresses<'_>, run: &RunInfo) -> io::Result<Vec<PathBuf>> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let text = json!({
         "socket": doors.socket.map(absolute),
@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn a_directory_is_one_runs_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
-        let claim = Claim::take(directory.path()).unwrap();
-        assert!(matches!(Claim::take(directory.path()), Err(ClaimError::Taken { .. })));
+        let claim = DirectoryLock::take(directory.path()).unwrap();
+        assert!(matches!(DirectoryLock::take(directory.path()), Err(DirectoryError::Taken { .. })));
         drop(claim);
-        Claim::take(directory.path()).unwrap();
+        DirectoryLock::take(directory.path()).unwrap();
     }
 
     #[test]

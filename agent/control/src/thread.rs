@@ -11,18 +11,18 @@ use trainmon_core::with_causes;
 use trainmon_service::Voice;
 
 use super::board::{Board, SharedBoard, draw_word};
-use super::desk::Desk;
+use super::change_request::{ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
 use super::file_watch::FileWatch;
 use super::files::FileBoard;
-use super::follower::{Follower, Heard};
-use super::leader::{Leader, Said};
-use super::place::{self, Claim, Doors, Turn};
+use super::follower::{Follower, FollowerEvent};
+use super::leader::{Leader, LeaderEvent};
+use super::place::{self, Addresses, DirectoryLock, Turn};
 use super::progress::ProgressBook;
-use super::server::{Entrances, Server};
+use super::server::{Listeners, Server};
+use super::service::ControlService;
 use super::status::Sources;
 use super::stop::{StopRequest, WantsStop};
 use super::token::Token;
-use super::wish::{MAX_WISHES, Wish, WishNumbers};
 
 /// Between two looks, and how much more per rank: a shared file system serves all of them.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -121,7 +121,7 @@ impl ControlStart<'_> {
         let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop));
         let board = self.board(directory, &word);
         let (voice, pause) = (self.voice.clone(), pause(run.world_size));
-        let part = Part::Follows { follower, board: Troubled::new(board, voice.clone()), voice };
+        let part = Part::Follows { follower, board: ReportingBoard::new(board, voice.clone()), voice };
         Control::run(part, bounded(1).1, pause, None, Vec::new())
     }
 
@@ -130,22 +130,22 @@ impl ControlStart<'_> {
         let Self { config, config_file, sources, wants_stop, voice, .. } = &self;
         let run_directory = self.run_directory();
         let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN";
-        let claim = Claim::take(directory);
+        let claim = DirectoryLock::take(directory);
         let claim = claim.map_err(|error| StartFailure::new(error.to_string(), hint, Box::new(error)))?;
         let (book, config) = (ProgressBook::default(), Arc::new((*config).clone()));
         let world = sources.run.world_size;
         let leader = Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), book.clone());
-        let board = Troubled::new(self.board(directory, &word), voice.clone());
-        let (wishes, incoming) = bounded(MAX_WISHES);
-        let numbers = WishNumbers::default();
+        let board = ReportingBoard::new(self.board(directory, &word), voice.clone());
+        let (requests, incoming) = bounded(MAX_WAITING_CHANGES);
+        let numbers = ChangeIds::default();
         let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
         // A single process needs nobody's word to end.
         let leader = if world > 1 { leader.listening_for(asked) } else { leader };
         let mut whereabouts = Vec::new();
         let server = match &config.control {
             Some(control) => {
-                let desk = Desk::new(sources.clone(), book, wishes, numbers.clone());
-                let (server, places) = open(control, desk, directory, run_directory.as_deref(), voice)?;
+                let service = ControlService::new(sources.clone(), book, requests, numbers.clone());
+                let (server, places) = open(control, service, directory, run_directory.as_deref(), voice)?;
                 whereabouts = places;
                 Some(server)
             }
@@ -170,12 +170,12 @@ fn pause(world: u32) -> Duration {
 /// Opens the doors and tells where they are.
 fn open(
     control: &ControlConfig,
-    desk: Desk,
+    service: ControlService,
     directory: &Path,
     run_directory: Option<&Path>,
     voice: &Voice,
 ) -> Result<(Server, Vec<String>), StartFailure> {
-    let run = desk.sources.run.clone();
+    let run = service.sources.run.clone();
     let token_file = control.token_file.clone().unwrap_or_else(|| directory.join("control.token"));
     let token = Token::create(&token_file).map_err(|error| {
         let what = format!("cannot write the token file `{}`", token_file.display());
@@ -183,11 +183,11 @@ fn open(
     })?;
     let socket = control.socket.clone().unwrap_or_else(|| directory.join("control.sock"));
     let address = control.port.map(|port| std::net::SocketAddr::new(control.bind, port));
-    let entrances = Entrances { socket: &socket, address, token };
-    let server = Server::start(entrances, desk, voice).map_err(|error| {
+    let listeners = Listeners { socket: &socket, address, token };
+    let server = Server::start(listeners, service, voice).map_err(|error| {
         StartFailure::new("the server cannot start", "look at the limits of threads and open files", error)
     })?;
-    let doors = Doors { socket: server.socket(), address: server.address(), token_file: &token_file };
+    let doors = Addresses { socket: server.socket(), address: server.address(), token_file: &token_file };
     let places: Vec<&Path> = [Some(directory), run_directory].into_iter().flatten().collect();
     let described = place::describe(&places, &doors, &run);
     let described = described.map_err(|error| StartFailure::new("cannot describe the way in", "", error))?;
@@ -200,7 +200,7 @@ fn open(
 impl Control {
     fn run(
         part: Part,
-        wishes: Receiver<Wish>,
+        requests: Receiver<ChangeRequest>,
         pause: Duration,
         server: Option<Server>,
         whereabouts: Vec<String>,
@@ -210,7 +210,7 @@ impl Control {
         let thread = std::thread::Builder::new().name("trainmon-agree".to_owned()).spawn(move || {
             // Dropped when the thread ends, however it ends.
             let _alive: Sender<()> = alive;
-            part.run(&wishes, &stopped, pause);
+            part.run(&requests, &stopped, pause);
         });
         let thread = thread.map_err(|error| StartFailure::new("cannot start a thread", "", error))?;
         Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts, _turn: None })
@@ -237,13 +237,13 @@ impl Control {
 }
 
 /// A board, and the word that it fails: said when it begins to and when it works again.
-struct Troubled {
+struct ReportingBoard {
     board: Box<dyn Board>,
     voice: Voice,
     fails: bool,
 }
 
-impl Troubled {
+impl ReportingBoard {
     fn new(board: Box<dyn Board>, voice: Voice) -> Self {
         Self { board, voice, fails: false }
     }
@@ -264,45 +264,45 @@ impl Troubled {
 
 /// What the thread does.
 enum Part {
-    Leads { leader: Box<Leader>, board: Troubled, watch: Option<FileWatch>, voice: Voice, _claim: Claim },
-    Follows { follower: Follower, board: Troubled, voice: Voice },
+    Leads { leader: Box<Leader>, board: ReportingBoard, watch: Option<FileWatch>, voice: Voice, _claim: DirectoryLock },
+    Follows { follower: Follower, board: ReportingBoard, voice: Voice },
 }
 
 impl Part {
-    fn run(mut self, wishes: &Receiver<Wish>, stopped: &Receiver<()>, pause: Duration) {
-        // The desk may be gone: nobody wishes then.
-        let mut wishes = wishes.clone();
+    fn run(mut self, requests: &Receiver<ChangeRequest>, stopped: &Receiver<()>, pause: Duration) {
+        // The service may be gone: nobody requests then.
+        let mut requests = requests.clone();
         loop {
-            let wish = select! {
+            let request = select! {
                 recv(stopped) -> _ => return,
-                recv(wishes) -> wish => {
-                    if wish.is_err() {
-                        wishes = crossbeam_channel::never();
+                recv(requests) -> request => {
+                    if request.is_err() {
+                        requests = crossbeam_channel::never();
                     }
-                    wish.ok()
+                    request.ok()
                 }
                 default(pause) => None,
             };
-            self.tick(wish, Instant::now());
+            self.tick(request, Instant::now());
         }
     }
 
-    fn tick(&mut self, wish: Option<Wish>, now: Instant) {
+    fn tick(&mut self, request: Option<ChangeRequest>, now: Instant) {
         match self {
             Self::Leads { leader, board, watch, voice, _claim } => {
-                for wish in wish.into_iter().chain(watch.as_mut().and_then(|watch| watch.tick(now))) {
-                    leader.push(wish);
+                for request in request.into_iter().chain(watch.as_mut().and_then(|watch| watch.tick(now))) {
+                    leader.push(request);
                 }
                 for said in board.with(|board| leader.tick(now, board)) {
                     say(voice, said);
                 }
             }
             Self::Follows { follower, board, voice } => match board.with(|board| follower.tick(now, board)) {
-                Some(Heard::Missed { agreed, switched }) => {
+                Some(FollowerEvent::Missed { agreed, switched }) => {
                     let message = format!("a change agreed for step {agreed} takes effect at step {switched} here");
                     voice.warn(message, Some(LATE_HINT.to_owned()));
                 }
-                Some(Heard::TakenUp { agreed }) => {
+                Some(FollowerEvent::TakenUp { agreed }) => {
                     voice.info(format!("live control: takes up what the other ranks agreed upon for step {agreed}"));
                 }
                 None => {}
@@ -313,18 +313,18 @@ impl Part {
 
 const LATE_HINT: &str = "this rank saw the agreement too late: is the control directory on a slow file system?";
 
-fn say(voice: &Voice, said: Said) {
+fn say(voice: &Voice, said: LeaderEvent) {
     match said {
-        Said::Agreed { what, step } => voice.info(format!("live control: {what}: from step {step} on")),
-        Said::Withdrawn { what, why } => {
+        LeaderEvent::Agreed { what, step } => voice.info(format!("live control: {what}: from step {step} on")),
+        LeaderEvent::Withdrawn { what, why } => {
             let message = format!("live control: {what}: withdrawn: {why}");
             voice.warn(message, Some("nothing changed on any rank".to_owned()));
         }
-        Said::Unreadable { ranks, why } => voice.warn(
+        LeaderEvent::Unreadable { ranks, why } => voice.warn(
             format!("live control: the note of {ranks} cannot be read and counts as none: {why}"),
             Some("a change needs an answer of every rank; the note is read again with every look".to_owned()),
         ),
-        Said::Late { what, step, late } => voice.warn(
+        LeaderEvent::Late { what, step, late } => voice.warn(
             format!("live control: {what}: rank {} switched at step {} instead of {step}", late.rank, late.step),
             Some(LATE_HINT.to_owned()),
         ),

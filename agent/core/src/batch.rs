@@ -211,7 +211,7 @@ fn norm_before_clipping(record: &Record) -> Option<(TensorId, u32, f64)> {
         Kind::GradReduced => 0,
         _ => return None,
     };
-    Some((record.tensor, rank, record.reading?.norm))
+    Some((record.tensor, rank, record.reading.as_ref()?.tensor()?.norm))
 }
 
 /// sqrt of the sum of squares; `None` for no values. Norms beyond 1e±150 are scaled first: their squares leave float64.
@@ -227,10 +227,11 @@ fn root_of_squares(norms: impl Iterator<Item = f64> + Clone) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TensorStats;
 
     fn norm_record(tensor: u32, kind: Kind, micro_step: u32, norm: f64) -> Record {
-        let reading = Reading { norm, ..Reading::of_value(norm) };
-        Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(micro_step), reading: Some(reading) }
+        let reading = TensorStats { norm, ..TensorStats::of_value(norm) };
+        Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(micro_step), reading: Some(reading.into()) }
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub use ledger::{DropReason, Ledger, LedgerSnapshot, SinkLedger, SinkSnapshot};
 pub use naming::{Group, MAX_LAYER_BYTES, layer_of};
 pub use norm_check::{GRAD_NORM_TOLERANCE, GradNormCheck};
 pub use python_float::{python_float, write_python_float};
-pub use reading::{Reading, Scalar};
+pub use reading::{Reading, Scalar, TensorStats, Values};
 pub use shape::{MAX_DIMS, Shape, ShapeError};
 pub use statistic::{Statistic, StatisticSet};
 pub use tensors::{TensorInfo, TensorTable};

@@ -1,6 +1,6 @@
-//! What one pass over a tensor found.
+//! What a record says: what one pass over a tensor found, or plain numbers.
 
-use crate::{CollectiveTiming, Dtype, Shape, Statistic};
+use crate::{CollectiveTiming, Dtype, Kind, Shape, Statistic};
 
 /// An extreme value in its own arithmetic: 64-bit integers do not fit a float.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,12 +27,23 @@ impl Scalar {
     }
 }
 
+/// What a record says: the statistics of a tensor, or plain numbers whose names follow from the record's [`Kind`].
+///
+/// [`Kind`]: crate::Kind
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reading {
+    /// Of a tensor.
+    Tensor(TensorStats),
+    /// Of a kind with [`Kind::value_columns`](crate::Kind::value_columns), in the order of these.
+    Values(Values),
+}
+
 /// The statistics of one tensor. Fields that were not asked for hold their neutral value and mean nothing.
 ///
 /// `min`, `max` and every count are exact; `mean`, `norm`, `std` are float64 sums. An empty tensor has `count` 0,
 /// `norm` 0 and NaN elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reading {
+pub struct TensorStats {
     /// The element type measured.
     pub dtype: Dtype,
     /// The shape measured.
@@ -63,7 +74,7 @@ pub struct Reading {
     pub xor64: u64,
 }
 
-impl Reading {
+impl TensorStats {
     /// What an empty tensor gives, and the start of every other reading.
     pub fn empty(dtype: Dtype, shape: Shape) -> Self {
         Self {
@@ -84,7 +95,7 @@ impl Reading {
         }
     }
 
-    /// A reading of a single number the monitor computed itself (`mg_direction`, say): a 0-d float32 tensor to
+    /// Of a 0-d float32 tensor, which is what a single number the monitor computed itself (`mg_direction`, say) is to
     /// readers, as msprobe writes it.
     pub fn of_value(value: f64) -> Self {
         Self {
@@ -99,28 +110,6 @@ impl Reading {
             count: 1,
             ..Self::empty(Dtype::F32, Shape::default())
         }
-    }
-
-    /// A reading of two plain numbers the front computed itself: a kind whose [`Kind::value_columns`] are two.
-    ///
-    /// [`Kind::value_columns`]: crate::Kind::value_columns
-    pub fn of_values(first: f64, second: f64) -> Self {
-        Self { std: second, ..Self::of_value(first) }
-    }
-
-    /// What a collective operation took: a kind whose [`Kind::value_columns`] are four.
-    ///
-    /// [`Kind::value_columns`]: crate::Kind::value_columns
-    pub fn of_collective(dtype: Dtype, timing: &CollectiveTiming) -> Self {
-        let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
-        Self { dtype, norm: algbw, abs_max: busbw, ..Self::of_values(bytes as f64, seconds) }
-    }
-
-    /// The plain numbers a kind has in place of statistics, in the order of its columns; what lies beyond them means
-    /// nothing.
-    pub fn values(&self) -> [f64; 4] {
-        // A plain number has no deviation and no norm of its own: the fields are free for the others.
-        [self.mean, self.std, self.norm, self.abs_max]
     }
 
     /// The share of elements below eps: NaN for an empty tensor and for bool, which has no magnitude (as torch).
@@ -154,6 +143,148 @@ impl Reading {
             Statistic::Crc32 => f64::from(self.crc32),
             Statistic::Xor64 => self.xor64 as f64,
             Statistic::Id => self.id().map_or(f64::NAN, Scalar::as_f64),
+        }
+    }
+}
+
+/// Plain numbers in place of a tensor's statistics: at most four.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Values {
+    dtype: Dtype,
+    numbers: [f64; Values::MOST],
+    count: u8,
+}
+
+impl Values {
+    /// More than any kind has.
+    pub const MOST: usize = 4;
+
+    /// These numbers; those beyond [`Values::MOST`] are left out.
+    pub fn of(numbers: &[f64]) -> Self {
+        Self::with_dtype(Dtype::F32, numbers)
+    }
+
+    /// As [`Values::of`], about elements of this type.
+    pub fn with_dtype(dtype: Dtype, numbers: &[f64]) -> Self {
+        let count = numbers.len().min(Self::MOST);
+        let mut all = [f64::NAN; Self::MOST];
+        all[..count].copy_from_slice(&numbers[..count]);
+        Self { dtype, numbers: all, count: count as u8 }
+    }
+
+    /// What a collective operation took: size, seconds, both bandwidths.
+    pub fn of_collective(dtype: Dtype, timing: &CollectiveTiming) -> Self {
+        let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
+        Self::with_dtype(dtype, &[bytes as f64, seconds, algbw, busbw])
+    }
+
+    /// The numbers.
+    pub fn get(&self) -> &[f64] {
+        &self.numbers[..usize::from(self.count)]
+    }
+
+    /// The element type that goes with them: a collective operation's; float32 otherwise.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// What a rule over every kind's statistics, and the journal's format, take the numbers for: a 0-d tensor of the first,
+    /// with the others in the places of deviation, norm and largest magnitude.
+    pub fn as_stats(&self) -> TensorStats {
+        let [first, second, third, fourth] = self.numbers;
+        let mut stats = TensorStats { dtype: self.dtype, ..TensorStats::of_value(first) };
+        let count = self.get().len();
+        if count > 1 {
+            stats.std = second;
+        }
+        if count > 2 {
+            (stats.norm, stats.abs_max) = (third, fourth);
+        }
+        stats
+    }
+}
+
+impl From<TensorStats> for Reading {
+    fn from(stats: TensorStats) -> Self {
+        Self::Tensor(stats)
+    }
+}
+
+impl From<Values> for Reading {
+    fn from(values: Values) -> Self {
+        Self::Values(values)
+    }
+}
+
+impl Reading {
+    /// What [`as_stats`](Self::as_stats) of a record of this kind was made of.
+    pub fn of_kind(kind: Kind, stats: TensorStats) -> Self {
+        match kind.value_columns().len() {
+            0 => Self::Tensor(stats),
+            count => {
+                let numbers = [stats.mean, stats.std, stats.norm, stats.abs_max];
+                Self::Values(Values::with_dtype(stats.dtype, &numbers[..count.min(Values::MOST)]))
+            }
+        }
+    }
+
+    /// Plain numbers.
+    pub fn of_values(numbers: &[f64]) -> Self {
+        Self::Values(Values::of(numbers))
+    }
+
+    /// A tensor's statistics.
+    pub fn tensor(&self) -> Option<&TensorStats> {
+        match self {
+            Self::Tensor(stats) => Some(stats),
+            Self::Values(_) => None,
+        }
+    }
+
+    /// The plain numbers; none of a tensor.
+    pub fn values(&self) -> &[f64] {
+        match self {
+            Self::Tensor(_) => &[],
+            Self::Values(values) => values.get(),
+        }
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        match self {
+            Self::Tensor(stats) => stats.dtype,
+            Self::Values(values) => values.dtype(),
+        }
+    }
+
+    /// The shape; that of a tensor without dimensions for plain numbers.
+    pub fn shape(&self) -> Shape {
+        self.tensor().map_or_else(Shape::default, |stats| stats.shape)
+    }
+
+    /// One statistic as a float: see [`TensorStats::value`]. Of plain numbers, what [`Values::as_stats`] takes them for.
+    pub fn value(&self, statistic: Statistic) -> f64 {
+        match self {
+            Self::Tensor(stats) => stats.value(statistic),
+            Self::Values(values) => values.as_stats().value(statistic),
+        }
+    }
+
+    /// Elements: 1 of plain numbers.
+    pub fn count(&self) -> u64 {
+        self.tensor().map_or(1, |stats| stats.count)
+    }
+
+    /// The value of a tensor without dimensions, which plain numbers are taken for.
+    pub fn id(&self) -> Option<Scalar> {
+        self.as_stats().id()
+    }
+
+    /// The statistics a rule over every kind looks at: see [`Values::as_stats`].
+    pub fn as_stats(&self) -> TensorStats {
+        match self {
+            Self::Tensor(stats) => *stats,
+            Self::Values(values) => values.as_stats(),
         }
     }
 }

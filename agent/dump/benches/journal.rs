@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Config;
 use trainmon_core::{
-    Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, Step, StepBatch, TensorId, TensorInfo,
+    Dtype, Kind, MicroStep, Rank, Record, Scalar, Shape, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, Recovered, Storage};
 
@@ -150,8 +150,8 @@ fn batch(records: usize, is_full: bool) -> StepBatch {
     let record = |i: usize| {
         let noise = (i as f64 + 1.0).sqrt().fract() + 1e-3;
         let norm_only =
-            Reading { norm: noise * 3.0, count: shape.elements() as u64, ..Reading::empty(Dtype::Bf16, shape) };
-        let full = Reading {
+            TensorStats { norm: noise * 3.0, count: shape.elements() as u64, ..TensorStats::empty(Dtype::Bf16, shape) };
+        let full = TensorStats {
             min: Scalar::Float(-noise),
             max: Scalar::Float(noise * 1.1),
             mean: noise * 1e-6,
@@ -160,7 +160,7 @@ fn batch(records: usize, is_full: bool) -> StepBatch {
             zeros: 3,
             ..norm_only
         };
-        let reading = Some(if is_full { full } else { norm_only });
+        let reading = Some(if is_full { full } else { norm_only }.into());
         Record { tensor: TensorId(i as u32), kind: Kind::GradReduced, micro_step: MicroStep(0), reading }
     };
     StepBatch {

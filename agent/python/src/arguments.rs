@@ -2,7 +2,8 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use trainmon_agent::core::{Kind, MicroStep, Phase, Reading, Record, TensorId};
+use trainmon_agent::core::{Kind, MicroStep, Phase, Reading, TensorId, TensorStats};
+use trainmon_agent::front::Label;
 
 /// A kind by its number, its place in `KINDS`.
 #[derive(Clone, Copy, Debug)]
@@ -20,39 +21,20 @@ impl<'py> FromPyObject<'_, 'py> for KindNumber {
     }
 }
 
-/// Which record something becomes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Label {
-    pub(crate) tensor: TensorId,
-    pub(crate) kind: Kind,
-    pub(crate) micro_step: MicroStep,
+/// The label of numbers that Python passes.
+pub(crate) fn label(tensor: u32, kind: KindNumber, micro_step: u32) -> Label {
+    Label { tensor: TensorId(tensor), kind: kind.0, micro_step: MicroStep(micro_step) }
 }
 
-impl Label {
-    pub(crate) fn new(tensor: u32, kind: KindNumber, micro_step: u32) -> Self {
-        Self { tensor: TensorId(tensor), kind: kind.0, micro_step: MicroStep(micro_step) }
-    }
-
-    /// The change of a parameter.
-    pub(crate) fn update_of(tensor: TensorId) -> Self {
-        Self { tensor, kind: Kind::Update, micro_step: MicroStep(0) }
-    }
-
-    pub(crate) fn with(self, reading: Reading) -> Record {
-        let Self { tensor, kind, micro_step } = self;
-        Record { tensor, kind, micro_step, reading: Some(reading) }
-    }
-
-    /// The reading of numbers computed elsewhere, as many as the kind has.
-    pub(crate) fn reading_of(self, values: &[f64]) -> PyResult<Reading> {
-        let expected = self.kind.value_columns().len().max(1);
-        match *values {
-            [value] if expected == 1 => Ok(Reading::of_value(value)),
-            [first, second] if expected == 2 => Ok(Reading::of_values(first, second)),
-            _ => {
-                let (kind, found) = (self.kind, values.len());
-                Err(PyValueError::new_err(format!("values of {kind}: expected {expected}, found {found}")))
-            }
+/// The reading of numbers computed elsewhere, as many as the kind has.
+pub(crate) fn reading_of(kind: Kind, values: &[f64]) -> PyResult<Reading> {
+    let expected = kind.value_columns().len().max(1);
+    match *values {
+        [value] if expected == 1 => Ok(Reading::of_kind(kind, TensorStats::of_value(value))),
+        [_, _] if expected == 2 => Ok(Reading::of_values(values)),
+        _ => {
+            let found = values.len();
+            Err(PyValueError::new_err(format!("values of {kind}: expected {expected}, found {found}")))
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use trainmon_agent::Monitor;
-use trainmon_agent::core::{Dtype, Kind, Phase, Reading, Shape, Statistic, StatisticSet, TensorId, TensorView};
-use trainmon_agent::stats::{Request, copy_contiguous, difference, measure};
+use trainmon_agent::core::{Dtype, Kind, Phase, TensorId};
+use trainmon_agent::front::{Change, NoChange, Snapshot};
 
 use crate::tensor::{HostTensor, Unreadable};
 
@@ -32,52 +32,9 @@ pub(crate) enum NoUpdate {
     },
 }
 
-/// What a step did to a parameter.
-pub(crate) struct Change {
-    /// The difference.
-    pub(crate) update: Reading,
-    /// Its norm over the parameter's before the step.
-    pub(crate) ratio: f64,
-}
-
-/// A parameter as it was before the step. Its memory is made at the first use and kept.
-#[derive(Default)]
-struct Kept {
-    /// 64-bit words: aligned for every dtype.
-    words: Vec<u64>,
-    /// What the copy is of; `None` once it was used.
-    of: Option<(Dtype, Shape)>,
-}
-
-impl Kept {
-    fn fill(&mut self, view: &TensorView<'_>) {
-        let bytes = view.size_in_bytes();
-        self.words.resize(bytes.div_ceil(size_of::<u64>()), 0);
-        copy_contiguous(view, &mut as_bytes_mut(&mut self.words)[..bytes]);
-        self.of = Some((view.dtype(), view.shape()));
-    }
-
-    fn view(&self, dtype: Dtype, shape: Shape) -> Option<TensorView<'_>> {
-        let bytes = shape.elements() * dtype.size();
-        TensorView::from_bytes(dtype, shape.dims(), as_bytes(&self.words).get(..bytes)?).ok()
-    }
-}
-
-#[expect(unsafe_code, reason = "whole words seen as bytes")]
-fn as_bytes_mut(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: every byte of a u64 may be read and written as a u8, the length is the slice's own.
-    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
-}
-
-#[expect(unsafe_code, reason = "whole words seen as bytes")]
-fn as_bytes(words: &[u64]) -> &[u8] {
-    // SAFETY: as above, shared.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
-}
-
 /// All copies. The lock is only held while the interpreter is: a fork through Python never finds it taken.
 #[derive(Default)]
-pub(crate) struct Copies(Mutex<HashMap<TensorId, Kept>>);
+pub(crate) struct Copies(Mutex<HashMap<TensorId, Snapshot>>);
 
 impl Copies {
     /// Copies a parameter into its place, replacing an older copy.
@@ -86,7 +43,7 @@ impl Copies {
         let mut copy = self.lock().remove(&id).unwrap_or_default();
         let filled = tensor.read(|view| copy.fill(view));
         if filled.is_err() {
-            copy.of = None;
+            copy.discard();
         }
         self.lock().insert(id, copy);
         monitor.add_cost(Phase::Measure, start.elapsed());
@@ -102,25 +59,25 @@ impl Copies {
         tensor: &HostTensor<'_, '_>,
     ) -> Result<Option<Change>, NoUpdate> {
         let Some(mut copy) = self.lock().remove(&id) else { return Ok(None) };
-        let made_of = copy.of.take();
-        let result = made_of.and_then(|of| change_now(monitor, tensor, (&copy, of)).transpose()).transpose();
+        let result = if copy.is_filled() { change_now(monitor, tensor, &copy) } else { Ok(None) };
+        copy.discard();
         self.lock().insert(id, copy);
         result
     }
 
     /// Whether there is a copy that was not used yet.
     pub(crate) fn has(&self, id: TensorId) -> bool {
-        self.lock().get(&id).is_some_and(|copy| copy.of.is_some())
+        self.lock().get(&id).is_some_and(Snapshot::is_filled)
     }
 
     /// Makes sure that an older copy is not taken for this step's.
     pub(crate) fn discard(&self, id: TensorId) {
         if let Some(copy) = self.lock().get_mut(&id) {
-            copy.of = None;
+            copy.discard();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<TensorId, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TensorId, Snapshot>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,35 +86,20 @@ impl Copies {
 ///
 /// They change only while the interpreter is held, as it is here before and after the reading: a reading of others would
 /// stand under the wrong columns.
-fn change_now(
-    monitor: &Monitor,
-    tensor: &HostTensor<'_, '_>,
-    before: (&Kept, (Dtype, Shape)),
-) -> Result<Option<Change>, NoUpdate> {
+fn change_now(monitor: &Monitor, tensor: &HostTensor<'_, '_>, before: &Snapshot) -> Result<Option<Change>, NoUpdate> {
     loop {
         let Some(request) = monitor.request(Kind::Update) else { return Ok(None) };
-        let change = change(tensor, before, request)?;
+        let change = match tensor.read(|after| before.change(after, request))? {
+            Ok(change) => change,
+            Err(NoChange::NoCopy) => return Ok(None),
+            Err(NoChange::NotReal(dtype)) => return Err(NoUpdate::NotReal { dtype }),
+            Err(NoChange::Reshaped(dtype, shape)) => {
+                let (was, is) = (format!("{dtype} {shape}"), tensor.layout);
+                return Err(NoUpdate::Changed { was, is: format!("{} {}", is.dtype, is.shape) });
+            }
+        };
         if monitor.request(Kind::Update) == Some(request) {
             return Ok(Some(change));
         }
     }
-}
-
-fn change(
-    tensor: &HostTensor<'_, '_>,
-    (copy, was): (&Kept, (Dtype, Shape)),
-    request: Request,
-) -> Result<Change, NoUpdate> {
-    let is = (tensor.layout.dtype, tensor.layout.shape);
-    if was != is {
-        let [was, is] = [was, is].map(|(dtype, shape)| format!("{dtype} {shape}"));
-        return Err(NoUpdate::Changed { was, is });
-    }
-    let norm = Request { statistics: StatisticSet::EMPTY.with(Statistic::Norm), eps: 0.0 };
-    let found = tensor.read(|after| {
-        let before = copy.view(was.0, was.1)?;
-        Some((difference(&before, after, request)?, measure(&before, norm).norm))
-    })?;
-    let Some((update, norm_before)) = found else { return Err(NoUpdate::NotReal { dtype: is.0 }) };
-    Ok(Change { update, ratio: update.norm / norm_before })
 }

@@ -5,14 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trainmon_agent::Hold;
-use trainmon_agent::core::{Dtype, Kind, Reading, Scalar, Shape, StatisticSet, Step};
+use trainmon_agent::core::{Dtype, Kind, Reading, Shape, StatisticSet, Step};
+use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
 
-use crate::arguments::{KindNumber, Label};
+use crate::arguments::{KindNumber, label, reading_of};
 use crate::exit::Detached;
 use crate::shared::Shared;
-
-/// What a device computes of each tensor, in the order of a row.
-pub(crate) const COLUMNS: [&str; 8] = ["min", "max", "mean", "norm", "std", "nans", "infs", "zeros"];
 
 /// Keeps one step's batch from leaving until `release`, or until the object goes.
 #[pyclass(frozen, name = "Hold", module = "trainmon._trainmon")]
@@ -44,7 +42,8 @@ impl PyHold {
     }
 
     /// Records a reading. What comes after the release is counted as not measured.
-    fn record(&self, label: Label, reading: Reading) {
+    fn record(&self, label: Label, reading: impl Into<Reading>) {
+        let reading = reading.into();
         let is_kept = match &*self.hold() {
             Some(hold) => {
                 hold.record(label.with(reading));
@@ -63,14 +62,14 @@ impl PyHold {
         self.0.shared.monitor.observe_unsupported(label.tensor, label.kind, why);
     }
 
-    fn record_row(&self, (id, kind, micro_step, dtype, dims): &RowLabel, row: &[f64]) -> f64 {
-        let label = Label::new(*id, *kind, *micro_step);
+    fn record_row(&self, (id, kind, micro_step, dtype, dims): &RowLabel, row: DeviceRow) -> f64 {
+        let label = label(*id, *kind, *micro_step);
         match (Dtype::from_torch_name(dtype), Shape::new(dims)) {
-            (Some(dtype), Ok(shape)) => self.record(label, reading(dtype, shape, row)),
+            (Some(dtype), Ok(shape)) => self.record(label, row.stats(dtype, shape)),
             (None, _) => self.refuse(label, &format!("elements of type `{dtype}` cannot be measured")),
             (_, Err(error)) => self.refuse(label, &error.to_string()),
         }
-        row[3]
+        row.get(DeviceColumn::Norm)
     }
 }
 
@@ -84,8 +83,8 @@ impl PyHold {
     }
 
     fn record_rows(&self, labels: Vec<RowLabel>, address: usize, columns: usize) -> PyResult<Vec<f64>> {
-        if columns < COLUMNS.len() {
-            let expected = COLUMNS.len();
+        let expected = DeviceColumn::ALL.len();
+        if columns < expected {
             return Err(PyValueError::new_err(format!("columns: expected at least {expected}, found {columns}")));
         }
         if labels.is_empty() {
@@ -101,14 +100,14 @@ impl PyHold {
         // keeps alive and unwritten during the call: `_trainmon.pyi` asks for it.
         #[expect(unsafe_code, reason = "float64 memory of a tensor")]
         let table = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<f64>(address), numbers) };
-        let record_all =
-            || labels.iter().zip(table.chunks_exact(columns)).map(|(l, row)| self.record_row(l, row)).collect();
+        let rows = table.chunks_exact(columns).map(|row| DeviceRow(std::array::from_fn(|column| row[column])));
+        let record_all = || labels.iter().zip(rows).map(|(label, row)| self.record_row(label, row)).collect();
         Ok(self.0.shared.monitor.guard("record_rows", record_all).unwrap_or_default())
     }
 
     fn record_values(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, values: Vec<f64>) -> PyResult<()> {
-        let label = Label::new(tensor_id, kind, micro_step);
-        let reading = label.reading_of(&values)?;
+        let label = label(tensor_id, kind, micro_step);
+        let reading = reading_of(label.kind, &values)?;
         self.0.shared.monitor.guard("record_late_values", || self.record(label, reading));
         Ok(())
     }
@@ -135,38 +134,5 @@ impl PyHold {
         let hold = self.hold().take();
         // Dropped with the lock free: the batch leaves now, and a listener may be called.
         drop(hold);
-    }
-}
-
-/// The reading of a row of [`COLUMNS`].
-fn reading(dtype: Dtype, shape: Shape, row: &[f64]) -> Reading {
-    if shape.elements() == 0 {
-        return Reading::empty(dtype, shape);
-    }
-    let [min, max, mean, norm, std, nans, infs, zeros] = std::array::from_fn(|column| row[column]);
-    // A NaN passes through `max`'s comparison, as it must.
-    let abs_max = if min.is_nan() || max.is_nan() { f64::NAN } else { min.abs().max(max.abs()) };
-    Reading {
-        min: scalar(dtype, min),
-        max: scalar(dtype, max),
-        mean,
-        norm,
-        abs_max,
-        std,
-        nans: nans as u64,
-        infs: infs as u64,
-        zeros: zeros as u64,
-        count: shape.elements() as u64,
-        ..Reading::empty(dtype, shape)
-    }
-}
-
-/// An extreme in the dtype's own arithmetic.
-fn scalar(dtype: Dtype, value: f64) -> Scalar {
-    match dtype {
-        Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => Scalar::Int(value as i64),
-        Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64 => Scalar::UInt(value as u64),
-        Dtype::Bool => Scalar::Bool(value != 0.0),
-        _ => Scalar::Float(value),
     }
 }

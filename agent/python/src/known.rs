@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use trainmon_agent::core::{Kind, Reading, Step, TensorId, TensorView};
+use trainmon_agent::core::{Kind, Step, TensorId, TensorStats, TensorView};
+use trainmon_agent::front::CachedReading;
 use trainmon_agent::stats::Request;
 
 use crate::tensor::{HostTensor, Layout};
@@ -43,17 +44,16 @@ pub(crate) struct Contents {
     fingerprint: u64,
     /// Of a gradient.
     step: Option<Step>,
-    request: Request,
 }
 
 impl Contents {
     /// The contents of a tensor now. `None` where a write could go unnoticed: torch does not count, or the samples are
     /// nearly all zero.
-    pub(crate) fn of(tensor: &HostTensor<'_, '_>, family: Family, step: Step, request: Request) -> Option<Self> {
+    pub(crate) fn of(tensor: &HostTensor<'_, '_>, family: Family, step: Step) -> Option<Self> {
         let version = tensor.version?;
         let fingerprint = tensor.read_few(fingerprint).ok()??;
         let step = (family == Family::Gradient).then_some(step);
-        Some(Self { layout: tensor.layout, version, fingerprint, step, request })
+        Some(Self { layout: tensor.layout, version, fingerprint, step })
     }
 }
 
@@ -61,26 +61,37 @@ impl Contents {
 ///
 /// The lock is only held while the interpreter is: a fork through Python never finds it taken.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<HashMap<(TensorId, Family), (Contents, Reading)>>);
+pub(crate) struct Known(Mutex<HashMap<(TensorId, Family), CachedReading<Contents>>>);
 
 impl Known {
-    /// The reading, if the tensor still has these contents.
-    pub(crate) fn recall(&self, tensor: TensorId, family: Family, contents: &Contents) -> Option<Reading> {
-        let known = self.lock();
-        let (then, reading) = known.get(&(tensor, family))?;
-        (then == contents).then_some(*reading)
+    /// The reading, if the tensor still has these contents and the same is asked for.
+    pub(crate) fn recall(
+        &self,
+        tensor: TensorId,
+        family: Family,
+        contents: Option<&Contents>,
+        request: Request,
+    ) -> Option<TensorStats> {
+        self.lock().get(&(tensor, family))?.recall(contents, request)
     }
 
     /// The contents are those of the reading from now on.
-    pub(crate) fn remember(&self, tensor: TensorId, family: Family, contents: Contents, reading: Reading) {
-        self.lock().insert((tensor, family), (contents, reading));
+    pub(crate) fn remember(
+        &self,
+        tensor: TensorId,
+        family: Family,
+        contents: Option<Contents>,
+        request: Request,
+        reading: TensorStats,
+    ) {
+        self.lock().entry((tensor, family)).or_default().remember(contents, request, reading);
     }
 
     pub(crate) fn forget(&self, tensor: TensorId, family: Family) {
         self.lock().remove(&(tensor, family));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(TensorId, Family), (Contents, Reading)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(TensorId, Family), CachedReading<Contents>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

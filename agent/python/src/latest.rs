@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use trainmon_agent::core::{Kind, MicroStep, Reading, StatisticSet, Step, TensorId};
-
-use crate::arguments::Label;
+use trainmon_agent::front::Label;
 
 /// One tensor's latest reading of one kind.
 #[derive(Clone, Copy, Debug)]

@@ -36,11 +36,12 @@ mod torch;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use trainmon_agent::core::Kind;
+use trainmon_agent::front::DeviceColumn;
 
 #[pymodule]
 mod _trainmon {
     use super::tensor::HostTensor;
-    use super::{Bound, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, hold, pyfunction};
+    use super::{Bound, DeviceColumn, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, pyfunction};
 
     #[pymodule_export]
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
@@ -68,6 +69,6 @@ mod _trainmon {
         let py = module.py();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("KINDS", PyTuple::new(py, Kind::ALL.map(Kind::name))?)?;
-        module.add("DEVICE_COLUMNS", PyTuple::new(py, hold::COLUMNS)?)
+        module.add("DEVICE_COLUMNS", PyTuple::new(py, DeviceColumn::ALL.map(DeviceColumn::name))?)
     }
 }

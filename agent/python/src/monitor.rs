@@ -9,10 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::alerts::AlertStateError;
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
+use trainmon_agent::front::Label;
 use trainmon_agent::stats::{Request, measure};
 use trainmon_agent::{Monitor, StepFacts};
 
-use crate::arguments::{KindNumber, Label, phase_of};
+use crate::arguments::{KindNumber, label, phase_of, reading_of};
 use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
 use crate::hold::PyHold;
@@ -165,7 +166,7 @@ impl PyMonitor {
                 let there = statistics.iter().filter(|&&it| measured.contains(it));
                 there.map(|&it| (it.name(), reading.value(it))).into_py_dict(py)?
             } else {
-                columns.iter().copied().zip(reading.values()).into_py_dict(py)?
+                columns.iter().zip(reading.values()).into_py_dict(py)?
             };
             Ok((name, vpp_stage, micro_step.0, values))
         };
@@ -211,7 +212,7 @@ impl PyMonitor {
         tensor: &Bound<'_, PyAny>,
         factor: f64,
     ) -> Option<f64> {
-        let label = Label::new(tensor_id, kind, micro_step);
+        let label = label(tensor_id, kind, micro_step);
         self.monitor().guard("observe", || self.0.observe(label, tensor, factor))?
     }
 
@@ -224,23 +225,23 @@ impl PyMonitor {
         tensor: &Bound<'_, PyAny>,
         factor: f64,
     ) -> Option<f64> {
-        let label = Label::new(tensor_id, kind, micro_step);
+        let label = label(tensor_id, kind, micro_step);
         self.monitor().guard("observe_once", || self.0.observe_once(label, tensor, factor))?
     }
 
     fn observe_all(&self, shown: Vec<(u32, KindNumber, u32, Bound<'_, PyAny>)>) {
-        let labelled = |(id, kind, micro_step, tensor)| (Label::new(id, kind, micro_step), tensor);
+        let labelled = |(id, kind, micro_step, tensor)| (label(id, kind, micro_step), tensor);
         let shown: Vec<_> = shown.into_iter().map(labelled).collect();
         self.monitor().guard("observe_all", || self.0.observe_all(&shown));
     }
 
     fn record_again(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, of_tensor_id: u32) -> bool {
-        let label = Label::new(tensor_id, kind, micro_step);
+        let label = label(tensor_id, kind, micro_step);
         self.monitor().guard("record_again", || self.0.record_again(label, TensorId(of_tensor_id))).unwrap_or(false)
     }
 
     fn observe_missing(&self, tensor_id: u32, kind: KindNumber, micro_step: u32) {
-        let Label { tensor, kind, micro_step } = Label::new(tensor_id, kind, micro_step);
+        let Label { tensor, kind, micro_step } = label(tensor_id, kind, micro_step);
         self.monitor().guard("observe_missing", || self.monitor().observe_missing(tensor, kind, micro_step));
     }
 
@@ -250,8 +251,8 @@ impl PyMonitor {
     }
 
     fn record_values(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, values: Vec<f64>) -> PyResult<()> {
-        let label = Label::new(tensor_id, kind, micro_step);
-        let reading = label.reading_of(&values)?;
+        let label = label(tensor_id, kind, micro_step);
+        let reading = reading_of(label.kind, &values)?;
         self.monitor().guard("record_values", || self.0.record_value(label, reading));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The reading of a tensor times a factor, without touching the tensor.
 
-use trainmon_agent::core::{Reading, Scalar, Statistic};
+use trainmon_agent::core::{Scalar, Statistic, TensorStats};
 use trainmon_agent::stats::Request;
 
 /// What every value is meant to be multiplied by: 1 / loss scale. Finite and above zero.
@@ -25,12 +25,12 @@ impl Factor {
     }
 
     /// The reading of the scaled tensor from that of the tensor as it is. Checksums stay those of the memory.
-    pub(crate) fn scale(self, reading: Reading) -> Reading {
+    pub(crate) fn scale(self, reading: TensorStats) -> TensorStats {
         if self == Self::ONE {
             return reading;
         }
         let Self(factor) = self;
-        Reading {
+        TensorStats {
             min: Scalar::Float(reading.min.as_f64() * factor),
             max: Scalar::Float(reading.max.as_f64() * factor),
             mean: reading.mean * factor,

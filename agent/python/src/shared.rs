@@ -7,15 +7,15 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::config::{Config, Signal};
-use trainmon_agent::core::{Kind, Phase, Reading, Statistic, StatisticSet, TensorId};
+use trainmon_agent::core::{Kind, Phase, Reading, Statistic, StatisticSet, TensorId, TensorStats};
+use trainmon_agent::front::{Change, Label};
 use trainmon_agent::stats::{Request, measure, measure_all, sign_agreement};
 
-use crate::arguments::Label;
-use crate::copies::{Change, Copies};
+use crate::copies::Copies;
 use crate::known::{Contents, Family, Known};
 use crate::latest::LatestReadings;
 use crate::scaled::Factor;
-use crate::tensor::HostTensor;
+use crate::tensor::{HostTensor, Unreadable};
 
 /// Shared by the Python object and the interpreter's end.
 pub(crate) struct Shared {
@@ -104,11 +104,10 @@ impl Shared {
     /// Measures a tensor, meant times `factor`, and records it; gives its norm.
     pub(crate) fn observe(&self, label: Label, tensor: &Bound<'_, PyAny>, factor: f64) -> Option<f64> {
         let start = Instant::now();
-        self.request_now(label)?;
+        self.monitor.request_now(label)?;
         let factor = self.factor(label, factor)?;
         let tensor = self.describe(label, tensor)?;
-        let (reading, request) = self.read(label, &tensor, factor)?;
-        self.record(label, factor.scale(reading), start, tensor.layout.bytes());
+        let (reading, request) = self.read(label, &tensor, factor, start)?;
         norm(request, factor.scale(reading))
     }
 
@@ -117,7 +116,9 @@ impl Shared {
         let start = Instant::now();
         let (mut labels, mut tensors) = (Vec::with_capacity(shown.len()), Vec::with_capacity(shown.len()));
         for (label, tensor) in shown {
-            let Some(tensor) = self.request_now(*label).and_then(|_| self.describe(*label, tensor)) else { continue };
+            let Some(tensor) = self.monitor.request_now(*label).and_then(|_| self.describe(*label, tensor)) else {
+                continue;
+            };
             if self.told(*label, tensor.check()).is_some() {
                 labels.push(*label);
                 tensors.push(tensor);
@@ -133,7 +134,7 @@ impl Shared {
     }
 
     /// As [`read`](Self::read), many tensors.
-    fn read_all(&self, labels: &[Label], tensors: &[HostTensor<'_, '_>]) -> Option<Vec<Reading>> {
+    fn read_all(&self, labels: &[Label], tensors: &[HostTensor<'_, '_>]) -> Option<Vec<TensorStats>> {
         loop {
             let requests = || labels.iter().map(|label| self.monitor.request(label.kind)).collect::<Option<Vec<_>>>();
             let asked = requests()?;
@@ -152,20 +153,20 @@ impl Shared {
     pub(crate) fn observe_once(&self, label: Label, tensor: &Bound<'_, PyAny>, factor: f64) -> Option<f64> {
         let Some(family) = Family::of(label.kind) else { return self.observe(label, tensor, factor) };
         let start = Instant::now();
-        let request = self.request_now(label)?;
+        let request = self.monitor.request_now(label)?;
         let factor = self.factor(label, factor)?;
         let tensor = self.describe(label, tensor)?;
-        let contents = Contents::of(&tensor, family, self.monitor.step(), factor.request(request));
-        if let Some(reading) = contents.as_ref().and_then(|it| self.known.recall(label.tensor, family, it)) {
+        let contents = Contents::of(&tensor, family, self.monitor.step());
+        let asked = factor.request(request);
+        if let Some(reading) = self.known.recall(label.tensor, family, contents.as_ref(), asked) {
             self.record(label, factor.scale(reading), start, 0);
             return norm(request, factor.scale(reading));
         }
         self.known.forget(label.tensor, family);
-        let (reading, answered) = self.read(label, &tensor, factor)?;
-        if let Some(contents) = contents.filter(|_| answered == request) {
-            self.known.remember(label.tensor, family, contents, reading);
+        let (reading, answered) = self.read(label, &tensor, factor, start)?;
+        if answered == request {
+            self.known.remember(label.tensor, family, contents, asked, reading);
         }
-        self.record(label, factor.scale(reading), start, tensor.layout.bytes());
         norm(answered, factor.scale(reading))
     }
 
@@ -184,7 +185,8 @@ impl Shared {
         }
     }
 
-    fn record(&self, label: Label, reading: Reading, start: Instant, bytes_read: usize) {
+    fn record(&self, label: Label, reading: impl Into<Reading>, start: Instant, bytes_read: usize) {
+        let reading = reading.into();
         let statistics = self.monitor.request(label.kind).map_or(StatisticSet::EMPTY, |request| request.statistics);
         self.latest.remember(self.monitor.step(), label, statistics, reading);
         self.monitor.record(label.with(reading), start.elapsed(), bytes_read as u64);
@@ -218,8 +220,8 @@ impl Shared {
             self.monitor.leave_out(Kind::Update);
             return;
         }
-        let Some(tensor) = self.describe(Label::update_of(id), tensor) else { return };
-        self.told(Label::update_of(id), self.copies.keep(&self.monitor, id, &tensor));
+        let Some(tensor) = self.describe(Label::new(id, Kind::Update), tensor) else { return };
+        self.told(Label::new(id, Kind::Update), self.copies.keep(&self.monitor, id, &tensor));
     }
 
     /// Records what changed since the copy.
@@ -228,29 +230,14 @@ impl Shared {
             return;
         }
         let start = Instant::now();
-        let label = Label::update_of(id);
+        let label = Label::new(id, Kind::Update);
         let Some(tensor) = self.describe(label, tensor) else { return };
         let change = self.told(label, self.copies.measure_change(&self.monitor, id, &tensor));
         if let Some(Change { update, ratio }) = change.flatten() {
             self.record(label, update, start, 3 * tensor.layout.bytes());
             let label = Label { kind: Kind::UpdateRatio, ..label };
-            self.record(label, Reading::of_value(ratio), Instant::now(), 0);
+            self.record(label, Reading::of_values(&[ratio]), Instant::now(), 0);
         }
-    }
-
-    /// What is measured of the kind in this step. A tensor shown outside the measured steps is counted.
-    fn request_now(&self, label: Label) -> Option<Request> {
-        let request = self.monitor.request(label.kind)?;
-        if !self.monitor.collecting() {
-            self.monitor.observe_missing(label.tensor, label.kind, label.micro_step);
-            return None;
-        }
-        // Under an overhead budget the layers take turns.
-        if !self.monitor.wants(label.tensor, label.kind) {
-            self.monitor.leave_out(label.kind);
-            return None;
-        }
-        Some(request)
     }
 
     /// The factor, if it is one; what is not is counted and told here.
@@ -272,19 +259,25 @@ impl Shared {
         self.told(label, HostTensor::describe(tensor))
     }
 
-    /// Reads a tensor for its kind, and says with what statistics.
-    ///
-    /// The config's statistics change only while the interpreter is held, as it is here before and after the reading: a
-    /// reading of others would stand under the wrong columns.
-    fn read(&self, label: Label, tensor: &HostTensor<'_, '_>, factor: Factor) -> Option<(Reading, Request)> {
-        loop {
-            let request = self.monitor.request(label.kind)?;
+    /// Measures a tensor and records its reading times the factor. Gives the reading of the tensor as it is, and what was
+    /// asked for.
+    fn read(
+        &self,
+        label: Label,
+        tensor: &HostTensor<'_, '_>,
+        factor: Factor,
+        start: Instant,
+    ) -> Option<(TensorStats, Request)> {
+        let mut as_it_is = None;
+        let read = |request| {
             let asked = factor.request(request);
-            let reading = self.told(label, tensor.read(|view| measure(view, asked)))?;
-            if self.monitor.request(label.kind) == Some(request) {
-                return Some((reading, request));
-            }
-        }
+            let reading = tensor.read(|view| measure(view, asked))?;
+            as_it_is = Some(reading);
+            Ok::<_, Unreadable>(factor.scale(reading))
+        };
+        let (reading, request) = self.monitor.observe_with(label, start, tensor.layout.bytes() as u64, read)?;
+        self.latest.remember(self.monitor.step(), label, request.statistics, reading.into());
+        Some((as_it_is?, request))
     }
 
     /// What was found; why nothing was is counted and told here.
@@ -297,6 +290,6 @@ fn signals(config: &Config) -> impl Iterator<Item = &Signal> {
     Kind::ALL.into_iter().filter_map(|kind| config.signal(kind))
 }
 
-fn norm(request: Request, reading: Reading) -> Option<f64> {
+fn norm(request: Request, reading: TensorStats) -> Option<f64> {
     request.statistics.contains(Statistic::Norm).then_some(reading.norm)
 }

@@ -1,6 +1,6 @@
 //! From sums and extremes to a reading.
 
-use trainmon_core::{Reading, Scalar, Statistic, TensorView};
+use trainmon_core::{Scalar, Statistic, TensorStats, TensorView};
 
 use crate::Request;
 use crate::checksum::Checksums;
@@ -36,7 +36,7 @@ impl<E: Copy> Found<E> {
         request: Request,
         scalar: fn(E) -> Scalar,
         spread: SpreadPass<'_>,
-    ) -> Reading {
+    ) -> TensorStats {
         let times = self.multiplicity;
         let found = &self.partial;
         let count = self.visited * times;
@@ -47,7 +47,7 @@ impl<E: Copy> Found<E> {
         let mean = if has_nan { f64::NAN } else { found.sum.value() / self.visited as f64 };
         let (norm, std) =
             if has_nan { (f64::NAN, f64::NAN) } else { self.second_moments(request, count, abs_max, mean, spread) };
-        Reading {
+        TensorStats {
             dtype: view.dtype(),
             shape: view.shape(),
             min,

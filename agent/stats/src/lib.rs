@@ -14,7 +14,7 @@
 //!    environment forbids better ones) widen to float64 for every sum and agree bit for bit. A block
 //!    that turns out not to be finite is looked at again, in the cache, to count its NaN and infinities. Checksums of a
 //!    contiguous tensor are taken block by block in the same pass.
-//! 5. Block sums are added with compensation, and the [`Reading`](trainmon_core::Reading) is filled.
+//! 5. Block sums are added with compensation, and the [`TensorStats`](trainmon_core::TensorStats) is filled.
 //!
 //! # What the numbers mean
 //!
@@ -26,7 +26,7 @@
 //!   zero. Integers and bool (0 and 1) are compared exactly.
 //! * Complex tensors are measured by magnitude, which is NaN if either part is.
 //! * Squares of float64 below its normal range (of magnitudes below 2^-511) count as 0: no norm is taken of sums that small.
-//! * An empty tensor gives [`Reading::empty`](trainmon_core::Reading::empty).
+//! * An empty tensor gives [`TensorStats::empty`](trainmon_core::TensorStats::empty).
 //! * The CRC-32 and the XOR are those of the contiguous little-endian bytes in logical order.
 //!
 //! # What it costs

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use trainmon_core::{Reading, TensorView};
+use trainmon_core::{TensorStats, TensorView};
 
 use crate::measure::measure;
 use crate::pool;
@@ -17,12 +17,12 @@ const HUGE: usize = 32 << 20;
 /// Each is read whole by one thread while the others read the next: one wake-up for all of them, where measuring them
 /// one by one wakes the threads for every large tensor and reads the small ones alone. For tensors nobody writes
 /// meanwhile and that are not expected in the cache. Cost: one pass over their memory, two allocations.
-pub fn measure_all(tensors: &[(TensorView<'_>, Request)]) -> Vec<Reading> {
+pub fn measure_all(tensors: &[(TensorView<'_>, Request)]) -> Vec<TensorStats> {
     let size = |&place: &usize| tensors[place].0.elements();
     let mut order: Vec<usize> = (0..tensors.len()).collect();
     // The largest first: what is left for the end is small.
     order.sort_unstable_by_key(|place| std::cmp::Reverse(size(place)));
-    let found: Vec<OnceLock<Reading>> = tensors.iter().map(|_| OnceLock::new()).collect();
+    let found: Vec<OnceLock<TensorStats>> = tensors.iter().map(|_| OnceLock::new()).collect();
     let read = |&place: &usize| {
         let (view, request) = &tensors[place];
         found[place].get_or_init(|| measure(view, *request));
@@ -35,7 +35,7 @@ pub fn measure_all(tensors: &[(TensorView<'_>, Request)]) -> Vec<Reading> {
     } else {
         pool::share_out(others.len(), elements, &|at| read(&others[at]));
     }
-    let unread = |(place, found): (usize, OnceLock<Reading>)| {
+    let unread = |(place, found): (usize, OnceLock<TensorStats>)| {
         let (view, request) = &tensors[place];
         found.into_inner().unwrap_or_else(|| measure(view, *request))
     };
@@ -65,7 +65,7 @@ mod tests {
             })
             .collect();
         for count in 0..=tensors.len() {
-            let expected: Vec<Reading> =
+            let expected: Vec<TensorStats> =
                 tensors[..count].iter().map(|(view, request)| measure(view, *request)).collect();
             let found = measure_all(&tensors[..count]);
             // A NaN is no equal of itself; its text is.

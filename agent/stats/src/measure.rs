@@ -1,6 +1,6 @@
 //! Measuring one tensor.
 
-use trainmon_core::{Dtype, Reading, Statistic, StatisticSet, TensorView};
+use trainmon_core::{Dtype, Statistic, StatisticSet, TensorStats, TensorView};
 
 use crate::Request;
 use crate::checksum::{self, Checksums, Summer, Wanted};
@@ -25,9 +25,9 @@ fn without_arithmetic() -> StatisticSet {
 /// Fields of the reading that were not asked for may be filled nevertheless. The crate's documentation says what each
 /// statistic means for NaN, infinities, bool and complex elements. Costs one read of the memory; a second one in the
 /// rare cases named there, and for checksums of a tensor that is not contiguous. Allocates nothing.
-pub fn measure(view: &TensorView<'_>, request: Request) -> Reading {
+pub fn measure(view: &TensorView<'_>, request: Request) -> TensorStats {
     if view.elements() == 0 {
-        return Reading::empty(view.dtype(), view.shape());
+        return TensorStats::empty(view.dtype(), view.shape());
     }
     let _standard = StandardFloats::enter();
     let wanted = Wanted::of(request.statistics);
@@ -40,14 +40,14 @@ pub fn measure(view: &TensorView<'_>, request: Request) -> Reading {
     if needs_arithmetic {
         return by_dtype(view, request, Wanted::NEITHER, Some(checksums));
     }
-    let mut reading = Reading::empty(view.dtype(), view.shape());
+    let mut reading = TensorStats::empty(view.dtype(), view.shape());
     reading.count = view.elements() as u64;
     (reading.crc32, reading.xor64) = (checksums.crc, checksums.xor);
     reading
 }
 
 /// Checksums are those given, or else taken in passing.
-fn by_dtype(view: &TensorView<'_>, request: Request, wanted: Wanted, known: Option<Checksums>) -> Reading {
+fn by_dtype(view: &TensorView<'_>, request: Request, wanted: Wanted, known: Option<Checksums>) -> TensorStats {
     match view.dtype() {
         Dtype::F64 => pass::<Double>(view, request, wanted, known),
         Dtype::F32 => pass::<Singles<f32>>(view, request, wanted, known),
@@ -72,7 +72,12 @@ fn by_dtype(view: &TensorView<'_>, request: Request, wanted: Wanted, known: Opti
 }
 
 /// One pass over the elements of one dtype, checksums taken block by block while the block is in the cache.
-fn pass<A: Arithmetic>(view: &TensorView<'_>, request: Request, wanted: Wanted, known: Option<Checksums>) -> Reading {
+fn pass<A: Arithmetic>(
+    view: &TensorView<'_>,
+    request: Request,
+    wanted: Wanted,
+    known: Option<Checksums>,
+) -> TensorStats {
     let isa = Isa::current();
     let source = Source::new([view], Order::Memory);
     let zero = ZeroBound::new(request.eps, request.statistics.contains(Statistic::Zeros));

@@ -1,6 +1,6 @@
 //! Two tensors of one shape, walked together.
 
-use trainmon_core::{Dtype, Reading, Statistic, TensorView};
+use trainmon_core::{Dtype, Statistic, TensorStats, TensorView};
 
 use crate::Request;
 use crate::checksum::Checksums;
@@ -178,9 +178,9 @@ fn for_each_chunk(block: &Block<'_, 2>, mut work: impl FnMut(usize, usize)) {
 /// The reading of `after - before`, which is never held in memory as a whole.
 ///
 /// Differences are taken in float32, in float64 if either tensor is float64; the dtypes may differ. The reading carries
-/// the dtype and shape of `after`. Checksums are not taken (0). An empty pair gives [`Reading::empty`]. `None` for
+/// the dtype and shape of `after`. Checksums are not taken (0). An empty pair gives [`TensorStats::empty`]. `None` for
 /// different shapes or a dtype that is not a real float. One pass over both; allocates nothing.
-pub fn difference(before: &TensorView<'_>, after: &TensorView<'_>, request: Request) -> Option<Reading> {
+pub fn difference(before: &TensorView<'_>, after: &TensorView<'_>, request: Request) -> Option<TensorStats> {
     let _standard = StandardFloats::enter();
     if before.shape() != after.shape() {
         return None;
@@ -212,9 +212,9 @@ where
     A: Arithmetic,
     A::Element: Default + std::ops::Sub<Output = A::Element>,
 {
-    fn reading(&self, after: &TensorView<'_>, request: Request) -> Reading {
+    fn reading(&self, after: &TensorView<'_>, request: Request) -> TensorStats {
         if self.source.elements() == 0 {
-            return Reading::empty(after.dtype(), after.shape());
+            return TensorStats::empty(after.dtype(), after.shape());
         }
         let isa = Isa::current();
         let zero = ZeroBound::new(request.eps, request.statistics.contains(Statistic::Zeros));

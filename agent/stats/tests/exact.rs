@@ -1,26 +1,26 @@
 //! Answers known by hand.
 #![expect(unsafe_code, reason = "views of raw memory, and the floating-point control register")]
 
-use trainmon_core::{Dtype, Reading, Scalar, Statistic, StatisticSet, TensorView};
+use trainmon_core::{Dtype, Scalar, Statistic, StatisticSet, TensorStats, TensorView};
 use trainmon_stats::{Isa, Request, difference, measure, sign_agreement};
 
 fn everything() -> Request {
     Request { statistics: Statistic::ALL.into_iter().collect::<StatisticSet>(), eps: 1e-8 }
 }
 
-fn of(data: &[f32]) -> Reading {
+fn of(data: &[f32]) -> TensorStats {
     measure(&TensorView::from_slice(data, &[data.len() as i64]).expect("a view"), everything())
 }
 
-fn of_doubles(data: &[f64]) -> Reading {
+fn of_doubles(data: &[f64]) -> TensorStats {
     measure(&TensorView::from_slice(data, &[data.len() as i64]).expect("a view"), everything())
 }
 
-fn bytes(dtype: Dtype, count: i64, bytes: &[u8]) -> Reading {
+fn bytes(dtype: Dtype, count: i64, bytes: &[u8]) -> TensorStats {
     bytes_with(dtype, count, bytes, everything())
 }
 
-fn bytes_with(dtype: Dtype, count: i64, bytes: &[u8], request: Request) -> Reading {
+fn bytes_with(dtype: Dtype, count: i64, bytes: &[u8], request: Request) -> TensorStats {
     let aligned: Vec<u64> = bytes
         .chunks(8)
         .map(|chunk| {
@@ -67,8 +67,8 @@ fn an_empty_tensor_gives_the_empty_reading() {
 
 #[test]
 fn checksums_match_the_values_existing_dumps_hold() {
-    let crc = |reading: Reading| format!("{:08x}", reading.crc32);
-    let xor = |reading: Reading| format!("{:#018x}", reading.xor64);
+    let crc = |reading: TensorStats| format!("{:08x}", reading.crc32);
+    let xor = |reading: TensorStats| format!("{:#018x}", reading.xor64);
     assert_eq!(crc(of(&[1.0, 2.0])), "2e3fa576");
     assert_eq!(crc(of(&[1.0, 2.0, 3.0])), "b20e96b1");
     assert_eq!(crc(of(&[1.0; 4])), "e8681456");
@@ -136,7 +136,7 @@ fn sixteen_bits(dtype: Dtype, bits: u16) -> f64 {
 }
 
 /// What is found on every instruction set there is.
-fn on_every_isa(dtype: Dtype, patterns: &[u16], request: Request) -> Vec<Reading> {
+fn on_every_isa(dtype: Dtype, patterns: &[u16], request: Request) -> Vec<TensorStats> {
     let bytes: Vec<u8> = patterns.iter().flat_map(|pattern| pattern.to_le_bytes()).collect();
     let measured = |isa| {
         Isa::force(Some(isa));

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Number, Tensor, contents, layouts, strides, tensors, word};
 use proptest::prelude::*;
-use trainmon_core::{Dtype, Reading, Scalar, Statistic, StatisticSet};
+use trainmon_core::{Dtype, Scalar, Statistic, StatisticSet, TensorStats};
 use trainmon_stats::{Isa, Request, copy_contiguous, difference, measure, sign_agreement};
 
 const EPS: f64 = 1e-3;
@@ -37,7 +37,7 @@ fn slack(dtype: Dtype) -> f64 {
     }
 }
 
-fn check_extremes(reading: &Reading, numbers: &[Number]) -> Result<(), TestCaseError> {
+fn check_extremes(reading: &TensorStats, numbers: &[Number]) -> Result<(), TestCaseError> {
     let integers: Vec<i128> =
         numbers.iter().filter_map(|&n| if let Number::Integer(n) = n { Some(n) } else { None }).collect();
     if let (Some(&min), Some(&max)) = (integers.iter().min(), integers.iter().max()) {
@@ -67,7 +67,7 @@ fn check_extremes(reading: &Reading, numbers: &[Number]) -> Result<(), TestCaseE
 }
 
 /// Mean, norm and standard deviation in units of the largest magnitude, so that the oracle cannot overflow.
-fn check_moments(reading: &Reading, values: &[f64]) -> Result<(), TestCaseError> {
+fn check_moments(reading: &TensorStats, values: &[f64]) -> Result<(), TestCaseError> {
     let count = values.len() as f64;
     if values.iter().any(|value| value.is_nan()) {
         prop_assert!(reading.mean.is_nan() && reading.norm.is_nan() && reading.std.is_nan());
@@ -107,7 +107,7 @@ fn check_moments(reading: &Reading, values: &[f64]) -> Result<(), TestCaseError>
     Ok(())
 }
 
-fn check(reading: &Reading, numbers: &[Number]) -> Result<(), TestCaseError> {
+fn check(reading: &TensorStats, numbers: &[Number]) -> Result<(), TestCaseError> {
     let count = |is: &dyn Fn(Number) -> bool| numbers.iter().filter(|&&number| is(number)).count() as u64;
     prop_assert_eq!(reading.count, numbers.len() as u64);
     prop_assert_eq!(reading.nans, count(&|number| number.value().is_nan()));
@@ -123,7 +123,7 @@ fn check(reading: &Reading, numbers: &[Number]) -> Result<(), TestCaseError> {
 }
 
 /// Every bit of two readings. NaN is NaN, and the sign of a zero extreme is nobody's.
-fn are_same(a: &Reading, b: &Reading) -> bool {
+fn are_same(a: &TensorStats, b: &TensorStats) -> bool {
     let bits = |value: f64| if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() };
     Statistic::ALL.iter().all(|&statistic| bits(a.value(statistic)) == bits(b.value(statistic)))
 }

@@ -1,7 +1,7 @@
 //! The pool: same bits for any number of threads, no hang after a fork or beside another call.
 #![expect(unsafe_code, reason = "views of strided memory, and a fork")]
 
-use trainmon_core::{Dtype, Reading, Statistic, StatisticSet, TensorView};
+use trainmon_core::{Dtype, Statistic, StatisticSet, TensorStats, TensorView};
 use trainmon_stats::{Request, difference, measure, set_threads, sign_agreement, threads};
 
 /// Not a multiple of anything the shards are cut by.
@@ -22,7 +22,7 @@ fn bits(memory: &[f32]) -> Vec<u64> {
     let strided = unsafe {
         TensorView::from_raw_parts(memory.as_ptr().cast(), Dtype::F32, &[1100, 1200], &[2300, 2]).expect("a view")
     };
-    let of = |reading: Reading| Statistic::ALL.map(|statistic| reading.value(statistic).to_bits());
+    let of = |reading: TensorStats| Statistic::ALL.map(|statistic| reading.value(statistic).to_bits());
     let mut bits: Vec<u64> = [of(measure(&flat, everything())), of(measure(&strided, everything()))].concat();
     bits.extend(difference(&strided, &strided, everything()).map(of).expect("two floats"));
     bits.push(sign_agreement(&flat, &flat).expect("two floats").to_bits());

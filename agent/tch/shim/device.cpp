@@ -9,15 +9,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
 namespace {
 
-// Columns of the result, mirrored by device::Column.
-enum Column : std::uint32_t { sum, norm, min, max, abs_max, variance, nans, infs, zeros, columns };
+// Columns of the result, in the places of trainmon_agent::front::DeviceColumn, which has the mean in place of the sum and
+// the standard deviation in place of the variance.
+enum Column : std::uint32_t { min, max, sum, norm, variance, nans, infs, zeros, columns };
 
 bool asked(std::uint32_t wanted, Column column) { return (wanted & (1U << column)) != 0; }
 
@@ -48,13 +48,13 @@ template <class Reduce> at::Tensor column(const std::vector<at::Tensor> &tensors
   return at::stack(results).to(at::kDouble);
 }
 
-at::Tensor norms(const std::vector<at::Tensor> &tensors, const at::Scalar &order) {
+at::Tensor norms(const std::vector<at::Tensor> &tensors) {
   std::vector<at::Tensor> floating;
   floating.reserve(tensors.size());
   for (const at::Tensor &tensor : tensors) {
     floating.push_back(tensor.is_floating_point() ? tensor : tensor.to(at::kDouble));
   }
-  return at::stack(at::_foreach_norm(floating, order, at::kDouble));
+  return at::stack(at::_foreach_norm(floating, 2, at::kDouble));
 }
 
 at::Tensor extremes(const std::vector<at::Tensor> &tensors, std::vector<at::Tensor> &filled) {
@@ -77,8 +77,7 @@ at::Tensor measure(const std::vector<at::Tensor> &tensors, std::uint32_t wanted,
     all[which] = asked(wanted, which) ? make() : constant(tensors, 0.0);
   };
   fill(sum, [&] { return column(tensors, [](const at::Tensor &t) { return t.sum(at::kDouble); }); });
-  fill(norm, [&] { return norms(tensors, 2); });
-  fill(abs_max, [&] { return norms(tensors, std::numeric_limits<double>::infinity()); });
+  fill(norm, [&] { return norms(tensors); });
   fill(variance, [&] { return column(tensors, [](const at::Tensor &t) {
     // One element has no spread: torch would say so in a warning.
     return t.numel() < 2 ? at::full({}, NAN, t.options().dtype(at::kDouble)) : t.to(at::kDouble).var();

@@ -21,12 +21,13 @@ mod names;
 mod optimizer;
 mod watch;
 
-pub use device::{DeviceStatistics, Found, InFlight, LibtorchStatistics};
+pub use device::{DeviceStatistics, InFlight, LibtorchStatistics};
 pub use moments::MomentSource;
 pub use optimizer::{
     Adagrad, CheckpointError, GroupOptions, Optimizer, OptimizerConfig, OptimizerError, OptimizerKind, Settings,
 };
 pub use trainmon_agent::Monitor;
+pub use trainmon_agent::front::{DeviceColumn, DevicePlan, DeviceRow};
 pub use watch::{Observer, Watch, WatchBuilder, WatchError, Watched, WatchedT};
 
 /// The README's example compiles.

@@ -3,36 +3,41 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use tch::{Kind, Tensor};
-use trainmon_agent::core::{Element, Reading, Statistic, TensorView};
+use trainmon_agent::core::{Element, Statistic, TensorStats, TensorView};
 use trainmon_agent::stats::{Request, measure};
-use trainmon_tch::{DeviceStatistics, Found, LibtorchStatistics};
+use trainmon_tch::{DeviceColumn, DevicePlan, DeviceRow, DeviceStatistics, LibtorchStatistics};
 
 fn request() -> Request {
     Request { statistics: Statistic::ALL.into_iter().collect(), eps: 1e-3 }
 }
 
-fn on_device(tensors: &[&Tensor]) -> Vec<Found> {
-    let flight = LibtorchStatistics.launch(tensors, request()).unwrap();
-    assert!(flight.is_ready().unwrap(), "host tensors are there at once");
-    flight.found()
+fn plan() -> DevicePlan {
+    DevicePlan::of(request())
 }
 
-fn on_host<T: Element>(data: &[T]) -> Reading {
+fn on_device(tensors: &[&Tensor]) -> Vec<DeviceRow> {
+    let flight = LibtorchStatistics.launch(tensors, plan()).unwrap();
+    assert!(flight.is_ready().unwrap(), "host tensors are there at once");
+    flight.rows()
+}
+
+fn on_host<T: Element>(data: &[T]) -> TensorStats {
     measure(&TensorView::from_slice(data, &[data.len() as i64]).unwrap(), request())
 }
 
-fn assert_agree(found: &Found, expected: &Reading) {
+fn assert_agree(row: &DeviceRow, expected: &TensorStats) {
+    let found = row.stats(expected.dtype, expected.shape);
     let near = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-9 * b.abs();
     let pairs = [
-        (found.min, expected.min.as_f64()),
-        (found.max, expected.max.as_f64()),
-        (found.sum / expected.count as f64, expected.mean),
+        (row.get(DeviceColumn::Min), expected.min.as_f64()),
+        (row.get(DeviceColumn::Max), expected.max.as_f64()),
+        (found.mean, expected.mean),
         (found.norm, expected.norm),
         (found.abs_max, expected.abs_max),
-        (found.variance.sqrt(), expected.std),
-        (found.nans, expected.nans as f64),
-        (found.infs, expected.infs as f64),
-        (found.zeros, expected.zeros as f64),
+        (found.std, expected.std),
+        (found.nans as f64, expected.nans as f64),
+        (found.infs as f64, expected.infs as f64),
+        (found.zeros as f64, expected.zeros as f64),
     ];
     assert!(pairs.iter().all(|&(a, b)| near(a, b)), "{found:?}\n{expected:?}");
 }
@@ -49,8 +54,9 @@ fn every_statistic_agrees_for_floats_of_all_sorts() {
     }
     let found = on_device(&[&Tensor::from_slice(&with_infinity)])[0];
     let expected = on_host(&with_infinity);
-    assert_eq!((found.infs, found.abs_max, found.norm), (2.0, f64::INFINITY, f64::INFINITY));
-    assert_eq!((found.min, found.max), (expected.min.as_f64(), expected.max.as_f64()));
+    let found = found.stats(expected.dtype, expected.shape);
+    assert_eq!((found.infs, found.abs_max, found.norm), (2, f64::INFINITY, f64::INFINITY));
+    assert_eq!((found.min, found.max), (expected.min, expected.max));
 }
 
 #[test]
@@ -68,6 +74,6 @@ fn dtypes_can_be_mixed_in_one_batch() {
 #[test]
 fn what_libtorch_cannot_reduce_is_refused_with_its_reason() {
     let sparse = Tensor::from_slice(&[0.0f32, 1.0]).to_sparse_sparse_dim(1);
-    assert!(LibtorchStatistics.launch(&[&sparse], request()).is_err_and(|why| !why.is_empty()));
-    assert!(LibtorchStatistics.launch(&[], request()).is_err());
+    assert!(LibtorchStatistics.launch(&[&sparse], plan()).is_err_and(|why| !why.is_empty()));
+    assert!(LibtorchStatistics.launch(&[], plan()).is_err());
 }

@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Collected, loss, monitor, two_layers};
 use tch::{Tensor, nn};
-use trainmon_agent::stats::Request;
 use trainmon_agent::{Monitor, Report};
-use trainmon_tch::{DeviceStatistics, Found, InFlight, LibtorchStatistics, Optimizer, Watch};
+use trainmon_tch::{DevicePlan, DeviceRow, DeviceStatistics, InFlight, LibtorchStatistics, Optimizer, Watch};
 
 /// Libtorch's statistics, delivered once the flag is up.
 struct SlowDevice(Arc<AtomicBool>);
@@ -19,8 +18,8 @@ struct SlowDevice(Arc<AtomicBool>);
 struct SlowFlight(Box<dyn InFlight>, Arc<AtomicBool>);
 
 impl DeviceStatistics for SlowDevice {
-    fn launch(&mut self, tensors: &[&Tensor], request: Request) -> Result<Box<dyn InFlight>, String> {
-        Ok(Box::new(SlowFlight(LibtorchStatistics.launch(tensors, request)?, Arc::clone(&self.0))))
+    fn launch(&mut self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String> {
+        Ok(Box::new(SlowFlight(LibtorchStatistics.launch(tensors, plan)?, Arc::clone(&self.0))))
     }
 }
 
@@ -29,8 +28,8 @@ impl InFlight for SlowFlight {
         Ok(self.1.load(Ordering::Relaxed))
     }
 
-    fn found(&self) -> Vec<Found> {
-        self.0.found()
+    fn rows(&self) -> Vec<DeviceRow> {
+        self.0.rows()
     }
 }
 

@@ -7,7 +7,7 @@ mod common;
 use common::{Collected, Row, loss, monitor, two_layers};
 use tch::nn::{self, Module, OptimizerConfig as _, VarStore};
 use tch::{Device, Kind, Tensor};
-use trainmon_agent::core::{Kind as Signal, Reading};
+use trainmon_agent::core::{Kind as Signal, TensorStats};
 use trainmon_tch::{DeviceStatistics, InFlight, LibtorchStatistics, MomentSource, Optimizer, Watch};
 
 const EVERYTHING: &str = r#"{"targets": {}, "ops": ["min", "max", "mean", "norm", "std", "nans", "zeros"],
@@ -22,7 +22,7 @@ fn assert_near(found: f64, expected: f64) {
     assert!((found - expected).abs() <= 1e-6 * expected.abs().max(1e-12), "{found} instead of {expected}");
 }
 
-fn reading(rows: &[Row], step: u64, name: &str) -> Reading {
+fn reading(rows: &[Row], step: u64, name: &str) -> TensorStats {
     let mut found = rows.iter().filter(|row| row.step == step && row.name == name);
     let row = found.next().unwrap_or_else(|| panic!("no row of {name} in step {step}: {rows:?}"));
     assert!(found.next().is_none(), "one row of {name} in step {step}");
@@ -223,11 +223,7 @@ impl MomentSource for Faulty<'_> {
 struct FaultyDevice;
 
 impl DeviceStatistics for FaultyDevice {
-    fn launch(
-        &mut self,
-        _tensors: &[&Tensor],
-        _request: trainmon_agent::stats::Request,
-    ) -> Result<Box<dyn InFlight>, String> {
+    fn launch(&mut self, _tensors: &[&Tensor], _plan: trainmon_tch::DevicePlan) -> Result<Box<dyn InFlight>, String> {
         panic!("the device is gone");
     }
 }

@@ -175,7 +175,7 @@ fn every_finding_is_in_the_json_file_with_a_key_of_its_own() {
     let tensor = monitor.register("h.0.w", 0);
     for step in 0..70 {
         let value = if step == 69 { 1e6 } else { 1.0 };
-        let reading = Some(trainmon_agent::core::Reading::of_value(value));
+        let reading = Some(trainmon_agent::core::TensorStats::of_value(value).into());
         let micro_step = trainmon_agent::core::MicroStep(0);
         let record = trainmon_agent::core::Record { tensor, kind: Kind::GradReduced, micro_step, reading };
         monitor.record(record, Duration::ZERO, 0);

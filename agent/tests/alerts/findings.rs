@@ -5,7 +5,7 @@ use std::time::Duration;
 use trainmon_agent::StepFacts;
 use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{
-    AlertPhase, AlertRule, AlertScope, AlertSignal, Kind, MicroStep, Reading, Record, Statistic,
+    AlertPhase, AlertRule, AlertScope, AlertSignal, Kind, MicroStep, Reading, Record, Statistic, TensorStats,
 };
 
 use crate::run::{LAYERS, Run, config};
@@ -48,7 +48,7 @@ fn a_layer_that_jumps_in_the_reduction_is_found_and_the_reduction_named() {
             let jump = if step == 100 { 50.0 } else { 1.0 };
             for (index, &tensor) in run.tensors.iter().enumerate() {
                 let factor = if jumps_before && index == 2 { jump } else { 1.0 };
-                let reading = Some(Reading::of_value(factor * (1.0 + 0.02 * f64::from(step % 7))));
+                let reading = Some(TensorStats::of_value(factor * (1.0 + 0.02 * f64::from(step % 7))).into());
                 let record = Record { tensor, kind: Kind::GradUnreduced, micro_step: MicroStep(0), reading };
                 run.monitor.record(record, Duration::ZERO, 0);
             }
@@ -203,7 +203,7 @@ fn dead_and_vanishing_gradients_and_too_large_updates_are_found() {
                 tensor,
                 kind: Kind::UpdateRatio,
                 micro_step: MicroStep(0),
-                reading: Some(Reading::of_value(ratio)),
+                reading: Some(Reading::of_values(&[ratio])),
             };
             run.monitor.record(record, Duration::ZERO, 0);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::{Config, Pipeline};
 use trainmon_agent::core::{
-    Alert, AlertPhase, AlertRule, Kind, MicroStep, Reading, Record, StepBatch, TensorId, TensorInfo,
+    Alert, AlertPhase, AlertRule, Kind, MicroStep, Record, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
@@ -181,7 +181,7 @@ impl Run {
         for kind in [Kind::GradReduced, Kind::ExpAvg, Kind::ExpAvgSq, Kind::Update, Kind::ParamUpdated] {
             for (index, &tensor) in self.tensors.iter().enumerate() {
                 let calm = 1.0 + 0.02 * ((self.step * 13 + index as u64 * 5) as f64).sin();
-                let reading = Some(Reading::of_value(calm * shift(index, kind)));
+                let reading = Some(TensorStats::of_value(calm * shift(index, kind)).into());
                 let record = Record { tensor, kind, micro_step: MicroStep(0), reading };
                 self.monitor.record(record, self.cost, 0);
             }

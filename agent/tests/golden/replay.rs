@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::{Config, Dialect, squash_name};
-use trainmon_agent::core::{Kind, MicroStep, Reading, Record, TensorId};
+use trainmon_agent::core::{Kind, MicroStep, Record, TensorId, TensorStats};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
 use crate::case::{Case, Recorded, Skipped};
@@ -273,7 +273,7 @@ impl Player<'_> {
                 tensor: self.id(Kind::MgDirection, &name),
                 kind: Kind::MgDirection,
                 micro_step: MicroStep(0),
-                reading: Some(Reading::of_value(value)),
+                reading: Some(TensorStats::of_value(value).into()),
             };
             self.monitor.record(record, Duration::ZERO, 0);
         }

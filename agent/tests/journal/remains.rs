@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use trainmon_agent::core::{Rank, Reading, Record, Scalar, StepBatch};
+use trainmon_agent::core::{Rank, Reading, Record, Scalar, StepBatch, TensorStats};
 use trainmon_agent::dump::journal::{Fault, Journal, JournalRun, JournalSpec, Part, Recovered, Storage};
 use trainmon_agent::exporters::{CsvExporter, Exporter as _, RunInfo};
 
@@ -57,18 +57,20 @@ fn assert_is_genuine(batch: &StepBatch, records: u32, what: &str) {
 
 /// Equal to the last bit: to `==` a NaN differs from itself.
 fn is_same(one: &Record, other: &Record) -> bool {
-    let (Some(a), Some(b)) = (one.reading, other.reading) else { return one == other };
-    let bits = |reading: &Reading| {
+    let stats = |record: &Record| record.reading.as_ref().and_then(Reading::tensor).copied();
+    let (Some(a), Some(b)) = (stats(one), stats(other)) else { return one == other };
+    let bits = |reading: &TensorStats| {
         [reading.min.as_f64(), reading.max.as_f64(), reading.mean, reading.norm, reading.abs_max, reading.std]
             .map(f64::to_bits)
     };
     // What is no float is compared with the floats out of the way.
-    let rest = |reading: Reading| {
+    let rest = |reading: TensorStats| {
         let none = Scalar::Int(0);
-        Reading { min: none, max: none, mean: 0.0, norm: 0.0, abs_max: 0.0, std: 0.0, ..reading }
+        TensorStats { min: none, max: none, mean: 0.0, norm: 0.0, abs_max: 0.0, std: 0.0, ..reading }
     };
-    let kinds = |reading: &Reading| [reading.min, reading.max].map(|extreme| std::mem::discriminant(&extreme));
-    let (one, other) = (Record { reading: Some(rest(a)), ..*one }, Record { reading: Some(rest(b)), ..*other });
+    let kinds = |reading: &TensorStats| [reading.min, reading.max].map(|extreme| std::mem::discriminant(&extreme));
+    let (one, other) =
+        (Record { reading: Some(rest(a).into()), ..*one }, Record { reading: Some(rest(b).into()), ..*other });
     bits(&a) == bits(&b) && kinds(&a) == kinds(&b) && one == other
 }
 

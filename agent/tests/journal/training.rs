@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use trainmon_agent::core::config::Config;
-use trainmon_agent::core::{Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, TensorId};
+use trainmon_agent::core::{Dtype, Kind, MicroStep, Record, Scalar, Shape, TensorId, TensorStats};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
 const DIRECTORY: &str = "TRAINMON_TEST_DIRECTORY";
@@ -73,14 +73,14 @@ pub(crate) fn name(index: u32) -> String {
 pub(crate) fn record(step: u64, index: u32) -> Record {
     let value = (step as f64 + 0.25) * f64::from(index + 1).sqrt();
     let shape = Shape::new(&[16, i64::from(index) + 1]).unwrap();
-    let reading = Reading {
+    let reading = TensorStats {
         min: Scalar::Float(-value / 3.0),
         norm: if step % 17 == 16 { f64::NAN } else { value },
         nans: step % 3,
         count: shape.elements() as u64,
-        ..Reading::empty(Dtype::Bf16, shape)
+        ..TensorStats::empty(Dtype::Bf16, shape)
     };
-    Record { tensor: TensorId(index), kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(reading) }
+    Record { tensor: TensorId(index), kind: Kind::GradReduced, micro_step: MicroStep(0), reading: Some(reading.into()) }
 }
 
 /// In the process started by [`start`]: trains until it is ended from outside, or aborts itself. Elsewhere: returns.

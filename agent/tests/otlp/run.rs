@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use trainmon_agent::core::config::Config;
-use trainmon_agent::core::{Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, TensorId};
+use trainmon_agent::core::{Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, TensorId, TensorStats};
 use trainmon_agent::{Monitor, Options, Ranks, Report, StepFacts, Voice};
 
 use crate::receiver::{Log, Point};
@@ -60,7 +60,7 @@ impl Run {
                 for kind in [Kind::GradUnreduced, Kind::GradReduced, Kind::ExpAvg, Kind::ExpAvgSq] {
                     self.monitor.record(record(tensor, kind, seed + kind as u64 as f64), Duration::ZERO, 64);
                 }
-                let ratio = Reading::of_value(1e-3 / (seed + 1.0));
+                let ratio = Reading::of_values(&[1e-3 / (seed + 1.0)]);
                 let reading = Some(ratio);
                 let record = Record { tensor, kind: Kind::UpdateRatio, micro_step: MicroStep(0), reading };
                 self.monitor.record(record, Duration::ZERO, 0);
@@ -74,7 +74,7 @@ impl Run {
     /// Makes a step with a gradient that is not a number.
     pub(crate) fn nan_step(&mut self) {
         let nan = Record {
-            reading: Some(Reading { nans: 3, ..Reading::of_value(f64::NAN) }),
+            reading: Some(TensorStats { nans: 3, ..TensorStats::of_value(f64::NAN) }.into()),
             ..record(self.tensors[0], Kind::GradReduced, 1.0)
         };
         self.monitor.record(nan, Duration::ZERO, 64);
@@ -123,16 +123,16 @@ pub(crate) fn books(report: &Report, sink: &str) -> trainmon_agent::core::SinkSn
 
 fn record(tensor: TensorId, kind: Kind, seed: f64) -> Record {
     let noise = (seed + 2.0).sqrt().fract() + 1e-3;
-    let reading = Reading {
+    let reading = TensorStats {
         min: Scalar::Float(-noise),
         max: Scalar::Float(noise),
         mean: noise * 1e-6,
         norm: noise * 3.0,
         abs_max: noise,
         count: 64,
-        ..Reading::empty(Dtype::F32, Shape::new(&[8, 8]).unwrap())
+        ..TensorStats::empty(Dtype::F32, Shape::new(&[8, 8]).unwrap())
     };
-    Record { tensor, kind, micro_step: MicroStep(0), reading: Some(reading) }
+    Record { tensor, kind, micro_step: MicroStep(0), reading: Some(reading.into()) }
 }
 
 /// A run that is over.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::Write;
 
 use trainmon_core::config::Dialect;
-use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, Step, TensorInfo};
+use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, Step, TensorInfo, TensorStats};
 
 use super::layout::Columns;
 use super::number::{push_float, round_decimals};
@@ -62,14 +62,14 @@ impl Lines {
                 }
             }
         }
-        let values = record.reading.map_or([f64::NAN; 4], |reading| reading.values());
-        for (_, value) in columns.values.iter().zip(values) {
-            self.number(value)?;
+        let reading = record.reading.as_ref();
+        for column in 0..columns.values.len() {
+            self.number(reading.and_then(|reading| reading.values().get(column).copied()).unwrap_or(f64::NAN))?;
         }
         if columns.values.is_empty() {
-            self.statistics(columns, record.reading.as_ref())?;
+            self.statistics(columns, reading.and_then(Reading::tensor))?;
         }
-        self.shape_and_dtype(columns, record.reading.as_ref())?;
+        self.shape_and_dtype(columns, reading)?;
         self.csv.write_record(None::<&[u8]>)
     }
 
@@ -89,7 +89,7 @@ impl Lines {
         self.display(scope)
     }
 
-    fn statistics(&mut self, columns: &Columns, reading: Option<&Reading>) -> Result<(), csv::Error> {
+    fn statistics(&mut self, columns: &Columns, reading: Option<&TensorStats>) -> Result<(), csv::Error> {
         for &op in &columns.ops {
             match reading {
                 Some(reading) => self.statistic(reading, op)?,
@@ -102,20 +102,20 @@ impl Lines {
     fn shape_and_dtype(&mut self, columns: &Columns, reading: Option<&Reading>) -> Result<(), csv::Error> {
         if columns.shape {
             match reading {
-                Some(reading) => self.display(reading.shape)?,
+                Some(reading) => self.display(reading.shape())?,
                 None => self.missing()?,
             }
         }
         if columns.dtype {
             match reading {
-                Some(reading) => self.display(reading.dtype)?,
+                Some(reading) => self.display(reading.dtype())?,
                 None => self.missing()?,
             }
         }
         Ok(())
     }
 
-    fn statistic(&mut self, reading: &Reading, op: Statistic) -> Result<(), csv::Error> {
+    fn statistic(&mut self, reading: &TensorStats, op: Statistic) -> Result<(), csv::Error> {
         match op {
             Statistic::Min => self.scalar(reading.min),
             Statistic::Max => self.scalar(reading.max),

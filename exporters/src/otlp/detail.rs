@@ -10,7 +10,7 @@ use trainmon_core::catalog::{
     PARAMETER_ZEROS,
 };
 use trainmon_core::config::{Config, Plan};
-use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, StepBatch, TensorInfo, TensorStats};
 
 use super::points::Points;
 use super::resource::{number, text};
@@ -71,14 +71,14 @@ impl Detail {
         for statistic in Statistic::ALL {
             for (attributes, record, reading) in &records {
                 let ops = batch.ops.as_deref().unwrap_or(&self.configured[record.kind as usize]);
-                let is_asked_for = record.kind.value_columns().is_empty() && ops.contains(&statistic);
-                if let Some(value) = value_of(reading, statistic).filter(|_| is_asked_for) {
+                let stats = reading.tensor().filter(|_| ops.contains(&statistic));
+                if let Some(value) = stats.and_then(|stats| value_of(stats, statistic)) {
                     points.gauge(metric_of(statistic), now, attributes.clone(), value);
                 }
             }
         }
         for (attributes, record, reading) in &records {
-            for (column, value) in record.kind.value_columns().iter().zip(reading.values()) {
+            for (column, &value) in record.kind.value_columns().iter().zip(reading.values()) {
                 let mut attributes = attributes.clone();
                 attributes.push(text("value", *column));
                 points.gauge(&PARAMETER_VALUE, now, attributes, Value::AsDouble(value));
@@ -108,7 +108,7 @@ fn attributes(tensor: &TensorInfo, record: &Record) -> Vec<KeyValue> {
 }
 
 /// Counts and whole numbers exactly; `None` for the value of a tensor that has dimensions.
-fn value_of(reading: &Reading, statistic: Statistic) -> Option<Value> {
+fn value_of(reading: &TensorStats, statistic: Statistic) -> Option<Value> {
     let scalar = |scalar: Scalar| match scalar {
         Scalar::Int(value) => Value::AsInt(value),
         Scalar::UInt(value) => i64::try_from(value).map_or(Value::AsDouble(value as f64), Value::AsInt),

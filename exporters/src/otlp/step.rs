@@ -10,7 +10,7 @@ use trainmon_core::catalog::{
     TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO, WORLD_SIZE,
 };
 use trainmon_core::config::Config;
-use trainmon_core::{Group, Kind, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{Group, Kind, Reading, Statistic, StepBatch, TensorInfo};
 
 use super::books::push_books;
 use super::counters::{Counters, StepCounts};
@@ -123,9 +123,10 @@ impl StepEncoder {
     fn push_layers(&mut self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
         let last = last_micro_steps(batch);
         for record in &batch.records {
-            let (Some(reading), Some(tensor)) = (&record.reading, names.get(record.tensor.index())) else { continue };
+            let stats = record.reading.as_ref().and_then(Reading::tensor);
+            let (Some(stats), Some(tensor)) = (stats, names.get(record.tensor.index())) else { continue };
             if record.micro_step == last[record.kind as usize] {
-                self.layers.add(tensor, record, reading);
+                self.layers.add(tensor, record, stats);
             }
         }
         // Cells give their families in turn, a message wants all points of one family.

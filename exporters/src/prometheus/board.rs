@@ -200,8 +200,9 @@ impl Board {
             let (Some(reading), Some(tensor)) = (&record.reading, names.get(record.tensor.index())) else { continue };
             self.counters.add_reading(record, reading, self.measured);
             if record.micro_step == last[record.kind as usize] {
+                let Some(stats) = reading.tensor() else { continue };
                 for tier in &mut self.tiers {
-                    tier.cells.add(tensor, record, reading);
+                    tier.cells.add(tensor, record, stats);
                 }
             }
         }

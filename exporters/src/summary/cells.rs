@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use trainmon_core::catalog::{LAYER_ABS_MAX, LAYER_MEAN, LAYER_NORM, Metric, PARAMETER_NORM, ZERO_ELEMENTS_RATIO};
-use trainmon_core::{Group, Kind, Reading, Record, Statistic, StatisticSet, TensorInfo, layer_of};
+use trainmon_core::{Group, Kind, Record, Statistic, StatisticSet, TensorInfo, TensorStats, layer_of};
 
 use crate::MeasuredStatistics;
 
@@ -109,7 +109,7 @@ struct Sums {
 impl Sums {
     const NONE: Self = Self { tensors: 0, norm: 0.0, abs_max: 0.0, total: 0.0, elements: 0.0, zeros: 0.0 };
 
-    fn add(&mut self, reading: &Reading) {
+    fn add(&mut self, reading: &TensorStats) {
         self.tensors += 1;
         self.norm = combine_norms(self.norm, reading.norm);
         // The shape counts, not `count`: that is a statistic one may not have asked for.
@@ -188,7 +188,7 @@ impl Cells {
     }
 
     /// Takes one reading in. Costs some nanoseconds once the tensor is known.
-    pub(crate) fn add(&mut self, tensor: &TensorInfo, record: &Record, reading: &Reading) {
+    pub(crate) fn add(&mut self, tensor: &TensorInfo, record: &Record, reading: &TensorStats) {
         let place = record.tensor.index();
         if self.routes.len() <= place {
             self.routes.resize(place + 1, [UNKNOWN; Kind::ALL.len()]);

@@ -1,6 +1,6 @@
 //! What a step says about its gradients and updates as a whole: norm, largest parameters, shares, update ratios.
 
-use trainmon_core::{GradNorm, Group, Kind, MicroStep, Record, Statistic, StepBatch, TensorId, TensorInfo};
+use trainmon_core::{GradNorm, Group, Kind, MicroStep, Reading, Statistic, StepBatch, TensorId, TensorInfo};
 
 use super::cells::{combine_norms, largest};
 use crate::MeasuredStatistics;
@@ -73,7 +73,10 @@ impl Gradients {
         let last = last_micro_steps(batch)[kind as usize];
         self.learn_groups(names);
         for record in batch.records.iter().filter(|record| record.kind == kind) {
-            let Some(reading) = record.reading.filter(|_| !unreduced || record.micro_step == last) else { continue };
+            let Some(Reading::Tensor(reading)) = record.reading.filter(|_| !unreduced || record.micro_step == last)
+            else {
+                continue;
+            };
             self.keep_if_large(&mut summary.top, TopNorm { norm: reading.norm, tensor: record.tensor });
             if let Some(&group) = self.groups.get(record.tensor.index()) {
                 let norm = &mut summary.group_norms[group as usize];
@@ -104,7 +107,8 @@ pub(crate) fn update_norm(batch: &StepBatch) -> Option<f64> {
     if batch.sampling_stride > 1 {
         return None;
     }
-    readings_of(batch, Kind::Update).map(|(_, norm)| norm).reduce(combine_norms)
+    let norms = readings_of(batch, Kind::Update).filter_map(|reading| Some(reading.tensor()?.norm));
+    norms.reduce(combine_norms)
 }
 
 /// Largest and median update ratio over the parameters; `None` where only a part was measured. NaN counts as largest in
@@ -114,7 +118,7 @@ pub(crate) fn update_ratios(batch: &StepBatch, scratch: &mut Vec<f64>) -> Option
     if batch.sampling_stride > 1 {
         return None;
     }
-    scratch.extend(readings_of(batch, Kind::UpdateRatio).map(|(value, _)| value));
+    scratch.extend(readings_of(batch, Kind::UpdateRatio).filter_map(|reading| reading.values().first()));
     let max = scratch.iter().copied().reduce(largest)?;
     let middle = scratch.len() / 2;
     let is_even = scratch.len().is_multiple_of(2);
@@ -123,8 +127,6 @@ pub(crate) fn update_ratios(batch: &StepBatch, scratch: &mut Vec<f64>) -> Option
     Some((max, f64::midpoint(lower, upper)))
 }
 
-/// Value and norm.
-fn readings_of(batch: &StepBatch, kind: Kind) -> impl Iterator<Item = (f64, f64)> {
-    let of_kind = move |record: &&Record| record.kind == kind;
-    batch.records.iter().filter(of_kind).filter_map(|record| record.reading.map(|r| (r.mean, r.norm)))
+fn readings_of(batch: &StepBatch, kind: Kind) -> impl Iterator<Item = &Reading> {
+    batch.records.iter().filter(move |record| record.kind == kind).filter_map(|record| record.reading.as_ref())
 }

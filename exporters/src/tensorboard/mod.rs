@@ -225,15 +225,16 @@ fn column_value(kind: Kind, reading: &Reading, column: &str) -> Option<f64> {
     if let Some(place) = values.iter().position(|name| *name == column) {
         return reading.values().get(place).copied();
     }
+    let stats = reading.tensor()?;
     match Statistic::from_name(column)? {
-        Statistic::Id => reading.id().map(trainmon_core::Scalar::as_f64),
-        statistic => Some(reading.value(statistic)),
+        Statistic::Id => stats.id().map(trainmon_core::Scalar::as_f64),
+        statistic => Some(stats.value(statistic)),
     }
 }
 
 /// How the step's update ratios are spread, whether or not each has a tag of its own.
 fn distribution(records: &[&Record]) -> Vec<Point<'static>> {
-    let ratios = records.iter().filter_map(|record| Some(record.reading?.values()[0]));
+    let ratios = records.iter().filter_map(|record| record.reading.as_ref()?.values().first().copied());
     let (histogram, left_out) = Histogram::of_ratios(ratios);
     let histogram =
         histogram.map(|histogram| Point { tag: UPDATE_RATIO_HISTOGRAM, value: Value::Histogram(histogram) });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
     AlertBook, AlertRule, CollectiveBook, CollectiveOp, Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape,
-    SinkLedger, Step, StepBatch, TensorId, TensorInfo,
+    SinkLedger, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -98,13 +98,13 @@ pub(crate) fn step(step: u64, records: Vec<Record>) -> StepBatch {
 }
 
 /// Of a vector of `elements` elements.
-pub(crate) fn reading(elements: i64, norm: f64) -> Reading {
+pub(crate) fn reading(elements: i64, norm: f64) -> TensorStats {
     let shape = Shape::new(&[elements]).unwrap();
-    Reading { norm, count: elements as u64, mean: 0.0, abs_max: norm, ..Reading::empty(Dtype::F32, shape) }
+    TensorStats { norm, count: elements as u64, mean: 0.0, abs_max: norm, ..TensorStats::empty(Dtype::F32, shape) }
 }
 
-pub(crate) fn record(tensor: u32, kind: Kind, reading: Reading) -> Record {
-    Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading: Some(reading) }
+pub(crate) fn record(tensor: u32, kind: Kind, reading: impl Into<Reading>) -> Record {
+    Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading: Some(reading.into()) }
 }
 
 pub(crate) fn gradient(tensor: u32, norm: f64) -> Record {

@@ -8,7 +8,7 @@ use crate::support::{collectives, config, gradient, names, reading, record, run,
 use trainmon_core::catalog::{self, Status};
 use trainmon_core::{
     DropReason, GradNorm, Kind, MicroStep, Phase, Reading, Record, Scalar, Statistic, StatisticSet, StepBatch,
-    TensorInfo,
+    TensorInfo, TensorStats,
 };
 use trainmon_exporters::{Exporter, PrometheusExporter, Sources};
 
@@ -17,7 +17,9 @@ fn full_step(number: u64) -> (Vec<TensorInfo>, StepBatch) {
     let names = names(&["blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "wte.weight"]);
     let mut records = Vec::new();
     for kind in Kind::ALL {
-        records.extend((0..3).map(|tensor| record(tensor, kind, reading(4, f64::from(tensor + 1)))));
+        records.extend(
+            (0..3).map(|tensor| record(tensor, kind, Reading::of_kind(kind, reading(4, f64::from(tensor + 1))))),
+        );
     }
     let mut batch = StepBatch {
         loss: Some(2.5),
@@ -33,7 +35,7 @@ fn full_step(number: u64) -> (Vec<TensorInfo>, StepBatch) {
 fn layers_add_up_as_norm_maximum_weighted_mean_and_share() {
     let mut exporter = start(&config());
     let names = names(&["blocks.1.attn.q_proj.weight", "blocks.1.attn.k_proj.weight", "blocks.1.mlp.fc1.weight"]);
-    let of = |elements, norm, abs_max, mean, zeros| Reading { abs_max, mean, zeros, ..reading(elements, norm) };
+    let of = |elements, norm, abs_max, mean, zeros| TensorStats { abs_max, mean, zeros, ..reading(elements, norm) };
     let records = vec![
         record(0, Kind::GradReduced, of(10, 3.0, 0.5, 1.0, 10)),
         record(1, Kind::GradReduced, of(30, 4.0, 0.7, 2.0, 0)),
@@ -88,7 +90,7 @@ fn features_are_not_on_the_page() {
     let mut exporter = start(&config());
     let names = names(&["a.attention"]);
     let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_feature());
-    let records = kinds.map(|kind| record(0, kind, Reading::of_values(0.5, f64::NAN))).collect();
+    let records = kinds.map(|kind| record(0, kind, Reading::of_values(&[0.5, f64::NAN]))).collect();
     exporter.export(&names, &step(1, records)).unwrap();
     let page = exporter.page();
     assert!(!page.contains("_hook"), "{page}");
@@ -118,8 +120,8 @@ fn a_nan_step_is_served_as_nan_and_counted() {
     let mut exporter = start(&config());
     let names = names(&["a.weight", "b.weight"]);
     exporter.export(&names, &step(1, vec![gradient(0, 1.0), gradient(1, 2.0)])).unwrap();
-    let broken = Reading { nans: 3, infs: 1, max: Scalar::Float(f64::NAN), ..reading(4, f64::NAN) };
-    let infinite = Reading { infs: 1, ..reading(4, f64::INFINITY) };
+    let broken = TensorStats { nans: 3, infs: 1, max: Scalar::Float(f64::NAN), ..reading(4, f64::NAN) };
+    let infinite = TensorStats { infs: 1, ..reading(4, f64::INFINITY) };
     let records = vec![record(0, Kind::GradReduced, broken), record(1, Kind::GradReduced, infinite)];
     exporter.export(&names, &step(2, records)).unwrap();
     let page = exporter.page();
@@ -139,7 +141,7 @@ fn a_nan_step_is_served_as_nan_and_counted() {
 #[test]
 fn update_ratios_are_served_as_largest_and_median() {
     let mut exporter = start(&config());
-    let ratio = |tensor, value| record(tensor, Kind::UpdateRatio, Reading::of_value(value));
+    let ratio = |tensor, value| record(tensor, Kind::UpdateRatio, Reading::of_values(&[value]));
     let records = vec![
         ratio(0, 0.004),
         ratio(1, 0.001),
@@ -184,7 +186,7 @@ fn counters_only_grow_even_when_the_step_goes_back() {
     let names = names(&["a.weight"]);
     let mut last = HashMap::new();
     for (count, number) in [100, 101, 50, 51].into_iter().enumerate() {
-        let nan = Reading { nans: 1, ..reading(4, f64::NAN) };
+        let nan = TensorStats { nans: 1, ..reading(4, f64::NAN) };
         exporter.export(&names, &step(number, vec![record(0, Kind::GradReduced, nan)])).unwrap();
         let page = exporter.page();
         assert_eq!(value(&page, "trainmon_step"), Some(number as f64));

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use trainmon_agent::core::config::Config;
-use trainmon_agent::core::{Kind, MicroStep, Reading, Record, StepBatch, TensorInfo};
+use trainmon_agent::core::{Kind, MicroStep, Record, StepBatch, TensorInfo, TensorStats};
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
 use trainmon_agent::{Monitor, Options, StepFacts};
 use trainmon_integration_tests::wait_for;
@@ -76,7 +76,7 @@ fn measure() -> Result<()> {
     let tensors: Vec<_> = (0..TENSORS).map(|index| monitor.register(&format!("layers.{index}.weight"), 0)).collect();
     for step in 0..STEPS {
         for &tensor in &tensors {
-            let reading = Some(Reading::of_value(step as f64));
+            let reading = Some(TensorStats::of_value(step as f64).into());
             let record = Record { tensor, kind: Kind::GradReduced, micro_step: MicroStep(0), reading };
             monitor.record(record, std::time::Duration::ZERO, 0);
         }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use trainmon_core::config::{Config, Plan, PlanChange, SignalName};
 use trainmon_core::{
     Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, Statistic, Step, StepBatch, TensorId, TensorInfo,
+    TensorStats,
 };
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 use trainmon_exporters::{CsvExporter, Exporter as _};
@@ -131,7 +132,7 @@ fn batch(config: &Config, step: u64) -> StepBatch {
 
 fn record(step: u64, kind: Kind, tensor: u32) -> Record {
     let value = (step as f64 + 0.1).powi(kind as i32 % 5) / 3.0;
-    let reading = Reading {
+    let reading = TensorStats {
         min: if tensor == 2 { Scalar::Int(-9_007_199_254_740_993) } else { Scalar::Float(-value) },
         norm: if step == 5 { f64::NAN } else { value },
         mean: value * 1e-9,
@@ -140,9 +141,9 @@ fn record(step: u64, kind: Kind, tensor: u32) -> Record {
         zeros: 3,
         count: 12,
         crc32: tensor,
-        ..Reading::empty(Dtype::F16, Shape::new(&[3, 4]).expect("a shape"))
+        ..TensorStats::empty(Dtype::F16, Shape::new(&[3, 4]).expect("a shape"))
     };
-    let reading = (tensor != 1).then_some(reading);
+    let reading = (tensor != 1).then_some(Reading::of_kind(kind, reading));
     Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(tensor % 2), reading }
 }
 

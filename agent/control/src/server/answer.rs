@@ -12,7 +12,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::desk::{Desk, Refusal};
+use crate::service::{ControlService, Refusal};
 use crate::token::Token;
 
 /// A change of what is measured has a few hundred bytes; this is thousands of target names.
@@ -29,16 +29,16 @@ type Answer = Response<Full<Bytes>>;
 
 /// Which door somebody came in by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guest {
+pub(super) enum Origin {
     /// The unix socket: the file's mode and the kernel said who it is.
-    OfSocket,
+    Socket,
     /// HTTP: the token says.
-    OfHttp,
+    Http,
 }
 
 /// What answering needs.
-pub(super) struct House {
-    desk: Desk,
+pub(super) struct ServerState {
+    service: ControlService,
     token: Token,
     /// What a `Host` header may say: names of this machine with our port. Any other comes from a page whose name was made
     /// to point here.
@@ -46,13 +46,13 @@ pub(super) struct House {
     status: Mutex<Option<(Instant, Bytes)>>,
 }
 
-impl House {
-    pub(super) fn new(desk: Desk, token: Token, address: Option<SocketAddr>) -> Self {
+impl ServerState {
+    pub(super) fn new(service: ControlService, token: Token, address: Option<SocketAddr>) -> Self {
         let names = |address: SocketAddr| {
             let port = address.port();
             [address.to_string(), format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")]
         };
-        Self { desk, token, hosts: address.map(names).into_iter().flatten().collect(), status: Mutex::default() }
+        Self { service, token, hosts: address.map(names).into_iter().flatten().collect(), status: Mutex::default() }
     }
 
     /// The status as text: made at most every few milliseconds.
@@ -61,14 +61,14 @@ impl House {
         if let Some((_, text)) = kept.as_ref().filter(|(made, _)| made.elapsed() < STATUS_KEPT) {
             return text.clone();
         }
-        let text = Bytes::from(self.desk.status().to_string() + "\n");
+        let text = Bytes::from(self.service.status().to_string() + "\n");
         *kept = Some((Instant::now(), text.clone()));
         text
     }
 
     /// Why somebody stays outside.
-    fn refuse(&self, guest: Guest, request: &Request<Incoming>) -> Option<Answer> {
-        if guest == Guest::OfSocket {
+    fn refuse(&self, origin: Origin, request: &Request<Incoming>) -> Option<Answer> {
+        if origin == Origin::Socket {
             return None;
         }
         let header = |name| request.headers().get(name).map(HeaderValue::as_bytes);
@@ -88,8 +88,8 @@ impl House {
 }
 
 /// Answers. No path and no name out of a request ever reaches the file system.
-pub(super) async fn answer(house: &House, guest: Guest, request: Request<Incoming>) -> Answer {
-    if let Some(refusal) = house.refuse(guest, &request) {
+pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request<Incoming>) -> Answer {
+    if let Some(refusal) = state.refuse(origin, &request) {
         return refusal;
     }
     let wanted = match request.uri().path() {
@@ -108,12 +108,12 @@ pub(super) async fn answer(house: &House, guest: Guest, request: Request<Incomin
         return refusal;
     }
     match request.uri().path() {
-        "/status" => response(StatusCode::OK, house.status()),
-        "/pause" => told(house.desk.pause()),
-        "/resume" => told(house.desk.resume()),
-        "/flush" => flush(&house.desk).await,
+        "/status" => response(StatusCode::OK, state.status()),
+        "/pause" => told(state.service.pause()),
+        "/resume" => told(state.service.resume()),
+        "/flush" => flush(&state.service).await,
         _ => match text_of(request.into_body()).await {
-            Ok(text) => told(house.desk.set(&text)),
+            Ok(text) => told(state.service.set(&text)),
             Err(refusal) => refusal,
         },
     }
@@ -137,10 +137,10 @@ async fn text_of(body: Incoming) -> Result<String, Answer> {
         .map_err(|_not_text| error(StatusCode::BAD_REQUEST, "the request is not UTF-8", "send JSON"))
 }
 
-async fn flush(desk: &Desk) -> Answer {
-    let mark = desk.mark();
+async fn flush(service: &ControlService) -> Answer {
+    let mark = service.mark();
     let deadline = Instant::now() + FLUSH_TIMEOUT;
-    while !desk.is_delivered(mark) {
+    while !service.is_delivered(mark) {
         if Instant::now() >= deadline {
             let message = format!("not everything was delivered within {} s", FLUSH_TIMEOUT.as_secs());
             return error(StatusCode::GATEWAY_TIMEOUT, &message, "`status` shows which exporter lags behind");

@@ -1,7 +1,7 @@
 //! The server: a unix socket, and HTTP on this machine if asked for. One thread of low priority, everything bounded.
 
 mod answer;
-mod doors;
+mod unix_socket;
 
 use std::convert::Infallible;
 use std::io;
@@ -17,9 +17,9 @@ use tokio::time::sleep;
 use trainmon_service::http::{self, ACCEPT_PAUSE, Limits, ServerThread};
 use trainmon_service::{Voice, step_back};
 
-use self::answer::{Guest, House, answer};
-use self::doors::{BoundSocket, bind_socket, is_own_user};
-use super::desk::Desk;
+use self::answer::{Origin, ServerState, answer};
+use self::unix_socket::{BoundSocket, bind_socket, is_own_user};
+use super::service::ControlService;
 use super::token::Token;
 
 /// A few people and scripts; the next one waits in the system's backlog. A crowd at one door leaves the other one free.
@@ -34,7 +34,7 @@ const LIMITS: Limits = Limits {
 const SPACING: Duration = Duration::from_millis(2);
 
 /// Where to listen.
-pub(super) struct Entrances<'a> {
+pub(super) struct Listeners<'a> {
     pub(super) socket: &'a Path,
     pub(super) address: Option<SocketAddr>,
     pub(super) token: Token,
@@ -49,8 +49,8 @@ pub(super) struct Server {
 
 impl Server {
     /// Listens and serves on a thread of its own. A door that does not open is said; the other one serves.
-    pub(super) fn start(entrances: Entrances<'_>, desk: Desk, voice: &Voice) -> io::Result<Self> {
-        let Entrances { socket: path, address, token } = entrances;
+    pub(super) fn start(listeners: Listeners<'_>, service: ControlService, voice: &Voice) -> io::Result<Self> {
+        let Listeners { socket: path, address, token } = listeners;
         let unix = bind_socket(path);
         if let Err(error) = &unix {
             let hint = "a socket's path is at most 107 bytes long: name a shorter one with `control.socket`";
@@ -74,12 +74,12 @@ impl Server {
             let unix = unix.map(|unix| unix.set_nonblocking(true).and_then(|()| UnixListener::from_std(unix)));
             (unix.transpose()?, tcp)
         };
-        let house = Arc::new(House::new(desk, token, address));
+        let state = Arc::new(ServerState::new(service, token, address));
         let thread = ServerThread::start("trainmon-ctl", runtime, async |stopping| {
             step_back();
             tokio::select! {
                 _ = stopping => {}
-                never = serve(unix, tcp, house) => match never {},
+                never = serve(unix, tcp, state) => match never {},
             }
         })?;
         Ok(Self { socket, address, thread })
@@ -102,7 +102,7 @@ impl Server {
 }
 
 /// Serves at both doors.
-async fn serve(unix: Option<UnixListener>, tcp: Option<TcpListener>, house: Arc<House>) -> Infallible {
+async fn serve(unix: Option<UnixListener>, tcp: Option<TcpListener>, state: Arc<ServerState>) -> Infallible {
     let at_socket = async || match &unix {
         // Whoever else may connect has no business here.
         Some(listener) => listener.accept().await.map(|(stream, _)| Some(stream).filter(is_own_user)),
@@ -113,12 +113,16 @@ async fn serve(unix: Option<UnixListener>, tcp: Option<TcpListener>, house: Arc<
         None => std::future::pending().await,
     };
     let (never, _) =
-        tokio::join!(keep_door(at_socket, Guest::OfSocket, &house), keep_door(at_port, Guest::OfHttp, &house));
+        tokio::join!(keep_door(at_socket, Origin::Socket, &state), keep_door(at_port, Origin::Http, &state));
     never
 }
 
 /// Takes requests at one door, one at a time and not too many.
-async fn keep_door<S>(accept: impl AsyncFn() -> io::Result<Option<S>>, guest: Guest, house: &Arc<House>) -> Infallible
+async fn keep_door<S>(
+    accept: impl AsyncFn() -> io::Result<Option<S>>,
+    origin: Origin,
+    state: &Arc<ServerState>,
+) -> Infallible
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -131,7 +135,7 @@ where
         let accepted = accept().await;
         let pause = if accepted.is_ok() { SPACING } else { ACCEPT_PAUSE };
         if let Ok(Some(stream)) = accepted {
-            tokio::spawn(serve_connection(stream, guest, Arc::clone(house), place));
+            tokio::spawn(serve_connection(stream, origin, Arc::clone(state), place));
         }
         sleep(pause).await;
     }
@@ -139,10 +143,10 @@ where
 
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    guest: Guest,
-    house: Arc<House>,
+    origin: Origin,
+    state: Arc<ServerState>,
     place: OwnedSemaphorePermit,
 ) {
-    http::serve_connection(stream, LIMITS, |request| answer(&house, guest, request)).await;
+    http::serve_connection(stream, LIMITS, |request| answer(&state, origin, request)).await;
     drop(place);
 }

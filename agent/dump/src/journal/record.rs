@@ -1,9 +1,10 @@
 //! One record to bytes and back, bit for bit.
 //!
-//! A statistic that was not asked for has its neutral value in a [`Reading`]; those are left out, so a record with the
-//! norm alone takes 30 bytes and one with ten statistics about 90.
+//! A statistic that was not asked for has its neutral value in [`TensorStats`]; those are left out, so a record with the
+//! norm alone takes 30 bytes and one with ten statistics about 90. Plain numbers ([`Values`](trainmon_core::Values)) stand in the fields of a
+//! tensor, by [`Reading::as_stats`]: the record's kind says which of the two it is.
 
-use trainmon_core::{MAX_DIMS, MicroStep, Reading, Record, Scalar, Shape, TensorId};
+use trainmon_core::{MAX_DIMS, MicroStep, Reading, Record, Scalar, Shape, TensorId, TensorStats};
 
 use super::bytes::{Cursor, Malformed};
 use super::legend::{Legend, dtype_code, kind_code};
@@ -69,13 +70,14 @@ pub(super) fn put_record(out: &mut Vec<u8>, record: &Record) {
             bytes.put(micro_step.0.to_le_bytes());
             bytes.put(0u16.to_le_bytes());
         }
-        Some(reading) => put_reading(&mut bytes, micro_step, reading),
+        Some(reading) => put_stats(&mut bytes, micro_step, &reading.as_stats()),
     }
     out.extend_from_slice(&bytes.bytes[..bytes.length]);
 }
 
-fn put_reading(bytes: &mut RecordBytes, micro_step: MicroStep, reading: &Reading) {
-    let Reading { dtype, shape, min, max, mean, norm, abs_max, std, nans, infs, zeros, count, crc32, xor64 } = *reading;
+fn put_stats(bytes: &mut RecordBytes, micro_step: MicroStep, stats: &TensorStats) {
+    let TensorStats { dtype, shape, min, max, mean, norm, abs_max, std, nans, infs, zeros, count, crc32, xor64 } =
+        *stats;
     let sizes = shape.dims();
     let is_wide = sizes.iter().any(|&size| u32::try_from(size).is_err());
     let (min_tag, min_bits) = scalar_bits(min);
@@ -139,42 +141,42 @@ pub(super) fn read_record(cursor: &mut Cursor<'_>, legend: &Legend) -> Result<Re
         return Err(cursor.malformed("a statistic not known here"));
     }
     let shape = read_shape(cursor, usize::from(dims), tags & WIDE_SIZES != 0)?;
-    let mut reading = Reading::empty(dtype, shape);
+    let mut stats = TensorStats::empty(dtype, shape);
     let has = |bit| fields & bit != 0;
     if has(field::MIN) {
-        reading.min = read_scalar(cursor, tags & SCALAR_MASK)?;
+        stats.min = read_scalar(cursor, tags & SCALAR_MASK)?;
     }
     if has(field::MAX) {
-        reading.max = read_scalar(cursor, tags >> MAX_TAG_SHIFT & SCALAR_MASK)?;
+        stats.max = read_scalar(cursor, tags >> MAX_TAG_SHIFT & SCALAR_MASK)?;
     }
     for (bit, value) in [
-        (field::MEAN, &mut reading.mean),
-        (field::NORM, &mut reading.norm),
-        (field::ABS_MAX, &mut reading.abs_max),
-        (field::STD, &mut reading.std),
+        (field::MEAN, &mut stats.mean),
+        (field::NORM, &mut stats.norm),
+        (field::ABS_MAX, &mut stats.abs_max),
+        (field::STD, &mut stats.std),
     ] {
         if has(bit) {
             *value = cursor.f64()?;
         }
     }
-    reading.count = if has(field::COUNT_OF_SHAPE) { shape.elements() as u64 } else { 0 };
+    stats.count = if has(field::COUNT_OF_SHAPE) { shape.elements() as u64 } else { 0 };
     for (bit, value) in [
-        (field::NANS, &mut reading.nans),
-        (field::INFS, &mut reading.infs),
-        (field::ZEROS, &mut reading.zeros),
-        (field::COUNT, &mut reading.count),
+        (field::NANS, &mut stats.nans),
+        (field::INFS, &mut stats.infs),
+        (field::ZEROS, &mut stats.zeros),
+        (field::COUNT, &mut stats.count),
     ] {
         if has(bit) {
             *value = cursor.u64()?;
         }
     }
     if has(field::CRC32) {
-        reading.crc32 = cursor.u32()?;
+        stats.crc32 = cursor.u32()?;
     }
     if has(field::XOR64) {
-        reading.xor64 = cursor.u64()?;
+        stats.xor64 = cursor.u64()?;
     }
-    Ok(Record { tensor, kind, micro_step, reading: Some(reading) })
+    Ok(Record { tensor, kind, micro_step, reading: Some(Reading::of_kind(kind, stats)) })
 }
 
 fn read_shape(cursor: &mut Cursor<'_>, dims: usize, is_wide: bool) -> Result<Shape, Malformed> {
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_largest_and_the_smallest_record_have_the_sizes_promised() {
-        let full = Reading {
+        let full = TensorStats {
             min: Scalar::Int(i64::MIN),
             max: Scalar::UInt(u64::MAX),
             mean: -0.0,
@@ -237,23 +239,25 @@ mod tests {
             count: 4,
             crc32: 5,
             xor64: 6,
-            ..Reading::empty(Dtype::Complex128, Shape::new(&[0, i64::MAX, 1, 1, 1, 1, 1, 1]).unwrap())
+            ..TensorStats::empty(Dtype::Complex128, Shape::new(&[0, i64::MAX, 1, 1, 1, 1, 1, 1]).unwrap())
         };
         let record =
             |reading| Record { tensor: TensorId(7), kind: Kind::Adhoc, micro_step: MicroStep(u32::MAX), reading };
-        assert_eq!(through(&record(Some(full))), (record(Some(full)), MAX_RECORD));
+        assert_eq!(through(&record(Some(full.into()))), (record(Some(full.into())), MAX_RECORD));
         assert_eq!(through(&record(None)), (record(None), MIN_RECORD));
-        let norm_only = Reading { norm: 3.0, count: 12, ..Reading::empty(Dtype::F32, Shape::new(&[3, 4]).unwrap()) };
-        let (read, bytes) = through(&record(Some(norm_only)));
-        assert_eq!((read.reading.unwrap().count, bytes), (12, 30));
+        let norm_only =
+            TensorStats { norm: 3.0, count: 12, ..TensorStats::empty(Dtype::F32, Shape::new(&[3, 4]).unwrap()) };
+        let (read, bytes) = through(&record(Some(norm_only.into())));
+        assert_eq!((read.reading.unwrap().as_stats().count, bytes), (12, 30));
     }
 
     #[test]
     fn a_nan_keeps_its_bits() {
         let odd = f64::from_bits(0xfff8_0000_0000_1234);
-        let reading = Reading { mean: odd, min: Scalar::Float(odd), ..Reading::of_value(1.0) };
-        let record = Record { tensor: TensorId(0), kind: Kind::Sum, micro_step: MicroStep(0), reading: Some(reading) };
-        let read = through(&record).0.reading.unwrap();
+        let reading = TensorStats { mean: odd, min: Scalar::Float(odd), ..TensorStats::of_value(1.0) };
+        let record =
+            Record { tensor: TensorId(0), kind: Kind::Sum, micro_step: MicroStep(0), reading: Some(reading.into()) };
+        let read = through(&record).0.reading.unwrap().as_stats();
         assert_eq!(read.mean.to_bits(), odd.to_bits());
         assert!(matches!(read.min, Scalar::Float(value) if value.to_bits() == odd.to_bits()));
     }

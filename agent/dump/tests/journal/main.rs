@@ -4,6 +4,7 @@
 
 mod crafted;
 mod damage;
+mod earlier;
 mod live;
 mod machine;
 mod support;

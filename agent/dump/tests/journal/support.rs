@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use trainmon_core::config::Config;
 use trainmon_core::{
-    Dtype, GradNorm, Kind, LedgerSnapshot, MicroStep, Phase, PhaseTimes, Rank, Reading, Record, Scalar, Shape,
-    Statistic, Step, StepBatch, TensorId, TensorInfo,
+    Dtype, GradNorm, Kind, LedgerSnapshot, MicroStep, Phase, PhaseTimes, Rank, Record, Scalar, Shape, Statistic, Step,
+    StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Recovered, Storage};
 
@@ -85,16 +85,16 @@ pub(crate) fn batch(step: u64, records: u32) -> StepBatch {
 
 fn record(step: u64, index: u32) -> Record {
     let value = (step as f64 + 0.1) * f64::from(index + 1).sqrt();
-    let reading = Reading {
+    let reading = TensorStats {
         min: if index % 7 == 6 { Scalar::Int(-5) } else { Scalar::Float(-value) },
         norm: value,
         mean: if index.is_multiple_of(5) { f64::INFINITY } else { value / 3.0 },
         nans: u64::from(index) % 3,
         count: 12,
         crc32: index,
-        ..Reading::empty(Dtype::Bf16, Shape::new(&[3, 4]).unwrap())
+        ..TensorStats::empty(Dtype::Bf16, Shape::new(&[3, 4]).unwrap())
     };
-    let reading = (index % 11 != 10).then_some(reading);
+    let reading = (index % 11 != 10).then_some(reading.into());
     Record { tensor: TensorId(index), kind: Kind::GradReduced, micro_step: MicroStep(index % 2), reading }
 }
 

@@ -1,10 +1,9 @@
-//! Device statistics by libtorch's own operators: several kernels per tensor, batched where libtorch has a batched form.
+//! Statistics by libtorch's own operators: several kernels per tensor, batched where libtorch has a batched form.
 
 use tch::Tensor;
-use trainmon_agent::core::{Statistic, StatisticSet};
-use trainmon_agent::stats::Request;
+use trainmon_agent::front::{DeviceColumn, DevicePlan, DeviceRow};
 
-use super::{DeviceStatistics, Found, InFlight};
+use super::{DeviceStatistics, InFlight};
 use crate::ffi::{Pending, TensorRef};
 
 /// Statistics by libtorch's operators, on any device it has. Sums, means and norms are accumulated in float64.
@@ -14,69 +13,35 @@ use crate::ffi::{Pending, TensorRef};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LibtorchStatistics;
 
-/// Columns of the shim's result.
-#[derive(Clone, Copy)]
-#[repr(u32)]
-enum Column {
-    Sum,
-    Norm,
-    Min,
-    Max,
-    AbsMax,
-    Variance,
-    Nans,
-    Infs,
-    Zeros,
+/// A launched batch, and how many elements each of its tensors has.
+struct Batch {
+    pending: Pending,
+    counts: Vec<f64>,
 }
 
 impl DeviceStatistics for LibtorchStatistics {
-    fn launch(&mut self, tensors: &[&Tensor], request: Request) -> Result<Box<dyn InFlight>, String> {
+    fn launch(&mut self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String> {
+        let counts = tensors.iter().map(|tensor| tensor.numel() as f64).collect();
         let tensors: Vec<TensorRef<'_>> = tensors.iter().filter_map(|tensor| TensorRef::new(tensor)).collect();
-        let pending = Pending::launch(&tensors, columns(request.statistics), request.eps)?;
-        Ok(Box::new(pending))
+        // The shim numbers its columns as a row does, but leaves the last step of mean and deviation to us.
+        let wanted = DeviceColumn::ALL.into_iter().filter(|&column| plan.contains(column));
+        let wanted = wanted.fold(0, |all, column| all | 1 << column as u32);
+        Ok(Box::new(Batch { pending: Pending::launch(&tensors, wanted, plan.eps)?, counts }))
     }
 }
 
-fn columns(statistics: StatisticSet) -> u32 {
-    let bits = statistics.iter().filter_map(column).map(|column| 1 << column as u32);
-    // An id is the smallest element of a tensor that has but one.
-    bits.fold(0, |all, bit: u32| all | bit)
-}
-
-fn column(statistic: Statistic) -> Option<Column> {
-    Some(match statistic {
-        Statistic::Min | Statistic::Id => Column::Min,
-        Statistic::Max => Column::Max,
-        Statistic::Mean => Column::Sum,
-        Statistic::Norm => Column::Norm,
-        Statistic::AbsMax => Column::AbsMax,
-        Statistic::Std => Column::Variance,
-        Statistic::Nans => Column::Nans,
-        Statistic::Infs => Column::Infs,
-        Statistic::Zeros => Column::Zeros,
-        Statistic::Count | Statistic::Crc32 | Statistic::Xor64 => return None,
-    })
-}
-
-impl InFlight for Pending {
+impl InFlight for Batch {
     fn is_ready(&self) -> Result<bool, String> {
-        Pending::is_ready(self)
+        self.pending.is_ready()
     }
 
-    fn found(&self) -> Vec<Found> {
-        let of = |row: &[f64], column: Column| row[column as usize];
-        self.rows()
-            .map(|row| Found {
-                sum: of(row, Column::Sum),
-                norm: of(row, Column::Norm),
-                min: of(row, Column::Min),
-                max: of(row, Column::Max),
-                abs_max: of(row, Column::AbsMax),
-                variance: of(row, Column::Variance),
-                nans: of(row, Column::Nans),
-                infs: of(row, Column::Infs),
-                zeros: of(row, Column::Zeros),
-            })
-            .collect()
+    fn rows(&self) -> Vec<DeviceRow> {
+        let row = |(found, count): (&[f64; DeviceColumn::ALL.len()], &f64)| {
+            let mut row = *found;
+            row[DeviceColumn::Mean as usize] /= count;
+            row[DeviceColumn::Std as usize] = row[DeviceColumn::Std as usize].sqrt();
+            DeviceRow(row)
+        };
+        self.pending.rows().zip(&self.counts).map(row).collect()
     }
 }

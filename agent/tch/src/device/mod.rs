@@ -2,7 +2,7 @@
 //!
 //! [`DeviceLane`] collects what the hooks want measured, launches it in batches, keeps each step's batch of records open
 //! with a hold, and fills it when the results have arrived. [`DeviceStatistics`] is the seam behind which a fused kernel
-//! can stand; [`LibtorchStatistics`] uses libtorch's own operators.
+//! can stand (`trainmon_agent::front` has its plan and its rows, which the Python front shares); [`LibtorchStatistics`] uses libtorch's own operators.
 
 mod libtorch;
 mod target;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tch::Tensor;
 use trainmon_agent::core::{Phase, Step};
+use trainmon_agent::front::{DevicePlan, DeviceRow};
 use trainmon_agent::stats::Request;
 use trainmon_agent::{Hold, Monitor};
 
@@ -27,7 +28,7 @@ pub trait DeviceStatistics: Send {
     ///
     /// # Errors
     /// Why these tensors cannot be measured, for a person.
-    fn launch(&mut self, tensors: &[&Tensor], request: Request) -> Result<Box<dyn InFlight>, String>;
+    fn launch(&mut self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String>;
 }
 
 /// Statistics on their way to the host.
@@ -38,31 +39,8 @@ pub trait InFlight: Send {
     /// The device failed; the results never come.
     fn is_ready(&self) -> Result<bool, String>;
 
-    /// What was found, one entry per tensor; asked for once, when ready.
-    fn found(&self) -> Vec<Found>;
-}
-
-/// What a device found in one tensor. Fields that were not asked for mean nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Found {
-    /// Sum of the elements (of magnitudes for complex).
-    pub sum: f64,
-    /// Euclidean norm.
-    pub norm: f64,
-    /// Smallest element, NaN if any is. Integers beyond 2^53 are rounded.
-    pub min: f64,
-    /// Largest element, NaN if any is.
-    pub max: f64,
-    /// Largest magnitude, NaN if any element is.
-    pub abs_max: f64,
-    /// Sample variance.
-    pub variance: f64,
-    /// NaN elements.
-    pub nans: f64,
-    /// Infinite elements.
-    pub infs: f64,
-    /// Elements with a magnitude below eps.
-    pub zeros: f64,
+    /// What was found, one row per tensor; asked for once, when ready.
+    fn rows(&self) -> Vec<DeviceRow>;
 }
 
 /// How many steps results may be late: with more, the device does not keep up and new measurements are left out.
@@ -136,7 +114,7 @@ impl DeviceLane {
         if self.flights.front().is_some_and(|oldest| step.0.saturating_sub(oldest.step.0) > MOST_STEPS_LATE) {
             return refuse(&places, monitor, "the device is several steps behind with earlier statistics");
         }
-        match self.statistics.launch(&tensors.iter().collect::<Vec<_>>(), request) {
+        match self.statistics.launch(&tensors.iter().collect::<Vec<_>>(), DevicePlan::of(request)) {
             Ok(results) => self.flights.push_back(Flight { step, places, results, hold: monitor.hold() }),
             Err(why) => refuse(&places, monitor, &why),
         }
@@ -206,11 +184,11 @@ impl Flight {
     fn land(self, monitor: &Monitor) {
         match self.results.is_ready() {
             Ok(true) => {
-                let found = self.results.found();
-                for (place, found) in self.places.iter().zip(&found) {
-                    self.hold.record(place.record(found));
+                let rows = self.results.rows();
+                for (place, row) in self.places.iter().zip(&rows) {
+                    self.hold.record(place.record(row));
                 }
-                let answered = found.len().min(self.places.len());
+                let answered = rows.len().min(self.places.len());
                 refuse(&self.places[answered..], monitor, "the device's statistics came without it");
             }
             Ok(false) => refuse(&self.places, monitor, "the device did not deliver the statistics in time"),

@@ -2,12 +2,11 @@
 
 use tch::{Device, Tensor};
 use trainmon_agent::Monitor;
-use trainmon_agent::core::{Dtype, Reading, Record, Scalar, Shape, Statistic, StatisticSet, ViewError};
+use trainmon_agent::core::{Dtype, Reading, Record, Shape, Statistic, StatisticSet, TensorStats, ViewError};
+use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
 use trainmon_agent::stats::Request;
 
-use super::Found;
 use crate::ffi::{Description, TensorRef, Unreadable};
-use crate::watch::Label;
 
 /// A tensor to be measured, until the measurement is launched.
 pub(crate) struct Target {
@@ -69,36 +68,14 @@ impl Place {
     }
 
     pub(super) fn empty_record(&self) -> Record {
-        self.label.with(Reading::empty(self.dtype, self.shape))
+        self.label.with(TensorStats::empty(self.dtype, self.shape))
     }
 
-    pub(super) fn record(&self, found: &Found) -> Record {
+    pub(super) fn record(&self, row: &DeviceRow) -> Record {
         if self.is_value {
-            return self.label.with(Reading::of_value(found.min));
+            let value = TensorStats::of_value(row.get(DeviceColumn::Min));
+            return self.label.with(Reading::of_kind(self.label.kind, value));
         }
-        let count = self.shape.elements() as u64;
-        self.label.with(Reading {
-            min: scalar(self.dtype, found.min),
-            max: scalar(self.dtype, found.max),
-            mean: found.sum / count as f64,
-            norm: found.norm,
-            abs_max: found.abs_max,
-            std: found.variance.sqrt(),
-            nans: found.nans as u64,
-            infs: found.infs as u64,
-            zeros: found.zeros as u64,
-            count,
-            ..Reading::empty(self.dtype, self.shape)
-        })
-    }
-}
-
-/// The extreme in the dtype's own arithmetic.
-fn scalar(dtype: Dtype, value: f64) -> Scalar {
-    match dtype {
-        Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => Scalar::Int(value as i64),
-        Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64 => Scalar::UInt(value as u64),
-        Dtype::Bool => Scalar::Bool(value != 0.0),
-        _ => Scalar::Float(value),
+        self.label.with(row.stats(self.dtype, self.shape))
     }
 }

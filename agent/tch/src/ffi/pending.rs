@@ -4,6 +4,7 @@ use std::ffi::c_char;
 use std::ptr::NonNull;
 
 use torch_sys::C_tensor;
+use trainmon_agent::front::DeviceColumn;
 
 use super::{TensorRef, check};
 
@@ -28,7 +29,7 @@ unsafe extern "C" {
 }
 
 /// Columns of a result row, as `Column` in shim/device.cpp numbers them.
-pub(crate) const COLUMNS: usize = 9;
+const COLUMNS: usize = DeviceColumn::ALL.len();
 
 /// A launched measurement.
 pub(crate) struct Pending {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use trainmon_agent::core::{Kind, MicroStep};
+use trainmon_agent::front::Label;
 
 use super::WatchError;
 use super::parameter::{GradientSlot, Parameter};
-use super::shared::{Label, Shared};
+use super::shared::Shared;
 use crate::ffi::{AccumulatedHook, TensorRef, after_backward};
 
 /// Hooks every parameter that takes a gradient and is not hooked yet, if gradients are configured. The first refusal ends

@@ -2,7 +2,6 @@
 
 mod builder;
 mod gradients;
-mod known;
 mod module;
 mod observer;
 mod parameter;
@@ -20,7 +19,6 @@ use trainmon_agent::{Monitor, Report, StepFacts};
 pub use builder::WatchBuilder;
 pub use module::{Watched, WatchedT};
 pub use observer::Observer;
-pub(crate) use shared::Label;
 
 use crate::moments::MomentSource;
 use crate::optimizer::{Optimizer, OptimizerError};

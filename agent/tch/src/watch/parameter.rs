@@ -8,9 +8,10 @@ use tch::nn::VarStore;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::TensorId;
 use trainmon_agent::core::config::{Targets, squash_name};
+use trainmon_agent::front::CachedReading;
 
-use super::known::Known;
-use super::update::Snapshot;
+use super::shared::Contents;
+use super::update::BeforeStep;
 use crate::ffi::AccumulatedHook;
 use crate::names;
 
@@ -29,9 +30,9 @@ pub(super) struct Parameter {
     /// What its gradient hook leaves behind; shared with the hook.
     pub(super) gradient: Arc<GradientSlot>,
     /// The parameter as last measured.
-    pub(super) values: Known,
+    pub(super) values: CachedReading<Contents>,
     /// The parameter before the step.
-    pub(super) snapshot: Snapshot,
+    pub(super) before: BeforeStep,
     /// Whether a step with a gradient was taken under this watch.
     pub(super) was_stepped: bool,
 }
@@ -45,7 +46,7 @@ pub(super) struct Firings {
     /// How often a gradient was added in this step: the number of the next micro-batch.
     pub(super) count: u32,
     /// The gradient as last measured.
-    pub(super) known: Known,
+    pub(super) known: CachedReading<Contents>,
 }
 
 impl GradientSlot {
@@ -80,8 +81,8 @@ impl Parameters {
                     place: all.len(),
                     tensor: parameter.tensor,
                     gradient: Arc::default(),
-                    values: Known::default(),
-                    snapshot: Snapshot::default(),
+                    values: CachedReading::default(),
+                    before: BeforeStep::default(),
                     was_stepped: false,
                 });
             }

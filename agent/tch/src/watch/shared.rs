@@ -5,28 +5,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use trainmon_agent::Monitor;
-use trainmon_agent::core::{Kind, MicroStep, Reading, Record, TensorId};
+use trainmon_agent::core::{Kind, TensorStats};
+use trainmon_agent::front::{CachedReading, Label};
 
-use super::known::Known;
 use crate::device::{DeviceLane, Target};
 use crate::ffi::{Description, TensorRef};
 
-/// Which record a measurement becomes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Label {
-    pub(crate) tensor: TensorId,
-    pub(crate) kind: Kind,
-    pub(crate) micro_step: MicroStep,
+/// Which contents of which tensor: torch counts every write it makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    identity: usize,
+    address: usize,
+    version: i64,
 }
 
-impl Label {
-    pub(crate) fn new(tensor: TensorId, kind: Kind) -> Self {
-        Self { tensor, kind, micro_step: MicroStep(0) }
-    }
-
-    pub(crate) fn with(self, reading: Reading) -> Record {
-        let Self { tensor, kind, micro_step } = self;
-        Record { tensor, kind, micro_step, reading: Some(reading) }
+impl Contents {
+    /// `None` where torch does not count writes.
+    fn of(description: &Description<'_>) -> Option<Self> {
+        let (identity, address) = (description.identity(), description.address());
+        Some(Self { identity, address, version: description.version()? })
     }
 }
 
@@ -92,7 +89,7 @@ impl Shared {
     }
 
     /// Measures a tensor: in place on the host, else queued for the device. What cannot be measured is counted.
-    pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<Reading> {
+    pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<TensorStats> {
         if !self.admits(label) {
             return None;
         }
@@ -105,22 +102,23 @@ impl Shared {
         &self,
         label: Label,
         tensor: TensorRef<'_>,
-        known: &mut Known,
-    ) -> Option<Reading> {
+        known: &mut CachedReading<Contents>,
+    ) -> Option<TensorStats> {
         let request = self.monitor.request(label.kind)?;
         if !self.admits(label) {
             return None;
         }
         let description = self.describe(label, tensor)?;
+        let contents = Contents::of(&description);
         if !self.foreign_writes
-            && let Some(reading) = known.recall(&description, request)
+            && let Some(reading) = known.recall(contents.as_ref(), request)
         {
             self.monitor.record(label.with(reading), Duration::ZERO, 0);
             return Some(reading);
         }
         let reading = self.measure_described(label, tensor, &description);
         match reading {
-            Some(reading) => known.remember(&description, request, reading),
+            Some(reading) => known.remember(contents, request, reading),
             None => known.forget(),
         }
         reading
@@ -141,7 +139,12 @@ impl Shared {
         }
     }
 
-    fn measure_described(&self, label: Label, tensor: TensorRef<'_>, description: &Description<'_>) -> Option<Reading> {
+    fn measure_described(
+        &self,
+        label: Label,
+        tensor: TensorRef<'_>,
+        description: &Description<'_>,
+    ) -> Option<TensorStats> {
         if self.is_on_device_path(description) && description.is_strided() {
             if let Err(why) = Target::measured(label, tensor, description).map(|target| self.lane().enqueue(target)) {
                 self.unsupported(label, &why);

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::Tensor;
 use trainmon_agent::core::{Kind, MicroStep, TensorId};
+use trainmon_agent::front::Label;
 
-use super::shared::{Label, Shared};
+use super::shared::Shared;
 use crate::ffi::{GradientHook, TensorRef, on_gradient};
 use crate::names::identity;
 

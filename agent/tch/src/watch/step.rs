@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use tch::Tensor;
 use trainmon_agent::core::config::Dialect;
-use trainmon_agent::core::{Kind, Reading};
+use trainmon_agent::core::{Kind, TensorStats};
+use trainmon_agent::front::Label;
 use trainmon_agent::stats::sign_agreement;
 
 use super::parameter::Parameter;
-use super::shared::{Label, Shared};
+use super::shared::Shared;
 use super::{gradients, update};
 use crate::device::Target;
 use crate::ffi::TensorRef;
@@ -101,7 +102,7 @@ fn measure_directions(shared: &Shared, parameters: &[Parameter], moments: &dyn M
             match average.as_ref().and_then(TensorRef::new) {
                 Some(average) => measure_direction(shared, label, grad, average),
                 None if !parameter.was_stepped => {
-                    shared.monitor.record(label.with(Reading::of_value(1.0)), std::time::Duration::ZERO, 0);
+                    shared.monitor.record(label.with(TensorStats::of_value(1.0)), std::time::Duration::ZERO, 0);
                 }
                 None => {}
             }
@@ -122,7 +123,7 @@ fn measure_direction(shared: &Shared, label: Label, grad: TensorRef<'_>, average
     let agreement = grad_at.view().and_then(|grad| Ok(sign_agreement(&grad, &average_at.view()?)));
     match agreement {
         Ok(Some(agreement)) => {
-            let record = label.with(Reading::of_value(agreement));
+            let record = label.with(TensorStats::of_value(agreement));
             shared.monitor.record(record, start.elapsed(), grad_at.bytes() + average_at.bytes());
         }
         Ok(None) => shared.unsupported(label, &"gradient and moment differ in shape, or are no real floats"),

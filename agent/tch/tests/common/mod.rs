@@ -10,7 +10,7 @@ use std::time::Instant;
 use tch::nn::{self, Module, VarStore};
 use tch::{Device, Kind, Tensor};
 use trainmon_agent::core::config::Config;
-use trainmon_agent::core::{Kind as Signal, Reading, StepBatch, TensorInfo};
+use trainmon_agent::core::{Kind as Signal, StepBatch, TensorInfo, TensorStats};
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
 use trainmon_agent::{Monitor, Options, Voice};
 
@@ -102,7 +102,7 @@ pub struct Row {
     pub vpp_stage: u32,
     pub kind: Signal,
     pub micro_step: u32,
-    pub reading: Option<Reading>,
+    pub reading: Option<TensorStats>,
 }
 
 impl Collected {
@@ -117,7 +117,7 @@ impl Collected {
                 vpp_stage: names[record.tensor.index()].vpp_stage,
                 kind: record.kind,
                 micro_step: record.micro_step.0,
-                reading: record.reading,
+                reading: record.reading.map(|reading| reading.as_stats()),
             })
         });
         rows.collect()

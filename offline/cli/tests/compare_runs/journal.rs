@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use trainmon_core::config::Config;
 use trainmon_core::{
-    Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, Step, StepBatch, TensorId, TensorInfo,
+    Dtype, Kind, MicroStep, Rank, Record, Scalar, Shape, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 use trainmon_exporters::{CsvExporter, Exporter as _};
@@ -17,8 +17,8 @@ fn batch(step: u64) -> StepBatch {
         let value = (step as f64 + 1.3).sqrt() / f64::from(tensor + 3);
         let shape = Shape::new(&[3, 4]).expect("a shape");
         let reading =
-            Reading { norm: value, min: Scalar::Float(-value), count: 12, ..Reading::empty(Dtype::F32, shape) };
-        Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading: Some(reading) }
+            TensorStats { norm: value, min: Scalar::Float(-value), count: 12, ..TensorStats::empty(Dtype::F32, shape) };
+        Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading: Some(reading.into()) }
     };
     let kinds = [Kind::GradReduced, Kind::ExpAvg, Kind::Actv];
     StepBatch {

@@ -81,14 +81,14 @@ impl JournalReader {
                 into.values.extend(ops.iter().map(|&op| reading.value(op)));
                 names.columns(ops.iter().map(|op| op.name()))
             } else {
-                into.values.extend(reading.values().iter().take(plain.len()));
+                into.values.extend(reading.values());
                 names.columns(plain.iter().copied())
             };
             let is_tensor = plain.is_empty();
             self.shape.clear();
             let shape =
-                (is_tensor && write!(self.shape, "{}", reading.shape).is_ok()).then(|| names.shape(&self.shape));
-            let unit = is_tensor.then(|| unit_roundoff(reading.dtype));
+                (is_tensor && write!(self.shape, "{}", reading.shape()).is_ok()).then(|| names.shape(&self.shape));
+            let unit = is_tensor.then(|| unit_roundoff(reading.dtype()));
             into.rows.push(RowHead { tensor, columns, first, shape, unit, table: None });
         }
     }

@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use trainmon_core::config::Config;
-use trainmon_core::{DropReason, Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, Statistic};
+use trainmon_core::{DropReason, Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, Statistic, TensorStats};
 
 use super::super::legend::LegendNames;
 use super::*;
@@ -30,7 +30,7 @@ fn any_shape() -> impl Strategy<Value = Shape> {
 }
 
 prop_compose! {
-    fn any_reading()(
+    fn any_stats()(
         dtype in prop::sample::select(Dtype::ALL.to_vec()),
         shape in any_shape(),
         (min, max) in (any_scalar(), any_scalar()),
@@ -38,9 +38,9 @@ prop_compose! {
         (nans, infs, zeros, count) in (any::<u64>(), 0u64..2, any::<u64>(), 0u64..2),
         (crc32, xor64) in (any::<u32>(), any::<u64>()),
         is_counted in any::<bool>(),
-    ) -> Reading {
+    ) -> TensorStats {
         let count = if is_counted { shape.elements() as u64 } else { count };
-        Reading { dtype, shape, min, max, mean, norm, abs_max, std, nans, infs, zeros, count, crc32, xor64 }
+        TensorStats { dtype, shape, min, max, mean, norm, abs_max, std, nans, infs, zeros, count, crc32, xor64 }
     }
 }
 
@@ -49,8 +49,9 @@ prop_compose! {
         tensor in 0..tensors,
         kind in prop::sample::select(Kind::ALL.to_vec()),
         micro_step in any::<u32>(),
-        reading in option::of(any_reading()),
+        stats in option::of(any_stats()),
     ) -> Record {
+        let reading = stats.map(|stats| Reading::of_kind(kind, stats));
         Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(micro_step), reading }
     }
 }

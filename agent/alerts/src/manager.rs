@@ -13,9 +13,9 @@ use trainmon_core::{Alert, AlertBook, AlertPhase, AlertSeverity, Rank, Step, Ste
 use trainmon_service::{Notice, Severity, Voice, panic_text};
 
 use super::anomaly_file::Entry;
-use super::delivery::ClosingPost;
+use super::delivery::ClosingQueue;
 use super::engine::{Engine, Said, Verdict};
-use super::outlets::Outlets;
+use super::notifiers::Notifiers;
 use super::state::{AlertStateError, LoadedAlertState, SavedAlerts};
 use super::words::hint;
 
@@ -44,15 +44,15 @@ pub struct Opening<'a> {
 }
 
 /// The alerts of a monitor.
-pub struct AlertDesk {
+pub struct AlertManager {
     /// Locked while a step is looked at, never over I/O or another's word.
     room: Mutex<Room>,
     /// Told after every step looked at.
     progress: Condvar,
     /// Locked while something is put into their queues. `None` once closed.
-    outlets: Mutex<Option<Outlets>>,
+    notifiers: Mutex<Option<Notifiers>>,
     /// What delivers its last.
-    closing: Mutex<Vec<ClosingPost>>,
+    closing: Mutex<Vec<ClosingQueue>>,
     /// When the waiting ends, once shutdown has begun.
     deadline: OnceLock<Instant>,
     /// Batches handed to the worker.
@@ -96,7 +96,7 @@ impl Room {
     }
 }
 
-impl AlertDesk {
+impl AlertManager {
     /// Opens the desk. What brings alerts out and cannot be started is reported and left out.
     pub fn open(opening: Opening<'_>) -> Self {
         let Opening { config, rank, run, base, tensors, book, voice } = opening;
@@ -109,7 +109,7 @@ impl AlertDesk {
         Self {
             room: Mutex::new(room),
             progress: Condvar::new(),
-            outlets: Mutex::new(Some(Outlets::open(config, rank, base, &book, &voice))),
+            notifiers: Mutex::new(Some(Notifiers::open(config, rank, base, &book, &voice))),
             closing: Mutex::default(),
             deadline: OnceLock::new(),
             offered: AtomicU64::new(0),
@@ -190,12 +190,12 @@ impl AlertDesk {
         self.speak(said)
     }
 
-    /// Puts everything into the outlets' queues; what is to be said of that.
+    /// Puts everything into the notifiers' queues; what is to be said of that.
     fn send(&self, said: &[Said], findings: Vec<Entry>) -> Vec<String> {
-        let outlets = self.outlets.lock();
-        let Some(outlets) = outlets.as_ref() else { return Vec::new() };
-        let complaint = outlets.note(findings);
-        let complaints = said.iter().flat_map(|said| outlets.send(&said.alert, said.actions, &self.run));
+        let notifiers = self.notifiers.lock();
+        let Some(notifiers) = notifiers.as_ref() else { return Vec::new() };
+        let complaint = notifiers.note(findings);
+        let complaints = said.iter().flat_map(|said| notifiers.send(&said.alert, said.actions, &self.run));
         complaint.into_iter().chain(complaints).collect()
     }
 
@@ -257,9 +257,9 @@ impl AlertDesk {
 
     /// No step comes any more: tells everything that brings alerts out to deliver its last. Does not wait.
     pub fn close(&self) {
-        let Some(outlets) = self.outlets.lock().take() else { return };
+        let Some(notifiers) = self.notifiers.lock().take() else { return };
         let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
-        self.closing.lock().extend(outlets.close(deadline));
+        self.closing.lock().extend(notifiers.close(deadline));
     }
 
     /// Waits until all is delivered, by the deadline.

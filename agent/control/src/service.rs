@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 use trainmon_core::LedgerSnapshot;
 use trainmon_core::config::{ConfigErrors, PlanChange, Window};
 
+use super::change_request::{Change, ChangeIds, ChangeRequest, EmptyWindow, MAX_WAITING_CHANGES};
 use super::progress::ProgressBook;
 use super::status::Sources;
-use super::wish::{Change, EmptyWindow, MAX_WISHES, Wish, WishNumbers};
 
 /// Has every step in it.
 const ENDLESS: Window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: u64::MAX };
 
 /// Takes requests.
-pub(super) struct Desk {
+pub(super) struct ControlService {
     pub(super) sources: Sources,
     pub(super) book: ProgressBook,
-    wishes: Sender<Wish>,
-    numbers: WishNumbers,
+    requests: Sender<ChangeRequest>,
+    numbers: ChangeIds,
 }
 
 /// A request that is not fulfilled.
@@ -37,7 +37,7 @@ pub(super) enum Refusal {
     #[error("key `targets`: this front cannot change its targets while it runs")]
     FixedTargets,
     /// Too many changes wait.
-    #[error("{MAX_WISHES} changes wait for their turn")]
+    #[error("{MAX_WAITING_CHANGES} changes wait for their turn")]
     TooMany,
     /// The monitor is shut down.
     #[error("the monitor is shutting down")]
@@ -63,9 +63,14 @@ impl Refusal {
     }
 }
 
-impl Desk {
-    pub(super) fn new(sources: Sources, book: ProgressBook, wishes: Sender<Wish>, numbers: WishNumbers) -> Self {
-        Self { sources, book, wishes, numbers }
+impl ControlService {
+    pub(super) fn new(
+        sources: Sources,
+        book: ProgressBook,
+        requests: Sender<ChangeRequest>,
+        numbers: ChangeIds,
+    ) -> Self {
+        Self { sources, book, requests, numbers }
     }
 
     /// How things are.
@@ -86,17 +91,17 @@ impl Desk {
             EmptyWindow::of(change.window_after(rest), live.step().0 + 1)?;
         }
         let what = format!("set {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
-        self.wish(what, Change::Set(change))
+        self.request(what, Change::Set(change))
     }
 
     /// Nothing is measured.
     pub(super) fn pause(&self) -> Result<Value, Refusal> {
-        self.wish("pause".to_owned(), Change::Pause)
+        self.request("pause".to_owned(), Change::Pause)
     }
 
     /// Measuring goes on.
     pub(super) fn resume(&self) -> Result<Value, Refusal> {
-        self.wish("resume".to_owned(), Change::Resume)
+        self.request("resume".to_owned(), Change::Resume)
     }
 
     /// How far the books are, for [`is_delivered`](Self::is_delivered).
@@ -109,9 +114,9 @@ impl Desk {
         self.sources.is_delivered(mark)
     }
 
-    fn wish(&self, what: String, change: Change) -> Result<Value, Refusal> {
+    fn request(&self, what: String, change: Change) -> Result<Value, Refusal> {
         let id = self.numbers.next();
-        match self.wishes.try_send(Wish { id, what, change }) {
+        match self.requests.try_send(ChangeRequest { id, what, change }) {
             Ok(()) => {
                 Ok(json!({"id": id, "hint": "GET /status lists it under `changes` with the step it takes effect at"}))
             }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use trainmon_core::{AlertSignal, FirstMove, Kind, Step, TensorId, number};
 
 use super::places::{Layer, Places};
-use super::sheet::{AFTER_REDUCTION, Reach, Sheet, Wanted};
+use super::step_summary::{AFTER_REDUCTION, Reach, StepSummary, Wanted};
 
 /// The order in which a step touches them; where several left their band in one step, the first here is named.
 /// Moments that are read before the optimizer's step show what earlier steps did: they left their band earlier then.
@@ -94,7 +94,7 @@ impl Band {
 
 /// The bands of every signal and layer.
 #[derive(Debug, Default)]
-pub(crate) struct Blame {
+pub(crate) struct RootCause {
     /// By signal, in the order of [`SIGNALS`], and layer.
     bands: Vec<Vec<Band>>,
     /// Steps measured so far.
@@ -103,7 +103,7 @@ pub(crate) struct Blame {
     values: Vec<Option<(f64, TensorId)>>,
 }
 
-impl Blame {
+impl RootCause {
     /// What has to be summed up for it.
     pub(crate) fn want(wanted: &mut Wanted) {
         for signal in SIGNALS {
@@ -112,14 +112,14 @@ impl Blame {
     }
 
     /// Looks at a step; one in which nothing was measured is no look. Cost: some 10 ns per signal and layer.
-    pub(crate) fn observe(&mut self, step: Step, sheet: &Sheet, places: &Places) {
+    pub(crate) fn observe(&mut self, step: Step, step_summary: &StepSummary, places: &Places) {
         let look = self.looks + 1;
         self.bands.resize_with(SIGNALS.len(), Vec::new);
         for (signal, bands) in SIGNALS.into_iter().zip(&mut self.bands) {
-            if signal == AFTER_REDUCTION && !sheet.has_both_sides() {
+            if signal == AFTER_REDUCTION && !step_summary.has_both_sides() {
                 continue;
             }
-            sheet.layers(places, signal, Reach::Whole, &mut self.values);
+            step_summary.layers(places, signal, Reach::Whole, &mut self.values);
             if bands.len() < self.values.len() {
                 bands.resize_with(self.values.len(), Band::default);
             }
@@ -161,7 +161,7 @@ impl Blame {
     }
 
     /// What is saved with a checkpoint.
-    pub(crate) fn save(&self, places: &Places) -> SavedBlame {
+    pub(crate) fn save(&self, places: &Places) -> SavedRootCause {
         let mut bands = Vec::new();
         for (signal, of_signal) in SIGNALS.into_iter().zip(&self.bands) {
             for (band, layer) in of_signal.iter().zip(places.layers()).filter(|(band, _)| band.samples > 0) {
@@ -169,11 +169,11 @@ impl Blame {
                 bands.push(SavedBand { signal, layer, vpp_stage, band: band.clone() });
             }
         }
-        SavedBlame { looks: self.looks, bands }
+        SavedRootCause { looks: self.looks, bands }
     }
 
     /// Goes on from what was saved.
-    pub(crate) fn load(&mut self, saved: SavedBlame, places: &mut Places) {
+    pub(crate) fn load(&mut self, saved: SavedRootCause, places: &mut Places) {
         self.looks = saved.looks;
         self.bands = vec![Vec::new(); SIGNALS.len()];
         for SavedBand { signal, layer, vpp_stage, band } in saved.bands {
@@ -204,7 +204,7 @@ impl Departure {
 
 /// The bands as they are saved: by name, since numbers change with a resume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct SavedBlame {
+pub(crate) struct SavedRootCause {
     looks: u64,
     bands: Vec<SavedBand>,
 }
@@ -221,22 +221,22 @@ struct SavedBand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainmon_core::{MicroStep, Reading, Record, StepBatch, TensorInfo};
+    use trainmon_core::{MicroStep, Record, StepBatch, TensorInfo, TensorStats};
 
     struct Run {
         places: Places,
-        sheet: Sheet,
-        blame: Blame,
+        step_summary: StepSummary,
+        root_cause: RootCause,
     }
 
     impl Run {
         fn new() -> Self {
             let mut wanted = Wanted::default();
-            Blame::want(&mut wanted);
+            RootCause::want(&mut wanted);
             let mut places = Places::default();
             let names = ["h.0.w", "h.0.b", "h.1.w"].map(|name| TensorInfo { name: name.into(), vpp_stage: 0 });
             places.learn(&names);
-            Self { places, sheet: Sheet::new(wanted), blame: Blame::default() }
+            Self { places, step_summary: StepSummary::new(wanted), root_cause: RootCause::default() }
         }
 
         /// One step; `shift` says what each tensor and kind is multiplied by.
@@ -246,12 +246,12 @@ mod tests {
             {
                 for tensor in 0..3 {
                     let calm = 1.0 + 0.003 * ((step * 7 + u64::from(tensor)) as f64).sin();
-                    let reading = Some(Reading::of_value(calm * shift(tensor, kind)));
+                    let reading = Some(TensorStats::of_value(calm * shift(tensor, kind)).into());
                     records.push(Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading });
                 }
             }
-            self.sheet.fill(&self.places, &StepBatch { records, ..StepBatch::default() });
-            self.blame.observe(Step(step), &self.sheet, &self.places);
+            self.step_summary.fill(&self.places, &StepBatch { records, ..StepBatch::default() });
+            self.root_cause.observe(Step(step), &self.step_summary, &self.places);
         }
 
         fn calm(&mut self, steps: std::ops::Range<u64>) {
@@ -259,7 +259,7 @@ mod tests {
         }
 
         fn first(&self) -> Option<FirstMove> {
-            self.blame.first_move(&self.places)
+            self.root_cause.first_move(&self.places)
         }
     }
 
@@ -305,12 +305,13 @@ mod tests {
             for (kind, factor) in kinds {
                 for tensor in 0..3 {
                     let factor = if tensor == 2 { factor } else { 1.0 };
-                    let reading = Some(Reading::of_value(factor * (1.0 + 0.003 * ((step * 7) as f64).sin())));
+                    let reading =
+                        Some(TensorStats::of_value(factor * (1.0 + 0.003 * ((step * 7) as f64).sin())).into());
                     records.push(Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(0), reading });
                 }
             }
-            run.sheet.fill(&run.places, &StepBatch { records, ..StepBatch::default() });
-            run.blame.observe(Step(step), &run.sheet, &run.places);
+            run.step_summary.fill(&run.places, &StepBatch { records, ..StepBatch::default() });
+            run.root_cause.observe(Step(step), &run.step_summary, &run.places);
         };
         // The rank whose own gradient leapt, and another one that only got it through the reduction.
         for (before, signal) in [(60.0, AlertSignal::Grad), (1.0, AlertSignal::Kind(Kind::GradReduced))] {
@@ -350,8 +351,8 @@ mod tests {
     fn steps_that_are_not_measured_do_not_count() {
         let mut run = Run::new();
         let unmeasured = |run: &mut Run, step: u64| {
-            run.sheet.fill(&run.places, &StepBatch::default());
-            run.blame.observe(Step(step), &run.sheet, &run.places);
+            run.step_summary.fill(&run.places, &StepBatch::default());
+            run.root_cause.observe(Step(step), &run.step_summary, &run.places);
         };
         for step in 0..80 {
             let moved = |kind| match (step, kind) {
@@ -374,9 +375,9 @@ mod tests {
             let mut run = Run::new();
             for step in 0..80 {
                 if stop == Some(step) {
-                    let saved = serde_json::to_string(&run.blame.save(&run.places)).unwrap();
+                    let saved = serde_json::to_string(&run.root_cause.save(&run.places)).unwrap();
                     run = Run::new();
-                    run.blame.load(serde_json::from_str(&saved).unwrap(), &mut run.places);
+                    run.root_cause.load(serde_json::from_str(&saved).unwrap(), &mut run.places);
                 }
                 run.step(step, |_, kind| if step > 75 && kind == Kind::Update { 4.0 } else { 1.0 });
             }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use trainmon_core::config::{Config, Plan, PlanChange, Window};
 
 /// Wishes that may wait for the one before them.
-pub(super) const MAX_WISHES: usize = 16;
+pub(super) const MAX_WAITING_CHANGES: usize = 16;
 
 /// A change of what is measured, before the ranks agreed on it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wish {
+pub(super) struct ChangeRequest {
     /// Its number in the run, from 1.
     pub(super) id: u64,
     /// Who wants what, for people.
@@ -46,11 +46,11 @@ impl EmptyWindow {
     }
 }
 
-/// Counts the wishes of a run, wherever they come from.
+/// Counts the requests of a run, wherever they come from.
 #[derive(Clone, Debug, Default)]
-pub(super) struct WishNumbers(Arc<AtomicU64>);
+pub(super) struct ChangeIds(Arc<AtomicU64>);
 
-impl WishNumbers {
+impl ChangeIds {
     /// The next number, from 1.
     pub(super) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
@@ -72,8 +72,8 @@ pub(super) enum Change {
     Stop,
 }
 
-impl Wish {
-    /// The plan after this wish, and whether the window begins anew.
+impl ChangeRequest {
+    /// The plan after this request, and whether the window begins anew.
     pub(super) fn applied_to(&self, plan: &Plan, config: &Config) -> (Plan, bool) {
         match &self.change {
             Change::Set(change) => (change.applied_to(plan, config), change.restarts_window()),

@@ -1,6 +1,6 @@
 //! One step summed up: norms per layer and group, from which every wider series follows.
 
-use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, StepBatch, TensorId};
+use trainmon_core::{AlertSignal, GradNorm, Group, Kind, Record, Statistic, StepBatch, TensorId};
 
 use super::places::Places;
 
@@ -65,7 +65,7 @@ struct GradOfTensor {
 
 /// A step's sums; its memory is used again for the next.
 #[derive(Debug, Default)]
-pub(crate) struct Sheet {
+pub(crate) struct StepSummary {
     wanted: Wanted,
     /// By slot and cell; a norm without leader was not measured.
     cells: [Vec<Norm>; SLOTS],
@@ -98,7 +98,7 @@ pub(crate) enum Reach {
     Part,
 }
 
-impl Sheet {
+impl StepSummary {
     pub(crate) fn new(wanted: Wanted) -> Self {
         Self { wanted, ..Self::default() }
     }
@@ -143,22 +143,23 @@ impl Sheet {
 
     fn take(&mut self, places: &Places, record: &Record) {
         let Some(reading) = &record.reading else { return };
+        let norm = reading.value(Statistic::Norm);
         let (kind, tensor) = (record.kind, record.tensor);
         if self.wanted.0[GRAD] && matches!(kind, Kind::GradUnreduced | Kind::GradReduced) {
-            self.take_gradient(record, reading.norm);
+            self.take_gradient(record, norm);
         }
         if self.wanted.0[Kind::UpdateRatio as usize] {
             match kind {
                 Kind::Update => {
                     let filled = self.filled;
-                    *slot(&mut self.updates, tensor) = (filled, reading.norm);
+                    *slot(&mut self.updates, tensor) = (filled, norm);
                 }
-                Kind::UpdateRatio => self.ratios.push((tensor, reading.mean)),
+                Kind::UpdateRatio => self.ratios.extend(reading.values().first().map(|&ratio| (tensor, ratio))),
                 _ => {}
             }
         }
         if self.wanted.0[kind as usize] && kind != Kind::UpdateRatio {
-            self.add(places, kind as usize, tensor, reading.norm);
+            self.add(places, kind as usize, tensor, norm);
         }
     }
 
@@ -315,10 +316,10 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainmon_core::{MicroStep, Reading, TensorInfo};
+    use trainmon_core::{MicroStep, Reading, TensorInfo, TensorStats};
 
     fn record(tensor: u32, kind: Kind, micro: u32, value: f64) -> Record {
-        let reading = Some(Reading::of_value(value));
+        let reading = Some(Reading::of_kind(kind, TensorStats::of_value(value)));
         Record { tensor: TensorId(tensor), kind, micro_step: MicroStep(micro), reading }
     }
 
@@ -329,31 +330,34 @@ mod tests {
         places
     }
 
-    fn filled(records: Vec<Record>) -> Sheet {
+    fn filled(records: Vec<Record>) -> StepSummary {
         let mut wanted = Wanted::default();
         for signal in [AlertSignal::Grad, AlertSignal::Kind(Kind::ExpAvg), AlertSignal::Kind(Kind::UpdateRatio)] {
             wanted.add(signal);
         }
-        let mut sheet = Sheet::new(wanted);
-        sheet.fill(&places(), &StepBatch { records, ..StepBatch::default() });
-        sheet
+        let mut step_summary = StepSummary::new(wanted);
+        step_summary.fill(&places(), &StepBatch { records, ..StepBatch::default() });
+        step_summary
     }
 
     #[test]
     fn gradients_count_once_and_before_aggregation_where_that_is_measured() {
-        let sheet = filled(vec![
+        let step_summary = filled(vec![
             record(0, Kind::GradUnreduced, 0, 100.0),
             record(0, Kind::GradUnreduced, 1, 3.0),
             record(0, Kind::GradReduced, 1, 77.0),
             record(2, Kind::GradReduced, 1, 4.0),
         ]);
-        assert_eq!(sheet.global(AlertSignal::Grad, Reach::Whole), Some(5.0));
-        assert_eq!(sheet.gradients().map(|(tensor, norm)| (tensor.0, norm)).collect::<Vec<_>>(), [(0, 3.0), (2, 4.0)]);
+        assert_eq!(step_summary.global(AlertSignal::Grad, Reach::Whole), Some(5.0));
+        assert_eq!(
+            step_summary.gradients().map(|(tensor, norm)| (tensor.0, norm)).collect::<Vec<_>>(),
+            [(0, 3.0), (2, 4.0)]
+        );
         let mut layers = Vec::new();
-        sheet.layers(&places(), AlertSignal::Grad, Reach::Whole, &mut layers);
+        step_summary.layers(&places(), AlertSignal::Grad, Reach::Whole, &mut layers);
         assert_eq!(layers, [Some((3.0, TensorId(0))), Some((4.0, TensorId(2))), None]);
-        assert_eq!(sheet.groups(&places(), AlertSignal::Grad, Reach::Whole)[Group::Attn as usize], Some(5.0));
-        assert_eq!(sheet.groups(&places(), AlertSignal::Grad, Reach::Whole)[Group::Mlp as usize], None);
+        assert_eq!(step_summary.groups(&places(), AlertSignal::Grad, Reach::Whole)[Group::Attn as usize], Some(5.0));
+        assert_eq!(step_summary.groups(&places(), AlertSignal::Grad, Reach::Whole)[Group::Mlp as usize], None);
     }
 
     #[test]
@@ -364,46 +368,50 @@ mod tests {
         }
         let mut wanted = Wanted::default();
         wanted.add(AlertSignal::Grad);
-        let mut sheet = Sheet::new(wanted);
-        sheet.fill(&places(), &batch);
-        let (ours, batchs) = (sheet.global(AlertSignal::Grad, Reach::Whole).unwrap(), batch.grad_norm().unwrap());
+        let mut step_summary = StepSummary::new(wanted);
+        step_summary.fill(&places(), &batch);
+        let (ours, batchs) =
+            (step_summary.global(AlertSignal::Grad, Reach::Whole).unwrap(), batch.grad_norm().unwrap());
         assert!((ours / batchs - 1.0).abs() < 1e-14, "{ours} {batchs}");
-        assert_eq!(sheet.global(AlertSignal::GradNormRatio, Reach::Whole), Some(ours / 10.0));
+        assert_eq!(step_summary.global(AlertSignal::GradNormRatio, Reach::Whole), Some(ours / 10.0));
         batch.grad_norm = GradNorm::Known(7.0);
-        sheet.fill(&places(), &batch);
-        assert_eq!(sheet.global(AlertSignal::Grad, Reach::Whole), Some(7.0));
+        step_summary.fill(&places(), &batch);
+        assert_eq!(step_summary.global(AlertSignal::Grad, Reach::Whole), Some(7.0));
         batch.grad_norm = GradNorm::Unknown;
-        sheet.fill(&places(), &batch);
+        step_summary.fill(&places(), &batch);
         assert_eq!(
-            (sheet.global(AlertSignal::Grad, Reach::Whole), sheet.global(AlertSignal::GradNormRatio, Reach::Whole)),
+            (
+                step_summary.global(AlertSignal::Grad, Reach::Whole),
+                step_summary.global(AlertSignal::GradNormRatio, Reach::Whole)
+            ),
             (None, None)
         );
     }
 
     #[test]
     fn nan_outranks_infinity_and_leads_where_it_came_first() {
-        let sheet = filled(vec![
+        let step_summary = filled(vec![
             record(0, Kind::ExpAvg, 0, 9.0),
             record(1, Kind::ExpAvg, 0, f64::INFINITY),
             record(2, Kind::ExpAvg, 0, f64::NAN),
         ]);
         let signal = AlertSignal::Kind(Kind::ExpAvg);
-        assert!(sheet.global(signal, Reach::Whole).unwrap().is_nan());
+        assert!(step_summary.global(signal, Reach::Whole).unwrap().is_nan());
         let mut layers = Vec::new();
-        sheet.layers(&places(), signal, Reach::Whole, &mut layers);
+        step_summary.layers(&places(), signal, Reach::Whole, &mut layers);
         assert_eq!(layers[0], Some((f64::INFINITY, TensorId(1))));
     }
 
     #[test]
     fn the_ratio_of_a_layer_is_that_of_its_norms() {
-        let sheet = filled(vec![
+        let step_summary = filled(vec![
             record(0, Kind::Update, 0, 3.0),
             record(1, Kind::Update, 0, 4.0),
             record(0, Kind::UpdateRatio, 0, 0.03),
             record(1, Kind::UpdateRatio, 0, f64::INFINITY),
         ]);
         let mut layers = Vec::new();
-        sheet.layers(&places(), AlertSignal::Kind(Kind::UpdateRatio), Reach::Whole, &mut layers);
+        step_summary.layers(&places(), AlertSignal::Kind(Kind::UpdateRatio), Reach::Whole, &mut layers);
         let (ratio, _) = layers[0].unwrap();
         assert!((ratio - 0.05).abs() < 1e-12, "{ratio}");
         assert_eq!(layers[1], None);
@@ -411,29 +419,29 @@ mod tests {
 
     #[test]
     fn a_thinned_step_has_no_sums() {
-        let mut sheet = filled(Vec::new());
+        let mut step_summary = filled(Vec::new());
         let records = vec![record(0, Kind::GradReduced, 0, 1.0)];
-        sheet.fill(&places(), &StepBatch { records, sampling_stride: 2, ..StepBatch::default() });
-        assert_eq!(sheet.global(AlertSignal::Grad, Reach::Whole), None);
-        assert_eq!(sheet.gradients().count(), 1);
+        step_summary.fill(&places(), &StepBatch { records, sampling_stride: 2, ..StepBatch::default() });
+        assert_eq!(step_summary.global(AlertSignal::Grad, Reach::Whole), None);
+        assert_eq!(step_summary.gradients().count(), 1);
     }
 
     #[test]
     fn a_part_says_that_it_is_not_finite_and_once_a_round_that_it_is() {
         let signal = AlertSignal::Kind(Kind::ExpAvg);
-        let mut sheet = filled(Vec::new());
+        let mut step_summary = filled(Vec::new());
         let mut look = |stride, values: &[f64]| {
             let records = values
                 .iter()
                 .enumerate()
                 .map(|(tensor, &value)| record(tensor as u32, Kind::ExpAvg, 0, value))
                 .collect();
-            sheet.fill(&places(), &StepBatch { records, sampling_stride: stride, ..StepBatch::default() });
+            step_summary.fill(&places(), &StepBatch { records, sampling_stride: stride, ..StepBatch::default() });
             let mut layers = Vec::new();
-            sheet.layers(&places(), signal, Reach::Part, &mut layers);
-            let group = sheet.groups(&places(), signal, Reach::Part)[Group::Attn as usize];
-            assert_eq!(sheet.global(signal, Reach::Whole).is_some(), stride == 1);
-            (sheet.global(signal, Reach::Part), group, layers[0].map(|(value, _)| value))
+            step_summary.layers(&places(), signal, Reach::Part, &mut layers);
+            let group = step_summary.groups(&places(), signal, Reach::Part)[Group::Attn as usize];
+            assert_eq!(step_summary.global(signal, Reach::Whole).is_some(), stride == 1);
+            (step_summary.global(signal, Reach::Part), group, layers[0].map(|(value, _)| value))
         };
         assert_eq!(look(1, &[3.0]), (Some(3.0), Some(3.0), Some(3.0)));
         assert_eq!(look(2, &[3.0]), (None, None, None));
@@ -445,10 +453,10 @@ mod tests {
 
     #[test]
     fn a_part_of_a_gradient_whose_norm_is_unknown_may_still_be_no_number() {
-        let mut sheet = filled(Vec::new());
+        let mut step_summary = filled(Vec::new());
         let records = vec![record(0, Kind::GradReduced, 0, f64::NAN)];
-        sheet.fill(&places(), &StepBatch { records, grad_norm: GradNorm::Unknown, ..StepBatch::default() });
-        assert_eq!(sheet.global(AlertSignal::Grad, Reach::Whole), None);
-        assert!(sheet.global(AlertSignal::Grad, Reach::Part).unwrap().is_nan());
+        step_summary.fill(&places(), &StepBatch { records, grad_norm: GradNorm::Unknown, ..StepBatch::default() });
+        assert_eq!(step_summary.global(AlertSignal::Grad, Reach::Whole), None);
+        assert!(step_summary.global(AlertSignal::Grad, Reach::Part).unwrap().is_nan());
     }
 }

@@ -9,47 +9,48 @@ use trainmon_core::{Alert, AlertBook, Rank};
 use trainmon_service::Voice;
 
 use super::anomaly_file::{self, AnomalyFile, Entry};
-use super::command::Runner;
-use super::delivery::{Carrier, ClosingPost, Letter, Post, Trade};
+use super::command::CommandNotifier;
+use super::delivery::{ClosingQueue, Notifier, NotifyQueue, Payload, QueueSpec};
 #[cfg(feature = "webhook")]
-use super::webhook::Poster;
+use super::webhook::WebhookNotifier;
 
-/// Alerts that may wait for a carrier. A run that has more at once has one cause for them all.
-const LETTERS: usize = 256;
+/// Alerts that may wait for a notifier. A run that has more at once has one cause for them all.
+const MAX_WAITING_ALERTS: usize = 256;
 
-const fn trade(thread: &'static str, name: &'static str) -> Trade {
-    // One more is in the carrier's hands.
-    Trade { thread, name, things: "alerts", parcels: LETTERS, most: LETTERS as u64 + 1 }
+const fn queue_spec(thread: &'static str, name: &'static str) -> QueueSpec {
+    // One more is in the notifier's hands.
+    QueueSpec { thread, name, things: "alerts", messages: MAX_WAITING_ALERTS, most: MAX_WAITING_ALERTS as u64 + 1 }
 }
 
 /// The ways out.
 #[derive(Default)]
-pub(crate) struct Outlets {
-    webhook: Option<Post<Arc<Letter>>>,
-    command: Option<Post<Arc<Letter>>>,
-    anomalies: Option<Post<Vec<Entry>>>,
+pub(crate) struct Notifiers {
+    webhook: Option<NotifyQueue<Arc<Payload>>>,
+    command: Option<NotifyQueue<Arc<Payload>>>,
+    anomalies: Option<NotifyQueue<Vec<Entry>>>,
 }
 
-impl Outlets {
+impl Notifiers {
     /// Opens what the config describes; `base` is where the run directories are. What has no thread is reported and left
     /// out.
     pub(crate) fn open(config: &Config, rank: Rank, base: &Path, book: &Arc<AlertBook>, voice: &Voice) -> Self {
-        fn post<C: Carrier>(
-            trade: Trade,
-            carrier: C,
+        fn post<C: Notifier>(
+            queue_spec: QueueSpec,
+            notifier: C,
             (book, voice): (&Arc<AlertBook>, &Voice),
-        ) -> Option<Post<C::Parcel>> {
-            let post = Post::start(trade, carrier, Arc::clone(book), voice.clone());
-            post.map_err(|error| voice.warn(format!("{}: cannot start its thread: {error}", trade.name), None)).ok()
+        ) -> Option<NotifyQueue<C::Message>> {
+            let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(book), voice.clone());
+            post.map_err(|error| voice.warn(format!("{}: cannot start its thread: {error}", queue_spec.name), None))
+                .ok()
         }
         let alert = &config.alert;
         let shared = (book, voice);
-        let command = alert.command.clone().map(Runner::new);
+        let command = alert.command.clone().map(CommandNotifier::new);
         let anomalies = alert.dump.then(|| AnomalyFile::new(base, rank.0));
         #[cfg(feature = "webhook")]
-        let webhook = alert.webhook.clone().map(Poster::new);
+        let webhook = alert.webhook.clone().map(WebhookNotifier::new);
         #[cfg(feature = "webhook")]
-        let webhook = webhook.and_then(|poster| post(trade("webhook", "alert webhook"), poster, shared));
+        let webhook = webhook.and_then(|webhook| post(queue_spec("webhook", "alert webhook"), webhook, shared));
         #[cfg(not(feature = "webhook"))]
         let webhook = alert.webhook.as_ref().and_then(|_| {
             let hint = "build trainmon with the feature `webhook`".to_owned();
@@ -58,8 +59,8 @@ impl Outlets {
         });
         Self {
             webhook,
-            command: command.and_then(|runner| post(trade("command", "alert command"), runner, shared)),
-            anomalies: anomalies.and_then(|file| post(anomaly_file::TRADE, file, shared)),
+            command: command.and_then(|runner| post(queue_spec("command", "alert command"), runner, shared)),
+            anomalies: anomalies.and_then(|file| post(anomaly_file::QUEUE, file, shared)),
         }
     }
 
@@ -71,8 +72,8 @@ impl Outlets {
         if targets.iter().all(Option::is_none) {
             return Vec::new();
         }
-        let letter = Arc::new(Letter::new(alert, run));
-        targets.into_iter().flatten().filter_map(|post| post.send(Arc::clone(&letter))).collect()
+        let payload = Arc::new(Payload::new(alert, run));
+        targets.into_iter().flatten().filter_map(|post| post.send(Arc::clone(&payload))).collect()
     }
 
     /// Sends a step's findings to the JSON file; what is to be said of it.
@@ -81,7 +82,7 @@ impl Outlets {
     }
 
     /// Tells all that nothing more comes: none has to wait for another's end.
-    pub(crate) fn close(self, deadline: Instant) -> Vec<ClosingPost> {
+    pub(crate) fn close(self, deadline: Instant) -> Vec<ClosingQueue> {
         let Self { webhook, command, anomalies } = self;
         let posts = [
             webhook.map(|post| post.close(deadline)),
