@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::comparison::{Comparison, Side, TensorRow, Verdict};
 use super::report::{word, worst_first};
-use super::{Comparison, Side, TensorRow, Verdict};
 use trainmon_report::html::{escaped, head, list};
 
 /// Rows stay in the document; the script hides those that are not asked for.

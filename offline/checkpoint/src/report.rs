@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::{CheckpointError, Comparison, Side, TensorRow, Verdict};
+use super::comparison::{Comparison, Side, TensorRow, Verdict};
+use super::error::CheckpointError;
 use trainmon_report::first_of;
 
 /// So many tensors are shown to people, the worst first; files have them all.

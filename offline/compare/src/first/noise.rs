@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use trainmon_dump::capture::TensorFacts;
 
 use super::looks::Looks;
-use crate::Hashes;
+use crate::name::Hashes;
 
 /// Rounding so far.
 #[derive(Clone, Debug, Default)]
-pub struct Rounding {
+pub(crate) struct Rounding {
     /// The largest difference put down to rounding, of values that are more than rounding.
     pub(super) largest: f64,
     /// A few units of round-off of the coarsest dtype that differed: what comes of it keeps that in a finer one.
@@ -98,7 +98,7 @@ impl Rounding {
     }
 
     /// The largest difference put down to rounding.
-    pub fn largest(&self) -> f64 {
+    pub(crate) fn largest(&self) -> f64 {
         self.largest
     }
 }

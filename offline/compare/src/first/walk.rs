@@ -1,16 +1,17 @@
 //! One rank's operators in the order they ran, up to the first that is not explained by what came before.
 
-use std::cell::Cell;
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use crate::deviation::{Deviation, What};
-use crate::input::{Capture, Item};
+use crate::evaluation::Sides;
+use crate::input::Capture;
+use crate::item::Item;
 use crate::judge::{Judge, coarse};
 use crate::matching::Alignment;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
-use super::compared::lacks_a_digest;
+use super::compared::{Comparer, lacks_a_digest};
 use super::finding::{Compared, Finding, Kind, Suspect, Walked, suspect};
 use super::looks::{Looks, Magnitude, cancels};
 use super::noise::{Produced, Rounding};
@@ -19,24 +20,17 @@ use super::noise::{Produced, Rounding};
 const GROWTH_OF_ALL_ROUNDING: f64 = 4.0;
 
 /// Looks at a rank's operators of a step in order. `rounding` is what earlier steps had, and is given back with this one's.
-pub fn walk(
-    target: &Capture,
-    golden: &Capture,
-    aligned: &Alignment,
-    rounding: Rounding,
-    judge: Judge<'_>,
-) -> (Walked, Rounding) {
+pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, judge: Judge<'_>) -> (Walked, Rounding) {
     let mut walker = Walker {
-        target,
-        golden,
-        aligned,
+        target: sides.target,
+        golden: sides.golden,
+        comparer: Comparer { sides, aligned, judge },
         judge,
         rounding: rounding.next_step(),
         gradient: None,
         parted: Vec::new(),
         is_blind: false,
         walked: Walked::default(),
-        unread: Cell::default(),
     };
     for (place, &pair) in aligned.operators.iter().enumerate() {
         match pair {
@@ -55,11 +49,11 @@ pub fn walk(
     walker.end()
 }
 
-pub(super) struct Walker<'c> {
-    pub(super) target: &'c Capture,
-    pub(super) golden: &'c Capture,
-    pub(super) aligned: &'c Alignment,
-    pub(super) judge: Judge<'c>,
+struct Walker<'c> {
+    target: &'c Capture,
+    golden: &'c Capture,
+    comparer: Comparer<'c>,
+    judge: Judge<'c>,
     rounding: Rounding,
     /// The largest gradient that went into the last backward.
     gradient: Option<Magnitude>,
@@ -68,9 +62,7 @@ pub(super) struct Walker<'c> {
     /// Whether a fused operator went by whose results have no checksum on one side: what follows from them may differ in every
     /// checksum by rounding.
     is_blind: bool,
-    pub(super) walked: Walked,
-    /// For [`Walked::unread`].
-    pub(super) unread: Cell<usize>,
+    walked: Walked,
 }
 
 impl<'c> Walker<'c> {
@@ -80,7 +72,8 @@ impl<'c> Walker<'c> {
         if name.is_some_and(|name| self.judge.thresholds.ignores(name)) {
             return;
         }
-        let compared = self.compare(one, other);
+        let compared = self.comparer.compare(one, other, true);
+        self.walked.unread += compared.iter().filter(|compared| compared.is_unread).count();
         self.walked.compared += 1;
         let is_unseen = |compared: &Compared<'_>| compared.deviation.what == What::Unseen;
         let is_joined = self.is_joined(operator, golden);
@@ -360,14 +353,19 @@ impl<'c> Walker<'c> {
         }
         let operator = self.operator(one);
         let bound = self.fresh_bound(operator).max(self.judge.bound(operator, 0.0).bound);
-        let compared = self.compare(one, other);
+        // Only the spread is of interest now: statistics do.
+        let compared = self.comparer.compare(one, other, false);
         let mut outputs = compared.iter().filter(|compared| compared.item.value.section >= Section::Output);
         if outputs.any(|output| output.deviation.relative > bound) {
             self.walked.spread.push(operator.name.to_string());
         }
     }
 
-    pub(super) fn operator(&self, index: u32) -> &'c Operator {
+    fn is_joined(&self, operator: &Operator, golden: &Operator) -> bool {
+        self.target.joined.operator(&operator.name).is_some() || self.golden.joined.operator(&golden.name).is_some()
+    }
+
+    fn operator(&self, index: u32) -> &'c Operator {
         &self.target.document.operators[index as usize]
     }
 
@@ -376,7 +374,6 @@ impl<'c> Walker<'c> {
         if self.walked.finding.is_none() && !self.parted.is_empty() && !self.walked.is_untold {
             self.walked.finding = Some(self.parted.remove(0));
         }
-        self.walked.unread = self.unread.get();
         (self.walked, self.rounding)
     }
 }

@@ -7,9 +7,10 @@ use std::collections::hash_map::Entry;
 use trainmon_dump::capture::{Operator, Value};
 
 use super::listed::{one_is_listed, unlisted};
-use super::{How, Pair};
-use crate::Hashes;
-use crate::input::{Address, Capture};
+use super::pair::{How, Pair};
+use crate::input::Capture;
+use crate::item::Address;
+use crate::name::Hashes;
 use crate::name::{Direction, OperatorName};
 
 /// Pairs values of the same name. The number in a backward operator's name is that of its forward call, so one call more in the

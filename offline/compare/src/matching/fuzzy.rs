@@ -1,8 +1,8 @@
 //! By the sequence of calls, whatever their numbers.
 
 use super::exact::pair;
+use super::pair::{How, Pair};
 use super::sequence::align;
-use super::{How, Pair};
 use crate::input::Capture;
 
 /// Pairs operators by their place in the sequence of calls ([`align`]) and in them values of the same place. The target's values

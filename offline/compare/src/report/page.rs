@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::Report;
 use super::place::{Line, Link, Place, Role, Stacks, SuspectFacts};
+use super::rows::CollectedRows;
 use crate::answer::{Answer, Verdict};
 use crate::deviation::{Deviation, What};
 use crate::first::{Finding, Kind};
-use crate::words;
+use crate::{text, words};
 use trainmon_report::html::{self, escaped};
 
 const SCRIPT: &str = include_str!("assets/page.js");
@@ -19,7 +19,7 @@ const TABLE: &str = include_str!("assets/table.html");
 const NEAR: usize = 10;
 
 pub(super) fn write(
-    report: &mut Report,
+    (rows, place): (&mut CollectedRows, Option<&Place>),
     answer: &Answer,
     (target, goldens): (&Path, &[PathBuf]),
     to: &mut BufWriter<File>,
@@ -27,10 +27,10 @@ pub(super) fn write(
     let sentence = words::sentence(answer);
     to.write_all(html::head("compare", &sentence, "").as_bytes())?;
     to.write_all(head(answer, &escaped(&sentence), target, goldens).as_bytes())?;
-    if let Some(place) = &report.place {
+    if let Some(place) = place {
         to.write_all(place_html(place, answer).as_bytes())?;
     }
-    if let Some(svg) = report.rows.distribution.svg() {
+    if let Some(svg) = rows.distribution.svg() {
         write!(
             to,
             "<section><h2>How far values are apart</h2>\n<p class=\"soft\">Each bar counts the values whose difference is from \
@@ -38,18 +38,17 @@ pub(super) fn write(
              question of size, like a shape, NaN on one side, or no counterpart.</p>\n<div class=\"scroll\">{svg}</div></section>\n"
         )?;
     }
-    if report.rows.kept() == 0 {
-        let none =
-            if report.rows.left_out().is_some() { "Every value passes." } else { "There is no table of values." };
+    if rows.kept() == 0 {
+        let none = if rows.left_out().is_some() { "Every value passes." } else { "There is no table of values." };
         write!(to, "<section><h2>All values</h2><p>{none}</p></section>\n</main></body></html>\n")?;
         return Ok(());
     }
-    let left_out = report.rows.left_out().map_or_else(String::new, |text| {
+    let left_out = rows.left_out().map_or_else(String::new, |text| {
         format!("<p class=\"left-out\" id=\"left-out\">{} With --format csv all are written.</p>", escaped(&text))
     });
     to.write_all(TABLE.replace("<!--left-out-->", &left_out).as_bytes())?;
     to.write_all(b"</main>\n<script type=\"application/json\" id=\"data\">\n")?;
-    report.rows.write(to)?;
+    rows.write(to)?;
     write!(to, "\n</script>\n<script>\n{SCRIPT}</script>\n</body></html>\n")
 }
 
@@ -86,13 +85,13 @@ fn cards(answer: &Answer) -> String {
             card("Step", &step.to_string()),
             card("Rank", &rank.to_string()),
             card("First rounding in", operator),
-            card("Largest of all", &words::of(*largest, "a value's size")),
+            card("Largest of all", &text::of(*largest, "a value's size")),
         ]
         .concat(),
         Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => {
             let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
             let inputs = match finding.kind {
-                Kind::Operator if finding.input > 0.0 => format!("differ by {} at most", words::share(finding.input)),
+                Kind::Operator if finding.input > 0.0 => format!("differ by {} at most", text::share(finding.input)),
                 Kind::Operator => "all agree".to_owned(),
                 _ => String::new(),
             };
@@ -174,7 +173,7 @@ fn suspect(suspect: &SuspectFacts, at: &(String, u64)) -> String {
     };
     let bound = match *bound {
         0.0 => "0".to_owned(),
-        bound if bound.is_finite() => words::share(bound),
+        bound if bound.is_finite() => text::share(bound),
         _ => "none".to_owned(),
     };
     format!(
@@ -269,7 +268,7 @@ fn size(deviation: Deviation) -> String {
     match deviation.what {
         What::Nothing => "nothing".to_owned(),
         _ if deviation.relative == 0.0 => "nothing seen".to_owned(),
-        _ if deviation.relative.is_finite() => words::share(deviation.relative),
+        _ if deviation.relative.is_finite() => text::share(deviation.relative),
         What::Presence => "one side alone".to_owned(),
         what => what.word().to_owned(),
     }

@@ -9,7 +9,6 @@ use serde_json::json;
 use trainmon_dump::capture::{Construct, Operator};
 
 use super::distribution::Distribution;
-use super::json_in_html;
 use super::line::{self, Head, Line};
 use crate::compat::Cell;
 use crate::input::Capture;
@@ -22,6 +21,11 @@ pub(super) const MOST_ROWS: usize = 200_000;
 
 /// A piece's lines go through at once.
 const BUFFER: usize = 1 << 18;
+
+/// JSON that may stand inside HTML: no `<` can end the script it is in.
+fn json_in_html(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}
 
 /// A row's level in the page: a value of one side alone is a level of its own there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,10 +321,6 @@ mod tests {
     }
 
     impl Rows for Made {
-        fn headers(&self) -> &[&'static str] {
-            &self.headers
-        }
-
         fn count(&self) -> usize {
             self.rows.len()
         }
@@ -354,7 +354,7 @@ mod tests {
             has_stacks: false,
             tensors: None,
             meter: std::sync::Arc::default(),
-            joined: crate::Joined::default(),
+            joined: crate::joined::Joined::default(),
         }
     }
 
