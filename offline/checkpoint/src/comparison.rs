@@ -88,25 +88,25 @@ pub struct Side {
 }
 
 /// Two checkpoints compared.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The first.
-    pub a: Side,
-    /// The second.
-    pub b: Side,
+    /// The checkpoint in question.
+    pub target: Side,
+    /// The one it is held against.
+    pub golden: Side,
     /// Names both have, in order.
     pub tensors: Vec<TensorRow>,
-    /// Names only the first has.
-    pub only_in_a: Vec<String>,
-    /// Names only the second has.
-    pub only_in_b: Vec<String>,
+    /// Names only the target has.
+    pub target_only: Vec<String>,
+    /// Names only the golden has.
+    pub golden_only: Vec<String>,
 }
 
 impl Comparison {
     /// Whether everything is there on both sides and the same within rounding.
     pub fn is_same(&self) -> bool {
-        let unreadable = self.a.unreadable.len() + self.b.unreadable.len();
-        unreadable + self.only_in_a.len() + self.only_in_b.len() == 0
+        let unreadable = self.target.unreadable.len() + self.golden.unreadable.len();
+        unreadable + self.target_only.len() + self.golden_only.len() == 0
             && self.tensors.iter().all(|row| row.verdict <= Verdict::Rounding)
     }
 
@@ -121,21 +121,22 @@ impl Comparison {
 /// # Errors
 /// One of them is no checkpoint, is incomplete or damaged.
 pub fn compare(
-    a: &Path,
-    b: &Path,
+    target: &Path,
+    golden: &Path,
     dialect: Dialect,
     tell: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Comparison, CheckpointError> {
-    let (mut a, mut b) = (detect::open(a, dialect)?, detect::open(b, dialect)?);
-    if let Some(empty) = [&a, &b].into_iter().find(|one| one.tensors.is_empty() && one.unreadable.is_empty()) {
+    let (mut target, mut golden) = (detect::open(target, dialect)?, detect::open(golden, dialect)?);
+    if let Some(empty) = [&target, &golden].into_iter().find(|one| one.tensors.is_empty() && one.unreadable.is_empty())
+    {
         return Err(CheckpointError::NoTensors { path: empty.path.clone() });
     }
     if dialect == Dialect::Ours {
-        align(&mut a, &mut b);
+        align(&mut target, &mut golden);
     }
-    let common: Vec<&String> = a.tensors.keys().filter(|name| b.tensors.contains_key(*name)).collect();
+    let common: Vec<&String> = target.tensors.keys().filter(|name| golden.tensors.contains_key(*name)).collect();
     let bytes = |name: &str| {
-        let recipe = &a.tensors[name];
+        let recipe = &target.tensors[name];
         recipe.shape.elements() as u64 * recipe.dtype.size() as u64
     };
     let total = common.iter().map(|name| bytes(name)).sum();
@@ -145,7 +146,7 @@ pub fn compare(
         let rows: Vec<TensorRow> = batch
             .par_iter()
             .map(|name| {
-                let row = compare_tensor(&a, &b, name)?;
+                let row = compare_tensor(&target, &golden, name)?;
                 if let Ok(mut progress) = progress.lock() {
                     progress.0 += bytes(name);
                     let done = progress.0;
@@ -160,8 +161,8 @@ pub fn compare(
         let known: BTreeSet<&String> = other.tensors.keys().chain(other.unreadable.keys()).collect();
         one.tensors.keys().filter(|name| !known.contains(name)).cloned().collect()
     };
-    let (only_in_a, only_in_b) = (only(&a, &b), only(&b, &a));
-    Ok(Comparison { tensors, only_in_a, only_in_b, a: side(a), b: side(b) })
+    let (target_only, golden_only) = (only(&target, &golden), only(&golden, &target));
+    Ok(Comparison { tensors, target_only, golden_only, target: side(target), golden: side(golden) })
 }
 
 /// Runs of names whose tensors fit in the memory together.
@@ -185,8 +186,8 @@ fn side(checkpoint: Checkpoint) -> Side {
     Side { path, layout, tensors: tensors.len(), notes, unreadable: unreadable.into_iter().collect() }
 }
 
-fn compare_tensor(a: &Checkpoint, b: &Checkpoint, name: &str) -> Result<TensorRow, CheckpointError> {
-    let facts = [&a.tensors[name], &b.tensors[name]];
+fn compare_tensor(target: &Checkpoint, golden: &Checkpoint, name: &str) -> Result<TensorRow, CheckpointError> {
+    let facts = [&target.tensors[name], &golden.tensors[name]];
     let row = |verdict, distance| TensorRow {
         name: name.to_owned(),
         verdict,
@@ -198,7 +199,7 @@ fn compare_tensor(a: &Checkpoint, b: &Checkpoint, name: &str) -> Result<TensorRo
     if facts[0].shape != facts[1].shape {
         return Ok(row(Verdict::Shape, None));
     }
-    let (x, y) = (a.read(name)?, b.read(name)?);
+    let (x, y) = (target.read(name)?, golden.read(name)?);
     let found = distance(&x, &y);
     // Beyond 2^53 two integers may be one f64.
     let is_wide = matches!(x.dtype(), Dtype::I64 | Dtype::U64) && x.dtype() == y.dtype();

@@ -11,7 +11,7 @@ use super::error::CompareError;
 use super::evaluation::{Evaluation, Sides};
 use super::first::{Divergence, Finding, Noise, RankCapture, Rounding, first_divergence};
 use super::input::Capture;
-use super::judge::Spreads;
+use super::judge::GoldenSpreads;
 use super::matching::{Matching, Pair, fuse};
 use super::meter::Meter;
 use super::pairing::{RankPair, pair, step_name};
@@ -42,7 +42,7 @@ pub struct RankCaptures {
     /// The run it is held against.
     pub golden: Capture,
     /// How far further golden runs are from it.
-    pub spreads: Option<Spreads>,
+    pub spreads: Option<GoldenSpreads>,
     /// Which values belong together.
     pub pairs: Vec<Pair>,
     /// What is known of them.
@@ -60,9 +60,9 @@ impl RankCaptures {
     }
 
     /// Reads all tensors that a table shows, on all cores.
-    fn read_tensors(&self) {
+    fn read_tensors(&self, pairs: &[Pair]) {
         if [&self.target, &self.golden].into_iter().all(|capture| capture.document.task == Task::Tensor) {
-            self.pairs.par_iter().for_each(|pair| {
+            pairs.par_iter().for_each(|pair| {
                 if let (Some(target), Some(golden)) = (pair.target, pair.golden) {
                     self.sides().elements(target, golden, |_| ());
                 }
@@ -188,14 +188,21 @@ pub fn compare_matched<E: From<CompareError>>(
     let mut left = pairing.pairs.len();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
         let mut step = read(pairs, &others, (target_tree.kind, options), meter)?;
-        step.ranks.par_iter_mut().for_each(|rank| {
-            rank.pairs = options.matching.pairs(&rank.target, &rank.golden, options.is_compat);
-        });
-        // The search goes through the operators one after the other and finds what was read meanwhile.
-        let (divergence, ()) = rayon::join(
+        let match_and_read = |rank: &RankCaptures| {
+            let pairs = options.matching.pairs(&rank.target, &rank.golden, options.is_compat);
+            if options.is_for_tables {
+                rank.read_tensors(&pairs);
+            }
+            pairs
+        };
+        // The search goes through all operators one after the other, and finds the tensors that were read meanwhile.
+        let (divergence, matched) = rayon::join(
             || search.step(&step, thresholds, options.matching),
-            || step.ranks.iter().filter(|_| options.is_for_tables).for_each(RankCaptures::read_tensors),
+            || step.ranks.par_iter().map(match_and_read).collect::<Vec<_>>(),
         );
+        for (rank, pairs) in step.ranks.iter_mut().zip(matched) {
+            rank.pairs = pairs;
+        }
         step.divergence = divergence;
         each(&step)?;
         meter.compared(both(pairs));
@@ -220,7 +227,7 @@ fn read(
         let (mut target, mut golden) = (target?, golden?);
         let mut spreads = None;
         for files in others.iter().filter_map(|tree| same(tree, pair)) {
-            spreads.get_or_insert_with(Spreads::default).add(&golden, &one(files)?);
+            spreads.get_or_insert_with(GoldenSpreads::default).add(&golden, &one(files)?);
         }
         // What is there on both sides is held against each other.
         match (target.document.task, golden.document.task) {

@@ -19,7 +19,7 @@ pub(crate) struct Judge<'j> {
     /// The numbers.
     pub thresholds: &'j Thresholds,
     /// How far golden runs are apart, if there are several.
-    pub spreads: Option<&'j Spreads>,
+    pub spreads: Option<&'j GoldenSpreads>,
     /// Over how much the parameters' gradients of the operators' capture are summed.
     pub positions: &'j Positions<'j>,
 }
@@ -93,11 +93,11 @@ pub(crate) fn coarse(operator: &Operator) -> f64 {
 
 /// How far golden runs are apart, value by value.
 #[derive(Clone, Debug, Default)]
-pub struct Spreads {
+pub struct GoldenSpreads {
     of: HashMap<Box<str>, HashMap<Arc<str>, f64>>,
 }
 
-impl Spreads {
+impl GoldenSpreads {
     /// Takes in another golden run of the same rank and step. What only one of them has is not known.
     pub fn add(&mut self, golden: &Capture, other: &Capture) {
         let others: HashMap<&str, &Operator> =

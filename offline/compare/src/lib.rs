@@ -2,7 +2,7 @@
 //!
 //! The way of a comparison: `pairing` says which steps and ranks belong together and `input` reads them, a step at a time;
 //! `matching` finds each value's counterpart and `first` the place where they part; `table` (or `compat`) holds every value
-//! against its counterpart by what `judge` allows and `seen` knows, piece by piece; `write` and `report` put that down, `words`
+//! against its counterpart by what `judge` allows and `evidence` knows, piece by piece; `write` and `report` put that down, `messages`
 //! say the answer.
 
 mod answer;
@@ -20,6 +20,7 @@ mod joined;
 mod judge;
 pub mod matching;
 pub mod merge;
+mod messages;
 mod meter;
 mod name;
 mod output;
@@ -33,7 +34,6 @@ mod table;
 mod tensors;
 mod text;
 mod thresholds;
-mod words;
 mod write;
 
 pub use answer::{Answer, Options, StepCaptures, Verdict, compare, compare_matched};

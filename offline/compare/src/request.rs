@@ -13,12 +13,12 @@ use super::error::CompareError;
 use super::evidence::Evidence;
 use super::judge::Judge;
 use super::matching::{How, Matching, Pair};
+use super::messages;
 use super::meter::Meter;
 use super::output::Output;
 use super::rounding::Positions;
 use super::table;
 use super::thresholds::Thresholds;
-use super::words;
 use super::write::{Format, Rows, Source, WriteError};
 
 /// What is to be compared, and how.
@@ -118,15 +118,15 @@ impl Request {
 /// The answer for a terminal, with the files.
 pub fn in_words(compared: &Compared) -> String {
     let Compared { answer, files, .. } = compared;
-    let more = words::details(answer).into_iter().chain(files.iter().map(|path| path.display().to_string()));
-    more.fold(words::sentence(answer) + "\n", |text, line| text + "  " + &line + "\n")
+    let more = messages::details(answer).into_iter().chain(files.iter().map(|path| path.display().to_string()));
+    more.fold(messages::sentence(answer) + "\n", |text, line| text + "  " + &line + "\n")
 }
 
 /// The answer for programs, a failure too.
 pub fn as_json(compared: &Result<Compared, RequestError>) -> Value {
     match compared {
         Ok(Compared { answer, files, .. }) => {
-            let mut json = words::as_json(answer);
+            let mut json = messages::as_json(answer);
             json["files"] = json!(files);
             json
         }

@@ -6,7 +6,7 @@
 mod communication;
 mod compared;
 mod finding;
-mod looks;
+mod fingerprint;
 mod noise;
 mod ranks;
 mod walk;

@@ -9,7 +9,7 @@ use super::finding::{Finding, Walked};
 use super::noise::Rounding;
 use super::walk::walk;
 use crate::evaluation::Sides;
-use crate::judge::{Judge, Spreads};
+use crate::judge::{GoldenSpreads, Judge};
 use crate::matching::Matching;
 use crate::rounding::Positions;
 use crate::thresholds::Thresholds;
@@ -22,7 +22,7 @@ pub(crate) struct RankCapture<'c> {
     /// The run in question, and the run it is held against.
     pub sides: Sides<'c>,
     /// How far several golden runs are apart, if there are several.
-    pub spreads: Option<&'c Spreads>,
+    pub spreads: Option<&'c GoldenSpreads>,
 }
 
 /// What a step's ranks say together.

@@ -13,7 +13,7 @@ use crate::rounding::coarsest;
 
 use super::compared::{Comparer, lacks_a_digest};
 use super::finding::{Compared, Finding, Kind, Suspect, Walked, suspect};
-use super::looks::{Looks, Magnitude, cancels};
+use super::fingerprint::{Fingerprint, Magnitude, cancels};
 use super::noise::{Produced, Rounding};
 
 /// What is made of a value that is all rounding counts as that up to this many times its difference.
@@ -87,8 +87,8 @@ impl<'c> Walker<'c> {
         if let Some(finding) = self.fresh_input(operator, name, &inputs) {
             let fresh = inputs.iter().filter(|input| self.is_fresh(operator, input));
             let tensors = fresh.flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
-            let looks: Vec<Looks> = tensors.flatten().map(Looks::of).collect();
-            self.found(place, one, other, finding, &looks);
+            let fingerprints: Vec<Fingerprint> = tensors.flatten().map(Fingerprint::of).collect();
+            self.found(place, one, other, finding, &fingerprints);
             return;
         }
         let input = inputs.iter().map(|input| input.deviation).fold(Deviation::NONE, Deviation::max);
@@ -190,13 +190,13 @@ impl<'c> Walker<'c> {
         if name.direction != Direction::Forward {
             return false;
         }
-        let looks = Looks::of(tensor);
+        let fingerprints = Fingerprint::of(tensor);
         let ancestors = self.target.construct.ancestors(&operator.name);
         let modules = self.target.document.operators.iter().filter(|module| ancestors.contains(&&*module.name));
         let mut parameters =
             modules.flat_map(|module| &module.values).filter(|value| value.section == Section::Parameter);
-        let is_a_modules =
-            parameters.any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Looks::of(other) == looks));
+        let is_a_modules = parameters
+            .any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Fingerprint::of(other) == fingerprints));
         let takes_weights = matches!(
             name.function(),
             "linear"
@@ -270,7 +270,7 @@ impl<'c> Walker<'c> {
         one: u32,
         other: u32,
         (kind, suspects, input): (Kind, Vec<Suspect>, f64),
-        looks: &[Looks],
+        fingerprints: &[Fingerprint],
     ) {
         if self.is_blind && suspects.iter().all(|suspect| suspect.deviation.what == What::Digest) {
             for suspect in &suspects {
@@ -281,7 +281,7 @@ impl<'c> Walker<'c> {
         }
         // A call that only one side made accounts for an input that nobody produced.
         if kind == Kind::Between
-            && let Some(parted) = self.missing_producer(looks)
+            && let Some(parted) = self.missing_producer(fingerprints)
         {
             self.walked.finding = Some(Finding { suspects, ..parted });
             return;
@@ -292,7 +292,7 @@ impl<'c> Walker<'c> {
     }
 
     /// Among calls that one side alone made: the one that gave what is missed here, else the first of the last ones together.
-    fn missing_producer(&mut self, missed: &[Looks]) -> Option<Finding> {
+    fn missing_producer(&mut self, missed: &[Fingerprint]) -> Option<Finding> {
         let gives = |parted: &Finding| {
             let operator = match (parted.target, parted.golden) {
                 (Some(index), _) => &self.target.document.operators[index as usize],
@@ -301,7 +301,7 @@ impl<'c> Walker<'c> {
             };
             let outputs = operator.values.iter().filter(|value| value.section == Section::Output);
             let mut tensors = outputs.filter_map(|value| Item { operator, value }.tensor());
-            tensors.any(|tensor| missed.contains(&Looks::of(tensor)))
+            tensors.any(|tensor| missed.contains(&Fingerprint::of(tensor)))
         };
         if let Some(found) = self.parted.iter().position(gives) {
             return Some(self.parted.swap_remove(found));

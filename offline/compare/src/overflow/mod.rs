@@ -31,7 +31,7 @@ pub struct Anomaly {
 
 /// Where it began on a rank.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Birth {
+pub struct FirstNonFinite {
     /// Its index in the capture.
     pub operator: u32,
     /// The operator's name.
@@ -52,7 +52,7 @@ pub struct RankAnomalies {
     /// All of them, in the order of execution.
     pub anomalies: Vec<Anomaly>,
     /// Where they began here.
-    pub birth: Option<Birth>,
+    pub birth: Option<FirstNonFinite>,
     /// Operators that were given an infinity as an argument and pass it on: a mask, say. They do not count.
     pub on_purpose: Vec<String>,
 }
@@ -61,7 +61,7 @@ pub struct RankAnomalies {
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     /// Ranks where it began by itself.
-    pub born: Vec<(u64, Birth)>,
+    pub born: Vec<(u64, FirstNonFinite)>,
     /// Ranks that were handed it: rank, the operator they got it in, from which ranks.
     pub received: Vec<(u64, String, Vec<u64>)>,
 }
@@ -111,12 +111,18 @@ pub fn origins(ranks: &[(RankAnomalies, &Capture)]) -> Origins {
     origins
 }
 
-fn birth(operator: &Operator, index: u32, is_news: fn(&Value) -> bool) -> Option<Birth> {
+fn birth(operator: &Operator, index: u32, is_news: fn(&Value) -> bool) -> Option<FirstNonFinite> {
     let bad = |inputs: bool| {
         let is_input = |value: &&Value| value.section.is_input() == inputs;
         operator.values.iter().filter(is_input).find(|value| is_news(value))
     };
     let (value, arrives) = bad(true).map(|value| (value, true)).or_else(|| bad(false).map(|value| (value, false)))?;
     let what = if is_nan(value) { "NaN" } else { "infinity" };
-    Some(Birth { operator: index, name: operator.name.to_string(), value: operator.name_of(value), what, arrives })
+    Some(FirstNonFinite {
+        operator: index,
+        name: operator.name.to_string(),
+        value: operator.name_of(value),
+        what,
+        arrives,
+    })
 }

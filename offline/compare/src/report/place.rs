@@ -9,7 +9,7 @@ use crate::evaluation::Sides;
 use crate::first::{Divergence, Finding, Suspect};
 use crate::input::Capture;
 use crate::item::Address;
-use crate::judge::{Judge, Spreads};
+use crate::judge::{GoldenSpreads, Judge};
 use crate::matching::align;
 use crate::python;
 use crate::rounding::Positions;
@@ -226,7 +226,7 @@ fn source(suspect: &Suspect, finding: &Finding, operator: Option<&Operator>, jud
     }
     let bound = operator.map(|operator| judge.bound(operator, finding.input));
     let known = bound.filter(|bound| bound.bound.to_bits() == suspect.bound.to_bits());
-    let spread = judge.spreads.is_some_and(|_: &Spreads| known.is_none());
+    let spread = judge.spreads.is_some_and(|_: &GoldenSpreads| known.is_none());
     match known {
         Some(bound) => bound.source.words().into_owned(),
         None if spread => "rounding before it, grown, or the spread of the golden runs".to_owned(),

@@ -29,7 +29,7 @@ fn json_in_html(json: &str) -> String {
 
 /// A row's level in the page: a value of one side alone is a level of its own there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shade {
+enum RowLevel {
     Pass,
     Warning,
     Error,
@@ -47,7 +47,7 @@ pub(super) struct CollectedRows {
     /// Of the kept, those that are no pass.
     remarkable: usize,
     has_passes: bool,
-    /// All rows by [`Shade`], the left out included.
+    /// All rows by [`RowLevel`], the left out included.
     counts: [usize; 4],
     /// How far values are apart, the left out included.
     pub(super) distribution: Distribution,
@@ -127,9 +127,9 @@ impl CollectedRows {
 
     /// Takes the rows' lines.
     fn take(&mut self, rows: &dyn Rows, rendered: &[u8]) -> io::Result<()> {
-        let shades: Vec<Shade> = (0..rows.count()).map(|index| self.count(&rows.facts(index))).collect();
+        let shades: Vec<RowLevel> = (0..rows.count()).map(|index| self.count(&rows.facts(index))).collect();
         if self.has_passes && self.kept + shades.len() <= self.most {
-            self.remarkable += shades.iter().filter(|shade| **shade != Shade::Pass).count();
+            self.remarkable += shades.iter().filter(|shade| **shade != RowLevel::Pass).count();
             return self.keep(rendered, shades.len());
         }
         for (line, shade) in rendered.split_inclusive(|&byte| byte == b'\n').zip(shades) {
@@ -138,19 +138,19 @@ impl CollectedRows {
                 self.has_passes = false;
                 self.kept = self.remarkable;
             }
-            if (self.has_passes || shade != Shade::Pass) && self.kept < self.most {
-                self.remarkable += usize::from(shade != Shade::Pass);
+            if (self.has_passes || shade != RowLevel::Pass) && self.kept < self.most {
+                self.remarkable += usize::from(shade != RowLevel::Pass);
                 self.keep(line, 1)?;
             }
         }
         Ok(())
     }
 
-    fn count(&mut self, facts: &Facts<'_>) -> Shade {
+    fn count(&mut self, facts: &Facts<'_>) -> RowLevel {
         let shade = shade(facts);
         self.counts[shade as usize] += 1;
         if let Some(deviation) = facts.deviation {
-            self.distribution.add(facts.level, shade == Shade::Unmatched, deviation);
+            self.distribution.add(facts.level, shade == RowLevel::Unmatched, deviation);
         }
         shade
     }
@@ -166,7 +166,7 @@ impl CollectedRows {
     /// Why rows are missing in the page, if some are.
     pub(super) fn left_out(&self) -> Option<String> {
         let all: usize = self.counts.iter().sum();
-        let remarkable = all - self.counts[Shade::Pass as usize];
+        let remarkable = all - self.counts[RowLevel::Pass as usize];
         if self.kept == all {
             None
         } else if self.kept == remarkable {
@@ -250,12 +250,12 @@ fn around<'c>(operator: &'c Operator, construct: &'c Construct) -> (&'c str, cha
     (module, direction)
 }
 
-fn shade(facts: &Facts<'_>) -> Shade {
+fn shade(facts: &Facts<'_>) -> RowLevel {
     match facts.level {
-        _ if facts.shared.basic[..2].iter().any(Cell::is_none) => Shade::Unmatched,
-        Level::Pass => Shade::Pass,
-        Level::Warning => Shade::Warning,
-        Level::Error => Shade::Error,
+        _ if facts.shared.basic[..2].iter().any(Cell::is_none) => RowLevel::Unmatched,
+        Level::Pass => RowLevel::Pass,
+        Level::Warning => RowLevel::Warning,
+        Level::Error => RowLevel::Error,
     }
 }
 
