@@ -81,7 +81,7 @@ impl ApiMapping {
 
 /// Pairs operators by what they are called in torch, and by how often they ran before; values by the lists of the mapping, or
 /// by their places. Lists of arguments also hold for what a backward gives out, lists of results for what goes into it.
-pub fn by_api(target: &Capture, golden: &Capture, mapping: &ApiMapping) -> Vec<Pair> {
+pub(crate) fn by_api(target: &Capture, golden: &Capture, mapping: &ApiMapping) -> Vec<Pair> {
     let matched = matched(target, golden, mapping);
     let how = |index: usize| if matched.is_mapped(index) { How::Mapping } else { How::Family };
     let ours = Side { capture: target, keys: &matched.target_keys, place: &|index, value| matched.place(index, value) };

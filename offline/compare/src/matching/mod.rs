@@ -12,15 +12,17 @@ mod mapping;
 mod pair;
 mod sequence;
 
-pub use aligned::Alignment;
-pub use api::{ApiEntry, ApiMapping, by_api};
+pub(crate) use aligned::Alignment;
+pub use api::ApiMapping;
 pub use exact::exact;
 pub(crate) use fused::fuse;
-pub use fuzzy::fuzzy;
 pub use layer::{LayerMapping, by_layer};
 pub use mapping::{Mapping, MappingError, by_cell, by_data};
 pub use pair::{How, Pair};
-pub use sequence::{Aligned, align};
+pub(crate) use sequence::align;
+
+use api::by_api;
+use fuzzy::fuzzy;
 
 use crate::input::Capture;
 use crate::joined::Layout;

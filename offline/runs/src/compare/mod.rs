@@ -37,19 +37,18 @@ use serde::Serialize;
 use trainmon_core::Dtype;
 use trainmon_report::{Progress, first_of, quoted};
 
-pub use self::answer::{Answer, Level, Verdict};
-pub use self::blow_up::BlowUp;
-pub use self::error::CompareRunsError;
-pub use self::found::Divergence;
-pub use self::names::TensorKey;
-pub use self::noise::BoundSource;
-pub use self::pair::StepRange;
-pub use self::replay::{Curve, Point};
+pub use self::answer::Level;
 pub use self::report::{Format, write};
 pub use self::source::is_run;
 pub use self::terminal::{as_json, in_words};
 
-use self::found::{Gap, Judged};
+use self::answer::Verdict;
+use self::blow_up::BlowUp;
+use self::error::CompareRunsError;
+use self::found::{Divergence, Gap, Judged};
+use self::names::TensorKey;
+use self::pair::StepRange;
+use self::replay::Curve;
 use self::source::{RankSource, ranks_in};
 
 /// Names listed in a note before it says how many more there are.
