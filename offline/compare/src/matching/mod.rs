@@ -33,7 +33,7 @@ pub enum Matching {
     /// By name: [`exact`]. Where calls differ in number, the search for the first divergence goes by their sequence.
     #[default]
     Name,
-    /// By the sequence of calls: [`fuzzy`].
+    /// By the sequence of calls: `fuzzy`.
     Sequence,
     /// By a mapping of whole names: [`by_data`].
     Data(Mapping),
@@ -41,7 +41,7 @@ pub enum Matching {
     Cell(Mapping),
     /// By a mapping of modules, with the operators in them: [`by_layer`].
     Layer(LayerMapping),
-    /// By a mapping of operators between frameworks: [`by_api`].
+    /// By a mapping of operators between frameworks: `by_api`.
     Api(ApiMapping),
 }
 
