@@ -3,8 +3,8 @@
 use trainmon_core::Shape;
 use trainmon_dump::tensor_file::StoredTensor;
 
-use super::contents::{Piece, Recipe};
 use super::error::PieceTrouble;
+use super::recipe::{Piece, Recipe};
 
 /// Up to so many pieces each is compared with each other for lying on it; beyond, their number of elements must do.
 const PAIRS_CHECKED: usize = 1024;
@@ -141,7 +141,7 @@ mod tests {
     use trainmon_core::Dtype;
     use trainmon_dump::tensor_file::FileBytes;
 
-    use super::super::contents::Source;
+    use super::super::recipe::Source;
     use super::*;
 
     fn shape(dims: &[i64]) -> Shape {

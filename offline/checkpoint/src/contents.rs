@@ -3,59 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use trainmon_core::{Dtype, Shape};
-use trainmon_dump::tensor_file::{self, FileBytes, StoredTensor, TensorFile};
+use trainmon_dump::tensor_file::{self, StoredTensor, TensorFile};
 
 use super::assemble;
 use super::error::{CheckpointError, PieceTrouble};
-
-/// How a checkpoint is laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// One file.
-    Plain,
-    /// Megatron-LM's, a file per tensor, pipeline and expert rank.
-    Megatron,
-    /// DeepSpeed's.
-    Deepspeed,
-    /// torch's distributed checkpoint, as FSDP and Megatron's `torch_dist` write it.
-    Distributed,
-    /// Hugging Face's, in one file or several with an index.
-    HuggingFace,
-}
-
-/// Where the elements of a piece are.
-#[derive(Clone, Debug)]
-pub(super) enum Source {
-    /// An entry of an opened file.
-    Entry { file: usize, index: usize },
-    /// A file of one tensor within another.
-    Within { path: PathBuf, bytes: FileBytes },
-}
-
-/// A part of a tensor.
-#[derive(Clone, Debug)]
-pub(super) struct Piece {
-    pub(super) source: Source,
-    /// Of the source's elements, row by row, these are meant; all if `None`.
-    pub(super) elements: Option<(u64, u64)>,
-    /// The piece's shape.
-    pub(super) shape: Shape,
-    /// Where in the tensor it begins.
-    pub(super) at: Vec<i64>,
-}
-
-/// How a tensor is put together.
-#[derive(Clone, Debug)]
-pub(super) struct Recipe {
-    pub(super) dtype: Dtype,
-    pub(super) shape: Shape,
-    /// Of this shape the pieces are parts: another than the tensor's if it was cut up as a row of elements.
-    pub(super) cut_as: Shape,
-    pub(super) pieces: Vec<Piece>,
-}
+use super::layout::Layout;
+use super::recipe::{Piece, Recipe, Source};
 
 /// A checkpoint, opened. Elements are read when they are compared.
 #[derive(Debug)]
@@ -158,6 +111,7 @@ impl Checkpoint {
 
 #[cfg(test)]
 mod tests {
+    use trainmon_core::{Dtype, Shape};
     use trainmon_dump::tensor_file::write::write_pt_of_one;
 
     use super::*;

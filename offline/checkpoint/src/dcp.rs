@@ -7,8 +7,10 @@ use std::path::{Component, Path};
 use trainmon_core::Shape;
 use trainmon_dump::tensor_file::{FileBytes, Item, Kind, Pickled, TensorFile, read_pickle};
 
-use super::contents::{Checkpoint, Layout, Piece, Recipe, Source};
+use super::contents::Checkpoint;
 use super::error::{CheckpointError, PieceTrouble};
+use super::layout::Layout;
+use super::recipe::{Piece, Recipe, Source};
 
 const METADATA: &str = ".metadata";
 /// What the files of the pieces are called.

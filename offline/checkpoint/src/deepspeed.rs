@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use trainmon_dump::tensor_file::Item;
 
-use super::contents::{Checkpoint, Layout};
+use super::contents::Checkpoint;
 use super::deepspeed_zero3::Partitioned;
-use super::detect::{names_in, pointed, pointer};
+use super::directory::{names_in, pointed, pointer};
 use super::error::CheckpointError;
+use super::layout::Layout;
 use super::tensor_parallel::{Knowledge, put_together, rank_prefix};
 
 const LATEST: &str = "latest";
@@ -115,7 +116,7 @@ pub(super) fn open(path: &Path, directory: &Path) -> Result<Checkpoint, Checkpoi
     let files = Files::of(directory, &names);
     let ranks = files.ranks();
     if ranks.is_empty() {
-        let found = super::detect::shown(&names);
+        let found = super::directory::shown(&names);
         return Err(CheckpointError::NotACheckpoint { path: directory.to_path_buf(), found });
     }
     let is_split = ranks.len() > 1;

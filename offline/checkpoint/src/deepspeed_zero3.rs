@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use trainmon_core::Shape;
 use trainmon_dump::tensor_file::{Item, Kind};
 
-use super::contents::{Checkpoint, Piece, Recipe, Source};
+use super::contents::Checkpoint;
 use super::error::{CheckpointError, PieceTrouble};
+use super::recipe::{Piece, Recipe, Source};
 
 /// ZeRO-3: every parameter is cut into as many equal rows of elements as there are ranks, the last one padded, and each
 /// rank's rows lie one after another in its flat tensors.

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::contents::{Checkpoint, Layout};
-use super::detect::{MAX_INDEX, read_small};
+use super::contents::Checkpoint;
+use super::directory::{MAX_INDEX, read_small};
 use super::error::CheckpointError;
+use super::layout::Layout;
 
 const INDEXES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
 const FILES: [&str; 4] = ["model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin"];

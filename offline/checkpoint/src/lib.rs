@@ -5,16 +5,19 @@
 //! ```
 //!
 //! Opening reads structures alone; a tensor is put together when it is compared, some at a time, so memory holds
-//! [`BATCH_BYTES`] of tensors (or two of the largest) beyond the mapped files.
+//! 256 MiB of tensors (or two of the largest) beyond the mapped files.
 
 mod assemble;
+mod comparison;
 mod contents;
 mod dcp;
 mod deepspeed;
 mod deepspeed_zero3;
 mod detect;
+mod directory;
 mod error;
 mod hf;
+mod layout;
 mod measure;
 mod megatron;
 mod megatron_name;
@@ -22,283 +25,14 @@ mod megatron_split;
 mod output;
 mod page;
 mod plain;
+mod recipe;
 mod report;
 mod slices;
 mod tensor_parallel;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-
-use rayon::prelude::*;
-use serde::Serialize;
-use trainmon_core::{Dtype, Shape};
-
-use self::contents::Checkpoint;
-use self::measure::distance;
-use trainmon_report::Progress;
-
-pub use self::contents::Layout;
+pub use self::comparison::{Comparison, compare};
 pub use self::detect::is_one;
-pub use self::error::{CheckpointError, PieceTrouble};
+pub use self::error::CheckpointError;
+pub use self::layout::Dialect;
 pub use self::output::{Format, MSPROBE_FILE, Output};
 pub use self::report::{as_json, in_words};
-
-/// Tensors of so many bytes are compared at the same time, on all cores.
-pub const BATCH_BYTES: u64 = 256 << 20;
-
-/// Whose habits are followed where there are two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    /// What the tensors are in truth.
-    Ours,
-    /// msprobe's re-assembly of Megatron's ranks, faults and all.
-    Msprobe,
-}
-
-/// How two tensors of one name compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The same numbers, all of them.
-    Identical,
-    /// No element differs by more than one unit in the last place of the coarser dtype.
-    Rounding,
-    /// Some element differs by more.
-    Different,
-    /// The shapes differ: there is nothing to measure.
-    Shape,
-}
-
-/// Two tensors of one name.
-#[derive(Clone, Debug, Serialize)]
-pub struct TensorRow {
-    /// The name.
-    pub name: String,
-    /// The outcome.
-    pub verdict: Verdict,
-    /// Of each.
-    pub dtype: [String; 2],
-    /// Of each.
-    pub shape: [Vec<i64>; 2],
-    /// Elements of each.
-    pub numel: [u64; 2],
-    /// What was measured; nothing if the shapes differ.
-    pub distance: Option<Measures>,
-}
-
-/// Numbers about two tensors of one shape; what is infinite or no number is `null` in JSON.
-#[derive(Clone, Debug, Serialize)]
-pub struct Measures {
-    /// Euclidean norm of the difference.
-    pub l2: f64,
-    /// The same divided by the second's norm; none if that is zero.
-    pub relative_l2: Option<f64>,
-    /// Cosine of the angle; 1 if both are zero, none if one is.
-    pub cos: Option<f64>,
-    /// Largest difference of two elements.
-    pub max_abs: f64,
-    /// Index of that element, one number for each axis.
-    pub max_abs_at: Vec<i64>,
-    /// Elements that differ.
-    pub differing: u64,
-    /// Of these, by more than one unit in the last place.
-    pub beyond_rounding: u64,
-    /// Infinite or NaN elements of each.
-    pub non_finite: [u64; 2],
-    /// Euclidean norms of each.
-    pub norms: [f64; 2],
-}
-
-/// One side.
-#[derive(Clone, Debug, Serialize)]
-pub struct Side {
-    /// What was given.
-    pub path: PathBuf,
-    /// How it is laid out.
-    pub layout: Layout,
-    /// Tensors that were read.
-    pub tensors: usize,
-    /// What a person should know about how.
-    pub notes: Vec<String>,
-    /// Tensors that could not be read, with the reason.
-    pub unreadable: Vec<(String, String)>,
-}
-
-/// Two checkpoints compared.
-#[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
-    /// The first.
-    pub a: Side,
-    /// The second.
-    pub b: Side,
-    /// Names both have, in order.
-    pub tensors: Vec<TensorRow>,
-    /// Names only the first has.
-    pub only_in_a: Vec<String>,
-    /// Names only the second has.
-    pub only_in_b: Vec<String>,
-}
-
-impl Comparison {
-    /// Whether everything is there on both sides and the same within rounding.
-    pub fn is_same(&self) -> bool {
-        let unreadable = self.a.unreadable.len() + self.b.unreadable.len();
-        unreadable + self.only_in_a.len() + self.only_in_b.len() == 0
-            && self.tensors.iter().all(|row| row.verdict <= Verdict::Rounding)
-    }
-
-    /// How many rows have this verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
-        self.tensors.iter().filter(|row| row.verdict == verdict).count()
-    }
-}
-
-/// Compares two checkpoints. `tell` hears how far it is.
-///
-/// # Errors
-/// One of them is no checkpoint, is incomplete or damaged.
-pub fn compare(
-    a: &Path,
-    b: &Path,
-    dialect: Dialect,
-    tell: &mut (dyn FnMut(Progress) + Send),
-) -> Result<Comparison, CheckpointError> {
-    let (mut a, mut b) = (detect::open(a, dialect)?, detect::open(b, dialect)?);
-    if let Some(empty) = [&a, &b].into_iter().find(|one| one.tensors.is_empty() && one.unreadable.is_empty()) {
-        return Err(CheckpointError::NoTensors { path: empty.path.clone() });
-    }
-    if dialect == Dialect::Ours {
-        align(&mut a, &mut b);
-    }
-    let common: Vec<&String> = a.tensors.keys().filter(|name| b.tensors.contains_key(*name)).collect();
-    let bytes = |name: &str| {
-        let recipe = &a.tensors[name];
-        recipe.shape.elements() as u64 * recipe.dtype.size() as u64
-    };
-    let total = common.iter().map(|name| bytes(name)).sum();
-    let progress = Mutex::new((0u64, tell));
-    let mut tensors = Vec::with_capacity(common.len());
-    for batch in batches(&common, &bytes) {
-        let rows: Vec<TensorRow> = batch
-            .par_iter()
-            .map(|name| {
-                let row = compare_tensor(&a, &b, name)?;
-                if let Ok(mut progress) = progress.lock() {
-                    progress.0 += bytes(name);
-                    let done = progress.0;
-                    (progress.1)(Progress { done, total });
-                }
-                Ok(row)
-            })
-            .collect::<Result<_, CheckpointError>>()?;
-        tensors.extend(rows);
-    }
-    let only = |one: &Checkpoint, other: &Checkpoint| {
-        let known: BTreeSet<&String> = other.tensors.keys().chain(other.unreadable.keys()).collect();
-        one.tensors.keys().filter(|name| !known.contains(name)).cloned().collect()
-    };
-    let (only_in_a, only_in_b) = (only(&a, &b), only(&b, &a));
-    Ok(Comparison { tensors, only_in_a, only_in_b, a: side(a), b: side(b) })
-}
-
-/// Runs of names whose tensors fit in the memory together.
-fn batches<'n>(names: &'n [&'n String], bytes: &dyn Fn(&str) -> u64) -> Vec<&'n [&'n String]> {
-    let mut batches = Vec::new();
-    let (mut first, mut sum) = (0, 0u64);
-    for (index, name) in names.iter().enumerate() {
-        let own = bytes(name);
-        if index > first && sum.saturating_add(own) > BATCH_BYTES {
-            batches.push(&names[first..index]);
-            (first, sum) = (index, 0);
-        }
-        sum = sum.saturating_add(own);
-    }
-    batches.push(&names[first..]);
-    batches
-}
-
-fn side(checkpoint: Checkpoint) -> Side {
-    let Checkpoint { path, layout, files: _, tensors, unreadable, notes } = checkpoint;
-    Side { path, layout, tensors: tensors.len(), notes, unreadable: unreadable.into_iter().collect() }
-}
-
-fn compare_tensor(a: &Checkpoint, b: &Checkpoint, name: &str) -> Result<TensorRow, CheckpointError> {
-    let facts = [&a.tensors[name], &b.tensors[name]];
-    let row = |verdict, distance| TensorRow {
-        name: name.to_owned(),
-        verdict,
-        dtype: facts.map(|recipe| recipe.dtype.to_string()),
-        shape: facts.map(|recipe| recipe.shape.dims().to_vec()),
-        numel: facts.map(|recipe| recipe.shape.elements() as u64),
-        distance,
-    };
-    if facts[0].shape != facts[1].shape {
-        return Ok(row(Verdict::Shape, None));
-    }
-    let (x, y) = (a.read(name)?, b.read(name)?);
-    let found = distance(&x, &y);
-    // Beyond 2^53 two integers may be one f64.
-    let is_wide = matches!(x.dtype(), Dtype::I64 | Dtype::U64) && x.dtype() == y.dtype();
-    let verdict = match () {
-        () if found.beyond_rounding > 0 || (is_wide && x.bytes() != y.bytes()) => Verdict::Different,
-        () if found.differing > 0 => Verdict::Rounding,
-        () => Verdict::Identical,
-    };
-    let is_complex = x.numbers() != x.elements();
-    let measures = Measures {
-        l2: found.l2,
-        relative_l2: (found.norms[1] > 0.0).then(|| found.l2 / found.norms[1]),
-        cos: found.cosine(),
-        max_abs: found.max_abs,
-        max_abs_at: place(if is_complex { found.max_abs_at / 2 } else { found.max_abs_at }, x.shape()),
-        differing: found.differing,
-        beyond_rounding: found.beyond_rounding,
-        non_finite: found.non_finite,
-        norms: found.norms,
-    };
-    Ok(row(verdict, Some(measures)))
-}
-
-/// The index along each axis of an element counted row by row.
-fn place(element: usize, shape: Shape) -> Vec<i64> {
-    let mut rest = element as i64;
-    let mut place: Vec<i64> = shape.dims().to_vec();
-    for at in place.iter_mut().rev() {
-        let size = (*at).max(1);
-        (*at, rest) = (rest % size, rest / size);
-    }
-    place
-}
-
-/// What one framework puts before every name and another does not.
-const PREFIXES: [&str; 6] = ["model.", "module.", "transformer.", "base_model.model.", "_orig_mod.", "state_dict."];
-
-/// Two checkpoints without one name in common may be one model that two frameworks saved.
-fn align(a: &mut Checkpoint, b: &mut Checkpoint) {
-    if a.tensors.keys().any(|name| b.tensors.contains_key(name)) {
-        return;
-    }
-    for prefix in PREFIXES {
-        if strip(a, b, prefix) || strip(b, a, prefix) {
-            return;
-        }
-    }
-}
-
-/// Takes a prefix off the names if that gives them one in common with the other's.
-fn strip(one: &mut Checkpoint, other: &Checkpoint, prefix: &str) -> bool {
-    let helps = |name: &String| name.strip_prefix(prefix).is_some_and(|name| other.tensors.contains_key(name));
-    if !one.tensors.keys().any(helps) {
-        return false;
-    }
-    let taken: BTreeSet<String> = one.tensors.keys().chain(one.unreadable.keys()).cloned().collect();
-    let rename = |name: String| {
-        let bare = name.strip_prefix(prefix).filter(|bare| !taken.contains(*bare));
-        bare.map_or(name.clone(), str::to_owned)
-    };
-    one.tensors = std::mem::take(&mut one.tensors).into_iter().map(|(name, it)| (rename(name), it)).collect();
-    one.unreadable = std::mem::take(&mut one.unreadable).into_iter().map(|(name, it)| (rename(name), it)).collect();
-    one.notes.push(format!("`{prefix}` was taken off the names, which have nothing in common otherwise"));
-    true
-}

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use trainmon_dump::tensor_file::{Item, TensorFile};
 
-use super::Dialect;
-use super::contents::{Checkpoint, Layout};
-use super::detect::{names_in, pointed, pointer};
+use super::contents::Checkpoint;
+use super::directory::{names_in, pointed, pointer};
 use super::error::CheckpointError;
+use super::layout::Dialect;
+use super::layout::Layout;
 use super::megatron_name::{Numbering, core_name, with_expert, with_layer};
 use super::megatron_split::{Shard, join};
 

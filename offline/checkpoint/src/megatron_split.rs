@@ -1,8 +1,9 @@
 //! Tensors that Megatron's tensor-parallel ranks hold slices of.
 
-use super::Dialect;
-use super::contents::{Checkpoint, Recipe};
+use super::contents::Checkpoint;
 use super::error::CheckpointError;
+use super::layout::Dialect;
+use super::recipe::Recipe;
 use super::slices::{self, Joint};
 
 /// One rank's part of a tensor.

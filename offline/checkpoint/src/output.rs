@@ -7,7 +7,10 @@ use clap::ValueEnum;
 use serde_json::Value;
 use trainmon_report::{NotMade, write_new};
 
-use super::{CheckpointError, Comparison, Dialect, page, report};
+use super::comparison::Comparison;
+use super::error::CheckpointError;
+use super::layout::Dialect;
+use super::{page, report};
 
 /// msprobe's name for its result.
 pub const MSPROBE_FILE: &str = "ckpt_similarity.json";

@@ -1,10 +1,10 @@
 //! The comparison as one page for a browser: every tensor, the worst first, to be searched and filtered. It loads nothing.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
+use trainmon_report::html::{list, page, script};
 
+use super::comparison::{Comparison, Side, TensorRow, Verdict};
 use super::report::{word, worst_first};
-use super::{Comparison, Side, TensorRow, Verdict};
-use trainmon_report::html::{escaped, head, list};
 
 /// Rows stay in the document; the script hides those that are not asked for.
 const SCRIPT: &str = include_str!("page.js");
@@ -14,42 +14,59 @@ const COLUMNS: [&str; 9] =
 
 /// The whole page.
 pub(super) fn html(comparison: &Comparison) -> String {
-    let Comparison { a, b, tensors, only_in_a, only_in_b } = comparison;
+    let Comparison { target, golden, tensors, target_only, golden_only } = comparison;
     let sentence = sentence(comparison);
     let class = if comparison.is_same() { "fine" } else { "error" };
-    let mut html = head("compare-checkpoint", &sentence, "");
-    // Writing into a String does not fail.
-    _ = writeln!(html, "<header class=\"{class}\"><h1>{}</h1>", escaped(&sentence));
-    for (letter, side) in [("a", a), ("b", b)] {
-        html += &checkpoint(letter, side);
-    }
-    html += "</header>\n";
-    for (letter, names) in [("a", only_in_a), ("b", only_in_b)] {
-        if !names.is_empty() {
-            let names: Vec<String> =
-                names.iter().map(|name| format!("<li><code>{}</code></li>", escaped(name))).collect();
-            _ = writeln!(
-                html,
-                "<section><h2>Only in {letter}: {}</h2><ul>{}</ul></section>",
-                names.len(),
-                names.concat()
-            );
+    let content = html! {
+        header class=(class) {
+            h1 { (sentence) }
+            "\n"
+            (checkpoint("a", target))
+            (checkpoint("b", golden))
         }
-    }
-    html += "<section><h2>Tensors both have</h2>\n<p id=\"filters\"><label>search <input id=\"search\" type=\"search\"></label> \
-             <label>verdict <select id=\"verdict\"><option value=\"\">all</option><option>shape</option>\
-             <option>different</option><option>rounding</option><option>identical</option></select></label> \
-             <output id=\"count\"></output></p>\n<div class=\"scroll\"><table id=\"tensors\"><thead><tr>";
-    html.extend(COLUMNS.iter().map(|column| format!("<th scope=\"col\">{column}</th>")));
-    html += "</tr></thead><tbody>\n";
-    html.extend(worst_first(tensors.iter()).into_iter().map(row));
-    _ = write!(html, "</tbody></table></div></section>\n</main>\n<script>\n{SCRIPT}</script>\n</body></html>\n");
-    html
+        "\n"
+        @for (letter, names) in [("a", target_only), ("b", golden_only)] {
+            @if !names.is_empty() {
+                section {
+                    h2 { "Only in " (letter) ": " (names.len()) }
+                    ul { @for name in names { li { code { (name) } } } }
+                }
+                "\n"
+            }
+        }
+        section {
+            h2 { "Tensors both have" }
+            "\n"
+            p id="filters" {
+                label { "search " input id="search" type="search"; }
+                " "
+                label {
+                    "verdict "
+                    select id="verdict" {
+                        option value="" { "all" }
+                        @for verdict in ["shape", "different", "rounding", "identical"] { option { (verdict) } }
+                    }
+                }
+                " "
+                output id="count" {}
+            }
+            "\n"
+            div class="scroll" {
+                table id="tensors" {
+                    thead { tr { @for column in COLUMNS { th scope="col" { (column) } } } }
+                    tbody { "\n" @for one in worst_first(tensors.iter()) { (row(one)) } }
+                }
+            }
+        }
+        "\n"
+    };
+    let scripts = html! { "\n" (script(SCRIPT)) };
+    page("compare-checkpoint", &sentence, "", &content, &scripts).into_string()
 }
 
 fn sentence(comparison: &Comparison) -> String {
     let count = |verdict| comparison.count(verdict);
-    let one_sided = comparison.only_in_a.len() + comparison.only_in_b.len();
+    let one_sided = comparison.target_only.len() + comparison.golden_only.len();
     format!(
         "{} of {} tensors differ: {} in value, {} in shape; {} within rounding, {} identical; {one_sided} on one side only",
         count(Verdict::Different) + count(Verdict::Shape),
@@ -61,15 +78,19 @@ fn sentence(comparison: &Comparison) -> String {
     )
 }
 
-fn checkpoint(letter: &str, side: &Side) -> String {
-    let path = escaped(&side.path.display().to_string());
+fn checkpoint(letter: &str, side: &Side) -> Markup {
     let unreadable = side.unreadable.iter().map(|(name, reason)| format!("not read: {name}: {reason}"));
     let notes: Vec<String> = side.notes.iter().cloned().chain(unreadable).collect();
-    let (layout, tensors, notes) = (side.layout.words(), side.tensors, list(&notes));
-    format!("<p>{letter}: <code>{path}</code>, {layout}, {tensors} tensors</p>\n{notes}")
+    html! {
+        p {
+            (letter) ": " code { (side.path.display()) } ", " (side.layout.words()) ", " (side.tensors) " tensors"
+        }
+        "\n"
+        (list(&notes))
+    }
 }
 
-fn row(row: &TensorRow) -> String {
+fn row(row: &TensorRow) -> Markup {
     let both = |values: [String; 2]| match values {
         [one, other] if one == other => one,
         [one, other] => format!("{one} / {other}"),
@@ -78,8 +99,6 @@ fn row(row: &TensorRow) -> String {
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3e}"));
     let distance = row.distance.as_ref();
     let cells = [
-        row.name.clone(),
-        word(row.verdict).to_owned(),
         both(row.dtype.clone()),
         shape,
         number(distance.map(|distance| distance.l2)),
@@ -88,15 +107,17 @@ fn row(row: &TensorRow) -> String {
         number(distance.map(|distance| distance.max_abs)),
         distance.map_or_else(|| "-".to_owned(), |distance| format!("{} of {}", distance.differing, row.numel[0])),
     ];
-    let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
     let level = match row.verdict {
         Verdict::Identical => "pass",
         Verdict::Rounding => "warning",
         Verdict::Different | Verdict::Shape => "error",
     };
-    let [name, verdict, rest @ ..] = &cells[..] else { return String::new() };
-    format!(
-        "<tr><td><code>{name}</code></td><td class=\"level {level}\">{verdict}</td><td>{}</td></tr>\n",
-        rest.join("</td><td>")
-    )
+    html! {
+        tr {
+            td { code { (row.name) } }
+            td class=(format!("level {level}")) { (word(row.verdict)) }
+            @for cell in cells { td { (cell) } }
+        }
+        "\n"
+    }
 }

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::contents::{Checkpoint, Layout};
+use super::contents::Checkpoint;
 use super::error::CheckpointError;
+use super::layout::Layout;
 
 /// What the tensor of a file that is one tensor is called.
 const ONLY: &str = "tensor";

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::{CheckpointError, Comparison, Side, TensorRow, Verdict};
+use super::comparison::{Comparison, Side, TensorRow, Verdict};
+use super::error::CheckpointError;
 use trainmon_report::first_of;
 
 /// So many tensors are shown to people, the worst first; files have them all.
@@ -32,9 +33,9 @@ pub fn as_json(compared: &Result<(Comparison, Vec<PathBuf>), CheckpointError>) -
 }
 
 fn text(comparison: &Comparison) -> String {
-    let Comparison { a, b, tensors, only_in_a, only_in_b } = comparison;
+    let Comparison { target, golden, tensors, target_only, golden_only } = comparison;
     let mut out = String::new();
-    for (letter, side) in [("a", a), ("b", b)] {
+    for (letter, side) in [("a", target), ("b", golden)] {
         let Side { path, layout, tensors, notes, unreadable } = side;
         line(&mut out, &format!("{letter}: {} ({}, {tensors} tensors)", path.display(), layout.words()));
         for note in notes {
@@ -44,7 +45,7 @@ fn text(comparison: &Comparison) -> String {
             line(&mut out, &format!("   not read: {name}: {reason}"));
         }
     }
-    for (letter, names) in [("a", only_in_a), ("b", only_in_b)] {
+    for (letter, names) in [("a", target_only), ("b", golden_only)] {
         if !names.is_empty() {
             line(&mut out, &format!("only in {letter} ({}): {}", names.len(), first_of(names.iter(), NAMES_SHOWN)));
         }
@@ -63,8 +64,8 @@ fn text(comparison: &Comparison) -> String {
             count(Verdict::Rounding),
             count(Verdict::Different),
             count(Verdict::Shape),
-            only_in_a.len(),
-            only_in_b.len(),
+            target_only.len(),
+            golden_only.len(),
         ),
     );
     // Names come from files: what they would tell the terminal to do is not done.
@@ -126,10 +127,10 @@ pub(super) fn json(comparison: &Comparison) -> Value {
         "summary": {
             "common": comparison.tensors.len(), "identical": count(Verdict::Identical),
             "rounding": count(Verdict::Rounding), "different": count(Verdict::Different), "shape": count(Verdict::Shape),
-            "only_in_a": comparison.only_in_a.len(), "only_in_b": comparison.only_in_b.len(),
+            "only_in_a": comparison.target_only.len(), "only_in_b": comparison.golden_only.len(),
         },
-        "a": comparison.a, "b": comparison.b, "tensors": comparison.tensors,
-        "only_in_a": comparison.only_in_a, "only_in_b": comparison.only_in_b,
+        "a": comparison.target, "b": comparison.golden, "tensors": comparison.tensors,
+        "only_in_a": comparison.target_only, "only_in_b": comparison.golden_only,
     })
 }
 
@@ -178,7 +179,7 @@ pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
         }
         out.write_record(&cells)?;
     }
-    for (word, names) in [("only_in_a", &comparison.only_in_a), ("only_in_b", &comparison.only_in_b)] {
+    for (word, names) in [("only_in_a", &comparison.target_only), ("only_in_b", &comparison.golden_only)] {
         for name in names {
             let mut cells = vec![name.as_str(), word];
             cells.resize(16, "");

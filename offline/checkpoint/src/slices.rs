@@ -3,8 +3,8 @@
 use trainmon_core::Shape;
 
 use super::assemble::joined;
-use super::contents::{Piece, Recipe};
 use super::error::PieceTrouble;
+use super::recipe::{Piece, Recipe};
 
 /// How slices lie beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ mod tests {
     use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
 
     use super::super::assemble::assemble;
-    use super::super::contents::Source;
+    use super::super::recipe::Source;
     use super::*;
 
     fn shape(dims: &[i64]) -> Shape {

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use regex::Regex;
 use trainmon_dump::tensor_file::Item;
 
-use super::Dialect;
-use super::contents::{Checkpoint, Recipe};
+use super::contents::Checkpoint;
 use super::error::CheckpointError;
+use super::layout::Dialect;
 use super::megatron_name::core_name;
 use super::megatron_split::axis_of;
+use super::recipe::Recipe;
 use super::slices::{Joint, join};
 use trainmon_report::{first_of, quoted};
 

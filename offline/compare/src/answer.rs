@@ -8,9 +8,10 @@ use trainmon_dump::capture::{Document, DumpKind, RankFiles, StepFiles, Task, Tre
 
 use super::deviation::is_one_kind;
 use super::error::CompareError;
+use super::evaluation::{Evaluation, Sides};
 use super::first::{Divergence, Finding, Noise, RankCapture, Rounding, first_divergence};
 use super::input::Capture;
-use super::judge::Spreads;
+use super::judge::GoldenSpreads;
 use super::matching::{Matching, Pair, fuse};
 use super::meter::Meter;
 use super::pairing::{RankPair, pair, step_name};
@@ -41,13 +42,44 @@ pub struct RankCaptures {
     /// The run it is held against.
     pub golden: Capture,
     /// How far further golden runs are from it.
-    pub spreads: Option<Spreads>,
+    pub spreads: Option<GoldenSpreads>,
     /// Which values belong together.
     pub pairs: Vec<Pair>,
+    /// What is known of them.
+    pub evaluation: Evaluation,
     /// Whether one rank was named, not a directory of ranks.
     pub is_alone: bool,
     /// Whether it holds values a script saved by name.
     pub is_debug: bool,
+}
+
+impl RankCaptures {
+    /// Both captures, with what is known of their values.
+    pub fn sides(&self) -> Sides<'_> {
+        Sides { target: &self.target, golden: &self.golden, evaluation: &self.evaluation }
+    }
+
+    /// Reads all tensors that a table shows, on all cores.
+    fn read_tensors(&self, pairs: &[Pair]) {
+        if [&self.target, &self.golden].into_iter().all(|capture| capture.document.task == Task::Tensor) {
+            pairs.par_iter().for_each(|pair| {
+                if let (Some(target), Some(golden)) = (pair.target, pair.golden) {
+                    self.sides().elements(target, golden, |_| ());
+                }
+            });
+        }
+    }
+}
+
+/// What is to be done on the way.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'m> {
+    /// What belongs together.
+    pub matching: &'m Matching,
+    /// Whether parts of fused modules are left as they are, as msprobe does.
+    pub is_compat: bool,
+    /// Whether tables are made of every step.
+    pub is_for_tables: bool,
 }
 
 /// Where two runs part, if they do.
@@ -123,18 +155,18 @@ pub fn compare<E: From<CompareError>>(
     thresholds: &Thresholds,
     each: impl FnMut(&StepCaptures) -> Result<(), E>,
 ) -> Result<Answer, E> {
-    compare_matched((target, goldens), thresholds, (&Matching::Name, false), &Arc::default(), each)
+    let options = Options { matching: &Matching::Name, is_compat: false, is_for_tables: false };
+    compare_matched((target, goldens), thresholds, options, &Arc::default(), each)
 }
 
-/// The same with operators matched as asked for. `is_compat`: parts of fused modules are not put together, as with msprobe.
-/// `meter` says meanwhile how far it is.
+/// The same with operators matched as asked for. `meter` says meanwhile how far it is.
 ///
 /// # Errors
 /// See [`compare`].
 pub fn compare_matched<E: From<CompareError>>(
     (target, goldens): (&Path, &[PathBuf]),
     thresholds: &Thresholds,
-    (matching, is_compat): (&Matching, bool),
+    options: Options<'_>,
     meter: &Arc<Meter>,
     mut each: impl FnMut(&StepCaptures) -> Result<(), E>,
 ) -> Result<Answer, E> {
@@ -155,17 +187,23 @@ pub fn compare_matched<E: From<CompareError>>(
     let mut search = Search::default();
     let mut left = pairing.pairs.len();
     for pairs in pairing.pairs.chunk_by(|one, next| one.step == next.step && one.part == next.part) {
-        let mut step = read(pairs, &others, (target_tree.kind, is_compat), meter)?;
-        let matched = |rank: &RankCaptures| matching.pairs(&rank.target, &rank.golden, is_compat);
-        // Both go through all operators, one after the other: half the time where there is one rank.
+        let mut step = read(pairs, &others, (target_tree.kind, options), meter)?;
+        let match_and_read = |rank: &RankCaptures| {
+            let pairs = options.matching.pairs(&rank.target, &rank.golden, options.is_compat);
+            if options.is_for_tables {
+                rank.read_tensors(&pairs);
+            }
+            pairs
+        };
+        // The search goes through all operators one after the other, and finds the tensors that were read meanwhile.
         let (divergence, matched) = rayon::join(
-            || search.step(&step, thresholds, matching),
-            || step.ranks.par_iter().map(matched).collect::<Vec<_>>(),
+            || search.step(&step, thresholds, options.matching),
+            || step.ranks.par_iter().map(match_and_read).collect::<Vec<_>>(),
         );
-        step.divergence = divergence;
         for (rank, pairs) in step.ranks.iter_mut().zip(matched) {
             rank.pairs = pairs;
         }
+        step.divergence = divergence;
         each(&step)?;
         meter.compared(both(pairs));
         left -= pairs.len();
@@ -180,7 +218,7 @@ pub fn compare_matched<E: From<CompareError>>(
 fn read(
     pairs: &[RankPair<'_>],
     others: &[Tree],
-    (kind, is_compat): (DumpKind, bool),
+    (kind, options): (DumpKind, Options<'_>),
     meter: &Arc<Meter>,
 ) -> Result<StepCaptures, CompareError> {
     let one = |files: &RankFiles| Capture::read_metered(files, meter).map_err(CompareError::from);
@@ -189,7 +227,7 @@ fn read(
         let (mut target, mut golden) = (target?, golden?);
         let mut spreads = None;
         for files in others.iter().filter_map(|tree| same(tree, pair)) {
-            spreads.get_or_insert_with(Spreads::default).add(&golden, &one(files)?);
+            spreads.get_or_insert_with(GoldenSpreads::default).add(&golden, &one(files)?);
         }
         // What is there on both sides is held against each other.
         match (target.document.task, golden.document.task) {
@@ -198,12 +236,14 @@ fn read(
             (_, Task::Structure) => target.keep_structure(),
             _ => {}
         }
-        if !is_compat {
+        if !options.is_compat {
             fuse(&mut target, &mut golden);
         }
         let is_alone = matches!(kind, DumpKind::File | DumpKind::Rank);
         let is_debug = pair.target.is_debug();
-        Ok(RankCaptures { rank: pair.rank, target, golden, spreads, pairs: Vec::new(), is_alone, is_debug })
+        let evaluation = Evaluation::new(&target, options.is_for_tables);
+        let (rank, pairs) = (pair.rank, Vec::new());
+        Ok(RankCaptures { rank, target, golden, spreads, pairs, evaluation, is_alone, is_debug })
     });
     let ranks: Result<Vec<RankCaptures>, CompareError> = ranks.collect();
     let (part, step) = pairs.first().map_or((String::new(), 0), |pair| (pair.part.to_owned(), pair.step));
@@ -266,16 +306,16 @@ impl Search {
         let ranks: Vec<RankCapture<'_>> = captures
             .ranks
             .iter()
-            .map(|RankCaptures { rank, target, golden, spreads, .. }| RankCapture {
-                rank: *rank,
-                target,
-                golden,
-                spreads: spreads.as_ref(),
+            .map(|captures| RankCapture {
+                rank: captures.rank,
+                sides: captures.sides(),
+                spreads: captures.spreads.as_ref(),
             })
             .collect();
-        self.is_seen |= ranks.iter().any(|rank| is_comparable(rank.target, rank.golden));
+        self.is_seen |= ranks.iter().any(|rank| is_comparable(rank.sides.target, rank.sides.golden));
         let is_structure = |capture: &Capture| capture.document.task == Task::Structure;
-        self.is_half_structure |= ranks.iter().any(|rank| is_structure(rank.target) != is_structure(rank.golden));
+        self.is_half_structure |=
+            ranks.iter().any(|rank| is_structure(rank.sides.target) != is_structure(rank.sides.golden));
         let divergence = first_divergence(&ranks, &mut self.noise, thresholds, matching);
         for (rank, walked) in &divergence.walked {
             self.compared += walked.compared;

@@ -2,7 +2,7 @@
 
 use trainmon_dump::capture::{Leaf, Plain, TensorFacts};
 
-use super::input::Item;
+use super::item::Item;
 use super::rounding::unit_roundoff;
 
 /// In what two values differ.

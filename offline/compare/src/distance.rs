@@ -60,7 +60,7 @@ impl Quotient {
 }
 
 /// Bins of [`Distance::ulps`].
-pub const ULP_BINS: usize = 17;
+pub(crate) const ULP_BINS: usize = 17;
 
 impl Distance {
     /// Measures. `roundoff` is the golden dtype's unit round-off. Zero elements give a distance of nothing.

@@ -7,7 +7,6 @@ use trainmon_report::Advise;
 
 use super::matching::MappingError;
 use super::thresholds::ThresholdsError;
-use super::write::WriteError;
 
 /// A comparison cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +23,6 @@ pub enum CompareError {
     /// A file of thresholds cannot be used.
     #[error(transparent)]
     Thresholds(#[from] ThresholdsError),
-    /// A table cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
     /// Nothing on one side has a counterpart on the other.
     #[error("nothing pairs: `{}` has {of_target}, `{}` has {of_golden}", target.display(), golden.display())]
     NothingPairs {
@@ -68,7 +64,6 @@ impl Advise for CompareError {
             Self::Mapping(error) => error.hint(),
             Self::NoGolden => "name the run to compare with behind the one in question",
             Self::Thresholds(_) => "configs/compare.toml has every key with its default",
-            Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
             Self::NothingPairs { .. } => {
                 "steps and ranks pair by number; name the two step or rank directories themselves"
             }

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trainmon_dump::capture::{
-    CaptureError, Construct, Document, Leaf, Operator, Parent, Plain, RankFiles, Section, Stacks, Task, TensorFacts,
-    Value, parse_document,
+    CaptureError, Construct, Document, Leaf, Operator, Parent, Plain, RankFiles, Section, Stacks, Task, Value,
+    parse_document,
 };
 use trainmon_dump::tensor_file::{FileBytes, TensorFileError};
 
+use super::item::{Address, Item};
 use super::joined::Joined;
 use super::meter::{Meter, json_bytes};
 
@@ -89,6 +90,13 @@ impl Capture {
         Item { operator, value: &operator.values[address.value as usize] }
     }
 
+    /// The value of an operator at a place of it.
+    pub(crate) fn counterpart(&self, operator: u32, place: &str) -> Option<Address> {
+        let values = &self.document.operators[operator as usize].values;
+        let value = values.iter().position(|value| &*value.place == place)? as u32;
+        Some(Address { operator, value })
+    }
+
     /// Every value's address, in the order of the file.
     pub fn addresses(&self) -> impl Iterator<Item = Address> {
         self.document.operators.iter().enumerate().flat_map(|(operator, Operator { values, .. })| {
@@ -114,34 +122,4 @@ fn nodes(construct: &Construct) -> Vec<Operator> {
         Operator { name: name.into(), values: vec![Value { section: Section::Input, place: ".parent".into(), leaf }] }
     };
     construct.nodes().iter().map(|name| node(name)).collect()
-}
-
-/// Which value of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Address {
-    /// Index of the operator.
-    pub operator: u32,
-    /// Index among its values.
-    pub value: u32,
-}
-
-/// A value with the operator it belongs to.
-#[derive(Clone, Copy, Debug)]
-pub struct Item<'c> {
-    /// Whose it is.
-    pub operator: &'c Operator,
-    /// It.
-    pub value: &'c Value,
-}
-
-impl<'c> Item<'c> {
-    /// Its whole name.
-    pub fn name(&self) -> String {
-        self.operator.name_of(self.value)
-    }
-
-    /// The tensor it is.
-    pub fn tensor(&self) -> Option<&'c TensorFacts> {
-        if let Leaf::Tensor(tensor) = &self.value.leaf { Some(tensor) } else { None }
-    }
 }

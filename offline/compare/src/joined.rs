@@ -8,7 +8,7 @@ use trainmon_core::{Dtype, Shape};
 use trainmon_dump::capture::Parent;
 use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
 
-use super::input::Item;
+use super::item::Item;
 use super::name::OperatorName;
 
 /// The operators of a capture that were put together, and what that does to the numbers of other calls.

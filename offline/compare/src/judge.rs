@@ -1,33 +1,32 @@
 //! How far a result may be from its counterpart, and where that bound comes from.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use trainmon_dump::capture::Operator;
 
 use super::deviation::{What, deviation};
-use super::input::{Capture, Item};
+use super::input::Capture;
+use super::item::Item;
 use super::name::OperatorName;
 use super::rounding::{Positions, rounding};
-use super::seen::Seen;
 use super::thresholds::Thresholds;
 
 /// What decides.
 #[derive(Clone, Copy, Debug)]
-pub struct Judge<'j> {
+pub(crate) struct Judge<'j> {
     /// The numbers.
     pub thresholds: &'j Thresholds,
     /// How far golden runs are apart, if there are several.
-    pub spreads: Option<&'j Spreads>,
+    pub spreads: Option<&'j GoldenSpreads>,
     /// Over how much the parameters' gradients of the operators' capture are summed.
     pub positions: &'j Positions<'j>,
-    /// What the search saw of the rank, if it is over.
-    pub seen: Option<&'j Seen<'j>>,
 }
 
 /// A bound and its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// A part of the value's own size.
     pub bound: f64,
     /// Where it comes from.
@@ -36,7 +35,7 @@ pub struct Bound {
 
 /// Where a bound comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Source {
+pub(crate) enum Source {
     /// The round-off of sums in another order, inputs being the same.
     Rounding,
     /// What the inputs are apart, grown; and round-off.
@@ -53,29 +52,21 @@ pub enum Source {
 }
 
 impl Source {
-    /// The same as a cell: without memory of its own where it is a fixed word.
-    pub(crate) fn cell(self) -> super::compat::Cell {
+    /// The words for it.
+    pub(crate) fn words(self) -> Cow<'static, str> {
         match self {
-            Self::Inputs { .. } => super::compat::Cell::Text(self.words().into()),
-            Self::Rounding => super::compat::Cell::Word("round-off"),
-            Self::Spread => super::compat::Cell::Word("spread of the golden runs"),
-            Self::Thresholds => super::compat::Cell::Word("thresholds"),
-            Self::Exact => super::compat::Cell::Word("exact"),
-        }
-    }
-
-    /// The words for it in tables.
-    pub fn words(self) -> String {
-        match self {
-            Self::Inputs { input } => format!("inputs apart by {input:.1e}, and round-off"),
-            fixed => fixed.cell().text().into_owned(),
+            Self::Inputs { input } => format!("inputs apart by {input:.1e}, and round-off").into(),
+            Self::Rounding => "round-off".into(),
+            Self::Spread => "spread of the golden runs".into(),
+            Self::Thresholds => "thresholds".into(),
+            Self::Exact => "exact".into(),
         }
     }
 }
 
 impl Judge<'_> {
     /// What an operator's outputs may be apart by if its inputs are apart by `input`.
-    pub fn bound(&self, operator: &Operator, input: f64) -> Bound {
+    pub(crate) fn bound(&self, operator: &Operator, input: f64) -> Bound {
         let name = OperatorName::parse(&operator.name);
         if let Some(bound) = name.and_then(|name| self.thresholds.of_operator(name)) {
             return Bound { bound, source: Source::Thresholds };
@@ -89,7 +80,7 @@ impl Judge<'_> {
     }
 
     /// What a value of the golden may be apart by for its golden runs' sake; 0 where nothing is known.
-    pub fn spread(&self, golden: &Operator, place: &str) -> f64 {
+    pub(crate) fn spread(&self, golden: &Operator, place: &str) -> f64 {
         let known = self.spreads.and_then(|spreads| spreads.of.get(&*golden.name)?.get(place));
         known.map_or(0.0, |spread| spread * self.thresholds.spread_factor)
     }
@@ -102,11 +93,11 @@ pub(crate) fn coarse(operator: &Operator) -> f64 {
 
 /// How far golden runs are apart, value by value.
 #[derive(Clone, Debug, Default)]
-pub struct Spreads {
+pub struct GoldenSpreads {
     of: HashMap<Box<str>, HashMap<Arc<str>, f64>>,
 }
 
-impl Spreads {
+impl GoldenSpreads {
     /// Takes in another golden run of the same rank and step. What only one of them has is not known.
     pub fn add(&mut self, golden: &Capture, other: &Capture) {
         let others: HashMap<&str, &Operator> =

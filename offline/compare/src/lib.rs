@@ -2,20 +2,25 @@
 //!
 //! The way of a comparison: `pairing` says which steps and ranks belong together and `input` reads them, a step at a time;
 //! `matching` finds each value's counterpart and `first` the place where they part; `table` (or `compat`) holds every value
-//! against its counterpart by what `judge` allows and `seen` knows, piece by piece; `write` and `report` put that down, `words`
+//! against its counterpart by what `judge` allows and `evidence` knows, piece by piece; `write` and `report` put that down, `messages`
 //! say the answer.
 
 mod answer;
 pub mod compat;
 mod deviation;
-pub mod distance;
+mod distance;
 mod error;
-pub mod first;
+mod euclidean;
+mod evaluation;
+mod evidence;
+mod first;
 mod input;
+mod item;
 mod joined;
-pub mod judge;
+mod judge;
 pub mod matching;
 pub mod merge;
+mod messages;
 mod meter;
 mod name;
 mod output;
@@ -25,26 +30,19 @@ mod python;
 mod report;
 mod request;
 mod rounding;
-mod seen;
-pub mod table;
+mod table;
 mod tensors;
+mod text;
 mod thresholds;
-mod words;
-pub mod write;
+mod write;
 
-pub use answer::{Answer, StepCaptures, Verdict, compare, compare_matched};
+pub use answer::{Answer, Options, StepCaptures, Verdict, compare, compare_matched};
 pub use deviation::{Deviation, What, deviation};
 pub use error::CompareError;
-pub(crate) use input::bytes;
-pub use input::{Address, Capture, Item};
-pub use joined::{Join, Joined, JoinedOperator, Layout, Recipe};
+pub use evaluation::{Evaluation, Sides};
+pub use first::Kind;
+pub use input::Capture;
 pub use meter::Meter;
-pub use name::{Direction, OperatorName};
-pub use pairing::{Pairing, RankPair, pair};
-pub use request::{Compared, Request, Tables};
-pub use rounding::{rounding, unit_roundoff};
-pub use thresholds::{Thresholds, ThresholdsError};
-pub use words::{as_json, in_words};
-
-/// For maps that are asked for each value or operator: seeded by chance, and quick on short keys.
-type Hashes = foldhash::fast::RandomState;
+pub use request::{Compared, Request, RequestError, Tables, as_json, in_words};
+pub use thresholds::Thresholds;
+pub use write::Format;

@@ -12,14 +12,26 @@ use trainmon_report::Progress;
 pub struct Meter {
     done: AtomicU64,
     total: AtomicU64,
+    tensors: AtomicU64,
 }
 
 impl Meter {
     /// How far it is.
     pub fn progress(&self) -> Progress {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-        // Tensors that the search reads are read once more for the table.
+        // Of a tensor file its numbers alone are counted when they are read.
         Progress { done: done.min(total), total }
+    }
+
+    /// How many files of tensors were read.
+    pub fn tensors_read(&self) -> u64 {
+        self.tensors.load(Ordering::Relaxed)
+    }
+
+    /// A file of a tensor of so many bytes was read.
+    pub(super) fn add_tensor(&self, bytes: u64) {
+        self.tensors.fetch_add(1, Ordering::Relaxed);
+        self.add(bytes);
     }
 
     pub(super) fn add(&self, bytes: u64) {

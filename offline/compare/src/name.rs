@@ -1,5 +1,8 @@
 //! Operators' names taken apart.
 
+/// For maps that are asked for each value or operator: seeded by chance, and quick on short keys.
+pub(crate) type Hashes = foldhash::fast::RandomState;
+
 /// Which way a call went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use trainmon_report::unfinished_in;
 
 use super::answer::{Answer, RankCaptures, StepCaptures};
-use super::error::CompareError;
 use super::report::Report;
 use super::thresholds::Thresholds;
 use super::write::{Format, Source, WriteError, write};
@@ -38,7 +37,7 @@ impl Drop for RemovedIfEmpty {
 
 impl Output {
     /// Makes room beside the final place, on the same file system.
-    pub(super) fn prepare(directory: &Path, formats: Vec<Format>) -> Result<Self, CompareError> {
+    pub(super) fn prepare(directory: &Path, formats: Vec<Format>) -> Result<Self, WriteError> {
         let failed = |source| WriteError::Io { path: directory.to_path_buf(), source };
         let made = (!directory.exists()).then(|| RemovedIfEmpty(directory.to_path_buf()));
         std::fs::create_dir_all(directory).map_err(failed)?;
@@ -60,7 +59,7 @@ impl Output {
         &mut self,
         answer: &Answer,
         (target, goldens): (&Path, &[PathBuf]),
-    ) -> Result<(), CompareError> {
+    ) -> Result<(), WriteError> {
         let Some(mut report) = self.report.take() else { return Ok(()) };
         let name = format!("compare_report_{}.html", self.stamp);
         let path = self.aside.path().join(&name);
@@ -77,7 +76,7 @@ impl Output {
         source: &Source<'_>,
         step: &StepCaptures,
         rank: &RankCaptures,
-    ) -> Result<(), CompareError> {
+    ) -> Result<(), WriteError> {
         let prefix = if rank.is_debug { "debug_" } else { "" };
         let of_rank = if rank.is_alone { String::new() } else { format!("rank{}_", rank.rank) };
         let stem = format!("{prefix}compare_result_{of_rank}{}", self.stamp);
@@ -90,7 +89,7 @@ impl Output {
     }
 
     /// Writes a file beside a step's tables.
-    pub(super) fn write_text(&mut self, step: &StepCaptures, name: &str, text: &str) -> Result<(), CompareError> {
+    pub(super) fn write_text(&mut self, step: &StepCaptures, name: &str, text: &str) -> Result<(), WriteError> {
         let path = self.room_of(step)?.join(name);
         std::fs::write(&path, text).map_err(|source| WriteError::Io { path: path.clone(), source })?;
         self.written.extend(path.strip_prefix(self.aside.path()).ok().map(Path::to_path_buf));
@@ -98,7 +97,7 @@ impl Output {
     }
 
     /// Where a step's files are made: a directory of its own if there may be several steps.
-    fn room_of(&self, step: &StepCaptures) -> Result<PathBuf, CompareError> {
+    fn room_of(&self, step: &StepCaptures) -> Result<PathBuf, WriteError> {
         let inside = match (step.is_alone, step.part.as_str()) {
             (true, _) => PathBuf::new(),
             (false, "") => PathBuf::from(format!("step{}", step.step)),
@@ -120,7 +119,7 @@ impl Output {
     }
 
     /// Gives the files their place and names them.
-    pub(super) fn put_in_place(self) -> Result<Vec<PathBuf>, CompareError> {
+    pub(super) fn put_in_place(self) -> Result<Vec<PathBuf>, WriteError> {
         let mut placed = Vec::with_capacity(self.written.len());
         for file in &self.written {
             let path = self.directory.join(file);

@@ -4,7 +4,7 @@ use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Tree};
 
 /// A rank's files of one step on both sides.
 #[derive(Clone, Copy, Debug)]
-pub struct RankPair<'t> {
+pub(crate) struct RankPair<'t> {
     /// `graph`, `pynative` or empty.
     pub part: &'t str,
     /// The target's step.
@@ -21,7 +21,7 @@ pub struct RankPair<'t> {
 
 /// What pairs and what does not.
 #[derive(Clone, Debug, Default)]
-pub struct Pairing<'t> {
+pub(crate) struct Pairing<'t> {
     /// By part, step and rank.
     pub pairs: Vec<RankPair<'t>>,
     /// Steps and ranks of the target alone, like `step 3` or `step 0 rank 2`.
@@ -32,7 +32,7 @@ pub struct Pairing<'t> {
 
 /// Pairs the steps and ranks of two captures. Where both paths name one step (or one rank) these are meant whatever their
 /// numbers.
-pub fn pair<'t>(target: &'t Tree, golden: &'t Tree) -> Pairing<'t> {
+pub(crate) fn pair<'t>(target: &'t Tree, golden: &'t Tree) -> Pairing<'t> {
     let mut pairing = Pairing::default();
     let are_named = target.kind != DumpKind::Root && golden.kind != DumpKind::Root;
     let is_same = |one: &StepFiles, other: &StepFiles| are_named || (one.step == other.step && one.part == other.part);

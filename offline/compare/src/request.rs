@@ -3,20 +3,23 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use trainmon_dump::capture::Task;
+use trainmon_report::Advise;
 
-use super::answer::{Answer, StepCaptures, compare_matched};
+use super::answer::{Answer, Options, StepCaptures, compare_matched};
 use super::compat;
 use super::error::CompareError;
+use super::evidence::Evidence;
 use super::judge::Judge;
 use super::matching::{How, Matching, Pair};
+use super::messages;
 use super::meter::Meter;
 use super::output::Output;
 use super::rounding::Positions;
-use super::seen::Seen;
 use super::table;
 use super::thresholds::Thresholds;
-use super::write::{Format, Rows, Source};
+use super::write::{Format, Rows, Source, WriteError};
 
 /// What is to be compared, and how.
 #[derive(Clone, Debug)]
@@ -46,6 +49,26 @@ pub struct Tables {
     pub formats: Vec<Format>,
 }
 
+/// It cannot be compared, or not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The comparison cannot be made.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    /// A table cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl Advise for RequestError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Compare(error) => error.hint(),
+            Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
+        }
+    }
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Compared {
@@ -61,14 +84,14 @@ impl Request {
     /// Compares, and writes the tables. `meter` says meanwhile how far it is, `see` is given the name of every operator.
     ///
     /// # Errors
-    /// See [`CompareError`]. Nothing is left behind then.
-    pub fn run(&self, meter: &Arc<Meter>, see: &mut dyn FnMut(&str)) -> Result<Compared, CompareError> {
+    /// See [`RequestError`]. Nothing is left behind then.
+    pub fn run(&self, meter: &Arc<Meter>, see: &mut dyn FnMut(&str)) -> Result<Compared, RequestError> {
         let Self { target, goldens, thresholds, matching, tables, is_compat, is_diff_analyze } = self;
         let prepare = |tables: &Tables| Output::prepare(&tables.directory, tables.formats.clone());
         let mut output = tables.as_ref().map(prepare).transpose()?;
         let mut work = Work { request: self, differences: is_diff_analyze.then(Vec::new) };
         let mut is_mapping_used = false;
-        let each = |step: &StepCaptures| -> Result<(), CompareError> {
+        let each = |step: &StepCaptures| -> Result<(), RequestError> {
             for operator in step.ranks.iter().flat_map(|rank| &rank.target.document.operators) {
                 see(&operator.name);
             }
@@ -82,12 +105,32 @@ impl Request {
                 None => Ok(()),
             }
         };
-        let answer = compare_matched((target, goldens), thresholds, (matching, *is_compat), meter, each)?;
+        let options = Options { matching, is_compat: *is_compat, is_for_tables: tables.is_some() };
+        let answer = compare_matched((target, goldens), thresholds, options, meter, each)?;
         if let Some(output) = &mut output {
             output.write_report(&answer, (target, goldens))?;
         }
         let files = output.map(Output::put_in_place).transpose()?.unwrap_or_default();
         Ok(Compared { answer, files, is_mapping_used })
+    }
+}
+
+/// The answer for a terminal, with the files.
+pub fn in_words(compared: &Compared) -> String {
+    let Compared { answer, files, .. } = compared;
+    let more = messages::details(answer).into_iter().chain(files.iter().map(|path| path.display().to_string()));
+    more.fold(messages::sentence(answer) + "\n", |text, line| text + "  " + &line + "\n")
+}
+
+/// The answer for programs, a failure too.
+pub fn as_json(compared: &Result<Compared, RequestError>) -> Value {
+    match compared {
+        Ok(Compared { answer, files, .. }) => {
+            let mut json = messages::as_json(answer);
+            json["files"] = json!(files);
+            json
+        }
+        Err(error) => json!({"verdict": "failed", "error": trainmon_report::as_json(error)}),
     }
 }
 
@@ -100,28 +143,27 @@ struct Work<'r> {
 
 impl Work<'_> {
     /// Writes a step's tables, rank after rank: one table is in memory at a time.
-    fn tables(&mut self, step: &StepCaptures, output: &mut Output) -> Result<(), CompareError> {
+    fn tables(&mut self, step: &StepCaptures, output: &mut Output) -> Result<(), RequestError> {
         for rank in &step.ranks {
-            let (target, golden) = (&rank.target, &rank.golden);
-            let pairs = &rank.pairs;
+            let (target, golden, pairs, sides) = (&rank.target, &rank.golden, &rank.pairs, rank.sides());
             // msprobe writes nothing of structures.
             let is_left_out = self.request.is_compat && target.document.task == Task::Structure;
             let Some(mode) = table::mode(target, golden).filter(|_| !is_left_out) else {
                 // msprobe stops here; else the answer is that nobody can tell, with tables or without.
                 if self.request.is_compat && target.document.has_digests() != golden.document.has_digests() {
                     let has = |digests| if digests { "checksums" } else { "statistics" };
-                    return Err(CompareError::NothingInCommon {
+                    return Err(RequestError::from(CompareError::NothingInCommon {
                         target: target.path.clone(),
                         target_has: has(target.document.has_digests()),
                         golden: golden.path.clone(),
                         golden_has: has(golden.document.has_digests()),
-                    });
+                    }));
                 }
                 continue;
             };
             if self.differences.is_some() {
                 let mode = if mode == compat::Mode::Tensor { compat::Mode::Statistics } else { mode };
-                let table = compat::table(target, golden, pairs, mode, true);
+                let table = compat::table(sides, pairs, mode, true);
                 let (differences, json) = compat::differences(rank.rank, table, target);
                 let name = format!("compare_result_rank{}_{}.json", rank.rank, output.stamp());
                 output.write_text(step, &name, &json.dumps(4))?;
@@ -133,18 +175,17 @@ impl Work<'_> {
                 let gate = !matches!(self.request.matching, Matching::Data(_));
                 let headers = compat::headers(mode, target.has_stacks);
                 let pairs = pairs.iter().filter(|pair| pair.target.is_some()).copied().collect();
-                let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
-                    Box::new(compat::table(target, golden, pairs, mode, gate))
-                });
+                let make =
+                    Box::new(|pairs: &[Pair]| -> Box<dyn Rows> { Box::new(compat::table(sides, pairs, mode, gate)) });
                 output.write(&Source::new(headers, pairs, make), step, rank)?;
             } else {
-                let seen = Seen::of(step, rank);
+                let evidence = Evidence::of(step, rank);
                 let (thresholds, spreads) = (&self.request.thresholds, rank.spreads.as_ref());
                 let positions = &Positions::of(&target.document);
-                let judge = Judge { thresholds, spreads, positions, seen: Some(&seen) };
+                let judge = Judge { thresholds, spreads, positions };
                 let headers = table::headers(mode, target.has_stacks);
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
-                    Box::new(table::table(target, golden, pairs, mode, judge))
+                    Box::new(table::table(sides, pairs, mode, (judge, &evidence)))
                 });
                 output.write(&Source::new(headers, pairs.clone(), make), step, rank)?;
             }

@@ -8,7 +8,7 @@ use trainmon_dump::capture::{Document, Leaf, Operator, Section, TensorFacts, Val
 use super::name::{Direction, OperatorName};
 
 /// [`Dtype::unit_roundoff`] of a dtype as captures name it, torch's or `MindSpore`'s; `None` also for a name nobody knows.
-pub fn unit_roundoff(dtype: &str) -> Option<f64> {
+pub(crate) fn unit_roundoff(dtype: &str) -> Option<f64> {
     let name = dtype.strip_prefix("torch.").unwrap_or(dtype).to_ascii_lowercase();
     let name = match name.as_str() {
         "double" => "float64",
@@ -23,7 +23,7 @@ pub fn unit_roundoff(dtype: &str) -> Option<f64> {
 ///
 /// A sum of n rounded terms in another order is off by about √n units of round-off (Higham, Accuracy and Stability of Numerical
 /// Algorithms, §2.8: the probabilistic bound; the sure one is n). `positions` are of the capture that the operator is from.
-pub fn rounding(operator: &Operator, positions: &Positions<'_>) -> f64 {
+pub(crate) fn rounding(operator: &Operator, positions: &Positions<'_>) -> f64 {
     coarsest(operator) * (terms(operator, positions) as f64).sqrt()
 }
 
@@ -32,14 +32,14 @@ const UNKNOWN_POSITIONS: u64 = 1024;
 
 /// What each module's calls gave in a capture: over all places of it a gradient of the module's parameters is summed.
 #[derive(Clone, Debug, Default)]
-pub struct Positions<'c> {
+pub(crate) struct Positions<'c> {
     /// By callee: the sizes of what came out of each call, and of the gradients that came back.
     of: HashMap<&'c str, [Vec<Vec<u64>>; 2]>,
 }
 
 impl<'c> Positions<'c> {
     /// One pass over a capture's operators.
-    pub fn of(document: &'c Document) -> Self {
+    pub(crate) fn of(document: &'c Document) -> Self {
         let mut positions = Self::default();
         for operator in &document.operators {
             let Some(name) = OperatorName::parse(&operator.name).filter(|name| !name.is_operator) else { continue };

@@ -1,20 +1,24 @@
 //! The table behind an answer: msprobe's columns, its faults repaired, and what each verdict rests on.
 
+use std::borrow::Cow;
+
 use trainmon_dump::capture::Task;
 
 use super::compat::{self, Cell, Mode};
-use super::deviation::{Deviation, What, deviation};
+use super::deviation::{Deviation, What};
 use super::distance::Distance;
-use super::input::{Address, Capture, Item};
+use super::evaluation::Sides;
+use super::evidence::{Evidence, Side};
+use super::input::Capture;
+use super::item::{Address, Item};
 use super::judge::{Bound, Judge, Source};
 use super::matching::{How, Pair};
 use super::name::OperatorName;
-use super::seen::Side;
-use super::words::{of, share};
+use super::text::{of, share};
 
 /// What a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     /// Nothing beyond rounding.
     Pass,
     /// It differs, and what went into the operator accounts for that; or it cannot be judged.
@@ -25,7 +29,7 @@ pub enum Level {
 
 impl Level {
     /// The word for it in tables.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",
             Self::Warning => "warning",
@@ -36,7 +40,7 @@ impl Level {
 
 /// One value's row.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// msprobe's cells up to `Requires_grad Consistent`, then the stack and the files' names where there are any.
     pub shared: compat::Row,
     /// By what it was matched; `None` if it was not.
@@ -51,15 +55,11 @@ pub struct Row {
     pub bound: Option<Bound>,
 }
 
-/// A rank's table.
+/// A rank's table: the target's values in their order, then those the golden alone has.
 #[derive(Clone, Debug)]
-pub struct Table {
-    /// What was compared.
-    pub mode: Mode,
-    /// Its columns.
-    pub headers: Vec<&'static str>,
-    /// The target's values in their order, then those the golden alone has.
-    pub rows: Vec<Row>,
+pub(crate) struct Table {
+    /// Its rows.
+    pub(crate) rows: Vec<Row>,
 }
 
 /// Columns behind msprobe's own.
@@ -71,7 +71,7 @@ const ELEMENTWISE: [&str; 4] = ["Relative L2", "ULP p50", "ULP p99", "ULP max"];
 
 impl Row {
     /// Shows its cells in the order of the columns.
-    pub fn visit(&self, see: &mut dyn FnMut(&Cell)) {
+    pub(crate) fn visit(&self, see: &mut dyn FnMut(&Cell)) {
         let shared = &self.shared;
         shared.measurements().for_each(&mut *see);
         see(&Cell::Bool(shared.is_requires_grad_consistent));
@@ -89,7 +89,10 @@ impl Row {
         see(&Cell::Word(self.deviation.what.word()));
         see(&number(self.deviation.relative));
         see(&self.bound.map_or(Cell::NONE, |bound| number(bound.bound)));
-        see(&self.bound.map_or(Cell::NONE, |bound| bound.source.cell()));
+        see(&self.bound.map_or(Cell::NONE, |bound| match bound.source.words() {
+            Cow::Borrowed(word) => Cell::Word(word),
+            Cow::Owned(text) => Cell::Text(text.into()),
+        }));
         if shared.data_names.is_some() {
             let distance = shared.distance.as_deref();
             see(&distance.map_or(Cell::NONE, |distance| number(distance.relative())));
@@ -99,16 +102,10 @@ impl Row {
             }
         }
     }
-
-    /// The value's name, the target's if it has one.
-    pub fn name(&self) -> String {
-        let [target, golden, ..] = &self.shared.basic;
-        if target.is_none() { golden.text().into_owned() } else { target.text().into_owned() }
-    }
 }
 
 /// What can be compared of two captures: the most both have.
-pub fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
+pub(crate) fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
     let (one, other) = (&target.document, &golden.document);
     if one.task == Task::Tensor && other.task == Task::Tensor {
         Some(Mode::Tensor)
@@ -125,8 +122,14 @@ pub fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
 }
 
 /// Builds the table out of matched values.
-pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, judge: Judge<'_>) -> Table {
-    let shared = compat::table(target, golden, pairs, mode, false);
+pub(crate) fn table(
+    sides: Sides<'_>,
+    pairs: &[Pair],
+    mode: Mode,
+    (judge, evidence): (Judge<'_>, &Evidence<'_>),
+) -> Table {
+    let (target, golden) = (sides.target, sides.golden);
+    let shared = compat::table(sides, pairs, mode, false);
     let of_target = pairs.iter().filter(|pair| pair.target.is_some());
     let mut rows: Vec<Row> = Vec::with_capacity(pairs.len());
     for (shared, pair) in shared.rows.into_iter().zip(of_target) {
@@ -142,21 +145,21 @@ pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, jud
             None => one_sided(shared, "no value of this name in the golden"),
         });
     }
-    judge_rows(&mut rows, target, golden, pairs, judge);
+    judge_rows(&mut rows, sides, pairs, (judge, evidence));
     for (row, address) in rows.iter_mut().zip(pairs.iter().filter_map(|pair| pair.target)) {
-        note_origin(row, Side::Target, address, target.at(address), judge);
+        note_origin(row, Side::Target, address, target.at(address), evidence);
     }
     let golden_only = pairs.iter().filter(|pair| pair.target.is_none()).filter_map(|pair| pair.golden);
     rows.extend(golden_only.map(|address| {
         let mut row = golden_row(golden, address, mode, target.has_stacks);
-        note_origin(&mut row, Side::Golden, address, golden.at(address), judge);
+        note_origin(&mut row, Side::Golden, address, golden.at(address), evidence);
         row
     }));
-    Table { mode, headers: headers(mode, target.has_stacks), rows }
+    Table { rows }
 }
 
 /// The columns of a mode.
-pub fn headers(mode: Mode, has_stacks: bool) -> Vec<&'static str> {
+pub(crate) fn headers(mode: Mode, has_stacks: bool) -> Vec<&'static str> {
     let mut headers = compat::headers(mode, has_stacks);
     headers.extend(OWN);
     headers.extend((mode == Mode::Tensor).then_some(ELEMENTWISE).into_iter().flatten());
@@ -174,23 +177,23 @@ fn golden_row(golden: &Capture, address: Address, mode: Mode, has_stacks: bool) 
 }
 
 /// Operator by operator: what came out is judged by what went in.
-fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pair], judge: Judge<'_>) {
+fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, evidence): (Judge<'_>, &Evidence<'_>)) {
     let addresses: Vec<Pair> = pairs.iter().copied().filter(|pair| pair.target.is_some()).collect();
     let mut from = 0;
     for group in addresses.chunk_by(|one, next| one.target.map(|at| at.operator) == next.target.map(|at| at.operator)) {
         let rows = &mut rows[from..from + group.len()];
         from += group.len();
         let Some(operator) = group.first().and_then(|pair| pair.target).map(|at| at.operator) else { continue };
-        let operator = &target.document.operators[operator as usize];
+        let operator = &sides.target.document.operators[operator as usize];
         let name = OperatorName::parse(&operator.name);
         if name.is_some_and(|name| judge.thresholds.ignores(name)) {
             continue;
         }
-        let mut input = name.zip(judge.seen).map_or(0.0, |(name, seen)| seen.accounted(name));
+        let mut input = name.map_or(0.0, |name| evidence.accounted(name));
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
-            let (item, twin) = (target.at(one), golden.at(other));
-            row.deviation = row.shared.distance.as_deref().map_or_else(|| deviation(item, twin), elementwise);
+            let (item, twin) = sides.items(one, other);
+            row.deviation = row.shared.distance.as_deref().map_or_else(|| sides.deviation(one, other), elementwise);
             row.notes.extend(row.shared.trouble.as_ref().map(|trouble| {
                 row.level = Level::Warning;
                 format!("only statistics were compared: {trouble}")
@@ -202,12 +205,11 @@ fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pai
         }
         for (row, pair) in rows.iter_mut().zip(group) {
             let (Some(one), Some(other)) = (pair.target, pair.golden) else { continue };
-            let item = target.at(one);
-            if judge.seen.is_some_and(|seen| seen.is_residue(one, item)) {
+            let (item, twin) = sides.items(one, other);
+            if evidence.is_residue(one, item) {
                 row.level = Level::Warning;
                 row.notes.push("all of it is rounding, what is left of a sum that cancels".to_owned());
             } else if !item.value.section.is_input() {
-                let twin = golden.at(other);
                 let spread = judge.spread(twin.operator, &twin.value.place);
                 let bound = judge.bound(operator, input);
                 let bound = if spread > bound.bound { Bound { bound: spread, source: Source::Spread } } else { bound };
@@ -218,8 +220,8 @@ fn judge_rows(rows: &mut [Row], target: &Capture, golden: &Capture, pairs: &[Pai
 }
 
 /// What the answer names is an error in the table too, be it what an operator was given, or a call that one side lacks.
-fn note_origin(row: &mut Row, side: Side, address: Address, item: Item<'_>, judge: Judge<'_>) {
-    if judge.seen.is_some_and(|seen| seen.is_origin(side, address, item)) {
+fn note_origin(row: &mut Row, side: Side, address: Address, item: Item<'_>, evidence: &Evidence<'_>) {
+    if evidence.is_origin(side, address, item) {
         row.level = Level::Error;
         row.notes.push("here the runs part first".to_owned());
     }

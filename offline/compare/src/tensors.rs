@@ -5,7 +5,8 @@ use std::path::Path;
 use trainmon_dump::tensor_file::{StoredTensor, read_one};
 
 use super::distance::{Distance, Quotient};
-use super::input::{Capture, Item};
+use super::input::Capture;
+use super::item::Item;
 
 /// A tensor of each side.
 pub(crate) struct TensorPair {
@@ -49,7 +50,7 @@ pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, S
     };
     match read_one(&directory.join(name)) {
         Ok(tensor) => {
-            capture.meter.add(tensor.bytes().len() as u64);
+            capture.meter.add_tensor(tensor.bytes().len() as u64);
             Ok(tensor)
         }
         Err(error) => {

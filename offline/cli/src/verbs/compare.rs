@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use trainmon_compare::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching};
-use trainmon_compare::write::Format;
 use trainmon_compare::{
-    Answer, CompareError, Compared, Meter, Request, Tables, Thresholds, Verdict, as_json, in_words,
+    Answer, CompareError, Compared, Format, Meter, Request, RequestError, Tables, Thresholds, Verdict, as_json,
+    in_words,
 };
 use trainmon_report::{Outcome, Printer, watched};
 
@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     Ok(compared.map_or(Outcome::Failed, |compared| outcome(&compared.answer, arguments)))
 }
 
-fn compare(arguments: &Arguments, printer: &mut Printer) -> Result<Compared, CompareError> {
+fn compare(arguments: &Arguments, printer: &mut Printer) -> Result<Compared, RequestError> {
     let request = request(arguments)?;
     let meter = Arc::<Meter>::default();
     let mut see = |operator: &str| {

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use trainmon_report::{Advise as _, Outcome, Printer};
 
-use crate::ctl::{ControlError, Door, words};
+use crate::ctl::{ControlError, Door, messages};
 
 /// How it is used.
 pub(crate) const EXAMPLES: &str = "\
@@ -172,7 +172,7 @@ fn obey(arguments: &Arguments) -> Result<(String, Outcome), ControlError> {
     match &arguments.order {
         Order::Status { json } => {
             let status = door.ask("GET", "/status", "")?;
-            Ok((if *json { pretty(&status) } else { words::status(&status) }, Outcome::Fine))
+            Ok((if *json { pretty(&status) } else { messages::status(&status) }, Outcome::Fine))
         }
         Order::Flush { json } => {
             let answer = door.ask("POST", "/flush", "")?;
@@ -217,7 +217,7 @@ fn change(door: &Door, path: &str, body: &str, waiting: &Waiting) -> Result<(Str
             }
             Some(change) if is_settled => {
                 let is_late = change["late"].as_array().is_some_and(|late| !late.is_empty());
-                let text = if waiting.json { pretty(change) } else { words::change(change) + "\n" };
+                let text = if waiting.json { pretty(change) } else { messages::change(change) + "\n" };
                 return Ok((text, Outcome::of(is_late)));
             }
             _ => {}

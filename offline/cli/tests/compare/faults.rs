@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use trainmon_compare::first::Kind;
-use trainmon_compare::{Answer, CompareError, Thresholds, Verdict, compare};
+use trainmon_compare::{Answer, CompareError, Kind, Thresholds, Verdict, compare};
 
 /// How an answer stands to the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

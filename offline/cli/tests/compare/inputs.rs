@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use trainmon_compare::matching::Matching;
-use trainmon_compare::{Capture, CompareError, Meter, Thresholds, compare_matched};
+use trainmon_compare::{
+    Capture, CompareError, Format, Meter, Options, Request, Tables, Thresholds, Verdict, compare_matched,
+};
 use trainmon_dump::capture::{Leaf, find};
 use trainmon_dump::tensor_file::write::write_npy;
 use trainmon_report::Progress;
@@ -73,7 +75,7 @@ fn a_comparison_says_how_far_it_is_step_by_step() {
     }
     let (target, goldens) = (desk.path().join("b"), [desk.path().join("a")]);
     let (meter, mut seen) = (Arc::<Meter>::default(), Vec::new());
-    let way = (&Matching::Name, false);
+    let way = Options { matching: &Matching::Name, is_compat: false, is_for_tables: false };
     compare_matched((&target, &goldens), &Thresholds::default(), way, &meter, |_| {
         seen.push(meter.progress().done);
         Ok::<_, CompareError>(())
@@ -218,4 +220,51 @@ fn tensors_of_mindspore_are_read_from_npy_files() {
     assert_eq!(&row[column], "0.5", "{row:?}");
     let capture = Capture::read(&find(&desk.path().join("b")).unwrap().steps[0].ranks[0]).unwrap();
     assert!(matches!(capture.document.operators[0].values[0].leaf, Leaf::Tensor(_)));
+}
+
+#[test]
+fn every_file_of_a_tensor_is_read_once_by_search_table_and_page_together() {
+    let desk = tempdir().unwrap();
+    let value = |name: &str, numbers: &[f32], side: &str| {
+        let file = format!("{name}.npy");
+        let mut bytes = Vec::new();
+        write_npy(&floats(numbers), &mut bytes).unwrap();
+        put(&desk.path().join(side).join("step0/rank0/dump_tensor_data").join(&file), bytes);
+        let mut facts = tensor(1.0);
+        (facts["shape"], facts["data_name"]) = (json!([numbers.len()]), json!(file));
+        facts
+    };
+    // The statistics agree throughout; the elements differ in the last bit before the runs part, then by much, then follow.
+    let ends = [("b", [1.000_000_1, 2.0, 9.0, 9.5]), ("a", [1.0, 2.0, 3.0, 4.0])];
+    for (side, ends) in ends {
+        let mut data = serde_json::Map::new();
+        for (call, end) in ends.into_iter().enumerate() {
+            let input = value(&format!("Functional.relu.{call}.forward.input.0"), &[1.0, 2.0, 3.0], side);
+            let output = value(&format!("Functional.relu.{call}.forward.output.0"), &[1.0, 2.0, end], side);
+            data.insert(
+                format!("Functional.relu.{call}.forward"),
+                json!({"input_args": [input], "input_kwargs": {}, "output": [output]}),
+            );
+        }
+        let mut text = document(&Value::Object(data));
+        text["task"] = json!("tensor");
+        put(&desk.path().join(side).join("step0/rank0/dump.json"), text.to_string());
+    }
+    let request = |tables: Option<Tables>, is_compat: bool| {
+        let (target, goldens) = (desk.path().join("b/step0"), vec![desk.path().join("a/step0")]);
+        let (thresholds, matching) = (Thresholds::default(), Matching::Name);
+        let request = Request { target, goldens, thresholds, matching, tables, is_compat, is_diff_analyze: false };
+        let meter = Arc::<Meter>::default();
+        let compared = request.run(&meter, &mut |_| ()).unwrap();
+        assert!(matches!(compared.answer.verdict, Verdict::Parts { .. }), "{:?}", compared.answer.verdict);
+        meter.tensors_read()
+    };
+    let tables = |name: &str| {
+        let formats = vec![Format::Csv, Format::Html];
+        Some(Tables { directory: desk.path().join(name), formats })
+    };
+    assert_eq!(request(tables("out"), false), 16, "two sides, four calls, two values");
+    assert_eq!(request(tables("compat"), true), 16);
+    // The answer alone needs no tensor behind the place where they part, the third call.
+    assert_eq!(request(None, false), 12);
 }

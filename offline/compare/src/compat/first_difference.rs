@@ -8,7 +8,8 @@ use trainmon_dump::capture::{Plain, Section};
 use super::cell::Cell;
 use super::columns::Mode;
 use super::json::Node;
-use super::table::{Row, Table};
+use super::row::Row;
+use super::table::Table;
 use crate::input::Capture;
 use crate::name::OperatorName;
 

@@ -6,9 +6,9 @@
 mod cell;
 mod columns;
 mod distances;
-mod euclidean;
 mod first_difference;
 mod json;
+mod row;
 mod statistics;
 mod table;
 mod verdict;
@@ -18,4 +18,5 @@ pub use columns::{Mode, headers};
 pub(crate) use first_difference::between_communications;
 pub use first_difference::{RankDifferences, analyze, differences};
 pub use json::Node;
-pub use table::{Row, Table, table};
+pub use row::Row;
+pub use table::{Table, table};

@@ -4,47 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{Leaf, Peer, Plain, Section};
+use trainmon_dump::capture::{Leaf, Peer, Plain};
 
 use super::cell::{Cell, Texts};
 use super::columns::{Mode, headers};
-use super::distances::{distances, unsupported};
+use super::distances::distances;
+use super::row::Row;
 use super::statistics::difference;
 use super::verdict;
-use crate::distance::Distance;
-use crate::input::{Address, Capture, Item};
+use crate::evaluation::{Elements, Sides};
+use crate::input::Capture;
+use crate::item::{Address, Item};
 use crate::matching::Pair;
 use crate::python;
-use crate::tensors::{TensorPair, read_pair};
-
-/// One value's row.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// The target's operator, by index; the golden's, if it alone has the value.
-    pub operator: u32,
-    /// Whether the value goes in or comes out.
-    pub section: Section,
-    /// Names, dtypes, shapes and `requires_grad`, the target's first in each pair.
-    pub basic: [Cell; 8],
-    /// What the mode measures: eight differences, six distances or two checksums.
-    pub measured: Vec<Cell>,
-    /// Max, min, mean and norm, four of each side; none between checksums.
-    pub statistics: Vec<Cell>,
-    /// Whether both or neither takes part in differentiation.
-    pub is_requires_grad_consistent: bool,
-    /// The rules' messages.
-    pub messages: Vec<&'static str>,
-    /// The stack, with an operator's first value.
-    pub stack: Option<Cell>,
-    /// The two files.
-    pub data_names: Option<Cell>,
-    /// Of a send or receive in a batch: what it is and the other rank, the target's first in each pair.
-    pub peers: Option<Box<[Cell; 4]>>,
-    /// What was measured between both tensors.
-    pub distance: Option<Box<Distance>>,
-    /// Why a tensor could not be read.
-    pub trouble: Option<String>,
-}
 
 /// A rank's table.
 #[derive(Clone, Debug)]
@@ -58,18 +30,6 @@ pub struct Table {
 }
 
 impl Row {
-    /// `error`, `warning` or `pass`.
-    pub fn result(&self) -> &'static str {
-        let any = |level: &str| self.messages.iter().any(|message| message.starts_with(level));
-        if any("error") {
-            "error"
-        } else if any("warning") {
-            "warning"
-        } else {
-            "pass"
-        }
-    }
-
     /// A value that only the golden has, its half of the cells filled. msprobe leaves such values out.
     pub fn of_golden(golden: &Capture, address: Address, mode: Mode, has_stacks: bool) -> Self {
         let mut row = Self { operator: address.operator, ..row(golden.at(address), None, mode, None) };
@@ -88,42 +48,21 @@ impl Row {
         row.stack = has_stacks.then_some(Cell::NONE);
         row
     }
-
-    /// Its cells in the order of the columns.
-    pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = Vec::with_capacity(32);
-        self.visit(&mut |cell| cells.push(cell.clone()));
-        cells
-    }
-
-    /// Shows its cells in the order of the columns.
-    pub fn visit(&self, see: &mut dyn FnMut(&Cell)) {
-        self.measurements().for_each(&mut *see);
-        see(&Cell::Bool(self.is_requires_grad_consistent));
-        see(&Cell::Word(self.result()));
-        if self.messages.is_empty() {
-            see(&Cell::Word("[]"));
-        } else {
-            let messages: Vec<String> = self.messages.iter().map(|message| format!("\"{message}\"")).collect();
-            see(&Cell::Text(format!("[{}]", messages.join(", ")).into()));
-        }
-        self.stack.iter().chain(&self.data_names).for_each(see);
-    }
-
-    /// The cells before the verdict.
-    pub fn measurements(&self) -> impl Iterator<Item = &Cell> {
-        self.basic.iter().chain(&self.measured).chain(&self.statistics)
-    }
 }
 
 /// Builds the table out of matched values. What only the golden has is not in it, as in msprobe's.
-pub fn table(target: &Capture, golden: &Capture, pairs: &[Pair], mode: Mode, gate: bool) -> Table {
+pub fn table(sides: Sides<'_>, pairs: &[Pair], mode: Mode, gate: bool) -> Table {
+    let (target, golden) = (sides.target, sides.golden);
     let make = |pair: &Pair| -> Option<Row> {
         let address = pair.target?;
         let item = target.at(address);
-        let other = pair.golden.map(|address| golden.at(address)).filter(|other| !gate || passes(item, *other));
-        let pair = other.filter(|_| mode == Mode::Tensor).and_then(|other| read_pair(target, golden, item, other));
-        Some(Row { operator: address.operator, ..row(item, other, mode, pair) })
+        let other = pair.golden.filter(|other| !gate || passes(item, golden.at(*other)));
+        let row = |elements: Option<&Elements>| row(item, other.map(|other| golden.at(other)), mode, elements);
+        let row = match other.filter(|_| mode == Mode::Tensor) {
+            Some(other) => sides.elements(address, other, row),
+            None => row(None),
+        };
+        Some(Row { operator: address.operator, ..row })
     };
     let mut rows: Vec<Row> = pairs.par_iter().filter_map(make).collect();
     if target.has_stacks {
@@ -157,7 +96,7 @@ fn passes(target: Item<'_>, golden: Item<'_>) -> bool {
     target == golden || (is_float(&target) && is_float(&golden)) || (is_mindspore(&target) && is_mindspore(&golden))
 }
 
-fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, pair: Option<Result<TensorPair, String>>) -> Row {
+fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, elements: Option<&Elements>) -> Row {
     let cell = |of: fn(Item<'_>) -> Cell| [of(item), other.map_or(Cell::NONE, of)];
     let name = |item: Item<'_>| Cell::Text(name(item, mode));
     let [name, golden_name] = [name(item), other.map_or(Cell::NONE, name)];
@@ -170,13 +109,13 @@ fn row(item: Item<'_>, other: Option<Item<'_>>, mode: Mode, pair: Option<Result<
         let golden = other.map_or([Cell::NONE, Cell::NONE, Cell::NONE, Cell::NONE], statistics);
         statistics(item).into_iter().chain(golden).collect()
     };
-    let (distances, distance, trouble) = match pair {
-        Some(Ok(pair)) => {
-            let (cells, distance) = distances(&pair);
-            (cells, distance.map(Box::new), None)
+    let distances = distances(elements);
+    let (distance, trouble) = match elements {
+        Some(Elements::Comparable { measured: Some(measured), .. }) => {
+            (Some(Box::new(measured.distance.clone())), None)
         }
-        Some(Err(trouble)) => (unsupported(), None, Some(trouble)),
-        None => (unsupported(), None, None),
+        Some(Elements::Unreadable(why)) => (None, Some(why.clone())),
+        _ => (None, None),
     };
     let measured = match mode {
         Mode::Statistics => {

@@ -4,7 +4,7 @@ use trainmon_dump::capture::{Plain, Section};
 
 use super::cell::Cell;
 use super::columns::Mode;
-use super::table::Row;
+use super::row::Row;
 use crate::input::Capture;
 use crate::name::OperatorName;
 

@@ -10,7 +10,7 @@ use crate::name::{Direction, OperatorName};
 
 /// A place where ranks met.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Meeting {
+enum Rendezvous {
     /// Function, group, how many of the same came before.
     Collective(String, String, u32),
     /// From, to, how many came before between the two.
@@ -21,8 +21,8 @@ enum Meeting {
 #[derive(Debug, Default)]
 pub(crate) struct Communication {
     /// Rank and operator index (of the target) of every participant.
-    meetings: HashMap<Meeting, Vec<(u64, u32)>>,
-    of: HashMap<(u64, u32), Vec<Meeting>>,
+    meetings: HashMap<Rendezvous, Vec<(u64, u32)>>,
+    of: HashMap<(u64, u32), Vec<Rendezvous>>,
 }
 
 impl Communication {
@@ -42,12 +42,12 @@ impl Communication {
                 if ends.is_empty() {
                     let key = (name.function().to_owned(), group(operator));
                     let count = counts.entry(key.clone()).or_insert(0);
-                    meetings.push(Meeting::Collective(key.0, key.1, *count));
+                    meetings.push(Rendezvous::Collective(key.0, key.1, *count));
                     *count += 1;
                 }
                 for (from, to) in ends {
                     let count = transfers.entry((from, to)).or_insert(0);
-                    meetings.push(Meeting::Transfer(from, to, *count));
+                    meetings.push(Rendezvous::Transfer(from, to, *count));
                     *count += 1;
                 }
                 communication.join(rank, index, meetings);
@@ -56,7 +56,7 @@ impl Communication {
         communication
     }
 
-    fn join(&mut self, rank: u64, operator: u32, meetings: Vec<Meeting>) {
+    fn join(&mut self, rank: u64, operator: u32, meetings: Vec<Rendezvous>) {
         for meeting in &meetings {
             self.meetings.entry(meeting.clone()).or_default().push((rank, operator));
         }

@@ -1,85 +1,88 @@
 //! An operator's values beside their counterparts.
 
-use trainmon_dump::capture::{Leaf, Operator, Section};
+use trainmon_dump::capture::{Leaf, Section};
 
 use super::finding::Compared;
-use super::walk::Walker;
-use crate::deviation::{Deviation, What, deviation};
-use crate::distance::Quotient;
-use crate::input::Item;
-use crate::tensors::{TensorPair, read_pair};
+use crate::deviation::{Deviation, What};
+use crate::evaluation::{Elements, Sides};
+use crate::item::{Address, Item};
+use crate::judge::Judge;
+use crate::matching::Alignment;
 
-impl<'c> Walker<'c> {
+/// What an operator's values are compared with.
+#[derive(Clone, Copy)]
+pub(super) struct Comparer<'c> {
+    pub(super) sides: Sides<'c>,
+    pub(super) aligned: &'c Alignment,
+    pub(super) judge: Judge<'c>,
+}
+
+impl<'c> Comparer<'c> {
     /// Every value of an operator beside its counterpart, in the target's order; what one side lacks counts as differing.
-    pub(super) fn compare(&self, one: u32, other: u32) -> Vec<Compared<'c>> {
-        let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
-        let mut compared = Vec::with_capacity(operator.values.len());
+    /// `is_close`: where both tensors are there their elements count too, since statistics need not show all that differs.
+    pub(super) fn compare(self, one: u32, other: u32, is_close: bool) -> Vec<Compared<'c>> {
+        let Sides { target, golden, .. } = self.sides;
+        let (operator, of_golden) =
+            (&target.document.operators[one as usize], &golden.document.operators[other as usize]);
+        let addresses = (0..operator.values.len() as u32).map(|value| Address { operator: one, value });
         if let Some(moved) = self.aligned.moved(one) {
-            let found = operator.values.iter().zip(moved);
-            compared.extend(found.filter_map(|(value, twin)| {
-                let (item, twin) = (Item { operator, value }, self.golden.at((*twin)?));
-                let deviation = self.seen_closely(item, twin, deviation(item, twin));
-                let spread = self.judge.spread(twin.operator, &twin.value.place);
-                Some(Compared { item, twin: Some(twin), is_golden: false, deviation, spread })
-            }));
-            return compared;
+            return addresses.zip(moved).filter_map(|(at, twin)| Some(self.pair(at, (*twin)?, is_close))).collect();
         }
-        for value in &operator.values {
-            let item = Item { operator, value };
-            let other = golden.values.iter().find(|other| other.place == value.place);
-            let twin = other.map(|other| Item { operator: golden, value: other });
-            let deviation = match twin {
-                Some(twin) => self.seen_closely(item, twin, deviation(item, twin)),
-                None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
-                None => Deviation::of(What::Presence),
-            };
-            let spread = self.judge.spread(golden, &value.place);
-            compared.push(Compared { item, twin, is_golden: false, deviation, spread });
+        let mut compared = Vec::with_capacity(operator.values.len());
+        for at in addresses {
+            let item = target.at(at);
+            compared.push(if let Some(twin) = golden.counterpart(other, &item.value.place) {
+                self.pair(at, twin, is_close)
+            } else {
+                let is_nothing = matches!(item.value.leaf, Leaf::Nothing);
+                let deviation = if is_nothing { Deviation::NONE } else { Deviation::of(What::Presence) };
+                let spread = self.judge.spread(of_golden, &item.value.place);
+                Compared { item, twin: None, is_golden: false, deviation, spread, is_unread: false }
+            });
         }
-        for value in &golden.values {
-            let is_matched = operator.values.iter().any(|other| other.place == value.place);
+        for value in &of_golden.values {
+            let is_matched = target.counterpart(one, &value.place).is_some();
             if !is_matched && !matches!(value.leaf, Leaf::Nothing) {
-                let item = Item { operator: golden, value };
-                let deviation = Deviation::of(What::Presence);
-                compared.push(Compared { item, twin: None, is_golden: true, deviation, spread: 0.0 });
+                let (item, deviation) = (Item { operator: of_golden, value }, Deviation::of(What::Presence));
+                let (twin, is_golden) = (None, true);
+                compared.push(Compared { item, twin, is_golden, deviation, spread: 0.0, is_unread: false });
             }
         }
         compared
     }
 
-    pub(super) fn is_joined(&self, operator: &Operator, golden: &Operator) -> bool {
-        self.target.joined.operator(&operator.name).is_some() || self.golden.joined.operator(&golden.name).is_some()
+    fn pair(self, target: Address, golden: Address, is_close: bool) -> Compared<'c> {
+        let (item, twin) = self.sides.items(target, golden);
+        let (mut deviation, mut is_unread) = (self.sides.deviation(target, golden), false);
+        if is_close && deviation.relative.is_finite() {
+            self.sides.elements(target, golden, |elements| {
+                is_unread = matches!(elements, Some(Elements::Unreadable(_)));
+                deviation = with_elements(deviation, elements);
+            });
+        }
+        let spread = self.judge.spread(twin.operator, &twin.value.place);
+        Compared { item, twin: Some(twin), is_golden: false, deviation, spread, is_unread }
     }
+}
 
-    /// Statistics need not show all that differs, though they show some of it: where both tensors are there, their elements are
-    /// compared. (Not after the finding: there only the spread is of interest.)
-    fn seen_closely(&self, item: Item<'c>, twin: Item<'c>, seen: Deviation) -> Deviation {
-        if seen.relative.is_infinite() || self.walked.finding.is_some() {
-            return seen;
-        }
-        let pair = read_pair(self.target, self.golden, item, twin);
-        if let Some(Err(_)) = pair {
-            self.unread.set(self.unread.get() + 1);
-        }
-        let pair = pair.and_then(Result::ok);
-        let Some(pair) = pair.filter(TensorPair::is_comparable) else { return seen };
-        // What only the elements tell is told now.
-        let seen = if seen.what == What::Unseen { Deviation::NONE } else { seen };
-        if pair.is_same() {
-            return seen;
-        }
-        let distance = pair.distance(Quotient::Double);
-        if distance.odd > 0 {
-            return Deviation::of(What::NotFinite);
-        }
-        let relative = distance.relative();
-        // Beside a golden of zeros the statistics have said by how much of the target's size.
-        if relative > seen.relative && (relative.is_finite() || !seen.is_some()) {
-            let what = if seen.what == What::Dtype { What::Dtype } else { What::Numbers };
-            return Deviation { what, relative };
-        }
-        seen
+/// What statistics tell, and what elements tell beyond them.
+fn with_elements(statistics: Deviation, elements: Option<&Elements>) -> Deviation {
+    let Some(Elements::Comparable { is_same, measured }) = elements else { return statistics };
+    // What only the elements tell is told now.
+    let statistics = if statistics.what == What::Unseen { Deviation::NONE } else { statistics };
+    let Some(distance) = measured.as_ref().filter(|_| !is_same).map(|measured| &measured.distance) else {
+        return statistics;
+    };
+    if distance.odd > 0 {
+        return Deviation::of(What::NotFinite);
     }
+    let relative = distance.relative();
+    // Beside a golden of zeros the statistics have said by how much of the target's size.
+    if relative > statistics.relative && (relative.is_finite() || !statistics.is_some()) {
+        let what = if statistics.what == What::Dtype { What::Dtype } else { What::Numbers };
+        return Deviation { what, relative };
+    }
+    statistics
 }
 
 /// Whether a result, or a parameter it comes of, has a checksum on one side only.

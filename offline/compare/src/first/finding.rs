@@ -6,7 +6,7 @@ use std::sync::Arc;
 use trainmon_dump::capture::{Leaf, Section};
 
 use crate::deviation::{Deviation, What};
-use crate::input::Item;
+use crate::item::Item;
 use crate::python;
 
 /// What kind of place a finding is.
@@ -88,7 +88,7 @@ pub struct Walked {
 }
 
 /// Places of values, by the index of their operator in the target.
-pub type Residues = HashMap<u32, Vec<Arc<str>>>;
+pub(crate) type Residues = HashMap<u32, Vec<Arc<str>>>;
 
 /// A value, how far it is apart, and how far the golden runs are among themselves.
 pub(super) struct Compared<'c> {
@@ -98,6 +98,8 @@ pub(super) struct Compared<'c> {
     pub(super) is_golden: bool,
     pub(super) deviation: Deviation,
     pub(super) spread: f64,
+    /// Whether its tensor, or the counterpart's, cannot be read.
+    pub(super) is_unread: bool,
 }
 
 pub(super) fn suspect(compared: &Compared<'_>, bound: f64) -> Suspect {

@@ -6,13 +6,13 @@
 mod communication;
 mod compared;
 mod finding;
-mod looks;
+mod fingerprint;
 mod noise;
 mod ranks;
 mod walk;
 
 pub(crate) use communication::Communication;
-pub use finding::{Finding, Kind, Residues, Suspect, Walked};
-pub use noise::Rounding;
-pub use ranks::{Divergence, Noise, RankCapture, first_divergence};
-pub use walk::walk;
+pub use finding::Kind;
+pub(crate) use finding::{Finding, Suspect, Walked};
+pub(crate) use noise::Rounding;
+pub(crate) use ranks::{Divergence, Noise, RankCapture, first_divergence};

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use trainmon_dump::capture::TensorFacts;
 
-use super::looks::Looks;
-use crate::Hashes;
+use super::fingerprint::Fingerprint;
+use crate::name::Hashes;
 
 /// Rounding so far.
 #[derive(Clone, Debug, Default)]
-pub struct Rounding {
+pub(crate) struct Rounding {
     /// The largest difference put down to rounding, of values that are more than rounding.
     pub(super) largest: f64,
     /// A few units of round-off of the coarsest dtype that differed: what comes of it keeps that in a finer one.
@@ -17,9 +17,9 @@ pub struct Rounding {
     /// Whether anything differed.
     pub(super) is_seen: bool,
     /// What this step's operators gave.
-    produced: HashMap<Looks, Produced, Hashes>,
+    produced: HashMap<Fingerprint, Produced, Hashes>,
     /// What the step before gave: parameters and moments stay as it left them.
-    before: HashMap<Looks, Produced, Hashes>,
+    before: HashMap<Fingerprint, Produced, Hashes>,
     /// What of this step is all rounding, and what of the step before.
     residues: [Vec<Residue>; 2],
 }
@@ -74,7 +74,7 @@ impl Rounding {
         if produced.is_all_rounding {
             self.residues[0].extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
         }
-        self.produced.insert(Looks::of(tensor), produced);
+        self.produced.insert(Fingerprint::of(tensor), produced);
     }
 
     /// What is all rounding and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
@@ -88,17 +88,17 @@ impl Rounding {
 
     /// The operator's output that a value looks like.
     pub(super) fn producer(&self, tensor: &TensorFacts) -> Option<Produced> {
-        let looks = Looks::of(tensor);
+        let looks = Fingerprint::of(tensor);
         self.produced.get(&looks).or_else(|| self.before.get(&looks)).copied()
     }
 
     /// Whether an output of this step looks like it.
     pub(super) fn is_of_this_step(&self, tensor: &TensorFacts) -> bool {
-        self.produced.contains_key(&Looks::of(tensor))
+        self.produced.contains_key(&Fingerprint::of(tensor))
     }
 
     /// The largest difference put down to rounding.
-    pub fn largest(&self) -> f64 {
+    pub(crate) fn largest(&self) -> f64 {
         self.largest
     }
 }

@@ -8,23 +8,21 @@ use super::communication::Communication;
 use super::finding::{Finding, Walked};
 use super::noise::Rounding;
 use super::walk::walk;
-use crate::input::Capture;
-use crate::judge::{Judge, Spreads};
+use crate::evaluation::Sides;
+use crate::judge::{GoldenSpreads, Judge};
 use crate::matching::Matching;
 use crate::rounding::Positions;
 use crate::thresholds::Thresholds;
 
 /// One rank of a step on both sides.
 #[derive(Clone, Copy, Debug)]
-pub struct RankCapture<'c> {
+pub(crate) struct RankCapture<'c> {
     /// Its number.
     pub rank: u64,
-    /// The run in question.
-    pub target: &'c Capture,
-    /// The run it is held against.
-    pub golden: &'c Capture,
+    /// The run in question, and the run it is held against.
+    pub sides: Sides<'c>,
     /// How far several golden runs are apart, if there are several.
-    pub spreads: Option<&'c Spreads>,
+    pub spreads: Option<&'c GoldenSpreads>,
 }
 
 /// What a step's ranks say together.
@@ -40,26 +38,26 @@ pub struct Divergence {
 }
 
 /// By rank: what earlier steps showed of rounding.
-pub type Noise = HashMap<u64, Rounding>;
+pub(crate) type Noise = HashMap<u64, Rounding>;
 
 /// Looks for the first divergence of a step. `noise` holds what earlier steps showed of each rank's rounding, and is brought up to
 /// date.
-pub fn first_divergence(
+pub(crate) fn first_divergence(
     ranks: &[RankCapture<'_>],
     noise: &mut Noise,
     thresholds: &Thresholds,
     matching: &Matching,
 ) -> Divergence {
-    let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.target)));
+    let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.sides.target)));
     let before: Vec<Rounding> = ranks.iter().map(|rank| noise.remove(&rank.rank).unwrap_or_default()).collect();
     let walked: Vec<(Walked, Rounding)> = ranks
         .par_iter()
         .zip(before)
         .map(|(rank, before)| {
-            let aligned = matching.align(rank.target, rank.golden);
-            let positions = Positions::of(&rank.target.document);
-            let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions, seen: None };
-            walk(rank.target, rank.golden, &aligned, before, judge)
+            let aligned = matching.align(rank.sides.target, rank.sides.golden);
+            let positions = Positions::of(&rank.sides.target.document);
+            let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions };
+            walk(rank.sides, &aligned, before, judge)
         })
         .collect();
     let walked: Vec<(u64, Walked)> = ranks

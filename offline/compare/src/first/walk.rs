@@ -1,42 +1,36 @@
 //! One rank's operators in the order they ran, up to the first that is not explained by what came before.
 
-use std::cell::Cell;
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use crate::deviation::{Deviation, What};
-use crate::input::{Capture, Item};
+use crate::evaluation::Sides;
+use crate::input::Capture;
+use crate::item::Item;
 use crate::judge::{Judge, coarse};
 use crate::matching::Alignment;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
-use super::compared::lacks_a_digest;
+use super::compared::{Comparer, lacks_a_digest};
 use super::finding::{Compared, Finding, Kind, Suspect, Walked, suspect};
-use super::looks::{Looks, Magnitude, cancels};
+use super::fingerprint::{Fingerprint, Magnitude, cancels};
 use super::noise::{Produced, Rounding};
 
 /// What is made of a value that is all rounding counts as that up to this many times its difference.
 const GROWTH_OF_ALL_ROUNDING: f64 = 4.0;
 
 /// Looks at a rank's operators of a step in order. `rounding` is what earlier steps had, and is given back with this one's.
-pub fn walk(
-    target: &Capture,
-    golden: &Capture,
-    aligned: &Alignment,
-    rounding: Rounding,
-    judge: Judge<'_>,
-) -> (Walked, Rounding) {
+pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, judge: Judge<'_>) -> (Walked, Rounding) {
     let mut walker = Walker {
-        target,
-        golden,
-        aligned,
+        target: sides.target,
+        golden: sides.golden,
+        comparer: Comparer { sides, aligned, judge },
         judge,
         rounding: rounding.next_step(),
         gradient: None,
         parted: Vec::new(),
         is_blind: false,
         walked: Walked::default(),
-        unread: Cell::default(),
     };
     for (place, &pair) in aligned.operators.iter().enumerate() {
         match pair {
@@ -55,11 +49,11 @@ pub fn walk(
     walker.end()
 }
 
-pub(super) struct Walker<'c> {
-    pub(super) target: &'c Capture,
-    pub(super) golden: &'c Capture,
-    pub(super) aligned: &'c Alignment,
-    pub(super) judge: Judge<'c>,
+struct Walker<'c> {
+    target: &'c Capture,
+    golden: &'c Capture,
+    comparer: Comparer<'c>,
+    judge: Judge<'c>,
     rounding: Rounding,
     /// The largest gradient that went into the last backward.
     gradient: Option<Magnitude>,
@@ -68,9 +62,7 @@ pub(super) struct Walker<'c> {
     /// Whether a fused operator went by whose results have no checksum on one side: what follows from them may differ in every
     /// checksum by rounding.
     is_blind: bool,
-    pub(super) walked: Walked,
-    /// For [`Walked::unread`].
-    pub(super) unread: Cell<usize>,
+    walked: Walked,
 }
 
 impl<'c> Walker<'c> {
@@ -80,7 +72,8 @@ impl<'c> Walker<'c> {
         if name.is_some_and(|name| self.judge.thresholds.ignores(name)) {
             return;
         }
-        let compared = self.compare(one, other);
+        let compared = self.comparer.compare(one, other, true);
+        self.walked.unread += compared.iter().filter(|compared| compared.is_unread).count();
         self.walked.compared += 1;
         let is_unseen = |compared: &Compared<'_>| compared.deviation.what == What::Unseen;
         let is_joined = self.is_joined(operator, golden);
@@ -94,8 +87,8 @@ impl<'c> Walker<'c> {
         if let Some(finding) = self.fresh_input(operator, name, &inputs) {
             let fresh = inputs.iter().filter(|input| self.is_fresh(operator, input));
             let tensors = fresh.flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
-            let looks: Vec<Looks> = tensors.flatten().map(Looks::of).collect();
-            self.found(place, one, other, finding, &looks);
+            let fingerprints: Vec<Fingerprint> = tensors.flatten().map(Fingerprint::of).collect();
+            self.found(place, one, other, finding, &fingerprints);
             return;
         }
         let input = inputs.iter().map(|input| input.deviation).fold(Deviation::NONE, Deviation::max);
@@ -197,13 +190,13 @@ impl<'c> Walker<'c> {
         if name.direction != Direction::Forward {
             return false;
         }
-        let looks = Looks::of(tensor);
+        let fingerprints = Fingerprint::of(tensor);
         let ancestors = self.target.construct.ancestors(&operator.name);
         let modules = self.target.document.operators.iter().filter(|module| ancestors.contains(&&*module.name));
         let mut parameters =
             modules.flat_map(|module| &module.values).filter(|value| value.section == Section::Parameter);
-        let is_a_modules =
-            parameters.any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Looks::of(other) == looks));
+        let is_a_modules = parameters
+            .any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Fingerprint::of(other) == fingerprints));
         let takes_weights = matches!(
             name.function(),
             "linear"
@@ -277,7 +270,7 @@ impl<'c> Walker<'c> {
         one: u32,
         other: u32,
         (kind, suspects, input): (Kind, Vec<Suspect>, f64),
-        looks: &[Looks],
+        fingerprints: &[Fingerprint],
     ) {
         if self.is_blind && suspects.iter().all(|suspect| suspect.deviation.what == What::Digest) {
             for suspect in &suspects {
@@ -288,7 +281,7 @@ impl<'c> Walker<'c> {
         }
         // A call that only one side made accounts for an input that nobody produced.
         if kind == Kind::Between
-            && let Some(parted) = self.missing_producer(looks)
+            && let Some(parted) = self.missing_producer(fingerprints)
         {
             self.walked.finding = Some(Finding { suspects, ..parted });
             return;
@@ -299,7 +292,7 @@ impl<'c> Walker<'c> {
     }
 
     /// Among calls that one side alone made: the one that gave what is missed here, else the first of the last ones together.
-    fn missing_producer(&mut self, missed: &[Looks]) -> Option<Finding> {
+    fn missing_producer(&mut self, missed: &[Fingerprint]) -> Option<Finding> {
         let gives = |parted: &Finding| {
             let operator = match (parted.target, parted.golden) {
                 (Some(index), _) => &self.target.document.operators[index as usize],
@@ -308,7 +301,7 @@ impl<'c> Walker<'c> {
             };
             let outputs = operator.values.iter().filter(|value| value.section == Section::Output);
             let mut tensors = outputs.filter_map(|value| Item { operator, value }.tensor());
-            tensors.any(|tensor| missed.contains(&Looks::of(tensor)))
+            tensors.any(|tensor| missed.contains(&Fingerprint::of(tensor)))
         };
         if let Some(found) = self.parted.iter().position(gives) {
             return Some(self.parted.swap_remove(found));
@@ -360,14 +353,19 @@ impl<'c> Walker<'c> {
         }
         let operator = self.operator(one);
         let bound = self.fresh_bound(operator).max(self.judge.bound(operator, 0.0).bound);
-        let compared = self.compare(one, other);
+        // Only the spread is of interest now: statistics do.
+        let compared = self.comparer.compare(one, other, false);
         let mut outputs = compared.iter().filter(|compared| compared.item.value.section >= Section::Output);
         if outputs.any(|output| output.deviation.relative > bound) {
             self.walked.spread.push(operator.name.to_string());
         }
     }
 
-    pub(super) fn operator(&self, index: u32) -> &'c Operator {
+    fn is_joined(&self, operator: &Operator, golden: &Operator) -> bool {
+        self.target.joined.operator(&operator.name).is_some() || self.golden.joined.operator(&golden.name).is_some()
+    }
+
+    fn operator(&self, index: u32) -> &'c Operator {
         &self.target.document.operators[index as usize]
     }
 
@@ -376,7 +374,6 @@ impl<'c> Walker<'c> {
         if self.walked.finding.is_none() && !self.parted.is_empty() && !self.walked.is_untold {
             self.walked.finding = Some(self.parted.remove(0));
         }
-        self.walked.unread = self.unread.get();
         (self.walked, self.rounding)
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Aligned, Pair};
-use crate::input::{Address, Capture};
+use super::pair::Pair;
+use super::sequence::Aligned;
+use crate::input::Capture;
+use crate::item::Address;
 
 /// Operators side by side, and values that are not at the same place in both.
 #[derive(Clone, Debug, Default)]

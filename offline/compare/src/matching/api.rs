@@ -10,7 +10,7 @@ use trainmon_dump::capture::{Framework, Operator, Section, Value};
 use super::exact::{Side, pair_by_places};
 use super::family::{COLLECTIVES, common_callee, common_parameter};
 use super::mapping::{MappingError, text_of};
-use super::{How, Pair};
+use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::name::{Direction, OperatorName};
 
@@ -81,7 +81,7 @@ impl ApiMapping {
 
 /// Pairs operators by what they are called in torch, and by how often they ran before; values by the lists of the mapping, or
 /// by their places. Lists of arguments also hold for what a backward gives out, lists of results for what goes into it.
-pub fn by_api(target: &Capture, golden: &Capture, mapping: &ApiMapping) -> Vec<Pair> {
+pub(crate) fn by_api(target: &Capture, golden: &Capture, mapping: &ApiMapping) -> Vec<Pair> {
     let matched = matched(target, golden, mapping);
     let how = |index: usize| if matched.is_mapped(index) { How::Mapping } else { How::Family };
     let ours = Side { capture: target, keys: &matched.target_keys, place: &|index, value| matched.place(index, value) };
@@ -309,7 +309,7 @@ mod tests {
             has_stacks: false,
             tensors: None,
             meter: std::sync::Arc::default(),
-            joined: crate::Joined::default(),
+            joined: crate::joined::Joined::default(),
         }
     }
 
@@ -374,7 +374,7 @@ mod tests {
         };
         let (target, golden) = (of("mindspore", "Float32", mindspore), of("pytorch", "torch.float32", torch));
         let name =
-            |capture: &Capture, at: Option<crate::Address>| at.map(|at| capture.at(at).operator.name.to_string());
+            |capture: &Capture, at: Option<crate::item::Address>| at.map(|at| capture.at(at).operator.name.to_string());
         let pairs = Matching::Name.pairs(&target, &golden, false);
         pairs.iter().filter_map(|pair| Some((name(&target, pair.target)?, name(&golden, pair.golden)))).collect()
     }

@@ -7,9 +7,10 @@ use std::collections::hash_map::Entry;
 use trainmon_dump::capture::{Operator, Value};
 
 use super::listed::{one_is_listed, unlisted};
-use super::{How, Pair};
-use crate::Hashes;
-use crate::input::{Address, Capture};
+use super::pair::{How, Pair};
+use crate::input::Capture;
+use crate::item::Address;
+use crate::name::Hashes;
 use crate::name::{Direction, OperatorName};
 
 /// Pairs values of the same name. The number in a backward operator's name is that of its forward call, so one call more in the
@@ -83,13 +84,13 @@ fn own_place(_: usize, value: &Value) -> Option<Cow<'_, str>> {
 
 /// Operators of one name. Most have it alone: that takes no memory besides.
 #[derive(Default)]
-struct Twins {
+struct SameName {
     next: Option<u32>,
     /// The last is the next of them.
     later: Vec<u32>,
 }
 
-impl Twins {
+impl SameName {
     /// Puts one before all others.
     fn put(&mut self, operator: u32) {
         self.later.extend(self.next.replace(operator));
@@ -115,7 +116,7 @@ pub(super) struct Side<'s> {
 /// The same where values are not where their names say.
 pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(usize) -> How) -> Vec<Pair> {
     // A name that occurs twice (a capture appended to) pairs in order.
-    let mut twins: HashMap<&str, Twins, Hashes> = HashMap::default();
+    let mut twins: HashMap<&str, SameName, Hashes> = HashMap::default();
     twins.reserve(golden.keys.len());
     for (index, key) in golden.keys.iter().enumerate().rev() {
         twins.entry(key).or_default().put(index as u32);
@@ -123,7 +124,7 @@ pub(super) fn pair_by_places(target: &Side<'_>, golden: &Side<'_>, how: impl Fn(
     let mut pairs = Vec::new();
     let mut twin_of = vec![None; golden.keys.len()];
     for ((operator, key), index) in target.operators().iter().zip(target.keys).zip(0_u32..) {
-        let twin = twins.get_mut(key.as_str()).and_then(Twins::take);
+        let twin = twins.get_mut(key.as_str()).and_then(SameName::take);
         let mut how = how(index as usize);
         if let Some(twin) = twin {
             twin_of[twin as usize] = Some(index);

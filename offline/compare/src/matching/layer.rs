@@ -8,7 +8,7 @@ use trainmon_dump::capture::Framework;
 use super::exact::{keys, pair};
 use super::family::common_callee;
 use super::mapping::{MappingError, text_of};
-use super::{How, Pair};
+use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::name::{Direction, OperatorName};
 

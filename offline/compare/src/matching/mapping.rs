@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::exact::{keys, pair};
-use super::{How, Pair};
+use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::name::OperatorName;
 

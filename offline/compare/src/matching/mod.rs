@@ -9,67 +9,23 @@ mod fuzzy;
 mod layer;
 mod listed;
 mod mapping;
+mod pair;
 mod sequence;
 
-pub use aligned::Alignment;
-pub use api::{ApiEntry, ApiMapping, by_api};
+pub(crate) use aligned::Alignment;
+pub use api::ApiMapping;
 pub use exact::exact;
 pub(crate) use fused::fuse;
-pub use fuzzy::fuzzy;
 pub use layer::{LayerMapping, by_layer};
 pub use mapping::{Mapping, MappingError, by_cell, by_data};
-pub use sequence::{Aligned, align};
+pub use pair::{How, Pair};
+pub(crate) use sequence::align;
 
-use crate::input::{Address, Capture};
+use api::by_api;
+use fuzzy::fuzzy;
+
+use crate::input::Capture;
 use crate::joined::Layout;
-
-/// By what two values were found to belong together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum How {
-    /// The same name.
-    Name,
-    /// The same name but for the number of a backward call: calls are counted in the order they ran.
-    Renumbered,
-    /// The same place in the sequence of calls, whatever their numbers.
-    Sequence,
-    /// A mapping file.
-    Mapping,
-    /// One side's parts were put together as the other has them fused.
-    Fused,
-    /// The same, and the fused tensors have the parts by groups (of heads, of rows), not one after another.
-    FusedInGroups,
-    /// The same operator in another framework's spelling.
-    Family,
-    /// The same name but for the index in a list of one model, which one side was captured as.
-    Listed,
-}
-
-impl How {
-    /// The word for it in tables.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Renumbered => "renumbered",
-            Self::Sequence => "sequence",
-            Self::Mapping => "mapping",
-            Self::Fused => "fused",
-            Self::FusedInGroups => "fused, in groups",
-            Self::Family => "family",
-            Self::Listed => "list of one model",
-        }
-    }
-}
-
-/// A row of the comparison: at least one side is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
-    /// The run in question.
-    pub target: Option<Address>,
-    /// The run it is held against.
-    pub golden: Option<Address>,
-    /// By what they belong together; also told of a target without golden.
-    pub how: How,
-}
 
 /// The way values are to be matched.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +33,7 @@ pub enum Matching {
     /// By name: [`exact`]. Where calls differ in number, the search for the first divergence goes by their sequence.
     #[default]
     Name,
-    /// By the sequence of calls: [`fuzzy`].
+    /// By the sequence of calls: `fuzzy`.
     Sequence,
     /// By a mapping of whole names: [`by_data`].
     Data(Mapping),
@@ -85,7 +41,7 @@ pub enum Matching {
     Cell(Mapping),
     /// By a mapping of modules, with the operators in them: [`by_layer`].
     Layer(LayerMapping),
-    /// By a mapping of operators between frameworks: [`by_api`].
+    /// By a mapping of operators between frameworks: `by_api`.
     Api(ApiMapping),
 }
 
@@ -141,6 +97,7 @@ pub(crate) mod tests {
     use trainmon_dump::capture::{Construct, Stacks, parse_document};
 
     use super::*;
+    use crate::item::Address;
 
     /// A capture of operators that have one input each, and the modules they ran in.
     pub(crate) fn capture(operators: &[&str], parents: &[(&str, Option<&str>)]) -> Capture {
@@ -161,7 +118,7 @@ pub(crate) mod tests {
             has_stacks: false,
             tensors: None,
             meter: std::sync::Arc::default(),
-            joined: crate::Joined::default(),
+            joined: crate::joined::Joined::default(),
         }
     }
 

@@ -12,14 +12,14 @@ use super::exact::unlisted_keys;
 use super::listed::{one_is_listed, unlisted};
 
 /// Operators of both sides by index; at least one side is there. In the target's order, what only the golden has where it ran.
-pub type Aligned = (Option<u32>, Option<u32>);
+pub(crate) type Aligned = (Option<u32>, Option<u32>);
 
 /// Puts the operators of two captures side by side.
 ///
 /// Where both ran the same calls they pair by name. Else they pair by their place in the sequence of calls (a longest common
 /// subsequence over what was called, in which module, with which shapes), so that one call more does not shift all that follow.
 /// Nearly linear in time where few differ.
-pub fn align(target: &Capture, golden: &Capture) -> Vec<Aligned> {
+pub(crate) fn align(target: &Capture, golden: &Capture) -> Vec<Aligned> {
     let are_listed = one_is_listed(target, golden);
     let [target_keys, golden_keys] = [(target, are_listed[0]), (golden, are_listed[1])].map(unlisted_keys);
     by_name(&target_keys, &golden_keys).unwrap_or_else(|| by_sequence(target, golden, are_listed))

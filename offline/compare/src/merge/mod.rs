@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 pub use error::MergeError;
 pub use write::Format;
+use write::Merged;
 
 use read::{Cell, RankTable};
 
@@ -56,13 +57,6 @@ pub fn merge(input: &Path, output: &Path, choice: &Choice, formats: &[Format]) -
     let merged: Result<Vec<Merged>, MergeError> =
         columns.into_iter().map(|column| merged(&ranks, column, choice)).collect();
     write::write(output, &ranks_numbers, &merged?, formats)
-}
-
-/// One column of all ranks.
-struct Merged {
-    column: String,
-    /// By name, in the order of letters; a rank without the value has an empty cell.
-    rows: BTreeMap<String, Vec<Option<Cell>>>,
 }
 
 fn columns(ranks: &[RankTable], choice: &Choice, input: &Path) -> Result<Vec<String>, MergeError> {

@@ -1,11 +1,11 @@
 //! Merged tables as files, which get to their place together.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rust_xlsxwriter::{Workbook, XlsxError};
 use trainmon_report::unfinished_in;
 
-use super::Merged;
 use super::error::MergeError;
 use super::read::Cell;
 
@@ -16,6 +16,13 @@ pub enum Format {
     Xlsx,
     /// A file per column.
     Csv,
+}
+
+/// One column of all ranks.
+pub(super) struct Merged {
+    pub(super) column: String,
+    /// By name, in the order of letters; a rank without the value has an empty cell.
+    pub(super) rows: BTreeMap<String, Vec<Option<Cell>>>,
 }
 
 /// What a sheet's name may have.

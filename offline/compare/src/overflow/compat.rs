@@ -2,9 +2,10 @@
 
 use trainmon_dump::capture::{CaptureError, Operator, Section, operator_json};
 
-use super::{is_bad, is_receive_buffer};
+use super::non_finite::{is_bad, is_receive_buffer};
 use crate::compat::{Node, between_communications};
-use crate::{Capture, OperatorName, bytes};
+use crate::input::{Capture, bytes};
+use crate::name::OperatorName;
 
 /// The content of `anomaly_analyze_….json`; `None` if msprobe finds nothing, where it writes no file. The order is that of its
 /// search for the first difference: before the first communication on every rank, then from communication to communication.

@@ -2,8 +2,8 @@
 
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, Value};
 
-use super::{is_bad, is_receive_buffer};
-use crate::OperatorName;
+use super::non_finite::{is_bad, is_receive_buffer};
+use crate::name::OperatorName;
 
 /// How bad. The levels are msprobe's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,6 +2,7 @@
 
 mod compat;
 mod level;
+mod non_finite;
 mod report;
 mod step;
 
@@ -10,10 +11,12 @@ pub use level::{Level, level};
 pub use report::{as_json, in_words};
 pub use step::{OverflowError, Step, steps};
 
-use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts, Value};
+use trainmon_dump::capture::{Operator, Value};
+
+use non_finite::{is_bad, is_nan, is_on_purpose};
 
 use crate::first::Communication;
-use crate::{Capture, OperatorName};
+use crate::input::Capture;
 
 /// An operator with NaN or infinities.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +31,7 @@ pub struct Anomaly {
 
 /// Where it began on a rank.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Birth {
+pub struct FirstNonFinite {
     /// Its index in the capture.
     pub operator: u32,
     /// The operator's name.
@@ -49,7 +52,7 @@ pub struct RankAnomalies {
     /// All of them, in the order of execution.
     pub anomalies: Vec<Anomaly>,
     /// Where they began here.
-    pub birth: Option<Birth>,
+    pub birth: Option<FirstNonFinite>,
     /// Operators that were given an infinity as an argument and pass it on: a mask, say. They do not count.
     pub on_purpose: Vec<String>,
 }
@@ -58,7 +61,7 @@ pub struct RankAnomalies {
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     /// Ranks where it began by itself.
-    pub born: Vec<(u64, Birth)>,
+    pub born: Vec<(u64, FirstNonFinite)>,
     /// Ranks that were handed it: rank, the operator they got it in, from which ranks.
     pub received: Vec<(u64, String, Vec<u64>)>,
 }
@@ -108,58 +111,18 @@ pub fn origins(ranks: &[(RankAnomalies, &Capture)]) -> Origins {
     origins
 }
 
-fn birth(operator: &Operator, index: u32, is_news: fn(&Value) -> bool) -> Option<Birth> {
+fn birth(operator: &Operator, index: u32, is_news: fn(&Value) -> bool) -> Option<FirstNonFinite> {
     let bad = |inputs: bool| {
         let is_input = |value: &&Value| value.section.is_input() == inputs;
         operator.values.iter().filter(is_input).find(|value| is_news(value))
     };
     let (value, arrives) = bad(true).map(|value| (value, true)).or_else(|| bad(false).map(|value| (value, false)))?;
     let what = if is_nan(value) { "NaN" } else { "infinity" };
-    Some(Birth { operator: index, name: operator.name.to_string(), value: operator.name_of(value), what, arrives })
-}
-
-/// Whether max, min or mean of a tensor are NaN or infinite.
-fn is_bad(value: &Value) -> bool {
-    numbers(value).is_some_and(|mut numbers| numbers.any(|number| !number.is_finite()))
-}
-
-/// A mean is NaN also where infinities of both signs meet: that is no NaN among the elements.
-fn is_nan(value: &Value) -> bool {
-    let Leaf::Tensor(tensor) = &value.leaf else { return false };
-    let [max, min, mean] = [0, 1, 2].map(|at: usize| tensor.statistics[at].number());
-    let is = |number: Option<f64>| number.is_some_and(f64::is_nan);
-    let has_both_infinities = max == Some(f64::INFINITY) && min == Some(f64::NEG_INFINITY);
-    is(max) || is(min) || (is(mean) && !has_both_infinities)
-}
-
-fn numbers(value: &Value) -> Option<impl Iterator<Item = f64> + '_> {
-    let Leaf::Tensor(tensor) = &value.leaf else { return None };
-    let TensorFacts { statistics, .. } = &**tensor;
-    Some(statistics[..3].iter().filter_map(Plain::number))
-}
-
-/// An argument is infinite, what comes out is infinite, and none of it is NaN.
-fn is_on_purpose(operator: &Operator) -> bool {
-    let is_infinite = |value: &Value| matches!(&value.leaf, Leaf::Plain { value, .. } if value.number().is_some_and(f64::is_infinite));
-    let inputs = || operator.values.iter().filter(|value| value.section == Section::Input);
-    inputs().any(is_infinite) && !inputs().any(is_bad) && !operator.values.iter().any(is_nan)
-}
-
-/// Whether a communication only writes into an input.
-fn is_receive_buffer(name: OperatorName<'_>, place: &str) -> bool {
-    let first = [
-        "recv",
-        "irecv",
-        "all_gather",
-        "scatter",
-        "reduce_scatter",
-        "_reduce_scatter_base",
-        "_all_gather_base",
-        "all_to_all_single",
-        "all_to_all",
-        "all_gather_into_tensor",
-        "reduce_scatter_tensor",
-    ];
-    let is_first = place == ".input.0" || place.starts_with(".input.0.") || place == ".input.tensor";
-    (first.contains(&name.function()) && is_first) || (name.function() == "gather" && place.starts_with(".input.1"))
+    Some(FirstNonFinite {
+        operator: index,
+        name: operator.name.to_string(),
+        value: operator.name_of(value),
+        what,
+        arrives,
+    })
 }

@@ -7,7 +7,7 @@ use trainmon_dump::capture::{CaptureError, StepFiles, find};
 use trainmon_report::Advise;
 
 use super::{Origins, RankAnomalies, anomalies, msprobe_answer, origins};
-use crate::Capture;
+use crate::input::Capture;
 
 /// It cannot be told.
 #[derive(Debug, thiserror::Error)]

@@ -56,11 +56,6 @@ impl Report {
         (target, goldens): (&Path, &[PathBuf]),
         to: &mut BufWriter<File>,
     ) -> io::Result<()> {
-        page::write(self, answer, (target, goldens), to)
+        page::write((&mut self.rows, self.place.as_ref()), answer, (target, goldens), to)
     }
-}
-
-/// JSON that may stand inside HTML: no `<` can end the script it is in.
-fn json_in_html(json: &str) -> String {
-    json.replace('<', "\\u003c")
 }

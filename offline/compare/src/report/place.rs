@@ -4,10 +4,12 @@ use similar::{Algorithm, DiffTag, capture_diff_slices};
 use trainmon_dump::capture::{Leaf, Operator, Plain};
 
 use crate::answer::StepCaptures;
-use crate::deviation::{Deviation, What, deviation};
+use crate::deviation::{Deviation, What};
+use crate::evaluation::Sides;
 use crate::first::{Divergence, Finding, Suspect};
-use crate::input::{Capture, Item};
-use crate::judge::{Judge, Spreads};
+use crate::input::Capture;
+use crate::item::Address;
+use crate::judge::{GoldenSpreads, Judge};
 use crate::matching::align;
 use crate::python;
 use crate::rounding::Positions;
@@ -92,7 +94,7 @@ impl Place {
         modules.reverse();
         let positions = Positions::of(&target.document);
         let spreads = captures.spreads.as_ref();
-        let judge = Judge { thresholds, spreads, positions: &positions, seen: None };
+        let judge = Judge { thresholds, spreads, positions: &positions };
         let suspects =
             finding.suspects.iter().take(SUSPECTS).map(|suspect| facts(suspect, finding, one, other, judge)).collect();
         let spread = divergence.walked.iter().find(|(walked, _)| walked == rank).map(|(_, walked)| &walked.spread[..]);
@@ -100,7 +102,7 @@ impl Place {
         Some(Self {
             at: (name, *rank),
             modules,
-            chain: chain(target, golden, finding, spread.unwrap_or(&[])),
+            chain: chain(captures.sides(), finding, spread.unwrap_or(&[])),
             suspects,
             more_suspects: finding.suspects.len().saturating_sub(SUSPECTS),
             stacks: stacks(target, golden, one, other),
@@ -118,12 +120,13 @@ fn operators<'c>(
     (at(target, one), at(golden, other))
 }
 
-fn chain(target: &Capture, golden: &Capture, finding: &Finding, spread: &[String]) -> Vec<Link> {
+fn chain(sides: Sides<'_>, finding: &Finding, spread: &[String]) -> Vec<Link> {
+    let (target, golden) = (sides.target, sides.golden);
     let aligned = align(target, golden);
     let link = |role, place: usize| {
         let (one, other) = aligned.get(place).copied()?;
+        let (input, output) = apart(sides, one, other);
         let (one, other) = operators(target, golden, one, other);
-        let (input, output) = apart(one, other);
         Some(Link { role, operator: one.or(other)?.name.to_string(), input, output })
     };
     let before = finding.place.saturating_sub(BEFORE)..finding.place;
@@ -142,14 +145,13 @@ fn chain(target: &Capture, golden: &Capture, finding: &Finding, spread: &[String
 }
 
 /// The largest differences of what goes in and of what comes out.
-fn apart(one: Option<&Operator>, other: Option<&Operator>) -> (Deviation, Deviation) {
+fn apart(sides: Sides<'_>, one: Option<u32>, other: Option<u32>) -> (Deviation, Deviation) {
     let presence = Deviation::of(What::Presence);
     let (Some(one), Some(other)) = (one, other) else { return (presence, presence) };
     let (mut input, mut output) = (Deviation::NONE, Deviation::NONE);
-    for value in &one.values {
-        let twin = other.values.iter().find(|twin| twin.place == value.place);
-        let found = match twin {
-            Some(twin) => deviation(Item { operator: one, value }, Item { operator: other, value: twin }),
+    for (value, at) in sides.target.document.operators[one as usize].values.iter().zip(0..) {
+        let found = match sides.golden.counterpart(other, &value.place) {
+            Some(twin) => sides.deviation(Address { operator: one, value: at }, twin),
             None if matches!(value.leaf, Leaf::Nothing) => Deviation::NONE,
             None => presence,
         };
@@ -224,9 +226,9 @@ fn source(suspect: &Suspect, finding: &Finding, operator: Option<&Operator>, jud
     }
     let bound = operator.map(|operator| judge.bound(operator, finding.input));
     let known = bound.filter(|bound| bound.bound.to_bits() == suspect.bound.to_bits());
-    let spread = judge.spreads.is_some_and(|_: &Spreads| known.is_none());
+    let spread = judge.spreads.is_some_and(|_: &GoldenSpreads| known.is_none());
     match known {
-        Some(bound) => bound.source.words(),
+        Some(bound) => bound.source.words().into_owned(),
         None if spread => "rounding before it, grown, or the spread of the golden runs".to_owned(),
         None => "rounding before it, grown, and round-off".to_owned(),
     }

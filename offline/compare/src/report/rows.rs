@@ -9,7 +9,6 @@ use serde_json::json;
 use trainmon_dump::capture::{Construct, Operator};
 
 use super::distribution::Distribution;
-use super::json_in_html;
 use super::line::{self, Head, Line};
 use crate::compat::Cell;
 use crate::input::Capture;
@@ -23,9 +22,14 @@ pub(super) const MOST_ROWS: usize = 200_000;
 /// A piece's lines go through at once.
 const BUFFER: usize = 1 << 18;
 
+/// JSON that may stand inside HTML: no `<` can end the script it is in.
+fn json_in_html(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}
+
 /// A row's level in the page: a value of one side alone is a level of its own there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shade {
+enum RowLevel {
     Pass,
     Warning,
     Error,
@@ -43,7 +47,7 @@ pub(super) struct CollectedRows {
     /// Of the kept, those that are no pass.
     remarkable: usize,
     has_passes: bool,
-    /// All rows by [`Shade`], the left out included.
+    /// All rows by [`RowLevel`], the left out included.
     counts: [usize; 4],
     /// How far values are apart, the left out included.
     pub(super) distribution: Distribution,
@@ -123,9 +127,9 @@ impl CollectedRows {
 
     /// Takes the rows' lines.
     fn take(&mut self, rows: &dyn Rows, rendered: &[u8]) -> io::Result<()> {
-        let shades: Vec<Shade> = (0..rows.count()).map(|index| self.count(&rows.facts(index))).collect();
+        let shades: Vec<RowLevel> = (0..rows.count()).map(|index| self.count(&rows.facts(index))).collect();
         if self.has_passes && self.kept + shades.len() <= self.most {
-            self.remarkable += shades.iter().filter(|shade| **shade != Shade::Pass).count();
+            self.remarkable += shades.iter().filter(|shade| **shade != RowLevel::Pass).count();
             return self.keep(rendered, shades.len());
         }
         for (line, shade) in rendered.split_inclusive(|&byte| byte == b'\n').zip(shades) {
@@ -134,19 +138,19 @@ impl CollectedRows {
                 self.has_passes = false;
                 self.kept = self.remarkable;
             }
-            if (self.has_passes || shade != Shade::Pass) && self.kept < self.most {
-                self.remarkable += usize::from(shade != Shade::Pass);
+            if (self.has_passes || shade != RowLevel::Pass) && self.kept < self.most {
+                self.remarkable += usize::from(shade != RowLevel::Pass);
                 self.keep(line, 1)?;
             }
         }
         Ok(())
     }
 
-    fn count(&mut self, facts: &Facts<'_>) -> Shade {
+    fn count(&mut self, facts: &Facts<'_>) -> RowLevel {
         let shade = shade(facts);
         self.counts[shade as usize] += 1;
         if let Some(deviation) = facts.deviation {
-            self.distribution.add(facts.level, shade == Shade::Unmatched, deviation);
+            self.distribution.add(facts.level, shade == RowLevel::Unmatched, deviation);
         }
         shade
     }
@@ -162,7 +166,7 @@ impl CollectedRows {
     /// Why rows are missing in the page, if some are.
     pub(super) fn left_out(&self) -> Option<String> {
         let all: usize = self.counts.iter().sum();
-        let remarkable = all - self.counts[Shade::Pass as usize];
+        let remarkable = all - self.counts[RowLevel::Pass as usize];
         if self.kept == all {
             None
         } else if self.kept == remarkable {
@@ -246,12 +250,12 @@ fn around<'c>(operator: &'c Operator, construct: &'c Construct) -> (&'c str, cha
     (module, direction)
 }
 
-fn shade(facts: &Facts<'_>) -> Shade {
+fn shade(facts: &Facts<'_>) -> RowLevel {
     match facts.level {
-        _ if facts.shared.basic[..2].iter().any(Cell::is_none) => Shade::Unmatched,
-        Level::Pass => Shade::Pass,
-        Level::Warning => Shade::Warning,
-        Level::Error => Shade::Error,
+        _ if facts.shared.basic[..2].iter().any(Cell::is_none) => RowLevel::Unmatched,
+        Level::Pass => RowLevel::Pass,
+        Level::Warning => RowLevel::Warning,
+        Level::Error => RowLevel::Error,
     }
 }
 
@@ -317,10 +321,6 @@ mod tests {
     }
 
     impl Rows for Made {
-        fn headers(&self) -> &[&'static str] {
-            &self.headers
-        }
-
         fn count(&self) -> usize {
             self.rows.len()
         }
@@ -354,7 +354,7 @@ mod tests {
             has_stacks: false,
             tensors: None,
             meter: std::sync::Arc::default(),
-            joined: crate::Joined::default(),
+            joined: crate::joined::Joined::default(),
         }
     }
 

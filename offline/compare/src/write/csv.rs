@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{Channel, Rows, Sink, Source, WriteError};
+use super::pieces::{Channel, Sink, Source};
+use super::rows::{Rows, WriteError};
 
 const ROWS: usize = 1_000_000;
 

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use trainmon_dump::capture::Plain;
 
-use super::{Channel, Rows, Sink, Source, WriteError};
+use super::pieces::{Channel, Sink, Source};
+use super::rows::{Rows, WriteError};
 use crate::compat::Cell;
 
 pub(super) fn channel<'s>(source: &Source<'_>, path: &Path) -> Result<Channel<'s>, WriteError> {

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::{Channel, Rows, Sink, Source, WriteError, unrendered};
+use super::pieces::{Channel, Sink, Source, unrendered};
+use super::rows::{Rows, WriteError};
 
 /// More rows than this nobody reads in a ticket.
 const ROWS: usize = 200;

@@ -5,20 +5,25 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::{Rows, WriteError};
+use super::rows::{Rows, WriteError};
 use crate::matching::Pair;
 
 /// Rows of a piece, but for the rest of its last operator.
 const PIECE: usize = 512;
 
 /// Makes the rows of matched values. Rules look at an operator's values together: a piece has all of them.
-pub type Make<'t> = Box<dyn Fn(&[Pair]) -> Box<dyn Rows> + Sync + 't>;
+pub(crate) type Make<'t> = Box<dyn Fn(&[Pair]) -> Box<dyn Rows> + Sync + 't>;
 
 /// Renders rows, of which the first has this place in the table, on any thread.
-pub type Render<'t> = Box<dyn Fn(&dyn Rows, usize, &mut Vec<u8>) + Sync + 't>;
+pub(crate) type Render<'t> = Box<dyn Fn(&dyn Rows, usize, &mut Vec<u8>) + Sync + 't>;
+
+/// What does not need to be rendered beforehand.
+pub(super) fn unrendered<'t>() -> Render<'t> {
+    Box::new(|_, _, _| {})
+}
 
 /// A table that is not there yet.
-pub struct Source<'t> {
+pub(crate) struct Source<'t> {
     /// Its columns.
     pub headers: Vec<&'static str>,
     /// What its rows are made of: the target's values in their order, then those the golden alone has.
@@ -28,18 +33,18 @@ pub struct Source<'t> {
 
 impl<'t> Source<'t> {
     /// A table of these columns and pairs, a row each.
-    pub fn new(headers: Vec<&'static str>, mut pairs: Vec<Pair>, make: Make<'t>) -> Self {
+    pub(crate) fn new(headers: Vec<&'static str>, mut pairs: Vec<Pair>, make: Make<'t>) -> Self {
         pairs.sort_by_key(|pair| pair.target.is_none());
         Self { headers, pairs, make }
     }
 
     /// How many rows.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.pairs.len()
     }
 
     /// Whether the golden alone has some of the values.
-    pub fn has_golden_only(&self) -> bool {
+    pub(crate) fn has_golden_only(&self) -> bool {
         self.pairs.last().is_some_and(|pair| pair.target.is_none())
     }
 
@@ -59,7 +64,7 @@ impl<'t> Source<'t> {
 }
 
 /// Who takes rows, one piece after the other.
-pub trait Sink: Send {
+pub(crate) trait Sink: Send {
     /// Takes rows, of which the first has this place in the table, and what [`Render`] made of them.
     ///
     /// # Errors
@@ -76,7 +81,7 @@ pub trait Sink: Send {
 }
 
 /// How rows are rendered, and who takes them then.
-pub type Channel<'t> = (Render<'t>, Box<dyn Sink + 't>);
+pub(crate) type Channel<'t> = (Render<'t>, Box<dyn Sink + 't>);
 
 /// A piece of the table and what was made of it for each channel.
 #[derive(Default)]
@@ -130,7 +135,7 @@ fn take(made: &mut [Made], sinks: &mut [Box<dyn Sink + '_>]) -> Result<(), Write
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::Address;
+    use crate::item::Address;
     use crate::matching::How;
 
     fn pair(operator: Option<u32>) -> Pair {

@@ -10,7 +10,8 @@ use std::sync::Once;
 use rust_xlsxwriter::{Workbook, Worksheet, XlsxError};
 use trainmon_dump::capture::Plain;
 
-use super::{Channel, Rows, Sink, Source, WriteError, unrendered};
+use super::pieces::{Channel, Sink, Source, unrendered};
+use super::rows::{Rows, WriteError};
 use crate::compat::Cell;
 
 const ROWS: usize = 1_048_500;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use trainmon_compare::matching::{self, Mapping, Pair};
-use trainmon_compare::{Capture, compat};
+use trainmon_compare::{Capture, Evaluation, Sides, compat};
 use trainmon_dump::capture::find;
 
 use crate::recorded::{golden, root};
@@ -92,7 +92,12 @@ fn every_cell_is_msprobes() {
             }
             files += 1;
             let (pairs, gate) = pairs(&case, &target, &golden);
-            let table = compat::table(&target, &golden, &pairs, mode(&target), gate);
+            let table = compat::table(
+                Sides { target: &target, golden: &golden, evaluation: &Evaluation::new(&target, true) },
+                &pairs,
+                mode(&target),
+                gate,
+            );
             let mut reader = csv::ReaderBuilder::new().has_headers(false).from_path(&file).unwrap();
             let theirs: Vec<Vec<String>> =
                 reader.records().map(|row| row.unwrap().iter().map(str::to_owned).collect()).collect();
@@ -148,7 +153,12 @@ fn every_first_difference_is_msprobes() {
             let rank = target.rank;
             let (target, golden) = (Capture::read(target).unwrap(), Capture::read(golden).unwrap());
             let mode = if mode(&target) == compat::Mode::Tensor { compat::Mode::Statistics } else { mode(&target) };
-            let table = compat::table(&target, &golden, &matching::exact(&target, &golden), mode, true);
+            let table = compat::table(
+                Sides { target: &target, golden: &golden, evaluation: &Evaluation::new(&target, true) },
+                &matching::exact(&target, &golden),
+                mode,
+                true,
+            );
             let (differences, node) = compat::differences(rank, table, &target);
             if let Ok(theirs) = std::fs::read_to_string(case.directory.join(format!("compare_result_rank{rank}.json")))
             {

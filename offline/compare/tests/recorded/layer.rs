@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use trainmon_compare::matching::{How, LayerMapping, Matching, by_layer};
-use trainmon_compare::{Capture, CompareError, Thresholds, Verdict, compare_matched, deviation};
+use trainmon_compare::{Capture, CompareError, Options, Thresholds, Verdict, compare_matched, deviation};
 use trainmon_dump::capture::find;
 
 fn dump(name: &str) -> PathBuf {
@@ -46,7 +46,8 @@ fn the_search_for_the_first_divergence_follows_the_mapping() {
     }
     let answer = |target: &str, matching: &Matching| {
         let goldens = [dump("bench_stat")];
-        compare_matched((&dump(target), &goldens), &Thresholds::default(), (matching, false), &Arc::default(), |_| {
+        let way = Options { matching, is_compat: false, is_for_tables: false };
+        compare_matched((&dump(target), &goldens), &Thresholds::default(), way, &Arc::default(), |_| {
             Ok::<(), CompareError>(())
         })
         .unwrap()

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::blow_up::BlowUp;
-use super::found::Parting;
+use super::found::Divergence;
 use super::names::TensorKey;
 use super::noise::{BoundSource, is_in_order, place_of};
 use super::{RankComparison, numbers::short};
@@ -56,25 +56,25 @@ pub struct Verdict {
     pub next: Option<String>,
 }
 
-/// Gives the answer, and puts the partings in order: by step, of the first step the leading one first and the others by how
+/// Gives the answer, and puts the divergences in order: by step, of the first step the leading one first and the others by how
 /// far they are beyond their bounds.
-pub(super) fn answer(ranks: &[RankComparison], partings: &mut [Parting], golden_runs: usize) -> Verdict {
-    partings.sort_by(|one, other| {
+pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], golden_runs: usize) -> Verdict {
+    divergences.sort_by(|one, other| {
         let by_step = one.step.cmp(&other.step).then(one.is_faint.cmp(&other.is_faint));
         by_step.then(other.excess().total_cmp(&one.excess()))
     });
-    if partings.is_empty()
+    if divergences.is_empty()
         && let Some(reason) = nothing_in_common(ranks)
     {
         let next = "compare runs of the same model, measured alike, that have steps in common";
         return verdict(Answer::CannotTell, Level::Error, format!("cannot tell: {reason}"), Some(next.to_owned()));
     }
     let blown_up = ranks.iter().filter_map(|rank| rank.blow_up.as_ref()).min_by_key(|blow_up| blow_up.first);
-    let Some(step) = partings.first().map(|parting| parting.step) else {
+    let Some(step) = divergences.first().map(|divergence| divergence.step) else {
         return blown_up.map_or_else(|| no_divergence(ranks, golden_runs), |blow_up| blows_up(ranks, blow_up));
     };
-    let count = partings.iter().take_while(|parting| parting.step == step).count();
-    let (first, _) = partings.split_at_mut(count);
+    let count = divergences.iter().take_while(|divergence| divergence.step == step).count();
+    let (first, _) = divergences.split_at_mut(count);
     let leader = leader_of(first);
     first[..=leader].rotate_right(1);
     let rank = ranks.iter().find(|rank| rank.rank == first[0].rank);
@@ -179,24 +179,24 @@ fn range_of(ranks: &[RankComparison]) -> (u64, u64) {
     (ranges().map(|range| range.0).min().unwrap_or(0), ranges().map(|range| range.1).max().unwrap_or(0))
 }
 
-/// The parting that came first in its step: by place of its kind, then by row where rows are in order, then those that are
+/// The divergence that came first in its step: by place of its kind, then by row where rows are in order, then those that are
 /// certain, then by excess.
-fn leader_of(partings: &[Parting]) -> usize {
-    let before = |one: &Parting, other: &Parting| {
-        let row = |parting: &Parting| if is_in_order(&parting.tensor.kind) { parting.place.1 } else { 0 };
+fn leader_of(divergences: &[Divergence]) -> usize {
+    let before = |one: &Divergence, other: &Divergence| {
+        let row = |divergence: &Divergence| if is_in_order(&divergence.tensor.kind) { divergence.place.1 } else { 0 };
         let places = one.place.0.cmp(&other.place.0).then(row(one).cmp(&row(other)));
         places
             .then(one.is_faint.cmp(&other.is_faint))
             .then(other.excess().total_cmp(&one.excess()))
             .then(one.rank.cmp(&other.rank))
     };
-    let first = partings.iter().enumerate().min_by(|one, other| before(one.1, other.1));
+    let first = divergences.iter().enumerate().min_by(|one, other| before(one.1, other.1));
     first.map_or(0, |(place, _)| place)
 }
 
 /// What the runs do not start alike with, if it is that.
-fn other_start(rank: &RankComparison, partings: &[Parting]) -> Option<String> {
-    let leader = &partings[0];
+fn other_start(rank: &RankComparison, divergences: &[Divergence]) -> Option<String> {
+    let leader = &divergences[0];
     let place = leader.place.0;
     let measured = |place: u8| rank.tensors_at_start.contains_key(&place);
     if place == place_of("param_origin", "") {
@@ -205,28 +205,28 @@ fn other_start(rank: &RankComparison, partings: &[Parting]) -> Option<String> {
     if place == place_of("exp_avg", "") {
         return Some("another state of the optimizer".to_owned());
     }
-    let of_place = || partings.iter().filter(|parting| parting.place.0 == place);
+    let of_place = || divergences.iter().filter(|divergence| divergence.place.0 == place);
     if place == place_of("actv", "") && rank.rows_at_start.get(&place) == Some(&leader.place.1) {
         let weights_agree = measured(place_of("param_origin", ""));
         let what = if weights_agree { "other data (the parameters agree)" } else { "other data, weights or seed" };
         return Some(what.to_owned());
     }
-    let mut tensors: Vec<&TensorKey> = of_place().map(|parting| &parting.tensor).collect();
+    let mut tensors: Vec<&TensorKey> = of_place().map(|divergence| &divergence.tensor).collect();
     tensors.dedup();
     let share = tensors.len() as f64 / rank.tensors_at_start.get(&place).copied().unwrap_or(1).max(1) as f64;
-    let mut far: Vec<f64> = of_place().map(|parting| parting.difference).collect();
+    let mut far: Vec<f64> = of_place().map(|divergence| divergence.difference).collect();
     let is_first_kind = !rank.tensors_at_start.keys().any(|&other| other < place);
     let is_far = super::magnitude::quantile(&mut far, 0.5) > UNLIKE;
-    (is_first_kind && share >= 0.5 && is_far && factor_of(partings).is_none())
+    (is_first_kind && share >= 0.5 && is_far && factor_of(divergences).is_none())
         .then(|| "another seed, other data or other weights".to_owned())
 }
 
-fn different_start(rank: Option<&RankComparison>, partings: &[Parting], what: &str) -> Verdict {
-    let leader = &partings[0];
+fn different_start(rank: Option<&RankComparison>, divergences: &[Divergence], what: &str) -> Verdict {
+    let leader = &divergences[0];
     let sentence =
         format!("the runs differ from the first common step on (step {}): {what}; {}", leader.step, told(leader));
     let mut found = verdict(Answer::DifferentStart, Level::Error, sentence, None);
-    found.reasons.push(how_many(partings));
+    found.reasons.push(how_many(divergences));
     if let Some(steps) = rank.map(|rank| &rank.steps)
         && let (Some((target, _)), Some((golden, _))) = (steps.target, steps.golden)
         && target != golden
@@ -239,11 +239,11 @@ fn different_start(rank: Option<&RankComparison>, partings: &[Parting], what: &s
     found
 }
 
-fn diverges(rank: Option<&RankComparison>, partings: &[Parting]) -> Verdict {
-    let leader = &partings[0];
+fn diverges(rank: Option<&RankComparison>, divergences: &[Divergence]) -> Verdict {
+    let leader = &divergences[0];
     let sentence = format!("the runs differ beyond noise first at step {}: {}", leader.step, told(leader));
     let mut found = verdict(Answer::Diverges, Level::Error, sentence, None);
-    if let Some(factor) = factor_of(partings) {
+    if let Some(factor) = factor_of(divergences) {
         found.reasons.push(format!(
             "all norms of {} that part there differ by the factor {factor:.6}: look for a scale (loss scale, world size, \
              accumulation steps)",
@@ -255,27 +255,28 @@ fn diverges(rank: Option<&RankComparison>, partings: &[Parting]) -> Verdict {
     {
         found.reasons.push(format!("the median difference before: {}", short(noise.before)));
     }
-    found.reasons.push(how_many(partings));
+    found.reasons.push(how_many(divergences));
     found.next = Some(next_of(leader));
     found
 }
 
 /// One factor between the norms of the leading kind, if it is one.
-fn factor_of(partings: &[Parting]) -> Option<f64> {
-    let leader = &partings[0];
-    let norms =
-        partings.iter().filter(|parting| parting.tensor.kind == leader.tensor.kind && parting.statistic == "norm");
+fn factor_of(divergences: &[Divergence]) -> Option<f64> {
+    let leader = &divergences[0];
+    let norms = divergences
+        .iter()
+        .filter(|divergence| divergence.tensor.kind == leader.tensor.kind && divergence.statistic == "norm");
     let ratios: Vec<f64> =
-        norms.map(|parting| parting.target / parting.golden).filter(|ratio| ratio.is_finite()).collect();
+        norms.map(|divergence| divergence.target / divergence.golden).filter(|ratio| ratio.is_finite()).collect();
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let is_one = ratios.len() >= 3 && most - least < SAME_FACTOR * most.abs() && (most - 1.0).abs() > SAME_FACTOR;
     is_one.then_some(f64::midpoint(least, most))
 }
 
-/// A parting in words.
-pub(super) fn told(parting: &Parting) -> String {
-    let Parting { rank, tensor, statistic, target, golden, difference, bound, bound_source, note, .. } = parting;
+/// A divergence in words.
+pub(super) fn told(divergence: &Divergence) -> String {
+    let Divergence { rank, tensor, statistic, target, golden, difference, bound, bound_source, note, .. } = divergence;
     let place = place_in_words(tensor);
     if let Some(note) = note {
         return format!("{place} on rank {rank}: {statistic} {note}");
@@ -302,15 +303,16 @@ pub(super) fn place_in_words(tensor: &TensorKey) -> String {
     format!("{kind} of `{name}`{chunk}{micro}")
 }
 
-fn how_many(partings: &[Parting]) -> String {
-    let mut tensors: Vec<(u32, &TensorKey)> = partings.iter().map(|parting| (parting.rank, &parting.tensor)).collect();
+fn how_many(divergences: &[Divergence]) -> String {
+    let mut tensors: Vec<(u32, &TensorKey)> =
+        divergences.iter().map(|divergence| (divergence.rank, &divergence.tensor)).collect();
     tensors.sort();
     tensors.dedup();
-    let (series, tensors) = (partings.len(), tensors.len());
+    let (series, tensors) = (divergences.len(), tensors.len());
     format!("{tensors} tensors part in that step, in {series} series")
 }
 
-fn next_of(leader: &Parting) -> String {
+fn next_of(leader: &Divergence) -> String {
     let step = leader.step;
     match (leader.tensor.kind.as_str(), leader.tensor.name.as_str()) {
         ("run", "learning_rate") => "compare the schedules of the learning rate".to_owned(),

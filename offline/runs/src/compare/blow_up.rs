@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::found::Parting;
+use super::found::Divergence;
 use super::judge::Judge;
 use super::noise::BoundSource;
 
@@ -66,7 +66,7 @@ impl Part {
 
 /// The root mean square of the magnitudes of one place, along the training.
 #[derive(Debug)]
-struct Course {
+struct Trajectory {
     place: u8,
     /// The largest until each step.
     largest: Vec<f64>,
@@ -75,7 +75,7 @@ struct Course {
     count: u32,
 }
 
-impl Course {
+impl Trajectory {
     /// Ends the step: how many times the early part's largest value this one is.
     fn close(&mut self) -> Option<f64> {
         let (squares, count) = (std::mem::take(&mut self.squares), std::mem::take(&mut self.count));
@@ -92,7 +92,7 @@ impl Course {
 /// Watches one rank of both runs.
 #[derive(Debug, Default)]
 pub(super) struct BlowUpWatch {
-    courses: Vec<Course>,
+    courses: Vec<Trajectory>,
     /// The last steps before this one.
     recent: Vec<u64>,
     /// Steps left in which nothing can be judged, after the last one that blew up.
@@ -113,7 +113,7 @@ impl BlowUpWatch {
         }
         let known = self.courses.iter().position(|course| course.place == place);
         let known = known.unwrap_or_else(|| {
-            self.courses.push(Course { place, largest: Vec::new(), squares: 0.0, count: 0 });
+            self.courses.push(Trajectory { place, largest: Vec::new(), squares: 0.0, count: 0 });
             self.courses.len() - 1
         });
         let course = &mut self.courses[known];
@@ -165,10 +165,10 @@ impl Judge {
     /// What was said to part shortly before both runs blew up: nobody could know then.
     pub(super) fn excuse_onset(&mut self) {
         let BlowUpWatch { steps, found, .. } = &mut self.blow_up;
-        self.found.partings.retain(|parting| {
-            let is_excused = steps.contains(&parting.step) && !is_proof(parting);
+        self.found.divergences.retain(|divergence| {
+            let is_excused = steps.contains(&divergence.step) && !is_proof(divergence);
             if is_excused {
-                *found = Some(widened(*found, parting.step));
+                *found = Some(widened(*found, divergence.step));
             }
             !is_excused
         });
@@ -183,8 +183,8 @@ fn widened(range: Option<(u64, u64)>, step: u64) -> (u64, u64) {
 }
 
 /// Whether it parts however noisy a training is: settings, shapes, code that gives the same bits.
-pub(super) fn is_proof(parting: &Parting) -> bool {
-    matches!(parting.bound_source, BoundSource::Exact | BoundSource::EqualUntilThen) || parting.note.is_some()
+pub(super) fn is_proof(divergence: &Divergence) -> bool {
+    matches!(divergence.bound_source, BoundSource::Exact | BoundSource::EqualUntilThen) || divergence.note.is_some()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::numbers::short;
 use super::replay::{Curve, Point};
-use trainmon_report::html::escaped;
+use maud::html;
 
 const WIDTH: f64 = 640.0;
 const LEFT: f64 = 74.0;
@@ -57,10 +57,13 @@ pub(super) fn svg(curve: &Curve) -> String {
     steps_axis(&mut svg, &across);
     let titles = [(VALUES.top - 3.0, &*curve.statistic), (DIFFERENCES.top - 6.0, "relative difference")];
     for (y, title) in titles {
-        push(&mut svg, format_args!("<text class=\"axis\" x=\"{LEFT}\" y=\"{y:.1}\">{}</text>", escaped(title)));
+        push(
+            &mut svg,
+            format_args!("<text class=\"axis\" x=\"{LEFT}\" y=\"{y:.1}\">{}</text>", html! { (title) }.into_string()),
+        );
     }
-    if let Some(parting) = &curve.parting {
-        let x = across.at(parting.step as f64);
+    if let Some(divergence) = &curve.divergence {
+        let x = across.at(divergence.step as f64);
         let bottom = DIFFERENCES.top + DIFFERENCES.height;
         push(
             &mut svg,
@@ -77,7 +80,7 @@ pub(super) fn svg(curve: &Curve) -> String {
                 "<text class=\"parting\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">step {}</text>",
                 x + offset,
                 VALUES.top - 3.0,
-                parting.step
+                divergence.step
             ),
         );
     }
@@ -105,7 +108,7 @@ fn values(svg: &mut String, curve: &Curve, across: &Across) {
 
 fn differences(svg: &mut String, curve: &Curve, across: &Across) {
     let positive = || {
-        let bound = curve.parting.as_ref().map(|parting| parting.bound);
+        let bound = curve.divergence.as_ref().map(|divergence| divergence.bound);
         let all = curve.points.iter().map(|point| curve.difference(point)).chain(bound);
         all.filter(|difference| difference.is_finite() && *difference > 0.0)
     };
@@ -119,8 +122,8 @@ fn differences(svg: &mut String, curve: &Curve, across: &Across) {
     for exponent in (least..=most).filter(|exponent| (most - exponent) % every == 0) {
         grid_line(svg, y(10f64.powi(exponent)), &format!("1e{exponent}"));
     }
-    if let Some(parting) = curve.parting.as_ref().filter(|parting| parting.bound > 0.0) {
-        let (y, right) = (y(parting.bound), WIDTH - RIGHT);
+    if let Some(divergence) = curve.divergence.as_ref().filter(|divergence| divergence.bound > 0.0) {
+        let (y, right) = (y(divergence.bound), WIDTH - RIGHT);
         push(svg, format_args!("<line class=\"bound\" x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"));
     }
     let points = curve.points.iter().map(|point| {
@@ -220,7 +223,7 @@ mod tests {
         let tensor = TensorKey { kind: "actv".to_owned(), name: "fc".to_owned(), vpp_stage: 0, micro_step: None };
         let numbered = values.iter().zip(0..);
         let points = numbered.map(|(&(target, golden), step)| Point { step, target, golden }).collect();
-        Curve { rank: 0, tensor, statistic: "norm".to_owned(), parting: None, points }
+        Curve { rank: 0, tensor, statistic: "norm".to_owned(), divergence: None, points }
     }
 
     #[test]

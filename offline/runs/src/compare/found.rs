@@ -10,7 +10,7 @@ use super::noise::BoundSource;
 
 /// A series beyond its bound, at the first step where it is.
 #[derive(Clone, Debug, Serialize)]
-pub struct Parting {
+pub struct Divergence {
     /// The rank.
     pub rank: u32,
     /// The step.
@@ -44,7 +44,7 @@ pub struct Parting {
     pub(super) place: (u8, usize),
 }
 
-impl Parting {
+impl Divergence {
     /// How many times the bound the difference is.
     pub fn excess(&self) -> f64 {
         if self.bound > 0.0 { self.difference / self.bound } else { f64::INFINITY }
@@ -76,7 +76,7 @@ impl Gap {
 /// What was learnt of one rank.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
-    pub(super) partings: Vec<Parting>,
+    pub(super) divergences: Vec<Divergence>,
     /// Where both runs blow up, and something was beyond its bound.
     pub(super) blow_up: Option<BlowUp>,
     /// Values compared, those that are equal, and those whose printed digits tell nothing.

@@ -1,12 +1,14 @@
 //! The comparison as one HTML file: no network, no scripts, light or dark as the reader's system is.
 
+use maud::{Markup, PreEscaped, html};
+use trainmon_report::html::{self, list};
+
 use super::answer::{Level, place_in_words};
 use super::chart::svg;
-use super::found::Parting;
+use super::found::Divergence;
 use super::numbers::short;
 use super::replay::Curve;
 use super::{RankComparison, RunComparison};
-use trainmon_report::html::{escaped, head, list};
 
 /// Rows of a table; the CSV file has all.
 const ROWS: usize = 200;
@@ -37,92 +39,116 @@ pub(super) fn page(comparison: &RunComparison) -> String {
         Level::Error => "error",
     };
     let golden: Vec<String> = golden.iter().map(|path| path.display().to_string()).collect();
-    let (sentence, target, golden) =
-        (escaped(&verdict.sentence), escaped(&target.display().to_string()), escaped(&golden.join(", ")));
-    let mut page = head("compare-runs", &verdict.sentence, STYLE);
-    page.extend(["<header class=\"", class, "\"><h1>", &sentence, "</h1>\n<p>Target: <code>", &target]);
-    page.extend(["</code><br>Golden: <code>", &golden, "</code></p>\n"]);
-    page += &list(&verdict.reasons);
-    if let Some(next) = &verdict.next {
-        page.extend(["<p><strong>Next:</strong> ", &escaped(next), "</p>\n"]);
-    }
-    page += "</header>\n";
-    page += &charts(curves);
-    page += &partings(parted);
-    page += &ranks_table(ranks);
-    if !notes.is_empty() {
-        page.extend(["<h2>Notes</h2>\n", &list(notes)]);
-    }
-    if !warnings.is_empty() {
-        page.extend(["<h2>Left out</h2>\n", &list(warnings)]);
-    }
-    page + "</main></body></html>\n"
+    let content = html! {
+        header class=(class) {
+            h1 { (verdict.sentence) }
+            "\n"
+            p { "Target: " code { (target.display()) } br; "Golden: " code { (golden.join(", ")) } }
+            "\n"
+            (list(&verdict.reasons))
+            @if let Some(next) = &verdict.next { p { strong { "Next:" } " " (next) } "\n" }
+        }
+        "\n"
+        (charts(curves))
+        (series(parted))
+        (ranks_table(ranks))
+        @if !notes.is_empty() { h2 { "Notes" } "\n" (list(notes)) }
+        @if !warnings.is_empty() { h2 { "Left out" } "\n" (list(warnings)) }
+    };
+    html::page("compare-runs", &verdict.sentence, STYLE, &content, &html! {}).into_string()
 }
 
-fn charts(curves: &[Curve]) -> String {
-    if curves.is_empty() {
-        return String::new();
+fn charts(curves: &[Curve]) -> Markup {
+    let parts = curves.iter().any(|curve| curve.divergence.is_some());
+    let key = [("target", "target"), ("golden", "golden"), ("apart", "relative difference, logarithmic")];
+    html! {
+        @if !curves.is_empty() {
+            h2 { (if parts { "The leading tensors" } else { "The series closest to their bounds" }) }
+            "\n"
+            p class="key" {
+                @for (class, text) in key { span { i style=(format!("color:var(--{class})")) {} (text) } }
+            }
+            "\n"
+            div class="charts" {
+                "\n"
+                @for curve in curves {
+                    figure {
+                        figcaption { "rank " (curve.rank) ": " (curve.statistic) " of " (place_in_words(&curve.tensor)) }
+                        // Lines between numbers, and words of ours.
+                        (PreEscaped(svg(curve)))
+                    }
+                    "\n"
+                }
+            }
+            "\n"
+        }
     }
-    let parts = curves.iter().any(|curve| curve.parting.is_some());
-    let title = if parts { "The leading tensors" } else { "The series closest to their bounds" };
-    let key: String = [("target", "target"), ("golden", "golden"), ("apart", "relative difference, logarithmic")]
-        .map(|(class, text)| format!("<span><i style=\"color:var(--{class})\"></i>{text}</span>"))
-        .concat();
-    let figure = |curve: &Curve| {
-        let place = escaped(&place_in_words(&curve.tensor));
-        let caption = format!("rank {}: {} of {place}", curve.rank, escaped(&curve.statistic));
-        format!("<figure><figcaption>{caption}</figcaption>{}</figure>\n", svg(curve))
-    };
-    let figures: String = curves.iter().map(figure).collect();
-    format!("<h2>{title}</h2>\n<p class=\"key\">{key}</p>\n<div class=\"charts\">\n{figures}</div>\n")
 }
 
-fn partings(partings: &[Parting]) -> String {
-    if partings.is_empty() {
-        return String::new();
+fn series(divergences: &[Divergence]) -> Markup {
+    let number = |value: f64| html! { td class="number" { (short(value)) } };
+    html! {
+        @if !divergences.is_empty() {
+            h2 { "Every series that parts, at its first step" }
+            "\n"
+            div class="scroll" {
+                table {
+                    tr {
+                        @for title in ["step", "rank"] { th class="number" { (title) } }
+                        @for title in ["tensor", "statistic"] { th { (title) } }
+                        @for title in ["target", "golden", "difference", "bound"] { th class="number" { (title) } }
+                        th { "where the bound comes from" }
+                    }
+                    "\n"
+                    @for divergence in divergences.iter().take(ROWS) {
+                        tr {
+                            td class="number" { (divergence.step) }
+                            td class="number" { (divergence.rank) }
+                            td { (place_in_words(&divergence.tensor)) }
+                            td { (divergence.statistic) }
+                            @for value in [divergence.target, divergence.golden, divergence.difference, divergence.bound] {
+                                (number(value))
+                            }
+                            td { (divergence.note.as_deref().unwrap_or(divergence.bound_source.words())) }
+                        }
+                        "\n"
+                    }
+                }
+            }
+            "\n"
+            @if divergences.len() > ROWS { p { (divergences.len() - ROWS) " more are in the CSV file." } "\n" }
+        }
     }
-    let row = |parting: &Parting| {
-        let Parting { rank, step, tensor, statistic, target, golden, difference, bound, bound_source, note, .. } =
-            parting;
-        let text = |text: &str| format!("<td>{}</td>", escaped(text));
-        let number = |value: f64| format!("<td class=\"number\">{}</td>", short(value));
-        let source = note.as_deref().unwrap_or(bound_source.words());
-        let cells = [
-            format!("<td class=\"number\">{step}</td><td class=\"number\">{rank}</td>"),
-            text(&place_in_words(tensor)),
-            text(statistic),
-            [*target, *golden, *difference, *bound].map(number).concat(),
-            text(source),
-        ];
-        format!("<tr>{}</tr>\n", cells.concat())
-    };
-    let rows: String = partings.iter().take(ROWS).map(row).collect();
-    let more = match partings.len().saturating_sub(ROWS) {
-        0 => String::new(),
-        more => format!("<p>{more} more are in the CSV file.</p>\n"),
-    };
-    let head = "<tr><th class=\"number\">step</th><th class=\"number\">rank</th><th>tensor</th><th>statistic</th>\
-                <th class=\"number\">target</th><th class=\"number\">golden</th><th class=\"number\">difference</th>\
-                <th class=\"number\">bound</th><th>where the bound comes from</th></tr>";
-    format!(
-        "<h2>Every series that parts, at its first step</h2>\n<div class=\"scroll\"><table>{head}\n{rows}</table></div>\n{more}"
-    )
 }
 
-fn ranks_table(ranks: &[RankComparison]) -> String {
-    let row = |rank: &RankComparison| {
-        let steps = rank.steps.range.map_or("none".to_owned(), |(first, last)| format!("{first} to {last}"));
-        let noise =
-            rank.noise.map_or(String::new(), |noise| format!("{} to {}", short(noise.first), short(noise.last)));
-        let RankComparison { rank, values, equal, .. } = rank;
-        format!(
-            "<tr><td class=\"number\">{rank}</td><td>{steps}</td><td class=\"number\">{values}</td>\
-             <td class=\"number\">{equal}</td><td>{noise}</td></tr>\n"
-        )
-    };
-    let rows: String = ranks.iter().map(row).collect();
-    format!(
-        "<h2>What was compared</h2>\n<table><tr><th class=\"number\">rank</th><th>steps</th><th class=\"number\">values</th>\
-         <th class=\"number\">equal</th><th>median difference, first to last step</th></tr>\n{rows}</table>\n"
-    )
+fn ranks_table(ranks: &[RankComparison]) -> Markup {
+    html! {
+        h2 { "What was compared" }
+        "\n"
+        table {
+            tr {
+                th class="number" { "rank" }
+                th { "steps" }
+                @for title in ["values", "equal"] { th class="number" { (title) } }
+                th { "median difference, first to last step" }
+            }
+            "\n"
+            @for rank in ranks {
+                tr {
+                    td class="number" { (rank.rank) }
+                    td {
+                        @match rank.steps.range {
+                            None => "none",
+                            Some((first, last)) => { (first) " to " (last) },
+                        }
+                    }
+                    td class="number" { (rank.values) }
+                    td class="number" { (rank.equal) }
+                    td { @if let Some(noise) = rank.noise { (short(noise.first)) " to " (short(noise.last)) } }
+                }
+                "\n"
+            }
+        }
+        "\n"
+    }
 }

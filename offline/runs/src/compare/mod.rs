@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! source: ranks ─▶ csv, journal: one step of each run ─▶ pair: the steps both have ─▶ judge, value: each series against
-//! its bound (noise) ─▶ answer: the first parting, in a sentence ─▶ replay: the leading series once more ─▶ chart, report
+//! its bound (noise) ─▶ answer: the first divergence, in a sentence ─▶ replay: the leading series once more ─▶ chart, report
 //! ```
 //!
 //! Runs are read side by side, a step at a time: memory holds a few numbers per series, whatever the run's length.
@@ -37,19 +37,18 @@ use serde::Serialize;
 use trainmon_core::Dtype;
 use trainmon_report::{Progress, first_of, quoted};
 
-pub use self::answer::{Answer, Level, Verdict};
-pub use self::blow_up::BlowUp;
-pub use self::error::CompareRunsError;
-pub use self::found::Parting;
-pub use self::names::TensorKey;
-pub use self::noise::BoundSource;
-pub use self::pair::StepRange;
-pub use self::replay::{Curve, Point};
+pub use self::answer::Level;
 pub use self::report::{Format, write};
 pub use self::source::is_run;
 pub use self::terminal::{as_json, in_words};
 
-use self::found::{Gap, Judged};
+use self::answer::Verdict;
+use self::blow_up::BlowUp;
+use self::error::CompareRunsError;
+use self::found::{Divergence, Gap, Judged};
+use self::names::TensorKey;
+use self::pair::StepRange;
+use self::replay::Curve;
 use self::source::{RankSource, ranks_in};
 
 /// Names listed in a note before it says how many more there are.
@@ -73,10 +72,10 @@ pub struct RunComparison {
     /// The answer.
     pub verdict: Verdict,
     /// What it says first, if anything parts.
-    pub first: Option<Parting>,
+    pub first: Option<Divergence>,
     /// Every series that parts, at its first step: by step; of the first step the leading one first and the others by how far
     /// they are beyond their bounds.
-    pub parted: Vec<Parting>,
+    pub parted: Vec<Divergence>,
     /// One per rank that both have.
     pub ranks: Vec<RankComparison>,
     /// What is on one side only, what was not judged.
@@ -124,7 +123,7 @@ pub struct Noise {
     pub first: f64,
     /// In the last one.
     pub last: f64,
-    /// At most before the first parting; at most of all if nothing parts.
+    /// At most before the first divergence; at most of all if nothing parts.
     pub before: f64,
 }
 
@@ -165,9 +164,9 @@ pub fn compare(
         done += bytes(target) + golden.iter().map(|&golden| bytes(golden)).sum::<u64>();
         warnings.extend(found.warnings);
         let mut judged = found.judged;
-        parted.append(&mut judged.partings);
+        parted.append(&mut judged.divergences);
         closest.extend(std::mem::take(&mut judged.closest).into_iter().map(|(share, tensor, statistic)| {
-            (share, replay::Wanted { rank: target.rank, tensor, statistic, parting: None })
+            (share, replay::Wanted { rank: target.rank, tensor, statistic, divergence: None })
         }));
         notes.extend(notes_of(target.rank, &found.steps, &judged));
         remarks.extend(remark_of(target.rank, &judged));
@@ -289,9 +288,9 @@ fn listed(names: &[&str]) -> String {
     first_of(names.iter().map(quoted), NAMES_SHOWN)
 }
 
-fn noise_of(judged: &Judged, partings: &[Parting]) -> Option<Noise> {
+fn noise_of(judged: &Judged, divergences: &[Divergence]) -> Option<Noise> {
     let (&(_, first), &(_, last)) = (judged.noise.first()?, judged.noise.last()?);
-    let end = partings.iter().map(|parting| parting.step).min().unwrap_or(u64::MAX);
+    let end = divergences.iter().map(|divergence| divergence.step).min().unwrap_or(u64::MAX);
     let before = judged.noise.iter().take_while(|(step, _)| *step < end).map(|(_, noise)| *noise).fold(0.0, f64::max);
     Some(Noise { first, last, before })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::RankPair;
 use super::error::CompareRunsError;
-use super::found::Parting;
+use super::found::Divergence;
 use super::names::{Names, TensorKey};
 use super::pair::Lane;
 use super::steps::{RUN_KIND, RowHead, StepRows};
@@ -13,7 +13,7 @@ use super::steps::{RUN_KIND, RowHead, StepRows};
 const CURVES: usize = 6;
 /// So many points a chart has at most; of longer runs every second is left out, and so on.
 const POINTS: usize = 2000;
-/// Around the parting every step is kept.
+/// Around the divergence every step is kept.
 const KEPT_AROUND: u64 = 50;
 
 /// A step of a series.
@@ -37,19 +37,21 @@ pub struct Curve {
     /// Which statistic.
     pub statistic: String,
     /// Where it parts, if it does.
-    pub parting: Option<Parting>,
+    pub divergence: Option<Divergence>,
     /// Its values; of a long run not of every step.
     pub points: Vec<Point>,
 }
 
 impl Curve {
-    /// The difference of a point, relative as that of the parting is.
+    /// The difference of a point, relative as that of the divergence is.
     pub fn difference(&self, point: &Point) -> f64 {
         let difference = (point.target - point.golden).abs();
         let magnitude = point.target.abs().max(point.golden.abs());
-        let scale = match &self.parting {
-            Some(parting) if self.statistic != "norm" && parting.difference.is_finite() && parting.difference > 0.0 => {
-                (parting.target - parting.golden).abs() / parting.difference
+        let scale = match &self.divergence {
+            Some(divergence)
+                if self.statistic != "norm" && divergence.difference.is_finite() && divergence.difference > 0.0 =>
+            {
+                (divergence.target - divergence.golden).abs() / divergence.difference
             }
             _ => magnitude,
         };
@@ -63,26 +65,26 @@ pub(super) struct Wanted {
     pub(super) rank: u32,
     pub(super) tensor: TensorKey,
     pub(super) statistic: String,
-    pub(super) parting: Option<Parting>,
+    pub(super) divergence: Option<Divergence>,
 }
 
 /// The leading series, one per tensor.
-pub(super) fn wanted(partings: &[Parting], mut closest: Vec<(f64, Wanted)>) -> Vec<Wanted> {
+pub(super) fn wanted(divergences: &[Divergence], mut closest: Vec<(f64, Wanted)>) -> Vec<Wanted> {
     let mut found: Vec<Wanted> = Vec::new();
     let is_known = |found: &[Wanted], rank: u32, tensor: &TensorKey| {
         found.iter().any(|known| known.rank == rank && known.tensor == *tensor)
     };
-    for parting in partings.iter().filter(|parting| parting.note.is_none()) {
+    for divergence in divergences.iter().filter(|divergence| divergence.note.is_none()) {
         if found.len() == CURVES {
             return found;
         }
-        let Parting { rank, tensor, statistic, .. } = parting;
+        let Divergence { rank, tensor, statistic, .. } = divergence;
         if !is_known(&found, *rank, tensor) {
             let (tensor, statistic) = (tensor.clone(), statistic.clone());
-            found.push(Wanted { rank: *rank, tensor, statistic, parting: Some(parting.clone()) });
+            found.push(Wanted { rank: *rank, tensor, statistic, divergence: Some(divergence.clone()) });
         }
     }
-    if !partings.is_empty() {
+    if !divergences.is_empty() {
         return found;
     }
     closest.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -96,9 +98,10 @@ pub(super) fn wanted(partings: &[Parting], mut closest: Vec<(f64, Wanted)>) -> V
 
 /// Reads them.
 pub(super) fn curves(pairs: &[RankPair<'_>], wanted: &[Wanted]) -> Result<Vec<Curve>, CompareRunsError> {
-    let mut curves: Vec<Growing> = wanted.iter().map(Growing::new).collect();
+    let mut curves: Vec<CurveReader> = wanted.iter().map(CurveReader::new).collect();
     for (target, golden) in pairs {
-        let of_rank: Vec<&mut Growing> = curves.iter_mut().filter(|curve| curve.curve.rank == target.rank).collect();
+        let of_rank: Vec<&mut CurveReader> =
+            curves.iter_mut().filter(|curve| curve.curve.rank == target.rank).collect();
         if of_rank.is_empty() {
             continue;
         }
@@ -116,7 +119,7 @@ fn follow(
     target: &mut Lane,
     golden: &mut Lane,
     names: &mut Names,
-    mut curves: Vec<&mut Growing>,
+    mut curves: Vec<&mut CurveReader>,
 ) -> Result<(), CompareRunsError> {
     for growing in &mut curves {
         let TensorKey { kind, name, vpp_stage, micro_step } = &growing.curve.tensor;
@@ -163,7 +166,7 @@ fn prefixes_of(kind: &str) -> Vec<String> {
 }
 
 /// A curve that is being read.
-struct Growing {
+struct CurveReader {
     curve: Curve,
     tensor: u32,
     /// One in so many steps is kept.
@@ -172,10 +175,10 @@ struct Growing {
     kept: Vec<usize>,
 }
 
-impl Growing {
+impl CurveReader {
     fn new(wanted: &Wanted) -> Self {
-        let Wanted { rank, tensor, statistic, parting } = wanted.clone();
-        let curve = Curve { rank, tensor, statistic, parting, points: Vec::new() };
+        let Wanted { rank, tensor, statistic, divergence } = wanted.clone();
+        let curve = Curve { rank, tensor, statistic, divergence, points: Vec::new() };
         Self { curve, tensor: 0, stride: 1, seen: 0, kept: Vec::new() }
     }
 
@@ -200,6 +203,6 @@ impl Growing {
     }
 
     fn is_near(&self, step: u64) -> bool {
-        self.curve.parting.as_ref().is_some_and(|parting| parting.step.abs_diff(step) <= KEPT_AROUND)
+        self.curve.divergence.as_ref().is_some_and(|divergence| divergence.step.abs_diff(step) <= KEPT_AROUND)
     }
 }

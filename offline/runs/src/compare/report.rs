@@ -8,7 +8,7 @@ use trainmon_report::{FreshDirectory, NotMade};
 
 use super::answer::place_in_words;
 use super::error::CompareRunsError;
-use super::found::Parting;
+use super::found::Divergence;
 use super::html;
 use super::numbers::short;
 use super::{RunComparison, TensorKey};
@@ -69,7 +69,7 @@ pub fn write(comparison: &RunComparison, out: &Path, formats: &[Format]) -> Resu
     Ok(written)
 }
 
-fn table(partings: &[Parting]) -> io::Result<Vec<u8>> {
+fn table(divergences: &[Divergence]) -> io::Result<Vec<u8>> {
     let mut csv = csv::WriterBuilder::new().terminator(csv::Terminator::Any(b'\n')).from_writer(Vec::new());
     csv.write_record([
         "first_step",
@@ -86,9 +86,9 @@ fn table(partings: &[Parting]) -> io::Result<Vec<u8>> {
         "bound_source",
         "note",
     ])?;
-    for parting in partings {
-        let Parting { rank, step, tensor, statistic, target, golden, difference, bound, bound_source, note, .. } =
-            parting;
+    for divergence in divergences {
+        let Divergence { rank, step, tensor, statistic, target, golden, difference, bound, bound_source, note, .. } =
+            divergence;
         let TensorKey { kind, name, vpp_stage, micro_step } = tensor;
         let number = |value: &f64| if value.is_nan() { "nan".to_owned() } else { value.to_string() };
         csv.write_record([
@@ -128,9 +128,10 @@ fn markdown(comparison: &RunComparison) -> String {
                 .to_owned(),
         );
     }
-    for parting in parted.iter().take(ROWS) {
-        let Parting { rank, step, tensor, statistic, note, bound_source, .. } = parting;
-        let numbers = [parting.target, parting.golden, parting.difference, parting.bound].map(short).join(" | ");
+    for divergence in parted.iter().take(ROWS) {
+        let Divergence { rank, step, tensor, statistic, note, bound_source, .. } = divergence;
+        let numbers =
+            [divergence.target, divergence.golden, divergence.difference, divergence.bound].map(short).join(" | ");
         let source = note.as_deref().unwrap_or(bound_source.words());
         let place = place_in_words(tensor).replace('|', "\\|");
         text.push(format!("| {step} | {rank} | {place} | {statistic} | {numbers} | {source} |\n"));

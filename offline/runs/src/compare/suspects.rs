@@ -5,7 +5,7 @@
 //! and their bounds learn from it.
 
 use super::blow_up::is_proof;
-use super::found::Parting;
+use super::found::Divergence;
 use super::judge::Judge;
 use super::noise::BoundSource;
 
@@ -20,7 +20,7 @@ pub(super) struct Suspect {
     pub(super) tensor: u32,
     /// Its place among the tensor's series.
     pub(super) series: usize,
-    pub(super) parting: Parting,
+    pub(super) divergence: Divergence,
 }
 
 /// Those of a step.
@@ -34,10 +34,10 @@ pub(super) struct Suspects {
 impl Suspect {
     fn is_decisive(&self) -> bool {
         let is_sharp = matches!(
-            self.parting.bound_source,
+            self.divergence.bound_source,
             BoundSource::NoBound | BoundSource::Exact | BoundSource::EqualUntilThen
         );
-        !self.parting.is_faint && (is_sharp || self.parting.excess() >= DECISIVE)
+        !self.divergence.is_faint && (is_sharp || self.divergence.excess() >= DECISIVE)
     }
 }
 
@@ -48,7 +48,7 @@ impl Suspects {
 
     fn is_fault(&self) -> bool {
         let mut tensors: Vec<u32> =
-            self.found.iter().filter(|suspect| !suspect.parting.is_faint).map(|suspect| suspect.tensor).collect();
+            self.found.iter().filter(|suspect| !suspect.divergence.is_faint).map(|suspect| suspect.tensor).collect();
         tensors.sort_unstable();
         tensors.dedup();
         let is_broad = tensors.len() >= BROAD_LEAST && tensors.len() as f64 >= BROAD_SHARE * self.judged as f64;
@@ -61,10 +61,10 @@ impl Judge {
     pub(super) fn settle(&mut self, is_blown_up: bool) {
         let suspects = std::mem::take(&mut self.suspects);
         let is_fault = suspects.is_fault();
-        for Suspect { tensor, series, parting } in suspects.found {
-            let parts = is_fault && (!is_blown_up || is_proof(&parting));
+        for Suspect { tensor, series, divergence } in suspects.found {
+            let parts = is_fault && (!is_blown_up || is_proof(&divergence));
             if is_fault && !parts {
-                self.blow_up.excuse(parting.step);
+                self.blow_up.excuse(divergence.step);
             }
             // A shape is no series.
             let series = self.tensors[tensor as usize].series.get_mut(series);
@@ -72,15 +72,15 @@ impl Judge {
                 Some(series) if parts => series.has_parted = true,
                 Some(series) => {
                     // What has no bound is no measure either.
-                    if parting.difference.is_finite() {
-                        series.farthest = series.farthest.max(parting.difference);
+                    if divergence.difference.is_finite() {
+                        series.farthest = series.farthest.max(divergence.difference);
                     }
                     series.closest = series.closest.max(1.0);
                 }
                 None => {}
             }
             if parts {
-                self.found.partings.push(parting);
+                self.found.divergences.push(divergence);
             }
         }
     }

@@ -20,14 +20,15 @@ pub fn in_words(comparison: &RunComparison, files: &[PathBuf]) -> String {
     for reason in &verdict.reasons {
         text.push(format!("  {reason}\n"));
     }
-    let first_step = parted.first().map(|parting| parting.step);
-    for curve in curves.iter().take(SHOWN).filter(|curve| curve.parting.is_some()) {
-        let Some(parting) = &curve.parting else { continue };
-        let later = if Some(parting.step) == first_step { String::new() } else { format!("step {}: ", parting.step) };
-        text.push(format!("  {:BARS$}  {later}{}\n", sparkline(curve, BARS), told(parting)));
+    let first_step = parted.first().map(|divergence| divergence.step);
+    for curve in curves.iter().take(SHOWN).filter(|curve| curve.divergence.is_some()) {
+        let Some(divergence) = &curve.divergence else { continue };
+        let later =
+            if Some(divergence.step) == first_step { String::new() } else { format!("step {}: ", divergence.step) };
+        text.push(format!("  {:BARS$}  {later}{}\n", sparkline(curve, BARS), told(divergence)));
     }
     if verdict.level == Level::Warning || parted.is_empty() {
-        for curve in curves.iter().take(1).filter(|curve| curve.parting.is_none()) {
+        for curve in curves.iter().take(1).filter(|curve| curve.divergence.is_none()) {
             let place = place_in_words(&curve.tensor);
             text.push(format!(
                 "  {:BARS$}  closest to its bound: {} of {place}\n",

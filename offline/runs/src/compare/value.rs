@@ -2,7 +2,7 @@
 
 use trainmon_core::Dtype;
 
-use super::found::Parting;
+use super::found::Divergence;
 use super::judge::{Judge, Pair, Series, Upstream};
 use super::names::{Names, unit_roundoff};
 use super::noise::{
@@ -56,8 +56,8 @@ impl Judge {
             if !std::mem::replace(&mut self.tensors[row.tensor as usize].has_other_shape, true) {
                 self.is_equal_so_far = false;
                 let note = format!("{} against {}", names.shape_text(one), names.shape_text(other));
-                let beyond = Beyond::without_bound("shape", [f64::NAN; 2], Some(note));
-                self.suspect(names, pair, NO_SERIES, beyond);
+                let excess = Excess::without_bound("shape", [f64::NAN; 2], Some(note));
+                self.suspect(names, pair, NO_SERIES, excess);
             }
             return;
         }
@@ -120,7 +120,7 @@ impl Judge {
         if is_count || is_broken(target) || is_broken(first) {
             let is_like = |&golden: &f64| is_same(golden) || (is_broken(golden) == is_broken(target) && is_count);
             if !values.golden.iter().any(is_like) {
-                self.suspect(names, pair, cell.series, Beyond::without_bound(name, [target, first], None));
+                self.suspect(names, pair, cell.series, Excess::without_bound(name, [target, first], None));
             }
             return;
         }
@@ -136,8 +136,8 @@ impl Judge {
         let is_beyond = |bound: &Bound| difference.relative > bound.value;
         if let Some(passed) = [Some(bound), faint].into_iter().flatten().find(is_beyond) {
             let (values, difference, is_faint) = ([target, first], difference.relative, !is_beyond(&bound));
-            let beyond = Beyond { statistic: name, values, difference, bound: passed, note: None, is_faint };
-            self.suspect(names, pair, cell.series, beyond);
+            let excess = Excess { statistic: name, values, difference, bound: passed, note: None, is_faint };
+            self.suspect(names, pair, cell.series, excess);
             return;
         }
         series.farthest = series.farthest.max(difference.relative);
@@ -198,10 +198,10 @@ impl Judge {
         })
     }
 
-    fn suspect(&mut self, names: &Names, pair: &Pair<'_>, series: usize, beyond: Beyond<'_>) {
-        let Beyond { statistic, values: [target, golden], difference, bound, note, is_faint } = beyond;
+    fn suspect(&mut self, names: &Names, pair: &Pair<'_>, series: usize, excess: Excess<'_>) {
+        let Excess { statistic, values: [target, golden], difference, bound, note, is_faint } = excess;
         let tensor = pair.target.0.tensor;
-        let parting = Parting {
+        let divergence = Divergence {
             rank: self.rank,
             step: pair.target.1.step,
             tensor: names.key(tensor),
@@ -215,12 +215,12 @@ impl Judge {
             is_faint,
             place: pair.place,
         };
-        self.suspects.push(Suspect { tensor, series, parting });
+        self.suspects.push(Suspect { tensor, series, divergence });
     }
 }
 
 /// A value beyond its bound.
-struct Beyond<'a> {
+struct Excess<'a> {
     statistic: &'a str,
     /// The target's and the golden run's.
     values: [f64; 2],
@@ -231,7 +231,7 @@ struct Beyond<'a> {
     is_faint: bool,
 }
 
-impl<'a> Beyond<'a> {
+impl<'a> Excess<'a> {
     fn without_bound(statistic: &'a str, values: [f64; 2], note: Option<String>) -> Self {
         let bound = Bound { value: 0.0, source: BoundSource::NoBound };
         Self { statistic, values, difference: f64::INFINITY, bound, note, is_faint: false }

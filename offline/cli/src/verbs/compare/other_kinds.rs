@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use trainmon_compare::CompareError;
+use trainmon_compare::{CompareError, RequestError};
 use trainmon_dump::capture::{CaptureError, find};
 use trainmon_report::{Outcome, Printer};
 
@@ -73,14 +73,12 @@ fn say_what_is_not_used(arguments: &Arguments, of: &str, printer: &mut Printer) 
 }
 
 /// A path that is no capture may be something else that is compared, but not with a capture.
-pub(crate) fn named(error: CompareError) -> CompareError {
-    match error {
-        CompareError::Capture(CaptureError::NoCapture { path }) if trainmon_runs::compare::is_run(&path) => {
-            CompareError::AnotherKind { path, what: "a monitor's output" }
-        }
-        CompareError::Capture(CaptureError::NoCapture { path }) if trainmon_checkpoint::is_one(&path) => {
-            CompareError::AnotherKind { path, what: "a checkpoint" }
-        }
-        error => error,
-    }
+pub(crate) fn named(error: RequestError) -> RequestError {
+    let RequestError::Compare(CompareError::Capture(CaptureError::NoCapture { path })) = error else { return error };
+    let what = match () {
+        () if trainmon_runs::compare::is_run(&path) => "a monitor's output",
+        () if trainmon_checkpoint::is_one(&path) => "a checkpoint",
+        () => return CompareError::Capture(CaptureError::NoCapture { path }).into(),
+    };
+    CompareError::AnotherKind { path, what }.into()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts, Value};
 
 use crate::deviation::deviation;
-use crate::input::Item;
+use crate::item::Item;
 use crate::joined::{Join, Recipe};
 use crate::name::Direction;
 use crate::rounding::unit_roundoff;

@@ -1,18 +1,17 @@
-//! What is known of a rank before its table is made: rows must not contradict the answer.
+//! What the search found of a rank, for its table: rows must not contradict the answer.
 
 use std::collections::HashMap;
 
 use rayon::prelude::*;
 
 use super::answer::{RankCaptures, StepCaptures};
-use super::deviation::deviation;
 use super::first::{Finding, Kind, Walked};
-use super::input::{Address, Item};
+use super::item::{Address, Item};
 use super::name::{Direction, OperatorName};
 
 /// What the search saw, and what went into each call.
 #[derive(Debug, Default)]
-pub struct Seen<'s> {
+pub(crate) struct Evidence<'s> {
     /// Where the rank parts first.
     origin: Option<&'s Finding>,
     walked: Option<&'s Walked>,
@@ -22,37 +21,39 @@ pub struct Seen<'s> {
     modules: HashMap<&'s str, f64>,
 }
 
-impl<'s> Seen<'s> {
+impl<'s> Evidence<'s> {
     /// Looks through a rank's values once.
-    pub fn of(step: &'s StepCaptures, rank: &'s RankCaptures) -> Self {
+    pub(crate) fn of(step: &'s StepCaptures, rank: &'s RankCaptures) -> Self {
         let divergence = step.divergence.as_ref();
         let is_ours = |of: u64| of == rank.rank;
         let origin = divergence.and_then(|found| found.origins.iter().find(|(of, _)| is_ours(*of)));
         let walked = divergence.and_then(|found| found.walked.iter().find(|(of, _)| is_ours(*of)));
-        let mut seen = Self {
+        let mut evidence = Self {
             origin: origin.map(|(_, finding)| finding),
             walked: walked.map(|(_, walked)| walked),
             ..Self::default()
         };
+        let sides = rank.sides();
         let inputs: Vec<(OperatorName<'s>, f64)> = rank
             .pairs
             .par_iter()
             .filter_map(|pair| {
-                let (one, other) = (rank.target.at(pair.target?), rank.golden.at(pair.golden?));
-                let name = OperatorName::parse(&one.operator.name).filter(|_| one.value.section.is_input())?;
-                Some((name, deviation(one, other).relative)).filter(|(_, apart)| *apart > 0.0)
+                let (one, other) = (pair.target?, pair.golden?);
+                let item = rank.target.at(one);
+                let name = OperatorName::parse(&item.operator.name).filter(|_| item.value.section.is_input())?;
+                Some((name, sides.deviation(one, other).relative)).filter(|(_, apart)| *apart > 0.0)
             })
             .collect();
         for (name, apart) in inputs {
             let largest = |known: &mut f64| *known = known.max(apart);
             if name.direction == Direction::Forward {
-                largest(seen.calls.entry((name.callee, name.call)).or_default());
+                largest(evidence.calls.entry((name.callee, name.call)).or_default());
             }
             if !name.is_operator {
-                largest(seen.modules.entry(name.callee).or_default());
+                largest(evidence.modules.entry(name.callee).or_default());
             }
         }
-        seen
+        evidence
     }
 
     /// What, besides an operator's own inputs, its results were made of: a backward uses what its forward saw, and a parameter's

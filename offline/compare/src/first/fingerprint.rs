@@ -31,13 +31,13 @@ impl Magnitude {
 
 /// By what a tensor is known again: views and transposes keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Looks {
+pub(super) struct Fingerprint {
     elements: u64,
     max: u64,
     min: u64,
 }
 
-impl Looks {
+impl Fingerprint {
     pub(super) fn of(tensor: &TensorFacts) -> Self {
         let bits = |at: usize| tensor.statistics[at].number().map_or(u64::MAX, f64::to_bits);
         Self { elements: tensor.elements().unwrap_or(0), max: bits(0), min: bits(1) }

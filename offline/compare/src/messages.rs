@@ -5,31 +5,11 @@ use trainmon_report::first_of;
 
 use super::answer::{Answer, Verdict};
 use super::deviation::{Deviation, What};
-use super::error::CompareError;
 use super::first::{Finding, Kind, Suspect};
-use super::request::Compared;
+use super::text::{of, share};
 
 /// Names that a line has.
 const NAMES_SHOWN: usize = 6;
-
-/// The answer for a terminal, with the files.
-pub fn in_words(compared: &Compared) -> String {
-    let Compared { answer, files, .. } = compared;
-    let more = details(answer).into_iter().chain(files.iter().map(|path| path.display().to_string()));
-    more.fold(sentence(answer) + "\n", |text, line| text + "  " + &line + "\n")
-}
-
-/// The answer for programs, a failure too.
-pub fn as_json(compared: &Result<Compared, CompareError>) -> Value {
-    match compared {
-        Ok(Compared { answer, files, .. }) => {
-            let mut json = answer_as_json(answer);
-            json["files"] = json!(files);
-            json
-        }
-        Err(error) => json!({"verdict": "failed", "error": trainmon_report::as_json(error)}),
-    }
-}
 
 /// The verdict in a sentence.
 pub(crate) fn sentence(answer: &Answer) -> String {
@@ -51,22 +31,6 @@ pub(crate) fn sentence(answer: &Answer) -> String {
             format!("They part at {} (step {step}, {}): {}.", finding.operator, on(ranks), reason(finding))
         }
     }
-}
-
-/// A part of something as people say it: `6.4e-3`, `52 %`, `35 times`.
-pub(crate) fn share(relative: f64) -> String {
-    match relative {
-        0.01..0.1 => format!("{:.1} %", relative * 100.0),
-        0.1..10.0 => format!("{:.0} %", relative * 100.0),
-        10.0..1e4 => format!("{relative:.0} times"),
-        _ => format!("{relative:.1e}"),
-    }
-}
-
-/// [`share`] of what it is a part of.
-pub(super) fn of(relative: f64, whole: &str) -> String {
-    let share = share(relative);
-    if share.ends_with("times") { format!("{share} {whole}") } else { format!("{share} of {whole}") }
 }
 
 fn operators(answer: &Answer) -> String {
@@ -164,7 +128,8 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
     lines
 }
 
-fn answer_as_json(answer: &Answer) -> Value {
+/// The answer for programs.
+pub(crate) fn as_json(answer: &Answer) -> Value {
     let mut json = json!({
         "verdict": word(&answer.verdict), "sentence": sentence(answer), "details": details(answer),
         "operators_compared": answer.compared, "operators_unseen": answer.unseen,
@@ -235,16 +200,4 @@ fn suspect(suspect: &Suspect) -> Value {
 /// JSON has no infinity: what is no question of size has no number.
 fn number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { Value::Null }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_are_said_as_people_say_them() {
-        let shares = [6.4e-3, 0.0909, 0.52, 1.0, 35.2, 1e9].map(|relative| of(relative, "its size"));
-        let expected = ["6.4e-3 of", "9.1 % of", "52 % of", "100 % of", "35 times", "1.0e9 of"];
-        assert_eq!(shares, expected.map(|share| format!("{share} its size")));
-    }
 }

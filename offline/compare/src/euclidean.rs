@@ -17,7 +17,7 @@ const CHUNK: usize = 64 * ROUND;
 
 /// The L2 norm of the difference of two tensors of as many elements. Elements that are not finite on both sides count as
 /// zeros.
-pub(super) fn euclidean(target: &StoredTensor, golden: &StoredTensor) -> f64 {
+pub(crate) fn euclidean(target: &StoredTensor, golden: &StoredTensor) -> f64 {
     let count = golden.numbers().min(target.numbers());
     let (mut a, mut b) = ([0.0; CHUNK], [0.0; CHUNK]);
     let mut sum = SumOfSquares::default();

@@ -1,0 +1,29 @@
+//! Numbers in sentences.
+
+/// A part of something as people say it: `6.4e-3`, `52 %`, `35 times`.
+pub(crate) fn share(relative: f64) -> String {
+    match relative {
+        0.01..0.1 => format!("{:.1} %", relative * 100.0),
+        0.1..10.0 => format!("{:.0} %", relative * 100.0),
+        10.0..1e4 => format!("{relative:.0} times"),
+        _ => format!("{relative:.1e}"),
+    }
+}
+
+/// [`share`] of what it is a part of.
+pub(crate) fn of(relative: f64, whole: &str) -> String {
+    let share = share(relative);
+    if share.ends_with("times") { format!("{share} {whole}") } else { format!("{share} of {whole}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_said_as_people_say_them() {
+        let shares = [6.4e-3, 0.0909, 0.52, 1.0, 35.2, 1e9].map(|relative| of(relative, "its size"));
+        let expected = ["6.4e-3 of", "9.1 % of", "52 % of", "100 % of", "35 times", "1.0e9 of"];
+        assert_eq!(shares, expected.map(|share| format!("{share} its size")));
+    }
+}
