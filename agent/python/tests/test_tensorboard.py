@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 
 import trainmon
-from support import events, golden, runs, tiny
+from support import control, events, golden, runs, tiny
 from support.command import trainmon as command
 from support.events import Key
 
@@ -225,11 +225,18 @@ class Training:
         return self.process.communicate(timeout=PATIENCE_S)
 
 
+def has_events(place: Path) -> bool:
+    """Whether the run's own numbers of a step are there."""
+    return any(any(key.kind == "" for key in events.scalars(path)) for path in place.glob("*-rank0-*/tensorboard"))
+
+
 def test_killed_at_any_moment_a_run_leaves_whole_steps(tmp_path: Path) -> None:
     for attempt in range(3):
         place = tmp_path / str(attempt)
         training = Training(place, 100_000)
         training.wait_for_step(20 + 7 * attempt)
+        # The exporter has the time that training leaves it: on a busy machine it may not have begun.
+        control.wait_until(lambda place=place: has_events(place))
         training.process.send_signal(signal.SIGKILL)
         training.finish()
         run = runs.run_directory(place, 0)
