@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # First of all: it notes the environment as it is now.
-from support import ranks as _ranks  # noqa: F401
+from support import environment as _environment  # noqa: F401
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

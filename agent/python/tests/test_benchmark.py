@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support import ranks
+
 pytest.importorskip("msprobe", reason="the benchmark compares with the real msprobe")
 
 SCRIPT = Path(__file__).parents[1] / "benches/overhead.py"
@@ -42,3 +44,13 @@ def test_monitors_are_raced(tmp_path: Path) -> None:
         for key in ("wall_trainmon_ms", "wall_msprobe_ms", "cpu_trainmon_ms", "cpu_msprobe_ms"):
             middle, low, high = race[key]
             assert low <= middle <= high and math.isfinite(high), key
+
+
+def test_parts_of_a_watch_are_timed(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    said = ranks.run_alone(SCRIPT.with_name("hooks.py"), "--pairs", 4, "--json", figures, directory=tmp_path)
+    parts = json.loads(figures.read_text(encoding="utf-8"))
+    assert len(parts) == 3 and "warning" not in said, said
+    for part in parts:
+        low, middle, high = part["added_us"]
+        assert low <= middle <= high and part["step_us"] > 0 and part["pairs"] == 4

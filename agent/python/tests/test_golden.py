@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,13 +17,10 @@ import pytest
 import torch
 
 import trainmon
-from support import control, golden, golden_anomalies, ranks, runs
+from support import control, golden, golden_anomalies, golden_compare, golden_mutations, ranks, runs
+from support.golden_truth import Truth
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-
-pytestmark = pytest.mark.skipif(
-    golden.directory() is None, reason="no golden data: set TRAINMON_GOLDEN to the directory of msprobe's outputs"
-)
 
 #: Cases that need what is not measuring.
 ELSEWHERE = {
@@ -30,56 +28,18 @@ ELSEWHERE = {
     "v1_mlp_stack_info": "test_structure.py compares it",
     "v1_block_l2": "its start vectors are random; test_features.py compares with torch's singular values",
 }
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+
+CASES = [(folder, name) for folder, found in golden.folders().items() for name in found.cases]
 
 
-CASES = [name for name in golden.cases() if name not in ELSEWHERE]
-
-
-def nets() -> ModuleType:
+def nets_of(tools: Path) -> ModuleType:
     """The nets the cases were made with."""
-    place = golden.directory()
-    assert place is not None
-    spec = importlib.util.spec_from_file_location("golden_nets", place / "tools" / "nets.py")
+    spec = importlib.util.spec_from_file_location("golden_nets", tools / "nets.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-class WholeGradients:
-    """What torch says of the gradients of module inputs and outputs, over all consumers of the tensor."""
-
-    def __init__(self, net: torch.nn.Module, case: golden.Case) -> None:
-        self.step = 0
-        self.elements = {name: one.numel() for name, one in net.named_parameters()}
-        self.found: dict[tuple[int, str], dict[str, float]] = {}
-        self._is_v2 = case.is_v2
-        for name, module in net.named_modules():
-            if case.is_v2:
-                module.register_forward_pre_hook(lambda _module, args, name=name: self._watch(name, "input", args))
-            module.register_forward_hook(self._hook(name))
-
-    def _hook(self, name: str) -> Any:
-        def called(_module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            if not self._is_v2:
-                self._watch(name, "input", args)
-            self._watch(name, "output", (output,) if isinstance(output, torch.Tensor) else output)
-
-        return called
-
-    def _watch(self, module: str, end: str, values: Any) -> None:
-        tensors = [one for one in values if isinstance(one, torch.Tensor)]
-        for index, tensor in enumerate(tensors):
-            if tensor.requires_grad:
-                numbered = f"{module}.grad_{end}.{index}" if self._is_v2 else f"{module}.{end}_{index}"
-                row = f"{module}.{end}" if not self._is_v2 and len(tensors) == 1 else numbered
-                tensor.register_hook(lambda gradient, row=row: self._keep(row, gradient))
-
-    def _keep(self, row: str, gradient: torch.Tensor) -> None:
-        exact = runs.statistics(gradient)
-        exact["zeros"] = float((gradient.abs() < 1e-8).double().mean())
-        exact["nans"] = float(gradient.isnan().sum())
-        self.found[self.step, row] = exact
 
 
 def edit(file: Path, new: dict[str, Any], said: Callable[[], str]) -> None:
@@ -95,7 +55,7 @@ def edit(file: Path, new: dict[str, Any], said: Callable[[], str]) -> None:
     control.wait_until(is_told)
 
 
-def train(case: golden.Case, output: Path, said: Callable[[], str]) -> WholeGradients:
+def train(case: golden.Case, nets: ModuleType, output: Path, said: Callable[[], str]) -> Truth:
     """The training the golden data were recorded from, with our monitor in msprobe's place. `said`: what was said on
     standard error since the last call."""
     given = case.json
@@ -105,10 +65,9 @@ def train(case: golden.Case, output: Path, said: Callable[[], str]) -> WholeGrad
     file = output / "config.json"
     file.write_text(json.dumps(config))
     torch.manual_seed(given["seed"])
-    net = nets().NETS[given["net"]](**given.get("net_args", {}))
-    if given.get("dtype") == "bf16":
-        net = net.to(torch.bfloat16)
-    net.train()
+    net = nets.NETS[given["net"]](**given.get("net_args", {}))
+    dtype = DTYPES.get(given.get("dtype"), torch.float32)
+    net = net.to(dtype).train()
     optimizers = {
         "adamw": lambda: torch.optim.AdamW(net.parameters(), lr=given.get("lr", 1e-2)),
         "sgdm": lambda: torch.optim.SGD(net.parameters(), lr=given.get("lr", 5e-2), momentum=0.9),
@@ -127,27 +86,29 @@ def train(case: golden.Case, output: Path, said: Callable[[], str]) -> WholeGrad
 
         dict(net.named_modules())[inject["module"]].register_forward_hook(spoil)
     stop, manual = attach(case, file, net, optimizer, micro_batches)
-    whole = WholeGradients(net, case)
+    truth = Truth(net, optimizer, case)
     generator = torch.Generator().manual_seed(given["seed"] + 1)
     for step in range(given["steps"]):
-        place["step"] = whole.step = step + given.get("start_iteration", 0)
+        place["step"] = truth.step = step + given.get("start_iteration", 0)
         for event in given.get("config_events", []):
             if event["step"] == step:
                 edit(file, event["set"], said)
         optimizer.zero_grad()
-        for _ in range(micro_batches):
+        for micro in range(micro_batches):
+            truth.micro = micro
             x, y = net.batch(generator)
-            if given.get("dtype") == "bf16":
-                x = tuple(one.to(torch.bfloat16) if one.is_floating_point() else one for one in x)
+            x = tuple(one.to(dtype) if one.is_floating_point() else one for one in x)
             loss = net.loss(net(*x), y) / micro_batches
             if inject.get("kind") == "grad_scale" and inject["step"] == step:
                 loss = loss * inject["factor"]
             loss.backward()
+        truth.before_step()
         optimizer.step()
+        truth.after_step()
         if given.get("manual_step"):
             manual()
     stop()
-    return whole
+    return truth
 
 
 def attach(case: golden.Case, file: Path, net: torch.nn.Module, optimizer: Any, micro_batches: int) -> Any:
@@ -166,23 +127,36 @@ def attach(case: golden.Case, file: Path, net: torch.nn.Module, optimizer: Any, 
     return first.close, lambda: None
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """The cases of a folder: as recorded, and as the real msprobe runs them on this machine."""
+
+    cases: Path
+    live: Path
+    nets: ModuleType
+
+
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same cases run by the real msprobe on this machine: a training's last bits are those of its processor."""
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """Every folder, by name. A training's last bits are those of its processor: msprobe runs here, too."""
     if importlib.util.find_spec("msprobe") is None:
         pytest.skip("msprobe (mindstudio-probe) is not installed")
-    place = golden.directory()
-    assert place is not None
-    base = tmp_path_factory.mktemp("msprobe")
-    for name in CASES:
-        (base / name).mkdir()
-        shutil.copy(place / "01_monitor" / name / "case.json", base / name / "case.json")
-    script = ranks.SCRIPTS / "run_msprobe_cases.py"
-    ranks.run([sys.executable, str(script), str(place / "tools"), *(str(base / name) for name in CASES)])
-    return base
+    found = {}
+    words: list[str] = []
+    for folder, given in golden.folders().items():
+        base = tmp_path_factory.mktemp(folder)
+        cases, live = given.unpack(base / "unpacked"), base / "live"
+        names = [name for name in given.cases if name not in ELSEWHERE]
+        for name in names:
+            (live / name).mkdir(parents=True)
+            shutil.copy(cases / name / "case.json", live / name / "case.json")
+        words += ["--"] * bool(words) + [str(given.tools), *(str(live / name) for name in names)]
+        found[folder] = Recorded(cases, live, nets_of(given.tools))
+    ranks.run([sys.executable, str(ranks.SCRIPTS / "run_msprobe_cases.py"), *words])
+    return found
 
 
-def assert_agrees(tally: golden.Tally, name: str) -> None:
+def assert_agrees(tally: golden_compare.Tally, name: str) -> None:
     """Every difference is a listed one, and every listed one is explained to users."""
     assert not tally.faults, "\n".join(tally.faults[:20])
     assert tally.cells > 0
@@ -193,13 +167,19 @@ def assert_agrees(tally: golden.Tally, name: str) -> None:
     assert not undocumented, f"docs/msprobe-compatibility.md does not explain {undocumented}"
 
 
-@pytest.mark.parametrize("name", golden.cases())
+@pytest.mark.parametrize(("folder", "name"), CASES)
 def test_our_files_are_msprobes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: Path, capfd: pytest.CaptureFixture[str]
+    folder: str,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: dict[str, Recorded],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     if name in ELSEWHERE:
         pytest.skip(ELSEWHERE[name])
-    case = golden.Case.load(name)
+    place = recorded[folder]
+    case = golden.Case.load(place.cases / name)
     monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path))
     if case.json.get("dynamic"):
         monkeypatch.setenv("DYNAMIC_MONITOR", "True")
@@ -207,16 +187,18 @@ def test_our_files_are_msprobes(
     torch.set_num_threads(1)
     with contextlib.ExitStack() as stack:
         stack.callback(torch.set_num_threads, threads)
-        whole = train(case, tmp_path, lambda: capfd.readouterr().err)
+        truth = train(case, place.nets, tmp_path, lambda: capfd.readouterr().err)
     run = tmp_path / "rank_0" if case.is_v2 else runs.run_directory(tmp_path, 0)
     ours = golden.tables(run)
-    answer = case.answer(live / name)
-    here = golden.compare(case, answer, ours, whole.found, elements=whole.elements)
-    recorded = golden.compare(case, case.answer(), ours, whole.found, elements=whole.elements, is_other_machine=True)
+    answer = case.answer(place.live / name)
+    here = golden_compare.compare(case, answer, ours, truth)
+    elsewhere = golden_compare.compare(case, case.answer(), ours, truth, is_other_machine=True)
     if golden_anomalies.asked_for(case):
         # Not with those recorded elsewhere: noise decides about means that are zero but for rounding. The agent's own
         # golden test plays the recorded tensors.
-        theirs = golden_anomalies.findings(live / name / "msprobe_out")
-        golden_anomalies.compare(case, answer, theirs, golden_anomalies.findings(tmp_path), whole.found, here)
+        theirs = golden_anomalies.findings(place.live / name / "msprobe_out")
+        golden_anomalies.compare(case, answer, theirs, golden_anomalies.findings(tmp_path), truth, here)
     assert_agrees(here, name)
-    assert_agrees(recorded, f"{name}, as recorded elsewhere")
+    assert_agrees(elsewhere, f"{name}, as recorded elsewhere")
+    for what, altered_answer, altered in golden_mutations.of(case, answer, ours, truth, here):
+        assert golden_compare.compare(case, altered_answer, altered, truth).faults, f"not found: {what}"

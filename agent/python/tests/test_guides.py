@@ -86,7 +86,7 @@ def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
     readme = (GUIDES.parents[1] / "README.md").read_text()
     (script,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     (tmp_path / "train.py").write_text(script)
-    ranks.run([sys.executable, str(tmp_path / "train.py")], directory=tmp_path)
+    ranks.run_alone(tmp_path / "train.py", directory=tmp_path)
     run = runs.run_directory(tmp_path / "monitor_output", 0)
     assert len(runs.steps(run)) == 10
     assert len(runs.by_name(runs.rows(run, "exp_avg"), 9)) == 4
@@ -102,7 +102,7 @@ def test_what_the_rules_remember_ends_the_resumed_training(tmp_path: Path) -> No
     for part in ("first", "resumed"):
         output = tmp_path / part
         environment = {"MONITOR_OUTPUT_DIR": str(output)}
-        said = ranks.run([sys.executable, "train.py"], environment=environment, directory=tmp_path)
+        said = ranks.run_alone(tmp_path / "train.py", environment=environment, directory=tmp_path)
         steps.append([int(line["step"]) for line in runs.steps(runs.run_directory(output, 0))])
         assert ("Spike" in said) == (part == "resumed"), said
     assert steps == [list(range(12)), [12, 13]]

@@ -12,7 +12,7 @@ import pytest
 
 import trainmon
 from support import bits, runs, tiny
-from support.ranks import run, run_ranks
+from support.ranks import run_alone, run_ranks
 from support.showing import assert_shows_reference
 
 pytest.importorskip("lightning", reason="lightning is not installed")
@@ -85,13 +85,12 @@ def test_a_broken_hook_does_not_reach_the_training(output: Path, case: str) -> N
 
 
 def test_alone_names_are_the_models(tmp_path: Path) -> None:
-    run([sys.executable, str(Path(__file__).parent / "scripts" / "lightning_train.py"), str(tmp_path), "auto,2"])
+    run_alone("lightning_train.py", tmp_path, "auto,2")
     assert_shows_reference(tmp_path / "auto,2", reference_of(1, 2), 1, "net.", steps=bits.STEPS)
 
 
 def test_an_alert_ends_the_fit_and_a_checkpoint_holds_what_was_usual(tmp_path: Path) -> None:
-    script = str(Path(__file__).parent / "scripts" / "lightning_train.py")
-    run([sys.executable, script, str(tmp_path), "auto,1,stop", "auto,1,checkpoint"])
+    run_alone("lightning_train.py", tmp_path, "auto,1,stop", "auto,1,checkpoint")
     lines = runs.steps(runs.run_directory(tmp_path / "auto,1,stop", 0))
     assert [int(line["step"]) for line in lines] == [0, 1, 2]
     found = {}

@@ -47,15 +47,6 @@ def test_a_batch_that_is_thrown_away_leaves_no_rows(tmp_path: Path) -> None:
 
 
 def test_a_backward_pass_that_fails_is_begun_anew(tmp_path: Path) -> None:
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(_context: Any, x: torch.Tensor) -> torch.Tensor:
-            return x.clone()
-
-        @staticmethod
-        def backward(_context: Any, _gradient: torch.Tensor) -> torch.Tensor:
-            raise RuntimeError("out of memory")
-
     net, optimizer = one_weight()
     first = nn.Parameter(torch.ones(1, 1))
     optimizer.add_param_group({"params": [first]})
@@ -65,7 +56,7 @@ def test_a_backward_pass_that_fails_is_begun_anew(tmp_path: Path) -> None:
         for x in (1.0, 2.0):
             try:
                 optimizer.zero_grad()
-                net(Fails.apply(first * 10 * x)).sum().backward()
+                net(tiny.FailsBackward.apply(first * 10 * x)).sum().backward()
             except RuntimeError:
                 optimizer.zero_grad()
                 net(first * x).sum().backward()

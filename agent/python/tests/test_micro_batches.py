@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from support import bits, runs
+from support import bits, runs, tiny
 from trainmon._kinds import Kind
 from trainmon.watching import Watch, start_monitor
 
@@ -87,16 +87,6 @@ def scaled(net: nn.Module, optimizer: torch.optim.Optimizer, truth: Truth) -> No
         scaler.update()
 
 
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(_context: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(_context: Any, _gradient: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("out of memory")
-
-
 def repeating(net: nn.Module, optimizer: torch.optim.Optimizer, truth: Truth) -> None:
     """A backward pass that fails half-way is repeated: once on top of what it left, once after that was dropped."""
     assert isinstance(net, Experts)
@@ -104,7 +94,7 @@ def repeating(net: nn.Module, optimizer: torch.optim.Optimizer, truth: Truth) ->
         optimizer.zero_grad()
         if step in (1, 2):
             with pytest.raises(RuntimeError, match="out of memory"):
-                net.out(Fails.apply(net.into(torch.ones(2, 8)))).sum().backward()
+                net.out(tiny.FailsBackward.apply(net.into(torch.ones(2, 8)))).sum().backward()
             for one in net.parameters():
                 one.grad = None if step == 2 else one.grad
         loss_of(net, step, 0).backward()

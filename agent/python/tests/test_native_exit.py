@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support import forks
+from support.environment import ENVIRONMENT
 from trainmon._trainmon import Monitor, ParsedConfig
 
 # A hang is a failure: far beyond what any of these programs takes.
@@ -48,10 +50,7 @@ def break_the_output(monitor):
 
 def run(program: str, output: Path) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end; a crash or a hang fails the test."""
-    done = subprocess.run(
-        [sys.executable, "-c", START + textwrap.dedent(program), str(output)],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    done = forks.run(["-c", START + textwrap.dedent(program), str(output)], ENVIRONMENT, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert "Fatal Python error" not in done.stderr
     return done

@@ -183,6 +183,13 @@ INNER: list[tuple[str, str]] = [
     ("trainmon.frameworks.plain.Plain", "learning_rate"),
     ("trainmon.frameworks.plain.Plain", "mark_replicas"),
     ("trainmon.modules.Activations", "attach"),
+    ("trainmon.micro_batches.MicroBatches", "were_added"),
+    ("trainmon.micro_batches.MicroBatches", "added"),
+    ("trainmon.micro_batches.MicroBatches", "learn"),
+    ("trainmon.micro_batches.MicroBatches", "begin_next_step"),
+    ("trainmon.new_parameters.NewParameters", "__init__"),
+    ("trainmon.new_parameters.NewParameters", "take_up"),
+    ("trainmon.new_parameters.NewParameters", "before_backward"),
 ]
 
 
@@ -226,6 +233,36 @@ def test_a_failure_inside_never_reaches_the_script(
         assert run(watch, net, optimizer) == expected
     assert calls, f"{owner}.{method} is never called"
     assert any("injected" in message for message in said), said
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "hook"),
+    [
+        ("trainmon.new_parameters.NewParameters", "_look", "new parameters"),
+        ("trainmon.micro_batches.MicroBatches", "were_added", "weight gradients"),
+    ],
+)
+def test_what_fails_at_the_start_is_off_and_said_once_and_the_rest_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], owner: str, method: str, hook: str
+) -> None:
+    net = tiny.model()
+    expected = train(net, tiny.optimizer_of(net), 3)
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(f"{owner}.{method}", broken)
+    net = tiny.model()
+    optimizer = tiny.optimizer_of(net)
+    with watched(tmp_path, net, optimizer, EVERYTHING):
+        assert train(net, optimizer, 3) == expected
+    assert [f"`{hook}` failed" in message for message in said if "injected" in message] == [True], said
+    run = runs.run_directory(tmp_path, 0)
+    for number, step in enumerate(tiny.reference(1, 3)):
+        for kind, tensors in (("grad_reduced", step.mean), ("param_updated", step.after)):
+            rows = runs.by_name(runs.rows(run, kind), number)
+            for name, tensor in tensors.items():
+                runs.assert_shows(rows[name], tensor, what=kind)
 
 
 def scaled_steps(

@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from support import runs, tiny
+from support import forks, runs, tiny
 from support.ranks import SCRIPTS, free_port, run
 
 ALONE = str(SCRIPTS / "run_alone.py")
 OPS = ["norm", "min", "max", "mean"]
+
+Start = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -28,15 +31,28 @@ def config(tmp_path: Path) -> Path:
 
 
 def python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **environment}
+    """A process of its own, as users start it."""
     command = [sys.executable, *map(str, arguments)]
+    variables = variables_of(environment)
     return subprocess.run(command, capture_output=True, text=True, check=False, env=variables, cwd=SCRIPTS)
 
 
-@pytest.mark.parametrize("kind", ["raise", "exit", "at_once", "terminated", "children"])
-def test_a_script_ends_as_without_us_and_is_watched(config: Path, tmp_path: Path, kind: str) -> None:
-    with_us = python("-m", "trainmon", "run", "--config", config, ALONE, kind, "--config", "its own")
-    without = python(ALONE, kind, "--config", "its own")
+def forked(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same where it is all one whether torch is there already."""
+    return forks.run([str(one) for one in arguments], variables_of(environment), directory=SCRIPTS)
+
+
+def variables_of(more: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **more}
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"),
+    [("raise", python), ("exit", python), ("at_once", forked), ("terminated", forked), ("children", python)],
+)
+def test_a_script_ends_as_without_us_and_is_watched(config: Path, tmp_path: Path, kind: str, start: Start) -> None:
+    with_us = start("-m", "trainmon", "run", "--config", config, ALONE, kind, "--config", "its own")
+    without = start(ALONE, kind, "--config", "its own")
     assert (with_us.returncode, with_us.stdout, with_us.stderr) == (without.returncode, without.stdout, without.stderr)
     expected = {"raise": 1, "exit": 7, "at_once": 5, "terminated": -signal.SIGTERM}
     assert with_us.returncode == expected.get(kind, 0)
@@ -59,7 +75,7 @@ def test_a_module_runs_as_with_python_m(config: Path, tmp_path: Path) -> None:
 
 
 def test_each_of_two_optimizers_has_its_own_run(config: Path, tmp_path: Path) -> None:
-    done = python("-m", "trainmon", "run", "--config", config, "--", ALONE, "two")
+    done = forked("-m", "trainmon", "run", "--config", config, "--", ALONE, "two")
     assert done.returncode == 0, done.stderr
     directories = list((tmp_path / "out").iterdir())
     names = sorted((sorted({row["name"] for row in runs.rows(one, "grad_reduced")}) for one in directories), key=len)
@@ -95,7 +111,7 @@ print("hooks", len(module._global_forward_pre_hooks))
 def test_a_script_that_compiles_is_not_in_the_way_of_looking(config: Path, tmp_path: Path) -> None:
     script = tmp_path / "compiled.py"
     script.write_text(COMPILED)
-    done = python("-m", "trainmon", "run", "--config", config, script)
+    done = forked("-m", "trainmon", "run", "--config", config, script)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "hooks 0\n"
     assert done.stderr.count("optimizers that are not watched: 1") == 1
@@ -134,8 +150,8 @@ for kind in (torch.optim.SGD, Own, torch.optim.LBFGS):
 def test_a_step_whose_closure_makes_the_first_forward_pass_is_the_first(config: Path, tmp_path: Path) -> None:
     script = tmp_path / "closure.py"
     script.write_text(CLOSURE)
-    done = python("-m", "trainmon", "run", "--config", config, script)
-    alone = python(script)
+    done = forked("-m", "trainmon", "run", "--config", config, script)
+    alone = forked(script)
     assert (done.returncode, done.stdout, done.stderr) == (0, alone.stdout, alone.stderr)
     truth = [json.loads(line) for line in done.stdout.splitlines()[::2]]
     found = []
@@ -152,7 +168,7 @@ def test_a_step_whose_closure_makes_the_first_forward_pass_is_the_first(config: 
 
 
 def test_a_script_without_training_is_told_once(config: Path, tmp_path: Path) -> None:
-    done = python("-m", "trainmon", "run", "--config", config, ALONE, "none")
+    done = forked("-m", "trainmon", "run", "--config", config, ALONE, "none")
     assert done.returncode == 0
     assert done.stderr.count("trainmon: warning: nothing was measured") == 1
     assert not (tmp_path / "out").exists()
@@ -188,7 +204,7 @@ def numbers(done: subprocess.CompletedProcess[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def unwatched() -> list[str]:
     """What the script prints of its parameters."""
-    return numbers(python(ALONE, "plain"))
+    return numbers(forked(ALONE, "plain"))
 
 
 BREAK = """
@@ -217,7 +233,7 @@ def test_a_broken_hook_does_not_reach_the_script(
     script = tmp_path / "breaks.py"
     script.write_text(BREAK.format(room=room, owner=owner, name=name))
     places = os.pathsep.join([str(SCRIPTS.parent), str(SCRIPTS)])
-    done = python("-m", "trainmon", "run", "--config", config, script, PYTHONPATH=places)
+    done = forked("-m", "trainmon", "run", "--config", config, script, PYTHONPATH=places)
     assert done.returncode == 0, done.stderr
     assert numbers(done) == unwatched
     assert "injected" in done.stderr

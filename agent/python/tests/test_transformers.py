@@ -11,7 +11,7 @@ import pytest
 
 import trainmon
 from support import bits, runs, tiny
-from support.ranks import run, run_ranks
+from support.ranks import run_alone, run_ranks
 from support.showing import assert_shows_reference
 
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -48,25 +48,18 @@ def test_a_broken_hook_does_not_reach_the_training(output: Path) -> None:
 
 
 def test_alone_names_are_the_same(tmp_path: Path) -> None:
-    run([sys.executable, str(Path(__file__).parent / "scripts" / "transformers_train.py"), str(tmp_path), "1"])
+    run_alone("transformers_train.py", tmp_path, "1")
     assert_shows_reference(tmp_path / "1", list(tiny.reference(1, STEPS, clip=CLIP)), 1, "net.", steps=bits.STEPS)
 
 
 def test_an_alert_ends_the_training(tmp_path: Path) -> None:
-    run([sys.executable, str(Path(__file__).parent / "scripts" / "transformers_train.py"), str(tmp_path), "1,stop"])
+    run_alone("transformers_train.py", tmp_path, "1,stop")
     lines = runs.steps(runs.run_directory(tmp_path / "1,stop", 0))
     assert [int(line["step"]) for line in lines] == [0, 1, 2]
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_knows_what_was_usual(tmp_path: Path) -> None:
-    run(
-        [
-            sys.executable,
-            str(Path(__file__).parent / "scripts" / "transformers_train.py"),
-            str(tmp_path),
-            "1,checkpoint",
-        ]
-    )
+    run_alone("transformers_train.py", tmp_path, "1,checkpoint")
     found = {}
     for part in ("learns", "resumes", "knows nothing"):
         file = tmp_path / "1,checkpoint" / part / "anomaly_detected" / "rank0" / "anomaly.json"

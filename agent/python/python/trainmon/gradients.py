@@ -59,6 +59,7 @@ class Gradients:
 
     def attach(self) -> None:
         """Installs the hooks of the backward pass, if gradients are configured."""
+        self._passes.were_added(self._parameters)
         if self._is_configured:
             hooked = self._hooked()
             self._waiting = [one for one in hooked if not _takes_gradient(one)]

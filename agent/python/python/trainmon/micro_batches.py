@@ -27,10 +27,9 @@ class MicroBatches:
         self._aggregates_early = False
         #: Parameters with a row that was taken because their pass aggregates.
         self._taken: set[int] = set()
-        self.were_added(parameters)
 
     def were_added(self, parameters: Sequence[Parameter]) -> None:
-        """What was announced is expected of these."""
+        """What was announced is expected of these; of the first ones too."""
         for parameter in parameters:
             parameter.usual = parameter.before = self._framework.job.grad_acc_steps
 

@@ -89,7 +89,8 @@ class Watch:
         self.parameters = guard.run("parameters", lambda: self._register(only)) or []
         self.loss_scale = LossScale(optimizer)
         self.gradients = Gradients(self.parameters, framework, self.measurer, guard, self.loss_scale)
-        self._new_parameters = NewParameters(settings, self.gradients, self.parameters, is_shared=only is not None)
+        # It looks at the optimizer's groups, which may be anything.
+        self._new_parameters = guard.run("new parameters", lambda: self._new_parameters_of(only is not None))
         self.optimizer_step = OptimizerStep(self.parameters, framework, self.measurer, guard, settings)
         self.activations = Activations(self.measurer, guard, settings, ForwardPasses(guard, job))
         self.features = Features(self.measurer, guard, settings, job)
@@ -109,6 +110,9 @@ class Watch:
         parameters = register(self.monitor, self.settings, self.framework.job.models, named)
         self.framework.mark_replicas(parameters)
         return parameters
+
+    def _new_parameters_of(self, is_shared: bool) -> NewParameters:
+        return NewParameters(self.settings, self.gradients, self.parameters, is_shared=is_shared)
 
     def _attach(self, models: Sequence[torch.nn.Module]) -> None:
         guard, framework = self.guard, self.framework
@@ -151,7 +155,7 @@ class Watch:
             # The last step raised: what was measured for it is not this one's.
             self.guard.run("abandoned step", self._restart_step)
         self.guard.run("print_struct", self.structure.before_step)
-        self.guard.run("new parameters", self._new_parameters.take_up)
+        self._take_up_new_parameters()
         self.guard.run("device statistics", self.measurer.collect)
         self.guard.run("reduced gradients", self._measure_reduced)
         self.guard.run("state before the step", self.optimizer_step.before)
@@ -195,10 +199,14 @@ class Watch:
     def _begin_next_step(self) -> None:
         if self._plan_version != self.monitor.plan_version:
             self.guard.run("live control", self._follow_plan)
-        self.guard.run("new parameters", self._new_parameters.take_up)
+        self._take_up_new_parameters()
         self.guard.run("activations", self.activations.begin_next_step)
         self.guard.run("features", self.features.begin_next_step)
         self.guard.run("weight gradients", self.gradients.begin_next_step)
+
+    def _take_up_new_parameters(self) -> None:
+        if self._new_parameters is not None:
+            self.guard.run("new parameters", self._new_parameters.take_up)
 
     def _follow_plan(self) -> None:
         """Live control changed what is measured from the step that begins now."""
@@ -303,7 +311,7 @@ class Watch:
 
     def before_backward(self) -> None:
         """What takes a gradient since the last step is hooked before it gets one."""
-        if not self._is_measured:
+        if not self._is_measured and self._new_parameters is not None:
             self.guard.run("new parameters", self._new_parameters.before_backward)
 
     def before_clipping(self, parameters: Any) -> None:

@@ -12,6 +12,7 @@ from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from support.alerting import config_of
 from support.ranks import finish
 
 #: The step in which what the ranks send each other comes back fifty times as large.
@@ -39,16 +40,7 @@ model.register_comm_hook(None, reduce)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 args = {"min_samples": 16, "window": 18}
 rule = {"rule_name": "Spike", "args": args, "on": {"scope": "layer", "signal": "grad"}}
-config = {
-    "wg_distribution": True,
-    "update": True,
-    "ops": ["norm"],
-    "output_dir": str(output),
-    "queue_steps": 4096,
-    "step_count_per_record": 100000,
-    "alert": {"rules": [rule], "dump": True},
-}
-watch = trainmon.watch(model, optimizer, config=config)
+watch = trainmon.watch(model, optimizer, config=config_of(rule, output, update=True))
 inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(rank))
 while place["step"] <= RANK_1:
     optimizer.zero_grad()

@@ -12,6 +12,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from support import tiny
+from support.alerting import config_of
 from support.ranks import finish
 
 #: The step in which a gradient of rank 1 is NaN before aggregation.
@@ -33,15 +34,7 @@ rule = {
     "actions": ["stop"],
     "on": {"scope": "tensor", "signal": "grad_unreduced", "targets": ["head"]},
 }
-config = {
-    "wg_distribution": True,
-    "ops": ["norm"],
-    "output_dir": str(output),
-    "queue_steps": 4096,
-    "step_count_per_record": 100000,
-    "alert": {"rules": [rule], "dump": True},
-}
-watch = trainmon.watch(model, optimizer, config=config)
+watch = trainmon.watch(model, optimizer, config=config_of(rule, output))
 deadline = time.monotonic() + 150
 while not watch.stop_requested:
     # A rank that went on alone would hang in the other's collective.

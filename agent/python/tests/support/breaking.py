@@ -13,6 +13,8 @@ from typing import Any
 #: Rooms that hooks of every framework lead to.
 ROOMS = (
     "gradients.Gradients",
+    "micro_batches.MicroBatches",
+    "new_parameters.NewParameters",
     "optimizing.OptimizerStep",
     "modules.Activations",
     "features.Features",
@@ -28,6 +30,14 @@ ROOMS = (
 #: What every framework's steps lead to.
 ALWAYS = {
     "Gradients.attach",
+    "MicroBatches.were_added",
+    "MicroBatches.added",
+    "MicroBatches.last",
+    "MicroBatches.learn",
+    "MicroBatches.begin_next_step",
+    "NewParameters.__init__",
+    "NewParameters.take_up",
+    "NewParameters.before_backward",
     "Gradients.measure_reduced",
     "Gradients.take_norm",
     "Gradients.begin_next_step",
@@ -58,6 +68,8 @@ ALWAYS = {
 }
 #: What must not raise because nothing is around it: it is the shell around the rest.
 _SHELLS = {("Gradients", "added"), ("Ddp", "accumulated")}
+#: Rooms that are made in a guarded place.
+_MADE_BY_US = ("NewParameters",)
 _CONFIG: dict[str, Any] = {
     "format": "csv",
     "ops": ["min", "max", "mean", "norm"],
@@ -140,7 +152,8 @@ def faults(*owners: Any) -> list[Fault]:
     found = []
     for room in ROOMS:
         module, _, name = room.rpartition(".")
-        found += faults_of_class(getattr(importlib.import_module(f"trainmon.{module}"), name))
+        owner = getattr(importlib.import_module(f"trainmon.{module}"), name)
+        found += faults_of_class(owner, made_by_us=name in _MADE_BY_US)
     for owner in owners:
         found += faults_of_module(owner) if inspect.ismodule(owner) else faults_of_class(owner, made_by_us=True)
     return found

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.golden import Case, Table, Tally
+from support.golden import Case, Table
+from support.golden_compare import Tally
+from support.golden_truth import Truth
 
 #: Tag, step, statistic, rule.
 Key = tuple[str, int, str, str]
-#: By step and row name: the statistics of the gradients of module inputs and outputs, over all their consumers.
-Whole = dict[tuple[int, str], dict[str, float]]
 
+#: The share of the running average that a step leaves as it was.
+_KEPT = 0.99
 _MESSAGE = re.compile(
     r"Rule (?P<rule>\w+) reports anomaly signal in \('(?P<tag>.+)', '(?P<op>\w+)'\) at step (?P<step>\d+), "
     r"current value (?P<value>\S+), history mean (?P<history>\S+)\."
@@ -57,13 +59,13 @@ def compare(
     answer: dict[str, Table],
     theirs: dict[Key, Finding],
     ours: dict[Key, Finding],
-    whole: Whole,
+    truth: Truth,
     tally: Tally,
 ) -> None:
     """Adds what differs to the tally. `answer`: msprobe's tables."""
     for key, finding in theirs.items():
         if key in ours:
-            _compare_finding(case, key, finding, ours[key], whole, tally)
+            _compare_finding(case, key, finding, ours[key], truth, tally)
         elif math.isnan(finding.value) and _is_row_without_tensor(answer, key):
             tally.deviations["missing-is-no-anomaly"] += 1
         else:
@@ -109,7 +111,7 @@ def _excuse_entry(case: Case, key: Key, theirs: dict[str, Any], ours: dict[str, 
         tally.deviations["call-per-firing"] += 1
 
 
-def _compare_finding(case: Case, key: Key, theirs: Finding, ours: Finding, whole: Whole, tally: Tally) -> None:
+def _compare_finding(case: Case, key: Key, theirs: Finding, ours: Finding, truth: Truth, tally: Tally) -> None:
     tally.cells += 1
     entries = [dict(finding.entry) for finding in (theirs, ours)]
     if key[0].endswith(("/actv_grad", "/acc_grad")):
@@ -120,12 +122,14 @@ def _compare_finding(case: Case, key: Key, theirs: Finding, ours: Finding, whole
     if entries[0] != entries[1]:
         tally.faults.append(f"{key}: {entries[1]}, msprobe has {entries[0]}")
         return
-    if not _agree(ours.value, theirs.value) and not _is_whole(key, ours, whole):
+    if not _agree(ours.value, theirs.value) and not _is_whole(key, ours, truth):
         tally.faults.append(f"{key}: value {ours.value}, msprobe has {theirs.value}")
     elif _agree(ours.history, theirs.history):
         tally.identical += 1
     elif math.isnan(theirs.history) and math.isfinite(ours.history):
         tally.deviations["history-stays-finite"] += 1
+    elif _is_history_of_whole(key, ours, truth):
+        tally.deviations["whole-gradient"] += 1
     else:
         tally.faults.append(f"{key}: history {ours.history}, msprobe has {theirs.history}")
 
@@ -136,11 +140,28 @@ def _agree(one: float, other: float) -> bool:
     return one == other or math.isclose(one, other, rel_tol=1e-7)
 
 
-def _is_whole(key: Key, ours: Finding, whole: Whole) -> bool:
+def _is_whole(key: Key, ours: Finding, truth: Truth) -> bool:
     """Whether torch itself gave this value of a gradient (`whole-gradient`)."""
     tag, step, op, _ = key
-    truth = whole.get((step, tag.partition(":")[2].partition("/")[0].rpartition(":")[0]), {})
-    return op in truth and _agree(ours.value, truth[op])
+    name, micro, kind = _parts(tag)
+    if kind != "actv_grad" or micro is None:
+        return False
+    found = truth.shown.get((kind, step, int(micro), name), {})
+    return op in found and _agree(ours.value, found[op])
+
+
+def _is_history_of_whole(key: Key, ours: Finding, truth: Truth) -> bool:
+    """Whether the average is that of what torch itself gave in the steps before."""
+    tag, step, op, _ = key
+    name, micro, kind = _parts(tag)
+    if kind != "actv_grad" or micro is None:
+        return False
+    average = math.nan
+    for earlier in range(step):
+        value = truth.shown.get((kind, earlier, int(micro), name), {}).get(op, math.nan)
+        if math.isfinite(value):
+            average = value if math.isnan(average) else _KEPT * average + (1 - _KEPT) * value
+    return _agree(ours.history, average)
 
 
 def _reason_for_more(case: Case, key: Key, theirs: dict[Key, Finding]) -> str | None:

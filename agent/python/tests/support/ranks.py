@@ -1,4 +1,4 @@
-"""Runs a script on several ranks with torchrun and gloo."""
+"""Runs a script on one or several ranks, with gloo."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-#: The variables before any library was imported: some set variables that change how torch finds its devices.
-ENVIRONMENT = dict(os.environ)
+from support import forks
+from support.environment import ENVIRONMENT
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
@@ -29,17 +29,44 @@ def run_ranks(
     *arguments: object,
     environment: Mapping[str, str] | None = None,
     timeout: float = 240,
-    python: str = sys.executable,
     directory: Path | None = None,
 ) -> str:
     """Runs `scripts/<script>` on so many ranks; gives what they printed. Fails with that when a rank failed.
 
+    What torchrun would tell them they are told; the tests of `run` and of the guides start torchrun itself.
+
     The script must end with `finish()` of `support.ranks`: torch 2.13 with gloo sometimes aborts at interpreter exit,
     with or without a monitor.
     """
-    command = [python, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--master_addr=127.0.0.1"]
-    command += [f"--master_port={free_port()}", str(SCRIPTS / script), *map(str, arguments)]
-    return run(command, environment=environment, timeout=timeout, directory=directory)
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "none"}
+    told |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": "0"}
+    variables = {**variables_of_a_rank(environment), **told}
+    words = [str(SCRIPTS / script), *map(str, arguments)]
+    each = [{**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    status, said = forks.run_together(words, each, directory or Path.cwd(), timeout)
+    assert status == 0, f"{' '.join(words)}\nexit status {status}\n{said[-8000:]}"
+    return said
+
+
+def run_alone(
+    script: str | Path,
+    *arguments: object,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> str:
+    """Runs a script (a name: of `scripts`) in one process; gives what it printed. Fails with that when it failed."""
+    words = [str(SCRIPTS / script), *map(str, arguments)]
+    status, said = forks.run_together(words, [variables_of_a_rank(environment)], directory or Path.cwd(), 240)
+    assert status == 0, f"{' '.join(words)}\nexit status {status}\n{said[-8000:]}"
+    return said
+
+
+def variables_of_a_rank(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process that trains: one thread, this checkout's test modules."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    modules = os.pathsep.join(filter(None, [str(SCRIPTS.parent), ENVIRONMENT.get("PYTHONPATH")]))
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": modules, "PATH": path, "PYTHONWARNINGS": "ignore"}
+    return {**ENVIRONMENT, **own, **(more or {})}
 
 
 def run(
@@ -50,14 +77,9 @@ def run(
     directory: Path | None = None,
 ) -> str:
     """Runs a command with one thread per process; gives its output, fails with it."""
-    tests = str(SCRIPTS.parent)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    modules = os.pathsep.join(filter(None, [tests, ENVIRONMENT.get("PYTHONPATH")]))
-    variables = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": modules, "PATH": path, "PYTHONWARNINGS": "ignore"}
-    variables.update(environment or {})
     done = subprocess.run(
         command,
-        env=variables,
+        env=variables_of_a_rank(environment),
         cwd=directory,
         timeout=timeout,
         stdout=subprocess.PIPE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -80,6 +81,18 @@ def loss_of(net: nn.Module, step: int, rank: int, micro: int = 0, micro_batches:
 def optimizer_of(net: nn.Module, lr: float = 1e-3) -> torch.optim.Optimizer:
     """The optimizer every test and the reference use."""
     return torch.optim.AdamW(net.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
+
+
+class FailsBackward(torch.autograd.Function):
+    """Nothing in the forward pass, and in the backward pass an exception."""
+
+    @staticmethod
+    def forward(_context: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_context: Any, _gradient: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("out of memory")
 
 
 @dataclass

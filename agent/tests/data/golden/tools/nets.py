@@ -33,7 +33,7 @@ class Residual(nn.Module):
 
     @staticmethod
     def loss(out: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(out, wanted)
+        return functional.cross_entropy(out.float(), wanted)
 
 
 class Odd(nn.Module):
@@ -55,7 +55,7 @@ class Odd(nn.Module):
 
     @staticmethod
     def loss(out: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        return functional.mse_loss(out, wanted)
+        return functional.mse_loss(out.float(), wanted)
 
 
 class Experts(nn.Module):
@@ -75,7 +75,7 @@ class Experts(nn.Module):
 
     @staticmethod
     def loss(out: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(out, wanted)
+        return functional.cross_entropy(out.float(), wanted)
 
 
 class Mixer(nn.Module):
@@ -110,7 +110,7 @@ class Pair(nn.Module):
 
     @staticmethod
     def loss(out: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(out, wanted)
+        return functional.cross_entropy(out.float(), wanted)
 
 
 NETS = {"residual": Residual, "odd": Odd, "experts": Experts, "pair": Pair}

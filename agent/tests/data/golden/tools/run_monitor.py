@@ -184,7 +184,7 @@ def main() -> None:
             inputs, wanted = net.batch(generator)
             inputs = tuple(one.to(next(net.parameters()).dtype) if one.is_floating_point() else one for one in inputs)
             out = net(*inputs)
-            loss = net.loss(out.float(), wanted) / MICRO_BATCHES
+            loss = net.loss(out, wanted) / MICRO_BATCHES
             if inject.get("kind") == "grad_scale" and inject["step"] == number:
                 loss = loss * inject["factor"]
             loss.backward()

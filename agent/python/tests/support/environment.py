@@ -1,0 +1,16 @@
+"""The environment that programs of the tests start in. Imported before anything else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# Packages come without bytecode, and where none may be written each of the many processes would compile torch anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+_TARGET = Path(__file__).resolve().parents[4] / "target"
+sys.dont_write_bytecode = False
+sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(_TARGET / "python" / "bytecode"))
+
+#: The variables before any library was imported: some set variables that change how torch finds its devices.
+ENVIRONMENT = dict(os.environ)
