@@ -60,10 +60,10 @@ pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
 pub(super) fn tests(root: &Path, skip_log: &Path, matrix: Matrix) -> Result<Tests, Failure> {
     let environment = ready(root)?;
     let pythons = torch_pythons(root, &environment, skip_log, matrix)?;
-    let mut command = environment.command("pytest");
+    let mut command = bytecode_kept(root, environment.command("pytest"));
     // Most tests wait for processes of their own. What a file makes for all its tests is made once: a file stays together.
     let processes = thread::available_parallelism().map_or(2, NonZero::get);
-    command.args(["-q", "--no-header", "--color=no", "--dist=loadfile", "tests"]);
+    command.args(["-q", "--no-header", "--color=no", "--dist=loadfile", "--durations=10", "tests"]);
     command.arg(format!("--numprocesses={processes}")).current_dir(root.join(PACKAGE)).env(SKIP_LOG, skip_log);
     // Threads of several processes that wait for each other by spinning would take each other's cores.
     command.env("OMP_NUM_THREADS", "1");
@@ -136,9 +136,16 @@ fn ready(root: &Path) -> Result<Environment, Failure> {
 }
 
 fn run(root: &Path, environment: &Environment, tool: &str, arguments: &[&str]) -> Result<Tests, Failure> {
-    let mut command = environment.command(tool);
+    let mut command = bytecode_kept(root, environment.command(tool));
     command.args(arguments).current_dir(root.join(PACKAGE));
     finish(command)
+}
+
+/// Python keeps what it compiles, below `target`: uv compiles nothing, and torch is imported by more than a hundred processes.
+fn bytecode_kept(root: &Path, mut command: Command) -> Command {
+    command.env_remove("PYTHONDONTWRITEBYTECODE");
+    command.env("PYTHONPYCACHEPREFIX", workspace::provisioned(root).join("python/bytecode"));
+    command
 }
 
 fn finish(command: Command) -> Result<Tests, Failure> {

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::results::{Counts, Skip, Tests};
+use super::results::{Counts, Skip, Tests, Took};
+
+/// How many of the slowest parts are shown.
+const SLOWEST: usize = 10;
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,11 @@ impl fmt::Display for Summary<'_> {
                 count => writeln!(f, "  {count} tests")?,
             }
         }
+        let mut took: Vec<&Took> = self.finished.iter().flat_map(|check| &check.tests.took).collect();
+        took.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        for Took { seconds, what } in took.into_iter().take(SLOWEST) {
+            writeln!(f, "SLOW {seconds:6.1} s  {what}")?;
+        }
         for Skip { name, reason } in self.skips {
             writeln!(f, "SKIPPED {name}: {reason}")?;
         }
@@ -86,7 +94,8 @@ mod tests {
 
     fn finished(name: &'static str, verdict: Verdict, counts: Counts) -> Finished {
         let passed = vec!["rules::alerts_fire".to_owned(), "rules::other".to_owned()];
-        let tests = Tests { counts, passed };
+        let took = vec![Took { seconds: 61.25, what: "rules".to_owned() }];
+        let tests = Tests { counts, passed, took: if counts.passed > 0 { took } else { Vec::new() } };
         Finished { name, verdict, took: Duration::from_millis(1250), tests }
     }
 
@@ -99,7 +108,7 @@ mod tests {
         let skips = [Skip { name: "alerts_fire".to_owned(), reason: "no promtool".to_owned() }];
         assert_eq!(
             Summary { finished: &checks, skips: &skips }.to_string(),
-            "format  passed      1.2 s\ntests   passed      1.2 s  8 tests\nSKIPPED alerts_fire: no promtool\n\n\
+            "format  passed      1.2 s\ntests   passed      1.2 s  8 tests\nSLOW   61.2 s  rules\nSKIPPED alerts_fire: no promtool\n\n\
              6 passed, 0 failed, 2 skipped\n"
         );
     }

@@ -43,19 +43,31 @@ impl Counts {
 }
 
 /// What test programs reported.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tests {
     /// The sums of their result lines.
     pub counts: Counts,
     /// The names of those the harness calls passed, with their modules.
     pub passed: Vec<String>,
+    /// What took time: a program of Rust tests, a test of Python or what was set up for it.
+    pub took: Vec<Took>,
+}
+
+/// How long a part of a check took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Took {
+    /// The seconds.
+    pub seconds: f64,
+    /// Of what.
+    pub what: String,
 }
 
 impl Tests {
     /// Reads the output of `cargo test`; of anything else, nothing.
     pub fn of_output(output: &str) -> Self {
         let passed = output.lines().filter_map(|line| line.trim().strip_prefix("test ")?.strip_suffix(" ... ok"));
-        Self { counts: Counts::of_output(output), passed: passed.map(str::to_owned).collect() }
+        let passed = passed.map(str::to_owned).collect();
+        Self { counts: Counts::of_output(output), passed, took: programs(output) }
     }
 
     /// Reads the last line of pytest: `2 failed, 85 passed, 1 skipped, 1 error in 3.27s`. Skipped tests are left to the log
@@ -75,7 +87,8 @@ impl Tests {
             }
             Some(sum)
         };
-        Self { counts: output.lines().rev().find_map(words).unwrap_or_default(), passed: Vec::new() }
+        let counts = output.lines().rev().find_map(words).unwrap_or_default();
+        Self { counts, passed: Vec::new(), took: output.lines().filter_map(duration).collect() }
     }
 
     /// Whether the harness calls the test of this name passed; the name may come with or without its modules.
@@ -84,6 +97,34 @@ impl Tests {
             .iter()
             .any(|passed| passed.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with("::")))
     }
+}
+
+/// The programs of a `cargo test`: `Running tests/a.rs (target/debug/deps/a-0)`, then `test result: … finished in 1.20s`.
+fn programs(output: &str) -> Vec<Took> {
+    let (mut program, mut found) = ("", Vec::new());
+    for line in output.lines().map(str::trim) {
+        if let Some(running) = line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests ")) {
+            program = running.rsplit_once("deps/").map_or(running, |(_, name)| name.trim_end_matches(')'));
+            program = program.rsplit_once('-').map_or(program, |(name, _)| name);
+        }
+        let ended = line.strip_prefix("test result: ").and_then(|line| line.rsplit_once("finished in "));
+        if let Some(seconds) = ended.and_then(|(_, time)| time.strip_suffix('s')?.parse().ok()) {
+            found.push(Took { seconds, what: program.to_owned() });
+        }
+    }
+    found
+}
+
+/// A line of pytest's `--durations`: `12.34s call     tests/test_a.py::test_b`.
+fn duration(line: &str) -> Option<Took> {
+    let (seconds, rest) = line.split_once("s ")?;
+    let (phase, test) = rest.trim_start().split_once(' ')?;
+    let what = match phase {
+        "call" => test.trim_start().to_owned(),
+        "setup" | "teardown" => format!("{} ({phase})", test.trim_start()),
+        _ => return None,
+    };
+    Some(Took { seconds: seconds.trim_start().parse().ok()?, what })
 }
 
 /// A test, or a case of a test, that could not run.
@@ -130,6 +171,16 @@ test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
    Doc-tests trainmon_core
 test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1.20s
 ";
+
+    #[test]
+    fn programs_and_tests_are_timed() {
+        let output = "     Running unittests src/lib.rs (target/debug/deps/trainmon_core-1f)\n".to_owned() + OUTPUT;
+        let took = |seconds, what: &str| Took { seconds, what: what.to_owned() };
+        assert_eq!(Tests::of_output(&output).took, [took(0.0, "trainmon_core"), took(1.2, "trainmon_core")]);
+        let output = "== slowest 10 durations ==\n61.50s setup    tests/a.py::b[c d]\n2.00s call     tests/a.py::e\n1 passed in 9.1s\n";
+        let expected = [took(61.5, "tests/a.py::b[c d] (setup)"), took(2.0, "tests/a.py::e")];
+        assert_eq!(Tests::of_pytest(output).took, expected);
+    }
 
     #[test]
     fn every_result_line_counts() {
