@@ -40,7 +40,7 @@ pub(crate) struct SinkShared {
     /// Records that the exporter has and the worker never took: the queue to it was full.
     kept_alone: AtomicU64,
     /// What was queued and is not dealt with yet.
-    pub(crate) in_hand: InHand,
+    pub(crate) pending: PendingDeliveries,
     /// Alerts in the queue and in the exporter's hands.
     pub(crate) alerts_waiting: AtomicU64,
     /// Set when shutdown's deadline has passed: what is not delivered by then is abandoned. Held while a batch's fate
@@ -62,7 +62,7 @@ impl SinkShared {
             steps_done: AtomicU64::new(0),
             is_failing: AtomicBool::new(false),
             kept_alone: AtomicU64::new(0),
-            in_hand: InHand::default(),
+            pending: PendingDeliveries::default(),
             alerts_waiting: AtomicU64::new(0),
             given_up: Mutex::new(false),
             deadline: OnceLock::new(),
@@ -127,12 +127,12 @@ impl SinkShared {
 
 /// How many deliveries an exporter was given and has not dealt with.
 #[derive(Debug, Default)]
-pub(crate) struct InHand {
+pub(crate) struct PendingDeliveries {
     count: Mutex<usize>,
     emptied: Condvar,
 }
 
-impl InHand {
+impl PendingDeliveries {
     fn lock(&self) -> MutexGuard<'_, usize> {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }

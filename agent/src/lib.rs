@@ -28,6 +28,8 @@
 //!
 //! The same two queues are what SIGKILL can cost: steps that were announced and lay in them, never more.
 
+#![forbid(unsafe_code)]
+
 mod books;
 mod clock;
 mod collectives;

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use trainmon_core::AlertBook;
-use trainmon_exporters::Settlement;
+use trainmon_exporters::DeliveryReport;
 use trainmon_service::Voice;
 
 use crate::books::SinkShared;
 
 /// The books of one exporter, and who hears of it.
-pub(crate) struct SinkSettlement {
+pub(crate) struct SinkDeliveryReport {
     pub(crate) shared: Arc<SinkShared>,
     pub(crate) alerts: Arc<AlertBook>,
     pub(crate) voice: Voice,
 }
 
-impl SinkSettlement {
+impl SinkDeliveryReport {
     /// Writes while somebody still waits: what comes later is abandoned already, and has its fate.
     fn write(&self, write: impl FnOnce()) {
         let given_up = self.shared.given_up();
@@ -26,7 +26,7 @@ impl SinkSettlement {
     }
 }
 
-impl Settlement for SinkSettlement {
+impl DeliveryReport for SinkDeliveryReport {
     fn exported(&self, records: u64) {
         self.write(|| self.shared.ledger.exported(records));
     }
@@ -66,7 +66,7 @@ mod tests {
         let shared = Arc::new(SinkShared::new("otlp", 1));
         let alerts = Arc::<AlertBook>::default();
         let settlement =
-            SinkSettlement { shared: Arc::clone(&shared), alerts: Arc::clone(&alerts), voice: Voice::new(|_| {}) };
+            SinkDeliveryReport { shared: Arc::clone(&shared), alerts: Arc::clone(&alerts), voice: Voice::new(|_| {}) };
         shared.alerts_waiting.fetch_add(5, Ordering::Relaxed);
         shared.ledger.accept(9);
         settlement.alerts_delivered(1);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use trainmon_core::{Alert, AlertBook, Phase, StepBatch, TensorTable, with_causes};
-use trainmon_exporters::{Exporter, Settlement};
+use trainmon_exporters::{DeliveryReport, Exporter};
 use trainmon_service::{Voice, panic_text, step_back};
 
 use crate::books::{Output, SinkShared};
@@ -16,7 +16,7 @@ use crate::journal::JOURNAL;
 use crate::queue::BatchReturns;
 use crate::queue_loss::LossNews;
 use crate::report::SINK_HINT;
-use crate::settlement::SinkSettlement;
+use crate::settlement::SinkDeliveryReport;
 
 /// What every sink thread shares.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ impl Sink {
             exporter,
             shared: Arc::clone(&shared),
             context,
-            settles_later: false,
+            reports_deliveries: false,
             failing: None,
             alerts_fail: false,
             known: Vec::new(),
@@ -96,13 +96,13 @@ impl Sink {
         self.shared.ledger.accept(records);
         // Counted before it is sent: the thread may take it at once.
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        self.shared.in_hand.add();
+        self.shared.pending.add();
         self.shared.alerts_waiting.fetch_add(alerts, Ordering::Relaxed);
         match self.queue.try_send(Arc::clone(delivery)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.shared.queued.fetch_sub(1, Ordering::Relaxed);
-                self.shared.in_hand.remove();
+                self.shared.pending.remove();
                 self.shared.ledger.dropped(records);
                 self.shared.alerts_waiting.fetch_sub(alerts, Ordering::Relaxed);
                 self.alerts.lose(alerts);
@@ -118,10 +118,10 @@ impl Sink {
     /// Passes a step on and waits until the exporter is done with it, at most so long, and not at all while it is behind
     /// anyway: an exporter that hangs costs this once.
     pub(crate) fn offer_first(&self, delivery: &Arc<Delivery>, patience: Duration) {
-        let is_idle = self.shared.in_hand.is_empty();
+        let is_idle = self.shared.pending.is_empty();
         self.offer(delivery);
         if is_idle {
-            self.shared.in_hand.wait_until_empty(patience);
+            self.shared.pending.wait_until_empty(patience);
         }
     }
 
@@ -179,7 +179,7 @@ struct SinkThread {
     shared: Arc<SinkShared>,
     context: SinkContext,
     /// Whether the exporter itself tells what became of its records.
-    settles_later: bool,
+    reports_deliveries: bool,
     /// What became of the records since the exporter began to fail; `None` while it works.
     failing: Option<Failing>,
     /// Whether the last alert could not be delivered.
@@ -213,12 +213,12 @@ impl SinkThread {
             if let Some(batch) = Arc::into_inner(delivery).and_then(|delivery| delivery.batch) {
                 self.context.returns.give_back(batch);
             }
-            self.shared.in_hand.remove();
+            self.shared.pending.remove();
         }
         let name = self.shared.name;
         // The deadline is the waiting side's concern: it stops waiting by itself.
         let soon = Instant::now() + CLOSE_TIMEOUT;
-        let deadline = self.shared.deadline().filter(|_| self.settles_later).unwrap_or(soon);
+        let deadline = self.shared.deadline().filter(|_| self.reports_deliveries).unwrap_or(soon);
         let closed = catch_unwind(AssertUnwindSafe(|| self.exporter.shutdown(deadline)));
         match closed {
             Ok(Ok(())) => {}
@@ -231,13 +231,13 @@ impl SinkThread {
 
     fn offer_settlement(&mut self) {
         let SinkContext { alerts, voice, .. } = &self.context;
-        let settlement: Arc<dyn Settlement> = Arc::new(SinkSettlement {
+        let settlement: Arc<dyn DeliveryReport> = Arc::new(SinkDeliveryReport {
             shared: Arc::clone(&self.shared),
             alerts: Arc::clone(alerts),
             voice: voice.clone(),
         });
-        let answer = catch_unwind(AssertUnwindSafe(|| self.exporter.settles_later(&settlement)));
-        self.settles_later = answer.unwrap_or(false);
+        let answer = catch_unwind(AssertUnwindSafe(|| self.exporter.reports_deliveries(&settlement)));
+        self.reports_deliveries = answer.unwrap_or(false);
     }
 
     fn export(&mut self, batch: &StepBatch) {
@@ -259,7 +259,7 @@ impl SinkThread {
             return;
         }
         self.shared.ledger.failed(lost);
-        if !self.settles_later {
+        if !self.reports_deliveries {
             self.shared.ledger.exported(records - lost);
         }
         drop(given_up);
@@ -282,7 +282,7 @@ impl SinkThread {
             return;
         }
         // One that was taken and is delivered later is settled then.
-        if fails || !self.settles_later {
+        if fails || !self.reports_deliveries {
             self.shared.alerts_waiting.fetch_sub(1, Ordering::Relaxed);
         }
         self.context.alerts.lose(u64::from(fails));

@@ -26,7 +26,7 @@ use crate::requests::Requests;
 use crate::rotation::Rotation;
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
-use crate::worker::{Outlets, Worker};
+use crate::worker::{Sinks, Worker};
 
 /// The monitor could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -168,8 +168,8 @@ impl Monitor {
             voice: options.voice.clone(),
         }));
         trainmon_stats::start_threads();
-        let outlets = Outlets { journal, sinks, alerts: alert_book, ledger: Arc::clone(&ledger) };
-        let worker = Worker::start(source, outlets, Arc::clone(&alerts))
+        let worker_sinks = Sinks { journal, sinks, alerts: alert_book, ledger: Arc::clone(&ledger) };
+        let worker = Worker::start(source, worker_sinks, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
         let plan = Plan::of(&config);
         let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));

@@ -15,24 +15,24 @@ use crate::sink::{ClosingSink, Delivery, Sink};
 
 /// A journal takes a step in well under a millisecond. The others wait so long for one that takes longer, all in all and
 /// beside a twentieth of the time: what is on a slow disk keeps them back a little, one that hangs once.
-const JOURNAL_PATIENCE: Duration = Duration::from_secs(1);
+const JOURNAL_WAIT: Duration = Duration::from_secs(1);
 const JOURNAL_SHARE: f64 = 0.05;
 
 /// How long the exporters' steps may still wait for the journal.
-struct Patience {
+struct WaitBudget {
     left: Duration,
     since: Instant,
 }
 
-impl Patience {
+impl WaitBudget {
     fn new(now: Instant) -> Self {
-        Self { left: JOURNAL_PATIENCE, since: now }
+        Self { left: JOURNAL_WAIT, since: now }
     }
 
     /// What there is now.
     fn left(&mut self, now: Instant) -> Duration {
         let refilled = now.duration_since(self.since).mul_f64(JOURNAL_SHARE);
-        (self.left, self.since) = ((self.left + refilled).min(JOURNAL_PATIENCE), now);
+        (self.left, self.since) = ((self.left + refilled).min(JOURNAL_WAIT), now);
         self.left
     }
 
@@ -51,7 +51,7 @@ pub(crate) struct Worker {
 }
 
 /// Where the worker's deliveries go, and the books they are accounted for in.
-pub(crate) struct Outlets {
+pub(crate) struct Sinks {
     /// The journal is given every step before the others are.
     pub(crate) journal: Option<Sink>,
     pub(crate) sinks: Vec<Sink>,
@@ -63,15 +63,15 @@ impl Worker {
     /// Starts the thread. It ends when every [`BatchQueue`](crate::queue::BatchQueue) is dropped and drained.
     pub(crate) fn start(
         source: BatchSource,
-        outlets: Outlets,
+        worker_sinks: Sinks,
         desk: Arc<AlertManager>,
     ) -> Result<Self, std::io::Error> {
-        let Outlets { journal, sinks, alerts, ledger } = outlets;
+        let Sinks { journal, sinks, alerts, ledger } = worker_sinks;
         let books = journal.iter().chain(&sinks).map(Sink::shared).collect();
         let (give, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
             step_back();
-            let mut patience = Patience::new(Instant::now());
+            let mut wait_budget = WaitBudget::new(Instant::now());
             loop {
                 let (delivery, in_journal) = match source.next_before(desk.stall_deadline()) {
                     Arrival::Step(QueuedStep { batch, in_journal }) => {
@@ -84,7 +84,7 @@ impl Worker {
                     continue;
                 }
                 let journal = journal.as_ref().map(|sink| JournalOffer { sink, has_step: in_journal });
-                distribute(delivery, journal, &sinks, &source, &mut patience);
+                distribute(delivery, journal, &sinks, &source, &mut wait_budget);
             }
             // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
             desk.close();
@@ -130,14 +130,14 @@ fn distribute(
     journal: Option<JournalOffer<'_>>,
     sinks: &[Sink],
     source: &BatchSource,
-    patience: &mut Patience,
+    wait_budget: &mut WaitBudget,
 ) {
     let shared = Arc::new(delivery);
     match journal {
         Some(JournalOffer { sink, has_step: false }) => {
             let offered = Instant::now();
-            sink.offer_first(&shared, patience.left(offered));
-            patience.spend(offered.elapsed());
+            sink.offer_first(&shared, wait_budget.left(offered));
+            wait_budget.spend(offered.elapsed());
         }
         Some(JournalOffer { sink, has_step: true }) if !shared.alerts.is_empty() => {
             sink.offer(&Arc::new(Delivery { batch: None, alerts: shared.alerts.clone() }));
@@ -249,26 +249,26 @@ mod tests {
     #[test]
     fn a_slow_journal_is_waited_for_a_twentieth_of_the_time() {
         let begin = Instant::now();
-        let mut patience = Patience::new(begin);
+        let mut wait_budget = WaitBudget::new(begin);
         let mut waited = Duration::ZERO;
         // Steps of a tenth of a second, a journal that takes half a second for each.
         for step in 1..=600 {
-            let wait = patience.left(begin + step * Duration::from_millis(100)).min(Duration::from_millis(500));
-            patience.spend(wait);
+            let wait = wait_budget.left(begin + step * Duration::from_millis(100)).min(Duration::from_millis(500));
+            wait_budget.spend(wait);
             waited += wait;
         }
-        assert!(waited <= JOURNAL_PATIENCE + Duration::from_mins(1).mul_f64(JOURNAL_SHARE), "{waited:?}");
+        assert!(waited <= JOURNAL_WAIT + Duration::from_mins(1).mul_f64(JOURNAL_SHARE), "{waited:?}");
         assert!(waited > Duration::from_secs(3), "{waited:?}");
     }
 
     #[test]
     fn a_journal_that_hangs_starves_nobody_and_what_it_has_no_room_for_is_counted() {
         let desk = Desk::new(2, true);
-        let mut patience = Patience::new(Instant::now());
+        let mut wait_budget = WaitBudget::new(Instant::now());
         let others = std::slice::from_ref(&desk.other);
         for number in 0..20 {
             let journal = JournalOffer { sink: &desk.journal, has_step: false };
-            distribute(Desk::step(number), Some(journal), others, &desk.source, &mut patience);
+            distribute(Desk::step(number), Some(journal), others, &desk.source, &mut wait_budget);
             while number == 0 && desk.journal.shared().queued.load(std::sync::atomic::Ordering::Relaxed) > 0 {
                 // It has the first step in its hands before the next one comes.
                 std::thread::yield_now();

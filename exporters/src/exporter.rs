@@ -10,7 +10,7 @@ use crate::{ExportError, ExportFailure};
 /// Through which an exporter that delivers later than [`Exporter::export`] returns tells what became of its records, from
 /// any thread. Every accepted record and alert has one fate; one without any by the end of shutdown counts as abandoned,
 /// or lost.
-pub trait Settlement: Send + Sync {
+pub trait DeliveryReport: Send + Sync {
     /// So many records have arrived.
     fn exported(&self, records: u64);
     /// So many records never will.
@@ -33,7 +33,7 @@ pub trait Exporter: Send {
     /// Called once, on the exporter's thread, before anything else. An exporter whose deliveries outlast
     /// [`export`](Self::export) keeps the settlement and returns true: that `export` succeeds then means no more than
     /// that the batch was taken, and [`shutdown`](Self::shutdown) is given the monitor's deadline.
-    fn settles_later(&mut self, settlement: &Arc<dyn Settlement>) -> bool {
+    fn reports_deliveries(&mut self, settlement: &Arc<dyn DeliveryReport>) -> bool {
         let _ = settlement;
         false
     }

@@ -1,5 +1,7 @@
 //! Where step batches go: one trait, one module per format.
 
+#![forbid(unsafe_code)]
+
 #[cfg(any(feature = "csv", feature = "tensorboard"))]
 mod columns;
 #[cfg(feature = "csv")]
@@ -25,7 +27,7 @@ pub use self::csv::CsvExporter;
 #[cfg(feature = "prometheus")]
 pub use self::prometheus::PrometheusExporter;
 pub use error::{ExportError, ExportFailure};
-pub use exporter::{Exporter, Settlement};
+pub use exporter::{DeliveryReport, Exporter};
 pub use sources::{JournalSource, MeasuredStatistics, QueueGauge, SinkSource, Sources};
 
 pub use trainmon_core::RunInfo;

@@ -31,7 +31,7 @@ use trainmon_core::{
     Record, Statistic, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening};
-use trainmon_exporters::{Exporter as _, MeasuredStatistics, QueueGauge, RunInfo, Settlement, Sources};
+use trainmon_exporters::{DeliveryReport, Exporter as _, MeasuredStatistics, QueueGauge, RunInfo, Sources};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -186,7 +186,7 @@ impl Books {
     }
 }
 
-impl Settlement for Books {
+impl DeliveryReport for Books {
     fn exported(&self, records: u64) {
         assert!(!self.is_broken.swap(false, Ordering::SeqCst), "broken books");
         self.add(0, records);
@@ -256,8 +256,8 @@ fn start(otlp: &Otlp, config: &Config, journal: Option<Arc<dyn Backlog>>) -> (Ot
     let (mut exporter, warnings) = OtlpExporter::new(otlp, opening).unwrap();
     assert_eq!(warnings, []);
     let books = Arc::new(Books::default());
-    let settlement: Arc<dyn Settlement> = Arc::clone(&books) as Arc<dyn Settlement>;
-    assert!(exporter.settles_later(&settlement));
+    let settlement: Arc<dyn DeliveryReport> = Arc::clone(&books) as Arc<dyn DeliveryReport>;
+    assert!(exporter.reports_deliveries(&settlement));
     (exporter, books)
 }
 

@@ -1,4 +1,5 @@
 //! The commands of this repository, as a library: `main.rs` only reads the command line.
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its terminal")]
 
 pub mod arrows;
@@ -11,6 +12,7 @@ pub mod process;
 pub mod provision;
 pub mod run;
 pub mod soak;
+pub mod sources;
 pub mod torture;
 pub mod verify;
 pub mod workspace;

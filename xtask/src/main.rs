@@ -1,4 +1,5 @@
 //! `cargo xtask`.
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "a command line tool talks to its terminal")]
 
 use std::process::ExitCode;

@@ -9,6 +9,8 @@
 //!
 //! What the detectors remember is saved with a checkpoint (`state`).
 
+#![forbid(unsafe_code)]
+
 mod anomaly_file;
 mod anomaly_repair;
 mod command;

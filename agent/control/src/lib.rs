@@ -16,6 +16,8 @@
 //! a [`Board`]: files in a directory that all of them see, or whatever a front brings along. Everything runs on threads of
 //! our own; the training thread looks at one number per step and never waits.
 
+#![forbid(unsafe_code)]
+
 mod board;
 mod change_request;
 mod file_watch;

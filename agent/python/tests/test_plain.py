@@ -487,7 +487,7 @@ def test_recomputed_modules_are_measured_once(tmp_path: Path, reentrant: bool) -
 
 
 def test_a_tensor_seen_before_is_not_taken_for_another(tmp_path: Path) -> None:
-    class Twins(nn.Module):
+    class TwoAlike(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.encoder, self.head, self.tail = nn.Linear(4, 4), nn.Linear(4, 2), nn.ReLU(inplace=True)
@@ -502,7 +502,7 @@ def test_a_tensor_seen_before_is_not_taken_for_another(tmp_path: Path) -> None:
 
     kept: list[torch.Tensor] = []
     torch.manual_seed(0)
-    net = Twins()
+    net = TwoAlike()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     config = {"ops": OPS, "xy_distribution": True, "targets": {"encoder": {}, "head": {}}}
     with watched(tmp_path, net, optimizer, config, grad_acc_steps=2):

@@ -2,6 +2,7 @@
 
 use trainmon_core::{Dtype, Shape, Statistic, StatisticSet, TensorStats, TensorView};
 use trainmon_stats::{Request, copy_contiguous, difference, measure};
+use zerocopy::IntoBytes as _;
 
 /// A copy of a parameter from before the step. Its memory is made at the first use and kept.
 #[derive(Default)]
@@ -36,7 +37,7 @@ impl Snapshot {
     pub fn fill(&mut self, view: &TensorView<'_>) {
         let bytes = view.size_in_bytes();
         self.words.resize(bytes.div_ceil(size_of::<u64>()), 0);
-        copy_contiguous(view, &mut as_bytes_mut(&mut self.words)[..bytes]);
+        copy_contiguous(view, &mut self.words.as_mut_bytes()[..bytes]);
         self.of = Some((view.dtype(), view.shape()));
     }
 
@@ -62,7 +63,7 @@ impl Snapshot {
         }
         let (dtype, shape) = is;
         let bytes = shape.elements() * dtype.size();
-        let before = as_bytes(&self.words).get(..bytes).ok_or(NoChange::NoCopy)?;
+        let before = self.words.as_bytes().get(..bytes).ok_or(NoChange::NoCopy)?;
         let Ok(before) = TensorView::from_bytes(dtype, shape.dims(), before) else {
             return Err(NoChange::NotReal(dtype));
         };
@@ -71,16 +72,4 @@ impl Snapshot {
         let ratio = update.norm / measure(&before, norm).norm;
         Ok(Change { update, ratio })
     }
-}
-
-#[expect(unsafe_code, reason = "whole words seen as bytes")]
-fn as_bytes_mut(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: every byte of a u64 may be read and written as a u8, the length is the slice's own.
-    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
-}
-
-#[expect(unsafe_code, reason = "whole words seen as bytes")]
-fn as_bytes(words: &[u64]) -> &[u8] {
-    // SAFETY: as above, shared.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }

@@ -10,12 +10,12 @@ use crate::pool;
 
 /// Which checksums are asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedChecksums {
     crc: bool,
     xor: bool,
 }
 
-impl Wanted {
+impl RequestedChecksums {
     pub(crate) const NEITHER: Self = Self { crc: false, xor: false };
 
     pub(crate) fn of(statistics: StatisticSet) -> Self {
@@ -37,7 +37,7 @@ pub(crate) struct Checksums {
 
 impl Checksums {
     /// Adds the checksums of the bytes that follow.
-    pub(crate) fn append(&mut self, wanted: Wanted, next: &Self) {
+    pub(crate) fn append(&mut self, wanted: RequestedChecksums, next: &Self) {
         if wanted.crc {
             let mut joined = Hasher::new_with_initial_len(self.crc, self.bytes);
             joined.combine(&Hasher::new_with_initial_len(next.crc, next.bytes));
@@ -62,7 +62,7 @@ pub(crate) struct Summer {
 }
 
 impl Summer {
-    pub(crate) fn new(wanted: Wanted) -> Self {
+    pub(crate) fn new(wanted: RequestedChecksums) -> Self {
         Self { crc: wanted.crc.then(Hasher::new), wants_xor: wanted.xor, xor: 0, bytes: 0 }
     }
 
@@ -83,7 +83,7 @@ impl Summer {
 }
 
 /// The checksums of a tensor whose memory order is not its logical order: a walk of its own.
-pub(crate) fn in_logical_order(view: &TensorView<'_>, wanted: Wanted) -> Checksums {
+pub(crate) fn in_logical_order(view: &TensorView<'_>, wanted: RequestedChecksums) -> Checksums {
     let isa = Isa::current();
     let source = Source::new([view], Order::Logical);
     let mut checksums = Checksums::default();

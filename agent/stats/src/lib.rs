@@ -40,8 +40,8 @@
 
 mod checksum;
 mod finish;
-mod float_env;
 mod floor;
+mod fp_env;
 mod isa;
 mod kernel;
 mod layout;

@@ -3,9 +3,9 @@
 use trainmon_core::{Dtype, Statistic, StatisticSet, TensorStats, TensorView};
 
 use crate::Request;
-use crate::checksum::{self, Checksums, Summer, Wanted};
+use crate::checksum::{self, Checksums, RequestedChecksums, Summer};
 use crate::finish::Found;
-use crate::float_env::StandardFloats;
+use crate::fp_env::StandardFloats;
 use crate::isa::Isa;
 use crate::kernel::{
     Arithmetic, Bf16, Bools, Complex64, Complex128, Double, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, Integers, Narrow,
@@ -30,7 +30,7 @@ pub fn measure(view: &TensorView<'_>, request: Request) -> TensorStats {
         return TensorStats::empty(view.dtype(), view.shape());
     }
     let _standard = StandardFloats::enter();
-    let wanted = Wanted::of(request.statistics);
+    let wanted = RequestedChecksums::of(request.statistics);
     let needs_arithmetic = request.statistics.union(without_arithmetic()) != without_arithmetic();
     let is_interleaved = needs_arithmetic && (!wanted.any() || view.is_contiguous());
     if is_interleaved {
@@ -38,7 +38,7 @@ pub fn measure(view: &TensorView<'_>, request: Request) -> TensorStats {
     }
     let checksums = checksum::in_logical_order(view, wanted);
     if needs_arithmetic {
-        return by_dtype(view, request, Wanted::NEITHER, Some(checksums));
+        return by_dtype(view, request, RequestedChecksums::NEITHER, Some(checksums));
     }
     let mut reading = TensorStats::empty(view.dtype(), view.shape());
     reading.count = view.elements() as u64;
@@ -47,7 +47,12 @@ pub fn measure(view: &TensorView<'_>, request: Request) -> TensorStats {
 }
 
 /// Checksums are those given, or else taken in passing.
-fn by_dtype(view: &TensorView<'_>, request: Request, wanted: Wanted, known: Option<Checksums>) -> TensorStats {
+fn by_dtype(
+    view: &TensorView<'_>,
+    request: Request,
+    wanted: RequestedChecksums,
+    known: Option<Checksums>,
+) -> TensorStats {
     match view.dtype() {
         Dtype::F64 => pass::<Double>(view, request, wanted, known),
         Dtype::F32 => pass::<Singles<f32>>(view, request, wanted, known),
@@ -75,7 +80,7 @@ fn by_dtype(view: &TensorView<'_>, request: Request, wanted: Wanted, known: Opti
 fn pass<A: Arithmetic>(
     view: &TensorView<'_>,
     request: Request,
-    wanted: Wanted,
+    wanted: RequestedChecksums,
     known: Option<Checksums>,
 ) -> TensorStats {
     let isa = Isa::current();

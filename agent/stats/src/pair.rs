@@ -5,7 +5,7 @@ use trainmon_core::{Dtype, Statistic, TensorStats, TensorView};
 use crate::Request;
 use crate::checksum::Checksums;
 use crate::finish::Found;
-use crate::float_env::StandardFloats;
+use crate::fp_env::StandardFloats;
 use crate::isa::Isa;
 use crate::kernel::{
     Arithmetic, Bf16, Double, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, Narrow, Singles, ZeroBound, spread,

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use crate::float_env::StandardFloats;
-use crate::team::{self, Team};
+use crate::fp_env::StandardFloats;
+use crate::team::{self, ThreadTeam};
 
 /// From here on a tensor is shared out. A pass over so many elements takes some 70 us, the host's team begins within a few.
 pub(crate) const LARGE: usize = 1 << 18;
@@ -172,7 +172,7 @@ impl Work<'_> {
     }
 
     /// Has this many threads of the host's team take part, the calling one among them.
-    fn do_with(&self, team: Team, most: usize) {
+    fn do_with(&self, team: ThreadTeam, most: usize) {
         let seats = AtomicUsize::new(most);
         team.run(&|| {
             if seats.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok() {
@@ -325,7 +325,7 @@ mod tests {
                 thread::yield_now();
             };
             let work = Work { run: &run, next: AtomicUsize::new(0), shards: 40, has_panicked: AtomicBool::new(false) };
-            work.do_with(Team::of_five(), most);
+            work.do_with(ThreadTeam::of_five(), most);
             assert!(!work.has_panicked.into_inner());
             let (mut shards, threads): (Vec<_>, HashSet<_>) = done.into_inner().unwrap().into_iter().unzip();
             shards.sort_unstable();
@@ -338,7 +338,7 @@ mod tests {
     fn a_panic_on_a_teams_thread_is_kept_from_the_runtime() {
         let run = |shard: usize| assert!(shard != 7, "a broken shard");
         let work = Work { run: &run, next: AtomicUsize::new(0), shards: 40, has_panicked: AtomicBool::new(false) };
-        work.do_with(Team::of_five(), 3);
+        work.do_with(ThreadTeam::of_five(), 3);
         assert!(work.has_panicked.into_inner());
     }
 

@@ -21,32 +21,32 @@ const MOST: c_int = 16;
 
 /// OpenMP, as torch calls it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Team {
+pub(crate) struct ThreadTeam {
     parallel: Parallel,
     max_threads: MaxThreads,
     /// The thread whose team it is.
     thread: ThreadId,
 }
 
-static TEAM: OnceLock<Team> = OnceLock::new();
+static TEAM: OnceLock<ThreadTeam> = OnceLock::new();
 
 /// Looks for the calling thread's team. The first call that finds torch decides, for good.
 pub(crate) fn find() {
     if TEAM.get().is_none()
         && let Some((parallel, max_threads)) = torchs_openmp()
     {
-        TEAM.get_or_init(|| Team { parallel, max_threads, thread: this_thread() });
+        TEAM.get_or_init(|| ThreadTeam { parallel, max_threads, thread: this_thread() });
     }
 }
 
 /// The calling thread's team, if it has one of several threads.
-pub(crate) fn of_this_thread() -> Option<Team> {
+pub(crate) fn of_this_thread() -> Option<ThreadTeam> {
     let team = *TEAM.get()?;
     // SAFETY: asks for a number that the runtime keeps per thread.
     (team.thread == this_thread() && (2..=MOST).contains(&unsafe { (team.max_threads)() })).then_some(team)
 }
 
-impl Team {
+impl ThreadTeam {
     /// Calls `work` on every thread of the team at once, the calling one among them, and waits for them all.
     ///
     /// `work` must not panic: nothing may unwind through the runtime.
@@ -124,7 +124,7 @@ mod elsewhere {
 use elsewhere::{ThreadId, this_thread, torchs_openmp};
 
 #[cfg(test)]
-impl Team {
+impl ThreadTeam {
     /// Five threads, four of them started anew by every call.
     pub(crate) fn of_five() -> Self {
         unsafe extern "C" fn parallel(

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use trainmon_core::{Step, StepBatch};
 
 use super::counters::StepCounts;
-use super::request::{MAX_REQUEST_BYTES, Parcel};
+use super::request::{MAX_REQUEST_BYTES, Payload};
 
 /// Where steps can be read again that memory had no room for: the journal.
 ///
@@ -24,7 +24,7 @@ pub trait Backlog: Send + Sync {
 
 /// A step that waits in the journal.
 #[derive(Clone, Debug)]
-pub(crate) struct Noted {
+pub(crate) struct JournaledStep {
     pub(crate) step: Step,
     pub(crate) records: u64,
     pub(crate) since: Instant,
@@ -33,14 +33,14 @@ pub(crate) struct Noted {
 }
 
 /// Three days of one-second steps, more than a journal holds: what bounds the list itself (some 50 MiB).
-const MAX_NOTED: usize = 1 << 18;
+const MAX_JOURNALED: usize = 1 << 18;
 
 #[derive(Debug, Default)]
 struct Contents {
-    parcels: VecDeque<Parcel>,
+    payloads: VecDeque<Payload>,
     bytes: usize,
-    noted: VecDeque<Noted>,
-    /// Records, or alerts, of parcels that were taken out and have no fate yet.
+    journaled: VecDeque<JournaledStep>,
+    /// Records, or alerts, of payloads that were taken out and have no fate yet.
     in_flight: u64,
     /// Nobody takes anything out any more.
     is_closed: bool,
@@ -63,10 +63,10 @@ impl Waiting {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the next step has to be noted: memory is full, or steps before it wait in the journal.
+    /// Whether the next step has to be journaled: memory is full, or steps before it wait in the journal.
     pub(crate) fn must_note(&self) -> bool {
         let contents = self.lock();
-        !contents.noted.is_empty() || contents.bytes >= self.capacity_bytes
+        !contents.journaled.is_empty() || contents.bytes >= self.capacity_bytes
     }
 
     /// So many bytes may wait.
@@ -74,70 +74,70 @@ impl Waiting {
         self.capacity_bytes
     }
 
-    /// Adds parcels behind all others; false if nobody will ever take them.
+    /// Adds payloads behind all others; false if nobody will ever take them.
     #[must_use]
-    pub(crate) fn push(&self, parcels: Vec<Parcel>) -> bool {
+    pub(crate) fn push(&self, payloads: Vec<Payload>) -> bool {
         let mut contents = self.lock();
         if contents.is_closed {
             return false;
         }
-        contents.bytes += parcels.iter().map(|parcel| parcel.bytes.len()).sum::<usize>();
-        contents.parcels.extend(parcels);
+        contents.bytes += payloads.iter().map(|payload| payload.bytes.len()).sum::<usize>();
+        contents.payloads.extend(payloads);
         drop(contents);
         self.arrived.notify_one();
         true
     }
 
-    /// Takes the oldest parcels out until the rest fits: `(points, records)` of what is lost.
+    /// Takes the oldest payloads out until the rest fits: `(points, records)` of what is lost.
     pub(crate) fn make_room(&self) -> (u64, u64) {
         let mut contents = self.lock();
         let mut lost = (0, 0);
-        while contents.bytes > self.capacity_bytes && contents.parcels.len() > 1 {
-            let Some(oldest) = contents.parcels.pop_front() else { break };
+        while contents.bytes > self.capacity_bytes && contents.payloads.len() > 1 {
+            let Some(oldest) = contents.payloads.pop_front() else { break };
             contents.bytes -= oldest.bytes.len();
             lost = (lost.0 + oldest.points, lost.1 + oldest.records);
         }
         lost
     }
 
-    /// Notes a step that the journal has; gives the oldest noted one if there are too many, which is lost. The caller holds
-    /// the desk's lock.
-    pub(crate) fn note(&self, noted: Noted) -> Option<Noted> {
+    /// Notes a step that the journal has; gives the oldest journaled one if there are too many, which is lost. The caller holds
+    /// the request encoder's lock.
+    pub(crate) fn note(&self, journaled: JournaledStep) -> Option<JournaledStep> {
         let mut contents = self.lock();
-        contents.noted.push_back(noted);
-        let too_many = contents.noted.len() > MAX_NOTED;
-        let lost = if too_many { contents.noted.pop_front() } else { None };
+        contents.journaled.push_back(journaled);
+        let too_many = contents.journaled.len() > MAX_JOURNALED;
+        let lost = if too_many { contents.journaled.pop_front() } else { None };
         drop(contents);
         self.arrived.notify_one();
         lost
     }
 
-    /// The oldest noted steps, at most `most`, and since when each waits.
-    pub(crate) fn noted(&self, most: usize) -> Vec<(Step, Instant)> {
-        self.lock().noted.iter().take(most).map(|noted| (noted.step, noted.since)).collect()
+    /// The oldest journaled steps, at most `most`, and since when each waits.
+    pub(crate) fn journaled(&self, most: usize) -> Vec<(Step, Instant)> {
+        self.lock().journaled.iter().take(most).map(|journaled| (journaled.step, journaled.since)).collect()
     }
 
     pub(crate) fn has_noted(&self) -> bool {
-        !self.lock().noted.is_empty()
+        !self.lock().journaled.is_empty()
     }
 
-    /// Takes the oldest noted step out if it is this one: it may have been lost for want of room meanwhile. The caller
-    /// holds the desk's lock.
-    pub(crate) fn take_noted(&self, step: Step) -> Option<Noted> {
-        self.lock().noted.pop_front_if(|oldest| oldest.step == step)
+    /// Takes the oldest journaled step out if it is this one: it may have been lost for want of room meanwhile. The caller
+    /// holds the request encoder's lock.
+    pub(crate) fn take_noted(&self, step: Step) -> Option<JournaledStep> {
+        self.lock().journaled.pop_front_if(|oldest| oldest.step == step)
     }
 
-    /// The oldest parcels, as many as fit one request; none if nothing waits in memory.
-    pub(crate) fn take_request(&self) -> Vec<Parcel> {
+    /// The oldest payloads, as many as fit one request; none if nothing waits in memory.
+    pub(crate) fn take_request(&self) -> Vec<Payload> {
         let mut contents = self.lock();
-        let mut taken: Vec<Parcel> = Vec::new();
+        let mut taken: Vec<Payload> = Vec::new();
         let mut bytes = 0;
-        while let Some(next) = contents.parcels.front() {
+        while let Some(next) = contents.payloads.front() {
             bytes += next.bytes.len();
             if bytes > MAX_REQUEST_BYTES && !taken.is_empty() {
                 break;
             }
-            let Some(next) = contents.parcels.pop_front() else { break };
+            let Some(next) = contents.payloads.pop_front() else { break };
             contents.bytes -= next.bytes.len();
             contents.in_flight += next.records;
             taken.push(next);
@@ -155,13 +155,13 @@ impl Waiting {
     pub(crate) fn close(&self) -> u64 {
         let mut contents = self.lock();
         contents.is_closed = true;
-        let parcels = contents.parcels.drain(..).map(|parcel| parcel.records).sum::<u64>();
-        let noted = contents.noted.drain(..).map(|noted| noted.records).sum::<u64>();
+        let payloads = contents.payloads.drain(..).map(|payload| payload.records).sum::<u64>();
+        let journaled = contents.journaled.drain(..).map(|journaled| journaled.records).sum::<u64>();
         contents.bytes = 0;
-        parcels + noted + std::mem::take(&mut contents.in_flight)
+        payloads + journaled + std::mem::take(&mut contents.in_flight)
     }
 
-    /// Waits until something was pushed or noted since the last call.
+    /// Waits until something was pushed or journaled since the last call.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }
@@ -171,21 +171,21 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    fn parcel(bytes: usize, records: u64) -> Parcel {
-        Parcel { bytes: vec![0; bytes].into(), points: 1, records }
+    fn payload(bytes: usize, records: u64) -> Payload {
+        Payload { bytes: vec![0; bytes].into(), points: 1, records }
     }
 
-    fn noted(step: u64) -> Noted {
-        Noted { step: Step(step), records: 1, since: Instant::now(), counts: StepCounts::default() }
+    fn journaled(step: u64) -> JournaledStep {
+        JournaledStep { step: Step(step), records: 1, since: Instant::now(), counts: StepCounts::default() }
     }
 
     #[test]
     fn without_a_journal_the_oldest_make_room_and_the_newest_always_stays() {
         let waiting = Waiting::new(100);
-        assert!(waiting.push(vec![parcel(60, 1)]));
-        assert!(waiting.push(vec![parcel(60, 2)]));
+        assert!(waiting.push(vec![payload(60, 1)]));
+        assert!(waiting.push(vec![payload(60, 2)]));
         assert_eq!(waiting.make_room(), (1, 1));
-        assert!(waiting.push(vec![parcel(500, 4)]));
+        assert!(waiting.push(vec![payload(500, 4)]));
         assert_eq!(waiting.make_room(), (1, 2));
         assert_eq!(waiting.make_room(), (0, 0));
         assert_eq!(waiting.take_request().len(), 1);
@@ -195,12 +195,12 @@ mod tests {
     fn steps_are_noted_from_the_first_that_has_no_room_until_all_before_are_read() {
         let waiting = Waiting::new(100);
         assert!(!waiting.must_note());
-        assert!(waiting.push(vec![parcel(100, 1)]));
+        assert!(waiting.push(vec![payload(100, 1)]));
         assert!(waiting.must_note());
-        waiting.note(noted(2));
+        waiting.note(journaled(2));
         assert_eq!(waiting.take_request().len(), 1);
         assert!(waiting.must_note(), "step 2 is still to be read");
-        assert_eq!(waiting.noted(9)[0].0, Step(2));
+        assert_eq!(waiting.journaled(9)[0].0, Step(2));
         assert!(waiting.take_noted(Step(1)).is_none(), "another one's turn");
         assert!(waiting.take_noted(Step(2)).is_some());
         assert!(!waiting.must_note());
@@ -210,7 +210,7 @@ mod tests {
     fn a_request_takes_what_fits_and_at_least_one() {
         let waiting = Waiting::new(usize::MAX);
         let sizes = [MAX_REQUEST_BYTES + 1, 10, 10, MAX_REQUEST_BYTES];
-        assert!(waiting.push(sizes.map(|bytes| parcel(bytes, 1)).into()));
+        assert!(waiting.push(sizes.map(|bytes| payload(bytes, 1)).into()));
         let taken: Vec<usize> = std::iter::repeat_with(|| waiting.take_request().len()).take(4).collect();
         assert_eq!(taken, [1, 2, 1, 0]);
     }
@@ -218,26 +218,26 @@ mod tests {
     #[test]
     fn closing_gives_whatever_has_no_fate_and_nothing_comes_in_any_more() {
         let waiting = Waiting::new(100);
-        assert!(waiting.push(vec![parcel(60, 4), parcel(60, 8)]));
+        assert!(waiting.push(vec![payload(60, 4), payload(60, 8)]));
         assert_eq!(waiting.take_request().len(), 2);
         waiting.settled(4);
-        assert!(waiting.push(vec![parcel(60, 16)]));
-        waiting.note(noted(7));
+        assert!(waiting.push(vec![payload(60, 16)]));
+        waiting.note(journaled(7));
         assert_eq!(waiting.close(), 8 + 16 + 1);
-        assert!(!waiting.push(vec![parcel(1, 1)]));
+        assert!(!waiting.push(vec![payload(1, 1)]));
         assert_eq!(waiting.close(), 0);
     }
 
     #[test]
     fn of_too_many_noted_steps_the_oldest_is_lost_once() {
         let waiting = Waiting::new(0);
-        for step in 0..MAX_NOTED as u64 {
-            assert!(waiting.note(noted(step)).is_none());
+        for step in 0..MAX_JOURNALED as u64 {
+            assert!(waiting.note(journaled(step)).is_none());
         }
         // The sender is reading step 0 when one more comes.
-        let reading = waiting.noted(1)[0].0;
-        assert_eq!(waiting.note(noted(MAX_NOTED as u64)).map(|lost| lost.step), Some(Step(0)));
+        let reading = waiting.journaled(1)[0].0;
+        assert_eq!(waiting.note(journaled(MAX_JOURNALED as u64)).map(|lost| lost.step), Some(Step(0)));
         assert!(waiting.take_noted(reading).is_none());
-        assert_eq!(waiting.noted(1)[0].0, Step(1));
+        assert_eq!(waiting.journaled(1)[0].0, Step(1));
     }
 }

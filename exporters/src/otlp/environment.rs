@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::settings::SettingWarning;
-use crate::Settlement;
+use crate::DeliveryReport;
 
 /// Looks an environment variable up. An empty one is as good as none: so says the specification.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -33,7 +33,7 @@ impl Signal {
     }
 
     /// Writes what became of records, or of alerts, into the books.
-    pub(crate) fn settle(self, settlement: &dyn Settlement, delivered: u64, lost: u64) {
+    pub(crate) fn settle(self, settlement: &dyn DeliveryReport, delivered: u64, lost: u64) {
         match self {
             Self::Metrics => {
                 settlement.failed(lost);

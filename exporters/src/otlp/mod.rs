@@ -8,7 +8,7 @@
 //! the account and `detail` for single parameters) and those into bytes (`request`), and puts them into the waiting room (`backlog`). The sender
 //! (`sender`), a thread of its own, takes what waits and sends it in order (`transport`), again and again (`retry`) until
 //! the receiver has taken or refused it, and settles it in the books. While the receiver is away the waiting room fills;
-//! when it is full, steps are only noted and read from the journal later, or without one the oldest are lost, and
+//! when it is full, steps are only journaled and read from the journal later, or without one the oldest are lost, and
 //! counted. Beside the way: `settings` merges config and `environment`, `resource` says who we are, `alert` makes log
 //! records, `status` speaks to the user.
 //!
@@ -41,15 +41,15 @@ use trainmon_core::config::{self, Config};
 use trainmon_core::{Alert, StepBatch, TensorInfo};
 
 pub use self::backlog::Backlog;
-use self::backlog::{Noted, Waiting};
+use self::backlog::{JournaledStep, Waiting};
 use self::environment::Signal;
-use self::request::{Envelope, Parcel};
+use self::request::{Envelope, Payload};
 use self::sender::{Lane, Rereading, Stage};
 pub use self::settings::SettingWarning;
 use self::settings::Settings;
 use self::step::StepEncoder;
 use self::transport::Transport;
-use crate::{ExportError, ExportFailure, Exporter, RunInfo, Settlement, Sources};
+use crate::{DeliveryReport, ExportError, ExportFailure, Exporter, RunInfo, Sources};
 
 pub use self::environment::is_disabled;
 
@@ -61,7 +61,7 @@ const LOGS_BYTES: usize = 4 << 20;
 /// A step costs the exporter's thread about a microsecond per series; sending it costs the sender's thread as much again.
 /// Neither waits for the receiver.
 pub struct OtlpExporter {
-    desk: Arc<Mutex<Desk>>,
+    request_encoder: Arc<Mutex<RequestEncoder>>,
     steps: Arc<Waiting>,
     logs: Option<Arc<Waiting>>,
     envelope: Envelope,
@@ -82,19 +82,19 @@ struct Prepared {
 }
 
 struct Running {
-    settlement: Arc<dyn Settlement>,
+    settlement: Arc<dyn DeliveryReport>,
     done: Receiver<()>,
 }
 
 /// Where steps become bytes: in the exporter's thread, or in the sender's for those read from the journal.
-pub(crate) struct Desk {
+pub(crate) struct RequestEncoder {
     names: Vec<TensorInfo>,
     encoder: StepEncoder,
     envelope: Envelope,
 }
 
-impl Desk {
-    pub(crate) fn encode(&mut self, batch: &StepBatch) -> Vec<Parcel> {
+impl RequestEncoder {
+    pub(crate) fn encode(&mut self, batch: &StepBatch) -> Vec<Payload> {
         let metrics = self.encoder.encode(&self.names, batch);
         self.envelope.metrics(metrics, batch.records.len() as u64)
     }
@@ -136,10 +136,10 @@ impl OtlpExporter {
             .map_err(|source| ExportError::Start { what: "OTLP sender", source })?;
         let envelope = Envelope::new(resource);
         let encoder = StepEncoder::new(config, otlp.per_parameter, run, sources);
-        let desk = Desk { names: Vec::new(), encoder, envelope: envelope.clone() };
+        let request_encoder = RequestEncoder { names: Vec::new(), encoder, envelope: envelope.clone() };
         let capacity = usize::try_from(otlp.backlog_mb).unwrap_or(usize::MAX).saturating_mul(1 << 20);
         let exporter = Self {
-            desk: Arc::new(Mutex::new(desk)),
+            request_encoder: Arc::new(Mutex::new(request_encoder)),
             steps: Arc::new(Waiting::new(capacity)),
             logs: logs.is_some().then(|| Arc::new(Waiting::new(LOGS_BYTES))),
             envelope,
@@ -157,11 +157,11 @@ impl OtlpExporter {
         Ok((exporter, warnings))
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn request_encoder(&self) -> MutexGuard<'_, RequestEncoder> {
+        self.request_encoder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(&mut self, settlement: &Arc<dyn Settlement>) -> std::io::Result<()> {
+    fn start(&mut self, settlement: &Arc<dyn DeliveryReport>) -> std::io::Result<()> {
         let Some(Prepared { runtime, metrics, logs, journal }) = self.prepared.take() else { return Ok(()) };
         let lane = |(settings, transport), waiting: &Arc<Waiting>, journal: Option<Arc<dyn Backlog>>| Lane {
             settings,
@@ -169,7 +169,7 @@ impl OtlpExporter {
             waiting: Arc::clone(waiting),
             settlement: Arc::clone(settlement),
             stage: self.stage.subscribe(),
-            journal: journal.map(|journal| Rereading { journal, desk: Arc::clone(&self.desk) }),
+            journal: journal.map(|journal| Rereading { journal, request_encoder: Arc::clone(&self.request_encoder) }),
         };
         let mut lanes = vec![lane(metrics, &self.steps, journal)];
         lanes.extend(logs.zip(self.logs.as_ref()).map(|(settings, waiting)| lane(settings, waiting, None)));
@@ -180,7 +180,7 @@ impl OtlpExporter {
     }
 
     /// Without a journal the oldest steps make room.
-    fn drop_oldest(&mut self, settlement: &dyn Settlement) {
+    fn drop_oldest(&mut self, settlement: &dyn DeliveryReport) {
         let (_points, records) = self.steps.make_room();
         settlement.failed(records);
         if records > 0 && !std::mem::replace(&mut self.overflow_told, true) {
@@ -206,7 +206,7 @@ impl Exporter for OtlpExporter {
         "otlp"
     }
 
-    fn settles_later(&mut self, settlement: &Arc<dyn Settlement>) -> bool {
+    fn reports_deliveries(&mut self, settlement: &Arc<dyn DeliveryReport>) -> bool {
         if let Err(source) = self.start(settlement) {
             let error = ExportError::Start { what: "OTLP sender", source };
             settlement.warn(&error.to_string(), error.hint());
@@ -220,24 +220,24 @@ impl Exporter for OtlpExporter {
             return Err(ExportFailure { lost_records: records, source: not_running() });
         };
         let settlement = Arc::clone(&running.settlement);
-        let mut desk = self.desk();
-        if let Some(new) = names.get(desk.names.len()..) {
-            desk.names.extend_from_slice(new);
+        let mut request_encoder = self.request_encoder();
+        if let Some(new) = names.get(request_encoder.names.len()..) {
+            request_encoder.names.extend_from_slice(new);
         }
         if self.has_journal && self.steps.must_note() {
-            let counts = desk.encoder.counts_of(batch);
-            let lost = self.steps.note(Noted { step: batch.step, records, since: Instant::now(), counts });
-            if let Some(Noted { records, counts, .. }) = lost {
-                desk.encoder.count_lost(&counts);
+            let counts = request_encoder.encoder.counts_of(batch);
+            let lost = self.steps.note(JournaledStep { step: batch.step, records, since: Instant::now(), counts });
+            if let Some(JournaledStep { records, counts, .. }) = lost {
+                request_encoder.encoder.count_lost(&counts);
                 settlement.failed(records);
             }
             return Ok(());
         }
-        let parcels = desk.encode(batch);
-        if !self.steps.push(parcels) {
+        let payloads = request_encoder.encode(batch);
+        if !self.steps.push(payloads) {
             return Err(ExportFailure { lost_records: records, source: sender_failed() });
         }
-        drop(desk);
+        drop(request_encoder);
         if !self.has_journal {
             self.drop_oldest(&*settlement);
         }

@@ -18,7 +18,7 @@ pub(crate) const MAX_REQUEST_BYTES: usize = 2 << 20;
 
 /// One step, a part of a large one, or one log record: what is sent and settled as a whole.
 #[derive(Clone, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct Payload {
     pub(crate) bytes: Bytes,
     /// Points or log records in it.
     pub(crate) points: u64,
@@ -26,14 +26,14 @@ pub(crate) struct Parcel {
     pub(crate) records: u64,
 }
 
-/// Parcels together, as one request.
-pub(crate) fn joined(parcels: &[Parcel]) -> Bytes {
-    if let [only] = parcels {
+/// Payloads together, as one request.
+pub(crate) fn joined(payloads: &[Payload]) -> Bytes {
+    if let [only] = payloads {
         return only.bytes.clone();
     }
-    let mut bytes = BytesMut::with_capacity(parcels.iter().map(|parcel| parcel.bytes.len()).sum());
-    for parcel in parcels {
-        bytes.extend_from_slice(&parcel.bytes);
+    let mut bytes = BytesMut::with_capacity(payloads.iter().map(|payload| payload.bytes.len()).sum());
+    for payload in payloads {
+        bytes.extend_from_slice(&payload.bytes);
     }
     bytes.freeze()
 }
@@ -55,36 +55,36 @@ impl Envelope {
         Self { resource, scope }
     }
 
-    /// A step's points as parcels that share its records.
-    pub(crate) fn metrics(&self, metrics: Vec<Metric>, records: u64) -> Vec<Parcel> {
-        let mut parcels: Vec<Parcel> = cut(metrics).into_iter().map(|metrics| self.metrics_parcel(metrics)).collect();
-        let parts = parcels.len().max(1) as u64;
-        for parcel in &mut parcels {
-            parcel.records = records / parts;
+    /// A step's points as payloads that share its records.
+    pub(crate) fn metrics(&self, metrics: Vec<Metric>, records: u64) -> Vec<Payload> {
+        let mut payloads: Vec<Payload> = cut(metrics).into_iter().map(|metrics| self.metrics_parcel(metrics)).collect();
+        let parts = payloads.len().max(1) as u64;
+        for payload in &mut payloads {
+            payload.records = records / parts;
         }
-        if let Some(first) = parcels.first_mut() {
+        if let Some(first) = payloads.first_mut() {
             first.records += records % parts;
         }
-        parcels
+        payloads
     }
 
-    fn metrics_parcel(&self, metrics: Vec<Metric>) -> Parcel {
+    fn metrics_parcel(&self, metrics: Vec<Metric>) -> Payload {
         let points = metrics.iter().map(|metric| points_of(metric) as u64).sum();
         let scope_metrics = vec![ScopeMetrics { scope: Some(self.scope.clone()), metrics, ..ScopeMetrics::default() }];
         let resource = Some(self.resource.clone());
         let resource_metrics = vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];
         let bytes = ExportMetricsServiceRequest { resource_metrics }.encode_to_vec().into();
-        Parcel { bytes, points, records: 0 }
+        Payload { bytes, points, records: 0 }
     }
 
-    /// A log record as a parcel.
-    pub(crate) fn log(&self, record: LogRecord) -> Parcel {
+    /// A log record as a payload.
+    pub(crate) fn log(&self, record: LogRecord) -> Payload {
         let scope_logs =
             vec![ScopeLogs { scope: Some(self.scope.clone()), log_records: vec![record], ..ScopeLogs::default() }];
         let resource = Some(self.resource.clone());
         let resource_logs = vec![ResourceLogs { resource, scope_logs, ..ResourceLogs::default() }];
         let bytes = ExportLogsServiceRequest { resource_logs }.encode_to_vec().into();
-        Parcel { bytes, points: 1, records: 1 }
+        Payload { bytes, points: 1, records: 1 }
     }
 }
 
@@ -151,20 +151,20 @@ mod tests {
     #[test]
     fn a_large_step_is_cut_into_requests_that_fit_and_keep_every_point_and_record() {
         let envelope = Envelope::new(Resource::default());
-        let parcels = envelope.metrics(vec![gauge(3), gauge(100_000), gauge(0)], 1001);
-        assert!(parcels.len() > 2);
-        assert_eq!(parcels.iter().map(|parcel| parcel.points).sum::<u64>(), 100_003);
-        assert_eq!(parcels.iter().map(|parcel| parcel.records).sum::<u64>(), 1001);
-        for parcel in &parcels {
-            assert!(parcel.bytes.len() < 2 * MAX_REQUEST_BYTES, "{}", parcel.bytes.len());
+        let payloads = envelope.metrics(vec![gauge(3), gauge(100_000), gauge(0)], 1001);
+        assert!(payloads.len() > 2);
+        assert_eq!(payloads.iter().map(|payload| payload.points).sum::<u64>(), 100_003);
+        assert_eq!(payloads.iter().map(|payload| payload.records).sum::<u64>(), 1001);
+        for payload in &payloads {
+            assert!(payload.bytes.len() < 2 * MAX_REQUEST_BYTES, "{}", payload.bytes.len());
         }
     }
 
     #[test]
     fn requests_put_one_after_the_other_are_one_request() {
         let envelope = Envelope::new(Resource::default());
-        let parcels = [envelope.metrics(vec![gauge(1)], 1), envelope.metrics(vec![gauge(2)], 1)].concat();
-        let both = ExportMetricsServiceRequest::decode(joined(&parcels)).unwrap();
+        let payloads = [envelope.metrics(vec![gauge(1)], 1), envelope.metrics(vec![gauge(2)], 1)].concat();
+        let both = ExportMetricsServiceRequest::decode(joined(&payloads)).unwrap();
         let of = |index: usize| points_of(&both.resource_metrics[index].scope_metrics[0].metrics[0]);
         assert_eq!((both.resource_metrics.len(), of(0), of(1)), (2, 1, 2));
     }

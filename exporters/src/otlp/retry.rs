@@ -37,13 +37,13 @@ const FEWEST_ATTEMPTS: u32 = 3;
 /// How long a request is tried. What counts is the time since a receiver had it first: one that cannot be reached has
 /// nothing against the request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct RetryBudget {
     limit: Duration,
     first: Option<Instant>,
     attempts: u32,
 }
 
-impl Patience {
+impl RetryBudget {
     pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, first: None, attempts: 0 }
     }
@@ -73,14 +73,14 @@ mod tests {
     #[test]
     fn patience_ends_after_its_time_and_some_attempts() {
         let start = Instant::now();
-        let mut patience = Patience::new(Duration::from_secs(10));
+        let mut retry_budget = RetryBudget::new(Duration::from_secs(10));
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert!(!patience.is_over(start));
-        assert!(!patience.is_over(after(50)), "two attempts are too few");
-        assert!(patience.is_over(after(51)));
-        let mut patience = Patience::new(Duration::from_secs(10));
-        assert!((0..10).all(|seconds| !patience.is_over(after(seconds))));
-        assert!(patience.is_over(after(10)));
+        assert!(!retry_budget.is_over(start));
+        assert!(!retry_budget.is_over(after(50)), "two attempts are too few");
+        assert!(retry_budget.is_over(after(51)));
+        let mut retry_budget = RetryBudget::new(Duration::from_secs(10));
+        assert!((0..10).all(|seconds| !retry_budget.is_over(after(seconds))));
+        assert!(retry_budget.is_over(after(10)));
     }
 
     #[test]

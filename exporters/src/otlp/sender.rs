@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use trainmon_core::{Step, StepBatch};
 
-use super::Desk;
+use super::RequestEncoder;
 use super::backlog::{Backlog, Waiting};
-use super::request::{Parcel, joined};
-use super::retry::{Backoff, Patience};
+use super::request::{Payload, joined};
+use super::retry::{Backoff, RetryBudget};
 use super::settings::Settings;
 use super::status::Status;
 use super::transport::{Answer, Transport};
-use crate::Settlement;
+use crate::DeliveryReport;
 
 /// How far shutdown is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub(crate) struct Lane {
     pub(crate) settings: Settings,
     pub(crate) transport: Transport,
     pub(crate) waiting: Arc<Waiting>,
-    pub(crate) settlement: Arc<dyn Settlement>,
+    pub(crate) settlement: Arc<dyn DeliveryReport>,
     pub(crate) stage: watch::Receiver<Stage>,
     /// For the steps, where there is a journal.
     pub(crate) journal: Option<Rereading>,
@@ -56,9 +56,9 @@ impl Lane {
         loop {
             // Asked first: once it is closing nothing more arrives, so that what is not found afterwards is not there.
             let is_closing = *self.stage.borrow() >= Stage::Closing;
-            let parcels = self.waiting.take_request();
-            if !parcels.is_empty() {
-                self.deliver(&mut status, &parcels).await;
+            let payloads = self.waiting.take_request();
+            if !payloads.is_empty() {
+                self.deliver(&mut status, &payloads).await;
             } else if let Some(journal) = self.journal.as_ref().filter(|_| self.waiting.has_noted()) {
                 steps_at_once = self.read_journal(journal.clone(), steps_at_once).await;
             } else if is_closing {
@@ -74,34 +74,34 @@ impl Lane {
     }
 
     /// Sends one request. If its content is refused its parts are sent one by one, once: one may have spoilt it for all.
-    async fn deliver(&mut self, status: &mut Status, parcels: &[Parcel]) {
-        let fate = self.attempt(status, parcels).await;
-        let is_joined = parcels.len() > 1;
-        if let Fate::Refused { for_content: true, .. } = &fate
+    async fn deliver(&mut self, status: &mut Status, payloads: &[Payload]) {
+        let fate = self.attempt(status, payloads).await;
+        let is_joined = payloads.len() > 1;
+        if let SendOutcome::Refused { for_content: true, .. } = &fate
             && is_joined
         {
-            for parcel in parcels {
-                let parcel = std::slice::from_ref(parcel);
-                let fate = self.attempt(status, parcel).await;
-                self.settle(status, parcel, fate);
+            for payload in payloads {
+                let payload = std::slice::from_ref(payload);
+                let fate = self.attempt(status, payload).await;
+                self.settle(status, payload, fate);
             }
         } else {
-            self.settle(status, parcels, fate);
+            self.settle(status, payloads, fate);
         }
     }
 
     /// Tries a request until it is taken, refused, or was put off for too long.
-    async fn attempt(&mut self, status: &mut Status, parcels: &[Parcel]) -> Fate {
-        let body = joined(parcels);
+    async fn attempt(&mut self, status: &mut Status, payloads: &[Payload]) -> SendOutcome {
+        let body = joined(payloads);
         let mut backoff = Backoff::new();
-        let mut patience = Patience::new(self.settings.give_up_after);
+        let mut retry_budget = RetryBudget::new(self.settings.give_up_after);
         loop {
             match self.transport.send(body.clone(), self.settings.timeout).await {
-                Answer::Taken { rejected, message } => return Fate::Taken { rejected, message },
-                Answer::Refused { why, hint, for_content } => return Fate::Refused { why, hint, for_content },
+                Answer::Taken { rejected, message } => return SendOutcome::Taken { rejected, message },
+                Answer::Refused { why, hint, for_content } => return SendOutcome::Refused { why, hint, for_content },
                 Answer::Later { why, after, reached } => {
-                    if reached && patience.is_over(Instant::now()) {
-                        return Fate::GivenUp { why };
+                    if reached && retry_budget.is_over(Instant::now()) {
+                        return SendOutcome::GivenUp { why };
                     }
                     status.waits(&why);
                     self.pause(backoff.wait(after), after.is_some(), &mut backoff).await;
@@ -111,22 +111,22 @@ impl Lane {
     }
 
     /// Writes what became of a request into the books and tells the user.
-    fn settle(&self, status: &mut Status, parcels: &[Parcel], fate: Fate) {
-        let points = parcels.iter().map(|parcel| parcel.points).sum();
-        let records = parcels.iter().map(|parcel| parcel.records).sum();
+    fn settle(&self, status: &mut Status, payloads: &[Payload], fate: SendOutcome) {
+        let points = payloads.iter().map(|payload| payload.points).sum();
+        let records = payloads.iter().map(|payload| payload.records).sum();
         let lost = match fate {
-            Fate::Taken { rejected, message } => {
+            SendOutcome::Taken { rejected, message } => {
                 status.taken();
                 if rejected > 0 {
                     status.rejected(rejected, points, &message);
                 }
                 share(records, rejected, points)
             }
-            Fate::Refused { why, hint, .. } => {
+            SendOutcome::Refused { why, hint, .. } => {
                 status.refused(&why, hint, points);
                 records
             }
-            Fate::GivenUp { why } => {
+            SendOutcome::GivenUp { why } => {
                 status.given_up(&why, self.settings.give_up_after, points);
                 records
             }
@@ -149,7 +149,7 @@ impl Lane {
         }
     }
 
-    /// Encodes the oldest noted steps, on a thread where the disk may take its time. Gives how many to read the next time.
+    /// Encodes the oldest journaled steps, on a thread where the disk may take its time. Gives how many to read the next time.
     async fn read_journal(&self, journal: Rereading, most: usize) -> usize {
         let (waiting, settlement) = (Arc::clone(&self.waiting), Arc::clone(&self.settlement));
         let reading = tokio::task::spawn_blocking(move || journal.read(&waiting, &*settlement, most));
@@ -172,7 +172,7 @@ impl Lane {
 }
 
 /// What became of a request.
-enum Fate {
+enum SendOutcome {
     /// Taken, but for so many points.
     Taken { rejected: u64, message: String },
     /// It will never be taken.
@@ -185,7 +185,7 @@ enum Fate {
 #[derive(Clone)]
 pub(crate) struct Rereading {
     pub(crate) journal: Arc<dyn Backlog>,
-    pub(crate) desk: Arc<Mutex<Desk>>,
+    pub(crate) request_encoder: Arc<Mutex<RequestEncoder>>,
 }
 
 /// What was read again.
@@ -197,15 +197,15 @@ struct Reread {
 }
 
 impl Rereading {
-    /// Encodes the oldest noted steps. Those the journal has lost are lost, and counted.
-    fn read(&self, waiting: &Waiting, settlement: &dyn Settlement, most: usize) -> Reread {
-        let noted = waiting.noted(most);
+    /// Encodes the oldest journaled steps. Those the journal has lost are lost, and counted.
+    fn read(&self, waiting: &Waiting, settlement: &dyn DeliveryReport, most: usize) -> Reread {
+        let journaled = waiting.journaled(most);
         let mut done = Reread { steps: 0, bytes: 0 };
-        let (Some((first, _)), Some((last, _))) = (noted.first(), noted.last()) else { return done };
+        let (Some((first, _)), Some((last, _))) = (journaled.first(), journaled.last()) else { return done };
         let batches = self.journal.read(*first..=*last);
         let newest_held = self.journal.held().map(|(_, newest)| newest);
         let mut batches = batches.into_iter().peekable();
-        for &(step, since) in &noted {
+        for &(step, since) in &journaled {
             while batches.next_if(|batch| batch.step < step).is_some() {}
             let batch = batches.next_if(|batch| batch.step == step);
             let may_still_come = newest_held.is_none_or(|newest| newest < step) && since.elapsed() < JOURNAL_LAG;
@@ -218,20 +218,26 @@ impl Rereading {
         done
     }
 
-    /// Encodes a noted step, or counts it lost. Gives the bytes.
-    fn take_up(&self, waiting: &Waiting, settlement: &dyn Settlement, step: Step, batch: Option<&StepBatch>) -> usize {
-        // Held over all of it, so that no step gets between the last noted one and the next live one.
-        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(noted) = waiting.take_noted(step) else { return 0 };
+    /// Encodes a journaled step, or counts it lost. Gives the bytes.
+    fn take_up(
+        &self,
+        waiting: &Waiting,
+        settlement: &dyn DeliveryReport,
+        step: Step,
+        batch: Option<&StepBatch>,
+    ) -> usize {
+        // Held over all of it, so that no step gets between the last journaled one and the next live one.
+        let mut request_encoder = self.request_encoder.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(journaled) = waiting.take_noted(step) else { return 0 };
         let Some(batch) = batch else {
-            desk.encoder.count_lost(&noted.counts);
-            settlement.failed(noted.records);
+            request_encoder.encoder.count_lost(&journaled.counts);
+            settlement.failed(journaled.records);
             return 0;
         };
-        let parcels = desk.encode(batch);
-        let bytes = parcels.iter().map(|parcel| parcel.bytes.len()).sum();
-        if !waiting.push(parcels) {
-            settlement.failed(noted.records);
+        let payloads = request_encoder.encode(batch);
+        let bytes = payloads.iter().map(|payload| payload.bytes.len()).sum();
+        if !waiting.push(payloads) {
+            settlement.failed(journaled.records);
         }
         bytes
     }

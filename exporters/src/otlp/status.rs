@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Settlement;
+use crate::DeliveryReport;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -20,7 +20,7 @@ enum State {
 
 /// The state of one receiver, and who is told.
 pub(crate) struct Status {
-    settlement: Arc<dyn Settlement>,
+    settlement: Arc<dyn DeliveryReport>,
     /// `metrics to http://…`: never with credentials.
     target: String,
     state: State,
@@ -28,7 +28,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) fn new(settlement: Arc<dyn Settlement>, target: String) -> Self {
+    pub(crate) fn new(settlement: Arc<dyn DeliveryReport>, target: String) -> Self {
         Self { settlement, target, state: State::Works, rejection_told: false }
     }
 
@@ -74,7 +74,7 @@ impl Status {
     }
 
     /// The thread that sends has ended by a fault of its own.
-    pub(crate) fn broken(settlement: &dyn Settlement, what: &str) {
+    pub(crate) fn broken(settlement: &dyn DeliveryReport, what: &str) {
         let message = format!("{what}: the sender failed; what it had is lost and counted, training goes on");
         settlement.warn(&message, "this is a fault of trainmon: please report it");
     }

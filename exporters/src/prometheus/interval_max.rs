@@ -11,12 +11,12 @@ const BUCKETS: usize = BUCKETS_PER_WINDOW as usize + 1;
 
 /// A value and the step it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Peak {
+pub(crate) struct StepMaximum {
     pub(crate) value: f64,
     pub(crate) step: Step,
 }
 
-impl Peak {
+impl StepMaximum {
     /// NaN is the largest: it is the peak to look at. Of equals the earlier stays.
     fn exceeds(self, other: Self) -> bool {
         self.value > other.value || (self.value.is_nan() && !other.value.is_nan())
@@ -29,8 +29,8 @@ pub(crate) struct IntervalMax {
     origin: Instant,
     bucket: Duration,
     /// Each with the number of its bucket since `origin`.
-    ring: [Option<(u64, Peak)>; BUCKETS],
-    latest: Option<Peak>,
+    ring: [Option<(u64, StepMaximum)>; BUCKETS],
+    latest: Option<StepMaximum>,
 }
 
 impl IntervalMax {
@@ -41,7 +41,7 @@ impl IntervalMax {
     }
 
     /// Takes a value in.
-    pub(crate) fn observe(&mut self, now: Instant, peak: Peak) {
+    pub(crate) fn observe(&mut self, now: Instant, peak: StepMaximum) {
         self.latest = Some(peak);
         let number = self.number(now);
         let slot = &mut self.ring[(number % BUCKETS as u64) as usize];
@@ -53,10 +53,11 @@ impl IntervalMax {
 
     /// The largest value that is not older than the window. The latest value counts however old it is, so that steps
     /// longer than the window do not leave gaps. `None` before the first.
-    pub(crate) fn largest(&self, now: Instant) -> Option<Peak> {
+    pub(crate) fn largest(&self, now: Instant) -> Option<StepMaximum> {
         let oldest = self.number(now).saturating_sub(u64::from(BUCKETS_PER_WINDOW));
         let recent = self.ring.iter().flatten().filter(|(number, _)| *number >= oldest).map(|&(_, peak)| peak);
-        let largest = |a: Peak, b: Peak| if b.exceeds(a) || (!a.exceeds(b) && b.step < a.step) { b } else { a };
+        let largest =
+            |a: StepMaximum, b: StepMaximum| if b.exceeds(a) || (!a.exceeds(b) && b.step < a.step) { b } else { a };
         recent.chain(self.latest).reduce(largest)
     }
 
@@ -71,8 +72,8 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_secs(32);
 
-    fn peak(value: f64, step: u64) -> Peak {
-        Peak { value, step: Step(step) }
+    fn peak(value: f64, step: u64) -> StepMaximum {
+        StepMaximum { value, step: Step(step) }
     }
 
     /// One value per second: a spike of 9 at `spike`, else 1.

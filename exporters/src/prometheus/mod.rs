@@ -1,6 +1,6 @@
 //! The scrape page: current values and counters of one rank, rendered when scraped.
 //!
-//! A step's way: [`PrometheusExporter::export`] sums the batch up (`board`, with what `crate::summary` makes of it), sets
+//! A step's way: [`PrometheusExporter::export`] sums the batch up (`metric_table`, with what `crate::summary` makes of it), sets
 //! the table (`series`, `tier_series`), the counters (`counters`) and the interval's maximum (`interval_max`), and
 //! publishes. A scrape's way: `server` answers, `page` puts the text together from the published snapshot and the live
 //! books (`crate::sources`).
@@ -8,11 +8,11 @@
 //! Samples carry neither `run` nor `rank`: they are labels of the target, which `target_file` tells a Prometheus
 //! server. Served by ourselves they would clash with those, and Prometheus would rename ours to `exported_run`.
 
-mod board;
 mod collectives;
+mod connections;
 mod counters;
-mod guests;
 mod interval_max;
+mod metric_table;
 mod page;
 mod run_gauges;
 mod series;
@@ -27,9 +27,9 @@ use std::time::Instant;
 
 use trainmon_core::{StepBatch, TensorInfo, config};
 
-use self::board::Board;
 use self::counters::Counters;
-use self::page::Pages;
+use self::metric_table::MetricTable;
+use self::page::PageSource;
 use self::run_gauges::RunGauge;
 use self::server::Server;
 use self::target_file::TargetFile;
@@ -41,8 +41,8 @@ use crate::{ExportError, ExportFailure, Exporter, RunInfo, Sources};
 /// and waits for no step. Memory: some 600 bytes per series with the longest labels (measured by `benches/scrape.rs`).
 #[derive(Debug)]
 pub struct PrometheusExporter {
-    board: Board,
-    pages: Arc<Pages>,
+    metric_table: MetricTable,
+    page_source: Arc<PageSource>,
     server: Server,
     target_file: Option<TargetFile>,
 }
@@ -58,26 +58,26 @@ impl PrometheusExporter {
         let address = listening_address(config, &run)?;
         let counters = Arc::new(Counters::new()?);
         let overhead_budget = sources.overhead_budget;
-        let mut board = Board::new(config, sources.statistics, Arc::clone(&counters), Instant::now());
-        let pages = Arc::new(Pages {
+        let mut metric_table = MetricTable::new(config, sources.statistics, Arc::clone(&counters), Instant::now());
+        let page_source = Arc::new(PageSource {
             host: gethostname::gethostname().to_string_lossy().into_owned(),
             run,
             series_limit: config.max_series,
             sources,
             counters,
-            current: board.current(),
+            current: metric_table.current(),
             last_bytes: AtomicUsize::new(0),
         });
-        let reserved = pages.own_series() + RunGauge::most_series(config.top_k);
-        board.set_overhead_budget(overhead_budget);
-        board.allow_series(config.max_series.saturating_sub(reserved));
-        let server = Server::start(address, Arc::clone(&pages))?;
-        let target = target(server.address(), &pages.host);
+        let reserved = page_source.own_series() + RunGauge::most_series(config.top_k);
+        metric_table.set_overhead_budget(overhead_budget);
+        metric_table.allow_series(config.max_series.saturating_sub(reserved));
+        let server = Server::start(address, Arc::clone(&page_source))?;
+        let target = target(server.address(), &page_source.host);
         let target_file = match &config.target_file {
-            Some(path) => Some(TargetFile::write(path, &target, &pages.run)?),
+            Some(path) => Some(TargetFile::write(path, &target, &page_source.run)?),
             None => None,
         };
-        Ok(Self { board, pages, server, target_file })
+        Ok(Self { metric_table, page_source, server, target_file })
     }
 
     /// Where the page is served.
@@ -87,7 +87,7 @@ impl PrometheusExporter {
 
     /// The page as a scrape would get it now: for a program that has a server of its own.
     pub fn page(&self) -> String {
-        self.pages.metrics(Instant::now())
+        self.page_source.metrics(Instant::now())
     }
 }
 
@@ -97,7 +97,7 @@ impl Exporter for PrometheusExporter {
     }
 
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
-        self.board.export(names, batch, Instant::now());
+        self.metric_table.export(names, batch, Instant::now());
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl Exporter for PrometheusExporter {
     }
 
     fn whereabouts(&self) -> Vec<String> {
-        let mut lines = vec![format!("http://{}/metrics", target(self.address(), &self.pages.host))];
+        let mut lines = vec![format!("http://{}/metrics", target(self.address(), &self.page_source.host))];
         lines.extend(self.target_file.as_ref().map(|file| file.path().display().to_string()));
         lines
     }

@@ -13,9 +13,9 @@ use trainmon_core::catalog::{
 };
 use trainmon_core::{AlertRule, DropReason};
 
-use super::board::{Current, Snapshot};
 use super::collectives::{SAMPLES_PER_SERIES, push_collectives};
 use super::counters::Counters;
+use super::metric_table::{Current, Snapshot};
 use super::series::{label_text, push_header, push_sample};
 use crate::{JournalSource, RunInfo, Sources};
 
@@ -24,7 +24,7 @@ const WORKER: &str = "worker";
 
 /// Everything a page is made of. Shared by the exporter's thread and the server's.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub(crate) struct PageSource {
     pub(crate) run: RunInfo,
     pub(crate) host: String,
     pub(crate) series_limit: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Pages {
     pub(crate) last_bytes: AtomicUsize,
 }
 
-impl Pages {
+impl PageSource {
     /// The page in text format 0.0.4, as of `now`. About 40 ns per series.
     pub(crate) fn metrics(&self, now: Instant) -> String {
         let started = Instant::now();
@@ -147,7 +147,7 @@ impl Pages {
     /// The names behind the slots of `trainmon_top_grad_norm`.
     pub(crate) fn top(&self) -> Value {
         let snapshot = self.current.get();
-        let entry = |(slot, entry): (usize, &super::board::TopEntry)| {
+        let entry = |(slot, entry): (usize, &super::metric_table::TopEntry)| {
             json!({
                 "slot": slot,
                 "name": &*entry.tensor.name,

@@ -1,4 +1,4 @@
-//! The HTTP server: one thread, bounded connections (`guests`), every wait with an end.
+//! The HTTP server: one thread, bounded connections (`connections`), every wait with an end.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout_at};
 use trainmon_service::http::{self, ACCEPT_PAUSE, Limits, ServerThread};
 
-use super::guests::{Guests, Place};
-use super::page::Pages;
+use super::connections::{Connections, Place};
+use super::page::PageSource;
 use crate::ExportError;
 
 /// Of fifteen characters only: Linux cuts a thread's name there.
@@ -41,8 +41,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// Listens on `address` and serves on a thread of its own.
-    pub(crate) fn start(address: SocketAddr, pages: Arc<Pages>) -> Result<Self, ExportError> {
-        Self::start_with(address, LIMITS, move |method, path| answer(&pages, method, path))
+    pub(crate) fn start(address: SocketAddr, page_source: Arc<PageSource>) -> Result<Self, ExportError> {
+        Self::start_with(address, LIMITS, move |method, path| answer(&page_source, method, path))
     }
 
     fn start_with(address: SocketAddr, limits: Limits, answer: impl Answer) -> Result<Self, ExportError> {
@@ -97,15 +97,15 @@ async fn accept_connections(
     listener: &TcpListener,
     limits: Limits,
     answer: &impl Answer,
-    connections: &mut JoinSet<()>,
+    tasks: &mut JoinSet<()>,
 ) -> Infallible {
-    let guests = Arc::new(Mutex::new(Guests::default()));
+    let connections = Arc::new(Mutex::new(Connections::default()));
     loop {
         // Finished connections leave their results here.
-        while connections.try_join_next().is_some() {}
+        while tasks.try_join_next().is_some() {}
         match listener.accept().await {
-            Ok((stream, _)) => Guests::admit(&guests, |place| {
-                connections.spawn(serve_connection(stream, limits, answer.clone(), place))
+            Ok((stream, _)) => Connections::admit(&connections, |place| {
+                tasks.spawn(serve_connection(stream, limits, answer.clone(), place))
             }),
             Err(_) => sleep(ACCEPT_PAUSE).await,
         }
@@ -120,7 +120,7 @@ async fn serve_connection(stream: TcpStream, limits: Limits, answer: impl Answer
     http::serve_connection(stream, limits, answer).await;
 }
 
-fn answer(pages: &Pages, method: &Method, path: &str) -> Response<Full<Bytes>> {
+fn answer(page_source: &PageSource, method: &Method, path: &str) -> Response<Full<Bytes>> {
     if !matches!(path, "/" | "/metrics" | "/healthz" | "/top") {
         return response(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "there is /metrics, /healthz and /top\n");
     }
@@ -130,10 +130,10 @@ fn answer(pages: &Pages, method: &Method, path: &str) -> Response<Full<Bytes>> {
         return refusal;
     }
     match path {
-        "/metrics" => response(StatusCode::OK, TEXT_FORMAT, pages.metrics(Instant::now())),
-        "/healthz" => response(StatusCode::OK, "application/json", pages.health(Instant::now()).to_string()),
-        "/top" => response(StatusCode::OK, "application/json", pages.top().to_string()),
-        _ => response(StatusCode::OK, "text/html; charset=utf-8", pages.index()),
+        "/metrics" => response(StatusCode::OK, TEXT_FORMAT, page_source.metrics(Instant::now())),
+        "/healthz" => response(StatusCode::OK, "application/json", page_source.health(Instant::now()).to_string()),
+        "/top" => response(StatusCode::OK, "application/json", page_source.top().to_string()),
+        _ => response(StatusCode::OK, "text/html; charset=utf-8", page_source.index()),
     }
 }
 

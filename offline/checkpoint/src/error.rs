@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use trainmon_core::ShapeError;
-use trainmon_dump::tensor_file::{TensorFileError, Trouble};
+use trainmon_dump::tensor_file::{FormatError, TensorFileError};
 use trainmon_report::Advise;
 
 /// Nothing is left behind: an output file appears whole or not at all.
@@ -144,7 +144,7 @@ pub enum PieceTrouble {
     },
     /// Its bytes are not there.
     #[error(transparent)]
-    Bytes(#[from] Trouble),
+    Bytes(#[from] FormatError),
     /// Its shape is refused.
     #[error(transparent)]
     Shape(#[from] ShapeError),

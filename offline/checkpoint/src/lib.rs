@@ -7,6 +7,8 @@
 //! Opening reads structures alone; a tensor is put together when it is compared, some at a time, so memory holds
 //! 256 MiB of tensors (or two of the largest) beyond the mapped files.
 
+#![forbid(unsafe_code)]
+
 mod assemble;
 mod comparison;
 mod contents;

@@ -1,6 +1,8 @@
 //! The `trainmon` command: what is done beside and after a training. Each of its verbs reads arguments, calls the crate that
 //! does the work, and prints what came of it.
 
+#![forbid(unsafe_code)]
+
 mod cli;
 mod ctl;
 mod excerpt;

@@ -5,6 +5,8 @@
 //! against its counterpart by what `judge` allows and `evidence` knows, piece by piece; `write` and `report` put that down, `messages`
 //! say the answer.
 
+#![forbid(unsafe_code)]
+
 mod answer;
 pub mod compat;
 mod deviation;

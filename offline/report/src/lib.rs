@@ -1,6 +1,8 @@
 //! What every command of `trainmon` shares: how it ends, what it prints, how far it is, the look of a page, and output that
 //! appears whole or not at all.
 
+#![forbid(unsafe_code)]
+
 mod failure;
 mod fresh;
 pub mod html;

@@ -1,6 +1,8 @@
 //! Monitored runs: their files, recovered from a journal or read as they lie; two of them compared; their values as TensorBoard's
 //! events; what their alerts found.
 
+#![forbid(unsafe_code)]
+
 pub mod anomaly;
 pub mod compare;
 pub mod convert;

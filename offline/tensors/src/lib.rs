@@ -1,5 +1,7 @@
 //! Files of tensors in another format: `trainmon parse`, and `trainmon convert --to npy|pt|safetensors`.
 
+#![forbid(unsafe_code)]
+
 mod error;
 
 use std::fs::File;

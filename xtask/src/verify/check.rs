@@ -11,6 +11,8 @@ pub enum Check {
     Arrows,
     /// Foreign crates: licences, sources, banned names
     Dependencies,
+    /// Unsafe code stands in its modules only, and no name that was given up comes back
+    Sources,
     /// libtorch, a C++ compiler and what the tests want of the system are there; installs what is not
     Provision,
     /// Every target compiles, without a lint
@@ -35,6 +37,7 @@ impl Check {
             Self::Format => "format",
             Self::Arrows => "arrows",
             Self::Dependencies => "dependencies",
+            Self::Sources => "sources",
             Self::Provision => "provision",
             Self::Clippy => "clippy",
             Self::Tests => "tests",
@@ -53,7 +56,10 @@ impl Check {
 
     /// Whether the others wait for it: it is quick, or makes what they need.
     pub(super) fn goes_first(self) -> bool {
-        matches!(self, Self::Format | Self::Arrows | Self::Dependencies | Self::Provision | Self::Clippy)
+        matches!(
+            self,
+            Self::Format | Self::Arrows | Self::Dependencies | Self::Sources | Self::Provision | Self::Clippy
+        )
     }
 
     /// Whether it needs the Python environment, which it makes itself.

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::graph::Graph;
 use crate::provision::Matrix;
-use crate::{arrows, dependencies, hint, process, provision, workspace};
+use crate::{arrows, dependencies, hint, process, provision, sources, workspace};
 pub use check::{Check, Selection};
 use compile::Compiler;
 use process::Captured;
@@ -85,6 +85,7 @@ impl CheckRun {
             Check::Format => self.cargo(&["fmt", "--all", "--", "--check"], &[]),
             Check::Arrows => arrows(&self.root).map(|()| Tests::default()),
             Check::Dependencies => foreign_crates(&self.root).map(|()| Tests::default()),
+            Check::Sources => check_sources(&self.root).map(|()| Tests::default()).map_err(Failure::from),
             Check::Provision => self.provision().map(|()| Tests::default()),
             Check::Clippy => self.lint(),
             Check::Tests => self.compile(&["test", "--tests", "--no-fail-fast"], &[]),
@@ -183,6 +184,14 @@ pub fn check_dependencies(root: &Path) -> Result<()> {
         eprintln!("  note: compiled more than once: {duplicate}");
     }
     refuse(&dependencies::violations(&graph))
+}
+
+/// `cargo xtask check sources`.
+///
+/// # Errors
+/// A broken rule, or the sources cannot be read.
+pub fn check_sources(root: &Path) -> Result<()> {
+    refuse(&sources::violations(root)?)
 }
 
 fn refuse(violations: &[impl Display]) -> Result<()> {

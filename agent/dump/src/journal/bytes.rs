@@ -13,7 +13,7 @@ pub(super) struct Malformed {
 }
 
 /// Appends numbers to a buffer that keeps its memory.
-pub(super) trait Put {
+pub(super) trait ByteSink {
     fn put(&mut self, bytes: &[u8]);
 
     fn put_u8(&mut self, value: u8) {
@@ -49,7 +49,7 @@ pub(super) trait Put {
     }
 }
 
-impl Put for Vec<u8> {
+impl ByteSink for Vec<u8> {
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }

@@ -7,7 +7,7 @@ use trainmon_core::config::{
 };
 use trainmon_core::{Kind, RunInfo, Statistic};
 
-use super::legend::LegendNames;
+use super::number_names::StoredNames;
 
 /// The facts as they stand in the file, one JSON object.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,7 +20,8 @@ pub(super) struct Facts {
     /// The effective config, as `trainmon check-config` shows it.
     pub(super) config: serde_json::Value,
     pub(super) files: FileFacts,
-    pub(super) legend: LegendNames,
+    #[serde(rename = "legend")]
+    pub(super) number_names: StoredNames,
 }
 
 /// The part of a config that the CSV files depend on, in a form of its own: the rest of a config may change its shape

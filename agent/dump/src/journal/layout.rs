@@ -2,7 +2,7 @@
 
 use trainmon_core::Rank;
 
-use super::bytes::{Put as _, u32_at, u64_at};
+use super::bytes::{ByteSink as _, u32_at, u64_at};
 use super::error::HeaderFault;
 
 /// A journal file's extension.

@@ -14,10 +14,10 @@
 //! looking at every such place, so nothing depends on a pointer that may be older or newer than what it points to; the
 //! state (`state`) only says how much there should be.
 //!
-//! The rooms: `layout` places the regions, `facts` is the run and its config, `legend` the names of the numbers used
+//! The rooms: `layout` places the regions, `facts` is the run and its config, `number_names` the names of the numbers used
 //! in records, `record` and `step` turn a batch into bytes and back, `medium` is the file as memory or by calls,
 //! `region` appends frames, `writer` and `view` are the two ends in the running process, `secrets` is what is left out
-//! of the config, `keeping` takes the oldest files away, `scan` finds frames afterwards, `reader` puts them together
+//! of the config, `retention` takes the oldest files away, `scan` finds frames afterwards, `reader` puts them together
 //! (`names` by tensor), and `fault` is what it says of the rest.
 
 mod bytes;
@@ -25,14 +25,14 @@ mod error;
 mod facts;
 mod fault;
 mod frame;
-mod keeping;
 mod layout;
-mod legend;
 mod medium;
 mod names;
+mod number_names;
 mod reader;
 mod record;
 mod region;
+mod retention;
 mod scan;
 mod secrets;
 mod state;
@@ -42,10 +42,10 @@ mod writer;
 
 pub use error::{JournalError, RecoverError};
 pub use fault::{Fault, Part};
-pub use keeping::{Pruned, prune};
 pub use layout::{FILE_EXTENSION, MIN_FILE_BYTES, file_name};
 pub use medium::Storage;
 pub use reader::{Recovered, RecoveredStep};
+pub use retention::{Pruned, prune};
 pub use trainmon_core::RunInfo as JournalRun;
 pub use view::JournalView;
 pub use writer::{Journal, JournalSpec};

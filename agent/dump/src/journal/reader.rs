@@ -13,8 +13,8 @@ use super::facts::Facts;
 use super::fault::{Fault, Part};
 use super::frame::{FrameHeader, FrameKind};
 use super::layout::{HEADER_READ, Layout, STATE_AT};
-use super::legend::Legend;
 use super::names::{MAX_TENSORS, Names};
+use super::number_names::NumberNames;
 use super::scan::{Found, Gap, Source, Written, never_written, read_up_to};
 use super::state::{STATE_BYTES, State};
 use super::step::{decode_step, read_name};
@@ -41,7 +41,7 @@ pub struct Recovered {
     file: File,
     layout: Layout,
     facts: Facts,
-    legend: Legend,
+    number_names: NumberNames,
     is_closed: bool,
     names: Vec<TensorInfo>,
     steps: Vec<FrameHeader>,
@@ -65,13 +65,13 @@ impl Recovered {
         let length = read_up_to(&file, 0, &mut header).map_err(read)?;
         let layout = Layout::decode(&header[..length]).map_err(|fault| fault.of(path))?;
         let facts = read_facts(path, &file, &layout, metadata.len())?;
-        let legend = Legend::of(&facts.legend);
+        let number_names = NumberNames::of(&facts.number_names);
         let mut recovered = Self {
             path: path.to_path_buf(),
             file,
             layout,
             facts,
-            legend,
+            number_names,
             is_closed: false,
             names: Vec::new(),
             steps: Vec::new(),
@@ -139,7 +139,7 @@ impl Recovered {
         // It was whole when the file was opened.
         let gone = Fault::Overwritten { step: Step(frame.step) };
         let content = self.source(Part::Steps).content(frame).ok_or(gone)?;
-        let step = decode_step(&content, &self.legend).map_err(|why| Fault::NotUnderstood {
+        let step = decode_step(&content, &self.number_names).map_err(|why| Fault::NotUnderstood {
             part: Part::Steps,
             number: frame.seq,
             why: why.to_string(),
@@ -249,7 +249,7 @@ impl Recovered {
                 continue;
             }
             let content = self.source(Part::Steps).content(&frame);
-            match content.map(|content| decode_step(&content, &self.legend)) {
+            match content.map(|content| decode_step(&content, &self.number_names)) {
                 Some(Ok(step)) => {
                     // The first step of a process has no duration.
                     if frame.seq == 0 && frame.step > 0 && step.batch.duration.is_some() {

@@ -7,7 +7,7 @@
 use trainmon_core::{MAX_DIMS, MicroStep, Reading, Record, Scalar, Shape, TensorId, TensorStats};
 
 use super::bytes::{Cursor, Malformed};
-use super::legend::{Legend, dtype_code, kind_code};
+use super::number_names::{NumberNames, dtype_code, kind_code};
 
 /// The least a record takes: what stands before the statistics.
 pub(super) const MIN_RECORD: usize = 14;
@@ -127,16 +127,16 @@ fn put_stats(bytes: &mut RecordBytes, micro_step: MicroStep, stats: &TensorStats
 }
 
 /// Takes a record off the front.
-pub(super) fn read_record(cursor: &mut Cursor<'_>, legend: &Legend) -> Result<Record, Malformed> {
+pub(super) fn read_record(cursor: &mut Cursor<'_>, number_names: &NumberNames) -> Result<Record, Malformed> {
     let tensor = TensorId(cursor.u32()?);
-    let kind = legend.kind(cursor.u8()?).ok_or_else(|| cursor.malformed("a kind of record not known here"))?;
+    let kind = number_names.kind(cursor.u8()?).ok_or_else(|| cursor.malformed("a kind of record not known here"))?;
     let (dtype, dims, tags) = (cursor.u8()?, cursor.u8()?, cursor.u8()?);
     let micro_step = MicroStep(cursor.u32()?);
     let fields = cursor.u16()?;
     if tags & HAS_READING == 0 {
         return Ok(Record { tensor, kind, micro_step, reading: None });
     }
-    let dtype = legend.dtype(dtype).ok_or_else(|| cursor.malformed("an element type not known here"))?;
+    let dtype = number_names.dtype(dtype).ok_or_else(|| cursor.malformed("an element type not known here"))?;
     if fields & !field::KNOWN != 0 {
         return Err(cursor.malformed("a statistic not known here"));
     }
@@ -212,14 +212,14 @@ fn read_scalar(cursor: &mut Cursor<'_>, tag: u8) -> Result<Scalar, Malformed> {
 mod tests {
     use trainmon_core::{Dtype, Kind};
 
-    use super::super::legend::LegendNames;
+    use super::super::number_names::StoredNames;
     use super::*;
 
     fn through(record: &Record) -> (Record, usize) {
         let mut bytes = Vec::new();
         put_record(&mut bytes, record);
         let mut cursor = Cursor::new(&bytes);
-        let read = read_record(&mut cursor, &Legend::of(&LegendNames::current())).unwrap();
+        let read = read_record(&mut cursor, &NumberNames::of(&StoredNames::current())).unwrap();
         cursor.finish().unwrap();
         (read, bytes.len())
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use trainmon_core::config::Plan;
 use trainmon_core::{GradNorm, LedgerSnapshot, Phase, PhaseTimes, Step, StepBatch, TensorId, TensorInfo};
 
-use super::bytes::{Cursor, Malformed, Put};
-use super::legend::{Legend, statistic_code};
+use super::bytes::{ByteSink, Cursor, Malformed};
 use super::names::MAX_TENSORS;
+use super::number_names::{NumberNames, statistic_code};
 use super::record::{MIN_RECORD, put_record, read_record};
 
 /// A step as it stands in a frame.
@@ -44,11 +44,11 @@ pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored:
     out.clear();
     out.put_u64(step.0);
     put_time(out, *time);
-    out.put_option(*duration, Put::put_duration);
+    out.put_option(*duration, ByteSink::put_duration);
     out.put_u8(u8::from(*collected));
     out.put_u64(*skipped_steps);
-    out.put_option(*loss, Put::put_f64);
-    out.put_option(*learning_rate, Put::put_f64);
+    out.put_option(*loss, ByteSink::put_f64);
+    out.put_option(*learning_rate, ByteSink::put_f64);
     match grad_norm {
         GradNorm::OfRecords => out.put_u8(0),
         GradNorm::Unknown => out.put_u8(1),
@@ -57,7 +57,7 @@ pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored:
             out.put_f64(*norm);
         }
     }
-    out.put_option(*framework_grad_norm, Put::put_f64);
+    out.put_option(*framework_grad_norm, ByteSink::put_f64);
     out.put_option(ops.as_deref(), |out, ops| {
         out.put_u8(ops.len() as u8);
         for &op in ops {
@@ -80,7 +80,7 @@ pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored:
 }
 
 /// What [`encode_step`] wrote.
-pub(super) fn decode_step(bytes: &[u8], legend: &Legend) -> Result<StepContent, Malformed> {
+pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<StepContent, Malformed> {
     let cursor = &mut Cursor::new(bytes);
     let mut batch = StepBatch {
         step: Step(cursor.u64()?),
@@ -109,20 +109,20 @@ pub(super) fn decode_step(bytes: &[u8], legend: &Legend) -> Result<StepContent, 
         let count = cursor.u8()?;
         let op = |cursor: &mut Cursor<'_>| {
             let code = cursor.u8()?;
-            legend.statistic(code).ok_or_else(|| cursor.malformed("a statistic not known here"))
+            number_names.statistic(code).ok_or_else(|| cursor.malformed("a statistic not known here"))
         };
         (0..count).map(|_| op(cursor)).collect()
     })?;
     batch.plan = cursor.option(read_plan)?;
     batch.sampling_stride = cursor.u32()?;
-    for &phase in &legend.phases {
+    for &phase in &number_names.phases {
         let time = cursor.duration()?;
         if let Some(phase) = phase {
             batch.cost.add(phase, time);
         }
     }
     batch.bytes_read = cursor.u64()?;
-    batch.books = read_books(cursor, legend)?;
+    batch.books = read_books(cursor, number_names)?;
     let names_known = cursor.u32()?;
     if u64::from(names_known) > MAX_TENSORS {
         return Err(cursor.malformed("tensors beyond any model's"));
@@ -134,7 +134,7 @@ pub(super) fn decode_step(bytes: &[u8], legend: &Legend) -> Result<StepContent, 
     }
     batch.records.reserve_exact(records);
     for _ in 0..records {
-        let record = read_record(cursor, legend)?;
+        let record = read_record(cursor, number_names)?;
         if record.tensor.0 >= names_known {
             return Err(cursor.malformed("a tensor that was never registered"));
         }
@@ -184,7 +184,7 @@ fn put_books(out: &mut Vec<u8>, books: &LedgerSnapshot) {
     }
 }
 
-fn read_books(cursor: &mut Cursor<'_>, legend: &Legend) -> Result<LedgerSnapshot, Malformed> {
+fn read_books(cursor: &mut Cursor<'_>, number_names: &NumberNames) -> Result<LedgerSnapshot, Malformed> {
     let mut books = LedgerSnapshot {
         observed: cursor.u64()?,
         not_sampled: cursor.u64()?,
@@ -192,7 +192,7 @@ fn read_books(cursor: &mut Cursor<'_>, legend: &Legend) -> Result<LedgerSnapshot
         accepted: cursor.u64()?,
         ..LedgerSnapshot::default()
     };
-    for &reason in &legend.drop_reasons {
+    for &reason in &number_names.drop_reasons {
         let count = cursor.u64()?;
         if let Some(reason) = reason {
             books.dropped[reason as usize] = count;

@@ -7,7 +7,7 @@ use trainmon_core::{Step, StepBatch};
 
 use super::error::JournalError;
 use super::frame::FrameHeader;
-use super::legend::{Legend, LegendNames};
+use super::number_names::{NumberNames, StoredNames};
 use super::step::decode_step;
 use super::writer::Shared;
 
@@ -18,12 +18,12 @@ use super::writer::Shared;
 #[derive(Clone, Debug)]
 pub struct JournalView {
     shared: Arc<Shared>,
-    legend: Arc<Legend>,
+    number_names: Arc<NumberNames>,
 }
 
 impl JournalView {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, legend: Arc::new(Legend::of(&LegendNames::current())) }
+        Self { shared, number_names: Arc::new(NumberNames::of(&StoredNames::current())) }
     }
 
     /// The steps of `range` that the ring still holds, oldest first, as they were appended.
@@ -62,6 +62,6 @@ impl JournalView {
         if crc32fast::hash(&content) != frame.content_crc {
             return None;
         }
-        Some(decode_step(&content, &self.legend).ok()?.batch)
+        Some(decode_step(&content, &self.number_names).ok()?.batch)
     }
 }

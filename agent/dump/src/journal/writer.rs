@@ -9,15 +9,15 @@ use std::time::SystemTime;
 use trainmon_core::config::{Config, Csv};
 use trainmon_core::{RunInfo, StepBatch, TensorInfo};
 
-use super::bytes::Put as _;
+use super::bytes::ByteSink as _;
 use super::error::JournalError;
 use super::facts::{Facts, FileFacts};
 use super::frame::{FrameHeader, FrameKind};
-use super::keeping::earlier_journals;
 use super::layout::{Layout, STATE_AT, file_name};
-use super::legend::LegendNames;
 use super::medium::{Medium, Storage};
+use super::number_names::StoredNames;
 use super::region::{Label, RegionWriter};
+use super::retention::earlier_journals;
 use super::secrets::without_secrets;
 use super::state::State;
 use super::step::{encode_step, put_name};
@@ -93,7 +93,7 @@ impl Journal {
                 .map(without_secrets)
                 .map_err(|source| JournalError::Facts { path: path.to_path_buf(), source })?,
             files: FileFacts::of(spec.config, spec.csv),
-            legend: LegendNames::current(),
+            number_names: StoredNames::current(),
         };
         let facts =
             serde_json::to_vec(&facts).map_err(|source| JournalError::Facts { path: path.to_path_buf(), source })?;

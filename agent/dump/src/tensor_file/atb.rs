@@ -2,7 +2,7 @@
 
 use trainmon_core::{Dtype, Shape};
 
-use super::error::Trouble;
+use super::error::FormatError;
 use super::file_bytes::FileBytes;
 use super::stored::StoredTensor;
 
@@ -12,8 +12,8 @@ const END: &str = "$End=1\n";
 const MAX_HEADER: usize = 1 << 16;
 
 /// The one tensor of a file.
-pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, Trouble> {
-    let wrong = |found: &str| Trouble::malformed("the header of a .bin file", 0, found);
+pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, FormatError> {
+    let wrong = |found: &str| FormatError::malformed("the header of a .bin file", 0, found);
     let front = &bytes[..bytes.len().min(MAX_HEADER)];
     let end = front.windows(END.len()).position(|window| window == END.as_bytes());
     let end = end.ok_or_else(|| wrong("no line `$End=1`"))?;
@@ -22,14 +22,14 @@ pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, Trouble> {
         let found = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         found.ok_or_else(|| wrong(&format!("no `{key}`")))
     };
-    let numbers = |key: &str| -> Result<Vec<i64>, Trouble> {
+    let numbers = |key: &str| -> Result<Vec<i64>, FormatError> {
         let text = value(key)?;
         let numbers = text.split(',').filter(|part| !part.is_empty()).map(|part| part.trim().parse::<i64>());
         numbers.collect::<Result<_, _>>().map_err(|error| wrong(&format!("`{key}` is {text:?}: {error}")))
     };
     let code = numbers("dtype")?;
     let dtype = code.first().and_then(|&code| dtype_of(code));
-    let dtype = dtype.ok_or_else(|| Trouble::unsupported("a tensor of this dtype", format!("code {code:?}")))?;
+    let dtype = dtype.ok_or_else(|| FormatError::unsupported("a tensor of this dtype", format!("code {code:?}")))?;
     let shape = Shape::new(&numbers("dims")?)?;
     let [offset, length] = numbers("$Object.data")?[..] else { return Err(wrong("`$Object.data` is no pair")) };
     let (Ok(offset), Ok(length)) = (u64::try_from(offset), u64::try_from(length)) else {

@@ -28,7 +28,7 @@ pub enum TensorFileError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: Trouble,
+        source: FormatError,
     },
     /// No tensor has this name.
     #[error("`{}` holds no tensor `{name}`", path.display())]
@@ -46,7 +46,7 @@ pub enum TensorFileError {
         /// The tensor.
         name: String,
         /// What is wrong.
-        source: Trouble,
+        source: FormatError,
     },
     /// One tensor was asked for, and there are others or none.
     #[error("`{}` holds {found} tensors, expected one", path.display())]
@@ -87,7 +87,7 @@ fn beginning(first: &[u8]) -> String {
 /// What is wrong with bytes. Offsets count from the beginning of the file, or of the part of it that `what` names.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
-pub enum Trouble {
+pub enum FormatError {
     /// It begins like no format there is.
     #[error("expected .npy, .safetensors or torch's .pt, found {}", beginning(first))]
     UnknownFormat { first: Vec<u8> },
@@ -114,7 +114,7 @@ pub enum Trouble {
     Safetensors(#[source] safetensors::SafeTensorError),
 }
 
-impl Trouble {
+impl FormatError {
     pub(super) fn of(self, path: &Path) -> TensorFileError {
         TensorFileError::Content { path: path.to_path_buf(), source: self }
     }
@@ -142,10 +142,10 @@ impl Trouble {
 }
 
 /// The part `from..from + length` of `bytes`, whatever the two numbers are.
-pub(super) fn part<'a>(bytes: &'a [u8], what: &'static str, from: u64, length: u64) -> Result<&'a [u8], Trouble> {
+pub(super) fn part<'a>(bytes: &'a [u8], what: &'static str, from: u64, length: u64) -> Result<&'a [u8], FormatError> {
     let to = from.saturating_add(length);
     let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
-    range.and_then(|(from, to)| bytes.get(from..to)).ok_or(Trouble::Truncated {
+    range.and_then(|(from, to)| bytes.get(from..to)).ok_or(FormatError::Truncated {
         what,
         from,
         to,

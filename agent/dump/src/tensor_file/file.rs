@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use trainmon_core::{Dtype, Shape};
 
-use super::error::{TensorFileError, Trouble};
+use super::error::{FormatError, TensorFileError};
 use super::file_bytes::FileBytes;
 use super::pickle::{Item, Pickled};
 use super::stored::{StoredTensor, byte_length};
@@ -44,7 +44,7 @@ pub struct Unreadable {
     /// As for [`Entry`].
     pub name: String,
     /// Why.
-    pub trouble: Trouble,
+    pub trouble: FormatError,
 }
 
 /// Where a tensor's elements are.
@@ -212,7 +212,7 @@ impl TensorFile {
     }
 }
 
-fn read(bytes: &FileBytes) -> Result<(Format, Contents), Trouble> {
+fn read(bytes: &FileBytes) -> Result<(Format, Contents), FormatError> {
     let is_npy = bytes.starts_with(npy::MAGIC);
     if is_npy || bytes.starts_with(atb::MAGIC) {
         let tensor = if is_npy { npy::read(bytes)? } else { atb::read(bytes)? };
@@ -229,5 +229,5 @@ fn read(bytes: &FileBytes) -> Result<(Format, Contents), Trouble> {
     if safe::looks_like_it(bytes) {
         return Ok((Format::Safetensors, safe::read(bytes)?));
     }
-    Err(Trouble::UnknownFormat { first: bytes.iter().take(8).copied().collect() })
+    Err(FormatError::UnknownFormat { first: bytes.iter().take(8).copied().collect() })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-use super::error::{TensorFileError, Trouble, part};
+use super::error::{FormatError, TensorFileError, part};
 
 /// From this size on a file is mapped: below, a mapping's page faults cost more than the copy.
 const MAPPED_FROM: u64 = 1 << 20;
@@ -79,7 +79,7 @@ impl FileBytes {
     ///
     /// # Errors
     /// The part does not lie within.
-    pub fn part(&self, what: &'static str, from: u64, length: u64) -> Result<Self, Trouble> {
+    pub fn part(&self, what: &'static str, from: u64, length: u64) -> Result<Self, FormatError> {
         let inner = part(self, what, from, length)?;
         let from = self.range.start + from as usize;
         let range = from..from + inner.len();

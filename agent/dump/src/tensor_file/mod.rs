@@ -32,7 +32,7 @@ mod tree;
 pub mod write;
 mod zip;
 
-pub use error::{TensorFileError, Trouble};
+pub use error::{FormatError, TensorFileError};
 pub use file::{Entry, Format, TensorFile, Unreadable};
 pub use file_bytes::FileBytes;
 pub use pickle::{Item, Kind, Pickled};

@@ -2,7 +2,7 @@
 
 use trainmon_core::{Dtype, Shape};
 
-use super::error::{Trouble, part};
+use super::error::{FormatError, part};
 use super::file_bytes::FileBytes;
 use super::python_literal::{self, Literal};
 use super::stored::{StoredTensor, byte_length};
@@ -13,7 +13,7 @@ pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 const MAX_HEADER: u64 = 1 << 20;
 
 /// The one array of a file, its bytes made row-major and little-endian.
-pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, Trouble> {
+pub(super) fn read(bytes: &FileBytes) -> Result<StoredTensor, FormatError> {
     let (header, begin) = header(bytes)?;
     let Header { dtype, is_big_endian, is_fortran, shape } = header;
     let length = byte_length(dtype, &shape)?;
@@ -46,7 +46,7 @@ struct Header {
 }
 
 /// The header, and where the elements begin.
-fn header(bytes: &[u8]) -> Result<(Header, u64), Trouble> {
+fn header(bytes: &[u8]) -> Result<(Header, u64), FormatError> {
     let fixed = part(bytes, "a .npy header", 0, 10)?;
     let (length, begin) = match fixed[6] {
         1 => (u64::from(u16::from_le_bytes([fixed[8], fixed[9]])), 10),
@@ -54,13 +54,15 @@ fn header(bytes: &[u8]) -> Result<(Header, u64), Trouble> {
             let long = part(bytes, "a .npy header", 8, 4)?;
             (u64::from(u32::from_le_bytes([long[0], long[1], long[2], long[3]])), 12)
         }
-        version => return Err(Trouble::unsupported("this version of .npy", format!("{version}, known are 1 to 3"))),
+        version => {
+            return Err(FormatError::unsupported("this version of .npy", format!("{version}, known are 1 to 3")));
+        }
     };
     if length > MAX_HEADER {
-        return Err(Trouble::TooMuch { what: "bytes of a .npy header", found: length, limit: MAX_HEADER });
+        return Err(FormatError::TooMuch { what: "bytes of a .npy header", found: length, limit: MAX_HEADER });
     }
     let text = part(bytes, "a .npy header", begin, length)?;
-    let wrong = |found: &str| Trouble::malformed("a .npy header", begin as usize, found);
+    let wrong = |found: &str| FormatError::malformed("a .npy header", begin as usize, found);
     let text = String::from_utf8(text.to_vec()).map_err(|error| wrong(&error.to_string()))?;
     let Literal::Dict(pairs) = python_literal::parse(&text).map_err(|found| wrong(&found))? else {
         return Err(wrong("it is no dict"));
@@ -71,7 +73,7 @@ fn header(bytes: &[u8]) -> Result<(Header, u64), Trouble> {
     };
     let (dtype, is_big_endian) = match get("descr")? {
         Literal::Text(descr) => dtype_of(descr)?,
-        _ => return Err(Trouble::unsupported("an array of records", "descr is a list of fields")),
+        _ => return Err(FormatError::unsupported("an array of records", "descr is a list of fields")),
     };
     let Literal::Bool(is_fortran) = *get("fortran_order")? else { return Err(wrong("`fortran_order` is no bool")) };
     let Literal::Tuple(sizes) = get("shape")? else { return Err(wrong("`shape` is no tuple")) };
@@ -82,7 +84,7 @@ fn header(bytes: &[u8]) -> Result<(Header, u64), Trouble> {
 }
 
 /// The dtype of `<f4`, and whether its bytes are the other way round.
-fn dtype_of(descr: &str) -> Result<(Dtype, bool), Trouble> {
+fn dtype_of(descr: &str) -> Result<(Dtype, bool), FormatError> {
     let dtype = match descr.get(1..).unwrap_or_default() {
         "f8" => Dtype::F64,
         "f4" => Dtype::F32,
@@ -98,12 +100,17 @@ fn dtype_of(descr: &str) -> Result<(Dtype, bool), Trouble> {
         "b1" => Dtype::Bool,
         "c8" => Dtype::Complex64,
         "c16" => Dtype::Complex128,
-        "O" => return Err(Trouble::unsupported("an array of Python objects", "it is a pickle, which is not executed")),
-        _ => return Err(Trouble::unsupported("an array of this dtype", format!("descr {descr:?}"))),
+        "O" => {
+            return Err(FormatError::unsupported(
+                "an array of Python objects",
+                "it is a pickle, which is not executed",
+            ));
+        }
+        _ => return Err(FormatError::unsupported("an array of this dtype", format!("descr {descr:?}"))),
     };
     match descr.as_bytes()[0] {
         b'<' | b'|' => Ok((dtype, false)),
         b'>' => Ok((dtype, true)),
-        _ => Err(Trouble::unsupported("an array of this byte order", format!("descr {descr:?}"))),
+        _ => Err(FormatError::unsupported("an array of this byte order", format!("descr {descr:?}"))),
     }
 }

@@ -3,7 +3,7 @@
 use safetensors::{Dtype as Name, SafeTensors};
 use trainmon_core::{Dtype, Shape};
 
-use super::error::Trouble;
+use super::error::FormatError;
 use super::file::{Contents, Entry, Place, Unreadable};
 
 /// The header's length is a number of 8 bytes, then comes JSON.
@@ -12,8 +12,8 @@ pub(super) fn looks_like_it(bytes: &[u8]) -> bool {
 }
 
 /// What the file holds, in the order of the tensors' places.
-pub(super) fn read(bytes: &[u8]) -> Result<Contents, Trouble> {
-    let (header, metadata) = SafeTensors::read_metadata(bytes).map_err(Trouble::Safetensors)?;
+pub(super) fn read(bytes: &[u8]) -> Result<Contents, FormatError> {
+    let (header, metadata) = SafeTensors::read_metadata(bytes).map_err(FormatError::Safetensors)?;
     let begin = 8 + header as u64;
     let mut contents = Contents::default();
     for name in metadata.offset_keys() {
@@ -26,7 +26,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, Trouble> {
                 contents.tensors.push((Entry { name, dtype, shape }, place));
             }
             (None, _) => {
-                let trouble = Trouble::unsupported("a tensor of this dtype", format!("{:?}", info.dtype));
+                let trouble = FormatError::unsupported("a tensor of this dtype", format!("{:?}", info.dtype));
                 contents.unreadable.push(Unreadable { name, trouble });
             }
             (_, Err(error)) => contents.unreadable.push(Unreadable { name, trouble: error.into() }),

@@ -3,7 +3,7 @@
 use trainmon_core::{Dtype, Shape};
 
 use super::element::Decoder;
-use super::error::Trouble;
+use super::error::FormatError;
 use super::file_bytes::FileBytes;
 
 /// A tensor: dtype, shape, and its elements row by row, little-endian, borrowed from the file's mapping where they lie so
@@ -20,11 +20,11 @@ impl StoredTensor {
     ///
     /// # Errors
     /// Shape and dtype take another number of bytes.
-    pub fn new(dtype: Dtype, shape: Shape, bytes: FileBytes) -> Result<Self, Trouble> {
+    pub fn new(dtype: Dtype, shape: Shape, bytes: FileBytes) -> Result<Self, FormatError> {
         let expected = byte_length(dtype, &shape)?;
         if expected != bytes.len() as u64 {
             let (shape, dtype) = (shape.to_string(), dtype.to_string());
-            return Err(Trouble::WrongSize { shape, dtype, expected, found: bytes.len() as u64 });
+            return Err(FormatError::WrongSize { shape, dtype, expected, found: bytes.len() as u64 });
         }
         Ok(Self { dtype, shape, bytes })
     }
@@ -81,15 +81,15 @@ impl StoredTensor {
     ///
     /// # Errors
     /// The shape has another number of elements.
-    pub fn reshaped(self, shape: Shape) -> Result<Self, Trouble> {
+    pub fn reshaped(self, shape: Shape) -> Result<Self, FormatError> {
         Self::new(self.dtype, shape, self.bytes)
     }
 }
 
 /// The bytes a tensor takes.
-pub(super) fn byte_length(dtype: Dtype, shape: &Shape) -> Result<u64, Trouble> {
+pub(super) fn byte_length(dtype: Dtype, shape: &Shape) -> Result<u64, FormatError> {
     let elements = shape.elements() as u64;
-    elements.checked_mul(dtype.size() as u64).ok_or(Trouble::TooMuch {
+    elements.checked_mul(dtype.size() as u64).ok_or(FormatError::TooMuch {
         what: "the elements of a tensor",
         found: elements,
         limit: u64::MAX / dtype.size() as u64,

@@ -2,7 +2,7 @@
 
 use trainmon_core::{Dtype, Shape};
 
-use super::error::Trouble;
+use super::error::FormatError;
 use super::stored::byte_length;
 
 /// A view that repeats elements (a mask of one row expanded to many) may grow to this much, or to sixteen times its
@@ -44,14 +44,14 @@ impl Strided {
     }
 
     /// Checks that the view lies in a storage of so many bytes.
-    pub(super) fn check(&self, storage_bytes: u64) -> Result<(), Trouble> {
+    pub(super) fn check(&self, storage_bytes: u64) -> Result<(), FormatError> {
         if self.strides.len() != self.shape.dims().len() {
             let found = format!("{} strides for shape {}", self.strides.len(), self.shape);
-            return Err(Trouble::malformed("a tensor", 0, found));
+            return Err(FormatError::malformed("a tensor", 0, found));
         }
         let reach = self.reach().and_then(|elements| elements.checked_mul(self.dtype.size() as u64));
         if reach.is_none_or(|bytes| bytes > storage_bytes) {
-            return Err(Trouble::Truncated {
+            return Err(FormatError::Truncated {
                 what: "a tensor",
                 from: self.offset.saturating_mul(self.dtype.size() as u64),
                 to: reach.unwrap_or(u64::MAX),
@@ -63,12 +63,12 @@ impl Strided {
 }
 
 /// The elements row by row, copied. Cost: one copy per run of the last axis if that is dense, else per element.
-pub(super) fn gather(storage: &[u8], view: &Strided) -> Result<Vec<u8>, Trouble> {
+pub(super) fn gather(storage: &[u8], view: &Strided) -> Result<Vec<u8>, FormatError> {
     view.check(storage.len() as u64)?;
     let length = byte_length(view.dtype, &view.shape)?;
     let limit = MAX_REPEATED_BYTES.max(MAX_REPETITION.saturating_mul(storage.len() as u64));
     if length > limit {
-        return Err(Trouble::TooMuch { what: "bytes of a tensor that repeats its elements", found: length, limit });
+        return Err(FormatError::TooMuch { what: "bytes of a tensor that repeats its elements", found: length, limit });
     }
     let mut out = Vec::with_capacity(length as usize);
     if length == 0 {

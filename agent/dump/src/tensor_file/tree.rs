@@ -1,6 +1,6 @@
 //! The structure of a `.pt` file as a list of names.
 
-use super::error::Trouble;
+use super::error::FormatError;
 use super::pickle::{Item, Kind};
 use super::torch::{View, tensor_of};
 
@@ -15,13 +15,13 @@ pub(super) enum Found<'a> {
     /// A tensor.
     Tensor(View<'a>),
     /// A tensor of a kind that is not read.
-    Unreadable(Trouble),
+    Unreadable(FormatError),
     /// Anything else that holds nothing.
     Leaf(Item<'a>),
 }
 
 /// Visits every tensor and leaf in order, each with the keys and indices that lead to it, joined by dots.
-pub(super) fn walk<'a>(root: Item<'a>, visit: &mut dyn FnMut(&str, Found<'a>)) -> Result<(), Trouble> {
+pub(super) fn walk<'a>(root: Item<'a>, visit: &mut dyn FnMut(&str, Found<'a>)) -> Result<(), FormatError> {
     Walk { visit, name: String::new(), places: 0 }.item(root, 0)
 }
 
@@ -32,8 +32,8 @@ struct Walk<'v, 'a> {
 }
 
 impl<'a> Walk<'_, 'a> {
-    fn item(&mut self, item: Item<'a>, depth: usize) -> Result<(), Trouble> {
-        let too_much = |what, found, limit| Err(Trouble::TooMuch { what, found, limit });
+    fn item(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
+        let too_much = |what, found, limit| Err(FormatError::TooMuch { what, found, limit });
         self.places += 1;
         if self.places > MAX_PLACES {
             return too_much("places in the structure of a file", self.places, MAX_PLACES);
@@ -67,7 +67,7 @@ impl<'a> Walk<'_, 'a> {
     }
 
     /// An object of any class: what it holds, in whichever of the ways a pickle fills one.
-    fn object(&mut self, item: Item<'a>, depth: usize) -> Result<(), Trouble> {
+    fn object(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
         self.pairs(item, depth)?;
         self.items(item, depth)?;
         if item.class() == Some(("collections", "OrderedDict")) {
@@ -83,14 +83,14 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    fn items(&mut self, item: Item<'a>, depth: usize) -> Result<(), Trouble> {
+    fn items(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
         for (index, inner) in item.items().enumerate() {
             self.below(&index.to_string(), inner, depth)?;
         }
         Ok(())
     }
 
-    fn pairs(&mut self, item: Item<'a>, depth: usize) -> Result<(), Trouble> {
+    fn pairs(&mut self, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
         for (key, value) in item.pairs() {
             match key.kind() {
                 Kind::Text(text) => self.below(text, value, depth)?,
@@ -106,7 +106,7 @@ impl<'a> Walk<'_, 'a> {
         Ok(())
     }
 
-    fn below(&mut self, key: &str, item: Item<'a>, depth: usize) -> Result<(), Trouble> {
+    fn below(&mut self, key: &str, item: Item<'a>, depth: usize) -> Result<(), FormatError> {
         let length = self.name.len();
         if !self.name.is_empty() {
             self.name.push('.');

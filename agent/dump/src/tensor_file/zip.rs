@@ -4,7 +4,7 @@
 //! some gigabytes then ends the process), and because nothing of it is needed beyond places: torch stores its entries
 //! uncompressed, and what would have to be inflated is refused.
 
-use super::error::{Trouble, part};
+use super::error::{FormatError, part};
 
 const END: [u8; 4] = *b"PK\x05\x06";
 const END_BYTES: usize = 22;
@@ -32,14 +32,14 @@ pub(super) struct ZipEntry {
 }
 
 /// The entries, as the archive's directory lists them.
-pub(super) fn entries(archive: &[u8]) -> Result<Vec<ZipEntry>, Trouble> {
+pub(super) fn entries(archive: &[u8]) -> Result<Vec<ZipEntry>, FormatError> {
     let (mut at, length) = directory(archive)?;
     let directory = part(archive, "the archive's directory", 0, at.saturating_add(length))?;
     let mut entries = Vec::new();
     while at < directory.len() as u64 {
         let header = part(directory, "an entry of the archive's directory", at, CENTRAL_BYTES)?;
         if header[..4] != CENTRAL {
-            return Err(Trouble::malformed("an entry of the archive's directory", at as usize, "no such header"));
+            return Err(FormatError::malformed("an entry of the archive's directory", at as usize, "no such header"));
         }
         let [name_bytes, extra_bytes, comment_bytes] = [28, 30, 32].map(|place| u64::from(u16_at(header, place)));
         let name = part(directory, "an entry's name", at + CENTRAL_BYTES, name_bytes)?;
@@ -61,15 +61,18 @@ pub(super) fn entries(archive: &[u8]) -> Result<Vec<ZipEntry>, Trouble> {
 
 impl ZipEntry {
     /// Where the entry's bytes begin, and how many there are: always within the archive.
-    pub(super) fn place(&self, archive: &[u8]) -> Result<(u64, u64), Trouble> {
+    pub(super) fn place(&self, archive: &[u8]) -> Result<(u64, u64), FormatError> {
         if self.is_encrypted || self.method != 0 {
             let how = if self.is_encrypted { "encrypted" } else { "compressed" };
-            return Err(Trouble::unsupported("an archive torch did not write", format!("`{}` is {how}", self.name)));
+            return Err(FormatError::unsupported(
+                "an archive torch did not write",
+                format!("`{}` is {how}", self.name),
+            ));
         }
         let header = part(archive, "the header of an archive's entry", self.header_at, LOCAL_BYTES)?;
         if header[..4] != LOCAL {
             let found = format!("no header of `{}`", self.name);
-            return Err(Trouble::malformed("an entry of the archive", self.header_at as usize, found));
+            return Err(FormatError::malformed("an entry of the archive", self.header_at as usize, found));
         }
         let [name_bytes, extra_bytes] = [26, 28].map(|place| u64::from(u16_at(header, place)));
         let begin = self.header_at + LOCAL_BYTES + name_bytes + extra_bytes;
@@ -101,8 +104,8 @@ impl ZipEntry {
 }
 
 /// Where the directory begins, and its length.
-fn directory(archive: &[u8]) -> Result<(u64, u64), Trouble> {
-    let missing = || Trouble::Truncated {
+fn directory(archive: &[u8]) -> Result<(u64, u64), FormatError> {
+    let missing = || FormatError::Truncated {
         what: "the archive's directory, which stands at its end,",
         from: archive.len() as u64,
         to: archive.len() as u64 + END_BYTES as u64,
@@ -125,7 +128,7 @@ fn directory(archive: &[u8]) -> Result<(u64, u64), Trouble> {
     let at = u64_at(locator, 8);
     let long = part(archive, "the archive's 64-bit directory", at, 56)?;
     if long[..4] != LONG_END {
-        return Err(Trouble::malformed("the archive's 64-bit directory", at as usize, "no such header"));
+        return Err(FormatError::malformed("the archive's 64-bit directory", at as usize, "no such header"));
     }
     Ok((u64_at(long, 48), u64_at(long, 40)))
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use trainmon_core::config::Config;
 use trainmon_core::{DropReason, Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, Statistic, TensorStats};
 
-use super::super::legend::LegendNames;
+use super::super::number_names::StoredNames;
 use super::*;
 
 fn any_bits() -> impl Strategy<Value = f64> {
@@ -117,10 +117,10 @@ proptest! {
 
     #[test]
     fn a_step_reads_back_to_the_last_bit(batch in any_batch(TENSORS), stored in 0..=TENSORS as usize) {
-        let legend = Legend::of(&LegendNames::current());
+        let number_names = NumberNames::of(&StoredNames::current());
         let mut bytes = b"what the last step left".to_vec();
         encode_step(&mut bytes, &names(), stored, &batch);
-        let content = decode_step(&bytes, &legend).unwrap();
+        let content = decode_step(&bytes, &number_names).unwrap();
         prop_assert!(same(&content.batch, &batch), "{:?}\n{batch:?}", content.batch);
         prop_assert_eq!(content.names_known, TENSORS);
         for record in batch.records.iter().filter(|record| record.tensor.index() >= stored) {
@@ -132,17 +132,17 @@ proptest! {
     #[test]
     fn bytes_that_are_no_step_are_refused_and_never_more(batch in any_batch(TENSORS), cut in any::<prop::sample::Index>(),
         flips in vec((any::<prop::sample::Index>(), 1u8..), 1..8)) {
-        let legend = Legend::of(&LegendNames::current());
+        let number_names = NumberNames::of(&StoredNames::current());
         let mut bytes = Vec::new();
         encode_step(&mut bytes, &names(), 3, &batch);
-        prop_assert!(decode_step(&bytes[..cut.index(bytes.len())], &legend).is_err());
+        prop_assert!(decode_step(&bytes[..cut.index(bytes.len())], &number_names).is_err());
         let longer = [bytes.as_slice(), &[0]].concat();
-        prop_assert!(decode_step(&longer, &legend).is_err());
+        prop_assert!(decode_step(&longer, &number_names).is_err());
         for (place, flip) in flips {
             let place = place.index(bytes.len());
             bytes[place] ^= flip;
         }
         // Here no checksum stands before the decoder: it may find a step, another one.
-        drop(decode_step(&bytes, &legend));
+        drop(decode_step(&bytes, &number_names));
     }
 }

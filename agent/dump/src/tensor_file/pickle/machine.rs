@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::limits::{MAX_CLASS_NAME, MAX_LONG_BYTES, MAX_NAMES, MAX_OBJECTS};
 use super::opcode as op;
 use super::value::{Global, Id, Object, Pickled, Value};
-use crate::tensor_file::error::{Trouble, part};
+use crate::tensor_file::error::{FormatError, part};
 
 /// Values that are the same wherever they occur: a byte of a pickle then costs no memory.
 const NONE: Id = Id(0);
@@ -29,12 +29,12 @@ impl<'a> Machine<'a> {
         Self { bytes, at: 0, values, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() }
     }
 
-    pub(super) fn run(mut self) -> Result<(Pickled, usize), Trouble> {
+    pub(super) fn run(mut self) -> Result<(Pickled, usize), FormatError> {
         let [op::PROTO, protocol] = self.array()? else {
-            return Err(Trouble::unsupported("a pickle of protocol 0 or 1, or what is none,", "no protocol byte"));
+            return Err(FormatError::unsupported("a pickle of protocol 0 or 1, or what is none,", "no protocol byte"));
         };
         if !(2..=5).contains(&protocol) {
-            return Err(Trouble::unsupported("a pickle of this protocol", protocol.to_string()));
+            return Err(FormatError::unsupported("a pickle of this protocol", protocol.to_string()));
         }
         loop {
             let [opcode] = self.array()?;
@@ -49,13 +49,13 @@ impl<'a> Machine<'a> {
                 ("places in a pickle's stack or memo", names, MAX_NAMES),
             ] {
                 if found > limit {
-                    return Err(Trouble::TooMuch { what, found: found as u64, limit: limit as u64 });
+                    return Err(FormatError::TooMuch { what, found: found as u64, limit: limit as u64 });
                 }
             }
         }
     }
 
-    fn step(&mut self, opcode: u8) -> Result<(), Trouble> {
+    fn step(&mut self, opcode: u8) -> Result<(), FormatError> {
         match opcode {
             op::MARK => self.marks.push(self.stack.len()),
             op::POP => match self.marks.last() {
@@ -90,7 +90,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn number(&mut self, opcode: u8) -> Result<(), Trouble> {
+    fn number(&mut self, opcode: u8) -> Result<(), FormatError> {
         let value = match opcode {
             op::BININT => Value::Int(i64::from(i32::from_le_bytes(self.array()?))),
             op::BININT1 => Value::Int(i64::from(u8::from_le_bytes(self.array()?))),
@@ -99,7 +99,11 @@ impl<'a> Machine<'a> {
             op::LONG1 | op::LONG4 => {
                 let length = if opcode == op::LONG1 { self.length::<1>()? } else { self.length::<4>()? };
                 if length > MAX_LONG_BYTES {
-                    return Err(Trouble::TooMuch { what: "bytes of a number", found: length, limit: MAX_LONG_BYTES });
+                    return Err(FormatError::TooMuch {
+                        what: "bytes of a number",
+                        found: length,
+                        limit: MAX_LONG_BYTES,
+                    });
                 }
                 long(self.take(length)?)
             }
@@ -109,7 +113,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn text(&mut self, opcode: u8) -> Result<(), Trouble> {
+    fn text(&mut self, opcode: u8) -> Result<(), FormatError> {
         let length = match opcode {
             op::SHORT_BINSTRING | op::SHORT_BINUNICODE | op::SHORT_BINBYTES => self.length::<1>()?,
             op::BINSTRING | op::BINUNICODE | op::BINBYTES => self.length::<4>()?,
@@ -124,14 +128,14 @@ impl<'a> Machine<'a> {
                 .map_or_else(|error| Value::Bytes(error.into_bytes().into()), |text| Value::Text(text.into())),
             _ => {
                 let text = String::from_utf8(bytes);
-                Value::Text(text.map_err(|error| Trouble::malformed("a string", at, error.to_string()))?.into())
+                Value::Text(text.map_err(|error| FormatError::malformed("a string", at, error.to_string()))?.into())
             }
         };
         self.push(value);
         Ok(())
     }
 
-    fn container(&mut self, opcode: u8) -> Result<(), Trouble> {
+    fn container(&mut self, opcode: u8) -> Result<(), FormatError> {
         match opcode {
             op::EMPTY_LIST => self.push(Value::List(Vec::new())),
             op::EMPTY_DICT => self.push(Value::Dict(Vec::new())),
@@ -179,7 +183,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn remember(&mut self, opcode: u8) -> Result<(), Trouble> {
+    fn remember(&mut self, opcode: u8) -> Result<(), FormatError> {
         match opcode {
             op::BINGET | op::LONG_BINGET => {
                 let key = if opcode == op::BINGET { self.length::<1>()? } else { self.length::<4>()? };
@@ -197,7 +201,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn object(&mut self, opcode: u8) -> Result<(), Trouble> {
+    fn object(&mut self, opcode: u8) -> Result<(), FormatError> {
         match opcode {
             op::GLOBAL => {
                 let (module, name) = (self.line()?, self.line()?);
@@ -241,7 +245,7 @@ impl<'a> Machine<'a> {
         self.push(Value::Object(Box::new(object)));
     }
 
-    fn add_items(&mut self, ids: &[Id]) -> Result<(), Trouble> {
+    fn add_items(&mut self, ids: &[Id]) -> Result<(), FormatError> {
         let to = self.top()?;
         match &mut self.values[to.0 as usize] {
             Value::List(items) | Value::Set(items) => items.extend_from_slice(ids),
@@ -251,7 +255,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn add_pairs(&mut self, ids: &[Id]) -> Result<(), Trouble> {
+    fn add_pairs(&mut self, ids: &[Id]) -> Result<(), FormatError> {
         let (new, odd) = ids.as_chunks::<2>();
         let to = self.top()?;
         match &mut self.values[to.0 as usize] {
@@ -273,30 +277,30 @@ impl<'a> Machine<'a> {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    fn top(&self) -> Result<Id, Trouble> {
+    fn top(&self) -> Result<Id, FormatError> {
         let top = self.stack[self.floor()..].last().copied();
         top.ok_or_else(|| self.wrong("the stack is empty"))
     }
 
-    fn pop(&mut self) -> Result<Id, Trouble> {
+    fn pop(&mut self) -> Result<Id, FormatError> {
         let top = self.top()?;
         self.stack.pop();
         Ok(top)
     }
 
-    fn pop_many(&mut self, count: usize) -> Result<Vec<Id>, Trouble> {
+    fn pop_many(&mut self, count: usize) -> Result<Vec<Id>, FormatError> {
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= self.floor());
         let from = from.ok_or_else(|| self.wrong("the stack is too low"))?;
         Ok(self.stack.split_off(from))
     }
 
-    fn pop_to_mark(&mut self) -> Result<Vec<Id>, Trouble> {
+    fn pop_to_mark(&mut self) -> Result<Vec<Id>, FormatError> {
         let mark = self.marks.pop().ok_or_else(|| self.wrong("no mark on the stack"))?;
         Ok(self.stack.split_off(mark))
     }
 
     /// A line of a `GLOBAL`.
-    fn line(&mut self) -> Result<Box<str>, Trouble> {
+    fn line(&mut self) -> Result<Box<str>, FormatError> {
         let rest = &self.bytes[self.at..];
         let end = rest.iter().take(MAX_CLASS_NAME + 1).position(|&byte| byte == b'\n');
         let end = end.ok_or_else(|| self.wrong("the name of a class has no end"))?;
@@ -307,14 +311,14 @@ impl<'a> Machine<'a> {
     }
 
     /// A string on the stack that names a class. It is copied: a bound keeps a long one from being copied often.
-    fn class_name(&self, id: Id) -> Result<Box<str>, Trouble> {
+    fn class_name(&self, id: Id) -> Result<Box<str>, FormatError> {
         match &self.values[id.0 as usize] {
             Value::Text(text) if text.len() <= MAX_CLASS_NAME => Ok(text.clone()),
             _ => Err(self.wrong("the name of a class is no string, or a long one")),
         }
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Trouble> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         let bytes = part(self.bytes, "a pickle", self.at as u64, N as u64)?;
         self.at += N;
         let mut array = [0; N];
@@ -323,22 +327,22 @@ impl<'a> Machine<'a> {
     }
 
     /// An unsigned number of `N` bytes.
-    fn length<const N: usize>(&mut self) -> Result<u64, Trouble> {
+    fn length<const N: usize>(&mut self) -> Result<u64, FormatError> {
         let bytes = self.array::<N>()?;
         Ok(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Trouble> {
+    fn take(&mut self, length: u64) -> Result<&'a [u8], FormatError> {
         let bytes = part(self.bytes, "a value of a pickle", self.at as u64, length)?;
         self.at += bytes.len();
         Ok(bytes)
     }
 
-    fn wrong(&self, found: &str) -> Trouble {
-        Trouble::malformed("a pickle", self.at, found)
+    fn wrong(&self, found: &str) -> FormatError {
+        FormatError::malformed("a pickle", self.at, found)
     }
 
-    fn unknown(&self, opcode: u8) -> Trouble {
+    fn unknown(&self, opcode: u8) -> FormatError {
         self.wrong(&format!("opcode {:?} is not understood", char::from(opcode)))
     }
 }

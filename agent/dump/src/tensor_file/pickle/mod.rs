@@ -13,7 +13,7 @@ mod value;
 pub use item::{Item, Kind};
 pub use value::Pickled;
 
-use super::error::Trouble;
+use super::error::FormatError;
 
 /// Reads the pickle at the beginning of `bytes`. Gives what it says and where it ends.
 ///
@@ -22,6 +22,6 @@ use super::error::Trouble;
 /// # Errors
 /// The pickle is cut off, damaged, of protocol 0 or 1, uses out-of-band buffers or Python's registry of extensions, or
 /// goes beyond the bounds.
-pub fn read(bytes: &[u8]) -> Result<(Pickled, usize), Trouble> {
+pub fn read(bytes: &[u8]) -> Result<(Pickled, usize), FormatError> {
     machine::Machine::new(bytes).run()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::tensor_file::error::Trouble;
+use crate::tensor_file::error::FormatError;
 use crate::tensor_file::file::Contents;
 use crate::tensor_file::file_bytes::FileBytes;
 use crate::tensor_file::pickle;
@@ -11,25 +11,25 @@ use crate::tensor_file::zip::{self, ZipEntry};
 /// Every archive with an entry begins so.
 pub(in crate::tensor_file) const ARCHIVE_MAGIC: &[u8] = b"PK\x03\x04";
 
-pub(in crate::tensor_file) fn read_archive(bytes: &FileBytes) -> Result<Contents, Trouble> {
+pub(in crate::tensor_file) fn read_archive(bytes: &FileBytes) -> Result<Contents, FormatError> {
     let entries = zip::entries(bytes)?;
     let Some(root) = entries.iter().find_map(|entry| entry.name.strip_suffix("/data.pkl")) else {
-        return Err(Trouble::unsupported("an archive without `data.pkl`", format!("{} entries", entries.len())));
+        return Err(FormatError::unsupported("an archive without `data.pkl`", format!("{} entries", entries.len())));
     };
     let by_name: HashMap<&str, &ZipEntry> =
         entries.iter().filter_map(|entry| Some((entry.name.strip_prefix(root)?.strip_prefix('/')?, entry))).collect();
     if by_name.contains_key("constants.pkl") {
-        return Err(Trouble::unsupported("a TorchScript program", "`constants.pkl` in the archive"));
+        return Err(FormatError::unsupported("a TorchScript program", "`constants.pkl` in the archive"));
     }
     let place = |name: &str| {
-        let missing = || Trouble::malformed("an archive of torch", 0, format!("no entry `{name}`"));
+        let missing = || FormatError::malformed("an archive of torch", 0, format!("no entry `{name}`"));
         by_name.get(name).ok_or_else(missing)?.place(bytes)
     };
     if by_name.contains_key("byteorder") {
         let (from, length) = place("byteorder")?;
         let order = bytes.part("the archive's byte order", from, length)?;
         if !order.starts_with(b"little") {
-            return Err(Trouble::unsupported(
+            return Err(FormatError::unsupported(
                 "a file of this byte order",
                 String::from_utf8_lossy(&order[..order.len().min(16)]),
             ));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::rebuild::Storage;
-use crate::tensor_file::error::{Trouble, part};
+use crate::tensor_file::error::{FormatError, part};
 use crate::tensor_file::file::Contents;
 use crate::tensor_file::file_bytes::FileBytes;
 use crate::tensor_file::pickle::{self, Item, Pickled};
@@ -18,24 +18,27 @@ pub(in crate::tensor_file) fn looks_legacy(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-pub(in crate::tensor_file) fn read_legacy(bytes: &FileBytes) -> Result<Contents, Trouble> {
+pub(in crate::tensor_file) fn read_legacy(bytes: &FileBytes) -> Result<Contents, FormatError> {
     let mut at = MAGIC.len();
     let version = next_pickle(bytes, &mut at)?;
     if version.root().as_int() != Some(VERSION) {
-        return Err(Trouble::unsupported("this version of torch's old format", format!("{:?}", version.root().kind())));
+        return Err(FormatError::unsupported(
+            "this version of torch's old format",
+            format!("{:?}", version.root().kind()),
+        ));
     }
     let machine = next_pickle(bytes, &mut at)?;
     if machine.root().get("little_endian").and_then(Item::as_bool) == Some(false) {
-        return Err(Trouble::unsupported("a file of this byte order", "big"));
+        return Err(FormatError::unsupported("a file of this byte order", "big"));
     }
     let pickled = next_pickle(bytes, &mut at)?;
     let keys = next_pickle(bytes, &mut at)?;
     let places = storages(bytes, at as u64, &pickled, &keys)?;
-    let missing = |key: &str| Trouble::malformed("a file of torch", at, format!("no storage `{key}`"));
+    let missing = |key: &str| FormatError::malformed("a file of torch", at, format!("no storage `{key}`"));
     super::contents(pickled, &mut |key| places.get(key).copied().ok_or_else(|| missing(key)))
 }
 
-fn next_pickle(bytes: &[u8], at: &mut usize) -> Result<Pickled, Trouble> {
+fn next_pickle(bytes: &[u8], at: &mut usize) -> Result<Pickled, FormatError> {
     let (pickled, length) = pickle::read(&bytes[*at..])?;
     *at += length;
     Ok(pickled)
@@ -48,7 +51,7 @@ fn storages(
     mut at: u64,
     pickled: &Pickled,
     keys: &Pickled,
-) -> Result<HashMap<String, (u64, u64)>, Trouble> {
+) -> Result<HashMap<String, (u64, u64)>, FormatError> {
     let mut widths: HashMap<&str, u64> = HashMap::new();
     tree::walk(pickled.root(), &mut |_, found| match found {
         Found::Tensor(view) => drop(widths.insert(view.key, view.storage_width)),

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 pub(super) use self::archive::{ARCHIVE_MAGIC, read_archive};
 pub(super) use self::legacy::{looks_legacy, read_legacy};
 pub(super) use self::rebuild::{View, tensor_of};
-use super::error::Trouble;
+use super::error::FormatError;
 use super::file::{Contents, Entry, Place, Unreadable};
 use super::pickle::Pickled;
 use super::tree::{self, Found};
@@ -19,10 +19,10 @@ use super::tree::{self, Found};
 const MAX_NAME_BYTES: u64 = 256 << 20;
 
 /// Gives where a storage begins, and its bytes, by its key.
-type FindStorage<'a> = dyn FnMut(&str) -> Result<(u64, u64), Trouble> + 'a;
+type FindStorage<'a> = dyn FnMut(&str) -> Result<(u64, u64), FormatError> + 'a;
 
 /// What the structure holds, its storages found by their keys.
-fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents, Trouble> {
+fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents, FormatError> {
     let mut contents = Contents::default();
     let (mut names, mut name_bytes) = (HashSet::new(), 0);
     tree::walk(pickled.root(), &mut |name, found| {
@@ -45,17 +45,17 @@ fn contents(pickled: Pickled, storage: &mut FindStorage<'_>) -> Result<Contents,
         }
     })?;
     if name_bytes > MAX_NAME_BYTES {
-        return Err(Trouble::TooMuch { what: "bytes of tensors' names", found: name_bytes, limit: MAX_NAME_BYTES });
+        return Err(FormatError::TooMuch { what: "bytes of tensors' names", found: name_bytes, limit: MAX_NAME_BYTES });
     }
     contents.pickled = Some(pickled);
     Ok(contents)
 }
 
 /// Where a view's storage lies. The view lies within, and the storage is as large as the pickle says.
-fn placed(view: &View<'_>, storage: &mut FindStorage<'_>) -> Result<(u64, u64), Trouble> {
+fn placed(view: &View<'_>, storage: &mut FindStorage<'_>) -> Result<(u64, u64), FormatError> {
     let (from, length) = storage(view.key)?;
     if length < view.storage_bytes {
-        return Err(Trouble::Truncated {
+        return Err(FormatError::Truncated {
             what: "a storage",
             from,
             to: from.saturating_add(view.storage_bytes),

@@ -2,7 +2,7 @@
 
 use trainmon_core::{Dtype, Shape};
 
-use crate::tensor_file::error::Trouble;
+use crate::tensor_file::error::FormatError;
 use crate::tensor_file::pickle::{Item, Kind};
 use crate::tensor_file::strided::Strided;
 
@@ -31,18 +31,18 @@ pub(super) struct Storage<'a> {
 }
 
 /// The tensor this is, or why it is one that cannot be read; `None` if it is none.
-pub(in crate::tensor_file) fn tensor_of(item: Item<'_>) -> Option<Result<View<'_>, Trouble>> {
+pub(in crate::tensor_file) fn tensor_of(item: Item<'_>) -> Option<Result<View<'_>, FormatError>> {
     let (module, name) = item.class()?;
     call(module, name, item.args()?, 0)
 }
 
-fn call<'a>(module: &str, name: &str, args: Item<'a>, wrappers: usize) -> Option<Result<View<'a>, Trouble>> {
+fn call<'a>(module: &str, name: &str, args: Item<'a>, wrappers: usize) -> Option<Result<View<'a>, FormatError>> {
     if wrappers > MAX_WRAPPERS {
         let trouble =
-            Trouble::TooMuch { what: "wrappers of a tensor", found: wrappers as u64, limit: MAX_WRAPPERS as u64 };
+            FormatError::TooMuch { what: "wrappers of a tensor", found: wrappers as u64, limit: MAX_WRAPPERS as u64 };
         return Some(Err(trouble));
     }
-    let unsupported = || Some(Err(Trouble::unsupported("a tensor of this kind", format!("{module}.{name}"))));
+    let unsupported = || Some(Err(FormatError::unsupported("a tensor of this kind", format!("{module}.{name}"))));
     let mut argument = args.items();
     match (module, name) {
         ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3") => {
@@ -72,8 +72,8 @@ fn call<'a>(module: &str, name: &str, args: Item<'a>, wrappers: usize) -> Option
 }
 
 /// `(storage, offset, sizes, strides, requires_grad, hooks, [dtype in v3,] [marks])`
-fn view(args: Item<'_>, has_dtype: bool) -> Result<View<'_>, Trouble> {
-    let wrong = |found: &str| Trouble::malformed("a tensor", 0, found);
+fn view(args: Item<'_>, has_dtype: bool) -> Result<View<'_>, FormatError> {
+    let wrong = |found: &str| FormatError::malformed("a tensor", 0, found);
     let arguments: Vec<Item<'_>> = args.items().take(8).collect();
     let [storage, offset, sizes, strides, ..] = arguments[..] else { return Err(wrong("too few arguments")) };
     let storage = Storage::of(storage).ok_or_else(|| wrong("its storage is none"))??;
@@ -81,7 +81,7 @@ fn view(args: Item<'_>, has_dtype: bool) -> Result<View<'_>, Trouble> {
         let named = arguments.get(6).ok_or_else(|| wrong("no dtype"))?;
         match named.kind() {
             Kind::Global { module: "torch", name } => Dtype::from_torch_name(name)
-                .ok_or_else(|| Trouble::unsupported("a tensor of this dtype", format!("torch.{name}")))?,
+                .ok_or_else(|| FormatError::unsupported("a tensor of this dtype", format!("torch.{name}")))?,
             other => return Err(wrong(&format!("its dtype is {other:?}"))),
         }
     } else {
@@ -91,9 +91,9 @@ fn view(args: Item<'_>, has_dtype: bool) -> Result<View<'_>, Trouble> {
     if let Some(marks) = arguments.get(6 + usize::from(has_dtype))
         && let Some((mark, _)) = marks.pairs().find(|(_, value)| value.as_bool() == Some(true))
     {
-        return Err(Trouble::unsupported("a lazily changed tensor", format!("mark {:?}", mark.kind())));
+        return Err(FormatError::unsupported("a lazily changed tensor", format!("mark {:?}", mark.kind())));
     }
-    let numbers = |item: Item<'_>, what: &str| -> Result<Vec<i64>, Trouble> {
+    let numbers = |item: Item<'_>, what: &str| -> Result<Vec<i64>, FormatError> {
         if item.items().len() > MAX_SIZES {
             return Err(wrong(&format!("{} {what}", item.items().len())));
         }
@@ -118,7 +118,7 @@ fn size_tuple(item: Item<'_>) -> Item<'_> {
 impl<'a> Storage<'a> {
     /// The storage a persistent reference names: `("storage", class, key, device, count)`, in old files with what it is a
     /// view of. `None` if this is no reference to one.
-    pub(super) fn of(item: Item<'a>) -> Option<Result<Self, Trouble>> {
+    pub(super) fn of(item: Item<'a>) -> Option<Result<Self, FormatError>> {
         let parts: Vec<Item<'a>> = item.persistent()?.items().take(6).collect();
         if parts.first()?.as_text() != Some("storage") {
             return None;
@@ -126,11 +126,11 @@ impl<'a> Storage<'a> {
         Some(Self::of_parts(&parts))
     }
 
-    fn of_parts(parts: &[Item<'a>]) -> Result<Self, Trouble> {
-        let wrong = |found: &str| Trouble::malformed("a reference to a storage", 0, found);
+    fn of_parts(parts: &[Item<'a>]) -> Result<Self, FormatError> {
+        let wrong = |found: &str| FormatError::malformed("a reference to a storage", 0, found);
         let [_, class, key, _, count, rest @ ..] = parts else { return Err(wrong("too few parts")) };
         if rest.first().is_some_and(|view| view.kind() != Kind::None) {
-            return Err(Trouble::unsupported("a storage that is a view of another", "torch before 0.4"));
+            return Err(FormatError::unsupported("a storage that is a view of another", "torch before 0.4"));
         }
         let key = key.as_text().ok_or_else(|| wrong("its key is no string"))?;
         let count = count.as_int().and_then(|count| u64::try_from(count).ok());
@@ -139,7 +139,8 @@ impl<'a> Storage<'a> {
         let dtype = match name {
             "UntypedStorage" => None,
             name => Some(
-                storage_dtype(name).ok_or_else(|| Trouble::unsupported("a storage of this class", name.to_owned()))?,
+                storage_dtype(name)
+                    .ok_or_else(|| FormatError::unsupported("a storage of this class", name.to_owned()))?,
             ),
         };
         Ok(Self { key, dtype, count })

@@ -6,7 +6,7 @@ use trainmon_core::{DropReason, Dtype, Kind, Phase, Statistic};
 
 /// The names, each list in the order of its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct LegendNames {
+pub(super) struct StoredNames {
     kinds: Vec<String>,
     dtypes: Vec<String>,
     statistics: Vec<String>,
@@ -14,7 +14,7 @@ pub(super) struct LegendNames {
     drop_reasons: Vec<String>,
 }
 
-impl LegendNames {
+impl StoredNames {
     /// This version's numbers: places in the lists `ALL`.
     pub(super) fn current() -> Self {
         fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> Vec<String> {
@@ -32,7 +32,7 @@ impl LegendNames {
 
 /// What the numbers of one file mean. `None`: a name this version does not know.
 #[derive(Clone, Debug)]
-pub(super) struct Legend {
+pub(super) struct NumberNames {
     kinds: Vec<Option<Kind>>,
     dtypes: Vec<Option<Dtype>>,
     statistics: Vec<Option<Statistic>>,
@@ -42,13 +42,13 @@ pub(super) struct Legend {
     pub(super) drop_reasons: Vec<Option<DropReason>>,
 }
 
-impl Legend {
+impl NumberNames {
     /// That of the file these names stand in.
-    pub(super) fn of(names: &LegendNames) -> Self {
+    pub(super) fn of(names: &StoredNames) -> Self {
         fn meanings<T>(names: &[String], from_name: impl Fn(&str) -> Option<T>) -> Vec<Option<T>> {
             names.iter().map(|name| from_name(name)).collect()
         }
-        let LegendNames { kinds, dtypes, statistics, phases, drop_reasons } = names;
+        let StoredNames { kinds, dtypes, statistics, phases, drop_reasons } = names;
         Self {
             kinds: meanings(kinds, Kind::from_name),
             dtypes: meanings(dtypes, Dtype::from_torch_name),
@@ -92,25 +92,25 @@ mod tests {
 
     #[test]
     fn every_number_leads_back_to_its_meaning() {
-        let legend = Legend::of(&LegendNames::current());
+        let number_names = NumberNames::of(&StoredNames::current());
         for kind in Kind::ALL {
-            assert_eq!(legend.kind(kind_code(kind)), Some(kind));
+            assert_eq!(number_names.kind(kind_code(kind)), Some(kind));
         }
         for dtype in Dtype::ALL {
-            assert_eq!(legend.dtype(dtype_code(dtype)), Some(dtype));
+            assert_eq!(number_names.dtype(dtype_code(dtype)), Some(dtype));
         }
         for statistic in Statistic::ALL {
-            assert_eq!(legend.statistic(statistic_code(statistic)), Some(statistic));
+            assert_eq!(number_names.statistic(statistic_code(statistic)), Some(statistic));
         }
-        assert_eq!((legend.kind(200), legend.dtype(200), legend.statistic(200)), (None, None, None));
+        assert_eq!((number_names.kind(200), number_names.dtype(200), number_names.statistic(200)), (None, None, None));
     }
 
     #[test]
     fn a_file_with_its_lists_in_another_order_is_understood() {
-        let mut names = LegendNames::current();
+        let mut names = StoredNames::current();
         names.kinds.insert(0, "not_invented_yet".to_owned());
-        let legend = Legend::of(&names);
-        assert_eq!(legend.kind(0), None);
-        assert_eq!(legend.kind(1), Some(Kind::ALL[0]));
+        let number_names = NumberNames::of(&names);
+        assert_eq!(number_names.kind(0), None);
+        assert_eq!(number_names.kind(1), Some(Kind::ALL[0]));
     }
 }

@@ -1,6 +1,6 @@
 //! From step batches to current values: what runs in the exporter's thread.
 //!
-//! The board works on its own table and then publishes a copy. Publishing and starting a scrape both hold one lock for
+//! The metric table works on its own table and then publishes a copy. Publishing and starting a scrape both hold one lock for
 //! the swap of a pointer: a scrape in progress renders from its own snapshot and never delays a step, nor does a step
 //! delay a scrape. The price is two more copies of the values, 8 bytes per series each; the texts are shared.
 
@@ -11,7 +11,7 @@ use trainmon_core::config::Prometheus;
 use trainmon_core::{Group, Kind, Statistic, Step, StepBatch, TensorInfo};
 
 use super::counters::Counters;
-use super::interval_max::{IntervalMax, Peak};
+use super::interval_max::{IntervalMax, StepMaximum};
 use super::run_gauges::{RunGauge, RunSeries};
 use super::series::{Table, label_text};
 use super::tier_series::{Budget, TierSeries};
@@ -54,7 +54,7 @@ impl Current {
 
 /// The exporter thread's side.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct MetricTable {
     working: Snapshot,
     run_series: RunSeries,
     tiers: Vec<TierSeries>,
@@ -70,8 +70,8 @@ pub(crate) struct Board {
     counters: Arc<Counters>,
 }
 
-impl Board {
-    /// The layer and parameter tiers stay empty until [`Board::allow_series`].
+impl MetricTable {
+    /// The layer and parameter tiers stay empty until [`MetricTable::allow_series`].
     pub(crate) fn new(
         config: &Prometheus,
         measured: MeasuredStatistics,
@@ -142,7 +142,7 @@ impl Board {
         self.set(RunGauge::GradNormSelfCheck, batch.grad_norm_check().map(|check| check.ratio()));
         let Snapshot { table, peaks, top: shown, top_step, .. } = &mut self.working;
         if let Some(norm) = norm {
-            peaks.observe(now, Peak { value: norm, step: batch.step });
+            peaks.observe(now, StepMaximum { value: norm, step: batch.step });
         }
         let Some(norm_of_records) = norm_of_records else { return };
         let slots_before = shown.len();

@@ -1,0 +1,193 @@
+//! What no compiler refuses: unsafe code outside of its modules, and names that were given up.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::process;
+
+/// Where unsafe code may stand, by the beginning of the path: raw memory, foreign functions, mappings.
+const UNSAFE_MODULES: &[&str] = &[
+    "agent/core/src/view.rs",
+    "agent/dump/src/journal/medium.rs",
+    "agent/dump/src/tensor_file/file_bytes.rs",
+    "agent/python/src/exit.rs",
+    "agent/python/src/hold.rs",
+    "agent/python/src/known.rs",
+    "agent/python/src/tensor.rs",
+    "agent/python/src/termination.rs",
+    "agent/service/src/fork.rs",
+    "agent/stats/src/",
+    "agent/tch/src/ffi/",
+    "agent/tch/src/mpi/",
+    "agent/tch/src/optimizer/checkpoint.rs",
+    "integration-tests/src/bin/trainer/main.rs",
+];
+
+/// The page that lists the names.
+const GLOSSARY: &str = "docs/glossary.md";
+/// A glossary of more is none.
+const MOST_TERMS: usize = 40;
+
+/// A rule broken in a source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A module outside of the list allows itself unsafe code.
+    Unsafe {
+        /// The file.
+        file: String,
+    },
+    /// A crate without unsafe code does not forbid it.
+    Unforbidden {
+        /// Its root module.
+        file: String,
+    },
+    /// A name that was given up is declared again.
+    Retired {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// The name.
+        name: String,
+        /// What is used instead.
+        instead: String,
+    },
+    /// The glossary is too long.
+    Glossary {
+        /// How many terms it has.
+        terms: usize,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsafe { file } => {
+                write!(
+                    f,
+                    "{file}: unsafe code stands in the modules that xtask/src/sources.rs lists; is there a safe way?"
+                )
+            }
+            Self::Unforbidden { file } => {
+                write!(f, "{file}: the crate has no unsafe code: add `#![forbid(unsafe_code)]`")
+            }
+            Self::Retired { file, line, name, instead } => {
+                write!(f, "{file}:{line}: `{name}` is retired ({GLOSSARY}): use {instead}")
+            }
+            Self::Glossary { terms } => write!(f, "{GLOSSARY} has {terms} terms, at most {MOST_TERMS} are allowed"),
+        }
+    }
+}
+
+/// Every broken rule in the files that git tracks.
+///
+/// # Errors
+/// git does not list the files, or one cannot be read.
+pub fn violations(root: &Path) -> Result<Vec<Violation>> {
+    let listing = process::output("git", &["-C", &root.display().to_string(), "ls-files", "*.rs", "*.py"])?;
+    let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
+    // A file that was removed and not yet committed is still listed.
+    let files = listing.lines().filter(|file| root.join(file).exists());
+    let sources = files.map(|file| Ok((file.to_owned(), read(file)?))).collect::<Result<Vec<(String, String)>>>()?;
+    Ok(broken(&sources, &read(GLOSSARY)?))
+}
+
+fn broken(sources: &[(String, String)], glossary: &str) -> Vec<Violation> {
+    let (terms, retired) = tables(glossary);
+    let mut found = Vec::new();
+    if terms > MOST_TERMS {
+        found.push(Violation::Glossary { terms });
+    }
+    for (file, text) in sources {
+        found.extend(unsafe_code(file, text));
+        for (line, declared) in declarations(text) {
+            let name = retired.iter().find(|(name, _)| *name == declared);
+            found.extend(name.map(|(name, instead)| Violation::Retired {
+                file: file.clone(),
+                line,
+                name: (*name).to_owned(),
+                instead: (*instead).to_owned(),
+            }));
+        }
+    }
+    found
+}
+
+/// Tests may do what a library must not: they count allocations and fork.
+fn unsafe_code(file: &str, text: &str) -> Option<Violation> {
+    let (place, module) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
+    let is_listed = |path: &str| UNSAFE_MODULES.iter().any(|listed| path.starts_with(listed));
+    let allows = text.lines().any(|line| line.trim_start().starts_with("#[") && line.contains("(unsafe_code"));
+    if allows && !is_listed(file) {
+        return Some(Violation::Unsafe { file: file.to_owned() });
+    }
+    let has_unsafe_modules = UNSAFE_MODULES.iter().any(|listed| listed.starts_with(&format!("{place}/src/")));
+    let is_root = matches!(module, "lib" | "main");
+    let is_unforbidden = is_root && !has_unsafe_modules && !text.contains("#![forbid(unsafe_code)]");
+    is_unforbidden.then(|| Violation::Unforbidden { file: file.to_owned() })
+}
+
+/// How many terms the glossary has, and the retired names with what replaces them.
+fn tables(glossary: &str) -> (usize, Vec<(&str, &str)>) {
+    let rows = glossary.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
+    let (mut terms, mut retired) = (0, Vec::new());
+    for (left, right) in rows {
+        match left.strip_prefix('`').and_then(|name| name.strip_suffix('`')) {
+            Some(name) => retired.push((name, right)),
+            None => terms += usize::from(!matches!(left, "term" | "retired")),
+        }
+    }
+    (terms, retired)
+}
+
+/// The names of types and modules, each with its line.
+fn declarations(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().filter_map(|(index, line)| {
+        let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        words.find(|word| matches!(*word, "struct" | "enum" | "trait" | "type" | "mod" | "class"))?;
+        Some((index + 1, words.next()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORDS: &str = "| term | meaning |\n|---|---|\n| rank | A process. |\n\n| retired | use |\n|---|---|\n| `Parcel` | `Payload` |\n";
+
+    fn of(file: &str, text: &str) -> Vec<String> {
+        broken(&[(file.to_owned(), text.to_owned())], WORDS).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_retired_name_is_refused_where_it_is_declared() {
+        let found = of("exporters/src/a.rs", "use x::Parcel;\npub(crate) struct Parcel<'a> {\n");
+        assert_eq!(found, ["exporters/src/a.rs:2: `Parcel` is retired (docs/glossary.md): use `Payload`"]);
+        assert_eq!(of("a.py", "class Parcels:\n    parcel = 1\n"), [""; 0]);
+        assert_eq!(of("a.py", "class Parcel(Base):\n").len(), 1);
+    }
+
+    #[test]
+    fn unsafe_code_is_refused_outside_of_its_modules() {
+        let allowing = "#[expect(unsafe_code, reason = \"a system call\")]\nfn f() {}\n";
+        assert_eq!(of("agent/core/src/view.rs", allowing), [""; 0]);
+        assert!(of("agent/src/worker.rs", allowing)[0].contains("unsafe code stands in the modules"));
+        assert_eq!(of("agent/tests/fork.rs", allowing), [""; 0]);
+    }
+
+    #[test]
+    fn a_crate_without_unsafe_code_forbids_it() {
+        assert!(of("exporters/src/lib.rs", "mod csv;\n")[0].contains("forbid"));
+        assert_eq!(of("exporters/src/lib.rs", "#![forbid(unsafe_code)]\nmod csv;\n"), [""; 0]);
+        assert_eq!(of("agent/core/src/lib.rs", "mod view;\n"), [""; 0]);
+    }
+
+    #[test]
+    fn the_glossary_is_short() {
+        let long = (0..=MOST_TERMS).fold(String::new(), |text, number| text + &format!("| term {number} | x |\n"));
+        assert_eq!(broken(&[], &long), [Violation::Glossary { terms: MOST_TERMS + 1 }]);
+    }
+}
