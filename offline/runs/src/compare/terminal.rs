@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::answer::{Level, place_in_words, told};
+use super::answer::{place_in_words, told};
 use super::chart::sparkline;
-use super::{CompareRunsError, RunComparison};
+use super::comparison::RunComparison;
+use super::error::CompareRunsError;
+use super::verdict::Level;
 
 /// Series named below the sentence.
 const SHOWN: usize = 6;

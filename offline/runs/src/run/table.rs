@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use csv::StringRecord;
 use trainmon_exporters::end_of_last_line;
 
-use super::RunError;
+use super::error::RunError;
 
 /// No line of a monitor is longer. A file of holes, or of something else, is one line of any length.
 const MAX_LINE: u64 = 16 << 20;
