@@ -1,6 +1,7 @@
 //! What every command of `trainmon` shares: how it ends, what it prints, how far it is, the look of a page, and output that
 //! appears whole or not at all.
 
+mod envelope;
 mod failure;
 mod fresh;
 pub mod html;
@@ -9,6 +10,7 @@ mod printer;
 mod progress;
 mod text;
 
+pub use envelope::comparison_as_json;
 pub use failure::{Advise, as_json, causes};
 pub use fresh::{FreshDirectory, NotMade, unfinished_in, write_new};
 pub use outcome::Outcome;

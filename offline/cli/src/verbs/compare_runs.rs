@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(required = true)]
     golden: Vec<PathBuf>,
     /// The directory to make for the report
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What the report consists of
     #[arg(long, value_delimiter = ',', default_values = ["csv", "json", "html"], requires = "output")]

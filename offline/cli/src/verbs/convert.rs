@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     to: Format,
     /// The directory to make [default: `tensorboard` in the run, `output` for tensors]
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Print one JSON object, also on failure
     #[arg(long)]

@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// The journal, or a directory that holds those of several ranks (or the directories they lie in)
     journal: PathBuf,
     /// The directory to make
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
     /// Print one JSON object, also on failure
     #[arg(long)]
