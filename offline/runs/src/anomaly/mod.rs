@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub use self::error::AnomalyError;
-use self::error::{DIRECTORY, FILE};
+use self::error::{AnomalyError, DIRECTORY, FILE};
 pub use self::report::{Analysis, as_json};
 
 /// What the tool writes.

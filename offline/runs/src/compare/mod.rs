@@ -39,12 +39,12 @@ use std::path::{Path, PathBuf};
 use trainmon_core::Dtype;
 use trainmon_report::{Progress, first_of, quoted};
 
-pub use self::comparison::{Noise, RankComparison, RunComparison};
 pub use self::report::{Format, write};
 pub use self::source::is_run;
 pub use self::terminal::{as_json, in_words};
 pub use self::verdict::Level;
 
+use self::comparison::{Noise, RankComparison, RunComparison};
 use self::error::CompareRunsError;
 use self::found::{Divergence, Gap, Judged};
 use self::pair::StepRange;

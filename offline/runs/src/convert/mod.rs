@@ -14,13 +14,14 @@ mod report;
 
 use std::path::Path;
 
+use self::converted::ConvertedRun;
+use self::error::ConvertError;
 use self::facts::{StepTimes, convert_facts};
 use self::points::KindPoints;
 use crate::run::{RunDirectory, Table, runs_in};
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
-pub use self::converted::{Converted, ConvertedRun};
-pub use self::error::ConvertError;
+pub use self::converted::Converted;
 pub use self::report::as_json;
 
 /// From so many tags of one rank on TensorBoard's users wait for minutes; a training's own event files stop there.

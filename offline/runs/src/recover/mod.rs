@@ -17,8 +17,9 @@ use std::time::Instant;
 use trainmon_dump::journal::Recovered;
 use trainmon_exporters::{CsvExporter, Exporter as _};
 
-pub use self::error::RecoverError;
-pub use self::recovery::{RecoveredJournal, Recovery};
+pub(crate) use self::error::RecoverError;
+use self::recovery::RecoveredJournal;
+pub use self::recovery::Recovery;
 pub use self::report::as_json;
 pub(crate) use self::source::journals_in;
 use self::source::{Source, sources};
