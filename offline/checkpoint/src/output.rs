@@ -38,8 +38,8 @@ impl Format {
 
 /// Whether a path is that of a file: there is one, or its ending is that of a format.
 fn is_file_name(path: &Path) -> bool {
-    let is_format = path.extension().is_some_and(|ending| ["json", "csv", "html"].iter().any(|known| ending == *known));
-    path.is_file() || (is_format && !path.is_dir())
+    let is_like = |format: &Format| Path::new(format.file_name()).extension() == path.extension();
+    path.is_file() || (Format::value_variants().iter().any(is_like) && !path.is_dir())
 }
 
 /// Where a comparison goes, and as what.

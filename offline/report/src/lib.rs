@@ -15,5 +15,5 @@ pub use failure::{Advise, as_json, causes};
 pub use fresh::{FreshDirectory, NotMade, unfinished_in, write_new};
 pub use outcome::Outcome;
 pub use printer::Printer;
-pub use progress::{Progress, ProgressBar, watched};
+pub use progress::{Progress, shown, watched};
 pub use text::{first_of, quoted};

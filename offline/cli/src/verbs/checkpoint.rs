@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use trainmon_checkpoint::{CheckpointError, Comparison, Dialect, Format, Output, as_json, compare, in_words};
-use trainmon_report::{Outcome, Printer, ProgressBar};
+use trainmon_report::{Outcome, Printer, shown};
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
@@ -65,9 +65,7 @@ fn compare_and_write(arguments: &Arguments) -> Result<(Comparison, Vec<PathBuf>)
     let dialect = if *compat { Dialect::Msprobe } else { Dialect::Ours };
     // Asked before hours are spent.
     let output = Output::prepare(output.as_deref(), format, dialect)?;
-    let mut bar = ProgressBar::new("comparing");
-    let comparison = compare(a, b, dialect, &mut |progress| bar.show(progress))?;
-    drop(bar);
+    let comparison = shown("comparing", |tell| compare(a, b, dialect, tell))?;
     let written = output.write(&comparison)?;
     Ok((comparison, written))
 }
