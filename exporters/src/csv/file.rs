@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_torn_last_line_is_taken_off_and_every_whole_one_kept() {
         assert_eq!(content_after_reopening(b"name,norm\na,1\nb,").0, "name,norm\na,1\nnew,2\n");
-        let long = [b"name,norm\na,1\n".as_slice(), &[b'x'; 200_000]].concat();
+        let long = [b"name,norm\na,1\n".as_slice(), &vec![b'x'; 200_000]].concat();
         assert_eq!(content_after_reopening(&long).0, "name,norm\na,1\nnew,2\n");
     }
 
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(end_of_last_line(&mut file, u64::MAX).unwrap(), None);
         file.write_all(b"a,1\n").unwrap();
         assert_eq!(end_of_last_line(&mut file, 0).unwrap(), Some(4));
-        file.write_all(&[b'x'; 200_000]).unwrap();
+        file.write_all(&vec![b'x'; 200_000]).unwrap();
         assert_eq!(end_of_last_line(&mut file, 200_000).unwrap(), Some(4));
         assert_eq!(end_of_last_line(&mut file, 100_000).unwrap(), None);
     }
