@@ -23,7 +23,7 @@ pub mod tensorboard;
 #[cfg(any(feature = "csv", feature = "tensorboard"))]
 pub use self::columns::micro_step_column;
 #[cfg(feature = "csv")]
-pub use self::csv::CsvExporter;
+pub use self::csv::{CsvExporter, end_of_last_line};
 #[cfg(feature = "prometheus")]
 pub use self::prometheus::PrometheusExporter;
 pub use error::{ExportError, ExportFailure};

@@ -45,7 +45,7 @@ impl LineFile {
             file = open()?;
             length = 0;
         }
-        let whole = length_of_whole_lines(&mut file, length)?;
+        let whole = end_of_last_line(&mut file, u64::MAX)?.unwrap_or(0);
         if whole < length {
             file.set_len(whole)?;
         }
@@ -81,21 +81,26 @@ fn begins_with(file: &File, header: &[u8]) -> io::Result<bool> {
     Ok(first == header)
 }
 
-/// How much of the file is complete lines: up to its last newline.
-fn length_of_whole_lines(file: &mut File, length: u64) -> io::Result<u64> {
-    const GRAIN: u64 = 4096;
+/// The end of the last complete line, behind its newline. `None` if the last `reach` bytes of the file hold no newline; a
+/// little more than these is read.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn end_of_last_line(file: &mut File, reach: u64) -> io::Result<Option<u64>> {
+    const GRAIN: u64 = 1 << 16;
+    let length = file.metadata()?.len();
     let mut end = length;
-    while end > 0 {
+    while end > 0 && length - end <= reach {
         let start = end.saturating_sub(GRAIN);
         let mut part = Vec::new();
         file.seek(SeekFrom::Start(start))?;
         (&*file).take(end - start).read_to_end(&mut part)?;
         if let Some(newline) = part.iter().rposition(|&byte| byte == b'\n') {
-            return Ok(start + newline as u64 + 1);
+            return Ok(Some(start + newline as u64 + 1));
         }
         end = start;
     }
-    Ok(0)
+    Ok(None)
 }
 
 /// `x.csv` becomes `x.csv.old`, or `x.csv.old.2` if that is taken.
@@ -141,8 +146,19 @@ mod tests {
     #[test]
     fn a_torn_last_line_is_taken_off_and_every_whole_one_kept() {
         assert_eq!(content_after_reopening(b"name,norm\na,1\nb,").0, "name,norm\na,1\nnew,2\n");
-        let long = [b"name,norm\na,1\n".as_slice(), &[b'x'; 10_000]].concat();
+        let long = [b"name,norm\na,1\n".as_slice(), &vec![b'x'; 200_000]].concat();
         assert_eq!(content_after_reopening(&long).0, "name,norm\na,1\nnew,2\n");
+    }
+
+    #[test]
+    fn the_search_for_the_last_line_goes_as_far_back_as_it_may() {
+        let mut file = tempfile::tempfile().unwrap();
+        assert_eq!(end_of_last_line(&mut file, u64::MAX).unwrap(), None);
+        file.write_all(b"a,1\n").unwrap();
+        assert_eq!(end_of_last_line(&mut file, 0).unwrap(), Some(4));
+        file.write_all(&vec![b'x'; 200_000]).unwrap();
+        assert_eq!(end_of_last_line(&mut file, 200_000).unwrap(), Some(4));
+        assert_eq!(end_of_last_line(&mut file, 100_000).unwrap(), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use trainmon_report::first_of;
+
 use super::error::CheckpointError;
 
 /// So many names are shown of a directory that is nothing known.
@@ -58,9 +60,6 @@ pub(super) fn pointed(path: &Path, pointer: &str, name: &str) -> Result<PathBuf,
 pub(super) fn shown(names: &[String]) -> String {
     match names {
         [] => "it is empty".to_owned(),
-        names if names.len() > SHOWN => {
-            format!("it holds {} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN)
-        }
-        names => format!("it holds {}", names.join(", ")),
+        names => format!("it holds {}", first_of(names.iter(), SHOWN)),
     }
 }

@@ -71,6 +71,12 @@ pub enum CheckpointError {
         /// Why.
         source: serde_json::Error,
     },
+    /// The output is to be a directory.
+    #[error("the output: expected a directory, found the name of a file, `{}`", path.display())]
+    OutputIsFile {
+        /// The path given.
+        path: PathBuf,
+    },
     /// An output exists.
     #[error("`{}` exists already", path.display())]
     OutputExists {
@@ -167,7 +173,10 @@ impl Advise for CheckpointError {
             Self::Piece { .. } | Self::Structure { .. } | Self::Index { .. } => {
                 "is the checkpoint complete, with the files of every rank? one that is still being written is not"
             }
-            Self::OutputExists { .. } => "name another file with --output, or remove this one",
+            Self::OutputIsFile { .. } => {
+                "name a directory with --output, and with --format what is written to it: json, csv, html"
+            }
+            Self::OutputExists { .. } => "name another directory with --output, or remove this file",
             Self::Write { .. } => "see that the disk has room and the directory can be written",
         }
     }

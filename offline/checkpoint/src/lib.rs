@@ -36,5 +36,5 @@ pub use self::comparison::{Comparison, compare};
 pub use self::detect::is_one;
 pub use self::error::CheckpointError;
 pub use self::layout::Dialect;
-pub use self::output::{Format, MSPROBE_FILE, Output};
+pub use self::output::{Format, Output};
 pub use self::report::{as_json, in_words};

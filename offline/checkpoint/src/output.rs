@@ -13,7 +13,7 @@ use super::layout::Dialect;
 use super::{page, report};
 
 /// msprobe's name for its result.
-pub const MSPROBE_FILE: &str = "ckpt_similarity.json";
+const MSPROBE_FILE: &str = "ckpt_similarity.json";
 
 /// A format of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,13 +27,19 @@ pub enum Format {
 }
 
 impl Format {
-    fn ending(self) -> &'static str {
+    fn file_name(self) -> &'static str {
         match self {
-            Self::Json => "json",
-            Self::Csv => "csv",
-            Self::Html => "html",
+            Self::Json => "compare.json",
+            Self::Csv => "compare.csv",
+            Self::Html => "compare.html",
         }
     }
+}
+
+/// Whether a path is that of a file: there is one, or its ending is that of a format.
+fn is_file_name(path: &Path) -> bool {
+    let is_like = |format: &Format| Path::new(format.file_name()).extension() == path.extension();
+    path.is_file() || (Format::value_variants().iter().any(is_like) && !path.is_dir())
 }
 
 /// Where a comparison goes, and as what.
@@ -44,23 +50,22 @@ pub struct Output {
 }
 
 impl Output {
-    /// The files to write: without formats the one the name's ending says, else JSON; with several their endings are put to
-    /// the name. msprobe's result has a name where none is given.
+    /// The files to write to the directory `output`, one per format. msprobe's result is one file, which is written without
+    /// a directory too.
     ///
     /// # Errors
-    /// One of them is there already.
+    /// One of them is there already, or `output` is a file or called like one.
     pub fn prepare(output: Option<&Path>, formats: &[Format], dialect: Dialect) -> Result<Self, CheckpointError> {
-        let files = match (output, formats) {
-            (None, _) if dialect == Dialect::Msprobe => vec![(PathBuf::from(MSPROBE_FILE), Format::Json)],
-            (None, _) => Vec::new(),
-            (Some(path), []) => {
-                let has_ending = |format: &Format| path.extension().is_some_and(|ending| ending == format.ending());
-                let format = [Format::Csv, Format::Html].into_iter().find(has_ending).unwrap_or(Format::Json);
-                vec![(path.to_path_buf(), format)]
+        if let Some(path) = output.filter(|path| is_file_name(path)) {
+            return Err(CheckpointError::OutputIsFile { path: path.to_path_buf() });
+        }
+        let files: Vec<(PathBuf, Format)> = match (output, dialect) {
+            (_, Dialect::Msprobe) => {
+                vec![(output.unwrap_or(Path::new("")).join(MSPROBE_FILE), Format::Json)]
             }
-            (Some(path), &[format]) => vec![(path.to_path_buf(), format)],
-            (Some(path), formats) => {
-                formats.iter().map(|&format| (path.with_extension(format.ending()), format)).collect()
+            (None, Dialect::Ours) => Vec::new(),
+            (Some(directory), Dialect::Ours) => {
+                formats.iter().map(|&format| (directory.join(format.file_name()), format)).collect()
             }
         };
         match files.iter().find(|(path, _)| path.exists()) {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::comparison::{Comparison, Side, TensorRow, Verdict};
 use super::error::CheckpointError;
-use trainmon_report::first_of;
+use trainmon_report::{comparison_as_json, first_of};
 
 /// So many tensors are shown to people, the worst first; files have them all.
 const SHOWN: usize = 20;
@@ -21,14 +21,11 @@ pub fn in_words(comparison: &Comparison, written: &[PathBuf]) -> String {
 
 /// For programs, a failure too.
 pub fn as_json(compared: &Result<(Comparison, Vec<PathBuf>), CheckpointError>) -> Value {
+    let envelope =
+        |answer, files: Result<&[PathBuf], &CheckpointError>| comparison_as_json("checkpoints", answer, files);
     match compared {
-        Ok((comparison, written)) => {
-            let mut value = json(comparison);
-            value["written"] = json!(written);
-            value["error"] = Value::Null;
-            value
-        }
-        Err(error) => json!({"same": null, "error": trainmon_report::as_json(error)}),
+        Ok((comparison, written)) => envelope(json(comparison), Ok(written)),
+        Err(error) => envelope(json!({"same": null}), Err(error)),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use trainmon_core::write_python_float;
 use trainmon_dump::capture::Plain;
 
-/// `repr` of a float: the shortest digits that give the same number again, an exponent below 1e-4 and from 1e16 on.
+/// `repr` of a float.
 pub(crate) fn float(value: f64) -> String {
     // One allocation, and none where many are put into one text ([`push_float`]): a table has millions of these.
     let mut text = String::with_capacity(32);
@@ -15,83 +16,11 @@ pub(crate) fn float(value: f64) -> String {
 /// [`float`] behind a text.
 pub(crate) fn push_float(text: &mut String, value: f64) {
     if (1e-4..1e15).contains(&value.abs()) {
-        // Python and the library print these alike.
+        // Python and the fastest library print these alike, and nearly all cells of a table are such.
         text.push_str(zmij::Buffer::new().format_finite(value));
         return;
     }
-    push_any_float(text, value);
-}
-
-fn push_any_float(text: &mut String, value: f64) {
-    if value.is_nan() {
-        text.push_str("nan");
-        return;
-    }
-    if value.is_sign_negative() {
-        text.push('-');
-    }
-    if value.is_infinite() {
-        text.push_str("inf");
-        return;
-    }
-    if value == 0.0 {
-        text.push_str("0.0");
-        return;
-    }
-    let mut buffer = zmij::Buffer::new();
-    let mut digits = [0; 24];
-    let (digits, exponent) = shortest(buffer.format_finite(value.abs()), &mut digits);
-    let magnitude = exponent + digits.len() as i32 - 1;
-    match magnitude {
-        -4..0 => {
-            text.push_str("0.");
-            text.extend(std::iter::repeat_n('0', (-magnitude - 1) as usize));
-            text.push_str(digits);
-        }
-        0..16 if exponent >= 0 => {
-            text.push_str(digits);
-            text.extend(std::iter::repeat_n('0', exponent as usize));
-            text.push_str(".0");
-        }
-        0..16 => {
-            let (whole, fraction) = digits.split_at(magnitude as usize + 1);
-            text.extend([whole, ".", fraction]);
-        }
-        _ => {
-            let (whole, fraction) = digits.split_at(1);
-            text.push_str(whole);
-            if !fraction.is_empty() {
-                text.extend([".", fraction]);
-            }
-            // Writing into a String does not fail.
-            _ = write!(text, "e{}{:02}", if magnitude < 0 { '-' } else { '+' }, magnitude.abs());
-        }
-    }
-}
-
-/// The digits of a positive number's shortest text, without zeros at either end, and the power of ten of the last of them. Where
-/// two texts are equally near, Rust's own formatting takes the larger one, Python and the library used here the even one.
-fn shortest<'d>(text: &str, digits: &'d mut [u8; 24]) -> (&'d str, i32) {
-    let (mut count, mut exponent, mut is_fraction) = (0, 0, false);
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'.' => is_fraction = true,
-            b'e' => {
-                exponent += text[at + 1..].parse::<i32>().unwrap_or(0);
-                break;
-            }
-            digit => {
-                exponent -= i32::from(is_fraction);
-                if count > 0 || digit != b'0' {
-                    digits[count] = digit;
-                    count += 1;
-                }
-            }
-        }
-    }
-    let zeros = digits[..count].iter().rev().take_while(|&&digit| digit == b'0').count();
-    // Digits are ASCII.
-    (str::from_utf8(&digits[..count - zeros]).unwrap_or("0"), exponent + zeros as i32)
+    write_python_float(value, |part| text.push_str(part));
 }
 
 /// `str` of a value.
@@ -207,7 +136,7 @@ mod tests {
         });
         for value in whole.chain(edges).chain(any).filter(|value| (1e-4..1e15).contains(value)) {
             let mut text = String::new();
-            push_any_float(&mut text, value);
+            write_python_float(value, |part| text.push_str(part));
             assert_eq!(float(value), text);
             assert_eq!(float(-value), format!("-{text}"));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trainmon_dump::capture::Task;
-use trainmon_report::Advise;
+use trainmon_report::{Advise, comparison_as_json};
 
 use super::answer::{Answer, Options, StepCaptures, compare_matched};
 use super::compat;
@@ -124,13 +124,10 @@ pub fn in_words(compared: &Compared) -> String {
 
 /// The answer for programs, a failure too.
 pub fn as_json(compared: &Result<Compared, RequestError>) -> Value {
+    let envelope = |answer, files: Result<&[PathBuf], &RequestError>| comparison_as_json("captures", answer, files);
     match compared {
-        Ok(Compared { answer, files, .. }) => {
-            let mut json = messages::as_json(answer);
-            json["files"] = json!(files);
-            json
-        }
-        Err(error) => json!({"verdict": "failed", "error": trainmon_report::as_json(error)}),
+        Ok(Compared { answer, files, .. }) => envelope(messages::as_json(answer), Ok(files)),
+        Err(error) => envelope(json!({"verdict": "failed"}), Err(error)),
     }
 }
 

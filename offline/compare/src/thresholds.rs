@@ -80,7 +80,7 @@ impl Thresholds {
     /// Reads a file; keys it does not have keep their defaults.
     ///
     /// # Errors
-    /// See [`ThresholdsError`].
+    /// It cannot be read, is not TOML of these keys, or a number in it is out of range.
     pub fn read(path: &Path) -> Result<Self, ThresholdsError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ThresholdsError::Read { path: path.into(), source })?;

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod envelope;
 mod failure;
 mod fresh;
 pub mod html;
@@ -11,9 +12,10 @@ mod printer;
 mod progress;
 mod text;
 
+pub use envelope::comparison_as_json;
 pub use failure::{Advise, as_json, causes};
 pub use fresh::{FreshDirectory, NotMade, unfinished_in, write_new};
 pub use outcome::Outcome;
 pub use printer::Printer;
-pub use progress::{Progress, ProgressBar, watched};
+pub use progress::{Progress, shown, watched};
 pub use text::{first_of, quoted};

@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 /// A bar on stderr, shown once the work has taken two seconds, on a terminal only; gone when dropped. It has no colours.
-pub struct ProgressBar {
+struct ProgressBar {
     bar: indicatif::ProgressBar,
     started: Instant,
     is_shown: bool,
@@ -28,13 +28,13 @@ pub struct ProgressBar {
 
 impl ProgressBar {
     /// A bar with this word in front.
-    pub fn new(what: &'static str) -> Self {
+    fn new(what: &'static str) -> Self {
         let bar = indicatif::ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what);
         Self { bar, started: Instant::now(), is_shown: false }
     }
 
     /// Shows how far it is.
-    pub fn show(&mut self, Progress { done, total }: Progress) {
+    fn show(&mut self, Progress { done, total }: Progress) {
         if self.started.elapsed() < PATIENCE {
             return;
         }
@@ -54,6 +54,12 @@ impl Drop for ProgressBar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Runs work that tells how far it is, and shows that.
+pub fn shown<T>(what: &'static str, work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -> T {
+    let mut bar = ProgressBar::new(what);
+    work(&mut |progress| bar.show(progress))
 }
 
 /// Runs `work` on this thread; another looks now and then how far it is, and shows that.

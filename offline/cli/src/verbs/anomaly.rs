@@ -30,8 +30,15 @@ pub(crate) struct Arguments {
     /// How many findings
     #[arg(short = 'k', long = "topk", value_name = "COUNT", default_value = "8")]
     top: NonZeroUsize,
-    /// Only these steps, as a list: "[1,2]"
-    #[arg(short, long = "step", aliases = ["step_list", "step-list"], value_name = "LIST", value_parser = step_list)]
+    /// Only these steps.
+    #[arg(
+        short,
+        long = "step",
+        aliases = ["step_list", "step-list"],
+        value_name = "LIST",
+        value_parser = step_list,
+        help = "Only these steps, as a list: \"[1,2]\""
+    )]
     steps: Option<Steps>,
     /// Print one JSON object, also on failure
     #[arg(long)]

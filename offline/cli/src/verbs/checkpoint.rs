@@ -4,16 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use trainmon_checkpoint::{
-    CheckpointError, Comparison, Dialect, Format, MSPROBE_FILE, Output, as_json, compare, in_words,
-};
-use trainmon_report::{Outcome, Printer, ProgressBar};
+use trainmon_checkpoint::{CheckpointError, Comparison, Dialect, Format, Output, as_json, compare, in_words};
+use trainmon_report::{Outcome, Printer, shown};
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon compare-checkpoint ckpt_a/model.pt ckpt_b/model.pt\n",
-    "  trainmon compare-checkpoint run_tp1 run_tp2pp2 -o report.json     Megatron's ranks are put together\n",
-    "  trainmon compare-checkpoint zero3/global_step100 hf_model -o report --format json,csv,html\n",
+    "  trainmon compare-checkpoint run_tp1 run_tp2pp2 -o report          Megatron's ranks are put together\n",
+    "  trainmon compare-checkpoint zero3/global_step100 hf_model -o report --format csv\n",
     "  trainmon compare-checkpoint a b --compat                          ckpt_similarity.json, as msprobe writes it\n",
     "\n",
     "A checkpoint is a file (.pt, .safetensors, .npy) or the directory of one: Megatron, DeepSpeed, torch distributed\n",
@@ -30,13 +28,13 @@ pub(crate) struct Arguments {
     a: PathBuf,
     /// The second
     b: PathBuf,
-    /// The file to write; with several formats their endings are put to its name
-    #[arg(long, short)]
+    /// The directory for the report
+    #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// The formats of the file [default: by its ending, else json]
-    #[arg(long, value_delimiter = ',')]
+    /// What the report consists of
+    #[arg(long, value_delimiter = ',', default_values = ["json", "csv", "html"])]
     format: Vec<Format>,
-    /// Write msprobe's JSON [default file: `ckpt_similarity.json`] and put ranks together as it does
+    /// Write msprobe's JSON, `ckpt_similarity.json`, and put ranks together as it does
     #[arg(long, conflicts_with = "format")]
     compat: bool,
     /// Print one JSON object, also on failure
@@ -45,19 +43,11 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// What `trainmon compare` was given, where it finds checkpoints: its output is a directory.
+    /// What `trainmon compare` was given, where it finds checkpoints.
     pub(crate) fn of((a, b): (&Path, &Path), output: Option<&Path>, compat: bool, json: bool) -> Self {
-        let name = if compat { MSPROBE_FILE } else { "compare" };
-        let format =
-            if compat || output.is_none() { Vec::new() } else { vec![Format::Json, Format::Csv, Format::Html] };
-        Self {
-            a: a.to_path_buf(),
-            b: b.to_path_buf(),
-            output: output.map(|directory| directory.join(name)),
-            format,
-            compat,
-            json,
-        }
+        let format = vec![Format::Json, Format::Csv, Format::Html];
+        let output = output.map(Path::to_path_buf);
+        Self { a: a.to_path_buf(), b: b.to_path_buf(), output, format, compat, json }
     }
 }
 
@@ -75,9 +65,7 @@ fn compare_and_write(arguments: &Arguments) -> Result<(Comparison, Vec<PathBuf>)
     let dialect = if *compat { Dialect::Msprobe } else { Dialect::Ours };
     // Asked before hours are spent.
     let output = Output::prepare(output.as_deref(), format, dialect)?;
-    let mut bar = ProgressBar::new("comparing");
-    let comparison = compare(a, b, dialect, &mut |progress| bar.show(progress))?;
-    drop(bar);
+    let comparison = shown("comparing", |tell| compare(a, b, dialect, tell))?;
     let written = output.write(&comparison)?;
     Ok((comparison, written))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use trainmon_core::Dtype;
-use trainmon_report::{Outcome, Printer, ProgressBar};
+use trainmon_report::{Outcome, Printer, shown};
 use trainmon_runs::compare::{Format, Level, Options, as_json, compare, in_words, write};
 
 pub(crate) const EXAMPLES: &str = concat!(
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(required = true)]
     golden: Vec<PathBuf>,
     /// The directory to make for the report
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What the report consists of
     #[arg(long, value_delimiter = ',', default_values = ["csv", "json", "html"], requires = "output")]
@@ -88,9 +88,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         ComputedIn::Fp16 => Dtype::F16,
         ComputedIn::Fp32 => Dtype::F32,
     });
-    let mut bar = ProgressBar::new("comparing");
-    let compared = compare(target, golden, Options { computed_in }, &mut |progress| bar.show(progress));
-    drop(bar);
+    let compared = shown("comparing", |tell| compare(target, golden, Options { computed_in }, tell));
     let written = compared.and_then(|comparison| {
         let files = output.as_deref().map_or(Ok(Vec::new()), |out| write(&comparison, out, format))?;
         Ok((comparison, files))

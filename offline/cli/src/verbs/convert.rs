@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use trainmon_report::{Outcome, Printer, ProgressBar};
+use trainmon_report::{Outcome, Printer, shown};
 use trainmon_runs::convert::{Converted, as_json, to_tensorboard};
 use trainmon_tensors::TensorFormat;
 
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     to: Format,
     /// The directory to make [default: `tensorboard` in the run, `output` for tensors]
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Print one JSON object, also on failure
     #[arg(long)]
@@ -65,9 +65,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         let output = output.as_deref().unwrap_or(Path::new("output"));
         return parse::convert_and_say(run, to, output, *json, printer);
     }
-    let mut bar = ProgressBar::new("converting");
-    let converted = to_tensorboard(run, output.as_deref(), &mut |progress| bar.show(progress));
-    drop(bar);
+    let converted = shown("converting", |tell| to_tensorboard(run, output.as_deref(), tell));
     if let (Ok(converted), false) = (&converted, json) {
         for warning in &converted.warnings {
             printer.warning(warning, "", None);

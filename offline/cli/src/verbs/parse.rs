@@ -7,7 +7,7 @@ use clap::Args;
 use trainmon_report::{Outcome, Printer};
 use trainmon_tensors::{TensorFormat, convert};
 
-use super::{files_as_json, lines};
+use super::files::{files_as_json, lines};
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",

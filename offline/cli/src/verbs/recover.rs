@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use trainmon_report::{Advise as _, Outcome, Printer, ProgressBar};
+use trainmon_report::{Advise as _, Outcome, Printer, shown};
 use trainmon_runs::recover::{Recovery, as_json, recover};
 
 pub(crate) const EXAMPLES: &str = concat!(
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// The journal, or a directory that holds those of several ranks (or the directories they lie in)
     journal: PathBuf,
     /// The directory to make
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
     /// Print one JSON object, also on failure
     #[arg(long)]
@@ -39,9 +39,7 @@ pub(crate) struct Arguments {
 /// Recovers, and says what came of it.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
     let Arguments { journal, output, json } = arguments;
-    let mut bar = ProgressBar::new("recovering");
-    let recovery = recover(journal, output, &mut |progress| bar.show(progress));
-    drop(bar);
+    let recovery = shown("recovering", |tell| recover(journal, output, tell));
     if let (Ok(recovery), false) = (&recovery, json) {
         for journal in &recovery.journals {
             let path = journal.journal.display();

@@ -62,6 +62,43 @@ fn checkpoints_and_monitored_runs_are_known_by_what_they_are_in_both_spellings()
 }
 
 #[test]
+fn the_json_of_every_comparison_begins_with_its_version_and_ends_with_the_files_and_the_error() {
+    let desk = tempdir().unwrap();
+    checkpoint(&desk.path().join("b.safetensors"), 2.0);
+    checkpoint(&desk.path().join("a.safetensors"), 1.0);
+    for (name, value) in [("b", 2.0), ("a", 1.0)] {
+        monitored(&desk.path().join(format!("run_{name}")), value);
+        dump(&desk.path().join(format!("capture_{name}/step0/rank0/dump.json")), value);
+    }
+    let envelope = |arguments: &[&str]| {
+        let said = trainmon(desk.path(), &[arguments, &["--json"]].concat());
+        let json: Value = serde_json::from_str(&said.out).unwrap();
+        let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys[..2], ["version", "compared"], "{json:#}");
+        assert_eq!(keys[keys.len() - 2..], ["files", "error"], "{json:#}");
+        assert_eq!(json["version"], 1);
+        (
+            json["compared"].as_str().unwrap().to_owned(),
+            json["files"].as_array().unwrap().len(),
+            json["error"].is_null(),
+        )
+    };
+    for (command, [target, golden], compared, files) in [
+        ("compare", ["capture_b", "capture_a"], "captures", 2),
+        ("compare", ["run_b", "run_a"], "runs", 3),
+        ("compare-runs", ["run_b", "run_a"], "runs", 3),
+        ("compare", ["b.safetensors", "a.safetensors"], "checkpoints", 3),
+        ("compare-checkpoint", ["b.safetensors", "a.safetensors"], "checkpoints", 3),
+    ] {
+        assert_eq!(envelope(&[command, target, golden]), (compared.to_owned(), 0, true));
+        let output = format!("out/{command}_{compared}");
+        assert_eq!(envelope(&[command, target, golden, "-o", &output]), (compared.to_owned(), files, true));
+        let of_nothing = if command == "compare" { "captures" } else { compared };
+        assert_eq!(envelope(&[command, "nowhere", golden]), (of_nothing.to_owned(), 0, false));
+    }
+}
+
+#[test]
 fn what_is_of_two_kinds_is_named() {
     let desk = tempdir().unwrap();
     dump(&desk.path().join("capture/step0/rank0/dump.json"), 2.0);

@@ -120,18 +120,41 @@ fn files_are_written_whole_in_the_formats_asked_for_and_none_is_replaced() {
     let (a, b) = (made("plain.pt"), made("changed_norm.pt"));
     let said = compare_in(directory.path(), &[&a, &b, "-o", "report", "--format", "json,csv"]);
     assert_eq!(said.code, Some(1), "{}", said.err);
-    let json: Value = serde_json::from_slice(&fs::read(directory.path().join("report.json")).unwrap()).unwrap();
+    let json: Value = serde_json::from_slice(&fs::read(directory.path().join("report/compare.json")).unwrap()).unwrap();
     assert_eq!(json["summary"]["different"], 1);
-    let csv = fs::read_to_string(directory.path().join("report.csv")).unwrap();
+    let csv = fs::read_to_string(directory.path().join("report/compare.csv")).unwrap();
     assert_eq!(csv.lines().count(), 13);
     assert!(
         csv.lines().any(|line| line.starts_with("model.norm.weight,different,torch.float32,torch.float32,[8],[8],8,")),
         "{csv}"
     );
-    let said = compare_in(directory.path(), &[&a, &b, "-o", "report.json"]);
+    let said = compare_in(directory.path(), &[&a, &b, "-o", "report"]);
     assert_eq!(said.code, Some(2));
-    assert!(said.err.starts_with("error: `report.json` exists already\nhint: name another file"), "{}", said.err);
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing half-written is left");
+    let expected = "error: `report/compare.json` exists already\nhint: name another directory";
+    assert!(said.err.starts_with(expected), "{}", said.err);
+    assert_eq!(fs::read_dir(directory.path().join("report")).unwrap().count(), 2, "nothing half-written is left");
+}
+
+#[test]
+fn the_output_is_a_directory_and_the_name_of_a_file_is_refused_before_anything_is_compared() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let (a, b) = (made("plain.pt"), made("changed_norm.pt"));
+    fs::write(directory.path().join("taken"), "").unwrap();
+    fs::create_dir(directory.path().join("of.html")).unwrap();
+    for file in ["report.json", "there/report.html", "taken"] {
+        for more in [&[][..], &["--compat"]] {
+            let said = compare_in(directory.path(), &[&[&a, &b, "-o", file], more].concat());
+            let expected = format!(
+                "error: the output: expected a directory, found the name of a file, `{file}`\nhint: name a directory with --output"
+            );
+            assert_eq!(said.code, Some(2));
+            assert!(said.err.starts_with(&expected), "{}", said.err);
+        }
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is made");
+    let said = compare_in(directory.path(), &[&a, &b, "-o", "of.html", "--compat"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
+    assert!(directory.path().join("of.html/ckpt_similarity.json").is_file());
 }
 
 #[test]
@@ -197,11 +220,11 @@ fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
         ("unlisted", "`unlisted`: expected `.metadata`, which says what is where in the `.distcp` files, found none"),
         ("nothing.pt", "expected .npy, .safetensors or torch's .pt, found an empty file"),
     ] {
-        let said = compare_in(directory.path(), &[bad, &made("plain.pt"), "-o", "out.json"]);
+        let said = compare_in(directory.path(), &[bad, &made("plain.pt"), "-o", "out"]);
         assert_eq!(said.code, Some(2), "{bad}: {}{}", said.out, said.err);
         assert!(said.err.contains(words), "{bad}: {}", said.err);
         assert!(said.err.starts_with("error: ") && said.err.contains("\nhint: "), "{bad}: {}", said.err);
-        assert!(!path("out.json").exists(), "{bad}");
+        assert!(!path("out").exists(), "{bad}");
     }
     assert!(!path("executed").exists(), "nothing in a pickle is executed");
 }
@@ -236,9 +259,9 @@ fn the_page_has_every_tensor_and_no_name_breaks_out_of_it() {
     for (name, value) in [("a.pt", 1.0), ("b.pt", 2.0)] {
         save(&directory.path().join(name), &[("w", &[1.0, value]), (hostile, &[1.0])]);
     }
-    let said = compare_in(directory.path(), &["a.pt", "b.pt", "-o", "page.html"]);
+    let said = compare_in(directory.path(), &["a.pt", "b.pt", "-o", "page"]);
     assert_eq!(said.code, Some(1), "{}", said.err);
-    let page = fs::read_to_string(directory.path().join("page.html")).unwrap();
+    let page = fs::read_to_string(directory.path().join("page/compare.html")).unwrap();
     assert!(page.contains("1 of 2 tensors differ") && page.contains(">different</td>"), "{page}");
     assert!(page.contains("default-src 'none'") && !page.contains("http://") && !page.contains("https://"), "{page}");
     assert!(page.contains("&lt;/script&gt;") && !page.contains("<img"), "{page}");

@@ -9,13 +9,14 @@ use trainmon_dump::capture::{Framework, Operator, Section, Value};
 
 use super::exact::{Side, pair_by_places};
 use super::family::{COLLECTIVES, common_callee, common_parameter};
-use super::mapping::{MappingError, text_of};
+use super::mapping::{MappingError, read_yaml};
 use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::name::{Direction, OperatorName};
 
 /// Operators of `MindSpore` and their counterparts in torch. Between captures of one framework the first is the target's.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
 pub struct ApiMapping {
     entries: Vec<ApiEntry>,
 }
@@ -24,35 +25,35 @@ pub struct ApiMapping {
 /// place belongs together, and what a list does not name has no counterpart.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApiEntry {
+struct ApiEntry {
     /// Like `Functional.abs` or `Mint.abs`.
-    pub ms_api: String,
+    ms_api: String,
     /// Like `Torch.abs`.
-    pub pt_api: String,
+    pt_api: String,
     /// Indices of arguments.
     #[serde(default)]
-    pub ms_args: Vec<u32>,
+    ms_args: Vec<u32>,
     /// Their counterparts.
     #[serde(default)]
-    pub pt_args: Vec<u32>,
+    pt_args: Vec<u32>,
     /// Indices of results.
     #[serde(default)]
-    pub ms_outputs: Vec<u32>,
+    ms_outputs: Vec<u32>,
     /// Their counterparts.
     #[serde(default)]
-    pub pt_outputs: Vec<u32>,
+    pt_outputs: Vec<u32>,
     /// Names of parameters.
     #[serde(default)]
-    pub ms_parameters: Vec<String>,
+    ms_parameters: Vec<String>,
     /// Their counterparts.
     #[serde(default)]
-    pub pt_parameters: Vec<String>,
+    pt_parameters: Vec<String>,
     /// Names of parameters with gradients; without them those of the parameters.
     #[serde(default)]
-    pub ms_parameters_grad: Vec<String>,
+    ms_parameters_grad: Vec<String>,
     /// Their counterparts.
     #[serde(default)]
-    pub pt_parameters_grad: Vec<String>,
+    pt_parameters_grad: Vec<String>,
 }
 
 impl ApiMapping {
@@ -61,16 +62,7 @@ impl ApiMapping {
     /// # Errors
     /// See [`MappingError`].
     pub fn read(path: &Path) -> Result<Self, MappingError> {
-        let parsed: Result<Vec<ApiEntry>, _> = serde_saphyr::from_str(&text_of(path)?);
-        let form = "- {ms_api: Functional.abs, pt_api: Torch.abs, ms_args: [0], pt_args: [0]}";
-        let entries =
-            parsed.map_err(|source| MappingError::Syntax { path: path.into(), form, source: Box::new(source) })?;
-        Ok(Self::of(entries))
-    }
-
-    /// Out of entries.
-    pub fn of(entries: Vec<ApiEntry>) -> Self {
-        Self { entries }
+        read_yaml(path, "- {ms_api: Functional.abs, pt_api: Torch.abs, ms_args: [0], pt_args: [0]}")
     }
 
     /// The entry for a callee of the target, and whether its `pt` half is the target's.
@@ -349,7 +341,7 @@ mod tests {
 
     fn rsub() -> ApiMapping {
         let entries = "- {ms_api: Mint.sub, pt_api: Torch.rsub, ms_args: [0, 1], pt_args: [1, 0]}";
-        ApiMapping::of(serde_saphyr::from_str(entries).unwrap())
+        serde_saphyr::from_str(entries).unwrap()
     }
 
     #[test]
@@ -436,7 +428,7 @@ mod tests {
     #[test]
     fn a_value_that_a_list_leaves_out_has_no_counterpart() {
         let entries = "- {ms_api: Mint.sub, pt_api: Torch.rsub, ms_args: [0], pt_args: [1]}";
-        let mapping = ApiMapping::of(serde_saphyr::from_str(entries).unwrap());
+        let mapping: ApiMapping = serde_saphyr::from_str(entries).unwrap();
         let (target, golden) = (mindspore(), torch());
         let pairs = by_api(&target, &golden, &mapping);
         let name = |capture: &Capture, at| capture.at(at).name();

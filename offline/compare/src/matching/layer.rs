@@ -7,7 +7,7 @@ use trainmon_dump::capture::Framework;
 
 use super::exact::{keys, pair};
 use super::family::common_callee;
-use super::mapping::{MappingError, text_of};
+use super::mapping::{MappingError, read_yaml};
 use super::pair::{How, Pair};
 use crate::input::Capture;
 use crate::name::{Direction, OperatorName};
@@ -37,12 +37,7 @@ impl LayerMapping {
     /// # Errors
     /// See [`MappingError`].
     pub fn read(path: &Path) -> Result<Self, MappingError> {
-        let parsed: Result<HashMap<String, HashMap<String, String>>, _> = serde_saphyr::from_str(&text_of(path)?);
-        let classes = parsed.map_err(|source| MappingError::Syntax {
-            path: path.into(),
-            form: "class of a module: {path in the target: path in the golden}",
-            source: Box::new(source),
-        })?;
+        let classes = read_yaml(path, "class of a module: {path in the target: path in the golden}")?;
         Ok(Self::of(classes))
     }
 

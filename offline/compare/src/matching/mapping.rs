@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
+
 use super::exact::{keys, pair};
 use super::pair::{How, Pair};
 use crate::input::Capture;
@@ -41,8 +43,11 @@ impl MappingError {
     }
 }
 
-pub(super) fn text_of(path: &Path) -> Result<String, MappingError> {
-    std::fs::read_to_string(path).map_err(|source| MappingError::Read { path: path.into(), source })
+/// Reads a file of YAML; `form` is what an entry of it looks like.
+pub(super) fn read_yaml<T: DeserializeOwned>(path: &Path, form: &'static str) -> Result<T, MappingError> {
+    let text = std::fs::read_to_string(path).map_err(|source| MappingError::Read { path: path.into(), source })?;
+    let syntax = |source| MappingError::Syntax { path: path.into(), form, source: Box::new(source) };
+    serde_saphyr::from_str(&text).map_err(syntax)
 }
 
 /// Names of the target and what they are called in the golden, in the order of the file.
@@ -58,9 +63,7 @@ impl Mapping {
     /// # Errors
     /// See [`MappingError`].
     pub fn read(path: &Path) -> Result<Self, MappingError> {
-        let parsed: Result<HashMap<String, String>, _> = serde_saphyr::from_str(&text_of(path)?);
-        let form = "name in the target: name in the golden";
-        let of = parsed.map_err(|source| MappingError::Syntax { path: path.into(), form, source: Box::new(source) })?;
+        let of: HashMap<String, String> = read_yaml(path, "name in the target: name in the golden")?;
         let mut entries: Vec<(String, String)> = of.into_iter().collect();
         // The longest name first: a mapping of `layer.10` is not one of `layer.1`.
         entries.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));

@@ -4,106 +4,19 @@
 //! (rising in the forward pass, falling behind it), then the number of the call. Unlike there, parameters after the
 //! update come last in their step instead of first: what broke them came before.
 
+mod error;
 mod report;
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use trainmon_report::Advise;
 
-pub use self::report::as_json;
+use self::error::{AnomalyError, DIRECTORY, FILE};
+pub use self::report::{Analysis, as_json};
 
-/// The directory alerts write to, below the one run directories are made in.
-const DIRECTORY: &str = "anomaly_detected";
-const FILE: &str = "anomaly.json";
 /// What the tool writes.
 pub const ANALYSIS: &str = "anomaly_analyse.json";
-
-/// What came first.
-#[derive(Debug, Serialize)]
-pub struct Analysis {
-    /// The file written.
-    pub out: PathBuf,
-    /// The files read, by rank.
-    pub files: Vec<PathBuf>,
-    /// How many findings there are in the steps asked for.
-    pub findings: usize,
-    /// The first of them, by key, first one first.
-    pub first: Map<String, Value>,
-}
-
-/// Why there is no analysis.
-#[derive(Debug, thiserror::Error)]
-pub enum AnomalyError {
-    /// The directory cannot be read.
-    #[error("cannot read directory `{}`", path.display())]
-    ReadDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// No rank wrote findings there.
-    #[error("`{}` has no findings: expected `rank<R>/{FILE}` in it or in its `{DIRECTORY}`", path.display())]
-    NoFindings {
-        /// The directory asked for.
-        path: PathBuf,
-    },
-    /// A file cannot be read.
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file is not JSON, or not an object.
-    #[error("`{}` is no object of findings", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
-    /// A finding lacks what it is ordered by.
-    #[error("`{}`: finding `{key}`: `{field}`: expected {expected}, found {found}", path.display())]
-    Field {
-        /// The file.
-        path: PathBuf,
-        /// The finding.
-        key: String,
-        /// Its field.
-        field: &'static str,
-        /// What the field takes.
-        expected: &'static str,
-        /// What it has.
-        found: String,
-    },
-    /// The analysis cannot be written.
-    #[error("cannot write `{}`", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-impl Advise for AnomalyError {
-    fn hint(&self) -> &str {
-        match self {
-            Self::ReadDirectory { .. } | Self::Read { .. } => "check the path and its permissions",
-            Self::NoFindings { .. } => "alerts write there with \"alert\": {\"dump\": true}; no file means no finding",
-            Self::Malformed { .. } => {
-                "a machine that lost power tears the file's end; the next run in this directory repairs it"
-            }
-            Self::Field { .. } => "was the file edited by hand?",
-            Self::Write { .. } => "name a directory you may write to with -o",
-        }
-    }
-}
 
 /// What a finding is ordered by; first is least.
 type Order = (u64, u64, i8, (i64, i64), i64, u64);

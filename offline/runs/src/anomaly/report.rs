@@ -1,8 +1,24 @@
-//! What an analysis says: to people, and as JSON.
+//! What an analysis has found, and what it says: to people, and as JSON.
 
-use serde_json::{Value, json};
+use std::path::PathBuf;
 
-use super::{Analysis, AnomalyError};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::error::AnomalyError;
+
+/// What came first.
+#[derive(Debug, Serialize)]
+pub struct Analysis {
+    /// The file written.
+    pub out: PathBuf,
+    /// The files read, by rank.
+    pub files: Vec<PathBuf>,
+    /// How many findings there are in the steps asked for.
+    pub findings: usize,
+    /// The first of them, by key, first one first.
+    pub first: Map<String, Value>,
+}
 
 impl Analysis {
     /// For a terminal.

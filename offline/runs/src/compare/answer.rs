@@ -1,12 +1,11 @@
 //! The answer: where runs part, in a sentence, and what to do next.
 
-use serde::Serialize;
-
-use super::blow_up::BlowUp;
-use super::found::Divergence;
+use super::comparison::RankComparison;
+use super::found::{BlowUp, Divergence};
 use super::names::TensorKey;
 use super::noise::{BoundSource, is_in_order, place_of};
-use super::{RankComparison, numbers::short};
+use super::numbers::short;
+use super::verdict::{Answer, Level, Verdict};
 
 /// A median difference from which on nobody can tell noise from a fault by its growth alone.
 const LARGE_NOISE: f64 = 1e-2;
@@ -14,47 +13,6 @@ const LARGE_NOISE: f64 = 1e-2;
 const UNLIKE: f64 = 1e-3;
 /// Ratios that agree so well are one factor.
 const SAME_FACTOR: f64 = 1e-3;
-
-/// What is said of two runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// Nothing is beyond noise.
-    NoDivergence,
-    /// They did not start alike.
-    DifferentStart,
-    /// They part in the course of a step.
-    Diverges,
-    /// There is nothing to tell it by.
-    CannotTell,
-}
-
-/// How bad it is, for exit codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// All is well.
-    Fine,
-    /// Something to look at.
-    Warning,
-    /// The runs differ, or nobody can tell.
-    Error,
-}
-
-/// The answer with its reasons.
-#[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
-    /// The answer.
-    pub answer: Answer,
-    /// How bad it is.
-    pub level: Level,
-    /// In a sentence.
-    pub sentence: String,
-    /// What it rests on, one sentence each.
-    pub reasons: Vec<String>,
-    /// What to do next.
-    pub next: Option<String>,
-}
 
 /// Gives the answer, and puts the divergences in order: by step, of the first step the leading one first and the others by how
 /// far they are beyond their bounds.

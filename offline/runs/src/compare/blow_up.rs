@@ -9,10 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
-use super::found::Divergence;
-use super::judge::Judge;
+use super::found::{BlowUp, Divergence, Judged};
 use super::noise::BoundSource;
 
 /// Gradients so many times as large as ever in the first quarter of the steps so far; activations too, where gradients or the
@@ -24,17 +21,6 @@ const RISE_BESIDE: f64 = 2.0;
 const EARLY_SHARE: usize = 4;
 /// Noise jumps a little before magnitudes do, and stays beyond its bounds a little longer.
 const STEPS_AROUND: usize = 3;
-
-/// Steps in which both runs blow up.
-#[derive(Clone, Debug, Serialize)]
-pub struct BlowUp {
-    /// The first of them in which something was beyond its bound.
-    pub first: u64,
-    /// The last.
-    pub last: u64,
-    /// What has grown there, in words.
-    pub sign: String,
-}
 
 /// Whose magnitudes are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +84,9 @@ pub(super) struct BlowUpWatch {
     /// Steps left in which nothing can be judged, after the last one that blew up.
     after: usize,
     /// All steps in which nothing can be judged.
-    pub(super) steps: BTreeSet<u64>,
+    steps: BTreeSet<u64>,
     /// What the first step that blew up had grown by.
-    pub(super) sign: Option<String>,
+    sign: Option<String>,
     /// First and last of those steps in which something was beyond its bound.
     found: Option<(u64, u64)>,
 }
@@ -159,21 +145,18 @@ impl BlowUpWatch {
     pub(super) fn excuse(&mut self, step: u64) {
         self.found = Some(widened(self.found, step));
     }
-}
 
-impl Judge {
-    /// What was said to part shortly before both runs blew up: nobody could know then.
-    pub(super) fn excuse_onset(&mut self) {
-        let BlowUpWatch { steps, found, .. } = &mut self.blow_up;
-        self.found.divergences.retain(|divergence| {
+    /// Takes back what was said to part shortly before both runs blew up: nobody could know then.
+    pub(super) fn excuse_onset(&mut self, judged: &mut Judged) {
+        let Self { steps, found, sign, .. } = self;
+        judged.divergences.retain(|divergence| {
             let is_excused = steps.contains(&divergence.step) && !is_proof(divergence);
             if is_excused {
                 *found = Some(widened(*found, divergence.step));
             }
             !is_excused
         });
-        let BlowUpWatch { sign, found, .. } = &mut self.blow_up;
-        self.found.blow_up = found.zip(sign.take()).map(|((first, last), sign)| BlowUp { first, last, sign });
+        judged.blow_up = found.zip(sign.take()).map(|((first, last), sign)| BlowUp { first, last, sign });
     }
 }
 

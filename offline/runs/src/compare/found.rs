@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use super::blow_up::BlowUp;
 use super::names::TensorKey;
 use super::noise::BoundSource;
 
@@ -49,6 +48,17 @@ impl Divergence {
     pub fn excess(&self) -> f64 {
         if self.bound > 0.0 { self.difference / self.bound } else { f64::INFINITY }
     }
+}
+
+/// Steps in which both runs blow up.
+#[derive(Clone, Debug, Serialize)]
+pub struct BlowUp {
+    /// The first of them in which something was beyond its bound.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+    /// What has grown there, in words.
+    pub sign: String,
 }
 
 /// Rows that are missing in one of the runs, in steps both have.

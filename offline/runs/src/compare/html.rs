@@ -3,12 +3,13 @@
 use maud::{Markup, PreEscaped, html};
 use trainmon_report::html::{self, list};
 
-use super::answer::{Level, place_in_words};
+use super::answer::place_in_words;
 use super::chart::svg;
+use super::comparison::{RankComparison, RunComparison};
 use super::found::Divergence;
 use super::numbers::short;
 use super::replay::Curve;
-use super::{RankComparison, RunComparison};
+use super::verdict::Level;
 
 /// Rows of a table; the CSV file has all.
 const ROWS: usize = 200;

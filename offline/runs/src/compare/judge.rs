@@ -1,4 +1,4 @@
-//! One rank, step by step: which series part, and by how much.
+//! What is known of one rank's series while its steps are judged (`judge_step`).
 //!
 //! Memory holds a few numbers per series, whatever the run's length.
 
@@ -7,16 +7,11 @@ use std::rc::Rc;
 
 use super::blow_up::BlowUpWatch;
 use super::found::{Gap, Judged};
-use super::magnitude::{ColumnsPlan, Magnitude, quantile};
+use super::magnitude::{ColumnsPlan, Magnitude};
 use super::names::Names;
-use super::noise::{
-    KindClass, LEAST_SHARE, MOST_UPSTREAM_GROWTH, RowFacts, StatisticClass, class_of, is_nothing, place_of,
-};
-use super::steps::{RUN_KIND, RowHead, StepRows};
+use super::noise::{KindClass, RowFacts, StatisticClass};
+use super::steps::{RowHead, StepRows};
 use super::suspects::Suspects;
-
-/// Of fewer series a median tells nothing about the step.
-const ENOUGH_SERIES: usize = 8;
 
 /// What a comparison knows of each series.
 #[derive(Debug, Default)]
@@ -36,20 +31,20 @@ pub(super) struct Series {
 #[derive(Debug, Default)]
 pub(super) struct TensorState {
     pub(super) series: Vec<Series>,
-    is_in: Sides,
+    pub(super) is_in: Sides,
     /// Common steps in which the other run alone has it.
-    gaps: [Gap; 2],
+    pub(super) gaps: [Gap; 2],
     /// The last common step, counted from 1, in which the target had it.
-    last_in_target: u64,
+    pub(super) last_in_target: u64,
     pub(super) has_other_shape: bool,
-    has_other_type: bool,
+    pub(super) has_other_type: bool,
 }
 
 /// Which runs have a tensor.
 #[derive(Debug, Default)]
-struct Sides {
-    target: bool,
-    golden: bool,
+pub(super) struct Sides {
+    pub(super) target: bool,
+    pub(super) golden: bool,
 }
 
 /// All series of one statistic and kind.
@@ -77,20 +72,20 @@ pub(super) struct Upstream {
 pub(super) struct Judge {
     pub(super) rank: u32,
     pub(super) golden_runs: usize,
-    coarsest: f64,
+    pub(super) coarsest: f64,
     pub(super) tensors: Vec<TensorState>,
     /// By kind and statistic.
     pub(super) groups: HashMap<(u16, u16), Group>,
     pub(super) plans: Vec<Option<Rc<ColumnsPlan>>>,
-    nothing: Vec<bool>,
+    pub(super) nothing: Vec<bool>,
     /// Common steps in which nothing differed, from the first on.
     pub(super) equal_steps: u64,
     pub(super) is_equal_so_far: bool,
     pub(super) steps: u64,
     /// How noisy the steps so far were.
-    last_level: f64,
+    pub(super) last_level: f64,
     /// Where each tensor's row is in each golden run's step.
-    golden_rows: Vec<Vec<Option<u32>>>,
+    pub(super) golden_rows: Vec<Vec<Option<u32>>>,
     pub(super) suspects: Suspects,
     pub(super) blow_up: BlowUpWatch,
     pub(super) found: Judged,
@@ -106,7 +101,7 @@ pub(super) struct Pair<'a> {
     pub(super) facts: RowFacts,
     pub(super) magnitude: Magnitude,
     /// That of its elements in the target and the first golden run.
-    own: Option<[f64; 2]>,
+    pub(super) own: Option<[f64; 2]>,
     /// What its elements count as at least.
     pub(super) least: f64,
     pub(super) place: (u8, usize),
@@ -133,95 +128,6 @@ impl Judge {
         }
     }
 
-    /// Judges a step all runs have; of golden runs but the first, those that have it.
-    pub(super) fn step(&mut self, names: &mut Names, target: &StepRows, golden: &[Option<&StepRows>]) {
-        self.prepare(names, target, golden);
-        let mut order: Vec<(u8, usize)> = target
-            .rows
-            .iter()
-            .enumerate()
-            .map(|(row, head)| {
-                let tensor = &names.tensors[head.tensor as usize];
-                (place_of(names.kind_name(tensor.kind), names.bearer_name(tensor.bearer)), row)
-            })
-            .collect();
-        order.sort_unstable();
-        // What a step starts from was made by the one before.
-        let mut upstream = Upstream { level: self.last_level, growth: 1.0 };
-        let mut medians = Vec::new();
-        for rows in order.chunk_by(|one, other| one.0 == other.0) {
-            self.judge_kind(names, rows, target, golden, upstream);
-            self.close_kind(&mut upstream, &mut medians);
-        }
-        let is_blown_up = self.blow_up.close(target.step, self.equal_steps < self.steps);
-        self.settle(is_blown_up);
-        self.last_level = self.last_level.max(upstream.level);
-        self.found.noise.push((target.step, quantile(&mut medians, 0.5)));
-        self.equal_steps += u64::from(self.is_equal_so_far);
-        self.steps += 1;
-    }
-
-    /// What was learnt.
-    pub(super) fn finish(mut self, names: &Names) -> Judged {
-        self.excuse_onset();
-        for (number, state) in self.tensors.iter().enumerate() {
-            let key = || names.key(u32::try_from(number).unwrap_or(u32::MAX));
-            match (state.is_in.target, state.is_in.golden) {
-                (true, false) => self.found.only_target.push(key()),
-                (false, true) => self.found.only_golden.push(key()),
-                _ => {
-                    for (gap, of_kind) in state.gaps.iter().zip(&mut self.found.gaps) {
-                        of_kind.entry(key().kind).or_default().add(gap);
-                    }
-                }
-            }
-            self.found.other_types += u64::from(state.has_other_type);
-            for series in state.series.iter().filter(|series| !series.has_parted && series.closest > 0.0) {
-                let statistic = names.statistic_name(series.statistic).to_owned();
-                self.found.closest.push((series.closest, key(), statistic));
-            }
-        }
-        self.found.closest.sort_by(|one, other| other.0.total_cmp(&one.0));
-        self.found.closest.truncate(32);
-        for (bearer, _) in self.nothing.iter().enumerate().filter(|(_, is_nothing)| **is_nothing) {
-            self.found.nothing.push(names.bearer_name(u32::try_from(bearer).unwrap_or(u32::MAX)).to_owned());
-        }
-        self.found
-    }
-
-    fn prepare(&mut self, names: &Names, target: &StepRows, golden: &[Option<&StepRows>]) {
-        self.tensors.resize_with(names.tensors.len(), TensorState::default);
-        for row in &target.rows {
-            let state = &mut self.tensors[row.tensor as usize];
-            (state.is_in.target, state.last_in_target) = (true, self.steps + 1);
-            self.coarsest = self.coarsest.max(row.unit.unwrap_or(0.0));
-            self.plan(names, row.columns);
-        }
-        for (places, rows) in self.golden_rows.iter_mut().zip(golden) {
-            places.clear();
-            places.resize(names.tensors.len(), None);
-            for (place, row) in rows.iter().flat_map(|rows| rows.rows.iter().enumerate()) {
-                places[row.tensor as usize] = u32::try_from(place).ok();
-            }
-        }
-        for row in golden.first().copied().flatten().into_iter().flat_map(|rows| &rows.rows) {
-            let state = &mut self.tensors[row.tensor as usize];
-            state.is_in.golden = true;
-            if state.last_in_target != self.steps + 1 {
-                state.gaps[0].widen(target.step);
-            }
-        }
-        for row in &target.rows {
-            let tensor = row.tensor as usize;
-            if self.golden_rows.first().is_some_and(|places| places[tensor].is_none()) {
-                self.tensors[tensor].gaps[1].widen(target.step);
-            }
-        }
-        for row in golden.iter().copied().flatten().flat_map(|rows| &rows.rows) {
-            self.plan(names, row.columns);
-        }
-    }
-
     pub(super) fn plan(&mut self, names: &Names, columns: u16) -> Rc<ColumnsPlan> {
         let place = usize::from(columns);
         if self.plans.len() <= place {
@@ -229,130 +135,5 @@ impl Judge {
         }
         let plan = self.plans[place].get_or_insert_with(|| Rc::new(ColumnsPlan::of(names, columns)));
         Rc::clone(plan)
-    }
-
-    /// Judges the rows of one place in the step.
-    fn judge_kind(
-        &mut self,
-        names: &mut Names,
-        rows: &[(u8, usize)],
-        target: &StepRows,
-        golden: &[Option<&StepRows>],
-        upstream: Upstream,
-    ) {
-        let mut pairs: Vec<Pair<'_>> =
-            rows.iter().filter_map(|&place| self.pair(names, place, target, golden)).collect();
-        let mut typical: Vec<f64> = pairs.iter().filter_map(|pair| pair.magnitude.typical()).collect();
-        let median = quantile(&mut typical, 0.5);
-        let place = rows.first().map_or(0, |row| row.0);
-        let is_gradient = matches!(place, 5 | 6 | 8);
-        if matches!(place, 6 | 8) {
-            for pair in &pairs {
-                let is_rounded = pair.target.1.digits.rounded_to().or(pair.golden[0].1.digits.rounded_to()).is_some();
-                if pair.magnitude.typical().is_some_and(|own| is_nothing(own, median, self.coarsest, is_rounded)) {
-                    self.mark_nothing(names, names.tensors[pair.target.0.tensor as usize].bearer);
-                }
-            }
-        }
-        for own in pairs.iter().filter_map(|pair| pair.own) {
-            self.blow_up.saw(place, own);
-        }
-        for pair in &mut pairs {
-            pair.facts.has_noisy_inputs = upstream.level > 0.0;
-            pair.least = if is_gradient { LEAST_SHARE * median } else { 0.0 };
-            let bearer = names.tensors[pair.target.0.tensor as usize].bearer as usize;
-            if self.nothing.get(bearer).copied().unwrap_or(false) {
-                continue;
-            }
-            self.suspects.judged += 1;
-            if self.steps == 0 {
-                *self.found.tensors_at_start.entry(place).or_default() += 1;
-                self.found.rows_at_start.entry(place).or_insert(pair.place.1);
-            }
-            self.judge_row(names, pair, upstream);
-        }
-    }
-
-    fn pair<'a>(
-        &mut self,
-        names: &Names,
-        place: (u8, usize),
-        target: &'a StepRows,
-        golden: &[Option<&'a StepRows>],
-    ) -> Option<Pair<'a>> {
-        let row = &target.rows[place.1];
-        let tensor = row.tensor as usize;
-        let like = |(places, rows): (&Vec<Option<u32>>, Option<&'a StepRows>)| {
-            let rows = rows?;
-            Some((rows.rows.get(places.get(tensor).copied().flatten()? as usize)?, rows))
-        };
-        let likes: Vec<_> = self.golden_rows.iter().zip(golden.iter().copied()).map(like).collect();
-        let first = likes.first().copied().flatten()?;
-        let state = &mut self.tensors[tensor];
-        state.has_other_type |= row.unit.zip(first.0.unit).is_some_and(|(one, other)| one != other);
-        let elements = names.size(row.shape).map(|(elements, _)| elements);
-        let unit = [row.unit, first.0.unit].into_iter().flatten().reduce(f64::max).unwrap_or(2f64.powi(-24));
-        let key = &names.tensors[tensor];
-        let class = class_of(names.kind_name(key.kind), names.bearer_name(key.bearer));
-        let facts = RowFacts {
-            kind: class,
-            size: names.size(row.shape),
-            unit,
-            coarsest: self.coarsest,
-            has_noisy_inputs: false,
-        };
-        let of = |(row, rows): (&RowHead, &StepRows)| {
-            let plan = self.plans.get(usize::from(row.columns)).and_then(Option::as_ref);
-            plan.map_or_else(Magnitude::default, |plan| Magnitude::of(row, rows, plan, elements))
-        };
-        let magnitudes = [of((row, target)), of(first)];
-        // A row of one number and no statistic is that number.
-        let plain = |(row, rows): (&RowHead, &StepRows)| rows.values.get(row.first).map(|value| value.abs());
-        let own = match magnitudes.map(Magnitude::typical) {
-            [None, None] if place.0 == place_of(RUN_KIND, "loss") => [plain((row, target)), plain(first)],
-            own => own,
-        };
-        let own = own[0].zip(own[1]).map(|(target, golden)| [target, golden]);
-        let magnitude = magnitudes[0].or(magnitudes[1]);
-        let golden = likes.into_iter().flatten().collect();
-        Some(Pair { target: (row, target), golden, kind: key.kind, elements, facts, magnitude, own, least: 0.0, place })
-    }
-
-    /// Marks a parameter whose gradient is nothing but round-off, and what its module gives out: an optimizer like Adam
-    /// turns such a gradient into whole steps.
-    fn mark_nothing(&mut self, names: &mut Names, bearer: u32) {
-        let stage = names.bearer_stage(bearer);
-        let output = names.bearer_name(bearer).strip_suffix(".bias").map(|module| format!("{module}.output"));
-        let output = output.map(|output| names.bearer(stage, &output));
-        for marked in [Some(bearer), output].into_iter().flatten() {
-            let marked = marked as usize;
-            if self.nothing.len() <= marked {
-                self.nothing.resize(marked + 1, false);
-            }
-            self.nothing[marked] = true;
-        }
-    }
-
-    /// Brings the medians up to date that bounds of later kinds and steps are made of.
-    fn close_kind(&mut self, upstream: &mut Upstream, medians: &mut Vec<f64>) {
-        for group in self.groups.values_mut().filter(|group| !group.now.is_empty()) {
-            // Golden runs may be further from each other than the target is from the nearest of them.
-            let apart: Vec<f64> =
-                group.now.iter().zip(&group.spreads_now).map(|(now, spread)| now.max(*spread)).collect();
-            let median = quantile(&mut group.now, 0.5);
-            if let Some((kind, StatisticClass::Norm | StatisticClass::Plain)) = group.class {
-                upstream.level = upstream.level.max(quantile(&mut group.now, 0.9));
-                if group.level > 0.0 && group.now.len() >= ENOUGH_SERIES {
-                    upstream.growth = upstream.growth.max((median / group.level).min(MOST_UPSTREAM_GROWTH));
-                }
-                if kind == KindClass::Reduction {
-                    medians.extend(apart);
-                }
-            }
-            group.level = group.level.max(median);
-            group.spread = group.spread.max(quantile(&mut group.spreads_now, 0.5));
-            group.now.clear();
-            group.spreads_now.clear();
-        }
     }
 }

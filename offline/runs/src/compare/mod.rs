@@ -10,6 +10,7 @@
 mod answer;
 mod blow_up;
 mod chart;
+mod comparison;
 mod csv;
 mod error;
 mod found;
@@ -17,6 +18,7 @@ mod html;
 mod journal;
 mod json;
 mod judge;
+mod judge_step;
 mod magnitude;
 mod names;
 mod noise;
@@ -29,27 +31,24 @@ mod steps;
 mod suspects;
 mod terminal;
 mod value;
+mod verdict;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use trainmon_core::Dtype;
 use trainmon_report::{Progress, first_of, quoted};
 
-pub use self::answer::Level;
 pub use self::report::{Format, write};
 pub use self::source::is_run;
 pub use self::terminal::{as_json, in_words};
+pub use self::verdict::Level;
 
-use self::answer::Verdict;
-use self::blow_up::BlowUp;
+use self::comparison::{Noise, RankComparison, RunComparison};
 use self::error::CompareRunsError;
 use self::found::{Divergence, Gap, Judged};
-use self::names::TensorKey;
 use self::pair::StepRange;
-use self::replay::Curve;
-use self::source::{RankSource, ranks_in};
+use self::source::{RankPair, RankSource, ranks_in};
 
 /// Names listed in a note before it says how many more there are.
 const NAMES_SHOWN: usize = 5;
@@ -60,78 +59,6 @@ pub struct Options {
     /// What the runs were computed in, where their files do not show it: gradients in float32 of a training in bfloat16 are
     /// as noisy as that.
     pub computed_in: Option<Dtype>,
-}
-
-/// What came of comparing runs.
-#[derive(Debug, Serialize)]
-pub struct RunComparison {
-    /// The run in question.
-    pub target: PathBuf,
-    /// The runs it is measured by.
-    pub golden: Vec<PathBuf>,
-    /// The answer.
-    pub verdict: Verdict,
-    /// What it says first, if anything parts.
-    pub first: Option<Divergence>,
-    /// Every series that parts, at its first step: by step; of the first step the leading one first and the others by how far
-    /// they are beyond their bounds.
-    pub parted: Vec<Divergence>,
-    /// One per rank that both have.
-    pub ranks: Vec<RankComparison>,
-    /// What is on one side only, what was not judged.
-    pub notes: Vec<String>,
-    /// What was left out of the files.
-    pub warnings: Vec<String>,
-    /// The leading series over all steps, six at most; the series closest to their bounds if nothing parts.
-    #[serde(skip)]
-    pub curves: Vec<Curve>,
-}
-
-/// One rank.
-#[derive(Debug, Serialize)]
-pub struct RankComparison {
-    /// The rank.
-    pub rank: u32,
-    /// Where its files lie.
-    pub target: PathBuf,
-    /// As above, of the first golden run.
-    pub golden: PathBuf,
-    /// Which steps were compared.
-    pub steps: StepRange,
-    /// Numbers compared, those that are equal, and those printed with too few digits to tell anything.
-    pub values: u64,
-    /// As above.
-    pub equal: u64,
-    /// As above.
-    pub coarse: u64,
-    /// Decimals the numbers are rounded to, if they are.
-    pub rounded_to: Option<u16>,
-    /// How far apart the runs are where nothing parts.
-    pub noise: Option<Noise>,
-    /// Steps in which something is beyond its bound, and nobody can tell since both runs blow up.
-    pub blow_up: Option<BlowUp>,
-    #[serde(skip)]
-    tensors_at_start: HashMap<u8, usize>,
-    #[serde(skip)]
-    rows_at_start: HashMap<u8, usize>,
-}
-
-/// Median differences of norms, relative.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Noise {
-    /// In the first common step.
-    pub first: f64,
-    /// In the last one.
-    pub last: f64,
-    /// At most before the first divergence; at most of all if nothing parts.
-    pub before: f64,
-}
-
-impl RunComparison {
-    /// Whether the runs differ, or nobody can tell.
-    pub fn differs(&self) -> bool {
-        self.verdict.level == Level::Error
-    }
 }
 
 /// Compares a run with one that is known to be good; with several of them, by what these differ from one another. `tell`
@@ -201,9 +128,6 @@ pub fn compare(
     let (first, warnings) = (parted.first().cloned(), warnings.into_iter().collect());
     Ok(RunComparison { target, golden, verdict, first, parted, ranks, notes, warnings, curves })
 }
-
-/// A rank of the target with those of the golden runs that have it, the first of them always.
-type RankPair<'a> = (&'a RankSource, Vec<&'a RankSource>);
 
 /// Ranks by number; two runs of one rank each are a pair whatever their numbers.
 fn pair_ranks<'a>(target: &'a [RankSource], golden: &'a [Vec<RankSource>]) -> Vec<RankPair<'a>> {

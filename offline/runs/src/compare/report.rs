@@ -7,11 +7,12 @@ use clap::ValueEnum;
 use trainmon_report::{FreshDirectory, NotMade};
 
 use super::answer::place_in_words;
+use super::comparison::RunComparison;
 use super::error::CompareRunsError;
 use super::found::Divergence;
 use super::html;
+use super::names::TensorKey;
 use super::numbers::short;
-use super::{RunComparison, TensorKey};
 
 /// Rows of a table in Markdown; the CSV file has all.
 const ROWS: usize = 30;

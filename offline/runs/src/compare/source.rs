@@ -8,6 +8,9 @@ use super::error::CompareRunsError;
 use crate::recover::{RecoverError, journals_in};
 use crate::run::{RunDirectory, RunError, rank_of, runs_in};
 
+/// A rank of the target with those of the golden runs that have it, the first of them always.
+pub(super) type RankPair<'a> = (&'a RankSource, Vec<&'a RankSource>);
+
 /// How deep a dump's file lies below its root at most.
 const DUMP_DEPTH: usize = 3;
 

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use trainmon_report::comparison_as_json;
 
-use super::answer::{Level, place_in_words, told};
+use super::answer::{place_in_words, told};
 use super::chart::sparkline;
-use super::{CompareRunsError, RunComparison};
+use super::comparison::RunComparison;
+use super::error::CompareRunsError;
+use super::verdict::Level;
 
 /// Series named below the sentence.
 const SHOWN: usize = 6;
@@ -49,15 +52,9 @@ pub fn in_words(comparison: &RunComparison, files: &[PathBuf]) -> String {
 
 /// For programs, a failure too.
 pub fn as_json(written: &Result<(RunComparison, Vec<PathBuf>), CompareRunsError>) -> Value {
+    let envelope = |answer, files: Result<&[PathBuf], &CompareRunsError>| comparison_as_json("runs", answer, files);
     match written {
-        Ok((comparison, files)) => {
-            let mut value = serde_json::to_value(comparison).unwrap_or_default();
-            if let Some(object) = value.as_object_mut() {
-                object.insert("files".to_owned(), json!(files));
-                object.insert("error".to_owned(), Value::Null);
-            }
-            value
-        }
-        Err(error) => json!({"verdict": null, "first": null, "error": trainmon_report::as_json(error)}),
+        Ok((comparison, files)) => envelope(serde_json::to_value(comparison).unwrap_or_default(), Ok(files)),
+        Err(error) => envelope(json!({"verdict": null, "first": null}), Err(error)),
     }
 }

@@ -7,7 +7,8 @@ use csv::StringRecord;
 use trainmon_core::Step;
 use trainmon_exporters::tensorboard::{EventWriter, FACTS, Point, Value};
 
-use super::{ConvertError, ConvertedRun};
+use super::converted::ConvertedRun;
+use super::error::ConvertError;
 use crate::run::Table;
 
 /// When each step ended, in seconds since 1970. Of a step made twice the later time.

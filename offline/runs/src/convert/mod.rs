@@ -6,60 +6,26 @@
 //!
 //! Tables are read row by row: memory holds one step, whatever the run's length.
 
+mod converted;
 mod error;
 mod facts;
 mod points;
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::Serialize;
-
+use self::converted::ConvertedRun;
+use self::error::ConvertError;
 use self::facts::{StepTimes, convert_facts};
 use self::points::KindPoints;
 use crate::run::{RunDirectory, Table, runs_in};
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
-pub use self::error::ConvertError;
+pub use self::converted::Converted;
 pub use self::report::as_json;
 
 /// From so many tags of one rank on TensorBoard's users wait for minutes; a training's own event files stop there.
 const MANY_TAGS: usize = 10_000;
-
-/// What was converted.
-#[derive(Debug, Serialize)]
-pub struct Converted {
-    /// The directory for `tensorboard --logdir`.
-    pub out: PathBuf,
-    /// One per run directory, by rank.
-    pub runs: Vec<ConvertedRun>,
-    /// What was left out, and why.
-    pub warnings: Vec<String>,
-}
-
-/// One run directory.
-#[derive(Debug, Default, Serialize)]
-pub struct ConvertedRun {
-    /// Where its CSV files lie.
-    pub source: PathBuf,
-    /// The directory of its event files.
-    pub out: PathBuf,
-    /// Kinds of tensors, each a run to TensorBoard.
-    pub kinds: Vec<String>,
-    /// Different tags, over all kinds.
-    pub tags: usize,
-    /// Numbers written.
-    pub values: u64,
-    /// The first and the last step.
-    pub steps: Option<(u64, u64)>,
-}
-
-impl ConvertedRun {
-    fn saw(&mut self, step: u64) {
-        let (first, last) = self.steps.unwrap_or((step, step));
-        self.steps = Some((first.min(step), last.max(step)));
-    }
-}
 
 /// Converts the runs in `path` to TensorBoard's event files in `out` (default: `tensorboard` in `path`), which appears
 /// whole or not at all: `out/rank0/grad_reduced/events.out.tfevents.…`. `tell` hears how far it is.

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{ConvertError, Converted, ConvertedRun};
+use super::converted::{Converted, ConvertedRun};
+use super::error::ConvertError;
 
 impl Converted {
     /// For a terminal.

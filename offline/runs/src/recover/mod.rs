@@ -5,6 +5,7 @@
 //! ```
 
 mod error;
+mod recovery;
 mod report;
 mod source;
 
@@ -13,59 +14,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde::Serialize;
 use trainmon_dump::journal::Recovered;
 use trainmon_exporters::{CsvExporter, Exporter as _};
 
-pub use self::error::RecoverError;
+pub(crate) use self::error::RecoverError;
+use self::recovery::RecoveredJournal;
+pub use self::recovery::Recovery;
 pub use self::report::as_json;
 pub(crate) use self::source::journals_in;
 use self::source::{Source, sources};
 use trainmon_report::{FreshDirectory, NotMade, Progress};
-
-/// What came out of the journals of a run.
-#[derive(Debug, Serialize)]
-pub struct Recovery {
-    /// The directory made.
-    pub out: PathBuf,
-    /// One per journal that could be read, by name.
-    pub journals: Vec<RecoveredJournal>,
-    /// Journals of a directory that could not be read at all.
-    #[serde(skip)]
-    pub unreadable: Vec<RecoverError>,
-}
-
-impl Recovery {
-    /// Whether every journal was whole.
-    pub fn is_whole(&self) -> bool {
-        self.unreadable.is_empty() && self.journals.iter().all(|journal| journal.faults.is_empty())
-    }
-}
-
-/// What came out of one journal.
-#[derive(Debug, Serialize)]
-pub struct RecoveredJournal {
-    /// The file.
-    pub journal: PathBuf,
-    /// The directory of its CSV files.
-    pub out: PathBuf,
-    /// The run's name.
-    pub run: String,
-    /// Its rank.
-    pub rank: u32,
-    /// Steps written.
-    pub steps: usize,
-    /// The first and the last of them.
-    pub range: Option<(u64, u64)>,
-    /// Records written.
-    pub records: u64,
-    /// Alerts written.
-    pub alerts: usize,
-    /// Whether the run ended in order. If not, it was ended from outside, or is still at work.
-    pub ended_in_order: bool,
-    /// What was torn or is missing, one sentence each.
-    pub faults: Vec<String>,
-}
 
 /// Writes the CSV files of every step the journal at `path` holds to the new directory `out`, as the run itself wrote or
 /// would have written them, and its alerts to `alerts.jsonl`. If `path` is a directory, those of every journal in it and

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use trainmon_report::as_json as failure;
 
-use super::{RecoverError, RecoveredJournal, Recovery};
+use super::error::RecoverError;
+use super::recovery::{RecoveredJournal, Recovery};
 
 impl Recovery {
     /// For a terminal: a line per journal.

@@ -7,7 +7,7 @@ use trainmon_core::Rank;
 use trainmon_core::config::Dialect;
 use trainmon_dump::journal::FILE_EXTENSION;
 
-use super::RecoverError;
+use super::error::RecoverError;
 
 /// A journal to read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,11 @@
 
 use trainmon_exporters::tensorboard::is_number_column;
 
-use super::{MIXED_PREFIX, Row, RunError, Table};
+use super::error::RunError;
+use super::table::{Row, Table};
+
+/// The file into which msprobe's V1 also writes its collectives, in rows longer than the header.
+pub(crate) const MIXED_PREFIX: &str = "other";
 
 /// Where a table has what.
 pub(crate) struct RowLayout {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::RunError;
+use super::error::RunError;
 
 /// The directory of one run and rank, of ours or of msprobe's.
 #[derive(Debug)]

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use csv::StringRecord;
+use trainmon_exporters::end_of_last_line;
 
-use super::RunError;
+use super::error::RunError;
 
 /// No line of a monitor is longer. A file of holes, or of something else, is one line of any length.
 const MAX_LINE: u64 = 16 << 20;
@@ -129,24 +130,11 @@ impl<'a> Row<'a> {
 
 /// How many bytes are complete lines, and the number of the line that is not, if there is one.
 fn whole_lines(file: &mut File) -> io::Result<(u64, Option<u64>)> {
-    const GRAIN: u64 = 1 << 16;
     let length = file.metadata()?.len();
-    let mut end = length;
-    let whole = loop {
-        if end == 0 {
-            break 0;
-        }
-        let start = end.saturating_sub(GRAIN);
-        file.seek(SeekFrom::Start(start))?;
-        let mut part = Vec::new();
-        Read::by_ref(file).take(end - start).read_to_end(&mut part)?;
-        if let Some(newline) = part.iter().rposition(|&byte| byte == b'\n') {
-            break start + newline as u64 + 1;
-        }
-        end = start;
-        if length - end > MAX_LINE {
-            return Err(too_long());
-        }
+    let whole = match end_of_last_line(file, MAX_LINE)? {
+        Some(end) => end,
+        None if length > MAX_LINE => return Err(too_long()),
+        None => 0,
     };
     if whole == length {
         return Ok((whole, None));

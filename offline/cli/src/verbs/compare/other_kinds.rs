@@ -7,7 +7,7 @@ use trainmon_compare::{CompareError, RequestError};
 use trainmon_dump::capture::{CaptureError, find};
 use trainmon_report::{Outcome, Printer};
 
-use super::{Arguments, FailOn, level, paths};
+use super::arguments::{Arguments, FailOn, level, paths};
 use crate::verbs::{checkpoint, compare_runs};
 
 /// Compares them, if they are of another kind.

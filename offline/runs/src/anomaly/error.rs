@@ -1,0 +1,81 @@
+//! Why there is no analysis.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_report::Advise;
+
+/// The directory alerts write to, below the one run directories are made in.
+pub(super) const DIRECTORY: &str = "anomaly_detected";
+pub(super) const FILE: &str = "anomaly.json";
+
+/// Why there is no analysis.
+#[derive(Debug, thiserror::Error)]
+pub enum AnomalyError {
+    /// The directory cannot be read.
+    #[error("cannot read directory `{}`", path.display())]
+    ReadDirectory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// No rank wrote findings there.
+    #[error("`{}` has no findings: expected `rank<R>/{FILE}` in it or in its `{DIRECTORY}`", path.display())]
+    NoFindings {
+        /// The directory asked for.
+        path: PathBuf,
+    },
+    /// A file cannot be read.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not JSON, or not an object.
+    #[error("`{}` is no object of findings", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A finding lacks what it is ordered by.
+    #[error("`{}`: finding `{key}`: `{field}`: expected {expected}, found {found}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The finding.
+        key: String,
+        /// Its field.
+        field: &'static str,
+        /// What the field takes.
+        expected: &'static str,
+        /// What it has.
+        found: String,
+    },
+    /// The analysis cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Advise for AnomalyError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::ReadDirectory { .. } | Self::Read { .. } => "check the path and its permissions",
+            Self::NoFindings { .. } => "alerts write there with \"alert\": {\"dump\": true}; no file means no finding",
+            Self::Malformed { .. } => {
+                "a machine that lost power tears the file's end; the next run in this directory repairs it"
+            }
+            Self::Field { .. } => "was the file edited by hand?",
+            Self::Write { .. } => "name a directory you may write to with -o",
+        }
+    }
+}
