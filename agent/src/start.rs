@@ -26,7 +26,7 @@ use crate::requests::Requests;
 use crate::rotation::Rotation;
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
-use crate::worker::{Sinks, Worker};
+use crate::worker::{WorkerSinks, Worker};
 
 /// The monitor could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -168,7 +168,7 @@ impl Monitor {
             voice: options.voice.clone(),
         }));
         trainmon_stats::start_threads();
-        let worker_sinks = Sinks { journal, sinks, alerts: alert_book, ledger: Arc::clone(&ledger) };
+        let worker_sinks = WorkerSinks { journal, sinks, alerts: alert_book, ledger: Arc::clone(&ledger) };
         let worker = Worker::start(source, worker_sinks, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
         let plan = Plan::of(&config);

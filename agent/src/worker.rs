@@ -51,7 +51,7 @@ pub(crate) struct Worker {
 }
 
 /// Where the worker's deliveries go, and the books they are accounted for in.
-pub(crate) struct Sinks {
+pub(crate) struct WorkerSinks {
     /// The journal is given every step before the others are.
     pub(crate) journal: Option<Sink>,
     pub(crate) sinks: Vec<Sink>,
@@ -63,10 +63,10 @@ impl Worker {
     /// Starts the thread. It ends when every [`BatchQueue`](crate::queue::BatchQueue) is dropped and drained.
     pub(crate) fn start(
         source: BatchSource,
-        worker_sinks: Sinks,
+        worker_sinks: WorkerSinks,
         desk: Arc<AlertManager>,
     ) -> Result<Self, std::io::Error> {
-        let Sinks { journal, sinks, alerts, ledger } = worker_sinks;
+        let WorkerSinks { journal, sinks, alerts, ledger } = worker_sinks;
         let books = journal.iter().chain(&sinks).map(Sink::shared).collect();
         let (give, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
