@@ -156,7 +156,7 @@ fn declarations(text: &str) -> impl Iterator<Item = (usize, &str)> {
 mod tests {
     use super::*;
 
-    const WORDS: &str = "| term | meaning |\n|---|---|\n| rank | A process. |\n\n| retired | use |\n|---|---|\n| `Parcel` | `Payload` |\n";
+    const WORDS: &str = "| term | meaning |\n|---|---|\n| rank | A process. |\n\n| retired | use |\n|---|---|\n| `Basket` | `Payload` |\n";
 
     fn of(file: &str, text: &str) -> Vec<String> {
         broken(&[(file.to_owned(), text.to_owned())], WORDS).iter().map(ToString::to_string).collect()
@@ -164,10 +164,10 @@ mod tests {
 
     #[test]
     fn a_retired_name_is_refused_where_it_is_declared() {
-        let found = of("exporters/src/a.rs", "use x::Parcel;\npub(crate) struct Parcel<'a> {\n");
-        assert_eq!(found, ["exporters/src/a.rs:2: `Parcel` is retired (docs/glossary.md): use `Payload`"]);
-        assert_eq!(of("a.py", "class Parcels:\n    parcel = 1\n"), [""; 0]);
-        assert_eq!(of("a.py", "class Parcel(Base):\n").len(), 1);
+        let found = of("exporters/src/a.rs", "use x::Basket;\npub(crate) struct Basket<'a> {\n");
+        assert_eq!(found, ["exporters/src/a.rs:2: `Basket` is retired (docs/glossary.md): use `Payload`"]);
+        assert_eq!(of("a.py", "class Baskets:\n    basket = 1\n"), [""; 0]);
+        assert_eq!(of("a.py", "class Basket(Base):\n").len(), 1);
     }
 
     #[test]
