@@ -13,12 +13,12 @@
 //!
 //! Collective operations come in by a door of their own (`collectives`): counted and timed always, measured on request.
 //!
-//! Beside the way: `start` opens a monitor, `inner` is what its clones share, `books` an exporter's, `guard` keeps panics
-//! out of the host, `priority` lets the training's threads go first, `rank` finds out
-//! which rank this is, `outputs` opens the exporters, `requests` says what is measured, `cost` keeps what the monitor
-//! itself costs, `live` holds what may change while the training runs, `control` changes it, `throttle` and `rotation` keep
-//! the overhead budget, `alerts` look at every step in the worker, `settlement` takes the word of exporters that deliver
-//! later, `notice` is its voice.
+//! Beside the way: `front` is what both fronts do alike, `start` opens a monitor, `inner` is what its clones share, `books` an
+//! exporter's, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
+//! `requests` says what is measured, `step_facts` what the training tells of a step, `cost` keeps what the monitor itself costs,
+//! `throttle` and `rotation` keep the overhead budget, `settlement` takes the reports of exporters that deliver later.
+//! `trainmon-control` changes what is measured while the training runs, `trainmon-alerts` looks at every step in the worker,
+//! `trainmon-service` is what all their threads need.
 //!
 //! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings, at most
 //! `queue_steps` in the worker's queue and one in its hands, the same again for each exporter, and at most `queue_steps`

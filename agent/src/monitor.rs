@@ -198,7 +198,13 @@ impl Monitor {
             // The statistics change under this lock only: a reading of others would stand under the wrong columns.
             let now = self.request(label.kind)?;
             if now == request {
-                break (reading, recorder.push(label.with(reading), Phase::Measure, start.elapsed(), bytes_read));
+                // Another thread may have ended the step meanwhile.
+                let pushed = if recorder.collecting() {
+                    recorder.push(label.with(reading), Phase::Measure, start.elapsed(), bytes_read)
+                } else {
+                    Pushed::TooLate
+                };
+                break (reading, pushed);
             }
             request = now;
         };

@@ -26,7 +26,7 @@ use crate::requests::Requests;
 use crate::rotation::Rotation;
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
-use crate::worker::{WorkerSinks, Worker};
+use crate::worker::{Worker, WorkerSinks};
 
 /// The monitor could not be started.
 #[derive(Debug, thiserror::Error)]

@@ -64,7 +64,7 @@ impl Worker {
     pub(crate) fn start(
         source: BatchSource,
         worker_sinks: WorkerSinks,
-        desk: Arc<AlertManager>,
+        manager: Arc<AlertManager>,
     ) -> Result<Self, std::io::Error> {
         let WorkerSinks { journal, sinks, alerts, ledger } = worker_sinks;
         let books = journal.iter().chain(&sinks).map(Sink::shared).collect();
@@ -73,11 +73,11 @@ impl Worker {
             step_back();
             let mut wait_budget = WaitBudget::new(Instant::now());
             loop {
-                let (delivery, in_journal) = match source.next_before(desk.stall_deadline()) {
+                let (delivery, in_journal) = match source.next_before(manager.stall_deadline()) {
                     Arrival::Step(QueuedStep { batch, in_journal }) => {
-                        (Delivery { alerts: desk.look_at(&batch), batch: Some(batch) }, in_journal)
+                        (Delivery { alerts: manager.look_at(&batch), batch: Some(batch) }, in_journal)
                     }
-                    Arrival::Late => (Delivery { alerts: desk.look_for_stall(), batch: None }, false),
+                    Arrival::Late => (Delivery { alerts: manager.look_for_stall(), batch: None }, false),
                     Arrival::Closed => break,
                 };
                 if delivery.batch.is_none() && delivery.alerts.is_empty() {
@@ -87,7 +87,7 @@ impl Worker {
                 distribute(delivery, journal, &sinks, &source, &mut wait_budget);
             }
             // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
-            desk.close();
+            manager.close();
             drop(give.try_send(journal.into_iter().chain(sinks).collect()));
         })?;
         Ok(Self { drained, books, alerts, ledger })

@@ -31,10 +31,10 @@ pub trait Exporter: Send {
     fn name(&self) -> &'static str;
 
     /// Called once, on the exporter's thread, before anything else. An exporter whose deliveries outlast
-    /// [`export`](Self::export) keeps the settlement and returns true: that `export` succeeds then means no more than
+    /// [`export`](Self::export) keeps the report and returns true: that `export` succeeds then means no more than
     /// that the batch was taken, and [`shutdown`](Self::shutdown) is given the monitor's deadline.
-    fn reports_deliveries(&mut self, settlement: &Arc<dyn DeliveryReport>) -> bool {
-        let _ = settlement;
+    fn reports_deliveries(&mut self, report: &Arc<dyn DeliveryReport>) -> bool {
+        let _ = report;
         false
     }
 

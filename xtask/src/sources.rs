@@ -120,7 +120,10 @@ fn broken(sources: &[(String, String)], glossary: &str) -> Vec<Violation> {
 fn unsafe_code(file: &str, text: &str) -> Option<Violation> {
     let (place, module) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
     let is_listed = |path: &str| UNSAFE_MODULES.iter().any(|listed| path.starts_with(listed));
-    let allows = text.lines().any(|line| line.trim_start().starts_with("#[") && line.contains("(unsafe_code"));
+    let allows = text.lines().map(str::trim).any(|line| {
+        let names_it = line.starts_with('#') && line.contains("unsafe_code") || line == "unsafe_code,";
+        names_it && !line.contains("forbid(")
+    });
     if allows && !is_listed(file) {
         return Some(Violation::Unsafe { file: file.to_owned() });
     }
@@ -174,7 +177,10 @@ mod tests {
     fn unsafe_code_is_refused_outside_of_its_modules() {
         let allowing = "#[expect(unsafe_code, reason = \"a system call\")]\nfn f() {}\n";
         assert_eq!(of("agent/core/src/view.rs", allowing), [""; 0]);
-        assert!(of("agent/src/worker.rs", allowing)[0].contains("unsafe code stands in the modules"));
+        for allowing in [allowing, "#![expect(unsafe_code, reason = \"all of it\")]", "#[expect(\n    unsafe_code,\n)]"]
+        {
+            assert!(of("agent/src/worker.rs", allowing)[0].contains("unsafe code stands in the modules"), "{allowing}");
+        }
         assert_eq!(of("agent/tests/fork.rs", allowing), [""; 0]);
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct QueueSpec {
     pub(crate) name: &'static str,
     /// What, in the plural.
     pub(crate) things: &'static str,
-    /// Parcels that may wait.
+    /// Messages that may wait.
     pub(crate) messages: usize,
     /// Things that may wait, one in the notifier's hands included.
     pub(crate) most: u64,

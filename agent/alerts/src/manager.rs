@@ -25,7 +25,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Flags and counters publish no other memory.
 const FLAG: Ordering = Ordering::Relaxed;
 
-/// What a desk is opened with.
+/// What a manager is opened with.
 pub struct Opening<'a> {
     /// Which rules there are, and what they do.
     pub config: &'a Config,
@@ -97,7 +97,7 @@ impl Room {
 }
 
 impl AlertManager {
-    /// Opens the desk. What brings alerts out and cannot be started is reported and left out.
+    /// Opens the manager. What brings alerts out and cannot be started is reported and left out.
     pub fn open(opening: Opening<'_>) -> Self {
         let Opening { config, rank, run, base, tensors, book, voice } = opening;
         let room = Room {
@@ -173,7 +173,7 @@ impl AlertManager {
         }
     }
 
-    /// Brings a verdict out. Neither an outlet nor a listener finds the room locked: they may ask for the state.
+    /// Brings a verdict out. Neither a notifier nor a listener finds the room locked: they may ask for the state.
     fn act(&self, verdict: Verdict, step: Step) -> Vec<Alert> {
         let Verdict { said, unsaid, stop: _, notice, findings } = verdict;
         let complaints = self.send(&said, findings);

@@ -277,7 +277,10 @@ impl Reading {
 
     /// The value of a tensor without dimensions, which plain numbers are taken for.
     pub fn id(&self) -> Option<Scalar> {
-        self.as_stats().id()
+        match self {
+            Self::Tensor(stats) => stats.id(),
+            Self::Values(values) => values.as_stats().id(),
+        }
     }
 
     /// The statistics a rule over every kind looks at: see [`Values::as_stats`].

@@ -19,8 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -108,7 +108,8 @@ def pre_hooks(training: Training, output: str) -> Any:
     kept[True] = keep()
     rooms.detach()
     settings, rooms._sites = rooms._settings, []
-    rooms._settings = replace(settings, is_v2=False)
+    switches = {name: getattr(settings, name) for name in dir(settings) if not name.startswith("_")}
+    rooms._settings = SimpleNamespace(**{**switches, "is_v2": False})
     rooms.attach([training.net])
     rooms._settings = settings
     kept[False] = keep()

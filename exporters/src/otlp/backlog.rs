@@ -123,7 +123,7 @@ impl Waiting {
 
     /// Takes the oldest journaled step out if it is this one: it may have been lost for want of room meanwhile. The caller
     /// holds the request encoder's lock.
-    pub(crate) fn take_noted(&self, step: Step) -> Option<JournaledStep> {
+    pub(crate) fn take_journaled(&self, step: Step) -> Option<JournaledStep> {
         self.lock().journaled.pop_front_if(|oldest| oldest.step == step)
     }
 
@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(waiting.take_request().len(), 1);
         assert!(waiting.must_note(), "step 2 is still to be read");
         assert_eq!(waiting.journaled(9)[0].0, Step(2));
-        assert!(waiting.take_noted(Step(1)).is_none(), "another one's turn");
-        assert!(waiting.take_noted(Step(2)).is_some());
+        assert!(waiting.take_journaled(Step(1)).is_none(), "another one's turn");
+        assert!(waiting.take_journaled(Step(2)).is_some());
         assert!(!waiting.must_note());
     }
 
@@ -237,7 +237,7 @@ mod tests {
         // The sender is reading step 0 when one more comes.
         let reading = waiting.journaled(1)[0].0;
         assert_eq!(waiting.note(journaled(MAX_JOURNALED as u64)).map(|lost| lost.step), Some(Step(0)));
-        assert!(waiting.take_noted(reading).is_none());
+        assert!(waiting.take_journaled(reading).is_none());
         assert_eq!(waiting.journaled(1)[0].0, Step(1));
     }
 }

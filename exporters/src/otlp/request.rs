@@ -57,7 +57,8 @@ impl Envelope {
 
     /// A step's points as payloads that share its records.
     pub(crate) fn metrics(&self, metrics: Vec<Metric>, records: u64) -> Vec<Payload> {
-        let mut payloads: Vec<Payload> = cut(metrics).into_iter().map(|metrics| self.metrics_parcel(metrics)).collect();
+        let mut payloads: Vec<Payload> =
+            cut(metrics).into_iter().map(|metrics| self.metrics_payload(metrics)).collect();
         let parts = payloads.len().max(1) as u64;
         for payload in &mut payloads {
             payload.records = records / parts;
@@ -68,7 +69,7 @@ impl Envelope {
         payloads
     }
 
-    fn metrics_parcel(&self, metrics: Vec<Metric>) -> Payload {
+    fn metrics_payload(&self, metrics: Vec<Metric>) -> Payload {
         let points = metrics.iter().map(|metric| points_of(metric) as u64).sum();
         let scope_metrics = vec![ScopeMetrics { scope: Some(self.scope.clone()), metrics, ..ScopeMetrics::default() }];
         let resource = Some(self.resource.clone());

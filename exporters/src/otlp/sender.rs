@@ -228,7 +228,7 @@ impl Rereading {
     ) -> usize {
         // Held over all of it, so that no step gets between the last journaled one and the next live one.
         let mut request_encoder = self.request_encoder.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(journaled) = waiting.take_noted(step) else { return 0 };
+        let Some(journaled) = waiting.take_journaled(step) else { return 0 };
         let Some(batch) = batch else {
             request_encoder.encoder.count_lost(&journaled.counts);
             settlement.failed(journaled.records);

@@ -173,10 +173,8 @@ impl Advise for CheckpointError {
             Self::Piece { .. } | Self::Structure { .. } | Self::Index { .. } => {
                 "is the checkpoint complete, with the files of every rank? one that is still being written is not"
             }
-            Self::OutputIsFile { .. } => {
-                "name a directory with --output, and with --format what is written to it: json, csv, html"
-            }
-            Self::OutputExists { .. } => "name another directory with --output, or remove this file",
+            Self::OutputIsFile { .. } => "name a directory with -o: what is written to it has its own names",
+            Self::OutputExists { .. } => "name another directory with -o, or remove this file",
             Self::Write { .. } => "see that the disk has room and the directory can be written",
         }
     }

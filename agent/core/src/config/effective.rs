@@ -58,7 +58,6 @@ pub struct Config {
     pub csv: Option<Csv>,
     /// What CSV files are to be like, whether the run writes any or not: other outputs lie beside them, and they can be
     /// recovered from a journal.
-    #[serde(skip)]
     pub csv_layout: Csv,
     /// The scrape page, if served.
     pub prometheus: Option<Prometheus>,

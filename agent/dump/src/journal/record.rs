@@ -70,7 +70,8 @@ pub(super) fn put_record(out: &mut Vec<u8>, record: &Record) {
             bytes.put(micro_step.0.to_le_bytes());
             bytes.put(0u16.to_le_bytes());
         }
-        Some(reading) => put_stats(&mut bytes, micro_step, &reading.as_stats()),
+        Some(Reading::Tensor(stats)) => put_stats(&mut bytes, micro_step, stats),
+        Some(Reading::Values(values)) => put_stats(&mut bytes, micro_step, &values.as_stats()),
     }
     out.extend_from_slice(&bytes.bytes[..bytes.length]);
 }

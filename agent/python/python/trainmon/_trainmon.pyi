@@ -146,13 +146,13 @@ class Monitor:
         listener: Callable[[str, str, str | None], None] | None = None,
         board: Any = None,
     ) -> Monitor:
-        """Starts a monitor from the text of a config; `file` is its name in messages.
+        """Starts a monitor with a config that was read.
 
         `listener(severity, message, hint)` hears the monitor's notices instead of standard error; it may be called from
         any thread. Without `rank` the launcher's environment is asked. `board`: how the ranks agree on a change of what
         is measured, an object like `trainmon.control.StoreBoard`; files in the control directory otherwise.
 
-        Raises `ConfigError` for a faulty config, `RuntimeError` if the rank cannot be told or a thread not started.
+        Raises `RuntimeError` if the rank cannot be told or a thread not started.
         """
 
     @property

@@ -5,7 +5,7 @@ use serde_json::Value;
 const INTRODUCTION: &str = "\
 # Configuration
 
-<!-- Generated from the config's types (agent/core/src/config/file). Regenerate:
+<!-- Generated from the config's types (agent/core/src/config). Regenerate:
      TRAINMON_REGENERATE=1 cargo test -p trainmon-cli --test generated_files -->
 
 One JSON file; `//` and `/* */` comments and trailing commas are allowed. A file with a `monitors` or `framework` key is
