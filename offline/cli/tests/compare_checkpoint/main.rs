@@ -145,7 +145,7 @@ fn the_output_is_a_directory_and_the_name_of_a_file_is_refused_before_anything_i
         for more in [&[][..], &["--compat"]] {
             let said = compare_in(directory.path(), &[&[&a, &b, "-o", file], more].concat());
             let expected = format!(
-                "error: the output: expected a directory, found the name of a file, `{file}`\nhint: name a directory with --output"
+                "error: the output: expected a directory, found the name of a file, `{file}`\nhint: name a directory with -o"
             );
             assert_eq!(said.code, Some(2));
             assert!(said.err.starts_with(&expected), "{}", said.err);
