@@ -32,6 +32,8 @@ fn job(ranks: u32, out: &Path, arguments: &[&str]) -> Command {
         ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
         ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
     ]);
+    // Two jobs that start at once would both make its directory below the temporary one, and one of them fail.
+    command.env("TMPDIR", out);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

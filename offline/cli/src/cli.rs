@@ -40,7 +40,7 @@ const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a difference or an alert, 2 an e
 enum Verb {
     /// Check a config file and show what it means
     ///
-    /// Prints the effective config, defaults filled in, as JSON. Errors and warnings go to stderr, all at once, each
+    /// Prints as JSON what the effective config has that differs from the defaults; with `--full` all of it. Errors and warnings go to stderr, all at once, each
     /// with its line, column and key.
     #[command(after_long_help = check_config::EXAMPLES)]
     CheckConfig(check_config::Arguments),

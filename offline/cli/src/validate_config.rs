@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use trainmon_core::config::{Config, ConfigErrors, Diagnostic, Parsed};
 use trainmon_report::Advise;
 
@@ -32,6 +33,29 @@ pub(crate) struct Finding {
     /// The parts.
     #[serde(flatten)]
     pub(crate) diagnostic: Diagnostic,
+}
+
+impl Report {
+    /// What of the config differs from that of a file without keys; `None` when there are errors.
+    pub(crate) fn differences(&self) -> Option<Value> {
+        let config = self.config.as_ref()?;
+        let [mut config, default] = [config, &Config::of_empty_file(config.dialect)].map(|config| json!(config));
+        // The layout of CSV files is that of those written, where any are.
+        if let Some(object) = config.as_object_mut().filter(|object| object.get("csv") == object.get("csv_layout")) {
+            object.remove("csv_layout");
+        }
+        Some(differing(&config, &default))
+    }
+}
+
+/// The members of `value` that `default` does not have alike; a value that is no object is given whole.
+fn differing(value: &Value, default: &Value) -> Value {
+    let (Value::Object(members), Value::Object(defaults)) = (value, default) else { return value.clone() };
+    let differs = |(name, member): (&String, &Value)| {
+        let default = defaults.get(name).unwrap_or(&Value::Null);
+        (member != default).then(|| (name.clone(), differing(member, default)))
+    };
+    Value::Object(members.iter().filter_map(differs).collect())
 }
 
 impl From<Diagnostic> for Finding {

@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::process::{Command, Stdio};
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use support::{Said, program, trainmon};
@@ -31,12 +32,49 @@ impl Desk {
 }
 
 #[test]
-fn a_good_config_is_shown_with_its_defaults() {
+fn a_good_config_is_shown_whole_on_request() {
     let desk = Desk::with("{\n  // norms only\n  \"wg_distribution\": true,\n}\n");
-    let said = desk.run(&["check-config", "train.json"]);
+    let said = desk.run(&["check-config", "train.json", "--full"]);
     assert_eq!(said.err, "");
     assert_eq!(said.out, include_str!("snapshots/good.stdout"));
     assert_eq!(said.code, Some(0));
+}
+
+#[test]
+fn what_differs_from_the_defaults_is_shown() {
+    let v1 = r#"{"wg_distribution": true, "step_interval": 5, "start_step": 0, "ndigits": 6, "overhead_budget": 1}"#;
+    let v2 = r#"{"monitors": {"param": {"enabled": true, "ops": ["max"]}}, "stop_step": 9}"#;
+    for (config, expected) in [
+        (
+            v1,
+            json!({
+                "window": {"step_interval": 5},
+                "weight_grad": {"ops": ["norm"], "eps": 1e-8, "every_micro_batch": false, "micro_batches": null},
+                "csv": {"ndigits": 6},
+                "overhead_budget": 0.01,
+            }),
+        ),
+        (v2, json!({"window": {"stop_step": 9}, "param": {"ops": ["max"], "eps": 1e-8}})),
+        ("{}", json!({})),
+    ] {
+        let said = Desk::with(config).run(&["check-config", "train.json"]);
+        let shown: Value = serde_json::from_str(&said.out).expect("JSON");
+        assert_eq!(shown, expected, "{config}");
+        assert_eq!(said.code, Some(0), "{config}");
+    }
+}
+
+#[test]
+fn a_config_of_a_capture_is_known_by_its_task_and_is_one_error() {
+    let config = r#"{"task": "statistics", "dump_path": "d", "rank": [], "step": [], "level": "L1", "statistics": {}}"#;
+    let said = Desk::with(config).run(&["check-config", "train.json"]);
+    assert!(
+        said.err.starts_with("error: train.json:1:2: key `task`: `task: statistics` is not implemented yet\n"),
+        "{said:?}"
+    );
+    assert!(said.err.contains("\nhint: it is the config of a capture; "), "{said:?}");
+    assert!(said.err.ends_with("train.json: 1 error\n"), "{said:?}");
+    assert_eq!((said.out.as_str(), said.code), ("", Some(2)));
 }
 
 #[test]
@@ -57,7 +95,7 @@ fn the_json_form_has_the_same_shape_for_good_bad_and_missing_files() {
         ("{}", "missing.json", false, vec!["unreadable"]),
     ] {
         let said = Desk::with(config).run(&["check-config", "--json", file]);
-        let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        let report: Value = serde_json::from_str(&said.out).expect("JSON");
         assert_eq!(said.err, "", "{config}");
         assert_eq!(said.code, Some(if is_ok { 0 } else { 2 }), "{config}");
         assert_eq!(report["file"], file);

@@ -155,7 +155,25 @@ impl Checker<'_, '_, '_> {
                 self.report.error(object.range.start, &child, fault);
             }
         }
+        self.warn_of_what_is_off(form, &kept, key);
         Value::Object(kept)
+    }
+
+    /// Keys that say how a measurement is made, of one that is not switched on.
+    fn warn_of_what_is_off(&mut self, form: SchemaNode<'_>, kept: &Map<String, Value>, key: &str) {
+        for (name, value) in kept {
+            let Some(schema) = form.property(name) else { continue };
+            let Some(needed) = schema.mark("x-needs").and_then(Value::as_str) else { continue };
+            let is_off = !kept.get(needed).and_then(Value::as_bool).unwrap_or(false);
+            let asks_for_nothing =
+                schema.mark("default") == Some(value) || value.as_object().is_some_and(Map::is_empty);
+            if is_off && !asks_for_nothing {
+                let child = join(key, name);
+                let fault = Fault::new(Kind::NoEffect, format!("has no effect without `{needed}`"));
+                let fault = fault.hint(format!("add \"{needed}\": true, or leave the key out"));
+                self.report.warn(self.report.place(&child), &child, fault);
+            }
+        }
     }
 
     fn check_property(&mut self, schema: SchemaNode<'_>, property: &ObjectProp<'_>, key: &str) -> Option<Value> {

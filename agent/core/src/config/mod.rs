@@ -13,6 +13,7 @@ mod control;
 mod diagnostic;
 mod effective;
 mod file;
+mod idle;
 mod journal;
 mod normalise;
 mod otlp;

@@ -350,26 +350,6 @@ pub(super) fn change(file: ChangeFile) -> PlanChange {
     }
 }
 
-/// Warns about a config that does nothing.
-pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
-    let Config { signals, features, collectives, csv, prometheus, otlp, tensorboard, journal, .. } = config;
-    let is_describing = config.print_struct || config.stack_info;
-    let is_measuring = signals.first().is_some() || features.is_some() || collectives.is_some();
-    let is_writing =
-        csv.is_some() || prometheus.is_some() || otlp.is_some() || tensorboard.is_some() || journal.is_some();
-    if !is_measuring && !is_describing {
-        let hint = match config.dialect {
-            Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",
-            Dialect::V2 => "name a monitor and give it \"enabled\": true",
-        };
-        report.warn(0, "", Fault::new(Kind::Nothing, "the config measures nothing").hint(hint));
-    } else if is_measuring && !is_writing {
-        let hint = "name csv, prometheus, otlp, tensorboard or journal in `format`";
-        let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint(hint);
-        report.warn(report.place("format"), "", fault);
-    }
-}
-
 impl Default for Config {
     /// What a run without a config file measures: weight gradients, moments and parameters of everything, on every
     /// step, into CSV files and a scrape page on this machine.

@@ -9,10 +9,12 @@ use super::check::Checker;
 use super::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
 use super::effective::{Config, Dialect};
 use super::file::{V1File, V2File};
+use super::idle;
 use super::normalise::{self, Environment};
 use super::plan::PlanChange;
 use super::report::{Fault, Lacking, Report};
 use super::schema::{SchemaNode, change_schema, json_schema};
+use super::similar::did_you_mean;
 use super::source;
 
 /// A config that was read, and what its author should know about it.
@@ -58,13 +60,23 @@ impl Config {
         Self::parse_as(text, file, env, Lacking::IsWarning)
     }
 
+    /// The config of a file in this dialect that has no keys: it measures nothing. What a file changes is seen beside it.
+    pub fn of_empty_file(dialect: Dialect) -> Self {
+        // Without keys nothing is at fault.
+        let mut report = Report::new("", "", Lacking::IsError);
+        match dialect {
+            Dialect::V1 => normalise::from_v1(&V1File::default(), &|_| None, &mut report),
+            Dialect::V2 => normalise::from_v2(V2File::default(), &mut report),
+        }
+    }
+
     fn parse_as(text: &str, file: &str, env: Environment<'_>, lacking: Lacking) -> Result<Parsed, ConfigErrors> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut report = Report::new(file, text, lacking);
         let config = read(text, env, &mut report);
         match config {
             Some(config) if !report.has_errors() => {
-                normalise::warn_if_idle(&config, &mut report);
+                idle::warn_if_idle(&config, &mut report);
                 Ok(Parsed { config, warnings: report.finish().1 })
             }
             _ => {
@@ -84,6 +96,10 @@ fn read(text: &str, env: Environment<'_>, report: &mut Report<'_>) -> Option<Con
             return None;
         }
     };
+    if let Some(task) = tree.as_object().and_then(|object| object.get("task")) {
+        let task = Task { name: task.value.as_string_lit().map(|name| &*name.value), offset: task.start() };
+        return Some(of_capture(&task, report));
+    }
     let dialect = dialect_of(&tree);
     let schema = json_schema();
     let other = match dialect {
@@ -99,6 +115,44 @@ fn read(text: &str, env: Environment<'_>, report: &mut Report<'_>) -> Option<Con
         Dialect::V1 => Some(normalise::from_v1(&typed::<V1File>(value, start, report)?, env, report)),
         Dialect::V2 => Some(normalise::from_v2(typed::<V2File>(value, start, report)?, report)),
     }
+}
+
+/// What tells msprobe's config of a capture from that of a monitor.
+struct Task<'a> {
+    /// `None` where the key has something else than text.
+    name: Option<&'a str>,
+    offset: usize,
+}
+
+/// msprobe's names of what a capture may do.
+const TASKS: [&str; 11] = [
+    "statistics",
+    "tensor",
+    "structure",
+    "nan_check",
+    "overflow_check",
+    "exception_dump",
+    "diff_check",
+    "acc_check",
+    "config_check",
+    "run_ut",
+    "free_benchmark",
+];
+
+/// A config of a capture is one fault, not an unknown key for each of its keys. A training that is given one measures
+/// nothing.
+fn of_capture(task: &Task<'_>, report: &mut Report<'_>) -> Config {
+    const HINT: &str = "it is the config of a capture; a monitor's has keys like `wg_distribution`, and no `task` (docs/configuration.md)";
+    let found = task.name.unwrap_or("something else than text");
+    let is_known = task.name.is_some_and(|name| TASKS.contains(&name));
+    if is_known {
+        report.lacks(task.offset, "task", &format!("task: {found}"), HINT);
+    } else {
+        let meant = task.name.and_then(|name| did_you_mean(name, TASKS));
+        let fault = Fault::new(Kind::UnknownValue, format!("{found:?}")).expected("the task of a capture");
+        report.error(task.offset, "task", fault.suggestion(meant).hint(HINT));
+    }
+    Config::of_empty_file(Dialect::V1)
 }
 
 /// The checked value as its type. The checks leave nothing to refuse; should they ever, it is an error like any other.

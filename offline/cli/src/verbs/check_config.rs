@@ -13,7 +13,7 @@ use crate::validate_config::{Finding, Report, Unreadable, validate};
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
     "  trainmon check-config train.json\n",
-    "  trainmon check-config train.json | jq .window\n",
+    "  trainmon check-config train.json --full | jq .window\n",
     "  trainmon check-config train.json --json | jq '.errors[].message'"
 );
 
@@ -22,19 +22,22 @@ pub(crate) const EXAMPLES: &str = concat!(
 pub(crate) struct Arguments {
     /// The config file: JSON, comments and trailing commas allowed
     file: PathBuf,
-    /// Print one JSON object with the errors, the warnings and the config, also on failure
+    /// Print the whole config, not only what differs from the defaults
+    #[arg(long)]
+    full: bool,
+    /// Print one JSON object with the errors, the warnings and the whole config, also on failure
     #[arg(long)]
     json: bool,
 }
 
 /// Validates, and says what is wrong.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
-    let Arguments { file, json } = arguments;
+    let Arguments { file, full, json } = arguments;
     let validated = validate(file);
-    if *json { print_as_json(file, &validated, printer) } else { print(&validated, printer) }
+    if *json { print_as_json(file, &validated, printer) } else { print(&validated, *full, printer) }
 }
 
-fn print(validated: &Result<Report, Unreadable>, printer: &mut Printer) -> io::Result<Outcome> {
+fn print(validated: &Result<Report, Unreadable>, full: bool, printer: &mut Printer) -> io::Result<Outcome> {
     let report = match validated {
         Ok(report) => report,
         Err(unreadable) => {
@@ -54,8 +57,12 @@ fn print(validated: &Result<Report, Unreadable>, printer: &mut Printer) -> io::R
     for error in &report.errors {
         printer.error(&error.message, &below(error), error.diagnostic.hint.as_deref());
     }
-    if let Some(config) = &report.config {
+    if let Some(config) = report.config.as_ref().filter(|_| full) {
         printer.json(config)?;
+        return Ok(Outcome::Fine);
+    }
+    if let Some(differences) = report.differences() {
+        printer.json(&differences)?;
         return Ok(Outcome::Fine);
     }
     let count = report.errors.len();

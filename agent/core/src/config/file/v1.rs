@@ -34,6 +34,7 @@ pub(in crate::config) struct V1File {
     pub(in crate::config) wg_distribution: bool,
     /// Measure the weight gradient after every micro-batch, not only the last.
     #[schemars(extend("x-msprobe" = "a value that is not a bool falls back to false"))]
+    #[schemars(extend("x-needs" = "wg_distribution"))]
     pub(in crate::config) monitor_mbs_grad: bool,
     /// Optimizer moments (`exp_avg`, `exp_avg_sq`).
     pub(in crate::config) mv_distribution: bool,
@@ -42,11 +43,14 @@ pub(in crate::config) struct V1File {
     /// Inputs and outputs of modules and their gradients.
     pub(in crate::config) xy_distribution: bool,
     /// With `xy_distribution`: every module, whatever the targets say.
+    #[schemars(extend("x-needs" = "xy_distribution"))]
     pub(in crate::config) all_xy: bool,
     /// With `xy_distribution`: inputs and outputs only.
     #[schemars(extend("x-msprobe" = "together with `backward_only` it measures nothing and warns; here that is an error"))]
+    #[schemars(extend("x-needs" = "xy_distribution"))]
     pub(in crate::config) forward_only: bool,
     /// With `xy_distribution`: gradients of inputs and outputs only.
+    #[schemars(extend("x-needs" = "xy_distribution"))]
     pub(in crate::config) backward_only: bool,
     /// The share of elements whose gradient and first moment agree in sign.
     pub(in crate::config) mg_direction: bool,
@@ -73,9 +77,11 @@ pub(in crate::config) struct V1File {
     /// own, not on the scrape page.
     pub(in crate::config) recording_l2_features: bool,
     /// With `recording_l2_features`: the modules of each feature.
+    #[schemars(extend("x-needs" = "recording_l2_features"))]
     pub(in crate::config) l2_targets: FeatureTargetsFile,
     /// With `recording_l2_features`: the order of the attention inputs' dimensions.
     #[schemars(extend("x-msprobe" = "blanks are accepted there and then misread"))]
+    #[schemars(extend("x-needs" = "recording_l2_features"))]
     pub(in crate::config) sa_order: AttentionOrder,
     /// Two times like `Dec03_21-34-40`: append to this rank's newest run directory made between them, if there is one.
     #[schemars(extend("x-msprobe" = "for distributed training only"))]
@@ -136,6 +142,7 @@ pub(in crate::config) struct CollectivesFile {
     /// `enable` an error of `trainmon check-config` and a warning in a training.
     pub(in crate::config) cc_codeline: Vec<String>,
     /// Measure before the call too.
+    #[schemars(extend("x-needs" = "enable"))]
     pub(in crate::config) cc_pre_hook: bool,
     /// Write the calls' stacks and stop. Not implemented yet, likewise.
     pub(in crate::config) cc_log_only: bool,

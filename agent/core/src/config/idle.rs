@@ -1,0 +1,47 @@
+//! Warnings of what measures or writes nothing.
+
+use crate::Statistic;
+
+use super::diagnostic::DiagnosticKind as Kind;
+use super::effective::{Config, Dialect};
+use super::report::{Fault, Report};
+
+/// Warns of a config that does nothing, and of a threshold that nothing is held against.
+pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
+    let Config { signals, features, collectives, csv, prometheus, otlp, tensorboard, journal, .. } = config;
+    let is_describing = config.print_struct || config.stack_info;
+    let is_measuring = signals.first().is_some() || features.is_some() || collectives.is_some();
+    let is_writing =
+        csv.is_some() || prometheus.is_some() || otlp.is_some() || tensorboard.is_some() || journal.is_some();
+    if !is_measuring && !is_describing {
+        let hint = match config.dialect {
+            Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",
+            Dialect::V2 => "name a monitor and give it \"enabled\": true",
+        };
+        report.warn(0, "", Fault::new(Kind::Nothing, "the config measures nothing").hint(hint));
+        return;
+    }
+    if is_measuring && !is_writing {
+        let hint = "name csv, prometheus, otlp, tensorboard or journal in `format`";
+        let fault = Fault::new(Kind::Nothing, "the config writes nothing").hint(hint);
+        report.warn(report.place("format"), "", fault);
+    }
+    if config.window.collect_times == 0 {
+        let fault = Fault::new(Kind::Nothing, "no step is measured").hint("leave it out: then every step is");
+        warn_at("collect_times", fault, report);
+    }
+    warn_of_threshold(config, report);
+}
+
+/// `eps` beside statistics that do not count zeros.
+fn warn_of_threshold(config: &Config, report: &mut Report<'_>) {
+    let counts_zeros = config.signals.first().is_none_or(|signal| signal.ops.contains(&Statistic::Zeros));
+    if config.dialect == Dialect::V1 && !counts_zeros && report.has("eps") {
+        let fault = Fault::new(Kind::NoEffect, "has no effect: `ops` does not have `zeros`");
+        warn_at("eps", fault.hint("add \"zeros\" to `ops`, or leave the key out"), report);
+    }
+}
+
+fn warn_at(key: &str, fault: Fault, report: &mut Report<'_>) {
+    report.warn(report.place(key), key, fault);
+}
