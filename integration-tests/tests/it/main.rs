@@ -6,6 +6,7 @@ mod ctl;
 mod demo;
 mod directory;
 mod disk;
+mod fresh_project;
 mod kill;
 mod memory;
 mod otlp;
