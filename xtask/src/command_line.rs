@@ -1,14 +1,16 @@
 //! What `cargo xtask` understands.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::dist::Architecture;
 use crate::provision::{Matrix, OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
-use crate::{fuzz, hint, provision, run, soak, torture, verify, workspace};
+use crate::{dist, fuzz, hint, provision, run, soak, torture, verify, workspace};
 
 /// The commands of this repository.
 #[derive(Debug, Parser)]
@@ -47,6 +49,16 @@ enum Task {
         #[arg(default_value = "all")]
         which: Bench,
     },
+    /// Build what one publishes: wheels, source package, static programs, what is in them, checksums
+    #[command(after_help = DIST_HELP)]
+    Dist {
+        /// Where to; emptied first
+        #[arg(long, value_name = "DIR", default_value = "target/dist")]
+        out: PathBuf,
+        /// For this architecture only
+        #[arg(long, value_name = "ARCHITECTURE")]
+        only: Option<Architecture>,
+    },
     /// Give the readers of foreign files any bytes for a while; exit 1 if one panics, hangs or takes too much memory
     Fuzz {
         /// How long each target runs
@@ -64,7 +76,7 @@ enum Task {
         kills: u32,
         /// Where they write; a directory of the system's for temporary files if not given
         #[arg(long, value_name = "DIR")]
-        dir: Option<std::path::PathBuf>,
+        dir: Option<PathBuf>,
     },
     /// Train for long with every exporter, the OTLP receiver coming and going; exit 1 if memory, threads or file
     /// descriptors grow
@@ -104,6 +116,11 @@ Exit status: 0 if every check passed, else 1.
 --full tries every version of torch and sets TRAINMON_TEST_MATRIX=full, with which the tests of the frameworks run what
 is too much for every day; without it that is skipped by name.
 The totals stand alone on a line, `N passed, N failed, N skipped`, and count the tests of Rust and Python.";
+
+const DIST_HELP: &str = "\
+zig, from the Python package index, compiles and links for both architectures and for old systems: wheels for glibc 2.17
+and newer, programs that need no library. Rust's libraries for them come through rustup. docs/releasing.md lists the files.
+Exit status: 0 if everything was built and looked into, else 1, with what is missing by name.";
 
 const TORTURE_HELP: &str = "\
 Each training writes a line to a pipe after every step that has returned to it; what is read from the pipe after its death
@@ -154,6 +171,11 @@ impl Arguments {
             Task::Test { quick, only, full } => verify::run(&Selection { quick, only, full }),
             Task::Demo { arguments } => run::demo(&arguments),
             Task::Bench { which } => run::bench(which),
+            Task::Dist { out, only } => {
+                let made = dist::run(&root, &out, only)?;
+                made.files.iter().for_each(|file| println!("{}", file.display()));
+                Ok(())
+            }
             Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
             Task::Torture { kills, dir } => torture::run(&root, kills, dir.as_deref()),
             Task::Soak { steps } => soak::run(&root, steps),

@@ -5,6 +5,7 @@
 pub mod arrows;
 pub mod command_line;
 pub mod dependencies;
+pub mod dist;
 pub mod fuzz;
 pub mod graph;
 pub mod hint;

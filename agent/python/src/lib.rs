@@ -5,7 +5,7 @@
 //!
 //! `monitor` and `hold` are the classes, `shared` measures for them, `start` opens a monitor, `arguments` reads what Python passes. `known` spares a
 //! second reading of an unwritten tensor, `copies` measures the change a step makes, `listener` is the monitor's voice
-//! and `exit` the order in which things end. The interface is described, for people and type checkers, in
+//! and `exit` the order in which things end; `program` is the command `trainmon`. The interface is described, for people and type checkers, in
 //! `python/trainmon/_trainmon.pyi`.
 
 mod arguments;
@@ -18,6 +18,7 @@ mod known;
 mod latest;
 mod listener;
 mod monitor;
+mod program;
 mod scaled;
 mod shared;
 mod start;
@@ -49,6 +50,8 @@ mod _trainmon {
     use super::hold::PyHold;
     #[pymodule_export]
     use super::monitor::PyMonitor;
+    #[pymodule_export]
+    use super::program::run_program;
     #[pymodule_export]
     use super::start::ConfigError;
 

@@ -1,13 +1,6 @@
-//! The `trainmon` command: what is done beside and after a training. Each of its verbs reads arguments, calls the crate that
-//! does the work, and prints what came of it.
+//! The `trainmon` program.
 
 #![forbid(unsafe_code)]
-
-mod cli;
-mod ctl;
-mod excerpt;
-mod validate_config;
-mod verbs;
 
 use std::process::ExitCode;
 
@@ -16,5 +9,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    cli::run(std::env::args_os())
+    ExitCode::from(trainmon_cli::run(std::env::args_os()))
 }

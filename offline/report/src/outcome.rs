@@ -1,7 +1,5 @@
 //! How a command ends.
 
-use std::process::ExitCode;
-
 /// How a command ended, which is its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -23,14 +21,12 @@ impl Outcome {
     pub fn of_work<T, E>(result: &Result<T, E>) -> Self {
         if result.is_ok() { Self::Fine } else { Self::Failed }
     }
-}
-
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
-        Self::from(match outcome {
-            Outcome::Fine => 0,
-            Outcome::Difference => 1,
-            Outcome::Failed => 2,
-        })
+    /// As the exit status of a program.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::Difference => 1,
+            Self::Failed => 2,
+        }
     }
 }

@@ -44,6 +44,30 @@ pub fn otlp_receiver(root: &Path) -> Result<Environment> {
     python::otlp(root)
 }
 
+/// Makes sure of the tools that build a release; some seconds the first time, 10 ms afterwards.
+///
+/// # Errors
+/// They cannot be installed; the error carries a hint.
+pub fn dist_tools(root: &Path) -> Result<Environment> {
+    python::dist(root)
+}
+
+/// Makes sure of the tools that read workflows; some seconds the first time, 10 ms afterwards.
+///
+/// # Errors
+/// They cannot be installed; the error carries a hint.
+pub fn workflow_linters(root: &Path) -> Result<Environment> {
+    python::workflows(root)
+}
+
+/// Makes an environment with nothing in it, in place of one that is there; with `beside`, what lies there can be imported.
+///
+/// # Errors
+/// Python makes none.
+pub fn empty_environment(place: &Path, beside: Option<&Path>) -> Result<Environment> {
+    python::empty(place, beside)
+}
+
 /// The environments with the other versions of torch that the wheel is tried on; half a minute and 5 GB each the first
 /// time, 10 ms afterwards. Of one that cannot be made the reason.
 pub fn other_torches(root: &Path, matrix: Matrix) -> Vec<OtherTorch> {

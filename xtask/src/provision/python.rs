@@ -50,6 +50,26 @@ const OTLP: Recipe = Recipe {
     last_python: None,
 };
 
+/// What builds a release: for other systems than this one too.
+const DIST: Recipe = Recipe {
+    name: "dist",
+    requirements: "dist.txt",
+    constraints: None,
+    gigabytes: 1,
+    download: "100 MB",
+    last_python: None,
+};
+
+/// What reads the workflows of a public forge.
+const WORKFLOWS: Recipe = Recipe {
+    name: "workflows",
+    requirements: "workflows.txt",
+    constraints: None,
+    gigabytes: 1,
+    download: "15 MB",
+    last_python: None,
+};
+
 /// The oldest torch the wheel is tried on.
 const OLDEST_TORCH: Recipe = Recipe {
     name: "torch21",
@@ -154,6 +174,47 @@ pub(super) fn otlp(root: &Path) -> Result<Environment> {
     make(root, OTLP)
 }
 
+/// Finds or makes the environment that builds a release: some seconds, 0.5 GB.
+///
+/// # Errors
+/// As [`ensure`].
+pub(super) fn dist(root: &Path) -> Result<Environment> {
+    make(root, DIST)
+}
+
+/// Finds or makes the environment that reads workflows: some seconds.
+///
+/// # Errors
+/// As [`ensure`].
+pub(super) fn workflows(root: &Path) -> Result<Environment> {
+    make(root, WORKFLOWS)
+}
+
+/// Makes an environment with nothing in it, in place of one that is there; with `beside`, what lies there can be imported.
+///
+/// # Errors
+/// Python makes none.
+pub(super) fn empty(place: &Path, beside: Option<&Path>) -> Result<Environment> {
+    if place.exists() {
+        fs::remove_dir_all(place).with_context(|| format!("cannot remove {}", place.display()))?;
+    }
+    let environment = Environment { dir: place.to_path_buf() };
+    make_bare(&environment)?;
+    if let Some(beside) = beside {
+        let listing = environment.packages()?.join("beside.pth");
+        fs::write(&listing, format!("{}\n", beside.display()))
+            .with_context(|| format!("cannot write {}", listing.display()))?;
+    }
+    Ok(environment)
+}
+
+fn make_bare(environment: &Environment) -> Result<()> {
+    let mut make = Command::new(pip::PYTHON);
+    // Without pip: Debian's Python cannot put one in, and the system's serves.
+    make.args(["-m", "venv", "--without-pip"]).arg(&environment.dir).stdout(std::io::stderr());
+    process::run_visibly(&mut make)
+}
+
 /// Finds or makes the environments with other versions of torch: 5 GB each.
 pub(super) fn other_torches(root: &Path, matrix: Matrix) -> Vec<OtherTorch> {
     let make = |recipe: &Recipe| OtherTorch { name: recipe.name, environment: make(root, *recipe) };
@@ -227,10 +288,7 @@ fn stamp_of(requirements: &Path, recipe: Recipe) -> Result<String> {
 
 fn install(root: &Path, recipe: Recipe, environment: &Environment) -> Result<()> {
     if !environment.program("python").exists() {
-        let mut make = Command::new(pip::PYTHON);
-        // Without pip: Debian's Python cannot put one in, and the system's serves.
-        make.args(["-m", "venv", "--without-pip"]).arg(&environment.dir).stdout(std::io::stderr());
-        process::run_visibly(&mut make)?;
+        make_bare(environment)?;
     }
     let place = environment.dir.parent().context("no parent directory")?;
     let with_uv = Uv::ensure(place).and_then(|uv| {
@@ -297,7 +355,9 @@ mod tests {
     fn every_requirement_is_pinned() {
         let files = Matrix::Full.other_torches().iter().map(|recipe| (recipe.requirements, 3));
         for (file, at_least) in
-            [("test.txt", 10), ("constraints.txt", 50), (OTLP.requirements, 5)].into_iter().chain(files)
+            [("test.txt", 10), ("constraints.txt", 50), (OTLP.requirements, 5), ("dist.txt", 3), ("workflows.txt", 5)]
+                .into_iter()
+                .chain(files)
         {
             let text = fs::read_to_string(requirements_dir(&workspace::root()).join(file)).unwrap();
             let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();

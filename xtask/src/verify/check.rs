@@ -29,6 +29,10 @@ pub enum Check {
     PythonLint,
     /// Python: the tests of the front, in the environment of the checks
     PythonTests,
+    /// The wheel in an environment with nothing else: its command, and the README's example; with --full the whole release
+    Install,
+    /// The workflows of a public forge are what its schema and a linter want
+    Workflows,
 }
 
 impl Check {
@@ -46,6 +50,8 @@ impl Check {
             Self::Features => "features",
             Self::PythonLint => "python-lint",
             Self::PythonTests => "python-tests",
+            Self::Install => "install",
+            Self::Workflows => "workflows",
         }
     }
 
@@ -64,7 +70,7 @@ impl Check {
 
     /// Whether it needs the Python environment, which it makes itself.
     pub(super) fn is_python(self) -> bool {
-        matches!(self, Self::PythonLint | Self::PythonTests)
+        matches!(self, Self::PythonLint | Self::PythonTests | Self::Install | Self::Workflows)
     }
 }
 
@@ -106,7 +112,7 @@ mod tests {
         let checks = Selection { quick: true, ..Selection::default() }.checks();
         assert!(!checks.contains(&Check::Provision));
         assert!(!checks.iter().any(|check| check.is_python()));
-        assert_eq!(checks.len(), Check::value_variants().len() - 3);
+        assert_eq!(checks.len(), Check::value_variants().len() - 5);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 
 mod check;
 mod compile;
+mod install;
 mod python;
 pub mod report;
 pub mod results;
+mod workflows;
 
 use std::fmt::Display;
 use std::fs;
@@ -19,7 +21,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::graph::Graph;
 use crate::provision::Matrix;
-use crate::{arrows, dependencies, hint, process, provision, sources, workspace};
+use crate::{arrows, dependencies, dist, hint, process, provision, sources, workspace};
 pub use check::{Check, Selection};
 use compile::Compiler;
 use process::Captured;
@@ -38,6 +40,8 @@ struct CheckRun {
     compiler: OnceLock<Compiler>,
     /// Once everything has been compiled and linted: what is compiled later is compiled in the same way.
     is_linted: OnceLock<()>,
+    /// Once built: the wheel that is tried on other versions of torch and in an environment of its own.
+    wheel: OnceLock<PathBuf>,
 }
 
 /// Runs the checks, prints each one's outcome, all output of those that fail, and the summary.
@@ -50,7 +54,14 @@ pub fn run(selection: &Selection) -> Result<()> {
     fs::create_dir_all(workspace::provisioned(&root)).context("cannot make the target directory")?;
     fs::write(&skip_log, "").with_context(|| format!("cannot write {}", skip_log.display()))?;
     let matrix = if selection.full { Matrix::Full } else { Matrix::Short };
-    let run = CheckRun { root, skip_log, matrix, compiler: OnceLock::new(), is_linted: OnceLock::new() };
+    let run = CheckRun {
+        root,
+        skip_log,
+        matrix,
+        compiler: OnceLock::new(),
+        is_linted: OnceLock::new(),
+        wheel: OnceLock::new(),
+    };
     let finished = run.run_all(&selection.checks());
     let log = fs::read_to_string(&run.skip_log).unwrap_or_default();
     print!("\n{}", Summary { finished: &finished, skips: &results::skips(&log) });
@@ -93,9 +104,12 @@ impl CheckRun {
             Check::Docs => self.compile(&["doc", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
             Check::Features => self.features(),
             Check::PythonLint => self.compile_python().and_then(|_| python::lint(&self.root)),
-            Check::PythonTests => {
-                self.compile_python().and_then(|_| python::tests(&self.root, &self.skip_log, self.matrix))
-            }
+            Check::PythonTests => self.compile_python().and_then(|_| {
+                let wheel = self.wheel()?;
+                python::tests(&self.root, &wheel, &self.skip_log, self.matrix)
+            }),
+            Check::Install => self.wheel().and_then(|wheel| install::run(&self.root, &wheel)),
+            Check::Workflows => workflows::run(&self.root),
         };
         let took = started.elapsed();
         let (verdict, tests) = match outcome {
@@ -127,6 +141,24 @@ impl CheckRun {
         let _compiler =
             self.compiler.set(Compiler { libtorch: provision::variables(&found), has_mpi: system.mpi.is_ok() });
         Ok(())
+    }
+
+    /// The wheel that is tried: of the release with `--full`, else one that takes less time to build.
+    fn wheel(&self) -> Result<PathBuf, Failure> {
+        if let Some(wheel) = self.wheel.get() {
+            return Ok(wheel.clone());
+        }
+        let wheel = match self.matrix {
+            Matrix::Short => python::wheel(&self.root)?,
+            Matrix::Full => {
+                let made = dist::run(&self.root, &workspace::provisioned(&self.root).join("dist"), None)?;
+                for (name, reason) in &made.skipped {
+                    self.skip(name, reason)?;
+                }
+                made.wheel()?
+            }
+        };
+        Ok(self.wheel.get_or_init(|| wheel).clone())
     }
 
     /// Notes what cannot run here, as a test would.

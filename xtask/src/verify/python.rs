@@ -57,9 +57,9 @@ pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
 }
 
 /// The tests of the package.
-pub(super) fn tests(root: &Path, skip_log: &Path, matrix: Matrix) -> Result<Tests, Failure> {
+pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) -> Result<Tests, Failure> {
     let environment = ready(root)?;
-    let pythons = torch_pythons(root, &environment, skip_log, matrix)?;
+    let pythons = torch_pythons(root, wheel, skip_log, matrix)?;
     let mut command = bytecode_kept(root, environment.command("pytest"));
     // Most tests wait for processes of their own. What a file makes for all its tests is made once: a file stays together.
     let processes = thread::available_parallelism().map_or(2, NonZero::get);
@@ -78,13 +78,12 @@ pub(super) fn tests(root: &Path, skip_log: &Path, matrix: Matrix) -> Result<Test
 }
 
 /// The Pythons with other versions of torch, all with the same wheel. What cannot be made is skipped by name.
-fn torch_pythons(root: &Path, environment: &Environment, skip_log: &Path, matrix: Matrix) -> Result<OsString, Failure> {
+fn torch_pythons(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) -> Result<OsString, Failure> {
     let mut pythons = Vec::new();
-    let wheel = wheel(root, environment, matrix)?;
     for other in provision::other_torches(root, matrix) {
         match other.environment {
             Ok(environment) => {
-                provision::install_wheel(&environment, &wheel)?;
+                provision::install_wheel(&environment, wheel)?;
                 pythons.push(environment.program("python"));
             }
             Err(error) => note_skip(skip_log, &format!("test_versions[{}]", other.name), &hint::render(&error))?,
@@ -93,16 +92,16 @@ fn torch_pythons(root: &Path, environment: &Environment, skip_log: &Path, matrix
     Ok(std::env::join_paths(pythons).context("a colon in the path of this checkout")?)
 }
 
-/// Builds the wheel as users get it; for the short form without optimisation, which takes a quarter of the time.
-fn wheel(root: &Path, environment: &Environment, matrix: Matrix) -> Result<PathBuf, Failure> {
+/// Builds a wheel without optimisation, which takes a quarter of the time.
+pub(super) fn wheel(root: &Path) -> Result<PathBuf, Failure> {
+    let environment = provision::python(root)?;
     let place = workspace::provisioned(root).join("python/wheels");
     // Older ones may have another name.
     if place.exists() {
         fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
     }
     let mut command = environment.command("maturin");
-    let profile = if matrix == Matrix::Full { "release" } else { "dev" };
-    command.args(["build", "--profile", profile, "--manifest-path"]).arg(root.join(PACKAGE).join("Cargo.toml"));
+    command.args(["build", "--profile", "dev", "--manifest-path"]).arg(root.join(PACKAGE).join("Cargo.toml"));
     command.arg("--out").arg(&place).current_dir(root);
     finish(command)?;
     let made = fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))?;
@@ -111,7 +110,7 @@ fn wheel(root: &Path, environment: &Environment, matrix: Matrix) -> Result<PathB
 }
 
 /// A skip that no test can tell of itself.
-fn note_skip(skip_log: &Path, name: &str, reason: &str) -> Result<()> {
+pub(super) fn note_skip(skip_log: &Path, name: &str, reason: &str) -> Result<()> {
     let reason: Vec<&str> = reason.lines().map(|line| line.trim_start_matches("error: ")).collect();
     let mut log =
         fs::OpenOptions::new().append(true).create(true).open(skip_log).context("cannot open the skip log")?;
@@ -142,13 +141,13 @@ fn run(root: &Path, environment: &Environment, tool: &str, arguments: &[&str]) -
 }
 
 /// Python keeps what it compiles, below `target`: uv compiles nothing, and torch is imported by more than a hundred processes.
-fn bytecode_kept(root: &Path, mut command: Command) -> Command {
+pub(super) fn bytecode_kept(root: &Path, mut command: Command) -> Command {
     command.env_remove("PYTHONDONTWRITEBYTECODE");
     command.env("PYTHONPYCACHEPREFIX", workspace::provisioned(root).join("python/bytecode"));
     command
 }
 
-fn finish(command: Command) -> Result<Tests, Failure> {
+pub(super) fn finish(command: Command) -> Result<Tests, Failure> {
     let line = process::shown(&command);
     judged(&line, &process::capture(command)?, Tests::default())
 }

@@ -19,6 +19,7 @@ __all__ = [
     "Settings",
     "__version__",
     "read_only_pass",
+    "run_program",
     "squash_name",
 ]
 
@@ -35,6 +36,11 @@ class ConfigError(ValueError):
 
 def read_only_pass(tensor: Any) -> int | None:
     """Reads a host tensor's memory once and does next to nothing with it: the floor a benchmark compares with."""
+
+def run_program(arguments: Sequence[str]) -> int:
+    """Runs the command `trainmon` and returns its exit status; the first argument is the name that usage and help show.
+    The interpreter is released. Ctrl-C ends the process, as it would the native program; afterwards it is handled as
+    before. Knows every command but `run`, which is `trainmon.run`."""
 
 def squash_name(name: str) -> str:
     """The tail of a parameter's name that says where in the model it is."""

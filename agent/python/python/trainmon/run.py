@@ -22,6 +22,7 @@ examples:
   python -m trainmon run --config monitor.json -m my_package.train --epochs 3
   python -m trainmon run --config monitor.json --grad-acc-steps 4 -- train.py
   torchrun --nproc_per_node=8 -m trainmon run --config monitor.json train.py
+`trainmon run` is the same as `python -m trainmon run`.
 
 The script runs as without trainmon: its arguments, its exit status, its tracebacks. Every torch optimizer that steps
 parameters of a model is watched from the model's first forward pass on, each in a run directory of its own.
@@ -40,10 +41,10 @@ class Program:
     """The first place in which modules are looked for."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line. Ends as the script ends; with exit status 2 if the command line or the config is not
-    right, or there is no such script."""
-    options = _parser().parse_args(arguments)
+def main(arguments: Sequence[str], program_name: str) -> None:
+    """Runs what stands after `run` on the command line of a program of this name. Ends as the script ends; with exit
+    status 2 if the command line or the config is not right, or there is no such script."""
+    options = _parser(f"{program_name} run").parse_args(arguments)
     try:
         config = checked(options.config)
     except ConfigError as error:
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     words = options.module if options.module is not None else _without_dashes(options.script)
     if not words:
-        _fail("no script was given", "python -m trainmon run --config monitor.json train.py")
+        _fail("no script was given", f"{program_name} run --config monitor.json train.py")
     program = _module(words[0]) if options.module is not None else _script(words[0])
     sys.argv[:] = [program.attributes["__file__"] if options.module is not None else words[0], *words[1:]]
 
@@ -172,34 +173,29 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m trainmon", description="Watches long training runs from the inside."
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    run = commands.add_parser(
-        "run",
-        help="watch a training script without a line changed in it",
+        prog=name,
         description="Watches a training script without a line changed in it.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="python -m trainmon run --config FILE [options] [--] SCRIPT [ARGUMENT...]\n"
-        "       python -m trainmon run --config FILE [options] -m MODULE [ARGUMENT...]",
+        usage=f"{name} --config FILE [options] [--] SCRIPT [ARGUMENT...]\n"
+        f"       {name} --config FILE [options] -m MODULE [ARGUMENT...]",
         allow_abbrev=False,
     )
-    run.add_argument(
+    parser.add_argument(
         "--config", required=True, metavar="FILE", help="what is measured, a JSON file (docs/configuration.md)"
     )
-    run.add_argument(
+    parser.add_argument(
         "--grad-acc-steps",
         type=_positive,
         default=1,
         metavar="N",
         help="backward passes per optimizer step (default: found by looking)",
     )
-    run.add_argument("--output-dir", metavar="DIR", help="takes the place of the config's `output_dir`")
-    run.add_argument(
+    parser.add_argument("--output-dir", metavar="DIR", help="takes the place of the config's `output_dir`")
+    parser.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as `python -m` does"
     )
-    run.add_argument("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

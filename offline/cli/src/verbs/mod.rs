@@ -12,3 +12,4 @@ pub(crate) mod merge;
 pub(crate) mod overflow;
 pub(crate) mod parse;
 pub(crate) mod recover;
+pub(crate) mod run;

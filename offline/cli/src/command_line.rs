@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use trainmon_report::{Outcome, Printer};
 
 use crate::verbs::{
     anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, overflow, parse, recover,
+    run as run_script,
 };
 
 /// Watch, capture and explain trainings.
@@ -16,6 +16,7 @@ use crate::verbs::{
 #[command(name = "trainmon", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 #[command(after_long_help = concat!(
     "Examples:\n",
+    "  trainmon run --config monitor.json train.py  a training, watched without a line changed in it\n",
     "  trainmon check-config configs/demo.json     what this config measures, or what is wrong with it\n",
     "  trainmon compare dump_b dump_a               where two captured runs first part\n",
     "  trainmon anomaly -d monitor_output           what of all ranks' alerts came first\n",
@@ -38,6 +39,11 @@ const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a difference or an alert, 2 an e
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Watch a training script without a line changed in it (needs the Python package)
+    ///
+    /// The script runs as without trainmon: its arguments, its exit status, its tracebacks.
+    #[command(after_long_help = run_script::EXAMPLES)]
+    Run(run_script::Arguments),
     /// Check a config file and show what it means
     ///
     /// Prints as JSON what the effective config has that differs from the defaults; with `--full` all of it. Errors and warnings go to stderr, all at once, each
@@ -116,17 +122,22 @@ enum Verb {
     },
 }
 
-/// The `trainmon` command.
-pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs a command line and returns its exit status: 0 fine, 1 a difference or an alert, 2 an error.
+///
+/// The first argument is the program's name, as usage and help show it. Results go to stdout, everything else to stderr; a
+/// reader of stdout that went away is no error where SIGPIPE is ignored, as Rust's and Python's programs have it. Nothing
+/// here ends the process or changes how it takes signals.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let mut printer = Printer::new();
     let outcome = match Cli::try_parse_from(respelt(arguments)) {
         Ok(cli) => dispatch(cli.verb, &mut printer),
         Err(message) => explain_usage(&message, &mut printer),
     };
-    ExitCode::from(outcome.unwrap_or_else(|error| {
+    let outcome = outcome.unwrap_or_else(|error| {
         printer.failure(&OutputFailure { source: error }, None);
         Outcome::Failed
-    }))
+    });
+    outcome.exit_code()
 }
 
 /// msprobe's options of one dash and several letters, where the verb has them, as long options.
@@ -176,6 +187,7 @@ fn explain_usage(message: &clap::Error, printer: &mut Printer) -> io::Result<Out
 
 fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<Outcome> {
     match verb {
+        Verb::Run(arguments) => Ok(run_script::run(&arguments, printer)),
         Verb::CheckConfig(arguments) => check_config::run(&arguments, printer),
         Verb::Anomaly(arguments) => anomaly::run(&arguments, printer),
         Verb::Compare(arguments) => compare::run(&arguments, printer),
