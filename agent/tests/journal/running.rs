@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 
-use trainmon_agent::core::config::{Config, Pipeline};
+use trainmon_agent::core::config::{Config, FileLayout, Pipeline};
 use trainmon_agent::core::{Alert, AlertPhase, SinkSnapshot};
 use trainmon_agent::dump::journal::{Fault, Recovered};
 use trainmon_agent::{Monitor, Options, Ranks, Report, Voice};
@@ -24,6 +24,7 @@ fn run(config: &str, directory: &Path, steps: u64) -> (Report, Vec<String>) {
     let options = Options {
         ranks: Some(Ranks::SINGLE),
         output_dir: Some(directory.to_path_buf()),
+        layout: FileLayout::Msprobe,
         voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
         ..Options::default()
     };
@@ -80,7 +81,7 @@ fn the_journal_alone_goes_to_the_output_directory_and_to_dir_where_that_is_set()
     // 64 MiB is the default, all of it reserved.
     assert_eq!(path.metadata().unwrap().len(), 64 << 20);
     let recovered = Recovered::open(&path).unwrap();
-    assert_eq!((recovered.csv().ndigits, recovered.csv().step_count_per_record), (Some(3), 7));
+    assert_eq!((recovered.csv().ndigits, recovered.csv().steps_per_file()), (Some(3), 7));
     let elsewhere = base.path().join("fast/disk");
     let text = format!(
         r#"{{"wg_distribution": true, "format": "csv", "journal": {{"size_mb": 1, "dir": "{}"}}}}"#,

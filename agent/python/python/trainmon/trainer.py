@@ -78,7 +78,7 @@ class TrainerMon:
         complaints: list[str] = []
         steps = _at_least(grad_acc_steps, 1, "grad_acc_steps", complaints)
         first = _at_least(start_iteration, 0, "start_iteration", complaints)
-        monitor = start_monitor(self._file, start_iteration=first)
+        monitor = start_monitor(self._file, start_iteration=first, layout="msprobe")
         for complaint in complaints:
             monitor.say("warning", complaint)
         if optimizer is None:

@@ -42,7 +42,7 @@ class TrainerMonitorV2:
         """Attaches. `context`: `grad_acc_steps` or `micro_batch_number`, backward passes per step (1). Without a model
         nothing is measured, and that is said. Started again it begins anew."""
         self.stop()
-        monitor = start_monitor(self._file)
+        monitor = start_monitor(self._file, layout="msprobe")
         if model is None:
             monitor.say("warning", "no model was given: nothing is measured", "call `start(model=..., optimizer=...)`")
             monitor.shutdown()

@@ -79,7 +79,7 @@ fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
     if let (Some(csv), Some(out)) = (&mut config.csv, &arguments.out) {
         csv.output_dir = Some(out.clone());
     }
-    let monitor = Monitor::start(config, Options { run: Some("demo".to_owned()), ..Options::default() })?;
+    let monitor = Monitor::start(config, Options { program: Some("demo".to_owned()), ..Options::default() })?;
     for (exporter, places) in monitor.whereabouts() {
         for place in places {
             println!("{exporter}: {place}");
