@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use trainmon_core::{GradNorm, Record, Step};
+use trainmon_core::{GradNorm, Record, Step, StepBatch};
 
 use crate::inner::Inner;
+use crate::late::LateNumber;
 use crate::recorder::HoldCount;
 
 /// Keeps one step's batch from leaving until its late readings are in. Dropping it lets the batch go.
 ///
-/// A batch that waits for more than four steps is sent without what is missing; readings later than that are counted
-/// as not sampled.
+/// A batch that waits for more than four steps, or longer for a number that was [announced](Self::expect), is sent
+/// without what is missing; readings later than that are counted as not sampled.
 pub struct Hold {
     inner: Arc<Inner>,
     step: Step,
@@ -33,27 +34,46 @@ impl Hold {
         self.inner.record_late(self.step, record);
     }
 
-    /// Tells the step's loss, once a device has delivered it. Too late, and without effect, when the batch has left.
-    pub fn set_loss(&self, loss: f64) {
-        if let Some(batch) = self.inner.recorder().batch_of(self.step) {
-            batch.loss = Some(loss);
+    /// Announces a number that this hold will tell. A step that leaves without it is counted
+    /// ([`Report::missing`](crate::Report::missing)), and said once where it could wait no longer. For its global gradient
+    /// norm a step waits longer than for anything else: for three quarters of `queue_steps` later steps, at most 32.
+    pub fn expect(&self, number: LateNumber) {
+        self.await_number(number, true);
+    }
+
+    /// Takes an announcement back: the number is left out on purpose.
+    pub fn forgo(&self, number: LateNumber) {
+        self.await_number(number, false);
+    }
+
+    fn await_number(&self, number: LateNumber, is_awaited: bool) {
+        if let Some((_, awaited)) = self.inner.recorder().batch_of(self.step) {
+            awaited.set(number, is_awaited);
         }
     }
 
-    /// Tells the step's global gradient norm, once every rank's part is in. Too late, and without effect, when the batch
-    /// has left.
-    pub fn set_grad_norm(&self, norm: f64) {
-        if let Some(batch) = self.inner.recorder().batch_of(self.step) {
-            batch.grad_norm = GradNorm::Known(norm);
-        }
+    /// Tells the step's loss, once a device has delivered it. False, and without effect, when the batch has left.
+    pub fn set_loss(&self, loss: f64) -> bool {
+        self.set(LateNumber::Loss, |batch| batch.loss = Some(loss))
     }
 
-    /// Tells the global gradient norm as the framework reports it. Too late, and without effect, when the batch has
+    /// Tells the step's global gradient norm, once every rank's part is in. False, and without effect, when the batch has
     /// left.
-    pub fn set_framework_grad_norm(&self, norm: f64) {
-        if let Some(batch) = self.inner.recorder().batch_of(self.step) {
-            batch.framework_grad_norm = Some(norm);
-        }
+    pub fn set_grad_norm(&self, norm: f64) -> bool {
+        self.set(LateNumber::GradNorm, |batch| batch.grad_norm = GradNorm::Known(norm))
+    }
+
+    /// Tells the global gradient norm as the framework reports it. False, and without effect, when the batch has left.
+    pub fn set_framework_grad_norm(&self, norm: f64) -> bool {
+        self.set(LateNumber::FrameworkGradNorm, |batch| batch.framework_grad_norm = Some(norm))
+    }
+
+    fn set(&self, number: LateNumber, set: impl FnOnce(&mut StepBatch)) -> bool {
+        let mut recorder = self.inner.recorder();
+        let Some((batch, awaited)) = recorder.batch_of(self.step) else { return false };
+        set(batch);
+        awaited.set(number, false);
+        true
     }
 }
 

@@ -15,10 +15,11 @@ use trainmon_service::{ForkGuard, Notice, Severity, Voice};
 use crate::books::SinkShared;
 use crate::cost::CostBook;
 use crate::guard::HookGuard;
+use crate::late::MissingCounts;
 use crate::queue::QueuedStep;
 use crate::queue_loss::{LossNews, QueueCounts};
 use crate::rank::Ranks;
-use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
+use crate::recorder::{Leaving, MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport, WORKER_HINT};
 use crate::requests::Requests;
 use crate::rotation::Rotation;
@@ -54,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) is_shut_down: AtomicBool,
     /// Steps offered to the worker, and those its queue had no room for.
     steps: QueueCounts,
+    /// Numbers that steps left without.
+    missing: MissingCounts,
     /// Whether the user was told that a step does not end.
     full_step_told: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
@@ -122,6 +125,7 @@ impl Inner {
             fork: ForkGuard::of_this_process(),
             is_shut_down: AtomicBool::new(false),
             steps: QueueCounts::default(),
+            missing: MissingCounts::default(),
             full_step_told: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
             voice,
@@ -211,8 +215,13 @@ impl Inner {
 
     /// Sends every closed batch that nothing holds back any longer.
     pub(crate) fn send_ready(&self) {
-        if !self.fork.is_child() {
-            let notices = self.send(&mut self.recorder(), false);
+        if self.fork.is_child() {
+            return;
+        }
+        // The lock is taken for each anew: the training thread does not wait for all that waited.
+        loop {
+            let sent = self.send_oldest(&mut self.recorder(), false);
+            let Some(notices) = sent else { return };
             self.tell(&notices);
         }
     }
@@ -221,30 +230,35 @@ impl Inner {
     /// a listener may do anything.
     #[must_use]
     fn send(&self, recorder: &mut Recorder, by_force: bool) -> Vec<Notice> {
-        let mut notices = Vec::new();
-        while let Some(batch) = recorder.next_ready(by_force) {
-            self.costs.add_step(&batch.cost, batch.duration, batch.bytes_read);
-            self.live.add_step(batch.cost.in_step(), batch.duration, batch.bytes_read);
-            let records = batch.records.len() as u64;
-            let in_journal = recorder.journal.as_mut().is_some_and(|journal| journal.append(&batch, &mut notices));
-            self.steps.offer();
-            let outcome = match &recorder.queue {
-                Some(queue) => queue.offer(QueuedStep { batch, in_journal }),
-                None => Err(DropReason::WorkerGone),
-            };
-            self.ledger.offer(records, outcome);
-            match (&mut recorder.journal, outcome) {
-                (Some(journal), Ok(())) if !in_journal => journal.hand_over(),
-                (Some(journal), Err(_)) if in_journal => journal.keep_alone(records),
-                _ => {}
-            }
-            match outcome {
-                Ok(()) => self.alerts.announce(),
-                Err(DropReason::QueueFull) => notices.extend(self.steps.drop_one().map(overflow)),
-                Err(DropReason::WorkerGone) => {}
-            }
+        std::iter::from_fn(|| self.send_oldest(recorder, by_force)).flatten().collect()
+    }
+
+    /// Sends the oldest batch; `None` if it may not leave.
+    #[must_use]
+    fn send_oldest(&self, recorder: &mut Recorder, by_force: bool) -> Option<Vec<Notice>> {
+        let Leaving { batch, missing, is_overdue } = recorder.next_ready(by_force)?;
+        let mut notices = self.missing.leave_without(batch.step, missing, is_overdue);
+        self.costs.add_step(&batch.cost, batch.duration, batch.bytes_read);
+        self.live.add_step(batch.cost.in_step(), batch.duration, batch.bytes_read);
+        let records = batch.records.len() as u64;
+        let in_journal = recorder.journal.as_mut().is_some_and(|journal| journal.append(&batch, &mut notices));
+        self.steps.offer();
+        let outcome = match &recorder.queue {
+            Some(queue) => queue.offer(QueuedStep { batch, in_journal }),
+            None => Err(DropReason::WorkerGone),
+        };
+        self.ledger.offer(records, outcome);
+        match (&mut recorder.journal, outcome) {
+            (Some(journal), Ok(())) if !in_journal => journal.hand_over(),
+            (Some(journal), Err(_)) if in_journal => journal.keep_alone(records),
+            _ => {}
         }
-        notices
+        match outcome {
+            Ok(()) => self.alerts.announce(),
+            Err(DropReason::QueueFull) => notices.extend(self.steps.drop_one().map(overflow)),
+            Err(DropReason::WorkerGone) => {}
+        }
+        Some(notices)
     }
 
     fn tell(&self, notices: &[Notice]) {
@@ -281,6 +295,7 @@ impl Inner {
             next_step: self.live.step(),
             books: self.ledger.snapshot(),
             steps: self.steps.loss(),
+            missing: self.missing.snapshot(),
             sinks: self
                 .sinks
                 .iter()

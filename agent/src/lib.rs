@@ -16,15 +16,16 @@
 //! Beside the way: `front` is what both fronts do alike, `start` opens a monitor, `inner` is what its clones share, `books` an
 //! exporter's, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
 //! `requests` says what is measured, `step_facts` what the training tells of a step, `cost` keeps what the monitor itself costs,
-//! `run_place` is where files go,
-//! `throttle` and `rotation` keep the overhead budget, `settlement` takes the reports of exporters that deliver later.
+//! `run_place` is where files go, `throttle` and `rotation` keep the overhead budget, `late` counts what a step left without,
+//! `settlement` takes the reports of exporters that deliver later.
 //! `trainmon-control` changes what is measured while the training runs, `trainmon-alerts` looks at every step in the worker,
 //! `trainmon-service` is what all their threads need.
 //!
-//! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings, at most
-//! `queue_steps` in the worker's queue and one in its hands, the same again for each exporter, and at most `queue_steps`
-//! emptied ones kept for reuse. A record takes about 250 bytes, and a batch's buffer grows by doubling. With the default
-//! 16 steps, two exporters and 2,000 tensors that is at most 70 batches of 1 MiB, and 20 in a run that keeps up.
+//! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings (for a
+//! gradient norm that is put together over ranks three quarters of `queue_steps`, at most 32), at most `queue_steps` in
+//! the worker's queue and one in its hands, the same again for each exporter, and at most `queue_steps` emptied ones kept
+//! for reuse. A record takes about 250 bytes, and a batch's buffer grows by doubling. With the default 16 steps, two
+//! exporters and 2,000 tensors that is at most 80 batches of 1 MiB, and 20 in a run that keeps up.
 //! What waits for an OTLP receiver comes on top: `otlp.backlog_mb`.
 //!
 //! The same two queues are what SIGKILL can cost: steps that were announced and lay in them, never more.
@@ -40,6 +41,7 @@ mod guard;
 mod hold;
 mod inner;
 mod journal;
+mod late;
 mod monitor;
 mod options;
 mod outputs;
@@ -75,6 +77,7 @@ pub use trainmon_stats as stats;
 pub use collectives::{CollectiveCall, CollectiveGroup, CollectiveGuard};
 pub use cost::CostSummary;
 pub use hold::Hold;
+pub use late::{LateNumber, MissingNumbers};
 pub use monitor::Monitor;
 pub use options::Options;
 pub use queue_loss::QueueLoss;

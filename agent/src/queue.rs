@@ -90,6 +90,11 @@ pub(crate) fn batch_queue(capacity: usize) -> (BatchQueue, BatchSource) {
 }
 
 impl BatchQueue {
+    /// How many steps it has room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.full.capacity().unwrap_or(usize::MAX)
+    }
+
     /// Hands a step over without waiting. The batch of one that is not taken goes back for reuse.
     pub(crate) fn offer(&self, step: QueuedStep) -> Result<(), DropReason> {
         // Counted before it is sent: the worker may take it at once.

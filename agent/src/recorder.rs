@@ -11,12 +11,24 @@ use trainmon_core::{GradNorm, Kind, LedgerSnapshot, Phase, Record, Statistic, St
 
 use crate::clock::StepClock;
 use crate::journal::InStepJournal;
+use crate::late::{Awaited, LateNumber};
 use crate::queue::BatchQueue;
 use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 
 /// Device readings arrive one step late; a batch that waits longer than this many steps is sent without them.
 const MAX_WAITING_STEPS: usize = 4;
+
+/// A norm that is put together over ranks takes milliseconds, which may be many steps. The keys that it is exchanged
+/// under are used again after twice as many (`_RING` of `exchange.py`).
+const MAX_STEPS_FOR_NORM: usize = 32;
+
+/// For how many later steps a batch waits for its norm: those that waited leave all at once, and their queue is to have
+/// room for them and for what follows.
+fn steps_for_norm(queue: Option<&BatchQueue>) -> usize {
+    let room = queue.map_or(0, BatchQueue::capacity);
+    (room / 4 * 3).clamp(MAX_WAITING_STEPS, MAX_STEPS_FOR_NORM)
+}
 
 /// More records than any model gives in one step, 64 MiB of them: a loop that never ends its step must not eat the
 /// memory.
@@ -58,6 +70,16 @@ impl HoldCount {
 struct Waiting {
     batch: StepBatch,
     holds: Arc<HoldCount>,
+    awaited: Awaited,
+}
+
+/// A batch that leaves.
+pub(crate) struct Leaving {
+    pub(crate) batch: StepBatch,
+    /// The numbers it leaves without.
+    pub(crate) missing: Awaited,
+    /// Whether something still holds it: its time is up.
+    pub(crate) is_overdue: bool,
 }
 
 /// Everything that changes while a step runs; lives behind one lock that is held for nanoseconds.
@@ -65,6 +87,10 @@ pub(crate) struct Recorder {
     pub(crate) clock: StepClock,
     batch: StepBatch,
     holds: Arc<HoldCount>,
+    /// The numbers that holds are to tell of the open batch.
+    awaited: Awaited,
+    /// For how many later steps a batch waits for its norm.
+    steps_for_norm: usize,
     waiting: VecDeque<Waiting>,
     last_end: Option<Instant>,
     /// Attempts at a step that were given up, over the run.
@@ -98,11 +124,13 @@ impl Recorder {
             plan: None,
             sampling_stride: 1,
             throttle,
+            steps_for_norm: steps_for_norm(queue.as_ref()),
             queue,
             journal,
             clock,
             batch: StepBatch::default(),
             holds: Arc::default(),
+            awaited: Awaited::default(),
             waiting: VecDeque::with_capacity(MAX_WAITING_STEPS + 1),
             last_end: None,
             abandoned: 0,
@@ -155,7 +183,7 @@ impl Recorder {
             return self.push_open(record);
         }
         match self.closed_batch(step) {
-            Some(batch) => {
+            Some((batch, _)) => {
                 batch.records.push(record);
                 Pushed::Kept
             }
@@ -163,13 +191,14 @@ impl Recorder {
         }
     }
 
-    /// The batch of `step` while something may still be added to it: open or waiting.
-    pub(crate) fn batch_of(&mut self, step: Step) -> Option<&mut StepBatch> {
-        if self.clock.step() == step { Some(&mut self.batch) } else { self.closed_batch(step) }
+    /// The batch of `step`, and what it awaits, while something may still be added to it: open or waiting.
+    pub(crate) fn batch_of(&mut self, step: Step) -> Option<(&mut StepBatch, &mut Awaited)> {
+        if self.clock.step() == step { Some((&mut self.batch, &mut self.awaited)) } else { self.closed_batch(step) }
     }
 
-    fn closed_batch(&mut self, step: Step) -> Option<&mut StepBatch> {
-        self.waiting.iter_mut().map(|waiting| &mut waiting.batch).find(|batch| batch.step == step)
+    fn closed_batch(&mut self, step: Step) -> Option<(&mut StepBatch, &mut Awaited)> {
+        let waiting = self.waiting.iter_mut().find(|waiting| waiting.batch.step == step)?;
+        Some((&mut waiting.batch, &mut waiting.awaited))
     }
 
     /// Changes the columns: of the open batch while it is untouched, else of those after it. Whether they hold already.
@@ -236,17 +265,23 @@ impl Recorder {
         batch.books = books;
         self.last_end = Some(now);
         self.clock.advance();
-        let holds = std::mem::take(&mut self.holds);
-        self.waiting.push_back(Waiting { batch, holds });
+        let (holds, awaited) = (std::mem::take(&mut self.holds), std::mem::take(&mut self.awaited));
+        self.waiting.push_back(Waiting { batch, holds, awaited });
         self.ops = Some(self.next_ops.take()?);
         self.ops.clone()
     }
 
     /// The oldest closed batch, if nothing keeps it any longer. `by_force` takes it all the same.
-    pub(crate) fn next_ready(&mut self, by_force: bool) -> Option<StepBatch> {
-        let overdue = self.waiting.len() > MAX_WAITING_STEPS;
-        let ready = self.waiting.front().is_some_and(|waiting| by_force || overdue || waiting.holds.is_free());
-        if ready { self.waiting.pop_front().map(|waiting| waiting.batch) } else { None }
+    pub(crate) fn next_ready(&mut self, by_force: bool) -> Option<Leaving> {
+        let oldest = self.waiting.front()?;
+        let awaits_norm = oldest.awaited.contains(LateNumber::GradNorm);
+        let most = if awaits_norm { self.steps_for_norm } else { MAX_WAITING_STEPS };
+        let is_held = !oldest.holds.is_free();
+        if is_held && !by_force && self.waiting.len() <= most {
+            return None;
+        }
+        let Waiting { batch, awaited: missing, .. } = self.waiting.pop_front()?;
+        Some(Leaving { batch, missing, is_overdue: is_held })
     }
 
     /// Empties the open batch and says how many records it held: a step that never ended.
@@ -255,6 +290,7 @@ impl Recorder {
         let records = self.batch.records.len() as u64;
         self.batch.records.clear();
         (self.batch.loss, self.batch.grad_norm, self.batch.framework_grad_norm) = (None, GradNorm::OfRecords, None);
+        self.awaited = Awaited::default();
         records
     }
 

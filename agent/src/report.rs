@@ -6,6 +6,7 @@ use std::time::Duration;
 use trainmon_core::{CollectiveSummary, LedgerSnapshot, SinkSnapshot, Step};
 
 use crate::cost::CostSummary;
+use crate::late::MissingNumbers;
 use crate::queue_loss::QueueLoss;
 
 /// What can be done where the worker is too slow.
@@ -22,6 +23,8 @@ pub struct Report {
     pub books: LedgerSnapshot,
     /// Steps the worker was to take, and those its queue had no room for.
     pub steps: QueueLoss,
+    /// Numbers that were to come after their step's end and did not, or too late.
+    pub missing: MissingNumbers,
     /// Each exporter's books, and where its output is.
     pub sinks: Vec<SinkReport>,
     /// What collective operations amount to, by operation and group; empty where none was guarded.
@@ -65,6 +68,9 @@ impl fmt::Display for Report {
         )?;
         if self.steps.is_notable() {
             writeln!(f, "  {} found the queue to the worker full: {WORKER_HINT}", self.steps)?;
+        }
+        if self.missing.total() > 0 {
+            writeln!(f, "  missing: {}: {}", self.missing, self.missing.hint())?;
         }
         for sink in &self.sinks {
             let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = sink.books;

@@ -11,7 +11,7 @@ use common::config;
 use trainmon_agent::core::config::{Config, Pipeline, Window};
 use trainmon_agent::core::{GradNorm, Kind, MicroStep, Record, Step, StepBatch, TensorInfo, TensorStats, TensorView};
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{LateNumber, Monitor, Options, Ranks, StepFacts, Voice};
 
 /// An exporter that waits at a gate, fails on request and remembers what it got.
 #[derive(Clone, Default)]
@@ -410,6 +410,75 @@ fn the_loss_comes_with_the_step_or_late() {
     let (first, rest) = losses.split_at(5);
     assert_eq!(first, [Some(1.0), Some(2.0), Some(3.0), Some(4.0), None]);
     assert_eq!(rest, [None; 6]);
+}
+
+/// Ends steps that know no norm of their own.
+fn end_steps(monitor: &Monitor, count: usize) {
+    for _ in 0..count {
+        monitor.end_step(StepFacts { grad_norm: GradNorm::Unknown, ..StepFacts::default() });
+    }
+}
+
+#[test]
+fn a_step_waits_longer_for_a_norm_that_is_announced_and_the_queue_takes_all_that_waited() {
+    let probe = Probe::default();
+    // The exporter comes late too: what leaves at once has to fit.
+    probe.set(|state| state.closed = true);
+    let pipeline = Pipeline { queue_steps: 16, ..Pipeline::default() };
+    let (monitor, _heard) = start(Config { pipeline, ..config() }, &probe);
+    let hold = monitor.hold();
+    hold.expect(LateNumber::GradNorm);
+    end_steps(&monitor, 12);
+    assert!(hold.set_grad_norm(5.0), "three quarters of the queue");
+    drop(hold);
+    probe.set(|state| state.closed = false);
+    let report = monitor.shutdown();
+    assert_eq!(probe.0.0.lock().unwrap().norms[0], (Some(5.0), None));
+    assert_eq!(probe.steps().len(), 12);
+    assert_eq!((report.missing.total(), report.steps.dropped), (0, 0), "{report}");
+}
+
+#[test]
+fn a_number_that_does_not_come_in_time_is_counted_and_said_once() {
+    let probe = Probe::default();
+    let pipeline = Pipeline { queue_steps: 40, ..Pipeline::default() };
+    let (monitor, heard) = start(Config { pipeline, ..config() }, &probe);
+    let announced = |number| {
+        let hold = monitor.hold();
+        hold.expect(number);
+        hold
+    };
+    let norms = [(); 2].map(|()| {
+        let hold = announced(LateNumber::GradNorm);
+        end_steps(&monitor, 1);
+        hold
+    });
+    end_steps(&monitor, 30);
+    for hold in norms {
+        assert!(!hold.set_grad_norm(7.0), "it has left");
+    }
+    // A loss is waited for as any reading is.
+    let loss = announced(LateNumber::Loss);
+    end_steps(&monitor, 5);
+    assert!(!loss.set_loss(7.0), "it has left");
+    drop(loss);
+    // What is left out on purpose is not missing, nor what a skipped step was to have.
+    announced(LateNumber::GradNorm).forgo(LateNumber::GradNorm);
+    end_steps(&monitor, 1);
+    drop(announced(LateNumber::GradNorm));
+    monitor.skip_step();
+    end_steps(&monitor, 1);
+    // Given up: whoever did so has said why.
+    drop(announced(LateNumber::GradNorm));
+    end_steps(&monitor, 1);
+    let report = monitor.shutdown();
+    assert!(probe.0.0.lock().unwrap().norms.iter().all(|norms| *norms == (None, None)));
+    let missing = report.missing;
+    assert_eq!((missing.of(LateNumber::GradNorm), missing.of(LateNumber::Loss), missing.total()), (3, 1, 4));
+    let line = "missing: the global gradient norm of 3 steps, the loss of 1 step: ";
+    assert!(report.to_string().contains(line) && report.to_string().contains("raise `queue_steps`"), "{report}");
+    assert_eq!(heard.containing("is delivered without its global gradient norm"), 1);
+    assert_eq!(heard.containing("is delivered without its loss"), 1);
 }
 
 #[test]

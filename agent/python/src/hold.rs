@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use trainmon_agent::Hold;
 use trainmon_agent::core::{Dtype, Kind, Reading, Shape, StatisticSet, Step};
 use trainmon_agent::front::{DeviceColumn, DeviceRow, Label};
+use trainmon_agent::{Hold, LateNumber};
 
 use crate::arguments::{KindNumber, label, reading_of};
 use crate::exit::Detached;
@@ -27,6 +27,16 @@ struct Held {
 
 /// A row's tensor id, kind, micro step, dtype and shape.
 type RowLabel = (u32, KindNumber, u32, String, Vec<i64>);
+
+/// A number by the name it is set by.
+fn late_number(name: &str) -> PyResult<LateNumber> {
+    match name {
+        "loss" => Ok(LateNumber::Loss),
+        "grad_norm" => Ok(LateNumber::GradNorm),
+        "framework_grad_norm" => Ok(LateNumber::FrameworkGradNorm),
+        _ => Err(PyValueError::new_err(format!("`{name}`: expected loss, grad_norm or framework_grad_norm"))),
+    }
+}
 
 impl PyHold {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
@@ -112,22 +122,32 @@ impl PyHold {
         Ok(())
     }
 
-    fn set_loss(&self, loss: f64) {
+    fn expect(&self, number: &str) -> PyResult<()> {
+        let number = late_number(number)?;
         if let Some(hold) = &*self.hold() {
-            hold.set_loss(loss);
+            hold.expect(number);
         }
+        Ok(())
     }
 
-    fn set_grad_norm(&self, norm: f64) {
+    fn forgo(&self, number: &str) -> PyResult<()> {
+        let number = late_number(number)?;
         if let Some(hold) = &*self.hold() {
-            hold.set_grad_norm(norm);
+            hold.forgo(number);
         }
+        Ok(())
     }
 
-    fn set_framework_grad_norm(&self, norm: f64) {
-        if let Some(hold) = &*self.hold() {
-            hold.set_framework_grad_norm(norm);
-        }
+    fn set_loss(&self, loss: f64) -> bool {
+        self.hold().as_ref().is_some_and(|hold| hold.set_loss(loss))
+    }
+
+    fn set_grad_norm(&self, norm: f64) -> bool {
+        self.hold().as_ref().is_some_and(|hold| hold.set_grad_norm(norm))
+    }
+
+    fn set_framework_grad_norm(&self, norm: f64) -> bool {
+        self.hold().as_ref().is_some_and(|hold| hold.set_framework_grad_norm(norm))
     }
 
     fn release(&self) {

@@ -372,6 +372,7 @@ impl PyMonitor {
         dict.set_item("accepted", books.accepted)?;
         dict.set_item("dropped", books.dropped.iter().sum::<u64>())?;
         dict.set_item("lost", report.lost())?;
+        dict.set_item("missing_numbers", report.missing.total())?;
         Ok(dict)
     }
 

@@ -189,7 +189,7 @@ def test_more_tags_than_allowed_are_told_once_counted_and_the_rest_is_whole(
 
 TRAINING = """
 import sys, torch, trainmon
-from support import tiny
+from support import control, runs, tiny
 net = tiny.model()
 optimizer = tiny.optimizer_of(net)
 config = {"format": ["csv", "tensorboard"], "queue_steps": 1000, "step_count_per_record": 1000, "ops": ["norm", "mean"],
@@ -201,6 +201,8 @@ with trainmon.watch(net, optimizer, config=config, output_dir=sys.argv[1]) as wa
         optimizer.step()
         print("step", step, flush=True)
         if step in map(int, sys.argv[3:]):
+            control.wait_until(lambda: runs.is_settled(watch.monitor))
+            print("settled", flush=True)
             input()
     print(watch.close())
 """
@@ -216,9 +218,12 @@ class Training:
         )  # fmt: skip
 
     def wait_for_step(self, step: int) -> None:
+        self.wait_for(f"step {step}\n")
+
+    def wait_for(self, expected: str) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line == f"step {step}\n":
+            if line == expected:
                 return
         raise AssertionError(f"the training ended: {self.process.communicate()}")
 
@@ -285,7 +290,8 @@ def test_on_a_full_disk_losses_are_counted_and_a_new_file_goes_on_when_there_is_
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"\0" * (1100 << 10))
     training = Training(small_disk, 60, 40)
-    training.wait_for_step(40)
+    # By then every step so far has been written or lost: what there is room for afterwards is sure.
+    training.wait_for("settled\n")
     assert training.process.stderr is not None
     while "No space left" not in (line := training.process.stderr.readline()) or "tensorboard" not in line:
         assert line, "the training ended without a word"

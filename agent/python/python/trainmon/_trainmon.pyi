@@ -6,7 +6,7 @@ cannot be measured is counted and said once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, Literal, TypeAlias, final
 
 __all__ = [
     "DEVICE_COLUMNS",
@@ -269,7 +269,8 @@ class Monitor:
     def observe_update(self, tensor_id: int, tensor: Any) -> None:
         """Measures the parameter's change since `keep_copy` as kinds update and update_ratio."""
     def hold(self) -> Hold:
-        """Keeps the step's batch open for readings that come after its end (at most four steps)."""
+        """Keeps the step's batch open for readings that come after its end: for at most four steps, for a global
+        gradient norm that is expected three quarters of `queue_steps`, at most 32."""
     def end_step(
         self,
         *,
@@ -304,11 +305,14 @@ class Monitor:
     def say(self, severity: str, message: str, hint: str | None = None) -> None:
         """Says something through the monitor's voice; severity `info` or `warning`."""
     def books(self) -> Mapping[str, int]:
-        """observed, not_sampled, offered, accepted, dropped, and `lost` over all exporters."""
+        """observed, not_sampled, offered, accepted, dropped, `lost` over all exporters, and `missing_numbers`: losses
+        and norms of steps that left without them."""
     def report(self) -> str:
         """The account so far, for people."""
     def shutdown(self) -> str:
         """Delivers what is queued within the deadline, closes the exporters, and gives the closing account."""
+
+_LateNumber: TypeAlias = Literal["loss", "grad_norm", "framework_grad_norm"]
 
 @final
 class Hold:
@@ -323,9 +327,15 @@ class Hold:
         `DEVICE_COLUMNS`, row by row, at `address` (the `data_ptr()` of a CPU tensor). `dtype` as torch prints it
         (`torch.bfloat16`). Returns the norms."""
     def record_values(self, tensor_id: int, kind: int, micro_step: int, values: Sequence[float]) -> None: ...
-    def set_loss(self, loss: float) -> None:
-        """The step's loss. Without effect once the step has left."""
-    def set_grad_norm(self, norm: float) -> None:
-        """The global norm of the step, once every rank's part is in."""
-    def set_framework_grad_norm(self, norm: float) -> None: ...
+    def expect(self, number: _LateNumber) -> None:
+        """Announces a number that this hold will set: a step that leaves without it is counted, and that is said."""
+    def forgo(self, number: _LateNumber) -> None:
+        """Takes an announcement back: the number is left out on purpose."""
+    def set_loss(self, loss: float) -> bool:
+        """The step's loss. False, and without effect, once the step has left."""
+    def set_grad_norm(self, norm: float) -> bool:
+        """The global norm of the step, once every rank's part is in. False, and without effect, once the step has
+        left."""
+    def set_framework_grad_norm(self, norm: float) -> bool:
+        """The framework's own. False, and without effect, once the step has left."""
     def release(self) -> None: ...

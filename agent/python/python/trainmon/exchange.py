@@ -19,9 +19,10 @@ from typing import Any
 from trainmon._trainmon import Monitor
 
 #: Keys are reused after this many steps, so the store does not grow.
-_RING = 8
-#: A batch is held open for this many later steps; then the sum is of no use.
-_LATEST = 4
+_RING = 64
+#: A batch is held open for this many later steps at most (`MAX_STEPS_FOR_NORM` of `recorder.rs`): then the sum is of no
+#: use. Where the monitor's queue is shorter the batch leaves earlier; the monitor counts it then, and says so.
+_LATEST = 32
 #: After this many seconds the sum of a step is given up.
 _PATIENCE_S = 10.0
 #: After this many steps without a sum no more are tried.
@@ -42,7 +43,7 @@ class StoreExchange:
     models apart where only some ranks watch both.
 
     Cost: `submit` puts the number into a list. The thread sets one key per step and looks for the others' a few times
-    per step; it sleeps while nothing is under way. A step whose sum does not come within four steps or ten seconds has
+    per step; it sleeps while nothing is under way. A step whose sum does not come within 32 steps or ten seconds has
     none, which is said once; after eight such in a row nothing is tried any more. Nobody waits for another rank.
 
     There is no sum where the store is a file (`init_method="file://..."`): it would grow with every step.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainmon._guard import Guard
 from trainmon._trainmon import Hold
@@ -82,12 +82,10 @@ class StepFacts:
         loss = went_back if self._loss is None else self._loss
         # One on a device is not waited for.
         learning_rate = self._now_or_never(rate)
-        loss_now = self._now_or_later(loss, lambda hold, number: hold.set_loss(number))
+        loss_now = self._now_or_later(loss, "loss", Hold.set_loss)
         # Without a norm of ours there is nothing to compare it with.
         reported_now = (
-            None
-            if part is None
-            else self._now_or_later(reported, lambda hold, norm: hold.set_framework_grad_norm(norm))
+            None if part is None else self._now_or_later(reported, "framework_grad_norm", Hold.set_framework_grad_norm)
         )
         # With what a device has still to tell of this step: it is not the next one's, which may come to nothing.
         self._guard.run("device statistics", self._measurer.close_step)
@@ -103,11 +101,14 @@ class StepFacts:
             self._measurer.scalar(value, known.append)
         return known[0] if known else None
 
-    def _now_or_later(self, value: Any, later: Callable[[Hold, float], None]) -> float | None:
+    def _now_or_later(
+        self, value: Any, name: Literal["loss", "framework_grad_norm"], later: Callable[[Hold, float], bool]
+    ) -> float | None:
         """A number that lies on the host; one on a device is given to this step's batch when it has come."""
         if value is None or self._measurer.is_at_hand(value):
             return self._now_or_never(value)
         hold = self._monitor.hold()
+        hold.expect(name)
 
         def arrived(number: float) -> None:
             later(hold, number)

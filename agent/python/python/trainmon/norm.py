@@ -87,6 +87,7 @@ class GlobalNorm:
         if self._exchange is None and part.is_whole:
             return math.sqrt(part.squares)
         hold = self._monitor.hold()
+        hold.expect("grad_norm")
         step = hold.step
 
         def complete(squares: float) -> None:
@@ -105,6 +106,9 @@ class GlobalNorm:
 
 
 def _deliver(hold: Hold, squares: float | None) -> None:
-    if squares is not None and squares != UNKNOWN:
+    """Tells the step its norm. One that is released without it, or has left, counts as a step whose norm is missing."""
+    if squares == UNKNOWN:
+        hold.forgo("grad_norm")
+    elif squares is not None:
         hold.set_grad_norm(math.sqrt(squares))
     hold.release()

@@ -59,7 +59,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 
 def await_norm(watch: Any, seconds: float = 8.0) -> None:
-    """Waits for the sum of the step just made. A sum that is overtaken by four steps is given up, and steps this small
+    """Waits for the sum of the step just made. A sum that is overtaken by many steps is given up, and steps this small
     overtake it on a busy machine."""
     adder = getattr(watch.norm._exchange, "_adder", None)
     deadline = time.monotonic() + seconds

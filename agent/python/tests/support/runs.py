@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
+
+from trainmon._trainmon import Monitor
 
 Row = dict[str, str]
 
@@ -19,6 +22,14 @@ def run_directory(base: Path, rank: int) -> Path:
     found += [path for path in base.glob(f"*/rank_{rank}") if not path.parent.is_symlink()]
     assert len(found) == 1, f"run directories of rank {rank} in {base}: {found}"
     return found[0]
+
+
+def is_settled(monitor: Monitor) -> bool:
+    """Whether every exporter has delivered or lost each step ended so far. For a run that holds nothing back."""
+    offered = monitor.books()["offered"]
+    lines = re.findall(r": (\d+) of (\d+) records delivered((?:, \d+ \w+)*)", monitor.report())
+    sums = [int(done) + sum(map(int, re.findall(r"\d+", lost))) for done, _, lost in lines]
+    return bool(lines) and all(given == str(offered) for _, given, _ in lines) and sums == [offered] * len(lines)
 
 
 def rows(directory: Path, kind: str) -> list[Row]:
