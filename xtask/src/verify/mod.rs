@@ -78,7 +78,7 @@ impl CheckRun {
         thread::scope(|scope| {
             if !python.is_empty() {
                 // The network is idle while the compiler works. What goes wrong here is said when it is needed.
-                scope.spawn(|| python::prepare(&self.root, self.matrix));
+                scope.spawn(|| python::prepare(&self.root, &python, self.matrix));
             }
             let mut finished = run(&first);
             let beside = scope.spawn(|| run(&python));

@@ -12,7 +12,7 @@ use std::thread;
 use anyhow::{Context as _, Result};
 
 use super::results::Tests;
-use super::{Failure, SKIP_LOG, judged};
+use super::{Check, Failure, SKIP_LOG, judged};
 use crate::provision::{Environment, Matrix};
 use crate::{hint, process, provision, workspace};
 
@@ -31,10 +31,17 @@ const MATRIX: &str = "TRAINMON_TEST_MATRIX";
 /// The `trainmon` program that the tests convert runs with.
 const PROGRAM: &str = "TRAINMON_PROGRAM";
 
-/// Makes the environments, so that those who need them find them made. What goes wrong they find again, and say.
-pub(super) fn prepare(root: &Path, matrix: Matrix) {
-    let _main = provision::python(root);
-    let _others = provision::other_torches(root, matrix);
+/// Makes the environments of these checks, so that they find them made. What goes wrong they find again, and say.
+pub(super) fn prepare(root: &Path, checks: &[Check], matrix: Matrix) {
+    if checks.iter().any(|&check| check != Check::Workflows) {
+        let _main = provision::python(root);
+    }
+    if checks.contains(&Check::PythonTests) {
+        let _others = provision::other_torches(root, matrix);
+    }
+    if checks.contains(&Check::Workflows) {
+        let _linters = provision::workflow_linters(root);
+    }
 }
 
 /// Format, lints, types, and whether the extension is what its stub says. Every tool runs, whatever the others found.
