@@ -22,6 +22,7 @@ use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport, WORKER_HINT};
 use crate::requests::Requests;
 use crate::rotation::Rotation;
+use crate::scalars::ScalarNames;
 use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 use crate::worker::Worker;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     /// Whether the user was told that a step does not end.
     full_step_told: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
+    pub(crate) scalars: Mutex<ScalarNames>,
     pub(crate) voice: Voice,
 }
 
@@ -115,6 +117,7 @@ impl Inner {
             steps: QueueCounts::default(),
             full_step_told: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
+            scalars: Mutex::default(),
             voice,
             config,
         }
