@@ -24,6 +24,7 @@ use crate::report::{Report, SinkReport, WORKER_HINT};
 use crate::requests::Requests;
 use crate::rotation::Rotation;
 use crate::run_place::RunPlace;
+use crate::scalars::ScalarNames;
 use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 use crate::worker::Worker;
@@ -60,6 +61,7 @@ pub(crate) struct Inner {
     /// Whether the user was told that a step does not end.
     full_step_told: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
+    pub(crate) scalars: Mutex<ScalarNames>,
     pub(crate) voice: Voice,
 }
 
@@ -128,6 +130,7 @@ impl Inner {
             missing: MissingCounts::default(),
             full_step_told: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
+            scalars: Mutex::default(),
             voice,
             config,
         }

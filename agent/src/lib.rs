@@ -16,8 +16,8 @@
 //! Beside the way: `front` is what both fronts do alike, `start` opens a monitor, `inner` is what its clones share, `books` an
 //! exporter's, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
 //! `requests` says what is measured, `step_facts` what the training tells of a step, `cost` keeps what the monitor itself costs,
-//! `run_place` is where files go, `throttle` and `rotation` keep the overhead budget, `late` counts what a step left without,
-//! `settlement` takes the reports of exporters that deliver later.
+//! `run_place` is where files go, `throttle` and `rotation` keep the overhead budget, `scalars` takes what a script tells under
+//! names of its own, `late` counts what a step left without, `settlement` takes the reports of exporters that deliver later.
 //! `trainmon-control` changes what is measured while the training runs, `trainmon-alerts` looks at every step in the worker,
 //! `trainmon-service` is what all their threads need.
 //!
@@ -53,6 +53,7 @@ mod report;
 mod requests;
 mod rotation;
 mod run_place;
+mod scalars;
 mod settlement;
 mod sink;
 mod start;

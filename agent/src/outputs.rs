@@ -249,7 +249,7 @@ impl Opening<'_> {
         let is_live = self.config.control.is_some() || self.config.dynamic_on.is_some();
         let switched_on = if is_live { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
         let measured = |kind: Kind| {
-            let of_kind = if kind.is_feature() { StatisticSet::EMPTY } else { switched_on };
+            let of_kind = if kind.is_feature() || kind == Kind::Scalar { StatisticSet::EMPTY } else { switched_on };
             self.requests.get(kind).map_or(of_kind, |request| request.statistics)
         };
         Sources {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_control::Switch;
 use trainmon_core::config::Plan;
-use trainmon_core::{GradNorm, Kind, LedgerSnapshot, Phase, Record, Statistic, Step, StepBatch, TensorId};
+use trainmon_core::{
+    GradNorm, Kind, LedgerSnapshot, MicroStep, Phase, Reading, Record, Statistic, Step, StepBatch, TensorId,
+};
 
 use crate::clock::StepClock;
 use crate::journal::InStepJournal;
@@ -86,6 +88,8 @@ pub(crate) struct Leaving {
 pub(crate) struct Recorder {
     pub(crate) clock: StepClock,
     batch: StepBatch,
+    /// What the script told of the step in progress under names of its own, each name once.
+    scalars: Vec<Record>,
     holds: Arc<HoldCount>,
     /// The numbers that holds are to tell of the open batch.
     awaited: Awaited,
@@ -129,6 +133,7 @@ impl Recorder {
             journal,
             clock,
             batch: StepBatch::default(),
+            scalars: Vec::new(),
             holds: Arc::default(),
             awaited: Awaited::default(),
             waiting: VecDeque::with_capacity(MAX_WAITING_STEPS + 1),
@@ -160,6 +165,22 @@ impl Recorder {
         }
         self.batch.records.push(record);
         Pushed::Kept
+    }
+
+    /// Notes a custom scalar of the step in progress, whether tensors are measured in it or not. `None` if it takes the
+    /// place of one told before, which is booked already.
+    pub(crate) fn set_scalar(&mut self, tensor: TensorId, value: f64, time: Duration) -> Option<Pushed> {
+        self.add_cost(Phase::Measure, time, 0);
+        let reading = Some(Reading::of_values(&[value]));
+        if let Some(told) = self.scalars.iter_mut().find(|told| told.tensor == tensor) {
+            told.reading = reading;
+            return None;
+        }
+        if self.queue.is_none() {
+            return Some(Pushed::TooLate);
+        }
+        self.scalars.push(Record { tensor, kind: Kind::Scalar, micro_step: MicroStep(0), reading });
+        Some(Pushed::Kept)
     }
 
     pub(crate) fn add_cost(&mut self, phase: Phase, time: Duration, bytes_read: u64) {
@@ -243,6 +264,7 @@ impl Recorder {
         let now = Instant::now();
         let empty = self.queue.as_ref().map(BatchQueue::empty_batch).unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.batch, empty);
+        batch.records.append(&mut self.scalars);
         batch.step = self.clock.step();
         batch.collected = self.collecting();
         batch.skipped_steps = std::mem::take(&mut self.skipped_steps);
@@ -287,8 +309,9 @@ impl Recorder {
     /// Empties the open batch and says how many records it held: a step that never ended.
     pub(crate) fn discard_open(&mut self) -> u64 {
         self.abandoned += 1;
-        let records = self.batch.records.len() as u64;
+        let records = (self.batch.records.len() + self.scalars.len()) as u64;
         self.batch.records.clear();
+        self.scalars.clear();
         (self.batch.loss, self.batch.grad_norm, self.batch.framework_grad_norm) = (None, GradNorm::OfRecords, None);
         self.awaited = Awaited::default();
         records

@@ -60,7 +60,7 @@ impl Requests {
             return None;
         }
         let eps = f64::from_bits(of_kind.eps.load(Ordering::Relaxed));
-        if kind.is_feature() {
+        if kind.is_feature() || kind == Kind::Scalar {
             return Some(Request { statistics: StatisticSet::EMPTY, eps });
         }
         let (ops, own) = (StatisticSet::from_bits(word as u16), StatisticSet::from_bits((word >> OWN_SHIFT) as u16));

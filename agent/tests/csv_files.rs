@@ -246,3 +246,66 @@ fn a_front_that_does_not_do_a_task_says_so_by_name() {
     Monitor::start(config, options).unwrap().shutdown();
     assert_eq!(*said.lock().unwrap(), ["`stack_info` has no effect: this front does not do it"]);
 }
+
+#[test]
+fn what_a_script_tells_by_name_is_a_row_of_its_step_whether_tensors_are_measured_in_it_or_not() {
+    // Steps 1 and 3 are outside the window.
+    let run = Run::of(r#"{"wg_distribution": true, "step_interval": 2, "ndigits": 2, "step_count_per_record": 10}"#);
+    for step in 0..4 {
+        run.monitor.scalar("accuracy", -1.0);
+        run.monitor.scalar("tokens, per \"s\"", 1e9 + f64::from(step));
+        // The last one counts.
+        run.monitor.scalar("accuracy", f64::from(step) / 3.0);
+        run.end_step();
+    }
+    // What is told of a step that is not made is not the next one's.
+    run.monitor.scalar("accuracy", 7.0);
+    run.monitor.skip_step();
+    run.end_step();
+    let hold = run.monitor.hold();
+    run.end_step();
+    let tensor = run.monitor.scalar_id("accuracy").unwrap();
+    let reading = Some(Reading::of_values(&[f64::NAN]));
+    hold.record(Record { tensor, kind: Kind::Scalar, micro_step: MicroStep(0), reading });
+    drop(hold);
+    let report = run.monitor.shutdown();
+    // Two names in four steps, one skipped, one late: what took another's place is one record with it.
+    assert_eq!((report.books.observed, report.books.not_sampled), (10, 1));
+    let (files, said, _base) = run.finish();
+    let rows = "vpp_stage,name,step,value\n\
+        0,accuracy,0,0.0\n0,\"tokens, per \"\"s\"\"\",0,1000000000.0\n\
+        0,accuracy,1,0.3333333333333333\n0,\"tokens, per \"\"s\"\"\",1,1000000001.0\n\
+        0,accuracy,2,0.6666666666666666\n0,\"tokens, per \"\"s\"\"\",2,1000000002.0\n\
+        0,accuracy,3,1.0\n0,\"tokens, per \"\"s\"\"\",3,1000000003.0\n0,accuracy,5,nan\n";
+    assert_eq!(files["scalar_0-9.csv"], rows);
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["scalar_0-9.csv", "steps.csv"]);
+    assert_eq!(said, [""; 0]);
+}
+
+#[test]
+fn names_without_end_are_bounded_counted_and_told_once() {
+    let run = Run::of(r#"{"wg_distribution": true}"#);
+    for step in 0..1_010 {
+        run.monitor.scalar(&format!("loss of step {step}"), 1.0);
+    }
+    for unfit in ["", "two\nlines", &"x".repeat(257)] {
+        run.monitor.scalar(unfit, 1.0);
+    }
+    run.end_step();
+    let books = run.monitor.shutdown().books;
+    assert_eq!((books.observed, books.not_sampled), (1_013, 13));
+    let (files, said, _base) = run.finish();
+    assert_eq!(files["scalar_0-0.csv"].lines().count(), 1_001);
+    let [many, unfit] = said.as_slice() else { panic!("{said:?}") };
+    assert!(many.contains("`loss of step 1000`") && many.contains("1000 names at most"), "{many}");
+    assert!(unfit.contains("is no name for it"), "{unfit}");
+}
+
+#[test]
+fn other_statistics_say_nothing_about_what_a_script_tells() {
+    let run = Run::of(r#"{"wg_distribution": true}"#);
+    let is_plain = |run: &Run| run.monitor.request(Kind::Scalar).is_some_and(|request| request.statistics.is_empty());
+    assert!(is_plain(&run));
+    run.monitor.set_ops(&[Statistic::Max]);
+    assert!(is_plain(&run));
+}

@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use trainmon_core::config::{Config, Otlp, OtlpCompression, OtlpProtocol, Plan, PlanChange};
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Kind, Ledger, MicroStep, Rank,
-    Record, Statistic, Step, StepBatch, TensorId, TensorInfo, TensorStats,
+    Reading, Record, Statistic, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::otlp::{Backlog, OtlpExporter, OtlpOpening};
 use trainmon_exporters::{DeliveryReport, Exporter as _, MeasuredStatistics, QueueGauge, RunInfo, Sources};
@@ -486,4 +486,26 @@ fn a_plan_changed_in_mid_run_changes_the_detail() {
     let metrics: Vec<Metric> = calls.try_iter().flat_map(|call| call.metrics()).collect();
     let of = |name: &str| metrics.iter().filter(|metric| metric.name == name).count();
     assert_eq!((of("training.parameter.norm"), of("training.parameter.nans")), (1, 1));
+}
+
+#[test]
+fn what_a_script_tells_by_name_is_a_point_each_with_or_without_detail() {
+    for per_parameter in [false, true] {
+        let config = Config::parse(r#"{"wg_distribution": true}"#, "t", &|_| None).unwrap().config;
+        let (sender, calls) = channel();
+        let otlp = Otlp { per_parameter, ..settings(serve(sender)) };
+        let (mut exporter, _) = start(&otlp, &config, None);
+        let reading = Some(Reading::of_values(&[0.75]));
+        let told = Record { tensor: TensorId(0), kind: Kind::Scalar, micro_step: MicroStep(0), reading };
+        exporter.export(&names(), &StepBatch { records: vec![told], ..step(0) }).unwrap();
+        shut_down(exporter);
+        let metrics: Vec<Metric> = calls.try_iter().flat_map(|call| call.metrics()).collect();
+        let found: Vec<_> = metrics.iter().filter(|metric| metric.name == "training.scalar").collect();
+        let [Metric { data: Some(Data::Gauge(gauge)), .. }] = found[..] else { panic!("{found:?}") };
+        let [point] = &gauge.data_points[..] else { panic!("{gauge:?}") };
+        assert_eq!(point.value, Some(number_data_point::Value::AsDouble(0.75)));
+        let name = point.attributes[0].value.clone().and_then(|value| value.value);
+        assert_eq!((point.attributes[0].key.as_str(), name), ("name", Some(Value::StringValue("a.weight".to_owned()))));
+        assert!(!metrics.iter().any(|metric| metric.name == "training.parameter.value"));
+    }
 }

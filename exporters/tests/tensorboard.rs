@@ -305,3 +305,18 @@ fn a_file_that_vanished_or_failed_is_followed_by_a_new_one_that_stands_for_itsel
     assert_eq!(events.iter().map(|event| event.step).collect::<Vec<_>>(), [0, 2, 3]);
     assert!(events[1].summary.as_ref().unwrap().value.iter().all(|value| value.metadata.is_some()));
 }
+
+#[test]
+fn what_a_script_tells_by_name_has_the_name_as_tag_beside_the_runs_own_numbers() {
+    let place = tempfile::tempdir().unwrap();
+    let mut limited = config(GRADIENTS);
+    limited.tensorboard.as_mut().unwrap().max_tags = 1;
+    let mut exporter = exporter(&limited, place.path());
+    let told = |tensor, value| record(tensor, Kind::Scalar, 0, Some(Reading::of_values(&[value])));
+    let names = names(&["val/accuracy", "one too many"]);
+    let lost = exporter.export(&names, &batch(4, vec![told(0, 0.5), told(1, 1.0)])).unwrap_err();
+    assert_eq!(lost.lost_records, 1);
+    let facts = scalars(&place.path().join("rank3"));
+    assert_eq!(facts[&("val/accuracy".to_owned(), 4)], 0.5);
+    assert!(!place.path().join("rank3/scalar").exists());
+}

@@ -175,7 +175,8 @@ impl Watch {
         let batch = look.batch;
         for (place, record) in batch.records.iter().enumerate().filter(|(_, record)| wants(record)) {
             let Some(reading) = record.reading.as_ref().filter(|reading| reading.count() > 0) else { continue };
-            if record.kind.is_feature() || !self.admits_tensor(record.tensor, look.places) {
+            let is_no_tensor = record.kind.is_feature() || record.kind == Kind::Scalar;
+            if is_no_tensor || !self.admits_tensor(record.tensor, look.places) {
                 continue;
             }
             let &Record { tensor, kind, micro_step, .. } = record;

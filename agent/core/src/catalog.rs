@@ -99,6 +99,8 @@ catalog! {
         "Loss, as last told by the training script.";
     LEARNING_RATE: Available Gauge "trainmon_learning_rate" {} otel "training.learning_rate" unit ""
         "Learning rate, as last told by the training script.";
+    SCALAR: Available Gauge "trainmon_scalar" {"name"} otel "training.scalar" unit ""
+        "A number that the training script tells under a name of its own, as last told.";
     LOSS_SCALE: Planned Gauge "trainmon_loss_scale" {} otel "training.loss_scale" unit ""
         "Loss scale of mixed-precision training.";
     LOSS_SCALING_ENABLED: Planned Gauge "trainmon_loss_scaling_enabled" {}
@@ -320,6 +322,7 @@ const CLOSING: &str = "
 | `op` | `all_reduce`, `all_gather`, `reduce_scatter`, …: as in `torch.distributed` |
 | `process_group` | the group of ranks, as the training loop names it |
 | `agg` | `max`, `median` |
+| `name` | the name of a parameter; of `trainmon_scalar` the name the script gives the number |
 | `slot` | `0` to `k-1` |
 | `rule` | the name of an alert rule: `Spike`, `NonFinite`, … |
 | `phase` | `measure`, `launch`, `offer`: all in the training thread |
@@ -371,7 +374,8 @@ mod tests {
         for metric in ALL {
             for label in metric.labels {
                 assert!(!["step", "run", "rank", "job", "instance", "le"].contains(label), "{}", metric.name);
-                assert!(*label != "name" || metric.name.starts_with("trainmon_parameter_"), "{}", metric.name);
+                let is_of_parameters = metric.name.starts_with("trainmon_parameter_");
+                assert!(*label != "name" || is_of_parameters || metric.name == SCALAR.name, "{}", metric.name);
             }
         }
     }

@@ -53,11 +53,14 @@ pub enum Kind {
     Comm,
     /// Size, time and bandwidths of a collective operation; four numbers per operation: `all_reduce/dp/0`.
     CommTime,
+    /// A number that the training's script tells under a name of its own (`accuracy`): not measured, so that no window, no
+    /// rank and no budget leaves it out.
+    Scalar,
 }
 
 impl Kind {
     /// Every kind, in file order.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Actv,
         Self::ActvGrad,
         Self::GradUnreduced,
@@ -82,6 +85,7 @@ impl Kind {
         Self::Adhoc,
         Self::Comm,
         Self::CommTime,
+        Self::Scalar,
     ];
 
     /// The name: msprobe's CSV file prefix where it has one (`mg_direction` goes to its file `other`).
@@ -111,6 +115,7 @@ impl Kind {
             Self::Adhoc => "adhoc",
             Self::Comm => "comm",
             Self::CommTime => "comm_time",
+            Self::Scalar => "scalar",
         }
     }
 
@@ -129,6 +134,7 @@ impl Kind {
             Self::MoeRouterWeightHook => &["router_weight_similarity"],
             Self::MoeRouterLogitHook => &["per_token_expert_entropy"],
             Self::CommTime => &["bytes", "seconds", "algbw", "busbw"],
+            Self::Scalar => &["value"],
             _ => &[],
         }
     }

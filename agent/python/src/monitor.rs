@@ -276,6 +276,14 @@ impl PyMonitor {
         Ok(())
     }
 
+    fn scalar(&self, name: &str, value: f64) {
+        self.monitor().guard("scalar", || self.monitor().scalar(name, value));
+    }
+
+    fn scalar_id(&self, name: &str) -> Option<u32> {
+        self.monitor().guard("scalar", || self.monitor().scalar_id(name))?.map(|id| id.0)
+    }
+
     fn sign_agreement(&self, gradient: &Bound<'_, PyAny>, moment: &Bound<'_, PyAny>) -> Option<f64> {
         self.monitor().guard("sign_agreement", || self.0.sign_agreement(gradient, moment))?
     }

@@ -64,7 +64,9 @@ impl Lines {
         }
         let reading = record.reading.as_ref();
         for column in 0..columns.values.len() {
-            self.number(reading.and_then(|reading| reading.values().get(column).copied()).unwrap_or(f64::NAN))?;
+            let value = reading.and_then(|reading| reading.values().get(column).copied()).unwrap_or(f64::NAN);
+            // What a script tells is written as it was told, as the loss is.
+            if record.kind == Kind::Scalar { self.exact(value)? } else { self.number(value)? }
         }
         if columns.values.is_empty() {
             self.statistics(columns, reading.and_then(Reading::tensor))?;
@@ -153,7 +155,10 @@ impl Lines {
     }
 
     fn number(&mut self, value: f64) -> Result<(), csv::Error> {
-        let value = self.style.ndigits.map_or(value, |ndigits| round_decimals(value, ndigits));
+        self.exact(self.style.ndigits.map_or(value, |ndigits| round_decimals(value, ndigits)))
+    }
+
+    fn exact(&mut self, value: f64) -> Result<(), csv::Error> {
         self.cell.clear();
         push_float(&mut self.cell, value);
         self.csv.write_field(&self.cell)

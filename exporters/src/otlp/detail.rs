@@ -63,6 +63,8 @@ impl Detail {
         let records: Vec<(Vec<KeyValue>, &Record, &Reading)> = batch
             .records
             .iter()
+            // Those are points of the step, whether details are sent or not.
+            .filter(|record| record.kind != Kind::Scalar)
             .filter_map(|record| {
                 let reading = record.reading.as_ref()?;
                 Some((attributes(names.get(record.tensor.index())?, record), record, reading))

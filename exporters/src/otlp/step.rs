@@ -6,8 +6,8 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use trainmon_core::catalog::{
-    self, GRAD_NORM, GRAD_NORM_SELF_CHECK, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, STEP,
-    TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO, WORLD_SIZE,
+    self, GRAD_NORM, GRAD_NORM_SELF_CHECK, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, SCALAR,
+    STEP, TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO, WORLD_SIZE,
 };
 use trainmon_core::config::Config;
 use trainmon_core::{Group, Kind, Reading, Statistic, StepBatch, TensorInfo};
@@ -85,6 +85,7 @@ impl StepEncoder {
         number(&mut points, &LAST_STEP_TIMESTAMP, Some(now as f64 / 1e9));
         number(&mut points, &LOSS, batch.loss);
         number(&mut points, &LEARNING_RATE, batch.learning_rate);
+        push_scalars(&mut points, now, names, batch);
         self.push_gradients(&mut points, now, names, batch);
         number(&mut points, &GRAD_NORM_SELF_CHECK, batch.grad_norm_check().map(|check| check.ratio()));
         if self.measured.of(Kind::Update).contains(Statistic::Norm) {
@@ -148,6 +149,16 @@ impl StepEncoder {
             for (attributes, value) in cells {
                 points.gauge(metric, now, attributes, Value::AsDouble(value));
             }
+        }
+    }
+}
+
+/// What the script told under names of its own.
+fn push_scalars(points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
+    for record in batch.records.iter().filter(|record| record.kind == Kind::Scalar) {
+        let value = record.reading.as_ref().and_then(|reading| reading.values().first());
+        if let (Some(&value), Some(info)) = (value, names.get(record.tensor.index())) {
+            points.gauge(&SCALAR, now, vec![text("name", &*info.name)], Value::AsDouble(value));
         }
     }
 }

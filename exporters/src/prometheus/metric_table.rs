@@ -13,6 +13,7 @@ use trainmon_core::{Group, Kind, Statistic, Step, StepBatch, TensorInfo};
 use super::counters::Counters;
 use super::interval_max::{IntervalMax, StepMaximum};
 use super::run_gauges::{RunGauge, RunSeries};
+use super::scalar_series::ScalarSeries;
 use super::series::{Table, label_text};
 use super::tier_series::{Budget, TierSeries};
 use crate::MeasuredStatistics;
@@ -57,6 +58,7 @@ impl Current {
 pub(crate) struct MetricTable {
     working: Snapshot,
     run_series: RunSeries,
+    scalars: ScalarSeries,
     tiers: Vec<TierSeries>,
     gradients: Gradients,
     measured: MeasuredStatistics,
@@ -91,6 +93,7 @@ impl MetricTable {
             current: Arc::new(Current(Mutex::new(Arc::new(working.clone())))),
             working,
             run_series: RunSeries::default(),
+            scalars: ScalarSeries::default(),
             tiers,
             gradients: Gradients::new(config.top_k, measured),
             measured,
@@ -207,6 +210,8 @@ impl MetricTable {
             }
         }
         let mut budget = Budget { left: self.series_left, refused_values: 0 };
+        // The script asked for these by name: they go before what follows from the model.
+        self.scalars.set(&mut self.working.table, names, batch, &mut budget);
         for tier in &mut self.tiers {
             tier.flush(&mut self.working.table, &mut budget);
         }

@@ -15,6 +15,7 @@ mod interval_max;
 mod metric_table;
 mod page;
 mod run_gauges;
+mod scalar_series;
 mod series;
 mod server;
 mod target_file;

@@ -1,9 +1,10 @@
-//! The run's own gauges. They are always served: the series limit is for the layer and parameter tiers.
+//! The run's own gauges. They are always served: the series limit is for the layer and parameter tiers, and for what a script
+//! tells under names of its own.
 
 use trainmon_core::Group;
 use trainmon_core::catalog::{
     GRAD_NORM, GRAD_NORM_SELF_CHECK, GROUP_GRAD_NORM_SHARE, LAST_STEP_TIMESTAMP, LEARNING_RATE, LOSS, Metric,
-    OVERHEAD_BUDGET, SAMPLING, STEP, TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO,
+    OVERHEAD_BUDGET, SAMPLING, SCALAR, STEP, TOP_GRAD_NORM, UPDATE_NORM, UPDATE_RATIO,
 };
 
 use super::series::{SeriesId, Table};
@@ -16,6 +17,8 @@ pub(crate) enum RunGauge {
     LastStepTimestamp,
     Loss,
     LearningRate,
+    /// Its series are [`ScalarSeries`](super::scalar_series::ScalarSeries)'.
+    Scalar,
     GradNorm,
     GradNormSelfCheck,
     UpdateNorm,
@@ -27,11 +30,12 @@ pub(crate) enum RunGauge {
 }
 
 impl RunGauge {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Step,
         Self::LastStepTimestamp,
         Self::Loss,
         Self::LearningRate,
+        Self::Scalar,
         Self::GradNorm,
         Self::GradNormSelfCheck,
         Self::UpdateNorm,
@@ -48,6 +52,7 @@ impl RunGauge {
             Self::LastStepTimestamp => LAST_STEP_TIMESTAMP,
             Self::Loss => LOSS,
             Self::LearningRate => LEARNING_RATE,
+            Self::Scalar => SCALAR,
             Self::GradNorm => GRAD_NORM,
             Self::GradNormSelfCheck => GRAD_NORM_SELF_CHECK,
             Self::UpdateNorm => UPDATE_NORM,

@@ -1,7 +1,8 @@
 //! TensorBoard event files: one run per kind of tensor, and one for the run's own numbers.
 //!
 //! ```text
-//! <directory>/events.out.tfevents.…              loss, learning rate, gradient norm, the monitor's own cost, alerts
+//! <directory>/events.out.tfevents.…              loss, learning rate, gradient norm, what the script tells under names of its
+//!                                                own, the monitor's own cost, alerts
 //! <directory>/grad_reduced/events.out.tfevents.…  tags like vp0:blocks.0.attn.qkv.weight/norm
 //! <directory>/update_ratio/events.out.tfevents.…  the same, and a histogram over the parameters
 //! ```
@@ -115,7 +116,10 @@ impl TensorBoardExporter {
         if kind == Kind::UpdateRatio {
             points.extend(distribution(records));
         }
-        let writer = self.kinds.entry(kind).or_insert_with(|| EventWriter::new(self.directory.join(kind.name())));
+        let writer = match kind {
+            Kind::Scalar => &mut self.facts,
+            _ => self.kinds.entry(kind).or_insert_with(|| EventWriter::new(self.directory.join(kind.name()))),
+        };
         let written = writer.append(unix_seconds(batch.time), batch.step, &points);
         written.map_err(|source| ExportFailure { lost_records: records.len() as u64, source })?;
         if left_out == 0 {

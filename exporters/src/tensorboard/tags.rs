@@ -56,7 +56,11 @@ impl TagBook {
             return false;
         }
         self.used += new.len();
-        let made = new.into_iter().map(|column| (column, tensor_tag(vpp_stage, name, key.micro_step, column)));
+        let tag = |column| match key.kind {
+            Kind::Scalar => name.to_owned(),
+            _ => tensor_tag(vpp_stage, name, key.micro_step, column),
+        };
+        let made = new.into_iter().map(|column| (column, tag(column)));
         self.known.entry(key).or_default().extend(made);
         true
     }

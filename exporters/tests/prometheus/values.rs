@@ -415,3 +415,26 @@ fn assert_passes_promtool(page: &str) {
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.trim().is_empty(), "{said}\n{page}");
 }
+
+#[test]
+fn what_a_script_tells_by_name_is_a_series_each_up_to_the_limit_and_keeps_its_last_value() {
+    let told = |tensor, value| record(tensor, Kind::Scalar, Reading::of_values(&[value]));
+    let names = names(&["fc.weight", "accuracy", "tokens \"per\" s"]);
+    let mut exporter = start(&config());
+    exporter.export(&names, &step(1, vec![told(1, 0.25), told(2, 1e6)])).unwrap();
+    exporter.export(&names, &step(2, vec![told(1, f64::NAN)])).unwrap();
+    let page = exporter.page();
+    assert!(value(&page, "trainmon_scalar{name=\"accuracy\"}").is_some_and(f64::is_nan));
+    assert_eq!(value(&page, "trainmon_scalar{name=\"tokens \\\"per\\\" s\"}"), Some(1e6));
+    assert_eq!(value(&page, "trainmon_nonfinite_elements_total{tensor=\"grad\"}"), Some(0.0));
+
+    let mut limited = config();
+    limited.max_series = 1;
+    let mut exporter = start(&limited);
+    for number in 1..=3 {
+        exporter.export(&names, &step(number, vec![told(1, 0.25), told(2, 1e6)])).unwrap();
+    }
+    let page = exporter.page();
+    assert!(!page.contains("trainmon_scalar"), "{page}");
+    assert_eq!(value(&page, "trainmon_series_overflow_total"), Some(6.0));
+}

@@ -243,3 +243,17 @@ fn help_has_examples_and_the_format_is_asked_for() {
         assert!(said.err.contains("--to"), "{}", said.err);
     }
 }
+
+#[test]
+fn what_a_script_told_by_name_goes_beside_the_runs_own_numbers() {
+    let desk = Desk::with_run(RUN);
+    desk.write(&format!("{RUN}/scalar_0-0.csv"), "vpp_stage,name,step,value\n0,val/accuracy,0,0.5\n");
+    let said = desk.convert(&[RUN]);
+    assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
+    assert!(said.out.contains("steps 0 to 1, 6 values, 4 tags, 1 kinds"), "{}", said.out);
+    let out = desk.path(&format!("{RUN}/tensorboard/rank3"));
+    assert!(!out.join("scalar").exists());
+    let holds = |path: PathBuf| fs::read(path).is_ok_and(|bytes| bytes.windows(12).any(|part| part == b"val/accuracy"));
+    let mut files = fs::read_dir(out).expect("there").map(|file| file.expect("readable").path());
+    assert!(files.any(holds));
+}

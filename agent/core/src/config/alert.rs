@@ -395,6 +395,10 @@ impl Rule {
             if matches!(signal, AlertSignal::Kind(kind) if kind.is_feature()) {
                 refuse("signal", format!("`{signal}` is a module's feature, not a tensor"), "name a kind of tensor");
             }
+            if *signal == AlertSignal::Kind(Kind::Scalar) {
+                let found = format!("`{signal}` is what the script tells, and no rule looks at it");
+                refuse("signal", found, "name a kind of tensor, or `loss`");
+            }
         }
     }
 }

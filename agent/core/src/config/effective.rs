@@ -80,9 +80,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether anything of a kind is measured.
+    /// Whether anything of a kind may come: it is measured, or the script tells it.
     pub fn measures(&self, kind: Kind) -> bool {
-        self.signal(kind).is_some() || self.features.as_ref().is_some_and(|features| features.modules(kind).is_some())
+        kind == Kind::Scalar
+            || self.signal(kind).is_some()
+            || self.features.as_ref().is_some_and(|features| features.modules(kind).is_some())
     }
 
     /// Has the files laid out as the front likes it, where the config does not say how.

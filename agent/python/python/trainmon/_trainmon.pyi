@@ -260,6 +260,11 @@ class Monitor:
     def record_values(self, tensor_id: int, kind: int, micro_step: int, values: Sequence[float]) -> None:
         """Records numbers computed elsewhere: one for mg_direction, update_ratio and the router features, two for
         attention_hook (entropy, softmax_max) and linear_hook (sr, kernel_norm)."""
+    def scalar(self, name: str, value: float) -> None:
+        """Tells a number of the step in progress under a name of the script's own; told twice, the last one counts. A
+        name that is not taken (empty, above 256 bytes, the 1,001st) is warned of once and counted."""
+    def scalar_id(self, name: str) -> int | None:
+        """The id of such a name, for a value that a `Hold` records later; None for one that is not taken."""
     def sign_agreement(self, gradient: Any, moment: Any) -> float | None:
         """(sum of sign(g)*sign(m) / numel + 1) / 2 of two host tensors of one shape, read once; None if they do not
         fit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainmon._guard import Guard
@@ -13,9 +13,7 @@ from trainmon.losses import BackwardLoss
 from trainmon.measurer import Measurer
 from trainmon.norm import GlobalNorm
 from trainmon.parameters import Parameter
-
-if TYPE_CHECKING:
-    import torch
+from trainmon.scalars import Scalars
 
 
 class StepFacts:
@@ -30,29 +28,21 @@ class StepFacts:
         self._norm = norm
         self._guard = guard
         self._losses = losses
-        self._is_told = False
+        self._scalars = Scalars(measurer)
         self._loss: Any = None
-        self._learning_rate: float | None = None
+        self._learning_rate: Any = None
         self._clipped_norm: Any = None
 
-    def tell(self, loss: float | torch.Tensor | None, learning_rate: float | None) -> None:
-        """What the script says. A loss on a device is not waited for."""
-        if learning_rate is not None:
-            self._learning_rate = float(learning_rate)
-        if loss is None:
-            return
-        if not hasattr(loss, "numel"):
-            # A number, numpy's perhaps.
-            self._loss = float(loss)
-        elif loss.numel() != 1:
-            if not self._is_told:
-                self._is_told = True
-                self._monitor.say("warning", f"log: expected one number as loss, found {loss.numel()}; it is left out")
-        elif self._measurer.is_at_hand(loss):
-            # Torch may write the next loss into the same tensor.
-            self._loss = self._now_or_never(loss)
-        else:
+    def tell(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        """What the script says. What lies on a device is not waited for."""
+        numbers = self._scalars.numbers(values, named)
+        loss = numbers.pop("loss", None)
+        if loss is not None:
             self._loss = loss
+        rate = numbers.pop("learning_rate", None)
+        if rate is not None:
+            self._learning_rate = rate
+        self._scalars.tell(numbers)
 
     def tell_norm(self, norm: Any) -> None:
         """What clipping found the norm of all gradients to be. What is clipped twice had its norm before the first."""
@@ -67,6 +57,7 @@ class StepFacts:
         """The optimizer leaves the step out."""
         self._loss = self._learning_rate = self._clipped_norm = None
         self._losses.forget()
+        self._scalars.forget()
 
     def end_step(self, gradients: Gradients) -> bool:
         """Ends the monitor's step; what a device still computes follows it. True when done."""
@@ -87,6 +78,7 @@ class StepFacts:
         reported_now = (
             None if part is None else self._now_or_later(reported, "framework_grad_norm", Hold.set_framework_grad_norm)
         )
+        self._guard.run("scalars", self._scalars.end_step)
         # With what a device has still to tell of this step: it is not the next one's, which may come to nothing.
         self._guard.run("device statistics", self._measurer.close_step)
         self._monitor.end_step(

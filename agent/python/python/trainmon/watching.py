@@ -219,9 +219,19 @@ class Watch:
 
     # What the script tells.
 
-    def log(self, *, loss: float | torch.Tensor | None = None, learning_rate: float | None = None) -> None:
-        """Tells the loss or the learning rate of the step in progress. A loss on a device is not waited for."""
-        self.guard.run("log", lambda: self.facts.tell(loss, learning_rate))
+    def log(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        *,
+        loss: float | torch.Tensor | None = None,
+        learning_rate: float | torch.Tensor | None = None,
+        **others: float | torch.Tensor | None,
+    ) -> None:
+        """Tells the loss, the learning rate and any other numbers of the step in progress: `log(loss=loss, accuracy=0.9)`
+        or `log({"loss": loss, "val/accuracy": 0.9})`. A number on a device is not waited for. Told twice in a step, the
+        last one counts; None is not told. What is no number is warned of once per name."""
+        self.guard.run("log", lambda: self.facts.tell(values, loss=loss, learning_rate=learning_rate, **others))
 
     def expect(self, micro_batches: int) -> None:
         """Tells that the step about to begin has this many micro-batches, so that only the last one's gradient is

@@ -133,6 +133,11 @@ impl Watch {
         self.facts.learning_rate = Some(learning_rate);
     }
 
+    /// Tells a number of the step in progress under a name of your own: see [`Monitor::scalar`].
+    pub fn scalar(&self, name: &str, value: f64) {
+        self.shared.monitor.guard("scalar", || self.shared.monitor.scalar(name, value));
+    }
+
     /// Makes the optimizer's step, measures what the config asks for around it, and ends the monitor's step.
     ///
     /// # Errors

@@ -48,9 +48,14 @@ fn a_journal_and_the_csv_files_of_the_same_run_do_not_part_in_either_dialect() {
         let mut csv = CsvExporter::in_directory(&config, settings, desk.path("rank_0"));
         let names: Vec<TensorInfo> =
             (0..5).map(|id| TensorInfo { name: format!("l{id}.weight").into(), vpp_stage: 0 }).collect();
+        let reading = Some(trainmon_core::Reading::of_values(&[0.5]));
+        let told = Record { tensor: TensorId(0), kind: Kind::Scalar, micro_step: MicroStep(0), reading };
         for step in 0..6 {
-            journal.append(&names, &batch(step)).expect("room");
-            csv.export(&names, &batch(step)).expect("room");
+            // What a script told by name is in both, and compared in neither.
+            let mut batch = batch(step);
+            batch.records.push(told);
+            journal.append(&names, &batch).expect("room");
+            csv.export(&names, &batch).expect("room");
         }
         journal.close().expect("room");
         let (found, code) = desk.json(&["journal_rank0.tmj", "rank_0", "--fail-on", "warning"]);

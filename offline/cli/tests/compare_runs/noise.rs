@@ -136,3 +136,17 @@ fn another_start_is_told_from_a_fault() {
     assert!(said.out.starts_with("the runs differ beyond noise first at step 0: grad_reduced of `w"), "{}", said.out);
     assert!(said.out.contains("by the factor 2.000000: look for a scale"), "{}", said.out);
 }
+
+#[test]
+fn what_a_script_told_by_name_measures_the_machine_perhaps_and_is_not_compared() {
+    let desk = Desk::new();
+    for (run, speed) in [("golden", 1000.0), ("target", 3.5)] {
+        desk.make(run, &Made::GOLDEN);
+        let rows: Vec<String> = (0..40).map(|step| format!("0,tokens_per_s,{step},{speed}")).collect();
+        desk.write(
+            &format!("{run}/{RUN}/scalar_0-999.csv"),
+            &format!("vpp_stage,name,step,value\n{}\n", rows.join("\n")),
+        );
+    }
+    assert_eq!(desk.first("target", &["golden"]), ("no_divergence".to_owned(), None));
+}

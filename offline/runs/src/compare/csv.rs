@@ -17,8 +17,8 @@ use super::names::{Names, unit_roundoff};
 use super::steps::{RUN_KIND, RUN_NUMBERS, RUN_STATISTIC, RowHead, StepRows};
 use crate::run::{RowLayout, RunDirectory, Table};
 
-/// Kinds that measure the machine, or tensors that nobody can pair.
-const NOT_COMPARED: [&str; 2] = ["comm_time", "stack_info"];
+/// Kinds that measure the machine, or tensors that nobody can pair, or what a script tells: tokens per second, say.
+const NOT_COMPARED: [&str; 3] = ["comm_time", "scalar", "stack_info"];
 
 /// Reads one rank.
 pub(super) struct CsvReader {

@@ -68,7 +68,7 @@ impl JournalReader {
         for record in &batch.records {
             let Some(info) = self.recovered.names().get(record.tensor.index()) else { continue };
             let Some(reading) = &record.reading else { continue };
-            if record.kind == Kind::CommTime {
+            if matches!(record.kind, Kind::CommTime | Kind::Scalar) {
                 continue;
             }
             let first_call = u32::from(self.config.dialect == Dialect::V2);

@@ -15,6 +15,8 @@ use super::facts::StepTimes;
 use crate::run::{Row, RowLayout, Table};
 
 const UPDATE_RATIO: &str = "update_ratio";
+/// What a script told under names of its own: those are the tags, beside the run's own numbers.
+const SCALAR: &str = "scalar";
 
 /// How often progress is told, in rows.
 const TELL_EVERY: u64 = 4096;
@@ -83,7 +85,9 @@ impl<'a> KindPoints<'a> {
     pub(super) fn finish(self, converted: &mut ConvertedRun) {
         for (kind, writer) in self.writers {
             converted.tags += writer.tags();
-            converted.kinds.push(kind);
+            if kind != SCALAR {
+                converted.kinds.push(kind);
+            }
         }
     }
 
@@ -95,7 +99,11 @@ impl<'a> KindPoints<'a> {
             let value = row.number(*place)?;
             let is_absent = of.is_empty || (column == "id" && has_dimensions && value.is_nan());
             if !is_absent {
-                points.push((tensor_tag(of.vpp_stage, of.name, of.micro_step, column), value));
+                let tag = match of.kind {
+                    SCALAR => of.name.to_owned(),
+                    _ => tensor_tag(of.vpp_stage, of.name, of.micro_step, column),
+                };
+                points.push((tag, value));
             }
         }
         Ok(Some(RowPoints { step: of.step, kind: of.kind.to_owned(), points }))
@@ -118,7 +126,7 @@ impl<'a> KindPoints<'a> {
             }
             converted.values += points.len() as u64;
             converted.saw(step);
-            let directory: PathBuf = self.out.join(&kind);
+            let directory: PathBuf = if kind == SCALAR { self.out.to_path_buf() } else { self.out.join(&kind) };
             let writer = self.writers.entry(kind).or_insert_with(|| EventWriter::new(directory));
             writer.append(time, Step(step), &points)?;
         }
