@@ -53,6 +53,8 @@ pub(crate) struct Inner {
     steps: QueueCounts,
     /// Whether the user was told that a step does not end.
     full_step_told: AtomicBool,
+    /// Whether the user was told how the training begins, and is to be told how it ends.
+    pub(crate) is_announced: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
     pub(crate) voice: Voice,
 }
@@ -114,6 +116,7 @@ impl Inner {
             is_shut_down: AtomicBool::new(false),
             steps: QueueCounts::default(),
             full_step_told: AtomicBool::new(false),
+            is_announced: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
             voice,
             config,
@@ -261,6 +264,11 @@ impl Inner {
         self.book(pushed);
     }
 
+    /// Whether it measures and delivers: not an inert monitor, and not one that is shut down.
+    pub(crate) fn is_running(&self) -> bool {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// How live control is reached.
     pub(crate) fn ways_in(&self) -> Option<Vec<String>> {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
@@ -308,6 +316,9 @@ impl Inner {
         self.tell(&notices);
         worker.finish(deadline, &self.voice);
         self.alerts.finish(deadline);
+        if self.is_announced.load(Ordering::Relaxed) {
+            self.voice.info(self.report().closing());
+        }
         self.is_shut_down.store(true, Ordering::Relaxed);
     }
 }

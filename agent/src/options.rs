@@ -27,9 +27,18 @@ pub struct Options {
     pub board: Option<SharedBoard>,
     /// Who hears the monitor's notices.
     pub voice: Voice,
+    /// Says warnings only: neither how the training begins and ends, nor what is good to know. `TRAINMON_QUIET=1` in the
+    /// environment does the same.
+    pub quiet: bool,
 }
 
 impl Options {
+    /// These options, with a voice that leaves out what is only good to know where quiet is asked for.
+    pub(crate) fn with_quiet_heeded(self) -> Self {
+        let voice = if self.quiet || environment::is_quiet() { self.voice.warnings_only() } else { self.voice };
+        Self { voice, ..self }
+    }
+
     /// Where a config's output goes: run directories are made here.
     pub(crate) fn base_directory(&self, config: &Config) -> PathBuf {
         let configured = config.csv.as_ref().and_then(|csv| csv.output_dir.clone());
@@ -50,6 +59,7 @@ impl Default for Options {
             config_file: None,
             board: None,
             voice: Voice::stderr(),
+            quiet: false,
         }
     }
 }

@@ -123,6 +123,7 @@ impl Monitor {
     /// # Errors
     /// As [`Monitor::start`].
     pub fn start_with(config: Config, options: Options, own: Vec<Box<dyn Exporter>>) -> Result<Self, StartError> {
+        let options = options.with_quiet_heeded();
         let ranks = match options.ranks {
             Some(ranks) => ranks,
             None => Ranks::from_environment(environment::variable)?,

@@ -32,6 +32,7 @@ pub(crate) struct Wishes {
     pub(crate) output_dir: Option<PathBuf>,
     pub(crate) run: Option<String>,
     pub(crate) listener: Option<Py<PyAny>>,
+    pub(crate) quiet: bool,
     pub(crate) board: Option<Py<PyAny>>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Wishes {
 pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResult<Monitor> {
     let PyConfig { parsed, file } = config;
     let ranks = ranks(&wishes)?;
-    let voice = voice(wishes.listener);
+    let voice = voice(py, wishes.listener);
     let options = Options {
         ranks: Some(ranks),
         run: wishes.run,
@@ -50,6 +51,7 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
         config_file: Some(file.clone()).filter(|file| file.is_file()),
         board: wishes.board.map(|board| SharedBoard::new(PyBoard::new(board))),
         voice,
+        quiet: wishes.quiet,
     };
     let monitor = py
         .detach(|| Monitor::start(parsed.config.clone(), options))

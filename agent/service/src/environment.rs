@@ -6,8 +6,16 @@ use trainmon_core::config::Dialect;
 
 /// msprobe's variable for the base directory of V1.
 const OUTPUT_DIR: &str = "MONITOR_OUTPUT_DIR";
+/// Whether only warnings are to be said: `0` and `false` are no.
+pub fn is_quiet() -> bool {
+    variable(QUIET).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
 /// The run's name; a launcher's job id is the next best.
 const RUN_NAMES: [&str; 3] = ["TRAINMON_RUN", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"];
+
+/// Says warnings only.
+const QUIET: &str = "TRAINMON_QUIET";
 
 /// A variable's value; `None` where it is unset, empty or no UTF-8.
 pub fn variable(name: &str) -> Option<String> {

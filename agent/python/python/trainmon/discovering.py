@@ -19,12 +19,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
-from trainmon.integrations.attaching import attach, say
+from trainmon.integrations.attaching import Wishes, attach
+from trainmon.notices import say
 
 if TYPE_CHECKING:
     import torch
 
-    from trainmon._settings import Config
     from trainmon.watching import Watch
 
 #: Where torch's base class of optimizers is defined.
@@ -38,10 +38,9 @@ _MOST_STEPS = 32
 class Discovery:
     """Watches every optimizer of the process, from `start` to `finish`. Never raises."""
 
-    def __init__(self, config: Config, grad_acc_steps: int = 1, output_dir: str | None = None) -> None:
-        self._config = config
+    def __init__(self, wishes: Wishes, grad_acc_steps: int = 1) -> None:
+        self._wishes = wishes
         self._grad_acc_steps = grad_acc_steps
-        self._output_dir = output_dir
         self._pending: list[weakref.ref[Any]] = []
         #: Modules that hold nothing of what is pending.
         self._strangers: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -181,8 +180,7 @@ class Discovery:
         watch = attach(
             models,
             optimizer,
-            self._config,
-            output_dir=self._output_dir,
+            self._wishes,
             grad_acc_steps=self._grad_acc_steps,
             only=ours if self._made > 1 and not is_of_engine else None,
         )

@@ -14,11 +14,12 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from trainmon._trainmon import ConfigError
-from trainmon.integrations.attaching import checked
+from trainmon.integrations.attaching import Wishes, checked
 
 _EXAMPLES = """\
 examples:
-  python -m trainmon run --config monitor.json train.py --epochs 3
+  python -m trainmon run train.py --epochs 3
+  python -m trainmon run --config monitor.json --name wide train.py --epochs 3
   python -m trainmon run --config monitor.json -m my_package.train --epochs 3
   python -m trainmon run --config monitor.json --grad-acc-steps 4 -- train.py
   torchrun --nproc_per_node=8 -m trainmon run --config monitor.json train.py
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     right, or there is no such script."""
     options = _parser().parse_args(arguments)
     try:
-        config = checked(options.config)
+        wishes = checked(Wishes(options.config, options.output_dir, options.name, options.quiet), "trainmon run")
     except ConfigError as error:
         # A line per fault; lines that begin otherwise go with the one before.
         _end(
@@ -55,13 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     words = options.module if options.module is not None else _without_dashes(options.script)
     if not words:
-        _fail("no script was given", "python -m trainmon run --config monitor.json train.py")
+        _fail("no script was given", "python -m trainmon run train.py")
     program = _module(words[0]) if options.module is not None else _script(words[0])
     sys.argv[:] = [program.attributes["__file__"] if options.module is not None else words[0], *words[1:]]
 
     from trainmon.discovering import Discovery
 
-    discovery = Discovery(config, options.grad_acc_steps, options.output_dir)
+    discovery = Discovery(wishes, options.grad_acc_steps)
     _run(program, discovery.start, discovery.finish)
 
 
@@ -183,13 +184,17 @@ def _parser() -> argparse.ArgumentParser:
         description="Watches a training script without a line changed in it.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="python -m trainmon run --config FILE [options] [--] SCRIPT [ARGUMENT...]\n"
-        "       python -m trainmon run --config FILE [options] -m MODULE [ARGUMENT...]",
+        usage="python -m trainmon run [options] [--] SCRIPT [ARGUMENT...]\n"
+        "       python -m trainmon run [options] -m MODULE [ARGUMENT...]",
         allow_abbrev=False,
     )
     run.add_argument(
-        "--config", required=True, metavar="FILE", help="what is measured, a JSON file (docs/configuration.md)"
+        "--config",
+        metavar="FILE",
+        help="what is measured, a JSON file (docs/configuration.md); without it gradients, moments and parameters",
     )
+    run.add_argument("--name", help="the run's name (default: the script's, and the time)")
+    run.add_argument("--quiet", action="store_true", help="say warnings only; so does TRAINMON_QUIET=1")
     run.add_argument(
         "--grad-acc-steps",
         type=_positive,
