@@ -22,6 +22,7 @@ use crate::recorder::{MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport, WORKER_HINT};
 use crate::requests::Requests;
 use crate::rotation::Rotation;
+use crate::run_place::RunPlace;
 use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 use crate::worker::Worker;
@@ -30,6 +31,8 @@ use crate::worker::Worker;
 pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) ranks: Ranks,
+    pub(crate) run: String,
+    pub(crate) place: RunPlace,
     pub(crate) tensors: TensorTable,
     pub(crate) requests: Requests,
     /// The step in progress, the plan in force, and the way in for a new one.
@@ -63,6 +66,8 @@ pub(crate) struct Inner {
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) ranks: Ranks,
+    pub(crate) run: String,
+    pub(crate) place: RunPlace,
     pub(crate) tensors: TensorTable,
     pub(crate) requests: Requests,
     pub(crate) recorder: Recorder,
@@ -83,6 +88,8 @@ impl Inner {
         let Parts {
             config,
             ranks,
+            run,
+            place,
             tensors,
             requests,
             recorder,
@@ -99,6 +106,8 @@ impl Inner {
         } = parts;
         Self {
             ranks,
+            run,
+            place,
             tensors,
             requests,
             live,

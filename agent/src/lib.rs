@@ -16,6 +16,7 @@
 //! Beside the way: `front` is what both fronts do alike, `start` opens a monitor, `inner` is what its clones share, `books` an
 //! exporter's, `opening` and `report` are what is said at the beginning and the end, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
 //! `requests` says what is measured, `step_facts` what the training tells of a step, `cost` keeps what the monitor itself costs,
+//! `run_place` is where files go,
 //! `throttle` and `rotation` keep the overhead budget, `settlement` takes the reports of exporters that deliver later.
 //! `trainmon-control` changes what is measured while the training runs, `trainmon-alerts` looks at every step in the worker,
 //! `trainmon-service` is what all their threads need.
@@ -50,6 +51,7 @@ mod recorder;
 mod report;
 mod requests;
 mod rotation;
+mod run_place;
 mod settlement;
 mod sink;
 mod start;
@@ -79,5 +81,6 @@ pub use options::Options;
 pub use queue_loss::QueueLoss;
 pub use rank::{RankError, Ranks};
 pub use report::{Report, SinkReport};
+pub use run_place::RunNameError;
 pub use start::StartError;
 pub use step_facts::StepFacts;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,6 +54,23 @@ impl Monitor {
     /// This process's place in the job.
     pub fn ranks(&self) -> Ranks {
         self.inner.ranks
+    }
+
+    /// The run's name: the `run` label, the same on every rank.
+    pub fn run_name(&self) -> &str {
+        &self.inner.run
+    }
+
+    /// The directory of this run, which in the layout `run` holds those of all its ranks and is called like the run, with
+    /// a number behind it if an earlier run has the name. In msprobe's layout it is the rank's. `None` if nothing is
+    /// written there; in msprobe's layout it is made with the first step.
+    pub fn run_directory(&self) -> Option<&Path> {
+        self.inner.place.run_directory.as_deref()
+    }
+
+    /// The directory of this rank's files; as [`run_directory`](Self::run_directory).
+    pub fn rank_directory(&self) -> Option<&Path> {
+        self.inner.place.rank_directory.as_deref()
     }
 
     /// Where each exporter's output is, by exporter; and how live control is reached, as `control`: the unix socket or the

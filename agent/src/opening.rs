@@ -21,7 +21,8 @@ impl Monitor {
         }
         let (plan, whereabouts) = (self.plan(), self.whereabouts());
         let (config, ranks) = (&inner.config, inner.ranks);
-        let opening = Opening { config, plan: &plan, ranks, whereabouts: &whereabouts, watched, parameters };
+        let run = self.run_directory().map(|directory| directory.display().to_string());
+        let opening = Opening { config, plan: &plan, ranks, whereabouts: &whereabouts, run, watched, parameters };
         inner.voice.info(opening.to_string());
     }
 }
@@ -36,6 +37,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) ranks: Ranks,
     pub(crate) whereabouts: &'a Whereabouts,
+    /// The directory of the run, of all its ranks.
+    pub(crate) run: Option<String>,
     /// The parameters that the targets ask for.
     pub(crate) watched: usize,
     /// All of the model's.
@@ -115,18 +118,22 @@ impl fmt::Display for Opening<'_> {
         } else if self.ranks.world_size > 1 {
             write!(f, "; on each of {} ranks", self.ranks.world_size)?;
         }
-        for (exporter, places) in self.whereabouts.iter().filter(|(name, _)| *name != "control") {
-            let what = match *exporter {
-                "csv" => "files",
-                "prometheus" => "page",
-                other => other,
-            };
-            write!(f, "\n  {what}: {}", places.join(", "))?;
+        if let Some(run) = &self.run {
+            write!(f, "\n  files: {run}")?;
         }
-        if let Some(run) = self.place("csv") {
+        for (exporter, places) in self.whereabouts {
+            // What lies in the run's directory need not be named one by one.
+            let is_in_run = |place: &&String| self.run.as_ref().is_none_or(|run| !place.starts_with(run.as_str()));
+            let elsewhere: Vec<&str> = places.iter().filter(is_in_run).map(String::as_str).collect();
+            let what = if *exporter == "prometheus" { "page" } else { exporter };
+            if !elsewhere.is_empty() && *exporter != "control" {
+                write!(f, "\n  {what}: {}", elsewhere.join(", "))?;
+            }
+        }
+        if let Some(run) = self.run.as_ref().filter(|_| self.place("csv").is_some()) {
             write!(f, "\n  to compare it with another run: trainmon compare {run} OTHER_RUN")?;
         }
-        match (self.place("control"), self.place("csv")) {
+        match (self.place("control"), &self.run) {
             (None, _) => Ok(()),
             (Some(_), Some(run)) => write!(f, "\n  to ask how it is: trainmon ctl {run} status"),
             (Some(way), None) if way.starts_with("http://") => write!(f, "\n  live control: {way}"),
@@ -159,11 +166,11 @@ fn steps(window: Window) -> String {
 mod tests {
     use super::*;
 
-    fn said(config: &str, watched: usize, whereabouts: &Whereabouts) -> String {
+    fn said(config: &str, watched: usize, run: Option<&str>, whereabouts: &Whereabouts) -> String {
         let config = Config::parse(config, "test", &|_| None).unwrap().config;
         let plan = Plan::of(&config);
-        let ranks = Ranks::SINGLE;
-        Opening { config: &config, plan: &plan, ranks, whereabouts, watched, parameters: 148 }.to_string()
+        let (ranks, run) = (Ranks::SINGLE, run.map(str::to_owned));
+        Opening { config: &config, plan: &plan, ranks, whereabouts, run, watched, parameters: 148 }.to_string()
     }
 
     #[test]
@@ -191,23 +198,24 @@ mod tests {
             ),
             ("{}", 148, "measures nothing"),
         ] {
-            assert_eq!(said(config, watched, &[]), line, "{config}");
+            assert_eq!(said(config, watched, None, &[]), line, "{config}");
         }
     }
 
     #[test]
     fn every_place_is_named_with_the_commands_that_read_it() {
         let places = [
-            ("csv", vec!["out/run".to_owned()]),
+            ("csv", vec!["out/run/rank_0".to_owned()]),
+            ("journal", vec!["/disk/run.journal".to_owned()]),
             ("prometheus", vec!["http://127.0.0.1:9464/metrics".to_owned()]),
             ("control", vec!["out/run/control.sock".to_owned(), "out/run/control.json".to_owned()]),
         ];
-        let lines = said("{}", 148, &places);
-        let expected = "measures nothing\n  files: out/run\n  page: http://127.0.0.1:9464/metrics\n  \
+        let lines = said("{}", 148, Some("out/run"), &places);
+        let expected = "measures nothing\n  files: out/run\n  journal: /disk/run.journal\n  page: http://127.0.0.1:9464/metrics\n  \
                         to compare it with another run: trainmon compare out/run OTHER_RUN\n  \
                         to ask how it is: trainmon ctl out/run status";
         assert_eq!(lines, expected);
-        let lines = said("{}", 148, &places[2..]);
+        let lines = said("{}", 148, None, &places[3..]);
         assert_eq!(lines, "measures nothing\n  to ask how it is: trainmon ctl --socket out/run/control.sock status");
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use trainmon_control::SharedBoard;
-use trainmon_core::config::{Config, FrontTask};
+use trainmon_core::config::{FileLayout, FrontTask};
 use trainmon_service::{Voice, environment};
 
 use crate::rank::Ranks;
@@ -13,8 +13,14 @@ use crate::rank::Ranks;
 pub struct Options {
     /// The rank, if the caller knows it; torchrun's, OpenMPI's or Slurm's variables otherwise.
     pub ranks: Option<Ranks>,
-    /// The run's name, the same on every rank: the `run` label. `TRAINMON_RUN`, torchrun's or Slurm's job id otherwise.
+    /// The run's name, the same on every rank: the `run` label, and in the layout `run` its directory. A name that no
+    /// directory can have is an error of the start. Otherwise `TRAINMON_RUN_NAME`, torchrun's or Slurm's job id, or
+    /// [`program`](Self::program) and the time.
     pub run: Option<String>,
+    /// What a run is called that nobody named, before its time: the program's file name without its ending otherwise.
+    pub program: Option<String>,
+    /// How files are laid out where the config does not say: `run`, unless a front keeps msprobe's habits.
+    pub layout: FileLayout,
     /// The number of the first step; not 0 after a resume.
     pub start_iteration: u64,
     /// Where output goes if the config does not say; `MONITOR_OUTPUT_DIR` or `./monitor_output` otherwise.
@@ -38,13 +44,6 @@ impl Options {
         let voice = if self.quiet || environment::is_quiet() { self.voice.warnings_only() } else { self.voice };
         Self { voice, ..self }
     }
-
-    /// Where a config's output goes: run directories are made here.
-    pub(crate) fn base_directory(&self, config: &Config) -> PathBuf {
-        let configured = config.csv.as_ref().and_then(|csv| csv.output_dir.clone());
-        let given = configured.or_else(|| self.output_dir.clone());
-        given.unwrap_or_else(|| environment::default_output_dir(config.dialect))
-    }
 }
 
 impl Default for Options {
@@ -52,6 +51,8 @@ impl Default for Options {
         Self {
             ranks: None,
             run: None,
+            program: None,
+            layout: FileLayout::Run,
             start_iteration: 0,
             output_dir: None,
             // Guards are ours, whatever the front.

@@ -1,12 +1,11 @@
 //! Which exporters a config asks for, and how each is opened.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::config::{Config, Csv, Journal as JournalSettings, TensorBoard};
 use trainmon_core::{AlertBook, CollectiveBook, Kind, Ledger, StatisticSet, with_causes};
-use trainmon_dump::journal::{Journal, JournalSpec, Pruned, Storage, prune};
+use trainmon_dump::journal::{Journal, JournalSpec, Pruned, Storage, prune, prune_runs};
 #[cfg(feature = "csv")]
 use trainmon_exporters::CsvExporter;
 #[cfg(feature = "prometheus")]
@@ -24,6 +23,7 @@ use crate::journal::JournalBacklog;
 use crate::journal::OpenJournal;
 use crate::options::Options;
 use crate::requests::Requests;
+use crate::run_place::RunPlace;
 
 /// What a config asks for, opened.
 pub(crate) struct Outputs {
@@ -45,6 +45,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) config: &'a Config,
     pub(crate) options: &'a Options,
     pub(crate) run: &'a RunInfo,
+    /// Where the files go; an earlier run's directory that is continued becomes this run's.
+    pub(crate) place: &'a mut RunPlace,
     /// Whether this rank measures: one that does not writes no files.
     pub(crate) rank_measures: bool,
     pub(crate) ledger: &'a Arc<Ledger>,
@@ -59,14 +61,14 @@ pub(crate) struct Opening<'a> {
 impl Opening<'_> {
     /// Opens what the config asks for, besides the caller's own exporters. One that cannot be opened is reported and
     /// left out.
-    pub(crate) fn open(self, own: Vec<Box<dyn Exporter>>) -> Outputs {
+    pub(crate) fn open(mut self, own: Vec<Box<dyn Exporter>>) -> Outputs {
         let mut outputs: Vec<Output> = own.into_iter().map(|exporter| Output::new(exporter, self.config)).collect();
-        let csv = self.config.csv.as_ref().filter(|_| self.rank_measures).and_then(|csv| self.csv(csv));
-        let (csv, directory) = csv.unzip();
+        let csv = self.config.csv.as_ref().filter(|_| self.rank_measures);
+        let csv = csv.and_then(|csv| self.csv(csv));
         let events = self.config.tensorboard.as_ref().filter(|_| self.rank_measures);
-        let events = events.and_then(|settings| self.events(settings, directory.as_deref()));
+        let events = events.and_then(|settings| self.events(settings));
         let journal = self.config.journal.as_ref().filter(|_| self.rank_measures);
-        let journal = journal.and_then(|journal| self.journal(journal, directory.as_deref()));
+        let journal = journal.and_then(|journal| self.journal(journal, csv.is_some()));
         outputs.extend(csv.into_iter().chain(events).map(|exporter| Output::new(exporter, self.config)));
         outputs.extend(self.otlp(&outputs, journal.as_ref()));
         outputs.extend(self.prometheus(&outputs, journal.as_ref()));
@@ -140,12 +142,18 @@ impl Opening<'_> {
     }
 
     /// The journal, or a word why there is none.
-    fn journal(&self, settings: &JournalSettings, csv_directory: Option<&Path>) -> Option<OpenJournal> {
+    fn journal(&self, settings: &JournalSettings, has_csv: bool) -> Option<OpenJournal> {
         let JournalSettings { dir, size_mb, keep, .. } = settings;
         let csv = &self.config.csv_layout;
-        let beside_csv = csv_directory.map(Path::to_path_buf);
-        let directory = dir.clone().or(beside_csv).unwrap_or_else(|| self.base(csv.output_dir.as_deref()));
-        self.prune(&directory, usize::try_from(*keep).unwrap_or(usize::MAX));
+        let beside_csv = self.place.rank_directory.clone().filter(|_| has_csv);
+        let directory = dir.clone().or(beside_csv).unwrap_or_else(|| self.place.journal.clone());
+        let keep = usize::try_from(*keep).unwrap_or(usize::MAX);
+        match dir {
+            None if self.place.is_of_layout_run() => {
+                self.tell_pruned(prune_runs(&self.place.base, self.run.rank, keep));
+            }
+            _ => self.tell_pruned(prune(&directory, self.run.rank, keep)),
+        }
         let spec = JournalSpec {
             file_bytes: size_mb << 20,
             run: self.run.clone(),
@@ -163,9 +171,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Takes the oldest journals of earlier runs away, before the new one needs the space.
-    fn prune(&self, directory: &Path, keep: usize) {
-        let Pruned { removed, failed } = prune(directory, self.run.rank, keep);
+    /// The oldest journals of earlier runs are taken away before the new one needs the space.
+    fn tell_pruned(&self, Pruned { removed, failed }: Pruned) {
         let voice = &self.options.voice;
         if let [.., newest] = &removed[..] {
             let count = removed.len();
@@ -177,44 +184,40 @@ impl Opening<'_> {
         }
     }
 
-    /// The CSV files, and the run directory they are in.
+    /// The CSV files.
     #[cfg(feature = "csv")]
-    #[expect(clippy::unnecessary_wraps, reason = "a build without it has none")]
-    fn csv(&self, csv: &Csv) -> Option<(Box<dyn Exporter>, PathBuf)> {
-        let base = self.base(csv.output_dir.as_deref());
-        let exporter = self.continued_csv(csv, &base);
-        let exporter = exporter.unwrap_or_else(|| CsvExporter::new(self.config, csv, &base, self.run));
-        let directory = exporter.directory().to_path_buf();
-        Some((Box::new(exporter), directory))
+    fn csv(&mut self, csv: &Csv) -> Option<Box<dyn Exporter>> {
+        if let Some(exporter) = self.continued_csv(csv) {
+            self.place.moved_to(exporter.directory());
+            return Some(Box::new(exporter));
+        }
+        let directory = self.place.rank_directory.clone()?;
+        Some(Box::new(CsvExporter::in_directory(self.config, csv, directory)))
     }
 
     #[cfg(not(feature = "csv"))]
-    fn csv(&self, _csv: &Csv) -> Option<(Box<dyn Exporter>, PathBuf)> {
+    fn csv(&mut self, _csv: &Csv) -> Option<Box<dyn Exporter>> {
         self.not_built("csv")
     }
 
     #[cfg(feature = "tensorboard")]
-    #[expect(clippy::unnecessary_wraps, reason = "a build without it has none")]
-    fn events(&self, settings: &TensorBoard, csv_directory: Option<&Path>) -> Option<Box<dyn Exporter>> {
-        let base = self.base(self.config.csv_layout.output_dir.as_deref());
-        Some(Box::new(TensorBoardExporter::new(self.config, settings, csv_directory, &base, self.run)))
+    fn events(&self, settings: &TensorBoard) -> Option<Box<dyn Exporter>> {
+        let own = || self.place.rank_directory.as_ref().map(|directory| directory.join("tensorboard"));
+        let named = settings.dir.as_ref().map(|dir| dir.join(format!("rank{}", self.run.rank)));
+        let directory = named.or_else(own)?;
+        Some(Box::new(TensorBoardExporter::in_directory(self.config, settings, directory)))
     }
 
     #[cfg(not(feature = "tensorboard"))]
-    fn events(&self, _settings: &TensorBoard, _csv_directory: Option<&Path>) -> Option<Box<dyn Exporter>> {
+    fn events(&self, _settings: &TensorBoard) -> Option<Box<dyn Exporter>> {
         self.not_built("tensorboard")
-    }
-
-    /// Where run directories are made.
-    fn base(&self, configured: Option<&Path>) -> PathBuf {
-        let given = configured.or(self.options.output_dir.as_deref()).map(Path::to_path_buf);
-        given.unwrap_or_else(|| environment::default_output_dir(self.config.dialect))
     }
 
     /// The exporter that appends to an earlier run, where that is asked for and there is one; else it says why not.
     #[cfg(feature = "csv")]
-    fn continued_csv(&self, csv: &Csv, base: &Path) -> Option<CsvExporter> {
-        let window = csv.append_output?;
+    fn continued_csv(&self, csv: &Csv) -> Option<CsvExporter> {
+        let window = csv.append_output.filter(|_| !self.place.is_of_layout_run())?;
+        let base = self.place.base.as_path();
         let (why, hint) = match CsvExporter::continuing(self.config, csv, base, self.run) {
             Ok(Some(exporter)) => return Some(exporter),
             Ok(None) => (

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Zoned;
 use trainmon_alerts::{AlertManager, Opening as AlertOpening};
 use trainmon_control::{ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
-use trainmon_core::{AlertBook, CollectiveBook, Ledger, RunInfo, Step, TensorTable, with_causes};
+use trainmon_core::{AlertBook, CollectiveBook, Ledger, Step, TensorTable, with_causes};
 use trainmon_exporters::Exporter;
 use trainmon_service::{Voice, environment};
 
@@ -24,6 +25,7 @@ use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::rotation::Rotation;
+use crate::run_place::{RunNameError, RunPlace, run_info};
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
 use crate::worker::{Worker, WorkerSinks};
@@ -34,6 +36,9 @@ pub enum StartError {
     /// The launcher's environment makes no sense.
     #[error("cannot tell which rank this is")]
     Rank(#[from] RankError),
+    /// The run cannot be called as the caller wants it.
+    #[error(transparent)]
+    RunName(#[from] RunNameError),
     /// A thread could not be started.
     #[error("cannot start the monitor's `{what}` thread")]
     Thread {
@@ -50,7 +55,7 @@ impl Monitor {
     /// An exporter that cannot start (a port taken, say) is reported and left out; the others run.
     ///
     /// # Errors
-    /// The rank cannot be told, or a thread cannot be started.
+    /// The rank cannot be told, the run cannot be called so, or a thread cannot be started.
     pub fn start(config: Config, options: Options) -> Result<Self, StartError> {
         Self::start_with(config, options, Vec::new())
     }
@@ -103,6 +108,8 @@ impl Monitor {
             requests: Requests::none(),
             config,
             ranks: Ranks::SINGLE,
+            run: String::new(),
+            place: RunPlace::default(),
             tensors,
             recorder,
             live,
@@ -122,13 +129,13 @@ impl Monitor {
     ///
     /// # Errors
     /// As [`Monitor::start`].
-    pub fn start_with(config: Config, options: Options, own: Vec<Box<dyn Exporter>>) -> Result<Self, StartError> {
+    pub fn start_with(mut config: Config, options: Options, own: Vec<Box<dyn Exporter>>) -> Result<Self, StartError> {
         let options = options.with_quiet_heeded();
-        let ranks = match options.ranks {
-            Some(ranks) => ranks,
-            None => Ranks::from_environment(environment::variable)?,
-        };
-        let run = run_info(&options, ranks);
+        let ranks = options.ranks.map_or_else(|| Ranks::from_environment(environment::variable), Ok)?;
+        let now = Zoned::now();
+        let run = run_info(&options, ranks, &now)?;
+        config.settle_layout(options.layout);
+        let mut place = RunPlace::open(&config, &options, &run, &now);
         warn_of_tasks_left_undone(&config, &options);
         let rank_measures = config.ranks.is_empty() || config.ranks.contains(&ranks.rank.0);
         let (queue, source) = batch_queue(config.pipeline.queue_steps);
@@ -140,6 +147,7 @@ impl Monitor {
             config: &config,
             options: &options,
             run: &run,
+            place: &mut place,
             rank_measures,
             ledger: &ledger,
             waiting: source.waiting(),
@@ -163,7 +171,7 @@ impl Monitor {
             config: &config,
             rank: ranks.rank,
             run: run.run.clone(),
-            base: &options.base_directory(&config),
+            base: &place.shared,
             tensors: tensors.clone(),
             book: Arc::clone(&alert_book),
             voice: options.voice.clone(),
@@ -179,7 +187,7 @@ impl Monitor {
         let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan));
         let rotation = Arc::<Rotation>::default();
         let sources = Sources {
-            run,
+            run: run.clone(),
             live: Arc::clone(&live),
             ledger: Arc::clone(&ledger),
             tensors: tensors.clone(),
@@ -191,7 +199,8 @@ impl Monitor {
         };
         let control = ControlStart {
             config: &config,
-            base: options.base_directory(&config),
+            base: place.base.clone(),
+            run_directory: place.rank_directory.clone().filter(|_| config.csv.is_some() || place.is_of_layout_run()),
             config_file: options.config_file,
             board: options.board,
             voice: options.voice.clone(),
@@ -203,6 +212,8 @@ impl Monitor {
         Ok(Self::assemble(Parts {
             config,
             ranks,
+            run: run.run,
+            place,
             tensors,
             requests,
             recorder,
@@ -217,15 +228,6 @@ impl Monitor {
             costs,
             voice,
         }))
-    }
-}
-
-fn run_info(options: &Options, ranks: Ranks) -> RunInfo {
-    RunInfo {
-        run: options.run.clone().unwrap_or_else(environment::run_name),
-        rank: ranks.rank,
-        local_rank: ranks.local_rank,
-        world_size: ranks.world_size,
     }
 }
 

@@ -12,8 +12,6 @@ mod exporter;
 pub mod otlp;
 #[cfg(feature = "prometheus")]
 mod prometheus;
-#[cfg(any(feature = "csv", feature = "tensorboard"))]
-mod run_directory;
 mod sources;
 #[cfg(any(feature = "otlp", feature = "prometheus"))]
 mod summary;

@@ -15,7 +15,7 @@ use trainmon_core::{
     Record, Scalar, Statistic, Step, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::tensorboard::TensorBoardExporter;
-use trainmon_exporters::{ExportError, Exporter, RunInfo};
+use trainmon_exporters::{ExportError, Exporter};
 
 #[derive(Clone, PartialEq, Message)]
 struct Event {
@@ -100,8 +100,7 @@ fn config(text: &str) -> Config {
 
 fn exporter(config: &Config, dir: &Path) -> TensorBoardExporter {
     let settings = TensorBoard { dir: Some(dir.to_path_buf()), ..config.tensorboard.clone().unwrap() };
-    let run = RunInfo { run: "run-a".to_owned(), rank: Rank(3), local_rank: Rank(1), world_size: 8 };
-    TensorBoardExporter::new(config, &settings, None, dir, &run)
+    TensorBoardExporter::in_directory(config, &settings, dir.join("rank3"))
 }
 
 fn names(names: &[&str]) -> Vec<TensorInfo> {

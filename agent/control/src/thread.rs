@@ -49,6 +49,8 @@ pub struct ControlStart<'a> {
     pub config: &'a Config,
     /// Where the run directories are.
     pub base: PathBuf,
+    /// The directory of this rank's files, if it has one.
+    pub run_directory: Option<PathBuf>,
     /// The file the config was read from: watched in msprobe's dynamic mode.
     pub config_file: Option<PathBuf>,
     /// How the ranks agree on a change; files in the control directory otherwise.
@@ -87,7 +89,7 @@ impl ControlStart<'_> {
             return None;
         }
         let voice = self.voice.clone();
-        let directory = place::directory(config, &self.base, &sources.run, self.run_directory().as_deref());
+        let directory = place::directory(config, &self.base, &sources.run, self.run_directory.as_deref());
         // A directory that the user names is one monitor's: the next is told that it is taken.
         let is_named = config.control.as_ref().is_some_and(|control| control.directory.is_some());
         let turn = (!is_named).then(|| Turn::take(directory.clone(), sources.run.rank.0));
@@ -100,12 +102,6 @@ impl ControlStart<'_> {
             })
             .ok()
             .map(|control| Control { _turn: turn, ..control })
-    }
-
-    /// Of the CSV files.
-    fn run_directory(&self) -> Option<PathBuf> {
-        let csv = self.sources.sinks.iter().find(|sink| sink.name == "csv");
-        csv.and_then(|sink| sink.places.first()).map(PathBuf::from)
     }
 
     fn board(&self, directory: &Path, word: &str) -> Box<dyn Board> {
@@ -128,8 +124,8 @@ impl ControlStart<'_> {
     fn lead(self, directory: &Path) -> Result<Control, StartFailure> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
         let Self { config, config_file, sources, wants_stop, voice, .. } = &self;
-        let run_directory = self.run_directory();
-        let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN";
+        let run_directory = self.run_directory.clone();
+        let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN_NAME";
         let claim = DirectoryLock::take(directory);
         let claim = claim.map_err(|error| StartFailure::new(error.to_string(), hint, Box::new(error)))?;
         let (book, config) = (ProgressBook::default(), Arc::new((*config).clone()));

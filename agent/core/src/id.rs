@@ -43,6 +43,22 @@ pub struct RunInfo {
     pub world_size: u32,
 }
 
+/// The link to the newest run, beside the runs' directories.
+pub const LATEST_RUN: &str = "latest";
+/// What a run's directory in the layout `run` holds beside the ranks': a [`RunFile`].
+pub const RUN_FILE: &str = "run.json";
+
+/// What a run's directory says of its run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFile {
+    /// The run's name; its directory may have a number behind it.
+    pub run: String,
+    /// How many ranks there are.
+    pub world_size: u32,
+    /// When the first of them was started: `2026-11-23T04:38:12.5Z`.
+    pub started: String,
+}
+
 macro_rules! display_number {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {

@@ -37,7 +37,7 @@ pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming};
 pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary};
 pub use dtype::Dtype;
-pub use id::{MicroStep, Rank, RunInfo, Step, TensorId};
+pub use id::{LATEST_RUN, MicroStep, RUN_FILE, Rank, RunFile, RunInfo, Step, TensorId};
 pub use kind::Kind;
 pub use ledger::{DropReason, Ledger, LedgerSnapshot, SinkLedger, SinkSnapshot};
 pub use naming::{Group, MAX_LAYER_BYTES, layer_of};

@@ -43,7 +43,7 @@ impl PyMonitor {
     #[staticmethod]
     #[pyo3(signature = (
         config, *, rank = None, local_rank = None, world_size = None, start_iteration = 0,
-        output_dir = None, run = None, listener = None, quiet = false, board = None
+        output_dir = None, run = None, program = None, layout = "run", listener = None, quiet = false, board = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn start(
@@ -55,11 +55,26 @@ impl PyMonitor {
         start_iteration: u64,
         output_dir: Option<PathBuf>,
         run: Option<String>,
+        program: Option<String>,
+        layout: &str,
         listener: Option<Py<PyAny>>,
         quiet: bool,
         board: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let wishes = Wishes { rank, local_rank, world_size, start_iteration, output_dir, run, listener, quiet, board };
+        let layout = crate::start::layout(layout)?;
+        let wishes = Wishes {
+            rank,
+            local_rank,
+            world_size,
+            start_iteration,
+            output_dir,
+            run,
+            program,
+            layout,
+            listener,
+            quiet,
+            board,
+        };
         let shared = Detached::new(Arc::new(Shared::new(start(py, config, wishes)?)));
         shut_down_at_exit(py, Arc::downgrade(&shared))?;
         Ok(Self(shared))
@@ -83,6 +98,21 @@ impl PyMonitor {
     #[getter]
     fn world_size(&self) -> u32 {
         self.monitor().ranks().world_size
+    }
+
+    #[getter]
+    fn run_name(&self) -> &str {
+        self.monitor().run_name()
+    }
+
+    #[getter]
+    fn run_directory(&self) -> Option<String> {
+        self.monitor().run_directory().map(|path| path.display().to_string())
+    }
+
+    #[getter]
+    fn rank_directory(&self) -> Option<String> {
+        self.monitor().rank_directory().map(|path| path.display().to_string())
     }
 
     #[pyo3(signature = (*, like_msprobe = false))]

@@ -1,12 +1,12 @@
 //! How Python opens a monitor.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use trainmon_agent::core::Rank;
-use trainmon_agent::core::config::{ConfigErrors, Diagnostic, FrontTask};
-use trainmon_agent::{Monitor, Options, RankError, Ranks, SharedBoard};
+use trainmon_agent::core::config::{ConfigErrors, Diagnostic, FileLayout, FrontTask};
+use trainmon_agent::{Monitor, Options, RankError, Ranks, SharedBoard, StartError};
 
 use crate::board::PyBoard;
 use crate::config::PyConfig;
@@ -31,6 +31,8 @@ pub(crate) struct Wishes {
     pub(crate) start_iteration: u64,
     pub(crate) output_dir: Option<PathBuf>,
     pub(crate) run: Option<String>,
+    pub(crate) program: Option<String>,
+    pub(crate) layout: FileLayout,
     pub(crate) listener: Option<Py<PyAny>>,
     pub(crate) quiet: bool,
     pub(crate) board: Option<Py<PyAny>>,
@@ -44,6 +46,8 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
     let options = Options {
         ranks: Some(ranks),
         run: wishes.run,
+        program: wishes.program.or_else(|| program(py)),
+        layout: wishes.layout,
         start_iteration: wishes.start_iteration,
         output_dir: wishes.output_dir,
         front_tasks: &TASKS,
@@ -53,13 +57,35 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
         voice,
         quiet: wishes.quiet,
     };
-    let monitor = py
-        .detach(|| Monitor::start(parsed.config.clone(), options))
-        .map_err(|error| PyRuntimeError::new_err(chain(&error)))?;
+    let monitor = py.detach(|| Monitor::start(parsed.config.clone(), options)).map_err(|error| match &error {
+        StartError::RunName(name) => PyValueError::new_err(format!("{name}\n  hint: {}", name.hint())),
+        _ => PyRuntimeError::new_err(chain(&error)),
+    })?;
     for warning in &parsed.warnings {
         monitor.warn(warning.to_string(), warning.hint.clone());
     }
     Ok(monitor)
+}
+
+/// How files are laid out, by its name in a config.
+pub(crate) fn layout(name: &str) -> PyResult<FileLayout> {
+    match name {
+        "run" => Ok(FileLayout::Run),
+        "msprobe" => Ok(FileLayout::Msprobe),
+        _ => Err(PyValueError::new_err(format!("layout: expected \"run\" or \"msprobe\", found {name:?}"))),
+    }
+}
+
+/// The script's file name without its ending; of a package that runs as one (`python -m`), the package's name.
+fn program(py: Python<'_>) -> Option<String> {
+    let arguments = py.import("sys").and_then(|sys| sys.getattr("argv")).ok()?;
+    let script: PathBuf = arguments.get_item(0).and_then(|first| first.extract()).ok()?;
+    let stem = |path: &Path| Some(path.file_stem()?.to_string_lossy().into_owned());
+    match stem(&script)?.as_str() {
+        "__main__" => stem(script.parent()?),
+        "-c" | "-m" => Some("python".to_owned()),
+        named => Some(named.to_owned()),
+    }
 }
 
 pub(crate) fn variable(name: &str) -> Option<String> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use trainmon_agent::core::config::{Config, Dialect, squash_name};
+use trainmon_agent::core::config::{Config, Dialect, FileLayout, squash_name};
 use trainmon_agent::core::{Kind, MicroStep, Record, TensorId, TensorStats};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
@@ -29,6 +29,7 @@ pub(crate) fn run(case: &Case, output: &Path) -> Result<Played, Skipped> {
         start_iteration: case.number("start_iteration", 0),
         output_dir: Some(output.to_path_buf()),
         config_file: Some(file.path.clone()),
+        layout: FileLayout::Msprobe,
         voice: Voice::new(move |notice| {
             println!("{notice}");
             heard.fetch_add(usize::from(notice.message.starts_with("live control")), Ordering::SeqCst);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use trainmon_agent::core::{Rank, Reading, Record, Scalar, StepBatch, TensorStats};
 use trainmon_agent::dump::journal::{Fault, Journal, JournalRun, JournalSpec, Part, Recovered, Storage};
-use trainmon_agent::exporters::{CsvExporter, Exporter as _, RunInfo};
+use trainmon_agent::exporters::{CsvExporter, Exporter as _};
 
 use super::training::{Files, config, loss, name, record, run_directory};
 
@@ -84,8 +84,8 @@ pub(crate) fn last_step_in_csv(run: &Path) -> Option<u64> {
 /// Files written from the journal are the files the run itself wrote, byte for byte, as far as it came.
 pub(crate) fn assert_same_csv(run: &Path, recovered: &Recovered, what: &str) -> u64 {
     let again = tempfile::tempdir().unwrap();
-    let info = RunInfo { run: "again".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
-    let mut csv = CsvExporter::new(&recovered.config(), &recovered.csv(), again.path(), &info);
+    let place = again.path().join("rank_0");
+    let mut csv = CsvExporter::in_directory(&recovered.config(), &recovered.csv(), place);
     for step in recovered.steps() {
         let step = step.unwrap();
         csv.export(&recovered.names()[..step.names_known], &step.batch).unwrap();

@@ -80,7 +80,7 @@ fn the_journal_alone_goes_to_the_output_directory_and_to_dir_where_that_is_set()
     // 64 MiB is the default, all of it reserved.
     assert_eq!(path.metadata().unwrap().len(), 64 << 20);
     let recovered = Recovered::open(&path).unwrap();
-    assert_eq!((recovered.csv().ndigits, recovered.csv().step_count_per_record), (Some(3), 7));
+    assert_eq!((recovered.csv().ndigits, recovered.csv().steps_per_file()), (Some(3), 7));
     let elsewhere = base.path().join("fast/disk");
     let text = format!(
         r#"{{"wg_distribution": true, "format": "csv", "journal": {{"size_mb": 1, "dir": "{}"}}}}"#,

@@ -25,7 +25,6 @@ use self::rows::{Lines, Style};
 #[cfg(test)]
 pub(crate) use self::steps::HEADER as STEPS_HEADER;
 use self::steps::StepsFile;
-use crate::run_directory::run_directory;
 use crate::{ExportError, ExportFailure, Exporter, RunInfo};
 
 /// Writes msprobe's CSV layout, V1 or V2 as the config says.
@@ -43,13 +42,6 @@ pub struct CsvExporter {
 }
 
 impl CsvExporter {
-    /// Prepares a run directory below `base`; it is made with the first rows, so this cannot fail.
-    ///
-    /// `config.csv` must be present: `csv` is it.
-    pub fn new(config: &Config, csv: &Csv, base: &Path, run: &RunInfo) -> Self {
-        Self::in_directory(config, csv, run_directory(base, config.dialect, run.rank, &jiff::Zoned::now()))
-    }
-
     /// Prepares to append to this rank's newest run directory below `base` that was made within `csv.append_output`.
     /// `None` if that is not set or there is none.
     ///
@@ -62,7 +54,7 @@ impl CsvExporter {
         Ok(found.map(|directory| Self::in_directory(config, csv, directory)))
     }
 
-    /// Prepares to write into this directory itself; it is made with the first rows.
+    /// Prepares to write into this directory; it is made with the first rows, so this cannot fail.
     pub fn in_directory(config: &Config, csv: &Csv, directory: PathBuf) -> Self {
         Self {
             classes: classes_of(config),
@@ -104,7 +96,7 @@ impl CsvExporter {
         batch: &StepBatch,
         records: &[&Record],
     ) -> Result<(), ExportError> {
-        let path = self.directory.join(class.file_name(&self.config, batch.step, self.csv.step_count_per_record));
+        let path = self.directory.join(class.file_name(&self.config, batch.step, self.csv.steps_per_file()));
         let style = Style { dialect: self.config.dialect, ndigits: self.csv.ndigits, has_chunks: self.has_chunks };
         let mut lines = Lines::new(style);
         for record in records {
@@ -120,7 +112,7 @@ impl CsvExporter {
         }
         let Some(file) = self.open.get_mut(class.prefix) else { return Ok(()) };
         let written = file.append(&bytes);
-        if written.is_err() || self.csv.step_count_per_record == 1 {
+        if written.is_err() || self.csv.steps_per_file() == 1 {
             // A file of one step is complete; one that failed is opened afresh, lest a vanished disk linger.
             self.open.remove(class.prefix);
         }

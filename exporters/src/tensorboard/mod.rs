@@ -27,8 +27,7 @@ use trainmon_core::{Alert, Kind, Reading, Record, Statistic, StepBatch, TensorIn
 use self::tags::{TagBook, TagKey};
 use self::writer::unix_seconds;
 use crate::columns::micro_step_column;
-use crate::run_directory::run_directory;
-use crate::{ExportError, ExportFailure, Exporter, RunInfo};
+use crate::{ExportError, ExportFailure, Exporter};
 
 pub use self::facts::{FACTS, Fact};
 pub use self::histogram::Histogram;
@@ -57,21 +56,8 @@ pub struct TensorBoardExporter {
 }
 
 impl TensorBoardExporter {
-    /// Prepares to write: below the directory that `settings` names, in one for this rank; else beside the CSV files of
-    /// this run (`csv_directory`); else in a run directory of its own below `base`. Nothing is made before the first step,
-    /// so this cannot fail.
-    pub fn new(
-        config: &Config,
-        settings: &TensorBoard,
-        csv_directory: Option<&Path>,
-        base: &Path,
-        run: &RunInfo,
-    ) -> Self {
-        let directory = match (&settings.dir, csv_directory) {
-            (Some(dir), _) => dir.join(format!("rank{}", run.rank)),
-            (None, Some(run_directory)) => run_directory.join("tensorboard"),
-            (None, None) => run_directory(base, config.dialect, run.rank, &jiff::Zoned::now()).join("tensorboard"),
-        };
+    /// Prepares to write into this directory. Nothing is made before the first step, so this cannot fail.
+    pub fn in_directory(config: &Config, settings: &TensorBoard, directory: PathBuf) -> Self {
         Self {
             config: config.clone(),
             plan: None,

@@ -85,6 +85,13 @@ impl Config {
         self.signal(kind).is_some() || self.features.as_ref().is_some_and(|features| features.modules(kind).is_some())
     }
 
+    /// Has the files laid out as the front likes it, where the config does not say how.
+    pub fn settle_layout(&mut self, front: FileLayout) {
+        for csv in self.csv.iter_mut().chain([&mut self.csv_layout]) {
+            csv.layout.get_or_insert(front);
+        }
+    }
+
     /// What the config asks the front to do.
     pub fn front_tasks(&self) -> impl Iterator<Item = FrontTask> {
         FrontTask::ALL.into_iter().filter(|task| match task {
@@ -240,18 +247,43 @@ pub enum TargetRule {
     Substring,
 }
 
+/// How a run's directories and files are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileLayout {
+    /// `<run's name>/rank_3`, files of many steps, a link `latest`.
+    Run,
+    /// msprobe's: `Nov20_16-05-09-rank3-1f0a9c42`, or `rank_3` where the config has `monitors`; a file per step.
+    Msprobe,
+}
+
+/// Steps per file of the layout `run`: most runs then have one file per kind, and none is larger than tools can read.
+const RUN_STEPS_PER_FILE: u64 = 10_000;
+
 /// The CSV files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Csv {
-    /// Where run directories are made. `None`: V1 takes `MONITOR_OUTPUT_DIR` or `./monitor_output`, V2 `./`.
+    /// Where run directories are made. `None`: `MONITOR_OUTPUT_DIR` or `./monitor_output`; `./` for V2 in msprobe's layout.
     pub output_dir: Option<PathBuf>,
+    /// How directories and files are laid out. `None`: as the front likes it.
+    pub layout: Option<FileLayout>,
     /// Decimal places; `None` writes the shortest digits that read back as the same number.
     pub ndigits: Option<u32>,
-    /// Steps per file.
-    pub step_count_per_record: u64,
+    /// Steps per file. `None`: as many as the layout has.
+    pub step_count_per_record: Option<u64>,
     /// Append to this rank's newest run directory made in this time, if there is one. V2 has one directory per rank and
     /// always appends.
     pub append_output: Option<TimeWindow>,
+}
+
+impl Csv {
+    /// Steps per file: as the config says, else as the layout has them. Without a layout it is msprobe's.
+    pub fn steps_per_file(&self) -> u64 {
+        self.step_count_per_record.unwrap_or(match self.layout {
+            Some(FileLayout::Run) => RUN_STEPS_PER_FILE,
+            Some(FileLayout::Msprobe) | None => 1,
+        })
+    }
 }
 
 /// Queue lengths and deadlines.

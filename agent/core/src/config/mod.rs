@@ -34,7 +34,7 @@ pub use control::Control;
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
     AttentionOrder, Collectives, Config, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect, Features,
-    FrontTask, Pipeline, TargetRule, Targets, Window,
+    FileLayout, FrontTask, Pipeline, TargetRule, Targets, Window,
 };
 pub use journal::Journal;
 pub use normalise::DYNAMIC_VARIABLE;

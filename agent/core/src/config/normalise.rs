@@ -6,7 +6,7 @@ use super::alert::Alerting;
 use super::collectives;
 use super::control::Control;
 use super::diagnostic::DiagnosticKind as Kind;
-use super::effective::{Config, Csv, Dialect, Features, Pipeline, TargetRule, Targets, Window};
+use super::effective::{Config, Csv, Dialect, Features, FileLayout, Pipeline, TargetRule, Targets, Window};
 use super::file::{
     ChangeFile, CommonFile, DEFAULT_EPS, FeatureTargetsFile, Format, KindsFile, Op, RankFile, SignalFile, TargetsFile,
     V1File, V2File,
@@ -41,6 +41,12 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
     check_window(&file.common, report);
     let outputs = Outputs::of(&file.common, report);
     let append_output = append_output(&file.append_output, report);
+    let csv_layout = csv(&file.common, append_output.is_some());
+    if append_output.is_some() && csv_layout.layout == Some(FileLayout::Run) {
+        let key = "append_output";
+        let fault = Fault::new(Kind::NoEffect, "has no effect: it looks for directories of msprobe's layout");
+        report.warn(report.place(key), key, fault.hint("leave `layout` out, or write \"layout\": \"msprobe\""));
+    }
     Config {
         dialect: Dialect::V1,
         window: window(&file.common),
@@ -66,8 +72,8 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         stack_info: file.stack_info,
         patch_optimizer_step: None,
         targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },
-        csv: outputs.csv.then(|| Csv { append_output, ..csv(&file.common) }),
-        csv_layout: csv(&file.common),
+        csv: outputs.csv.then(|| Csv { append_output, ..csv_layout.clone() }),
+        csv_layout,
         prometheus: outputs.prometheus,
         otlp: outputs.otlp,
         tensorboard: outputs.tensorboard,
@@ -218,8 +224,8 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
         stack_info: false,
         patch_optimizer_step: file.patch_optimizer_step,
         targets: Targets { names, rule: TargetRule::Substring },
-        csv: outputs.csv.then(|| csv(&file.common)),
-        csv_layout: csv(&file.common),
+        csv: outputs.csv.then(|| csv(&file.common, true)),
+        csv_layout: csv(&file.common, true),
         prometheus: outputs.prometheus,
         otlp: outputs.otlp,
         tensorboard: outputs.tensorboard,
@@ -267,9 +273,12 @@ fn check_window(file: &CommonFile, report: &mut Report<'_>) {
     }
 }
 
-fn csv(file: &CommonFile) -> Csv {
+/// `is_msprobes`: whether the file has keys that only msprobe's layout has a meaning for.
+fn csv(file: &CommonFile, is_msprobes: bool) -> Csv {
+    let is_msprobes = is_msprobes || file.step_count_per_record.is_some();
     Csv {
         output_dir: file.output_dir.clone(),
+        layout: file.layout.or_else(|| is_msprobes.then_some(FileLayout::Msprobe)),
         ndigits: file.ndigits,
         step_count_per_record: file.step_count_per_record,
         append_output: None,
@@ -407,8 +416,8 @@ impl Default for Config {
             print_struct: false,
             stack_info: false,
             patch_optimizer_step: None,
-            csv: Some(csv(&common)),
-            csv_layout: csv(&common),
+            csv: Some(csv(&common, false)),
+            csv_layout: csv(&common, false),
             prometheus: Some(Prometheus::default()),
             otlp: None,
             tensorboard: None,

@@ -69,7 +69,7 @@ impl FileFacts {
             start_step: config.window.start_step,
             every_micro_batch: config.signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch),
             ndigits: csv.ndigits,
-            step_count_per_record: csv.step_count_per_record,
+            step_count_per_record: csv.steps_per_file(),
             signals: Kind::ALL.into_iter().filter_map(signal).collect(),
             features: Kind::ALL.into_iter().filter(is_feature).map(|kind| kind.name().to_owned()).collect(),
         }
@@ -79,8 +79,9 @@ impl FileFacts {
     pub(super) fn csv(&self) -> Csv {
         Csv {
             output_dir: None,
+            layout: None,
             ndigits: self.ndigits,
-            step_count_per_record: self.step_count_per_record,
+            step_count_per_record: Some(self.step_count_per_record),
             append_output: None,
         }
     }
@@ -169,7 +170,8 @@ mod tests {
             let every_micro_batch =
                 |config: &Config| config.signals.weight_grad.as_ref().map(|grad| grad.every_micro_batch);
             assert_eq!(every_micro_batch(&restored), every_micro_batch(&config));
-            assert_eq!(restored.csv, config.csv);
+            let files = |config: &Config| config.csv.as_ref().map(|csv| (csv.ndigits, csv.steps_per_file()));
+            assert_eq!(files(&restored), files(&config));
         }
     }
 }

@@ -45,7 +45,7 @@ pub use fault::{Fault, Part};
 pub use layout::{FILE_EXTENSION, MIN_FILE_BYTES, file_name};
 pub use medium::Storage;
 pub use reader::{Recovered, RecoveredStep};
-pub use retention::{Pruned, prune};
+pub use retention::{Pruned, prune, prune_runs};
 pub use trainmon_core::RunInfo as JournalRun;
 pub use view::JournalView;
 pub use writer::{Journal, JournalSpec};

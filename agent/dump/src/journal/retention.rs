@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use trainmon_core::Rank;
 
@@ -21,10 +22,26 @@ pub struct Pruned {
 /// and so does one of which that cannot be told (a file system without locks). A directory that is not there or cannot
 /// be read has none.
 pub fn prune(directory: &Path, rank: Rank, keep: usize) -> Pruned {
+    remove_oldest(earlier_journals(directory, rank).into_iter().map(|(_, path)| path).collect(), keep)
+}
+
+/// As [`prune`], for journals that lie in directories of the rank (`rank_3`) in directories of runs: `base` holds these.
+pub fn prune_runs(base: &Path, rank: Rank, keep: usize) -> Pruned {
+    let runs = std::fs::read_dir(base).into_iter().flatten().filter_map(Result::ok);
+    // A link leads to one of the others.
+    let runs = runs.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let journals = runs.flat_map(|run| earlier_journals(&run.path().join(format!("rank_{rank}")), rank));
+    let mut dated: Vec<(SystemTime, u32, PathBuf)> = journals
+        .filter_map(|(number, path)| Some((path.metadata().and_then(|file| file.modified()).ok()?, number, path)))
+        .collect();
+    dated.sort_unstable();
+    remove_oldest(dated.into_iter().map(|(.., path)| path).collect(), keep)
+}
+
+fn remove_oldest(mut earlier: Vec<PathBuf>, keep: usize) -> Pruned {
     let mut pruned = Pruned::default();
-    let mut earlier = earlier_journals(directory, rank);
     earlier.truncate(earlier.len().saturating_sub(keep));
-    for (_, path) in earlier {
+    for path in earlier {
         match is_in_use(&path)
             .and_then(|in_use| if in_use { Ok(false) } else { std::fs::remove_file(&path).map(|()| true) })
         {

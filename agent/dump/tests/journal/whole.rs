@@ -26,7 +26,7 @@ fn what_was_written_is_read_to_the_last_bit_and_nothing_is_wrong_with_it() {
         assert_eq!(recovered.faults(), []);
         assert!(recovered.is_closed());
         assert_eq!((recovered.run().run.as_str(), recovered.run().world_size), ("test", 2));
-        assert_eq!(recovered.csv().step_count_per_record, 10);
+        assert_eq!(recovered.csv().steps_per_file(), 10);
         assert_eq!(recovered.config_as_written()["dialect"], "v1");
     }
 }

@@ -159,6 +159,8 @@ class Monitor:
         start_iteration: int = 0,
         output_dir: str | None = None,
         run: str | None = None,
+        program: str | None = None,
+        layout: str = "run",
         listener: Callable[[str, str, str | None], None] | None = None,
         quiet: bool = False,
         board: Any = None,
@@ -170,7 +172,12 @@ class Monitor:
         are said. Without `rank` the launcher's environment is asked. `board`: how the ranks agree on a change of what
         is measured, an object like `trainmon.control.StoreBoard`; files in the control directory otherwise.
 
-        Raises `RuntimeError` if the rank cannot be told or a thread not started.
+        `run`: the run's name, the same on every rank; its directory is called so. Without it the environment is asked
+        (`TRAINMON_RUN_NAME`, the launcher's job id), else it is `program` (without that, the script's name) and the time.
+        `layout`: how files are laid out where the config does not say, `run` or `msprobe`.
+
+        Raises `ValueError` for a name that no directory can have, `RuntimeError` if the rank cannot be told or a thread not
+        started.
         """
 
     @property
@@ -183,11 +190,22 @@ class Monitor:
     def rank(self) -> int: ...
     @property
     def world_size(self) -> int: ...
+    @property
+    def run_name(self) -> str:
+        """The run's name: the label `run`, the same on every rank."""
+    @property
+    def run_directory(self) -> str | None:
+        """The directory of this run's files; with the layout `run` it holds those of all ranks and is called like the run,
+        with a number behind it if an earlier run has the name. With msprobe's it is the rank's, made with the first step.
+        None if nothing is written there."""
+    @property
+    def rank_directory(self) -> str | None:
+        """The directory of this rank's files; as `run_directory`."""
     def settings(self, *, like_msprobe: bool = False) -> Settings:
         """What hooks have to know of the effective config, with what live control made of it. `like_msprobe`: whether
         msprobe's import is used; its V2 layout has its names too."""
     def whereabouts(self) -> list[tuple[str, list[str]]]:
-        """Each exporter's name and where its output is. The first place of `csv` is the run directory."""
+        """Each exporter's name and where its output is. The first place of `csv` is the rank's directory."""
     def configured(self, kind: int) -> bool:
         """Whether the config asks for this kind."""
     def wants(self, kind: int) -> bool:

@@ -56,6 +56,17 @@ def warn_of_misuse(monitor: Monitor, model: Any, optimizer: Any) -> bool:
     return True
 
 
+def usable_group(monitor: Monitor, name: str, group: Any) -> Any:
+    """The group; None, with a warning, where it is none."""
+    try:
+        check_groups(**{name: group})
+    except (TypeError, RuntimeError) as error:
+        message, hint = _split(error)
+        monitor.say("warning", f"{message}: it is left out", hint)
+        return None
+    return group
+
+
 def _split(error: Exception) -> tuple[str, str | None]:
     message, _, hint = str(error).partition("\nhint: ")
     return message, hint or None
@@ -80,6 +91,11 @@ def check_groups(**groups: Any) -> None:
         if not distributed.is_available() or not distributed.is_initialized():
             raise RuntimeError(
                 f"{name}: torch.distributed is not initialised\nhint: call `watch` after it, or leave it out"
+            )
+        if isinstance(group, list | tuple | dict | str):
+            raise TypeError(
+                f"{name}: expected a process group, found {_kind(group)}\n"
+                "hint: give what `torch.distributed.new_group` gives"
             )
         if callable(getattr(group, "get_group", None)):
             raise TypeError(f"{name}: expected a process group, found {_kind(group)}\nhint: give `mesh.get_group()`")

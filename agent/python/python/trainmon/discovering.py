@@ -48,6 +48,7 @@ class Discovery:
         self._undo: list[Callable[[], None]] = []
         self._is_over = False
         self._failed = False
+        self._is_watched_elsewhere = False
         #: The closure of the step under way, followed by a look of ours.
         self._followed: Any = None
         self._made = 0
@@ -75,12 +76,13 @@ class Discovery:
             self._undo.pop()()
         for watch in self.watches:
             watch.close()
-        if not self.watches and os.environ.get("RANK", "0") == "0" and not self._failed:
+        is_told = self._failed or self._is_watched_elsewhere
+        if not self.watches and os.environ.get("RANK", "0") == "0" and not is_told:
             if self._made:
                 say(
                     "nothing was measured: no forward pass with gradients went through a module with an optimizer's "
                     "parameters",
-                    "attach in the script: `trainmon.watch(model, optimizer, config=...)`",
+                    "attach in the script: `trainmon.watch(model, optimizer)`",
                 )
             else:
                 say(
@@ -177,6 +179,12 @@ class Discovery:
         is_of_engine = optimizer is None
         models = [module] if is_of_engine else _outermost(module, its) if its <= held else _roots_with(its)
         ours = [one for model in models for one in model.parameters() if id(one) in its]
+        from trainmon.watching import live_watch
+
+        if optimizer is not None and live_watch(models, optimizer) is not None:
+            # The script watches it itself, or a callback does.
+            self._is_watched_elsewhere = True
+            return
         watch = attach(
             models,
             optimizer,
@@ -200,7 +208,7 @@ class Discovery:
         if left and os.environ.get("RANK", "0") == "0":
             say(
                 f"optimizers that are not watched: {left}, of parameters that no module's forward pass used",
-                "attach in the script: `trainmon.watch(model, optimizer, config=...)`",
+                "attach in the script: `trainmon.watch(model, optimizer)`",
             )
 
     def _stop_looking(self) -> None:

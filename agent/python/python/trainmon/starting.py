@@ -25,8 +25,11 @@ def start_monitor(
     like_msprobe: bool = False,
     **options: Any,
 ) -> Monitor:
-    """A monitor for a config, whichever way it is given, with `keys` and `output_dir` in the place of its own. Raises
-    `ConfigError` if it is faulty."""
+    """A monitor for a config, whichever way it is given, with `keys` and `output_dir` in the place of its own.
+    `like_msprobe`: files are laid out as msprobe's, and what it takes is taken. `options` are those of `Monitor.start`.
+    Raises `ConfigError` if the config is faulty, `ValueError` for a name that no run can have."""
+    if like_msprobe:
+        options.setdefault("layout", "msprobe")
     given = dict(keys or {})
     if output_dir is not None:
         given["output_dir"] = os.fspath(output_dir)

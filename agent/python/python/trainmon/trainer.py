@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._kinds import Kind
 from trainmon._settings import parse_config
-from trainmon.arguments import warn_of_misuse
+from trainmon.arguments import usable_group, warn_of_misuse
 from trainmon.starting import start_monitor
 from trainmon.watching import Watch
 
@@ -98,8 +98,8 @@ class TrainerMon:
             optimizer,
             monitor,
             grad_acc_steps=steps,
-            tp_group=tp_group,
-            dp_group=dp_group,
+            tp_group=usable_group(monitor, "tp_group", tp_group),
+            dp_group=usable_group(monitor, "dp_group", dp_group),
             params_have_main_grad=self.params_have_main_grad,
             like_msprobe=True,
         )

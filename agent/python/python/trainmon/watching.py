@@ -19,6 +19,7 @@ from trainmon.features import Features
 from trainmon.first_look import FirstLook
 from trainmon.forward_passes import ForwardPasses
 from trainmon.frameworks import Job, recognise
+from trainmon.frameworks.base import innermost
 from trainmon.frameworks.nothing import Nothing
 from trainmon.gradients import Gradients
 from trainmon.losses import BackwardLoss
@@ -42,12 +43,12 @@ _live: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 
 def live_watch(model: torch.nn.Module | Sequence[torch.nn.Module], optimizer: Any) -> Watch | None:
-    """The watch that measures this model's training with this optimizer already. Another one would measure everything
-    twice."""
-    its = {id(one) for module in models_of(model) for one in module.parameters()}
+    """The watch that measures this model's training with this optimizer already, in whatever they are wrapped. Another
+    one would measure everything twice."""
+    its = {id(one) for one in _parameters_of(models_of(model))}
     for one in list(_live):
-        job = one.framework.job
-        if one.given_optimizer is optimizer and any(id(held) in its for held in _parameters_of(job.models)):
+        is_same = innermost(one.given_optimizer) is innermost(optimizer)
+        if is_same and any(id(held) in its for held in _parameters_of(one.framework.job.models)):
             return one
     return None
 
@@ -279,11 +280,15 @@ class Watch:
     def measure_adhoc(self, name: str, tensor: torch.Tensor, ranks: Sequence[int]) -> None:
         """Measures any tensor as a row of the file `adhoc`."""
         kind = kind_of("adhoc")
-        if kind is None or (ranks and self.monitor.rank not in ranks) or not self.monitor.collecting:
+        asked = [ranks] if isinstance(ranks, int) else ranks
+        if kind is None or (asked and self.monitor.rank not in asked) or not self.monitor.collecting:
             return
         identity = self._adhoc.get(name)
         if identity is None:
             identity = self._adhoc[name] = self.monitor.register(name, 0)
+        if not callable(getattr(tensor, "detach", None)):
+            self.monitor.observe_unsupported(identity, kind, f"expected a tensor, found a {type(tensor).__name__}")
+            return
         self.measurer.measure(Label(identity, kind), tensor.detach())
         self.measurer.launch()
 

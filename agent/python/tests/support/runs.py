@@ -13,8 +13,10 @@ Row = dict[str, str]
 
 
 def run_directory(base: Path, rank: int) -> Path:
-    """The one run directory of a rank below `base`."""
+    """The one directory of a rank's files below `base`, in either layout."""
     found = [path for path in base.iterdir() if f"-rank{rank}-" in path.name]
+    # The link to the newest run leads to one of the others.
+    found += [path for path in base.glob(f"*/rank_{rank}") if not path.parent.is_symlink()]
     assert len(found) == 1, f"run directories of rank {rank} in {base}: {found}"
     return found[0]
 

@@ -9,7 +9,7 @@ use smart_default::SmartDefault;
 use super::alert::AlertFile;
 use crate::Statistic;
 use crate::config::{
-    Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Journal, Otlp, Prometheus, TensorBoard,
+    Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout, Journal, Otlp, Prometheus, TensorBoard,
 };
 
 /// msprobe's "no end": more steps than any run has.
@@ -48,10 +48,14 @@ pub(in crate::config) struct CommonFile {
     #[schemars(extend("x-msprobe" = "0 still measures one step"))]
     #[default(UNLIMITED_STEPS)]
     pub(in crate::config) collect_times: u64,
-    /// Steps per CSV file.
+    /// How a run's directories and files are laid out. Absent: `msprobe` where the config has `monitors`,
+    /// `step_count_per_record` or `append_output`, or the training uses msprobe's names (`TrainerMon`); else `run`.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) layout: Option<FileLayout>,
+    /// Steps per CSV file. Absent: 1 in msprobe's layout, 10,000 in the layout `run`.
     #[schemars(range(min = 1, max = 1_000_000))]
-    #[default = 1]
-    pub(in crate::config) step_count_per_record: u64,
+    #[schemars(extend("x-msprobe" = "1 when absent"))]
+    pub(in crate::config) step_count_per_record: Option<u64>,
     /// Decimal places in CSV files. Absent: the shortest digits that read back as the same number.
     #[schemars(range(min = 1, max = 20))]
     #[schemars(extend(

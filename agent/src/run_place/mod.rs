@@ -1,0 +1,157 @@
+//! Where a run's files are, and what it is called.
+//!
+//! ```text
+//! the layout `run`                          msprobe's
+//! monitor_output/                           monitor_output/
+//!   latest -> train-1123-043812               Nov23_04-38-12-rank0-1f0a9c42/   CSV files, journal, tensorboard/
+//!   train-1123-043812/                        anomaly_detected/rank0/
+//!     run.json
+//!     rank_0/   CSV files, journal, …
+//!     anomaly_detected/rank0/
+//! ```
+
+mod claim;
+mod launcher;
+mod name;
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+
+use jiff::Zoned;
+use trainmon_core::config::{Config, Dialect, FileLayout};
+use trainmon_core::{Rank, RunInfo};
+use trainmon_service::environment;
+
+use self::claim::{ClaimedPlace, link_latest};
+pub use self::name::RunNameError;
+use crate::options::Options;
+use crate::rank::Ranks;
+
+/// Where a run's files are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunPlace {
+    /// Holds the directories of all runs.
+    pub(crate) base: PathBuf,
+    /// Holds what the ranks share; in msprobe's layout that is the base.
+    pub(crate) shared: PathBuf,
+    /// The directory of this run, if it has one: of all its ranks, in msprobe's layout of this one.
+    pub(crate) run_directory: Option<PathBuf>,
+    /// The directory of this rank, if it has one.
+    pub(crate) rank_directory: Option<PathBuf>,
+    /// Where the rank's journal goes if the run writes no CSV files.
+    pub(crate) journal: PathBuf,
+    layout: Option<FileLayout>,
+}
+
+/// What a run is called, and which rank of it this is.
+///
+/// # Errors
+/// The caller's name is no name of a directory.
+pub(crate) fn run_info(options: &Options, ranks: Ranks, now: &Zoned) -> Result<RunInfo, RunNameError> {
+    Ok(RunInfo {
+        run: name::of_run(options, ranks, now)?,
+        rank: ranks.rank,
+        local_rank: ranks.local_rank,
+        world_size: ranks.world_size,
+    })
+}
+
+impl RunPlace {
+    /// Finds the place of a run, and takes it in the layout `run`: its directories are made. A rank that writes no files
+    /// has none.
+    pub(crate) fn open(config: &Config, options: &Options, run: &RunInfo, now: &Zoned) -> Self {
+        let base = base_directory(config, options);
+        let layout = config.csv_layout.layout;
+        let nowhere = Self { journal: base.clone(), shared: base.clone(), layout, base, ..Self::default() };
+        match layout {
+            _ if !measures(config, run.rank) => nowhere,
+            Some(FileLayout::Run) if writes_tables(config) || writes_beside_tables(config) => {
+                let ClaimedPlace { run_directory, rank_directory } =
+                    ClaimedPlace::take(&nowhere.base, run, now.timestamp());
+                if is_first_of_node(config, run) {
+                    link_latest(&nowhere.base, &run_directory, run.rank);
+                }
+                Self {
+                    shared: run_directory.clone(),
+                    journal: rank_directory.clone(),
+                    run_directory: Some(run_directory),
+                    rank_directory: Some(rank_directory),
+                    ..nowhere
+                }
+            }
+            Some(FileLayout::Msprobe) | None if writes_tables(config) => {
+                let directory = msprobes_directory(&nowhere.base, config.dialect, run.rank, now);
+                Self { run_directory: Some(directory.clone()), rank_directory: Some(directory), ..nowhere }
+            }
+            _ => nowhere,
+        }
+    }
+
+    /// Where the directory of an earlier run is continued.
+    pub(crate) fn moved_to(&mut self, rank_directory: &Path) {
+        self.run_directory = Some(rank_directory.to_path_buf());
+        self.rank_directory = Some(rank_directory.to_path_buf());
+    }
+
+    /// Whether runs have directories of their own that hold those of the ranks.
+    pub(crate) fn is_of_layout_run(&self) -> bool {
+        self.layout == Some(FileLayout::Run)
+    }
+}
+
+/// Where a config's output goes: run directories are made here.
+fn base_directory(config: &Config, options: &Options) -> PathBuf {
+    let given = config.csv_layout.output_dir.clone().or_else(|| options.output_dir.clone());
+    let is_msprobes = config.csv_layout.layout != Some(FileLayout::Run);
+    given.unwrap_or_else(|| match config.dialect {
+        Dialect::V2 if is_msprobes => environment::msprobes_v2_output_dir(),
+        _ => environment::default_output_dir(),
+    })
+}
+
+fn measures(config: &Config, rank: Rank) -> bool {
+    config.ranks.is_empty() || config.ranks.contains(&rank.0)
+}
+
+/// Whether what is measured goes to the rank's directory in either layout.
+fn writes_tables(config: &Config) -> bool {
+    config.csv.is_some() || config.tensorboard.as_ref().is_some_and(|events| events.dir.is_none())
+}
+
+/// Whether what else is written goes to the run's directory in the layout `run`.
+fn writes_beside_tables(config: &Config) -> bool {
+    config.journal.as_ref().is_some_and(|journal| journal.dir.is_none()) || config.alert.dump
+}
+
+/// Whether this is the rank of its node that makes the link: the first that measures.
+fn is_first_of_node(config: &Config, run: &RunInfo) -> bool {
+    run.local_rank == Rank(0) || config.ranks.iter().min() == Some(&run.rank.0)
+}
+
+/// The directory of a run and rank in msprobe's layout: V1 `Nov20_16-05-09-rank3-1f0a9c42`, V2 `rank_3`.
+fn msprobes_directory(base: &Path, dialect: Dialect, rank: Rank, now: &Zoned) -> PathBuf {
+    match dialect {
+        Dialect::V1 => {
+            // Only uniqueness is asked of the eight digits; the hasher's random seed gives it.
+            let unique = RandomState::new().hash_one(now.timestamp().as_nanosecond()) as u32;
+            base.join(format!("{}-rank{rank}-{unique:08x}", now.strftime("%b%d_%H-%M-%S")))
+        }
+        Dialect::V2 => base.join(format!("rank_{rank}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn msprobes_directory_is_what_its_tools_look_for() {
+        let now: Zoned = "2026-11-20T16:05:09+00:00[UTC]".parse().unwrap();
+        let path = msprobes_directory(Path::new("out"), Dialect::V1, Rank(3), &now);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(name.starts_with("Nov20_16-05-09-rank3-"), "{name}");
+        assert_eq!(name.len(), "Nov20_16-05-09-rank3-".len() + 8);
+        assert_eq!(msprobes_directory(Path::new("out"), Dialect::V2, Rank(3), &now), Path::new("out/rank_3"));
+        assert_ne!(path, msprobes_directory(Path::new("out"), Dialect::V1, Rank(3), &now));
+    }
+}

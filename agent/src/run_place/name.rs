@@ -1,0 +1,191 @@
+//! What a run is called: by its caller, by the environment, or by its program and the time it was started.
+
+use jiff::Zoned;
+use trainmon_core::LATEST_RUN;
+use trainmon_service::{Voice, environment};
+
+use super::launcher;
+use crate::options::Options;
+use crate::rank::Ranks;
+
+/// A file name may have 255 bytes; what is made of a run's name has some more than the name.
+const MAX_NAME_BYTES: usize = 128;
+/// A program's part of a name.
+const MAX_PROGRAM_BYTES: usize = 64;
+/// What a run is called that nobody named, of a program without a name.
+const NO_PROGRAM: &str = "run";
+
+/// A run cannot be called so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunNameError {
+    /// There is nothing.
+    #[error("the run's name is empty")]
+    Empty,
+    /// It would be no directory, or several.
+    #[error("the run's name {name:?} holds {found:?}")]
+    Character {
+        /// The name.
+        name: String,
+        /// What it may not hold.
+        found: char,
+    },
+    /// It means something else to a file system, or to trainmon.
+    #[error("a run cannot be called `{name}`: that {means}")]
+    Reserved {
+        /// The name.
+        name: String,
+        /// What it means.
+        means: &'static str,
+    },
+    /// It is too long for a directory's name.
+    #[error("the run's name has {bytes} bytes, at most {MAX_NAME_BYTES} are possible")]
+    TooLong {
+        /// How many it has.
+        bytes: usize,
+    },
+}
+
+impl RunNameError {
+    /// What to do.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Empty => "leave the name out: the run is then called by its program and the time",
+            Self::Character { .. } => "a run's directory is called so: use letters, digits, dashes and dots",
+            Self::Reserved { .. } => "take another name, such as `baseline`",
+            Self::TooLong { .. } => "take a shorter one",
+        }
+    }
+}
+
+/// Whether a run may be called so: its directory is.
+pub(super) fn check(name: &str) -> Result<(), RunNameError> {
+    let reserved = |means| RunNameError::Reserved { name: name.to_owned(), means };
+    match name {
+        "" => return Err(RunNameError::Empty),
+        "." | ".." => return Err(reserved("is a directory everywhere")),
+        LATEST_RUN => return Err(reserved("is the link to the newest run")),
+        _ => {}
+    }
+    if let Some(found) = name.chars().find(|&c| is_refused(c)) {
+        return Err(RunNameError::Character { name: name.to_owned(), found });
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(RunNameError::TooLong { bytes: name.len() });
+    }
+    Ok(())
+}
+
+fn is_refused(c: char) -> bool {
+    c == '/' || c.is_control()
+}
+
+/// The nearest name that a run may have.
+fn sanitised(name: &str) -> String {
+    let mut fit: String = name.chars().map(|c| if is_refused(c) { '_' } else { c }).collect();
+    fit.truncate(fit.floor_char_boundary(MAX_NAME_BYTES));
+    if check(&fit).is_err() {
+        fit.push('_');
+    }
+    fit
+}
+
+/// The run's name, the same on every rank of the job.
+///
+/// # Errors
+/// The caller's own cannot be taken. One of the environment's is made to fit, which is said.
+pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<String, RunNameError> {
+    if let Some(name) = &options.run {
+        return check(name).map(|()| name.clone());
+    }
+    let given = environment::run_name().filter(|given| !(given.is_made_up() && is_one_node(ranks)));
+    Ok(match given {
+        Some(given) => fitting(given.variable, given.name, &options.voice),
+        None => readable(options.program.as_deref(), &started(ranks, now)),
+    })
+}
+
+fn fitting(variable: &str, name: String, voice: &Voice) -> String {
+    let Err(error) = check(&name) else { return name };
+    let fit = sanitised(&name);
+    voice.warn(
+        format!("environment variable `{variable}`: {error}: the run is called `{fit}`"),
+        Some(error.hint().to_owned()),
+    );
+    fit
+}
+
+/// Whether torchrun says that all ranks are on this node.
+fn is_one_node(ranks: Ranks) -> bool {
+    environment::variable("LOCAL_WORLD_SIZE").and_then(|size| size.trim().parse().ok()) == Some(ranks.world_size)
+}
+
+/// When the run began, the same on all ranks of a node.
+fn started(ranks: Ranks, now: &Zoned) -> Zoned {
+    let launched = (ranks.world_size > 1).then(launcher::started).flatten();
+    launched.map_or_else(|| now.clone(), |time| time.to_zoned(now.time_zone().clone()))
+}
+
+/// `train-1123-043812`.
+fn readable(program: Option<&str>, started: &Zoned) -> String {
+    let own = || {
+        let argument = std::env::args_os().next()?;
+        Some(std::path::Path::new(&argument).file_stem()?.to_string_lossy().into_owned())
+    };
+    let program = program.map(str::to_owned).or_else(own).unwrap_or_default();
+    let letter = |c: char| if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    let mut program: String = program.chars().map(letter).skip_while(|c| matches!(c, '-' | '.')).collect();
+    program.truncate(program.floor_char_boundary(MAX_PROGRAM_BYTES));
+    let program = if program.is_empty() { NO_PROGRAM } else { &program };
+    format!("{program}-{}", started.strftime("%m%d-%H%M%S"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_no_directory_are_refused_with_a_hint() {
+        let long = "x".repeat(129);
+        for (name, expected) in [
+            ("", "the run's name is empty"),
+            ("a/b", "the run's name \"a/b\" holds '/'"),
+            ("a\nb", "the run's name \"a\\nb\" holds '\\n'"),
+            (".", "a run cannot be called `.`: that is a directory everywhere"),
+            ("..", "a run cannot be called `..`: that is a directory everywhere"),
+            ("latest", "a run cannot be called `latest`: that is the link to the newest run"),
+            (long.as_str(), "the run's name has 129 bytes, at most 128 are possible"),
+        ] {
+            let error = check(name).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            assert!(!error.hint().is_empty());
+        }
+        for name in ["baseline", "lr=3e-4, größer", "Nov 20", &long[..128], "-", ".hidden", "late"] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_environments_names_are_made_to_fit() {
+        for (name, expected) in [
+            ("org/job\t7", "org_job_7".to_owned()),
+            ("..", ".._".to_owned()),
+            ("latest", "latest_".to_owned()),
+            ("ü".repeat(100).as_str(), "ü".repeat(64)),
+            ("fine", "fine".to_owned()),
+        ] {
+            assert_eq!(sanitised(name), expected);
+            assert_eq!(check(&sanitised(name)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_run_that_nobody_named_is_called_by_its_program_and_the_time() {
+        let time: Zoned = "2026-11-23T04:38:12+00:00[UTC]".parse().unwrap();
+        assert_eq!(readable(Some("train"), &time), "train-1123-043812");
+        assert_eq!(readable(Some("my train/er"), &time), "my_train_er-1123-043812");
+        assert_eq!(readable(Some("-c"), &time), "c-1123-043812");
+        assert_eq!(readable(Some(""), &time), "run-1123-043812");
+        // This test's own program.
+        assert!(readable(None, &time).starts_with("trainmon_agent"), "{}", readable(None, &time));
+    }
+}
