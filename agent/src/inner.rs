@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     missing: MissingCounts,
     /// Whether the user was told that a step does not end.
     full_step_told: AtomicBool,
+    /// Whether the user was told how the training begins, and is to be told how it ends.
+    pub(crate) is_announced: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
     pub(crate) scalars: Mutex<ScalarNames>,
     pub(crate) voice: Voice,
@@ -129,6 +131,7 @@ impl Inner {
             steps: QueueCounts::default(),
             missing: MissingCounts::default(),
             full_step_told: AtomicBool::new(false),
+            is_announced: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
             scalars: Mutex::default(),
             voice,
@@ -287,6 +290,11 @@ impl Inner {
         self.book(pushed);
     }
 
+    /// Whether it measures and delivers: not an inert monitor, and not one that is shut down.
+    pub(crate) fn is_running(&self) -> bool {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// How live control is reached.
     pub(crate) fn ways_in(&self) -> Option<Vec<String>> {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
@@ -335,6 +343,9 @@ impl Inner {
         self.tell(&notices);
         worker.finish(deadline, &self.voice);
         self.alerts.finish(deadline);
+        if self.is_announced.load(Ordering::Relaxed) {
+            self.voice.info(self.report().closing());
+        }
         self.is_shut_down.store(true, Ordering::Relaxed);
     }
 }

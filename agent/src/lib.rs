@@ -14,7 +14,7 @@
 //! Collective operations come in by a door of their own (`collectives`): counted and timed always, measured on request.
 //!
 //! Beside the way: `front` is what both fronts do alike, `start` opens a monitor, `inner` is what its clones share, `books` an
-//! exporter's, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
+//! exporter's, `opening` and `report` are what is said at the beginning and the end, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
 //! `requests` says what is measured, `step_facts` what the training tells of a step, `cost` keeps what the monitor itself costs,
 //! `run_place` is where files go, `throttle` and `rotation` keep the overhead budget, `scalars` takes what a script tells under
 //! names of its own, `late` counts what a step left without, `settlement` takes the reports of exporters that deliver later.
@@ -43,6 +43,7 @@ mod inner;
 mod journal;
 mod late;
 mod monitor;
+mod opening;
 mod options;
 mod outputs;
 mod queue;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use trainmon_control::SharedBoard;
 use trainmon_core::config::{FileLayout, FrontTask};
-use trainmon_service::Voice;
+use trainmon_service::{Voice, environment};
 
 use crate::rank::Ranks;
 
@@ -33,6 +33,17 @@ pub struct Options {
     pub board: Option<SharedBoard>,
     /// Who hears the monitor's notices.
     pub voice: Voice,
+    /// Says warnings only: neither how the training begins and ends, nor what is good to know. `TRAINMON_QUIET=1` in the
+    /// environment does the same.
+    pub quiet: bool,
+}
+
+impl Options {
+    /// These options, with a voice that leaves out what is only good to know where quiet is asked for.
+    pub(crate) fn with_quiet_heeded(self) -> Self {
+        let voice = if self.quiet || environment::is_quiet() { self.voice.warnings_only() } else { self.voice };
+        Self { voice, ..self }
+    }
 }
 
 impl Default for Options {
@@ -49,6 +60,7 @@ impl Default for Options {
             config_file: None,
             board: None,
             voice: Voice::stderr(),
+            quiet: false,
         }
     }
 }

@@ -52,6 +52,11 @@ impl Report {
         self.books.balances() && self.sinks.iter().all(|sink| sink.books.balances())
     }
 
+    /// The account as what is said at the end of a training: indented below its first line.
+    pub(crate) fn closing(&self) -> String {
+        format!("ended before step {}: {self}", self.next_step).replace('\n', "\n  ")
+    }
+
     /// Records that some exporter never delivered.
     pub fn lost(&self) -> u64 {
         self.books.dropped.iter().sum::<u64>() + self.sinks.iter().map(|sink| sink.books.lost()).sum::<u64>()

@@ -130,10 +130,8 @@ impl Monitor {
     /// # Errors
     /// As [`Monitor::start`].
     pub fn start_with(mut config: Config, options: Options, own: Vec<Box<dyn Exporter>>) -> Result<Self, StartError> {
-        let ranks = match options.ranks {
-            Some(ranks) => ranks,
-            None => Ranks::from_environment(environment::variable)?,
-        };
+        let options = options.with_quiet_heeded();
+        let ranks = options.ranks.map_or_else(|| Ranks::from_environment(environment::variable), Ok)?;
         let now = Zoned::now();
         let run = run_info(&options, ranks, &now)?;
         config.settle_layout(options.layout);

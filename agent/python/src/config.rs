@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use serde_json::{Map, Value};
 use trainmon_agent::core::config::{self, Config, Dialect, Parsed};
 
-use crate::start::{config_error, variable, with_hint};
+use crate::start::{ConfigError, config_error, variable, with_hint};
 
 /// A config that was read.
 #[pyclass(frozen, name = "ParsedConfig", module = "trainmon._trainmon")]
@@ -19,10 +20,17 @@ pub(crate) struct PyConfig {
 #[pymethods]
 impl PyConfig {
     #[new]
-    #[pyo3(signature = (text, *, file = "config"))]
-    fn new(text: &str, file: &str) -> PyResult<Self> {
-        let parsed = Config::parse_for_training(text, file, &variable).map_err(|errors| config_error(&errors))?;
-        Ok(Self { parsed, file: PathBuf::from(file) })
+    #[pyo3(signature = (text, *, file = "config", over = None, like_msprobe = false))]
+    fn new(text: &str, file: &str, over: Option<&str>, like_msprobe: bool) -> PyResult<Self> {
+        let over: Option<Map<String, Value>> = over.map(serde_json::from_str).transpose().map_err(|error| {
+            ConfigError::new_err(format!("keyword arguments: {error}\nhint: give what a config file can hold"))
+        })?;
+        let parsed = match over {
+            Some(over) => Config::parse_over(text, &over, file, &variable),
+            None if like_msprobe => Config::parse_for_msprobe(text, file, &variable),
+            None => Config::parse_for_training(text, file, &variable),
+        };
+        Ok(Self { parsed: parsed.map_err(|errors| config_error(&errors))?, file: PathBuf::from(file) })
     }
 
     #[getter]

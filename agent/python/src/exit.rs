@@ -15,6 +15,8 @@ use crate::termination::deliver_before_sigterm;
 static CLOSED: AtomicBool = AtomicBool::new(false);
 /// Threads that ask for the interpreter, or have it, to call a listener.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// Whether SIGTERM is about to end the process.
+static TERMINATING: AtomicBool = AtomicBool::new(false);
 /// Monitors to be shut down at the end.
 static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// Whether Python will tell of its end.
@@ -33,7 +35,7 @@ pub(crate) fn shut_down_at_exit(py: Python<'_>, monitor: Weak<Shared>) -> PyResu
     live.retain(|monitor| monitor.strong_count() > 0);
     live.push(monitor);
     drop(live);
-    deliver_before_sigterm(deliver);
+    deliver_before_sigterm(deliver_at_sigterm);
     Ok(())
 }
 
@@ -48,6 +50,17 @@ fn deliver() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Shuts the monitors down on a thread of its own, whatever the training threads are at.
+fn deliver_at_sigterm() {
+    TERMINATING.store(true, Ordering::SeqCst);
+    deliver();
+}
+
+/// Whether SIGTERM is about to end the process: who asks for the interpreter may wait for ever.
+pub(crate) fn is_terminating() -> bool {
+    TERMINATING.load(Ordering::SeqCst)
 }
 
 /// Called by Python while everything still works: before modules are torn down and threads are stopped.

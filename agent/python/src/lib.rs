@@ -61,6 +61,14 @@ mod _trainmon {
         trainmon_agent::core::config::squash_name(name)
     }
 
+    /// The candidate that a name was probably meant to be.
+    #[pyfunction]
+    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    fn did_you_mean(name: &str, candidates: Vec<String>) -> Option<String> {
+        let candidates = candidates.iter().map(String::as_str);
+        trainmon_agent::core::config::did_you_mean(name, candidates).map(str::to_owned)
+    }
+
     /// Reads a host tensor's memory once, for benchmarks.
     #[pyfunction]
     fn read_only_pass(tensor: &Bound<'_, PyAny>) -> Option<u64> {
@@ -71,6 +79,8 @@ mod _trainmon {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("USUAL_CONFIG", trainmon_agent::core::config::USUAL_CONFIG)?;
+        module.add("CONFIG_KEYS", PyTuple::new(py, trainmon_agent::core::config::Config::keys())?)?;
         module.add("KINDS", PyTuple::new(py, Kind::ALL.map(Kind::name))?)?;
         module.add("DEVICE_COLUMNS", PyTuple::new(py, DeviceColumn::ALL.map(DeviceColumn::name))?)
     }

@@ -1,36 +1,57 @@
-//! Where the monitor's words go: to a Python function, or to standard error.
+//! Where the monitor's words go: to the caller's function, to Python's `logging` where the script has set that up, to
+//! standard error where not.
 
 use std::io::Write as _;
 
 use pyo3::prelude::*;
 use trainmon_agent::{Notice, Severity, Voice};
 
-use crate::exit::with_python;
+use crate::exit::{is_terminating, with_python};
 use crate::swallow::swallow;
 
 /// The voice of a monitor: `listener(severity, message, hint)` if there is one.
-pub(crate) fn voice(listener: Option<Py<PyAny>>) -> Voice {
-    let Some(listener) = listener else { return Voice::stderr() };
+pub(crate) fn voice(py: Python<'_>, listener: Option<Py<PyAny>>) -> Voice {
+    if let Some(listener) = listener {
+        return heard_by(move |notice| with_python(|py| call(py, &listener, notice).is_some()).unwrap_or(false));
+    }
+    let route = py.import("trainmon.notices").and_then(|notices| notices.getattr("route"));
+    match route.map(Bound::unbind) {
+        Ok(route) => heard_by(move |notice| {
+            // At a SIGTERM nobody may wait for the interpreter: the training may hang with it.
+            if is_terminating() {
+                return false;
+            }
+            with_python(|py| call(py, &route, notice).is_some_and(|answer| answer.is_truthy().unwrap_or(false)))
+                .unwrap_or(false)
+        }),
+        Err(error) => {
+            swallow(py, error);
+            Voice::stderr()
+        }
+    }
+}
+
+/// Standard error hears what nobody else does.
+fn heard_by(hears: impl Fn(&Notice) -> bool + Send + Sync + 'static) -> Voice {
     Voice::new(move |notice| {
-        let is_heard = with_python(|py| call(py, &listener, notice)).unwrap_or(false);
-        if !is_heard {
+        if !hears(notice) {
             // There is nobody left to tell if standard error is closed.
             drop(writeln!(std::io::stderr(), "{notice}"));
         }
     })
 }
 
-/// Whether the listener heard it out.
-fn call(py: Python<'_>, listener: &Py<PyAny>, notice: &Notice) -> bool {
+/// What the function answers; `None` if it did not hear it out.
+fn call<'py>(py: Python<'py>, listener: &Py<PyAny>, notice: &Notice) -> Option<Bound<'py, PyAny>> {
     // The notice may come while the host's own exception is on its way (an object dropped, say).
     let hosts_own = PyErr::take(py);
     let severity = severity_name(notice.severity);
     let result = listener.bind(py).call1((severity, &notice.message, &notice.hint));
-    let is_heard = result.map_err(|error| swallow(py, error)).is_ok();
+    let answer = result.map_err(|error| swallow(py, error)).ok();
     if let Some(error) = hosts_own {
         error.restore(py);
     }
-    is_heard
+    answer
 }
 
 /// The word for a severity.

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::alerts::AlertStateError;
+use trainmon_agent::core::config::unmatched_targets;
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
 use trainmon_agent::front::Label;
 use trainmon_agent::stats::{Request, measure};
@@ -42,7 +43,7 @@ impl PyMonitor {
     #[staticmethod]
     #[pyo3(signature = (
         config, *, rank = None, local_rank = None, world_size = None, start_iteration = 0,
-        output_dir = None, run = None, program = None, layout = "run", listener = None, board = None
+        output_dir = None, run = None, program = None, layout = "run", listener = None, quiet = false, board = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn start(
@@ -57,11 +58,23 @@ impl PyMonitor {
         program: Option<String>,
         layout: &str,
         listener: Option<Py<PyAny>>,
+        quiet: bool,
         board: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let layout = crate::start::layout(layout)?;
-        let wishes =
-            Wishes { rank, local_rank, world_size, start_iteration, output_dir, run, program, layout, listener, board };
+        let wishes = Wishes {
+            rank,
+            local_rank,
+            world_size,
+            start_iteration,
+            output_dir,
+            run,
+            program,
+            layout,
+            listener,
+            quiet,
+            board,
+        };
         let shared = Detached::new(Arc::new(Shared::new(start(py, config, wishes)?)));
         shut_down_at_exit(py, Arc::downgrade(&shared))?;
         Ok(Self(shared))
@@ -201,6 +214,16 @@ impl PyMonitor {
         let (plan, config) = (self.monitor().plan(), self.monitor().config());
         let wanted = plan.signals.activations.as_ref();
         wanted.is_some_and(|activations| activations.matches_module(&plan.targets(config), name, vpp_stage))
+    }
+
+    fn unmatched_targets(
+        &self,
+        parameters: Vec<(String, u32)>,
+        modules: Vec<(String, u32)>,
+    ) -> Vec<(String, Vec<String>)> {
+        let (plan, config) = (self.monitor().plan(), self.monitor().config());
+        let found = unmatched_targets(config, &plan, &parameters, &modules);
+        found.into_iter().map(|one| (one.target, one.nearest)).collect()
     }
 
     fn activation_name(
@@ -346,6 +369,10 @@ impl PyMonitor {
             }
         }
         Ok(())
+    }
+
+    fn announce(&self, py: Python<'_>, watched: usize, parameters: usize) {
+        py.detach(|| self.monitor().announce(watched, parameters));
     }
 
     #[getter]

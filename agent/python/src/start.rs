@@ -34,6 +34,7 @@ pub(crate) struct Wishes {
     pub(crate) program: Option<String>,
     pub(crate) layout: FileLayout,
     pub(crate) listener: Option<Py<PyAny>>,
+    pub(crate) quiet: bool,
     pub(crate) board: Option<Py<PyAny>>,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Wishes {
 pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResult<Monitor> {
     let PyConfig { parsed, file } = config;
     let ranks = ranks(&wishes)?;
-    let voice = voice(wishes.listener);
+    let voice = voice(py, wishes.listener);
     let options = Options {
         ranks: Some(ranks),
         run: wishes.run,
@@ -54,6 +55,7 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
         config_file: Some(file.clone()).filter(|file| file.is_file()),
         board: wishes.board.map(|board| SharedBoard::new(PyBoard::new(board))),
         voice,
+        quiet: wishes.quiet,
     };
     let monitor = py.detach(|| Monitor::start(parsed.config.clone(), options)).map_err(|error| match &error {
         StartError::RunName(name) => PyValueError::new_err(format!("{name}\n  hint: {}", name.hint())),

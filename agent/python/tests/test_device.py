@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from support import runs, tiny
-from trainmon import Watch, watching
+from trainmon import Watch, starting
 from trainmon._kinds import Kind
 from trainmon._trainmon import Monitor
 from trainmon.device import DeviceLane, pages, pieces, reductions
@@ -43,7 +43,7 @@ ALL: dict[str, Any] = {
 def start(tmp_path: Path, heard: list[str] | None = None, **config: Any) -> Monitor:
     chosen = {**ALL, "targets": {}, "format": "csv", **config}
     said: list[str] = [] if heard is None else heard
-    return watching.start_monitor(
+    return starting.start_monitor(
         chosen, output_dir=str(tmp_path), rank=0, listener=lambda severity, message, hint: said.append(message)
     )
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from support import runs, tiny
-from trainmon import Watch, watching
+from trainmon import Watch, starting
 from trainmon._trainmon import Monitor
 from trainmon.features import numbers
 from trainmon.features.watched import LinearRank, weight_name
@@ -183,7 +183,7 @@ class Model(nn.Module):
 
 def start(tmp_path: Path, heard: list[str], features: dict[str, list[str]], **config: Any) -> Monitor:
     chosen = {"targets": {}, "ops": ["norm"], "recording_l2_features": True, "l2_targets": features, "ndigits": 17}
-    return watching.start_monitor(
+    return starting.start_monitor(
         {**chosen, **config},
         output_dir=str(tmp_path),
         rank=0,
@@ -323,7 +323,7 @@ def test_linear_features_of_the_golden_net(tmp_path: Path, monkeypatch: pytest.M
     net = NETS[facts["net"]]()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     generator = torch.Generator().manual_seed(facts["seed"] + 1)
-    monitor = watching.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
+    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
     with Watch(net, optimizer, monitor):
         for _ in range(facts["steps"]):
             optimizer.zero_grad()

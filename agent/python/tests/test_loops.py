@@ -16,7 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from support import runs, tiny
 from trainmon import patches, watch
-from trainmon.watching import Watch, start_monitor
+from trainmon.starting import start_monitor
+from trainmon.watching import Watch
 
 GRADIENTS: dict[str, Any] = {"ops": ["min", "max", "mean", "norm"], "wg_distribution": True}
 

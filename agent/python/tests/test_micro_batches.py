@@ -13,7 +13,8 @@ from torch import nn
 
 from support import bits, runs, tiny
 from trainmon._kinds import Kind
-from trainmon.watching import Watch, start_monitor
+from trainmon.starting import start_monitor
+from trainmon.watching import Watch
 
 GRADIENTS: dict[str, Any] = {"ops": ["min", "max", "mean", "norm"], "wg_distribution": True}
 

@@ -33,14 +33,14 @@ GRADIENTS: dict[str, Any] = {"ops": OPS, "wg_distribution": True}
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What monitors say."""
     heard: list[str] = []
-    from trainmon import watching
+    from trainmon import starting
 
-    original = watching.start_monitor
+    original = starting.start_monitor
 
     def listening(config: Any, **options: Any) -> Any:
         return original(config, listener=lambda severity, message, hint: heard.append(message), **options)
 
-    monkeypatch.setattr(watching, "start_monitor", listening)
+    monkeypatch.setattr(starting, "start_monitor", listening)
     return heard
 
 

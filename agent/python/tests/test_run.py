@@ -45,7 +45,9 @@ def forked(*arguments: object, **environment: str) -> subprocess.CompletedProces
 
 
 def variables_of(more: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **more}
+    # What is said at the beginning and the end is looked at in test_first_minute.
+    quiet = {"TRAINMON_QUIET": "1"}
+    return {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **quiet, **more}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ exec(compile(open("run_alone.py").read(), "run_alone.py", "exec"))
     [
         ("discovering", "room.Discovery", "_look_at"),
         ("discovering", "room.Discovery", "_attach"),
-        ("watching", "room", "start_monitor"),
+        ("starting", "room", "start_monitor"),
         ("watching", "room.Watch", "__init__"),
         ("measurer", "room.Measurer", "measure"),
     ],

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from support import runs
-from trainmon import Watch, watching
+from trainmon import Watch, starting
 from trainmon.structure import ModuleStructPrinted, struct_of
 
 GOLDEN = Path(os.environ.get("TRAINMON_GOLDEN", Path(__file__).resolve().parents[3].parent / "shared" / "golden"))
@@ -22,7 +22,7 @@ needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden files 
 
 def start(tmp_path: Path, heard: list[str] | None = None, **config: Any) -> Any:
     said: list[str] = [] if heard is None else heard
-    return watching.start_monitor(
+    return starting.start_monitor(
         {"targets": {}, "ops": ["norm"], **config},
         output_dir=str(tmp_path),
         rank=0,
@@ -53,7 +53,7 @@ def golden_training(case: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[st
 def test_the_structure_of_the_golden_net_is_msprobes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts, net, optimizer, step = golden_training("v1_block_print_struct", monkeypatch)
     before = [one.detach().clone() for one in net.parameters()]
-    monitor = watching.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
+    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
     with Watch(net, optimizer, monitor), pytest.raises(ModuleStructPrinted) as stopped:
         step()
     case = GOLDEN / "01_monitor" / "v1_block_print_struct"
@@ -66,7 +66,7 @@ def test_the_structure_of_the_golden_net_is_msprobes(tmp_path: Path, monkeypatch
 @needs_golden
 def test_the_stacks_of_the_golden_net_are_msprobes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts, net, optimizer, step = golden_training("v1_mlp_stack_info", monkeypatch)
-    monitor = watching.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
+    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
     with Watch(net, optimizer, monitor):
         for _ in range(facts["steps"]):
             step()

@@ -11,6 +11,14 @@ const TORCHRUN_ID: &str = "TORCHELASTIC_RUN_ID";
 /// Slurm's id of a job.
 const SLURM_ID: &str = "SLURM_JOB_ID";
 
+/// Says warnings only.
+const QUIET: &str = "TRAINMON_QUIET";
+
+/// Whether only warnings are to be said: `0` and `false` are no.
+pub fn is_quiet() -> bool {
+    variable(QUIET).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
 /// A variable's value; `None` where it is unset, empty or no UTF-8.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

@@ -19,7 +19,8 @@ pub enum Severity {
 pub struct Notice {
     /// How much it matters.
     pub severity: Severity,
-    /// What happened: one line, or one per fault of a config file.
+    /// What happened: one line, or one per fault of a config file. Of what is said when a training begins and ends, every
+    /// line but the first is indented.
     pub message: String,
     /// What a person can do about it.
     pub hint: Option<String>,
@@ -54,6 +55,16 @@ impl Voice {
     pub fn stderr() -> Self {
         // `eprintln!` panics when standard error is closed or its disk is full.
         Self::new(|notice| drop(writeln!(std::io::stderr(), "{notice}")))
+    }
+
+    /// This voice without what is only good to know.
+    #[must_use]
+    pub fn warnings_only(self) -> Self {
+        Self::new(move |notice| {
+            if notice.severity >= Severity::Warning {
+                self.say(notice);
+            }
+        })
     }
 
     /// Says something is good to know.

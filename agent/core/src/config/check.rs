@@ -296,11 +296,12 @@ fn takes_any_key(schema: SchemaNode<'_>) -> bool {
 }
 
 /// A value that is not checked, as plain JSON. Numbers beyond float64 and double keys become what they can.
-fn to_json(node: &Node<'_>) -> Value {
+pub(super) fn to_json(node: &Node<'_>) -> Value {
     match node {
         Node::NullKeyword(_) => Value::Null,
         Node::BooleanLit(literal) => Value::Bool(literal.value),
-        Node::NumberLit(literal) => literal.value.parse::<f64>().map_or(Value::Null, Value::from),
+        Node::NumberLit(literal) => serde_json::from_str(literal.value)
+            .unwrap_or_else(|_| literal.value.parse::<f64>().map_or(Value::Null, Value::from)),
         Node::StringLit(literal) => Value::from(literal.value.as_ref()),
         Node::Array(array) => Value::Array(array.elements.iter().map(to_json).collect()),
         Node::Object(object) => {

@@ -41,9 +41,9 @@ pub enum DiagnosticKind {
 pub struct Diagnostic {
     /// The name of the file, as the caller gave it.
     pub file: String,
-    /// The line, from 1.
+    /// The line, from 1; 0 where there is no text to look at.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// The column in characters, from 1; 0 likewise.
     pub column: usize,
     /// The path of the key, like `monitors.module.ops[2]`; empty for the document itself.
     pub key: String,
@@ -75,6 +75,9 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            return write!(f, "{}: {}", self.file, self.message());
+        }
         write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message())
     }
 }

@@ -28,6 +28,7 @@ mod source;
 mod targets;
 mod tensorboard;
 mod time_tag;
+mod unmatched;
 
 pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
 pub use control::Control;
@@ -39,11 +40,13 @@ pub use effective::{
 pub use journal::Journal;
 pub use normalise::DYNAMIC_VARIABLE;
 pub use otlp::{Otlp, OtlpCompression, OtlpProtocol, Secret};
-pub use parse::Parsed;
+pub use parse::{Parsed, USUAL_CONFIG};
 pub use plan::{Plan, PlanChange, SignalName};
 pub use prometheus::Prometheus;
 pub use schema::json_schema;
 pub use signals::{Activations, Signal, Signals, WeightGrad};
+pub use similar::did_you_mean;
 pub use targets::squash_name;
 pub use tensorboard::TensorBoard;
 pub use time_tag::{TimeTag, TimeTagError, TimeWindow};
+pub use unmatched::{UnmatchedTarget, unmatched_targets};

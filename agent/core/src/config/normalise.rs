@@ -38,6 +38,7 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
             report.warn(report.place(&key), &key, fault.hint("inputs and outputs are always measured both"));
         }
     }
+    check_window(&file.common, report);
     let outputs = Outputs::of(&file.common, report);
     let append_output = append_output(&file.append_output, report);
     let csv_layout = csv(&file.common, append_output.is_some());
@@ -170,6 +171,7 @@ fn features(file: &V1File, report: &mut Report<'_>) -> Option<Features> {
 
 /// The effective config of a `TrainerMonitorV2` file.
 pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
+    check_window(&file.common, report);
     let outputs = Outputs::of(&file.common, report);
     let monitors = file.monitors;
     for name in ["weight_grad", "optimizer", "param", "update"] {
@@ -259,6 +261,16 @@ fn statistics(ops: &[Op], fallback: &[Statistic]) -> Vec<Statistic> {
 fn window(file: &CommonFile) -> Window {
     let &CommonFile { start_step, stop_step, step_interval, collect_times, .. } = file;
     Window { start_step, stop_step, step_interval, collect_times }
+}
+
+fn check_window(file: &CommonFile, report: &mut Report<'_>) {
+    let &CommonFile { start_step, stop_step, .. } = file;
+    if let Some(stop) = stop_step.filter(|&stop| stop <= start_step) {
+        let key = "stop_step";
+        let found = format!("no step would be measured: {stop} is not after `start_step`, {start_step}");
+        let hint = "`stop_step` is the first step no longer measured: write a larger number, or leave it out";
+        report.refuse(report.place(key), key, Fault::new(Kind::Conflict, found).hint(hint));
+    }
 }
 
 /// `is_msprobes`: whether the file has keys that only msprobe's layout has a meaning for.

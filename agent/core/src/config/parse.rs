@@ -3,19 +3,31 @@
 use jsonc_parser::ast::Value as Node;
 use jsonc_parser::common::Ranged;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::check::Checker;
+use super::check::{self, Checker};
 use super::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
 use super::effective::{Config, Dialect};
 use super::file::{V1File, V2File};
 use super::idle;
 use super::normalise::{self, Environment};
 use super::plan::PlanChange;
-use super::report::{Fault, Lacking, Report};
+use super::report::{Fault, Reader, Report};
 use super::schema::{SchemaNode, change_schema, json_schema};
 use super::similar::did_you_mean;
 use super::source;
+
+/// What a front measures where nothing is configured, as the text of a file: [`Config::default`], without the scrape page,
+/// whose one port the several watches of a process would all ask for.
+pub const USUAL_CONFIG: &str = r#"{
+  "wg_distribution": true,
+  "mv_distribution": true,
+  "param_distribution": true,
+  "ops": ["min", "max", "mean", "norm", "nans"]
+}"#;
+
+/// What the keys that are given besides a text are called in messages.
+const KEYS_GIVEN: &str = "keyword arguments";
 
 /// A config that was read, and what its author should know about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +54,7 @@ impl Config {
     ///
     /// A tenth of a millisecond for a file with every key; the first call also builds the schema, below a millisecond.
     pub fn parse(text: &str, file: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Parsed, ConfigErrors> {
-        Self::parse_as(text, file, env, Lacking::IsError)
+        Self::parse_as(text, file, env, Reader::Check)
     }
 
     /// Reads the config that a training starts with: as [`parse`](Self::parse), but what this version does not have
@@ -57,22 +69,84 @@ impl Config {
         file: &str,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Parsed, ConfigErrors> {
-        Self::parse_as(text, file, env, Lacking::IsWarning)
+        Self::parse_as(text, file, env, Reader::Training)
     }
 
     /// The config of a file in this dialect that has no keys: it measures nothing. What a file changes is seen beside it.
     pub fn of_empty_file(dialect: Dialect) -> Self {
         // Without keys nothing is at fault.
-        let mut report = Report::new("", "", Lacking::IsError);
+        let mut report = Report::new("", "", Reader::Check);
         match dialect {
             Dialect::V1 => normalise::from_v1(&V1File::default(), &|_| None, &mut report),
             Dialect::V2 => normalise::from_v2(V2File::default(), &mut report),
         }
     }
 
-    fn parse_as(text: &str, file: &str, env: Environment<'_>, lacking: Lacking) -> Result<Parsed, ConfigErrors> {
+    /// Reads the config that a training written for msprobe starts with: as
+    /// [`parse_for_training`](Self::parse_for_training), but steps among which none is measured are a warning. msprobe
+    /// measures none then, and says nothing.
+    ///
+    /// # Errors
+    ///
+    /// Every other fault, as in [`parse_for_training`](Self::parse_for_training).
+    pub fn parse_for_msprobe(
+        text: &str,
+        file: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Parsed, ConfigErrors> {
+        Self::parse_as(text, file, env, Reader::MsprobeTraining)
+    }
+
+    /// Reads the config that a training starts with, with keys of `over` in the place of the text's outermost ones.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the text, each with its place; if it has none, every fault that comes with the keys given. Those
+    /// have line and column 0.
+    pub fn parse_over(
+        text: &str,
+        over: &Map<String, Value>,
+        file: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Parsed, ConfigErrors> {
+        let alone = Self::parse_for_training(text, file, env)?;
+        let tree = source::parse(text.strip_prefix('\u{feff}').unwrap_or(text)).ok();
+        let Some(Value::Object(mut merged)) = tree.as_ref().map(check::to_json) else { return Ok(alone) };
+        merged.extend(over.clone());
+        let without_place = |fault: &mut Diagnostic| (fault.line, fault.column) = (0, 0);
+        let parsed = Self::parse_for_training(&Value::Object(merged).to_string(), KEYS_GIVEN, env);
+        match parsed {
+            Ok(mut parsed) => {
+                for warning in &mut parsed.warnings {
+                    let of_text = |known: &&Diagnostic| (&known.key, known.kind) == (&warning.key, warning.kind);
+                    match alone.warnings.iter().find(of_text) {
+                        Some(known) => *warning = known.clone(),
+                        None => without_place(warning),
+                    }
+                }
+                Ok(parsed)
+            }
+            Err(mut errors) => {
+                errors.errors.iter_mut().chain(&mut errors.warnings).for_each(without_place);
+                Err(errors)
+            }
+        }
+    }
+
+    /// The outermost keys of a config file, of both dialects.
+    pub fn keys() -> Vec<&'static str> {
+        let schema = json_schema();
+        let files = [Dialect::V1, Dialect::V2].map(|dialect| SchemaNode::of_file(schema, dialect));
+        let mut keys: Vec<&str> =
+            files.into_iter().flat_map(SchemaNode::forms).flat_map(SchemaNode::property_names).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    fn parse_as(text: &str, file: &str, env: Environment<'_>, reader: Reader) -> Result<Parsed, ConfigErrors> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut report = Report::new(file, text, lacking);
+        let mut report = Report::new(file, text, reader);
         let config = read(text, env, &mut report);
         match config {
             Some(config) if !report.has_errors() => {
@@ -177,7 +251,7 @@ impl PlanChange {
     ///
     /// Every fault of the text at once.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        let mut report = Report::new(name, text, Lacking::IsError);
+        let mut report = Report::new(name, text, Reader::Check);
         let change = read_change(text, &mut report);
         let has_errors = report.has_errors();
         let (mut errors, warnings) = report.finish();

@@ -36,19 +36,21 @@ impl Fault {
     }
 }
 
-/// What it means that a file asks for what this version does not have.
+/// Who reads a file, and so what is an error and what a warning only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lacking {
-    /// An error: the file is checked.
-    IsError,
-    /// A warning: a training starts with the file.
-    IsWarning,
+pub(super) enum Reader {
+    /// The file is checked: what this version does not have is an error.
+    Check,
+    /// A training starts with the file: what this version does not have is a warning.
+    Training,
+    /// A training that was written for msprobe: what msprobe takes and only makes no sense is a warning, too.
+    MsprobeTraining,
 }
 
 /// The faults found so far, and where each key stands.
 pub(super) struct Report<'a> {
     file: &'a str,
-    lacking: Lacking,
+    reader: Reader,
     lines: LineIndex<'a>,
     places: HashMap<String, usize>,
     errors: Vec<(usize, Diagnostic)>,
@@ -56,9 +58,9 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(file: &'a str, text: &'a str, lacking: Lacking) -> Self {
+    pub(super) fn new(file: &'a str, text: &'a str, reader: Reader) -> Self {
         let (errors, warnings) = (Vec::new(), Vec::new());
-        Self { file, lacking, lines: LineIndex::new(text), places: HashMap::new(), errors, warnings }
+        Self { file, reader, lines: LineIndex::new(text), places: HashMap::new(), errors, warnings }
     }
 
     /// Remembers where a key stands, for faults found later.
@@ -97,9 +99,17 @@ impl<'a> Report<'a> {
         let fault = |effect: &str| {
             Fault::new(DiagnosticKind::NotImplemented, format!("{subject}not implemented yet{effect}")).hint(hint)
         };
-        match self.lacking {
-            Lacking::IsError => self.error(offset, key, fault("")),
-            Lacking::IsWarning => self.warn(offset, key, fault(", it has no effect")),
+        match self.reader {
+            Reader::Check => self.error(offset, key, fault("")),
+            Reader::Training | Reader::MsprobeTraining => self.warn(offset, key, fault(", it has no effect")),
+        }
+    }
+
+    /// Something makes no sense that msprobe takes all the same.
+    pub(super) fn refuse(&mut self, offset: usize, key: &str, fault: Fault) {
+        match self.reader {
+            Reader::Check | Reader::Training => self.error(offset, key, fault),
+            Reader::MsprobeTraining => self.warn(offset, key, fault),
         }
     }
 

@@ -8,7 +8,7 @@ const LEAST_PREFIX_LETTERS: usize = 5;
 /// The candidate that `name` was probably meant to be.
 ///
 /// Case, `-` and blanks are forgiven; a slip of the keyboard and a cut-off ending are recognised.
-pub(super) fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = simplify(name);
     candidates
         .into_iter()
@@ -22,7 +22,7 @@ fn simplify(name: &str) -> String {
     name.trim().to_lowercase().replace(['-', ' '], "_")
 }
 
-fn similarity(name: &str, candidate: &str) -> f64 {
+pub(super) fn similarity(name: &str, candidate: &str) -> f64 {
     let score = strsim::normalized_damerau_levenshtein(name, candidate);
     let is_beginning = name.len() >= LEAST_PREFIX_LETTERS && candidate.starts_with(name);
     if is_beginning { score.max(LEAST_SIMILARITY) } else { score }

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from trainmon._trainmon import ConfigError, __version__
 
 if TYPE_CHECKING:
+    from trainmon.starting import watch
     from trainmon.trainer import TrainerMon
     from trainmon.trainer_v2 import TrainerMonitorV2
-    from trainmon.watching import Watch, watch
+    from trainmon.watching import Watch
 
 __all__ = ["ConfigError", "TrainerMon", "TrainerMonitorV2", "Watch", "__version__", "watch"]
 
@@ -22,7 +23,7 @@ _LAZY = {
     "TrainerMon": "trainmon.trainer",
     "TrainerMonitorV2": "trainmon.trainer_v2",
     "Watch": "trainmon.watching",
-    "watch": "trainmon.watching",
+    "watch": "trainmon.starting",
 }
 
 

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import functools
+import sysconfig
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from trainmon._trainmon import Monitor
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+#: Where code lies that is none of the training's own: ours, Python's, and that of installed packages.
+_NOT_THE_TRAININGS = (
+    str(Path(__file__).parent),
+    *(path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))),
+)
+
+
+def _advice(error: BaseException, file: str) -> str:
+    """What a person can do about a failure: report it where it is ours."""
+    kind = type(error).__name__
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError":
+        return "there is too little memory for it: measure less (`targets`, `ops`)"
+    if kind == "AcceleratorError" or "CUDA error" in str(error):
+        return "the device tells of what ran on it before: look at the training's own operations"
+    is_installed = "-packages" in file or file.startswith(_NOT_THE_TRAININGS)
+    if file and not is_installed and Path(file).is_file():
+        return f"it was raised by the training's own code: look at `{file}`"
+    return "please report this line"
 
 
 class Guard:
@@ -36,7 +58,7 @@ class Guard:
                 "warning",
                 f"hook `{hook}` failed and is off from now on; training goes on: "
                 f"{type(error).__name__}: {error}{place}",
-                "please report this line; what was collected before is kept",
+                f"{_advice(error, where[-1].filename if where else '')}; what was collected before is kept",
             )
         except Exception:
             # There is nobody left to tell, and the training outranks the word.

@@ -3,29 +3,88 @@
 from __future__ import annotations
 
 import json
+import numbers
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainmon._trainmon import ConfigError, FeatureTargets, ParsedConfig, Settings
+from trainmon._trainmon import USUAL_CONFIG, ConfigError, FeatureTargets, ParsedConfig, Settings, did_you_mean
 
 __all__ = ["Config", "FeatureTargets", "Settings", "parse_config", "read_config"]
 
-#: A config file, or a config as a mapping.
-Config = str | os.PathLike[str] | Mapping[str, Any]
+#: A config file, the text of one, or a config as a mapping; None is the usual config.
+Config = str | os.PathLike[str] | Mapping[str, Any] | None
+
+#: With these a config has msprobe's second layout, to which the keys of the usual config do not belong.
+_SECOND_LAYOUT = ("monitors", "framework")
 
 
 def read_config(file: str | os.PathLike[str]) -> str:
     """The text of a config file. Raises `ConfigError` if it cannot be read."""
     try:
         return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the config file `{os.fspath(file)}`: {error}\nhint: check the path") from error
+    except (OSError, ValueError) as error:
+        name = os.fspath(file)
+        shown = name if len(name) <= 200 else f"{name[:200]}…"
+        raise ConfigError(f"cannot read the config file `{shown}`: {error}\nhint: {_instead_of(Path(name))}") from error
 
 
-def parse_config(config: Config) -> ParsedConfig:
-    """The config of a file or a mapping. Raises `ConfigError` if it cannot be read or is faulty."""
+def parse_config(config: Config, keys: Mapping[str, Any] | None = None, *, like_msprobe: bool = False) -> ParsedConfig:
+    """The config, with `keys` in the place of its own. Raises `ConfigError` if it cannot be read or is faulty.
+
+    `like_msprobe`: what msprobe takes and only makes no sense is a warning."""
+    text, name = _text_of(config, keys or {})
+    over = _as_json(keys, "keyword arguments") if keys else None
+    return ParsedConfig(text, file=name, over=over, like_msprobe=like_msprobe)
+
+
+def _text_of(config: Config, keys: Mapping[str, Any]) -> tuple[str, str]:
+    """The text, and what it is called in messages."""
+    if config is None:
+        return "{}" if any(key in keys for key in _SECOND_LAYOUT) else USUAL_CONFIG, "usual config"
     if isinstance(config, Mapping):
-        return ParsedConfig(json.dumps(dict(config)))
-    return ParsedConfig(read_config(config), file=os.fspath(config))
+        return _as_json(config, "config"), "config"
+    if isinstance(config, str) and _is_json(config):
+        return config, "config"
+    if isinstance(config, str | os.PathLike):
+        return read_config(config), os.fspath(config)
+    raise TypeError(
+        f"config: expected a file, the JSON text of one, a dict or None, found {type(config).__name__}\n"
+        'hint: config="monitor.json", or config={"wg_distribution": True}'
+    )
+
+
+def _is_json(text: str) -> bool:
+    """Whether it is the text of a config and no path: it begins with a brace, or with a comment line."""
+    start = text.lstrip("\ufeff \t\r\n")
+    return start.startswith("{") or ("\n" in start and start.startswith(("//", "/*")))
+
+
+def _as_json(config: Mapping[str, Any], name: str) -> str:
+    try:
+        return json.dumps(dict(config), default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: {error}\nhint: give what a JSON file can hold") from error
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of other libraries and paths as what they stand for."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+def _instead_of(path: Path) -> str:
+    """What to do where a path cannot be read."""
+    try:
+        meant = did_you_mean(path.name, sorted(one.name for one in path.parent.iterdir()))
+    except (OSError, ValueError):
+        meant = None
+    if meant is not None and meant != path.name:
+        return f"did you mean `{path.with_name(meant)}`?"
+    return "check the path; a config can be given as a dict or as JSON text too, and None is the usual one"

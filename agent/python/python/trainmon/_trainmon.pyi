@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
 
 __all__ = [
+    "CONFIG_KEYS",
     "DEVICE_COLUMNS",
     "KINDS",
+    "USUAL_CONFIG",
     "ConfigError",
     "FeatureTargets",
     "Hold",
@@ -18,12 +20,19 @@ __all__ = [
     "ParsedConfig",
     "Settings",
     "__version__",
+    "did_you_mean",
     "read_only_pass",
     "run_program",
     "squash_name",
 ]
 
 __version__: Final[str]
+
+CONFIG_KEYS: Final[tuple[str, ...]]
+"""The outermost keys of a config file, of both dialects."""
+
+USUAL_CONFIG: Final[str]
+"""What is measured where nothing is configured, as the text of a config file."""
 
 KINDS: Final[tuple[str, ...]]
 """The names of all kinds of record; a kind's number is its place here."""
@@ -42,6 +51,9 @@ def run_program(arguments: Sequence[str]) -> int:
     The interpreter is released. Ctrl-C ends the process, as it would the native program; afterwards it is handled as
     before. Knows every command but `run`, which is `trainmon.run`."""
 
+def did_you_mean(name: str, candidates: Sequence[str]) -> str | None:
+    """The candidate that a name was probably meant to be."""
+
 def squash_name(name: str) -> str:
     """The tail of a parameter's name that says where in the model it is."""
 
@@ -50,7 +62,11 @@ class ParsedConfig:
     """A config that was read; raises `ConfigError` if it is faulty. `file` is its name in messages, and the file that
     the dynamic mode watches if there is one."""
 
-    def __new__(cls, text: str, *, file: str = "config") -> ParsedConfig: ...
+    def __new__(
+        cls, text: str, *, file: str = "config", over: str | None = None, like_msprobe: bool = False
+    ) -> ParsedConfig:
+        """`over`: JSON, an object whose keys take the place of the text's outermost ones. `like_msprobe`: what msprobe
+        takes and only makes no sense (a window without a step) is a warning."""
     @property
     def warnings(self) -> list[str]:
         """What its author should know: keys without effect, with hints."""
@@ -152,12 +168,14 @@ class Monitor:
         program: str | None = None,
         layout: str = "run",
         listener: Callable[[str, str, str | None], None] | None = None,
+        quiet: bool = False,
         board: Any = None,
     ) -> Monitor:
         """Starts a monitor with a config that was read.
 
-        `listener(severity, message, hint)` hears the monitor's notices instead of standard error; it may be called from
-        any thread. Without `rank` the launcher's environment is asked. `board`: how the ranks agree on a change of what
+        `listener(severity, message, hint)` hears the monitor's notices; it may be called from any thread. Without one
+        they go to `trainmon.notices.route`, and to standard error where that does not take them. `quiet`: only warnings
+        are said. Without `rank` the launcher's environment is asked. `board`: how the ranks agree on a change of what
         is measured, an object like `trainmon.control.StoreBoard`; files in the control directory otherwise.
 
         `run`: the run's name, the same on every rank; its directory is called so. Without it the environment is asked
@@ -229,6 +247,11 @@ class Monitor:
         """Whether the config's targets ask for this parameter."""
     def matches_module(self, name: str, vpp_stage: int) -> bool:
         """Whether the config asks for this module's activations."""
+    def unmatched_targets(
+        self, parameters: Sequence[tuple[str, int]], modules: Sequence[tuple[str, int]]
+    ) -> list[tuple[str, list[str]]]:
+        """The targets that ask for none of these parameters (by any name, with its chunk) and modules, each with the
+        names most like it."""
     def activation_name(
         self, module: str, is_output: bool, is_gradient: bool, index: int, of: int, earlier: int
     ) -> str:
@@ -309,6 +332,9 @@ class Monitor:
         """Adds time the training thread spent for the monitor outside of `observe`; phases: measure, launch, offer."""
     def say(self, severity: str, message: str, hint: str | None = None) -> None:
         """Says something through the monitor's voice; severity `info` or `warning`."""
+    def announce(self, watched: int, parameters: int) -> None:
+        """Says, on the first rank, what is measured of so many parameters (`watched` of all), and where it goes; when
+        the monitor has shut down the closing account is said too. Once."""
     def books(self) -> Mapping[str, int]:
         """observed, not_sampled, offered, accepted, dropped, `lost` over all exporters, and `missing_numbers`: losses
         and norms of steps that left without them."""

@@ -19,12 +19,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
-from trainmon.integrations.attaching import attach, say
+from trainmon.integrations.attaching import Wishes, attach
+from trainmon.notices import say
 
 if TYPE_CHECKING:
     import torch
 
-    from trainmon._settings import Config
     from trainmon.watching import Watch
 
 #: Where torch's base class of optimizers is defined.
@@ -38,10 +38,9 @@ _MOST_STEPS = 32
 class Discovery:
     """Watches every optimizer of the process, from `start` to `finish`. Never raises."""
 
-    def __init__(self, config: Config, grad_acc_steps: int = 1, output_dir: str | None = None) -> None:
-        self._config = config
+    def __init__(self, wishes: Wishes, grad_acc_steps: int = 1) -> None:
+        self._wishes = wishes
         self._grad_acc_steps = grad_acc_steps
-        self._output_dir = output_dir
         self._pending: list[weakref.ref[Any]] = []
         #: Modules that hold nothing of what is pending.
         self._strangers: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -49,6 +48,7 @@ class Discovery:
         self._undo: list[Callable[[], None]] = []
         self._is_over = False
         self._failed = False
+        self._is_watched_elsewhere = False
         #: The closure of the step under way, followed by a look of ours.
         self._followed: Any = None
         self._made = 0
@@ -76,12 +76,13 @@ class Discovery:
             self._undo.pop()()
         for watch in self.watches:
             watch.close()
-        if not self.watches and os.environ.get("RANK", "0") == "0" and not self._failed:
+        is_told = self._failed or self._is_watched_elsewhere
+        if not self.watches and os.environ.get("RANK", "0") == "0" and not is_told:
             if self._made:
                 say(
                     "nothing was measured: no forward pass with gradients went through a module with an optimizer's "
                     "parameters",
-                    "attach in the script: `trainmon.watch(model, optimizer, config=...)`",
+                    "attach in the script: `trainmon.watch(model, optimizer)`",
                 )
             else:
                 say(
@@ -178,11 +179,16 @@ class Discovery:
         is_of_engine = optimizer is None
         models = [module] if is_of_engine else _outermost(module, its) if its <= held else _roots_with(its)
         ours = [one for model in models for one in model.parameters() if id(one) in its]
+        from trainmon.watching import live_watch
+
+        if optimizer is not None and live_watch(models, optimizer) is not None:
+            # The script watches it itself, or a callback does.
+            self._is_watched_elsewhere = True
+            return
         watch = attach(
             models,
             optimizer,
-            self._config,
-            output_dir=self._output_dir,
+            self._wishes,
             grad_acc_steps=self._grad_acc_steps,
             only=ours if self._made > 1 and not is_of_engine else None,
         )
@@ -202,7 +208,7 @@ class Discovery:
         if left and os.environ.get("RANK", "0") == "0":
             say(
                 f"optimizers that are not watched: {left}, of parameters that no module's forward pass used",
-                "attach in the script: `trainmon.watch(model, optimizer, config=...)`",
+                "attach in the script: `trainmon.watch(model, optimizer)`",
             )
 
     def _stop_looking(self) -> None:

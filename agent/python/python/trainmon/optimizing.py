@@ -22,7 +22,10 @@ class OptimizerStep:
         measurer: Measurer,
         guard: Guard,
         settings: Settings,
+        *,
+        is_usual: bool = False,
     ) -> None:
+        """`is_usual`: nobody asked for what is measured; that some of it is not there is no warning then."""
         self._parameters = parameters
         self._framework = framework
         self._measurer = measurer
@@ -31,6 +34,8 @@ class OptimizerStep:
         self._is_v2 = settings.is_v2
         self._stepped: set[int] = set()
         self._copied: list[Parameter] = []
+        self._is_usual = is_usual
+        self._has_looked_for_moments = False
 
     def before(self) -> None:
         """V1 reads moments here, as the last step left them."""
@@ -46,6 +51,26 @@ class OptimizerStep:
         if self._is_v2:
             self._when(Kind.EXP_AVG, "moments", self._measure_moments)
         self._when(Kind.UPDATE, "updates", self._measure_updates)
+        if not self._has_looked_for_moments:
+            self._guard.run("a look for moments", self._look_for_moments)
+
+    def _look_for_moments(self) -> None:
+        """After the first step with a gradient: says it if the optimizer keeps no moments."""
+        if not self._monitor.configured(Kind.EXP_AVG) or not self._framework.grad_is_whole:
+            # Where state is sharded, other ranks may hold it.
+            self._has_looked_for_moments = True
+            return
+        if not any(self._framework.reduced(one) is not None for one in self._parameters):
+            return
+        self._has_looked_for_moments = True
+        if any(self._framework.moments(one) for one in self._parameters):
+            return
+        name = type(self._framework.job.optimizer).__name__
+        self._monitor.say(
+            "info" if self._is_usual else "warning",
+            f"moments are asked for, and the optimizer, {name}, keeps none: they are not measured",
+            "leave `mv_distribution` out; SGD keeps one with a `momentum`",
+        )
 
     def _when(self, kind: int, hook: str, body: Callable[[], None]) -> None:
         if self._monitor.wants(kind):

@@ -14,11 +14,12 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from trainmon._trainmon import ConfigError
-from trainmon.integrations.attaching import checked
+from trainmon.integrations.attaching import Wishes, checked
 
 _EXAMPLES = """\
 examples:
-  python -m trainmon run --config monitor.json train.py --epochs 3
+  python -m trainmon run train.py --epochs 3
+  python -m trainmon run --config monitor.json --name wide train.py --epochs 3
   python -m trainmon run --config monitor.json -m my_package.train --epochs 3
   python -m trainmon run --config monitor.json --grad-acc-steps 4 -- train.py
   torchrun --nproc_per_node=8 -m trainmon run --config monitor.json train.py
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str], program_name: str) -> None:
     status 2 if the command line or the config is not right, or there is no such script."""
     options = _parser(f"{program_name} run").parse_args(arguments)
     try:
-        config = checked(options.config)
+        wishes = checked(Wishes(options.config, options.output_dir, options.name, options.quiet), "trainmon run")
     except ConfigError as error:
         # A line per fault; lines that begin otherwise go with the one before.
         _end(
@@ -56,13 +57,13 @@ def main(arguments: Sequence[str], program_name: str) -> None:
         )
     words = options.module if options.module is not None else _without_dashes(options.script)
     if not words:
-        _fail("no script was given", f"{program_name} run --config monitor.json train.py")
+        _fail("no script was given", f"{program_name} run train.py")
     program = _module(words[0]) if options.module is not None else _script(words[0])
     sys.argv[:] = [program.attributes["__file__"] if options.module is not None else words[0], *words[1:]]
 
     from trainmon.discovering import Discovery
 
-    discovery = Discovery(config, options.grad_acc_steps, options.output_dir)
+    discovery = Discovery(wishes, options.grad_acc_steps)
     _run(program, discovery.start, discovery.finish)
 
 
@@ -179,13 +180,16 @@ def _parser(name: str) -> argparse.ArgumentParser:
         description="Watches a training script without a line changed in it.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage=f"{name} --config FILE [options] [--] SCRIPT [ARGUMENT...]\n"
-        f"       {name} --config FILE [options] -m MODULE [ARGUMENT...]",
+        usage=f"{name} [options] [--] SCRIPT [ARGUMENT...]\n       {name} [options] -m MODULE [ARGUMENT...]",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--config", required=True, metavar="FILE", help="what is measured, a JSON file (docs/configuration.md)"
+        "--config",
+        metavar="FILE",
+        help="what is measured, a JSON file (docs/configuration.md); without it gradients, moments and parameters",
     )
+    parser.add_argument("--name", help="the run's name (default: the script's, and the time)")
+    parser.add_argument("--quiet", action="store_true", help="say warnings only; so does TRAINMON_QUIET=1")
     parser.add_argument(
         "--grad-acc-steps",
         type=_positive,

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._kinds import Kind
 from trainmon._settings import parse_config
-from trainmon.watching import Watch, start_monitor
+from trainmon.arguments import usable_group, warn_of_misuse
+from trainmon.starting import start_monitor
+from trainmon.watching import Watch
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +41,7 @@ class TrainerMon:
         their `grad`. `process_group` and `opt_ty` have no effect: there are no findings to order over pipeline stages
         yet, and the optimizer is recognised."""
         self._file = os.fspath(config_file_path)
-        parse_config(self._file)
+        parse_config(self._file, like_msprobe=True)
         self.params_have_main_grad = params_have_main_grad
         self._wrapped_optimizer: Any = None
         self._ops: list[str] | None = None
@@ -78,9 +80,11 @@ class TrainerMon:
         complaints: list[str] = []
         steps = _at_least(grad_acc_steps, 1, "grad_acc_steps", complaints)
         first = _at_least(start_iteration, 0, "start_iteration", complaints)
-        monitor = start_monitor(self._file, start_iteration=first, layout="msprobe")
+        monitor = start_monitor(self._file, start_iteration=first, like_msprobe=True)
         for complaint in complaints:
             monitor.say("warning", complaint)
+        if not warn_of_misuse(monitor, model, optimizer):
+            return
         if optimizer is None:
             monitor.say(
                 "warning",
@@ -94,8 +98,8 @@ class TrainerMon:
             optimizer,
             monitor,
             grad_acc_steps=steps,
-            tp_group=tp_group,
-            dp_group=dp_group,
+            tp_group=usable_group(monitor, "tp_group", tp_group),
+            dp_group=usable_group(monitor, "dp_group", dp_group),
             params_have_main_grad=self.params_have_main_grad,
             like_msprobe=True,
         )

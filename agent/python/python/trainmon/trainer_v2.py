@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon._settings import parse_config
-from trainmon.watching import Watch, start_monitor
+from trainmon.arguments import warn_of_misuse
+from trainmon.starting import start_monitor
+from trainmon.watching import Watch
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +31,7 @@ class TrainerMonitorV2:
         if fr is not None and fr not in ("pytorch", "pt", "torch"):
             raise ValueError(f"framework: expected `pytorch`, found `{fr}`\nhint: MindSpore is not supported")
         self._file = os.fspath(config_path)
-        parse_config(self._file)
+        parse_config(self._file, like_msprobe=True)
         self._watch: Watch | None = None
         self._told = False
 
@@ -42,10 +44,12 @@ class TrainerMonitorV2:
         """Attaches. `context`: `grad_acc_steps` or `micro_batch_number`, backward passes per step (1). Without a model
         nothing is measured, and that is said. Started again it begins anew."""
         self.stop()
-        monitor = start_monitor(self._file, layout="msprobe")
+        monitor = start_monitor(self._file, like_msprobe=True)
         if model is None:
             monitor.say("warning", "no model was given: nothing is measured", "call `start(model=..., optimizer=...)`")
             monitor.shutdown()
+            return
+        if not warn_of_misuse(monitor, model, optimizer):
             return
         steps = context.get("micro_batch_number", context.get("grad_acc_steps", 1))
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import json
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trainmon import ending, patches
 from trainmon._guard import Guard
 from trainmon._kinds import kind_of
-from trainmon._settings import Config, parse_config
 from trainmon._trainmon import Monitor
-from trainmon.control import store_board
+from trainmon.arguments import models_of
 from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
+from trainmon.first_look import FirstLook
 from trainmon.forward_passes import ForwardPasses
 from trainmon.frameworks import Job, recognise
+from trainmon.frameworks.base import innermost
 from trainmon.frameworks.nothing import Nothing
 from trainmon.gradients import Gradients
 from trainmon.losses import BackwardLoss
@@ -37,10 +38,23 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-def start_monitor(config: Config, **options: Any) -> Monitor:
-    """A monitor for a config file or a config given as a mapping. Raises `ConfigError` if it is faulty."""
-    parsed = parse_config(config)
-    return Monitor.start(parsed, board=store_board(parsed), **options)
+#: Watches that are not closed yet.
+_live: weakref.WeakSet[Watch] = weakref.WeakSet()
+
+
+def live_watch(model: torch.nn.Module | Sequence[torch.nn.Module], optimizer: Any) -> Watch | None:
+    """The watch that measures this model's training with this optimizer already, in whatever they are wrapped. Another
+    one would measure everything twice."""
+    its = {id(one) for one in _parameters_of(models_of(model))}
+    for one in list(_live):
+        is_same = innermost(one.given_optimizer) is innermost(optimizer)
+        if is_same and any(id(held) in its for held in _parameters_of(one.framework.job.models)):
+            return one
+    return None
+
+
+def _parameters_of(models: Sequence[torch.nn.Module]) -> Iterator[torch.Tensor]:
+    return (one for model in models for one in model.parameters())
 
 
 class Watch:
@@ -63,10 +77,12 @@ class Watch:
         device_only: bool = False,
         only: Iterable[torch.Tensor] | None = None,
         like_msprobe: bool = False,
+        is_usual: bool = False,
     ) -> None:
         """`manual_steps`: where the config says so, or where there is no optimizer, `step` ends the steps.
         `device_only` sends host tensors down the device's path, for comparisons. `only`: the parameters that are this
-        watch's; for trainings with several optimizers. `like_msprobe`: names are msprobe's."""
+        watch's; for trainings with several optimizers. `like_msprobe`: names are msprobe's. `is_usual`: nobody
+        configured anything."""
         self.monitor = monitor
         self.settings = settings = monitor.settings(like_msprobe=like_msprobe)
         self.guard = guard = Guard(monitor)
@@ -75,7 +91,7 @@ class Watch:
         # Live control may name other targets: they are looked up anew between two steps.
         self._plan_version = monitor.plan_version
         monitor.follow_targets()
-        models = list(model) if isinstance(model, list | tuple) else [model]
+        models, self.given_optimizer = models_of(model), optimizer
         steps = settings.micro_batches or max(1, grad_acc_steps)
         job = Job(models, optimizer, monitor, settings, steps, tp_group, dp_group, params_have_main_grad)
         self.framework = framework = guard.run("attach", lambda: recognise(models, optimizer)(job)) or Nothing(job)
@@ -91,7 +107,9 @@ class Watch:
         self.gradients = Gradients(self.parameters, framework, self.measurer, guard, self.loss_scale)
         # It looks at the optimizer's groups, which may be anything.
         self._new_parameters = guard.run("new parameters", lambda: self._new_parameters_of(only is not None))
-        self.optimizer_step = OptimizerStep(self.parameters, framework, self.measurer, guard, settings)
+        self.optimizer_step = OptimizerStep(
+            self.parameters, framework, self.measurer, guard, settings, is_usual=is_usual
+        )
         self.activations = Activations(self.measurer, guard, settings, ForwardPasses(guard, job))
         self.features = Features(self.measurer, guard, settings, job)
         self.structure = Structure(monitor, guard, settings)
@@ -101,6 +119,10 @@ class Watch:
         self.facts = StepFacts(framework, self.measurer, self.norm, guard, self.losses)
         self.clipping = Clipping(self.parameters)
         self._attach(models)
+        guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
+        watched = sum(one.is_watched for one in self.parameters)
+        monitor.announce(watched, len(self.parameters))
+        _live.add(self)
 
     def _register(self, only: Iterable[torch.Tensor] | None) -> list[Parameter]:
         named = self.framework.named_parameters()
@@ -268,11 +290,15 @@ class Watch:
     def measure_adhoc(self, name: str, tensor: torch.Tensor, ranks: Sequence[int]) -> None:
         """Measures any tensor as a row of the file `adhoc`."""
         kind = kind_of("adhoc")
-        if kind is None or (ranks and self.monitor.rank not in ranks) or not self.monitor.collecting:
+        asked = [ranks] if isinstance(ranks, int) else ranks
+        if kind is None or (asked and self.monitor.rank not in asked) or not self.monitor.collecting:
             return
         identity = self._adhoc.get(name)
         if identity is None:
             identity = self._adhoc[name] = self.monitor.register(name, 0)
+        if not callable(getattr(tensor, "detach", None)):
+            self.monitor.observe_unsupported(identity, kind, f"expected a tensor, found a {type(tensor).__name__}")
+            return
         self.measurer.measure(Label(identity, kind), tensor.detach())
         self.measurer.launch()
 
@@ -366,6 +392,7 @@ class Watch:
         closing account. Closing twice does nothing more."""
         if not self._is_closed:
             self.detach()
+            _live.discard(self)
         return self.deliver()
 
     def deliver(self) -> str:
@@ -384,31 +411,3 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def watch(
-    model: torch.nn.Module | Sequence[torch.nn.Module],
-    optimizer: Any,
-    *,
-    config: Config,
-    grad_acc_steps: int = 1,
-    start_iteration: int = 0,
-    output_dir: str | None = None,
-    tp_group: Any = None,
-    dp_group: Any = None,
-) -> Watch:
-    """Watches a training.
-
-        with trainmon.watch(model, optimizer, config="monitor.json"):
-            train()
-
-    `model`: a module, or a list of model chunks (virtual pipeline stages). `config`: a file or a mapping.
-    `grad_acc_steps`: backward passes per optimizer step. Raises `ConfigError` for a faulty config; never afterwards.
-    """
-    if isinstance(optimizer, list | tuple):
-        raise TypeError(
-            f"optimizer: expected one, found {len(optimizer)} in a {type(optimizer).__name__}\n"
-            "hint: call `watch` once for each, with an output_dir of its own"
-        )
-    monitor = start_monitor(config, start_iteration=start_iteration, output_dir=output_dir)
-    return Watch(model, optimizer, monitor, grad_acc_steps=grad_acc_steps, tp_group=tp_group, dp_group=dp_group)

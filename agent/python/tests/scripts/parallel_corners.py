@@ -14,17 +14,17 @@ from support.breaking import break_hooks
 from support.parallel import Way
 from support.ranks import finish
 from support.ways import SMALL, WAYS, ddp, fsdp1
-from trainmon import watching
+from trainmon import starting
 
 HEARD: list[str] = []
-start_monitor = watching.start_monitor
+start_monitor = starting.start_monitor
 
 
 def listening(config, **options):
     return start_monitor(config, listener=lambda severity, message, hint: HEARD.append(message), **options)
 
 
-watching.start_monitor = listening
+starting.start_monitor = listening
 
 
 def watched(model, optimizer, base, *, config=parallel.CONFIG, **options):

@@ -108,6 +108,8 @@ fn start_monitor(arguments: &Arguments, rank: i32, ranks: i32, board: MpiBoard) 
         run: Some("data-parallel".to_owned()),
         output_dir: Some(arguments.out.clone()),
         board: Some(SharedBoard::new(board)),
+        // Every rank prints its own account.
+        quiet: true,
         ..Options::default()
     };
     Ok(Monitor::start(parsed.config, options)?)

@@ -79,7 +79,9 @@ fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
     if let (Some(csv), Some(out)) = (&mut config.csv, &arguments.out) {
         csv.output_dir = Some(out.clone());
     }
-    let monitor = Monitor::start(config, Options { program: Some("demo".to_owned()), ..Options::default() })?;
+    // The example has words of its own, for the beginning and the end.
+    let options = Options { program: Some("demo".to_owned()), quiet: true, ..Options::default() };
+    let monitor = Monitor::start(config, options)?;
     for (exporter, places) in monitor.whereabouts() {
         for place in places {
             println!("{exporter}: {place}");

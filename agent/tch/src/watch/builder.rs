@@ -70,7 +70,8 @@ impl<'a> WatchBuilder<'a> {
         self
     }
 
-    /// Finds the parameters and installs the hooks.
+    /// Finds the parameters and installs the hooks, and has the monitor say what it measures and where that goes
+    /// ([`Monitor::announce`]).
     ///
     /// # Errors
     /// No model was given, or libtorch refuses a hook.
@@ -88,6 +89,7 @@ impl<'a> WatchBuilder<'a> {
             DeviceLane::new(self.statistics),
         ));
         gradients::hook(&shared, &mut parameters.watched)?;
+        shared.monitor.announce(parameters.watched.len(), parameters.len());
         Ok(Watch::new(shared, parameters))
     }
 }

@@ -60,7 +60,7 @@ pub enum WatchError {
 /// watch.loss(0.5);
 /// watch.step(&mut optimizer)?;
 /// optimizer.zero_grad()?;
-/// println!("{}", watch.finish());
+/// watch.finish();
 /// # Ok(()) }
 /// ```
 ///
@@ -202,7 +202,7 @@ impl Watch {
     }
 
     /// Ends the watch: waits, within the config's deadline, for what devices still compute, delivers what is queued, and
-    /// gives the monitor's closing account.
+    /// gives the monitor's closing account. The monitor says it too, unless it is quiet.
     pub fn finish(self) -> Report {
         let monitor = self.shared.monitor.clone();
         let patience = Duration::from_millis(monitor.config().pipeline.shutdown_timeout_ms);

@@ -92,6 +92,11 @@ impl Parameters {
         parameters
     }
 
+    /// All of them, watched or not.
+    pub(super) fn len(&self) -> usize {
+        self.watched.len() + self.asleep.len()
+    }
+
     /// Watches those that the targets ask for, and puts the others to sleep.
     pub(super) fn aim(&mut self, targets: &Targets) {
         let mut all = std::mem::take(&mut self.asleep);

@@ -189,6 +189,17 @@ def inner_optimizer(optimizer: Any) -> Any:
         return None
 
 
+def innermost(optimizer: Any) -> Any:
+    """The optimizer without what is wrapped around it."""
+    one = optimizer
+    for _ in range(4):
+        inner = inner_optimizer(one)
+        if inner is None:
+            break
+        one = inner
+    return one
+
+
 def optimizer_state(optimizer: Any) -> Iterator[Mapping[Any, Any]]:
     """The `state` of an optimizer and of those inside it (`chained_optimizers`, `optimizer`), outermost first."""
     seen: set[int] = set()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainmon._settings import Config, parse_config
+from trainmon.arguments import check_keys
+from trainmon.notices import say
 
 if TYPE_CHECKING:
     from trainmon.watching import Watch
@@ -14,29 +17,47 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def checked(config: Config) -> Config:
-    """The config, if it is not faulty. Raises `ConfigError`: at once, not when the training begins."""
-    parse_config(config)
-    return config
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a watch that begins later is to be like: `trainmon.watch` has the same arguments."""
+
+    config: Config = None
+    output_dir: str | os.PathLike[str] | None = None
+    name: str | None = None
+    quiet: bool = False
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether nothing is configured."""
+        return self.config is None and not self.keys
 
 
-def attach(
-    model: Any,
-    optimizer: Any,
-    config: Config,
-    *,
-    start_iteration: int = 0,
-    output_dir: str | None = None,
-    **options: Any,
-) -> Watch | None:
-    """A watch over a training that has begun; None, and a line on standard error, if it cannot be had."""
+def checked(wishes: Wishes, function: str) -> Wishes:
+    """The wishes, if nothing is wrong with them. Raises `ConfigError` for a faulty config and `TypeError` for an
+    unknown key: at once, not when the training begins. `function`: what was called with them."""
+    check_keys(function, wishes.keys, ("config", "output_dir", "name", "quiet"))
+    parse_config(wishes.config, wishes.keys)
+    return wishes
+
+
+def attach(model: Any, optimizer: Any, wishes: Wishes, *, start_iteration: int = 0, **options: Any) -> Watch | None:
+    """A watch over a training that has begun; None, and a warning, if it cannot be had."""
     # It needs torch, whose import may have to wait for what the script sets first.
-    from trainmon.watching import Watch, start_monitor
+    from trainmon.starting import start_monitor
+    from trainmon.watching import Watch
 
     monitor = None
     try:
-        monitor = start_monitor(config, start_iteration=start_iteration, output_dir=output_dir)
-        return Watch(model, optimizer, monitor, **options)
+        monitor = start_monitor(
+            wishes.config,
+            keys=wishes.keys,
+            start_iteration=start_iteration,
+            output_dir=wishes.output_dir,
+            run=wishes.name,
+            quiet=wishes.quiet,
+        )
+        return Watch(model, optimizer, monitor, is_usual=wishes.is_usual, **options)
     except Exception as error:
         say(f"nothing is measured; training goes on: {type(error).__name__}: {error}")
         if monitor is not None:
@@ -45,19 +66,9 @@ def attach(
 
 
 def safely(what: str, body: Callable[[], R]) -> R | None:
-    """What `body` gives; None, and a line on standard error, when it fails. For what no watch guards."""
+    """What `body` gives; None, and a warning, when it fails. For what no watch guards."""
     try:
         return body()
     except Exception as error:
         say(f"{what} failed; training goes on: {type(error).__name__}: {error}")
         return None
-
-
-def say(message: str, hint: str | None = None) -> None:
-    """A line on standard error, where there is no monitor to say it."""
-    lines = [f"trainmon: warning: {message}", *([] if hint is None else [f"  hint: {hint}"])]
-    try:
-        sys.stderr.write("\n".join(lines) + "\n")
-    except (OSError, ValueError):
-        # Nobody reads it any more.
-        return

@@ -4,7 +4,7 @@ It is passed to the trainer:
 
     from trainmon.integrations.lightning import TrainmonCallback
 
-    trainer = Trainer(..., callbacks=[TrainmonCallback(config="monitor.json")])
+    trainer = Trainer(..., callbacks=[TrainmonCallback()])
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trainmon.integrations.attaching import attach, checked, safely
+from trainmon.integrations.attaching import Wishes, attach, checked, safely
 
 if TYPE_CHECKING:
     from trainmon._settings import Config
@@ -45,12 +45,21 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
     several optimizers gets a run directory of its own with the parameters it holds.
     """
 
-    def __init__(self, config: Config, output_dir: str | None = None) -> None:
-        """`config`: a file or a mapping. `output_dir` takes the place of the config's. Raises `ConfigError` if the
-        config is faulty; nothing is raised afterwards."""
+    def __init__(
+        self,
+        config: Config = None,
+        output_dir: str | None = None,
+        *,
+        name: str | None = None,
+        quiet: bool = False,
+        **keys: Any,
+    ) -> None:
+        """The arguments are those of `trainmon.watch`: `config`, a file, the JSON text of one or a dict (without it
+        gradients, moments and parameters are measured); `keys` of the config that take the place of its own; the run's
+        `name`; `quiet`. `output_dir` takes the place of the config's. Raises `ConfigError` if the config is faulty,
+        `TypeError` for an unknown key; nothing is raised afterwards."""
         super().__init__()
-        self._config = checked(config)
-        self._output_dir = output_dir
+        self._wishes = checked(Wishes(config, output_dir, name, quiet, keys), "TrainmonCallback")
         self._loss: Any = None
         self._by_optimizer: dict[int, Watch] = {}
         #: Loaded before there was a watch.
@@ -75,9 +84,8 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
             watch = attach(
                 trainer.model,
                 optimizer,
-                self._config,
+                self._wishes,
                 start_iteration=trainer.global_step // len(optimizers),
-                output_dir=self._output_dir,
                 grad_acc_steps=trainer.accumulate_grad_batches,
                 only=held if len(optimizers) > 1 else None,
             )

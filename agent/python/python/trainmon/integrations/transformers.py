@@ -4,7 +4,7 @@ It is passed to the trainer:
 
     from trainmon.integrations.transformers import TrainmonCallback
 
-    trainer = Trainer(..., callbacks=[TrainmonCallback(config="monitor.json")])
+    trainer = Trainer(..., callbacks=[TrainmonCallback()])
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ except ImportError as error:
         f"trainmon.integrations.transformers needs the package `transformers`: {error}\nhint: pip install transformers"
     ) from error
 
-from trainmon.integrations.attaching import attach, checked, safely
+from trainmon.integrations.attaching import Wishes, attach, checked, safely
 from trainmon.integrations.checkpoint import load_alerts, save_alerts
 
 if TYPE_CHECKING:
@@ -42,11 +42,20 @@ class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
     numbers.
     """
 
-    def __init__(self, config: Config, output_dir: str | None = None) -> None:
-        """`config`: a file or a mapping. `output_dir` takes the place of the config's. Raises `ConfigError` if the
-        config is faulty; nothing is raised afterwards."""
-        self._config = checked(config)
-        self._output_dir = output_dir
+    def __init__(
+        self,
+        config: Config = None,
+        output_dir: str | None = None,
+        *,
+        name: str | None = None,
+        quiet: bool = False,
+        **keys: Any,
+    ) -> None:
+        """The arguments are those of `trainmon.watch`: `config`, a file, the JSON text of one or a dict (without it
+        gradients, moments and parameters are measured); `keys` of the config that take the place of its own; the run's
+        `name`; `quiet`. `output_dir` takes the place of the config's. Raises `ConfigError` if the config is faulty,
+        `TypeError` for an unknown key; nothing is raised afterwards."""
+        self._wishes = checked(Wishes(config, output_dir, name, quiet, keys), "TrainmonCallback")
         self._trainer: Any = None
         self._loss_before: Any = None
         self.watch: Watch | None = None
@@ -63,9 +72,8 @@ class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
         self.watch = attach(
             model,
             optimizer,
-            self._config,
+            self._wishes,
             start_iteration=state.global_step,
-            output_dir=self._output_dir,
             grad_acc_steps=args.gradient_accumulation_steps,
         )
         if state.global_step:

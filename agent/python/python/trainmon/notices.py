@@ -1,0 +1,32 @@
+"""What is said to the user: through `logging` where the script has set that up, on standard error where not."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+_LOGGER = logging.getLogger("trainmon")
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
+
+
+def route(severity: str, message: str, hint: str | None) -> bool:
+    """Hands a notice to the logger `trainmon`, from any thread. False if neither it nor the root logger has a handler:
+    then nobody has said where such things go."""
+    if not _LOGGER.hasHandlers():
+        return False
+    _LOGGER.log(_LEVELS.get(severity, logging.WARNING), "%s", _lines(message, hint))
+    return True
+
+
+def say(message: str, hint: str | None = None) -> None:
+    """A warning, where there is no monitor to say it. Never raises."""
+    try:
+        if not route("warning", message, hint):
+            sys.stderr.write(f"trainmon: warning: {_lines(message, hint)}\n")
+    except Exception:
+        # Nobody reads it any more.
+        return
+
+
+def _lines(message: str, hint: str | None) -> str:
+    return message if hint is None else f"{message}\n  hint: {hint}"

@@ -1,0 +1,99 @@
+"""How a watch begins: `watch`, and the monitor it measures with."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainmon import arguments
+from trainmon._settings import Config, parse_config
+from trainmon._trainmon import Monitor
+from trainmon.control import store_board
+from trainmon.watching import Watch, live_watch
+
+if TYPE_CHECKING:
+    import torch
+
+
+def start_monitor(
+    config: Config = None,
+    *,
+    keys: Mapping[str, Any] | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    like_msprobe: bool = False,
+    **options: Any,
+) -> Monitor:
+    """A monitor for a config, whichever way it is given, with `keys` and `output_dir` in the place of its own.
+    `like_msprobe`: files are laid out as msprobe's, and what it takes is taken. `options` are those of `Monitor.start`.
+    Raises `ConfigError` if the config is faulty, `ValueError` for a name that no run can have."""
+    if like_msprobe:
+        options.setdefault("layout", "msprobe")
+    given = dict(keys or {})
+    if output_dir is not None:
+        given["output_dir"] = os.fspath(output_dir)
+    parsed = parse_config(config, given, like_msprobe=like_msprobe)
+    return Monitor.start(parsed, board=store_board(parsed), **options)
+
+
+def watch(
+    model: torch.nn.Module | Sequence[torch.nn.Module],
+    optimizer: Any,
+    *,
+    config: Config = None,
+    name: str | None = None,
+    quiet: bool = False,
+    grad_acc_steps: int = 1,
+    start_iteration: int = 0,
+    output_dir: str | os.PathLike[str] | None = None,
+    tp_group: Any = None,
+    dp_group: Any = None,
+    **keys: Any,
+) -> Watch:
+    """Watches a training.
+
+        with trainmon.watch(model, optimizer):
+            train()
+
+    `model`: a module, or a list of model chunks (virtual pipeline stages). `optimizer`: what steps its parameters; None
+    where `step` of the watch tells the end of a step. `config`: a file, the JSON text of one, or a dict; without it
+    gradients, moments and parameters are measured (min, max, mean, norm, nans) and written to CSV files. `keys`: keys
+    of the config that take the place of its own (`ops=["norm"]`). `name`: the run's. `output_dir` takes the place of
+    the config's. `quiet`: says warnings only, as `TRAINMON_QUIET=1` in the environment does.
+    `grad_acc_steps`: backward passes per optimizer step.
+
+    Raises `ConfigError` for a faulty config, `TypeError` and `ValueError` for arguments that are not these, such as the
+    optimizer of another model; never afterwards. A watch that the same model and optimizer still have is closed, and
+    that is said. Cost: a walk over the modules and parameters; no tensor is read.
+    """
+    arguments.check_keys("watch", keys, _OWN)
+    arguments.check(model, optimizer)
+    arguments.check_numbers(grad_acc_steps, start_iteration)
+    arguments.check_groups(tp_group=tp_group, dp_group=dp_group)
+    # Before anything is closed for it.
+    parse_config(config, keys)
+    earlier = live_watch(model, optimizer)
+    if earlier is not None:
+        earlier.close()
+    monitor = start_monitor(
+        config, keys=keys, start_iteration=start_iteration, output_dir=output_dir, run=name, quiet=quiet
+    )
+    if earlier is not None:
+        monitor.say(
+            "warning",
+            f"this model and optimizer are watched already: that watch is closed{_place_of(earlier)}, this one goes on",
+            "call `watch` once for a model and its optimizer, or `close()` the watch before the next",
+        )
+    is_usual = config is None and not keys
+    options = {"grad_acc_steps": grad_acc_steps, "tp_group": tp_group, "dp_group": dp_group}
+    return Watch(model, optimizer, monitor, is_usual=is_usual, **options)
+
+
+def _place_of(earlier: Watch) -> str:
+    places = dict(earlier.monitor.whereabouts()).get("csv")
+    return f" (its files: {places[0]})" if places else ""
+
+
+#: The arguments that are no keys of a config.
+_OWN = [name for name, one in inspect.signature(watch).parameters.items() if one.kind is not one.VAR_KEYWORD]
