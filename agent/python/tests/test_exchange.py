@@ -239,6 +239,19 @@ def test_closing_waits_for_what_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
     second.close(0)
 
 
+def test_sums_that_the_end_finds_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = distributed.HashStore()
+    monkeypatch.setattr(distributed_c10d, "_get_default_store", lambda: made)
+    members = [of_rank(monkeypatch, rank, [0, 1, 3], "model") for rank in (0, 1)]
+    for (member, voice, sums), why in zip(members, ("came from rank 3", "rank 0, which adds up"), strict=True):
+        for step in range(3):
+            member.submit(step, 1.0, sums.done(step))
+        member.close(0.5)
+        assert sums.found == dict.fromkeys(range(3))
+        assert len(voice.said) == 1
+        assert why in voice.said[0] or "came from rank 1, 3" in voice.said[0]
+
+
 def test_a_rank_alone_needs_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     member, _, sums = of_rank(monkeypatch, 4, [4], "model")
     member.submit(0, 2.5, sums.done(0))

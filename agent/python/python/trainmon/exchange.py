@@ -140,6 +140,9 @@ class _Adder:
         with self._changed:
             self._is_off = True
             left, self._under_way, self._submitted = [*self._under_way, *self._submitted], [], []
+        if left:
+            # A run may be over before any of its sums was too late to be of use.
+            self._say(self._missing(left[0]), at_the_end=True)
         for one in left:
             _resolve(one, None)
 
@@ -247,11 +250,11 @@ class _Adder:
     def _missing(self, one: _Sum) -> str:
         if self._rank != self._leader:
             return f"rank {self._leader}, which adds up, published no sum of step {one.step}"
-        missing = [rank for rank in self._ranks if rank not in one.parts]
+        missing = [rank for rank in self._ranks if rank not in one.parts and rank != self._rank]
         return f"no part of step {one.step} came from rank {_shown(missing)}"
 
-    def _say(self, why: str, hint: str | None = None) -> None:
-        if self._has_said or self._stop_at is not None:
+    def _say(self, why: str, hint: str | None = None, *, at_the_end: bool = False) -> None:
+        if self._has_said or (self._stop_at is not None and not at_the_end):
             return
         self._has_said = True
         self._monitor.say(
