@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use trainmon_agent::core::config::{Config, FrontTask};
+use trainmon_agent::core::config::{Config, FileLayout, FrontTask};
 use trainmon_agent::core::{GradNorm, Kind, MicroStep, Reading, Record, Statistic, TensorStats, TensorView};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
@@ -29,6 +29,7 @@ impl Run {
         let options = Options {
             ranks: Some(Ranks::SINGLE),
             output_dir: Some(base.path().to_path_buf()),
+            layout: FileLayout::Msprobe,
             voice: Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string())),
             ..Options::default()
         };

@@ -58,7 +58,7 @@ fn the_demo_measures_all_signals_into_both_outputs() {
     assert_eq!(config.signals.param.expect("on").ops, ops);
     let activations = config.signals.activations.expect("on");
     assert!(activations.all && activations.forward && activations.backward);
-    assert_eq!(config.csv.expect("on").step_count_per_record, Some(100));
+    assert_eq!(config.csv.expect("on").layout, None, "the front's: a directory per run");
     let page = config.prometheus.expect("on");
     assert_eq!((page.bind.to_string().as_str(), page.port), ("127.0.0.1", 9464));
 }

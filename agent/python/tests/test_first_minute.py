@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import trainmon
-from support import forks, runs
+from support import command, forks, runs
 from support.ranks import SCRIPTS
 
 OPS = ["min", "max", "mean", "norm", "nans"]
@@ -189,18 +189,16 @@ def test_it_says_what_is_measured_where_files_are_and_how_it_ended(
 def test_the_commands_that_are_named_exist(
     model: nn.Module, optimizer: Any, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = os.environ.get("TRAINMON_PROGRAM")
-    if program is None:
-        pytest.skip("TRAINMON_PROGRAM does not name the trainmon program")
+    command.program()
     # The path of a socket has 107 characters at most.
     place = tempfile.TemporaryDirectory()
     monkeypatch.chdir(place.name)
     with place, trainmon.watch(model, optimizer, control={}):
         train(model, optimizer)
         commands = [line.partition(": ")[2] for line in said().splitlines() if ": trainmon " in line]
-        for command in commands:
-            words = command.replace(" OTHER_RUN", f" {command.split()[2]}").split()[1:]
-            done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+        for line in commands:
+            words = line.replace(" OTHER_RUN", f" {line.split()[2]}").split()[1:]
+            done = command.trainmon(*words)
             assert done.returncode == 0, (words, done.stdout, done.stderr)
     assert len(commands) == 2
 

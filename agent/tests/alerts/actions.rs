@@ -153,7 +153,7 @@ fn a_finding_beyond_the_most_that_are_said_still_asks_the_training_to_end() {
 }
 
 fn read_anomalies(base: &Path) -> serde_json::Map<String, Value> {
-    let text = std::fs::read_to_string(base.join("anomaly_detected/rank0/anomaly.json")).unwrap();
+    let text = std::fs::read_to_string(base.join("a-run/anomaly_detected/rank0/anomaly.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
@@ -167,6 +167,7 @@ fn every_finding_is_in_the_json_file_with_a_key_of_its_own() {
     let heard = Heard::default();
     let options = Options {
         ranks: Some(Ranks::SINGLE),
+        run: Some("a-run".to_owned()),
         output_dir: Some(base.path().to_path_buf()),
         voice: heard.voice(),
         ..Options::default()
@@ -286,7 +287,7 @@ fn a_command_that_runs_on_is_killed_with_what_it_started_when_the_monitor_gives_
 #[test]
 fn a_disk_that_hangs_under_the_json_file_holds_up_neither_steps_nor_state_nor_shutdown() {
     let base = tempfile::tempdir().unwrap();
-    let file = base.path().join("anomaly_detected/rank0/anomaly.json");
+    let file = base.path().join("a-run/anomaly_detected/rank0/anomaly.json");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     // Reading a pipe nobody writes to does not return.
     assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use trainmon_agent::core::config::{Config, squash_name};
+use trainmon_agent::core::config::{Config, FileLayout, squash_name};
 use trainmon_agent::core::{Kind, MicroStep, TensorId, TensorView};
 use trainmon_agent::{Monitor, Options, Ranks, Report, StepFacts, Voice};
 
@@ -101,7 +101,8 @@ impl Training {
 }
 
 pub(crate) fn options(base: &Path) -> Options {
-    Options { output_dir: Some(base.to_path_buf()), ..Options::default() }
+    // Files of one step are there when the step is over: they tell which steps were measured.
+    Options { output_dir: Some(base.to_path_buf()), layout: FileLayout::Msprobe, ..Options::default() }
 }
 
 /// The state of a change, once `condition` holds.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 
-use trainmon_agent::core::config::{Config, Pipeline};
+use trainmon_agent::core::config::{Config, FileLayout, Pipeline};
 use trainmon_agent::core::{Alert, AlertPhase, SinkSnapshot};
 use trainmon_agent::dump::journal::{Fault, Recovered};
 use trainmon_agent::{Monitor, Options, Ranks, Report, Voice};
@@ -24,6 +24,7 @@ fn run(config: &str, directory: &Path, steps: u64) -> (Report, Vec<String>) {
     let options = Options {
         ranks: Some(Ranks::SINGLE),
         output_dir: Some(directory.to_path_buf()),
+        layout: FileLayout::Msprobe,
         voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
         ..Options::default()
     };

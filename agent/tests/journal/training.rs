@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use trainmon_agent::core::config::Config;
+use trainmon_agent::core::config::{Config, FileLayout};
 use trainmon_agent::core::{Dtype, Kind, MicroStep, Record, Scalar, Shape, TensorId, TensorStats};
 use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
 
@@ -118,7 +118,9 @@ pub(crate) fn train_if_asked() {
 /// A monitor on one rank that writes below this directory and says nothing.
 pub(crate) fn monitor(config: Config, directory: &Path) -> Monitor {
     let output_dir = Some(directory.to_path_buf());
-    let options = Options { ranks: Some(Ranks::SINGLE), output_dir, voice: Voice::new(|_| {}), ..Options::default() };
+    let layout = FileLayout::Msprobe;
+    let options =
+        Options { ranks: Some(Ranks::SINGLE), output_dir, layout, voice: Voice::new(|_| {}), ..Options::default() };
     Monitor::start(config, options).unwrap()
 }
 

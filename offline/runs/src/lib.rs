@@ -8,3 +8,5 @@ pub mod compare;
 pub mod convert;
 pub mod recover;
 mod run;
+
+pub use self::run::NewestRun;

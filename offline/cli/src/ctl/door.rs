@@ -1,11 +1,13 @@
 //! The way in to a run: from its description, or as the caller says.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Deserialize;
+use trainmon_runs::NewestRun;
 
 use super::error::ControlError;
 
@@ -34,12 +36,18 @@ struct Description {
 }
 
 impl Door {
-    /// The door of a run: of its directory, or of the newest run in a directory of runs. The socket goes first.
+    /// The door of a run: of its directory, or of the newest run in a directory of runs, with the word that it is. The socket
+    /// goes first.
     ///
     /// # Errors
     /// There is no run, or its description or token cannot be read.
-    pub(crate) fn of_run(place: &Path) -> Result<Self, ControlError> {
-        let path = description_in(place).ok_or_else(|| ControlError::NoRun { place: place.to_path_buf() })?;
+    pub(crate) fn of_run(place: &Path) -> Result<(Self, Option<NewestRun>), ControlError> {
+        let (path, newest) = description_in(place).ok_or_else(|| ControlError::NoRun { place: place.to_path_buf() })?;
+        Ok((Self::described(&path)?, newest))
+    }
+
+    fn described(path: &Path) -> Result<Self, ControlError> {
+        let path = path.to_path_buf();
         let text = fs::read_to_string(&path).map_err(|source| ControlError::Read { path: path.clone(), source })?;
         let wrong = |why: String| ControlError::Description { path: path.clone(), why };
         let description: Description = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
@@ -73,18 +81,41 @@ impl Door {
     }
 }
 
-/// The description itself, in the directory, or the newest in one of its directories.
-fn description_in(place: &Path) -> Option<PathBuf> {
+/// The description itself, in the directory, or the newest in one of its directories: runs', or those of their ranks.
+fn description_in(place: &Path) -> Option<(PathBuf, Option<NewestRun>)> {
     if place.is_file() {
-        return Some(place.to_path_buf());
+        return Some((place.to_path_buf(), None));
     }
     let own = place.join(DESCRIPTION);
     if own.is_file() {
-        return Some(own);
+        return Some((own, None));
     }
-    let inner = fs::read_dir(place).ok()?.flatten().map(|entry| entry.path().join(DESCRIPTION));
-    let dated = inner.filter_map(|path| Some((modified(&path)?, path)));
-    dated.max().map(|(_, path)| path)
+    let below = directories(place);
+    let deeper = below.iter().flat_map(|directory| directories(directory));
+    let found = below.iter().cloned().chain(deeper).map(|directory| directory.join(DESCRIPTION));
+    let mut dated: Vec<_> = found.filter_map(|path| Some((modified(&path)?, path))).collect();
+    dated.sort();
+    // A run of several ranks has the same description in two places.
+    let different: BTreeSet<_> = dated.iter().filter_map(|(_, path)| fs::read(path).ok()).collect();
+    let (_, path) = dated.pop()?;
+    let newest = path.parent().filter(|_| different.len() > 1).map(|directory| NewestRun {
+        directory: place.to_path_buf(),
+        runs: different.len(),
+        taken: run_of(place, directory),
+    });
+    Some((path, newest))
+}
+
+/// The directory right in `place` that leads to this one.
+fn run_of(place: &Path, directory: &Path) -> PathBuf {
+    let first = directory.strip_prefix(place).ok().and_then(|inner| inner.components().next());
+    first.map_or_else(|| directory.to_path_buf(), |first| place.join(first))
+}
+
+/// No links, of which one leads to the newest run.
+fn directories(place: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
@@ -105,8 +136,23 @@ mod tests {
         let text = format!(r#"{{"socket": {socket:?}, "url": null, "token_file": "/nowhere"}}"#);
         fs::write(run.join(DESCRIPTION), text).unwrap();
         for place in [base.path().to_path_buf(), run.clone(), run.join(DESCRIPTION)] {
-            assert_eq!(Door::of_run(&place).unwrap(), Door::Socket(socket.clone()));
+            assert_eq!(Door::of_run(&place).unwrap(), (Door::Socket(socket.clone()), None));
         }
+        // The same run's, beside its rank's files; the second run is newer.
+        let ranks = base.path().join("train/rank_0");
+        fs::create_dir_all(&ranks).unwrap();
+        fs::copy(run.join(DESCRIPTION), ranks.join(DESCRIPTION)).unwrap();
+        assert_eq!(Door::of_run(base.path()).unwrap(), (Door::Socket(socket.clone()), None));
+        let second = base.path().join("train-2/rank_0");
+        fs::create_dir_all(&second).unwrap();
+        let later = r#"{"socket": "/later", "url": null, "token_file": "/nowhere"}"#;
+        fs::write(second.join(DESCRIPTION), later).unwrap();
+        let file = fs::File::options().write(true).open(second.join(DESCRIPTION)).unwrap();
+        file.set_modified(SystemTime::now() + std::time::Duration::from_secs(9)).unwrap();
+        let (door, newest) = Door::of_run(base.path()).unwrap();
+        assert_eq!(door, Door::Socket("/later".into()));
+        let said = newest.unwrap().in_words("speaking to");
+        assert_eq!(said, format!("`{}` holds 2 runs: speaking to the newest, train-2\n", base.path().display()));
         let nowhere = base.path().join("other");
         assert!(matches!(Door::of_run(&nowhere), Err(ControlError::NoRun { .. })));
     }
@@ -119,7 +165,7 @@ mod tests {
         let text = format!(r#"{{"socket": "/nowhere", "url": "http://127.0.0.1:9470", "token_file": {token_file:?}}}"#);
         fs::write(base.path().join(DESCRIPTION), text).unwrap();
         let address = "127.0.0.1:9470".parse().unwrap();
-        assert_eq!(Door::of_run(base.path()).unwrap(), Door::Http { address, token: "abc".to_owned() });
+        assert_eq!(Door::of_run(base.path()).unwrap().0, Door::Http { address, token: "abc".to_owned() });
         for wrong in ["127.0.0.1:9470", "https://127.0.0.1:1", "http://127.0.0.1", "http://:x"] {
             assert!(matches!(Door::http(wrong, &token_file), Err(ControlError::Url { .. })), "{wrong}");
         }

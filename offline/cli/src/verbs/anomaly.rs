@@ -64,6 +64,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     let Arguments { data, out, top, steps, json } = arguments;
     let steps = steps.as_ref().map_or(&[][..], |steps| &steps.0);
     let analysis = analyse(data, out.as_deref(), top.get(), steps);
+    if let (Ok(Analysis { newest: Some(newest), .. }), false) = (&analysis, json) {
+        printer.note(&newest.in_words("reading"));
+    }
     printer.answer(&analysis, json.then(|| as_json(&analysis)), Analysis::in_words)?;
     Ok(analysis.map_or(Outcome::Failed, |analysis| Outcome::of(analysis.findings > 0)))
 }

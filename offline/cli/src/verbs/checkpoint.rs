@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What the report consists of
-    #[arg(long, value_delimiter = ',', default_values = ["json", "csv", "html"])]
+    #[arg(long, value_delimiter = ',', default_values = ["json", "csv", "html"], requires = "output")]
     format: Vec<Format>,
     /// Write msprobe's JSON, `ckpt_similarity.json`, and put ranks together as it does
     #[arg(long, conflicts_with = "format")]

@@ -94,6 +94,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         Ok((comparison, files))
     });
     if let (Ok((comparison, _)), false) = (&written, json) {
+        for newest in &comparison.newest {
+            printer.note(&newest.in_words("comparing"));
+        }
         for warning in &comparison.warnings {
             printer.warning(warning, "", None);
         }

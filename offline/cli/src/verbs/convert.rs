@@ -67,6 +67,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     }
     let converted = shown("converting", |tell| to_tensorboard(run, output.as_deref(), tell));
     if let (Ok(converted), false) = (&converted, json) {
+        if let Some(newest) = &converted.newest {
+            printer.note(&newest.in_words("converting"));
+        }
         for warning in &converted.warnings {
             printer.warning(warning, "", None);
         }

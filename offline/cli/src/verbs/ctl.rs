@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use trainmon_report::{Advise as _, Outcome, Printer};
+use trainmon_runs::NewestRun;
 
 use crate::ctl::{ControlError, Door, messages};
 
@@ -14,7 +15,7 @@ use crate::ctl::{ControlError, Door, messages};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   trainmon ctl status                                     the newest run below ./monitor_output
-  trainmon ctl monitor_output/Jan01_00-00-00-rank0-0 pause
+  trainmon ctl monitor_output/train-1123-043812 pause   
   trainmon ctl run resume --wait                          until every rank has switched
   trainmon ctl run set --every 10 --ops norm,max          one step in ten, other statistics
   trainmon ctl run set --target layers.7 --target head --on moments --off activations
@@ -155,7 +156,7 @@ impl Change {
 
 /// Does what was ordered.
 pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Outcome> {
-    match obey(arguments) {
+    match obey(arguments, printer) {
         Ok((text, outcome)) => {
             printer.result(&text)?;
             Ok(outcome)
@@ -167,8 +168,11 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     }
 }
 
-fn obey(arguments: &Arguments) -> Result<(String, Outcome), ControlError> {
-    let door = find(arguments)?;
+fn obey(arguments: &Arguments, printer: &mut Printer) -> Result<(String, Outcome), ControlError> {
+    let (door, newest) = find(arguments)?;
+    if let Some(newest) = newest {
+        printer.note(&newest.in_words("speaking to"));
+    }
     match &arguments.order {
         Order::Status { json } => {
             let status = door.ask("GET", "/status", "")?;
@@ -185,12 +189,12 @@ fn obey(arguments: &Arguments) -> Result<(String, Outcome), ControlError> {
     }
 }
 
-fn find(arguments: &Arguments) -> Result<Door, ControlError> {
+fn find(arguments: &Arguments) -> Result<(Door, Option<NewestRun>), ControlError> {
     if let Some(socket) = &arguments.socket {
-        return Ok(Door::Socket(socket.clone()));
+        return Ok((Door::Socket(socket.clone()), None));
     }
     if let (Some(url), Some(token_file)) = (&arguments.url, &arguments.token_file) {
-        return Door::http(url, token_file);
+        return Ok((Door::http(url, token_file)?, None));
     }
     if let Some(place) = &arguments.run {
         return Door::of_run(place);

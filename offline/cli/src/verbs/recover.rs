@@ -41,6 +41,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
     let Arguments { journal, output, json } = arguments;
     let recovery = shown("recovering", |tell| recover(journal, output, tell));
     if let (Ok(recovery), false) = (&recovery, json) {
+        if let Some(newest) = &recovery.newest {
+            printer.note(&newest.in_words("recovering"));
+        }
         for journal in &recovery.journals {
             let path = journal.journal.display();
             for fault in journal.faults.iter().take(MOST_TOLD) {

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use self::error::{AnomalyError, DIRECTORY, FILE};
 pub use self::report::{Analysis, as_json};
+use crate::run::{NewestRun, rank_of, run_directory_of};
 
 /// What the tool writes.
 pub const ANALYSIS: &str = "anomaly_analyse.json";
@@ -34,10 +35,11 @@ struct Finding {
 /// # Errors
 /// A file cannot be read, is not what it should be, or the analysis cannot be written.
 pub fn analyse(data: &Path, out: Option<&Path>, top: usize, steps: &[u64]) -> Result<Analysis, AnomalyError> {
-    let directory = if files_in(data)?.is_empty() { data.join(DIRECTORY) } else { data.to_path_buf() };
+    let (directory, newest) = findings_of(data)?;
     let files = if directory.is_dir() { files_in(&directory)? } else { Vec::new() };
     if files.is_empty() {
-        return Err(AnomalyError::NoFindings { path: data.to_path_buf() });
+        let path = newest.map_or_else(|| data.to_path_buf(), |newest| newest.taken);
+        return Err(AnomalyError::NoFindings { path });
     }
     let mut findings = Vec::new();
     for (_, file) in &files {
@@ -50,7 +52,19 @@ pub fn analyse(data: &Path, out: Option<&Path>, top: usize, steps: &[u64]) -> Re
         findings.into_iter().take(top).map(|finding| (finding.key, finding.entry)).collect();
     let out = out.map_or(directory, Path::to_path_buf).join(ANALYSIS);
     write(&out, &first)?;
-    Ok(Analysis { out, files: files.into_iter().map(|(_, file)| file).collect(), findings: count, first })
+    Ok(Analysis { out, newest, files: files.into_iter().map(|(_, file)| file).collect(), findings: count, first })
+}
+
+/// Where the findings of a path are: in it, in its directory of them, or in that of its newest run.
+fn findings_of(data: &Path) -> Result<(PathBuf, Option<NewestRun>), AnomalyError> {
+    if !files_in(data)?.is_empty() {
+        return Ok((data.to_path_buf(), None));
+    }
+    let (run, newest) = run_directory_of(data);
+    // A rank's directory lies beside its run's findings.
+    let beside = run.parent().map(|run| run.join(DIRECTORY)).filter(|_| rank_of(&run).is_some());
+    let own = run.join(DIRECTORY);
+    Ok((beside.filter(|_| !own.is_dir()).unwrap_or(own), newest))
 }
 
 /// `rank<R>/anomaly.json`, by rank.

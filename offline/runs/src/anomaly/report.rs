@@ -6,12 +6,15 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::error::AnomalyError;
+use crate::run::NewestRun;
 
 /// What came first.
 #[derive(Debug, Serialize)]
 pub struct Analysis {
     /// The file written.
     pub out: PathBuf,
+    /// Which run was taken of a directory that holds several.
+    pub newest: Option<NewestRun>,
     /// The files read, by rank.
     pub files: Vec<PathBuf>,
     /// How many findings there are in the steps asked for.
@@ -23,7 +26,7 @@ pub struct Analysis {
 impl Analysis {
     /// For a terminal.
     pub fn in_words(&self) -> String {
-        let Self { out, files, findings, first } = self;
+        let Self { out, files, findings, first, .. } = self;
         let message = |entry: &Value| format!("{}: {}\n", entry["step"], entry["message"].as_str().unwrap_or("?"));
         let lines: String = first.values().map(message).collect();
         let ranks = if files.len() == 1 { "1 rank".to_owned() } else { format!("{} ranks", files.len()) };
@@ -34,12 +37,15 @@ impl Analysis {
 /// For programs, a failure too.
 pub fn as_json(analysis: &Result<Analysis, AnomalyError>) -> Value {
     match analysis {
-        Ok(Analysis { out, files, findings, first }) => {
-            json!({"ok": true, "out": out, "files": files, "findings": findings, "first": first, "error": null})
+        Ok(Analysis { out, newest, files, findings, first }) => {
+            json!({
+                "ok": true, "out": out, "newest": newest, "files": files, "findings": findings, "first": first,
+                "error": null,
+            })
         }
         Err(error) => {
             let error = trainmon_report::as_json(error);
-            json!({"ok": false, "out": null, "files": [], "findings": 0, "first": {}, "error": error})
+            json!({"ok": false, "out": null, "newest": null, "files": [], "findings": 0, "first": {}, "error": error})
         }
     }
 }

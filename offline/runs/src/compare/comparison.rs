@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::run::NewestRun;
+
 use super::found::{BlowUp, Divergence};
 use super::pair::StepRange;
 use super::replay::Curve;
@@ -17,6 +19,8 @@ pub struct RunComparison {
     pub target: PathBuf,
     /// The runs it is measured by.
     pub golden: Vec<PathBuf>,
+    /// Which runs were taken of paths that hold several.
+    pub newest: Vec<NewestRun>,
     /// The answer.
     pub verdict: Verdict,
     /// What it says first, if anything parts.

@@ -43,18 +43,6 @@ pub enum CompareRunsError {
         /// What is there instead.
         found: &'static str,
     },
-    /// Nobody can tell which of several runs is meant.
-    #[error("`{}` holds several runs of rank {rank}: `{}` and `{}`", path.display(), first.display(), second.display())]
-    SeveralRuns {
-        /// The directory.
-        path: PathBuf,
-        /// The rank.
-        rank: u32,
-        /// One.
-        first: PathBuf,
-        /// Another.
-        second: PathBuf,
-    },
     /// The output exists.
     #[error("`{}` exists already", path.display())]
     OutputExists {
@@ -83,7 +71,6 @@ impl Advise for CompareRunsError {
                 "both sides must be a monitor's output: the directory with a rank's CSV files, the one that holds those of \
                  all ranks, or a journal"
             }
-            Self::SeveralRuns { .. } => "give the directory of one run, or move the others out of this one",
             Self::OutputExists { .. } => "name another directory with --output, or remove this one",
             Self::Write { .. } => "see that the disk has room and the directory above the output can be written",
         }

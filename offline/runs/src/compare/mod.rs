@@ -67,15 +67,17 @@ pub struct Options {
 /// Cost: every file once, those of the leading series' ranks and kinds twice. Memory: a few numbers per series.
 ///
 /// # Errors
-/// A path is no run, or holds several of one rank; a table is damaged (with file, line and column); a journal cannot be read.
+/// A path is no run; a table is damaged (with file, line and column); a journal cannot be read.
 pub fn compare(
     target: &Path,
     golden: &[PathBuf],
     options: Options,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<RunComparison, CompareRunsError> {
-    let target_ranks = ranks_in(target)?;
-    let golden_ranks = golden.iter().map(|path| ranks_in(path)).collect::<Result<Vec<_>, _>>()?;
+    let (target_ranks, newest) = ranks_in(target)?;
+    let golden_sides = golden.iter().map(|path| ranks_in(path)).collect::<Result<Vec<_>, _>>()?;
+    let (golden_ranks, newest_golden): (Vec<_>, Vec<_>) = golden_sides.into_iter().unzip();
+    let newest = newest.into_iter().chain(newest_golden.into_iter().flatten()).collect();
     let pairs = pair_ranks(&target_ranks, &golden_ranks);
     let bytes = |source: &RankSource| source.bytes();
     let total =
@@ -126,7 +128,7 @@ pub fn compare(
     let curves = replay::curves(&pairs, &wanted)?;
     let (target, golden) = (target.to_path_buf(), golden.to_vec());
     let (first, warnings) = (parted.first().cloned(), warnings.into_iter().collect());
-    Ok(RunComparison { target, golden, verdict, first, parted, ranks, notes, warnings, curves })
+    Ok(RunComparison { target, golden, newest, verdict, first, parted, ranks, notes, warnings, curves })
 }
 
 /// Ranks by number; two runs of one rank each are a pair whatever their numbers.

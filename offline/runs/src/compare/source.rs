@@ -1,12 +1,14 @@
 //! What a path means: the ranks of a run, each its CSV files or its journal.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use trainmon_core::config::TimeTag;
 use trainmon_dump::journal::{FILE_EXTENSION, Recovered};
 
 use super::error::CompareRunsError;
 use crate::recover::{RecoverError, journals_in};
-use crate::run::{RunDirectory, RunError, rank_of, runs_in};
+use crate::run::{NewestRun, RunDirectory, RunError, file_name, rank_of, run_directory_of, runs_in};
 
 /// A rank of the target with those of the golden runs that have it, the first of them always.
 pub(super) type RankPair<'a> = (&'a RankSource, Vec<&'a RankSource>);
@@ -41,19 +43,35 @@ impl RankSource {
 
 /// Whether the path is a monitor's output: a journal, or a directory of CSV files or journals, of one rank or several.
 pub fn is_run(path: &Path) -> bool {
-    ranks_in(path).is_ok_and(|ranks| !ranks.is_empty())
+    ranks_in(path).is_ok_and(|(ranks, _)| !ranks.is_empty())
 }
 
-/// The ranks of a run, by number.
-pub(super) fn ranks_in(path: &Path) -> Result<Vec<RankSource>, CompareRunsError> {
-    let mut ranks = find(path)?;
-    ranks.sort_by(|one, other| (one.rank, &one.path).cmp(&(other.rank, &other.path)));
-    if let Some([first, second]) = ranks.array_windows().find(|[first, second]| first.rank == second.rank) {
-        let (rank, path) = (first.rank, path.to_path_buf());
-        let (first, second) = (first.path.clone(), second.path.clone());
-        return Err(CompareRunsError::SeveralRuns { path, rank, first, second });
+/// The ranks of a run, by number. Of several runs they are those of the newest, with the word that they are.
+pub(super) fn ranks_in(path: &Path) -> Result<(Vec<RankSource>, Option<NewestRun>), CompareRunsError> {
+    let (run, newest) = run_directory_of(path);
+    let mut ranks = find(&run)?;
+    ranks.sort_by_cached_key(|source| (source.rank, made(&source.path), source.path.clone()));
+    let runs = ranks.chunk_by(|one, other| one.rank == other.rank).map(<[_]>::len).max().unwrap_or(0);
+    // In msprobe's layout each run of a rank has a directory beside the others: the last of each rank is its newest.
+    let mut newest_ranks: Vec<RankSource> = Vec::with_capacity(ranks.len());
+    for source in ranks {
+        match newest_ranks.last_mut() {
+            Some(earlier) if earlier.rank == source.rank => *earlier = source,
+            _ => newest_ranks.push(source),
+        }
     }
-    Ok(ranks)
+    let newest_of_ranks = newest_ranks
+        .iter()
+        .max_by_key(|source| made(&source.path))
+        .filter(|_| runs > 1)
+        .map(|newest| NewestRun { directory: path.to_path_buf(), runs, taken: newest.path.clone() });
+    Ok((newest_ranks, newest.or(newest_of_ranks)))
+}
+
+/// When a rank's files were begun: as their directory's name says (it has no year), and when they were last changed.
+fn made(path: &Path) -> (Option<TimeTag>, Option<SystemTime>) {
+    let tag = file_name(path).split_once("-rank").and_then(|(time, _)| TimeTag::parse(time).ok());
+    (tag, path.metadata().and_then(|metadata| metadata.modified()).ok())
 }
 
 fn find(path: &Path) -> Result<Vec<RankSource>, CompareRunsError> {

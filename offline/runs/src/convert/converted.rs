@@ -4,12 +4,16 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::run::NewestRun;
+
 /// What was converted.
 #[derive(Debug, Serialize)]
 pub struct Converted {
     /// The directory for `tensorboard --logdir`.
     pub out: PathBuf,
-    /// One per run directory, by rank.
+    /// Which run was taken of a directory that holds several.
+    pub newest: Option<NewestRun>,
+    /// One per rank's directory, by rank.
     pub runs: Vec<ConvertedRun>,
     /// What was left out, and why.
     pub warnings: Vec<String>,

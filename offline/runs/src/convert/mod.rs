@@ -18,7 +18,7 @@ use self::converted::ConvertedRun;
 use self::error::ConvertError;
 use self::facts::{StepTimes, convert_facts};
 use self::points::KindPoints;
-use crate::run::{RunDirectory, Table, runs_in};
+use crate::run::{RunDirectory, Table, run_directory_of, runs_in};
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
 pub use self::converted::Converted;
@@ -27,7 +27,8 @@ pub use self::report::as_json;
 /// From so many tags of one rank on TensorBoard's users wait for minutes; a training's own event files stop there.
 const MANY_TAGS: usize = 10_000;
 
-/// Converts the runs in `path` to TensorBoard's event files in `out` (default: `tensorboard` in `path`), which appears
+/// Converts the run in `path` (of several the newest; in msprobe's layout, where nobody can tell which ranks are of one run,
+/// all of them) to TensorBoard's event files in `out` (default: `tensorboard` in `path`), which appears
 /// whole or not at all: `out/rank0/grad_reduced/events.out.tfevents.…`. `tell` hears how far it is.
 ///
 /// A row's time is that of `steps.csv`; where there is none, as with msprobe's files, the file's own.
@@ -40,7 +41,8 @@ pub fn to_tensorboard(
     out: Option<&Path>,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Converted, ConvertError> {
-    let runs = runs_in(path)?;
+    let (path, newest) = run_directory_of(path);
+    let runs = runs_in(&path)?;
     let out = out.map_or_else(|| path.join("tensorboard"), Path::to_path_buf);
     let failed = |source| ConvertError::MakeOutput { path: out.clone(), source };
     let output = FreshDirectory::prepare(&out).map_err(|error| match error {
@@ -57,7 +59,7 @@ pub fn to_tensorboard(
         converted.push(done);
     }
     output.put_in_place().map_err(failed)?;
-    Ok(Converted { out, runs: converted, warnings: work.warnings })
+    Ok(Converted { out, newest, runs: converted, warnings: work.warnings })
 }
 
 /// What the conversion of several files shares.

@@ -22,12 +22,12 @@ impl Converted {
 /// For programs, a failure too.
 pub fn as_json(outcome: &Result<Converted, ConvertError>) -> Value {
     match outcome {
-        Ok(Converted { out, runs, warnings }) => {
-            json!({"ok": true, "out": out, "runs": runs, "warnings": warnings, "error": null})
+        Ok(Converted { out, newest, runs, warnings }) => {
+            json!({"ok": true, "out": out, "newest": newest, "runs": runs, "warnings": warnings, "error": null})
         }
         Err(error) => {
             let error = trainmon_report::as_json(error);
-            json!({"ok": false, "out": null, "runs": [], "warnings": [], "error": error})
+            json!({"ok": false, "out": null, "newest": null, "runs": [], "warnings": [], "error": error})
         }
     }
 }

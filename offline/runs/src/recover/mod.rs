@@ -23,17 +23,20 @@ pub use self::recovery::Recovery;
 pub use self::report::as_json;
 pub(crate) use self::source::journals_in;
 use self::source::{Source, sources};
+use crate::run::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
 /// Writes the CSV files of every step the journal at `path` holds to the new directory `out`, as the run itself wrote or
 /// would have written them, and its alerts to `alerts.jsonl`. If `path` is a directory, those of every journal in it and
-/// in the directories in it, each to a directory of its own in `out`. `tell` hears how far it is.
+/// in the directories in it, each to a directory of its own in `out`; of several runs in the layout `run` those of the
+/// newest. `tell` hears how far it is.
 ///
 /// # Errors
 /// There is no journal that can be read, the output exists or cannot be written. What is torn inside a journal is left
 /// out and told, not an error; and of several journals one that cannot be read at all leaves the others readable.
 pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Recovery, RecoverError> {
-    let sources = sources(path)?;
+    let (path, newest) = run_directory_of(path);
+    let sources = sources(&path)?;
     let total = sources.iter().map(Source::length).sum();
     let output = FreshDirectory::prepare(out).map_err(|error| match error {
         NotMade::Exists => RecoverError::OutputExists { path: out.to_path_buf() },
@@ -63,7 +66,7 @@ pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Resul
         return Err(error);
     }
     output.put_in_place().map_err(|source| RecoverError::MakeOutput { path: out.to_path_buf(), source })?;
-    Ok(Recovery { out: out.to_path_buf(), journals, unreadable })
+    Ok(Recovery { out: out.to_path_buf(), newest, journals, unreadable })
 }
 
 /// The directory, or the first of `…-2`, `…-3` that no other journal has: names of files do not tell all that they are of

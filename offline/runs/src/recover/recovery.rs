@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::error::RecoverError;
+use crate::run::NewestRun;
 
 /// What came out of the journals of a run.
 #[derive(Debug, Serialize)]
 pub struct Recovery {
     /// The directory made.
     pub out: PathBuf,
+    /// Which run was taken of a directory that holds several.
+    pub newest: Option<NewestRun>,
     /// One per journal that could be read, by name.
     pub journals: Vec<RecoveredJournal>,
     /// Journals of a directory that could not be read at all.

@@ -30,8 +30,8 @@ pub fn as_json(result: &Result<Recovery, RecoverError>) -> Value {
     match result {
         Ok(recovery) => {
             let errors: Vec<_> = recovery.unreadable.iter().map(failure).collect();
-            json!({"ok": recovery.is_whole(), "out": recovery.out, "journals": recovery.journals, "errors": errors})
+            json!({"ok": recovery.is_whole(), "out": recovery.out, "newest": recovery.newest, "journals": recovery.journals, "errors": errors})
         }
-        Err(error) => json!({"ok": false, "out": null, "journals": [], "errors": [failure(error)]}),
+        Err(error) => json!({"ok": false, "out": null, "newest": null, "journals": [], "errors": [failure(error)]}),
     }
 }

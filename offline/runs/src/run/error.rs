@@ -90,7 +90,7 @@ impl Advise for RunError {
             Self::Read { source, .. } if source.kind() == io::ErrorKind::InvalidData => DAMAGED,
             Self::ReadDirectory { .. } | Self::Read { .. } => "make it readable",
             Self::NotARun { .. } => {
-                "give a directory like Nov20_16-05-09-rank0-1f0a9c42 or rank_0, or the one that holds those of all ranks"
+                "give a run's directory, that of one rank (rank_0, Nov20_16-05-09-rank0-1f0a9c42), or the one that holds all runs"
             }
             Self::Malformed { .. } | Self::MissingColumn { .. } | Self::RowLength { .. } | Self::Cell { .. } => DAMAGED,
         }

@@ -23,7 +23,7 @@ pub(crate) struct RunDirectory {
 const STACKS: &str = "stack_info.csv";
 const STEPS: &str = "steps.csv";
 
-/// The runs in a directory: itself, or those it holds, by rank.
+/// The ranks' directories of a path: itself, or those it holds, by rank; several of one rank have other names.
 pub(crate) fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, RunError> {
     let entries = entries(path)?;
     if let Some(run) = RunDirectory::open(path, &entries) {
@@ -117,7 +117,7 @@ pub(crate) fn rank_of(path: &Path) -> Option<u32> {
     number?.parse().ok()
 }
 
-fn file_name(path: &Path) -> &str {
+pub(crate) fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or("")
 }
 
