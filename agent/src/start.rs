@@ -133,7 +133,7 @@ impl Monitor {
         let options = options.with_quiet_heeded();
         let ranks = options.ranks.map_or_else(|| Ranks::from_environment(environment::variable), Ok)?;
         let now = Zoned::now();
-        let run = run_info(&options, ranks, &now)?;
+        let (run, is_named) = run_info(&options, ranks, &now)?;
         config.settle_layout(options.layout);
         let mut place = RunPlace::open(&config, &options, &run, &now);
         warn_of_tasks_left_undone(&config, &options);
@@ -200,15 +200,15 @@ impl Monitor {
         let control = ControlStart {
             config: &config,
             base: place.base.clone(),
-            run_directory: place.rank_directory.clone().filter(|_| config.csv.is_some() || place.is_of_layout_run()),
+            is_named,
+            run_directory: place.described_in(&config),
             config_file: options.config_file,
             board: options.board,
             voice: options.voice.clone(),
             sources,
             wants_stop: wants_stop(&alerts),
-        };
-        let control = control.start();
-        let (worker, voice) = (Some(worker), options.voice);
+        }
+        .start();
         Ok(Self::assemble(Parts {
             config,
             ranks,
@@ -221,12 +221,12 @@ impl Monitor {
             rotation,
             control,
             alerts,
-            worker,
+            worker: Some(worker),
             sinks: kept,
             ledger,
             collectives,
             costs,
-            voice,
+            voice: options.voice,
         }))
     }
 }

@@ -239,7 +239,7 @@ fn train_if_asked() {
         voice: Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string())),
         ..options(&base)
     };
-    let monitor = start("", options);
+    let monitor = start(r#", "control": {}"#, options);
     assert_eq!(monitor.ranks().rank, Rank(rank));
     std::fs::write(base.join(format!("name{rank}")), monitor.run_name()).unwrap();
     train(&monitor, 1);
@@ -259,7 +259,11 @@ fn launch(base: &Path, variables: &[(&str, &str)]) {
     let test = "ranks_of_one_launcher_agree_on_a_name_without_speaking";
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(own).args([test, "--exact", "--nocapture"]).env(BASE, base);
-    for name in ["TRAINMON_RUN_NAME", "TRAINMON_RUN", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "LOCAL_WORLD_SIZE"] {
+    for name in ["TRAINMON_RUN_NAME", "TRAINMON_RUN", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"].into_iter().chain([
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    ]) {
         command.env_remove(name);
     }
     command.env("WORLD_SIZE", "2").envs(variables.iter().copied());
@@ -270,12 +274,14 @@ fn launch(base: &Path, variables: &[(&str, &str)]) {
 fn ranks_of_one_launcher_agree_on_a_name_without_speaking() {
     train_if_asked();
     let made_up = [("TORCHELASTIC_RUN_ID", "0b2f4c1e-93d7-4a55-8f0e-6c1d2a3b4c5d"), ("LOCAL_WORLD_SIZE", "2")];
-    for (variables, expected) in [
-        (&[][..], None),
-        (&made_up[..], None),
-        (&made_up[..1], Some(made_up[0].1)),
-        (&[("TORCHELASTIC_RUN_ID", "none"), ("SLURM_JOB_ID", "4711")][..], Some("4711")),
-        (&[("TRAINMON_RUN_NAME", "a/b")][..], Some("a_b")),
+    let nodes = [("LOCAL_WORLD_SIZE", "1"), ("MASTER_ADDR", "node-0"), ("MASTER_PORT", "29500")];
+    for (variables, expected, meeting) in [
+        (&[][..], None, "trainmon"),
+        (&made_up[..], None, "trainmon"),
+        (&made_up[..1], Some(made_up[0].1), made_up[0].1),
+        (&nodes[..], Some("train-node-0-29500"), "trainmon-29500"),
+        (&[("TORCHELASTIC_RUN_ID", "none"), ("SLURM_JOB_ID", "4711")][..], Some("4711"), "4711"),
+        (&[("TRAINMON_RUN_NAME", "a/b")][..], Some("a_b"), "a_b"),
     ] {
         let base = tempfile::tempdir().unwrap();
         launch(base.path(), variables);
@@ -287,6 +293,8 @@ fn ranks_of_one_launcher_agree_on_a_name_without_speaking() {
             assert!(stamp.len() == 11 && stamp.chars().all(|c| c.is_ascii_digit() || c == '-'), "{name}");
         }
         assert_eq!(std::fs::read_to_string(base.path().join("name1")).unwrap(), name);
+        // Where the ranks agree on changes: nodes that make up names of their own meet all the same.
+        assert!(base.path().join(format!("control-{meeting}")).is_dir(), "{:?}", names(base.path()));
         for rank in 0..2 {
             assert!(base.path().join(format!("{name}/rank_{rank}/steps.csv")).is_file(), "{:?}", names(base.path()));
             let said = std::fs::read_to_string(base.path().join(format!("said{rank}"))).unwrap();

@@ -124,7 +124,12 @@ fn collect(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
         return Ok(());
     }
     for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
+        let entry = entry?;
+        let path = entry.path();
+        // The link to the newest run leads to files that are here already.
+        if entry.file_type()?.is_symlink() {
+            continue;
+        }
         if path.is_dir() {
             collect(&path, paths)?;
         } else if path.extension().is_some_and(|extension| extension == "csv") {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::wait::wait_for;
 
 /// Variables that would tell the trainer of a launcher or an output directory around the tests.
-const FOREIGN_VARIABLES: [&str; 13] = [
+const FOREIGN_VARIABLES: [&str; 16] = [
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -23,7 +23,10 @@ const FOREIGN_VARIABLES: [&str; 13] = [
     "SLURM_NTASKS",
     "MONITOR_OUTPUT_DIR",
     "DYNAMIC_MONITOR",
+    "TRAINMON_RUN_NAME",
     "TRAINMON_RUN",
+    "TORCHELASTIC_RUN_ID",
+    "SLURM_JOB_ID",
     "OTEL_SDK_DISABLED",
 ];
 

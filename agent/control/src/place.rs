@@ -19,20 +19,20 @@ const MASTER_PORT: &str = "MASTER_PORT";
 
 /// The control directory of a run, not made yet. A run of one process takes its run directory; the ranks of others one
 /// whose name all of them know.
-pub(super) fn directory(config: &Config, base: &Path, run: &RunInfo, run_directory: Option<&Path>) -> PathBuf {
+pub(super) fn directory(config: &Config, base: &Path, run: &str, own: Option<&Path>, is_single: bool) -> PathBuf {
     if let Some(directory) = config.control.as_ref().and_then(|control| control.directory.as_ref()) {
         return directory.clone();
     }
-    if let Some(own) = run_directory.filter(|_| run.world_size == 1) {
+    if let Some(own) = own {
         return own.to_path_buf();
     }
     // Two jobs with no name of their own must not meet.
-    let apart = match (run.world_size, environment::variable(MASTER_PORT)) {
-        (1, _) => format!("-{}", std::process::id()),
+    let apart = match (is_single, environment::variable(MASTER_PORT)) {
+        (true, _) => format!("-{}", std::process::id()),
         (_, Some(port)) => format!("-{}", as_word(&port)),
         (_, None) => String::new(),
     };
-    base.join(format!("control-{}{apart}", as_word(&run.run)))
+    base.join(format!("control-{}{apart}", as_word(run)))
 }
 
 /// A place among the monitors of this process that would have the same control directory at the same time (a training with

@@ -49,6 +49,8 @@ pub struct ControlStart<'a> {
     pub config: &'a Config,
     /// Where the run directories are.
     pub base: PathBuf,
+    /// Whether anybody named the run: the name of another may differ from node to node.
+    pub is_named: bool,
     /// The directory of this rank's files, if it has one.
     pub run_directory: Option<PathBuf>,
     /// The file the config was read from: watched in msprobe's dynamic mode.
@@ -89,7 +91,9 @@ impl ControlStart<'_> {
             return None;
         }
         let voice = self.voice.clone();
-        let directory = place::directory(config, &self.base, &sources.run, self.run_directory.as_deref());
+        let name = if self.is_named || is_single { &sources.run.run } else { UNNAMED };
+        let own = self.run_directory.as_deref().filter(|_| is_single);
+        let directory = place::directory(config, &self.base, name, own, is_single);
         // A directory that the user names is one monitor's: the next is told that it is taken.
         let is_named = config.control.as_ref().is_some_and(|control| control.directory.is_some());
         let turn = (!is_named).then(|| Turn::take(directory.clone(), sources.run.rank.0));
@@ -306,6 +310,9 @@ impl Part {
         }
     }
 }
+
+/// What the ranks of a run meet under that nobody named.
+const UNNAMED: &str = "trainmon";
 
 const LATE_HINT: &str = "this rank saw the agreement too late: is the control directory on a slow file system?";
 

@@ -3,8 +3,8 @@
 use serde_json::json;
 use trainmon_core::Statistic::{self, Max, Mean, Min, Nans, Norm, Zeros};
 use trainmon_core::config::{
-    AttentionOrder, Config, ConfigErrors, Diagnostic, DiagnosticKind, Dialect, FrontTask, Parsed, Signals, TargetRule,
-    TimeTag,
+    AttentionOrder, Config, ConfigErrors, Diagnostic, DiagnosticKind, Dialect, FileLayout, FrontTask, Parsed, Signals,
+    TargetRule, TimeTag,
 };
 use trainmon_core::{Kind, Step};
 
@@ -267,6 +267,38 @@ fn append_output_takes_two_times_in_order_or_nothing() {
     ] {
         assert_refused(&format!(r#"{{"append_output": {value}}}"#), &[expected]);
     }
+}
+
+#[test]
+fn keys_that_only_msprobes_layout_knows_ask_for_it() {
+    let layout = |text: &str| (config(text).csv.expect("on").layout, config(text).csv_layout.layout);
+    for (text, expected) in [
+        ("{}", None),
+        (r#"{"wg_distribution": true, "ndigits": 6, "output_dir": "a", "append_output": []}"#, None),
+        (r#"{"step_count_per_record": 1}"#, Some(FileLayout::Msprobe)),
+        (r#"{"append_output": ["Dec03_21-34-40", "Dec03_21-34-41"]}"#, Some(FileLayout::Msprobe)),
+        (r#"{"monitors": {}}"#, Some(FileLayout::Msprobe)),
+        (r#"{"monitors": {}, "layout": "run"}"#, Some(FileLayout::Run)),
+        (r#"{"step_count_per_record": 1, "layout": "run"}"#, Some(FileLayout::Run)),
+        (r#"{"layout": "msprobe"}"#, Some(FileLayout::Msprobe)),
+    ] {
+        assert_eq!(layout(text), (expected, expected), "{text}");
+    }
+    let steps = |text: &str, front| {
+        let mut config = config(text);
+        config.settle_layout(front);
+        let csv = config.csv.expect("on");
+        (csv.layout, csv.steps_per_file())
+    };
+    assert_eq!(steps("{}", FileLayout::Run), (Some(FileLayout::Run), 10_000));
+    assert_eq!(steps("{}", FileLayout::Msprobe), (Some(FileLayout::Msprobe), 1));
+    assert_eq!(steps(r#"{"layout": "msprobe"}"#, FileLayout::Run), (Some(FileLayout::Msprobe), 1));
+    assert_eq!(steps(r#"{"layout": "run", "step_count_per_record": 7}"#, FileLayout::Msprobe).1, 7);
+    assert_warned(
+        r#"{"wg_distribution": true, "layout": "run", "append_output": ["Dec03_21-34-40", "Dec03_21-34-41"]}"#,
+        &["c.json:1:44: key `append_output`: has no effect: it looks for directories of msprobe's layout | \
+           leave `layout` out, or write \"layout\": \"msprobe\""],
+    );
 }
 
 #[test]

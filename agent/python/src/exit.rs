@@ -41,7 +41,8 @@ pub(crate) fn shut_down_at_exit(py: Python<'_>, monitor: Weak<Shared>) -> PyResu
 
 /// Shuts the monitors down, within their deadlines: also those that another thread is shutting down.
 fn deliver() {
-    let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
+    // The list stays: a SIGTERM may come while the interpreter's end is at it, and must wait for that.
+    let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for shared in live.iter().filter_map(Weak::upgrade) {
         let patience = Duration::from_millis(shared.monitor.config().pipeline.shutdown_timeout_ms);
         let deadline = Instant::now() + patience;

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 import trainmon
-from support import forks, runs
+from support import command, forks, runs
 from support.ranks import SCRIPTS
 
 OPS = ["min", "max", "mean", "norm", "nans"]
@@ -185,16 +186,19 @@ def test_it_says_what_is_measured_where_files_are_and_how_it_ended(
     assert said() == "", "once"
 
 
-def test_the_commands_that_are_named_exist(model: nn.Module, optimizer: Any, said: Said) -> None:
-    program = os.environ.get("TRAINMON_PROGRAM")
-    if program is None:
-        pytest.skip("TRAINMON_PROGRAM does not name the trainmon program")
-    with trainmon.watch(model, optimizer, control={}):
+def test_the_commands_that_are_named_exist(
+    model: nn.Module, optimizer: Any, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.program()
+    # The path of a socket has 107 characters at most.
+    place = tempfile.TemporaryDirectory()
+    monkeypatch.chdir(place.name)
+    with place, trainmon.watch(model, optimizer, control={}):
         train(model, optimizer)
         commands = [line.partition(": ")[2] for line in said().splitlines() if ": trainmon " in line]
-        for command in commands:
-            words = command.replace(" OTHER_RUN", f" {command.split()[2]}").split()[1:]
-            done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+        for line in commands:
+            words = line.replace(" OTHER_RUN", f" {line.split()[2]}").split()[1:]
+            done = command.trainmon(*words)
             assert done.returncode == 0, (words, done.stdout, done.stderr)
     assert len(commands) == 2
 
@@ -310,14 +314,15 @@ def test_the_end_is_said_however_the_process_ends(here: Path, ending: str) -> No
 
 
 def test_a_sigterm_does_not_wait_for_a_log_that_needs_the_interpreter(here: Path) -> None:
-    # The training thread never gives the interpreter away again.
-    hang = "import ctypes; print('trained', flush=True); ctypes.PyDLL(None).sleep(60)"
-    kill = "import os, signal, threading; threading.Timer(0.5, lambda: None)"
+    # The training thread never gives the interpreter away again: nobody writes into the pipe.
+    hang = (
+        "import ctypes, os, subprocess\n"
+        "subprocess.Popen(['sh', '-c', f'sleep 1; kill -TERM {os.getpid()}'])\n"
+        "ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)"
+    )
     script = here / "short.py"
     logs = "import logging; logging.basicConfig(level=logging.INFO)"
-    child = "import subprocess; subprocess.Popen(['sh', '-c', f'sleep 1; kill -TERM {os.getpid()}'])"
-    watching = f"{logs}\n{kill}\n{child}\ntrainmon.watch(model, optimizer)"
-    script.write_text(SHORT.format(watching=watching, ending=hang))
+    script.write_text(SHORT.format(watching=f"{logs}\ntrainmon.watch(model, optimizer)", ending=hang))
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=50, env=variables, cwd=here
@@ -437,9 +442,8 @@ class ByHand:
 
 
 def accelerates(optimizer: Any) -> Any:
-    optimizer_of = pytest.importorskip("accelerate.optimizer", reason="accelerate is not installed")
-    pytest.importorskip("accelerate").PartialState(cpu=True)
-    return optimizer_of.AcceleratedOptimizer(optimizer)
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    return accelerate.Accelerator(cpu=True).prepare_optimizer(optimizer)
 
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
@@ -607,11 +611,12 @@ def test_a_second_watch_of_the_same_training_takes_over(
     first = trainmon.watch(model, optimizer, config=GRADIENTS, output_dir=here / "first")
     train(model, optimizer, 1)
     said()
-    second = trainmon.watch(nn.ModuleList([model]), Wrapped(optimizer), config=GRADIENTS, output_dir=here / "second")
+    wrapped = Wrapped(optimizer)
+    second = trainmon.watch(nn.ModuleList([model]), wrapped, config=GRADIENTS, output_dir=here / "second")
     heard = said()
     assert "warning: this model and optimizer are watched already: that watch is closed (its files: " in heard
     assert str(here / "first") in heard
-    train(model, optimizer, 2)
+    train(model, wrapped, 2)
     second.close()
     assert len(runs.steps(runs.run_directory(here / "first", 0))) == 1
     assert len(runs.steps(runs.run_directory(here / "second", 0))) == 2

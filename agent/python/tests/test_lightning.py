@@ -66,7 +66,7 @@ def test_shards_make_up_the_whole(output: Path) -> None:
 
 
 def test_each_optimizer_has_its_own_run(output: Path) -> None:
-    found = [path for path in (output / "ddp,1,two").iterdir() if "-rank0-" in path.name]
+    found = runs.rank_directories(output / "ddp,1,two", 0)
     names = [{row["name"] for row in runs.rows(directory, "grad_reduced")} for directory in found]
     names.sort(key=len)
     assert names[0] == {"net.head.weight"}

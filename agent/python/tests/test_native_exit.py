@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import forks
+from support import forks, runs
 from support.environment import ENVIRONMENT
 from trainmon._trainmon import Monitor, ParsedConfig
 
@@ -57,7 +57,7 @@ def run(program: str, output: Path) -> subprocess.CompletedProcess[str]:
 
 
 def rows(output: Path) -> list[str]:
-    tables = list(output.glob("*/grad_reduced_*.csv"))
+    tables = list(runs.run_directory(output, 0).glob("grad_reduced_*.csv"))
     assert tables
     return [row for table in tables for row in table.read_text(encoding="utf-8").splitlines()[1:]]
 

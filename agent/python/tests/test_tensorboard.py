@@ -359,7 +359,7 @@ def test_the_server_shows_what_was_written(tmp_path: Path) -> None:
         shown = events.scalars(run / "tensorboard")
         tag = "vp0:head.weight/norm"
         key = Key("grad_reduced", tag, 0)
-        name = f"{run.name}/tensorboard/grad_reduced"
+        name = f"{run.relative_to(tmp_path)}/tensorboard/grad_reduced"
 
         def ask(path: str, **arguments: str) -> Any:
             query = urllib.parse.urlencode(arguments)
@@ -374,7 +374,7 @@ def test_the_server_shows_what_was_written(tmp_path: Path) -> None:
             (shown[key._replace(step=step)][0].time, step) for step in range(4)
         ]
         assert all(value == shown[key._replace(step=step)][0].value for _, step, value in points)
-        ratios = f"{run.name}/tensorboard/update_ratio"
+        ratios = f"{run.relative_to(tmp_path)}/tensorboard/update_ratio"
         while "update_ratio_log10" not in ask("plugin/histograms/tags").get(ratios, {}):
             assert server.poll() is None
         spread = ask("plugin/histograms/histograms", run=ratios, tag="update_ratio_log10")

@@ -43,17 +43,14 @@ pub(crate) struct RunPlace {
     layout: Option<FileLayout>,
 }
 
-/// What a run is called, and which rank of it this is.
+/// What a run is called, and which rank of it this is; and whether anybody called it so.
 ///
 /// # Errors
 /// The caller's name is no name of a directory.
-pub(crate) fn run_info(options: &Options, ranks: Ranks, now: &Zoned) -> Result<RunInfo, RunNameError> {
-    Ok(RunInfo {
-        run: name::of_run(options, ranks, now)?,
-        rank: ranks.rank,
-        local_rank: ranks.local_rank,
-        world_size: ranks.world_size,
-    })
+pub(crate) fn run_info(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(RunInfo, bool), RunNameError> {
+    let (run, is_given) = name::of_run(options, ranks, now)?;
+    let Ranks { rank, local_rank, world_size } = ranks;
+    Ok((RunInfo { run, rank, local_rank, world_size }, is_given))
 }
 
 impl RunPlace {
@@ -93,6 +90,11 @@ impl RunPlace {
         self.rank_directory = Some(rank_directory.to_path_buf());
     }
 
+    /// Where live control says how it is reached: in msprobe's layout beside CSV files only.
+    pub(crate) fn described_in(&self, config: &Config) -> Option<PathBuf> {
+        self.rank_directory.clone().filter(|_| config.csv.is_some() || self.is_of_layout_run())
+    }
+
     /// Whether runs have directories of their own that hold those of the ranks.
     pub(crate) fn is_of_layout_run(&self) -> bool {
         self.layout == Some(FileLayout::Run)
@@ -101,7 +103,9 @@ impl RunPlace {
 
 /// Where a config's output goes: run directories are made here.
 fn base_directory(config: &Config, options: &Options) -> PathBuf {
-    let given = config.csv_layout.output_dir.clone().or_else(|| options.output_dir.clone());
+    let of_csv = config.csv.as_ref().and_then(|csv| csv.output_dir.clone());
+    let configured = of_csv.or_else(|| config.csv_layout.output_dir.clone());
+    let given = configured.or_else(|| options.output_dir.clone());
     let is_msprobes = config.csv_layout.layout != Some(FileLayout::Run);
     given.unwrap_or_else(|| match config.dialect {
         Dialect::V2 if is_msprobes => environment::msprobes_v2_output_dir(),

@@ -1,4 +1,4 @@
-//! What a run is called: by its caller, by the environment, or by its program and the time it was started.
+//! What a run is called: by its caller, by the environment, or by its program and when or where it was started.
 
 use jiff::Zoned;
 use trainmon_core::LATEST_RUN;
@@ -10,8 +10,8 @@ use crate::rank::Ranks;
 
 /// A file name may have 255 bytes; what is made of a run's name has some more than the name.
 const MAX_NAME_BYTES: usize = 128;
-/// A program's part of a name.
-const MAX_PROGRAM_BYTES: usize = 64;
+/// What a made-up name has before and behind its dash.
+const MAX_PART_BYTES: usize = 60;
 /// What a run is called that nobody named, of a program without a name.
 const NO_PROGRAM: &str = "run";
 
@@ -89,19 +89,28 @@ fn sanitised(name: &str) -> String {
     fit
 }
 
-/// The run's name, the same on every rank of the job.
+/// The run's name, the same on every rank of the job; and whether anybody gave it.
 ///
 /// # Errors
 /// The caller's own cannot be taken. One of the environment's is made to fit, which is said.
-pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<String, RunNameError> {
+pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(String, bool), RunNameError> {
     if let Some(name) = &options.run {
-        return check(name).map(|()| name.clone());
+        return check(name).map(|()| (name.clone(), true));
     }
-    let given = environment::run_name().filter(|given| !(given.is_made_up() && is_one_node(ranks)));
-    Ok(match given {
-        Some(given) => fitting(given.variable, given.name, &options.voice),
-        None => readable(options.program.as_deref(), &started(ranks, now)),
-    })
+    let ranks_here = environment::variable("LOCAL_WORLD_SIZE").and_then(|size| size.trim().parse().ok());
+    let is_one_node = ranks_here == Some(ranks.world_size);
+    let given = environment::run_name().filter(|given| !(given.is_made_up() && is_one_node));
+    if let Some(given) = given {
+        return Ok((fitting(given.variable, given.name, &options.voice), true));
+    }
+    // Several nodes have no time in common, but the address at which they meet.
+    let is_several = ranks_here.is_some_and(|here: u32| here < ranks.world_size);
+    let meeting = ["MASTER_ADDR", "MASTER_PORT"].map(environment::variable);
+    let apart = match meeting {
+        [Some(address), Some(port)] if is_several => format!("{address}-{port}"),
+        _ => started(ranks, now).strftime("%m%d-%H%M%S").to_string(),
+    };
+    Ok((readable(options.program.as_deref(), &apart), false))
 }
 
 fn fitting(variable: &str, name: String, voice: &Voice) -> String {
@@ -114,11 +123,6 @@ fn fitting(variable: &str, name: String, voice: &Voice) -> String {
     fit
 }
 
-/// Whether torchrun says that all ranks are on this node.
-fn is_one_node(ranks: Ranks) -> bool {
-    environment::variable("LOCAL_WORLD_SIZE").and_then(|size| size.trim().parse().ok()) == Some(ranks.world_size)
-}
-
 /// When the run began, the same on all ranks of a node.
 fn started(ranks: Ranks, now: &Zoned) -> Zoned {
     let launched = (ranks.world_size > 1).then(launcher::started).flatten();
@@ -126,17 +130,23 @@ fn started(ranks: Ranks, now: &Zoned) -> Zoned {
 }
 
 /// `train-1123-043812`.
-fn readable(program: Option<&str>, started: &Zoned) -> String {
+fn readable(program: Option<&str>, apart: &str) -> String {
     let own = || {
         let argument = std::env::args_os().next()?;
         Some(std::path::Path::new(&argument).file_stem()?.to_string_lossy().into_owned())
     };
     let program = program.map(str::to_owned).or_else(own).unwrap_or_default();
-    let letter = |c: char| if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
-    let mut program: String = program.chars().map(letter).skip_while(|c| matches!(c, '-' | '.')).collect();
-    program.truncate(program.floor_char_boundary(MAX_PROGRAM_BYTES));
+    let program = as_word(&program);
     let program = if program.is_empty() { NO_PROGRAM } else { &program };
-    format!("{program}-{}", started.strftime("%m%d-%H%M%S"))
+    format!("{program}-{}", as_word(apart))
+}
+
+/// Letters, digits, dashes and dots, and not many of them.
+fn as_word(text: &str) -> String {
+    let letter = |c: char| if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    let mut word: String = text.chars().map(letter).skip_while(|c| matches!(c, '-' | '.')).collect();
+    word.truncate(word.floor_char_boundary(MAX_PART_BYTES));
+    word
 }
 
 #[cfg(test)]
@@ -180,12 +190,15 @@ mod tests {
 
     #[test]
     fn a_run_that_nobody_named_is_called_by_its_program_and_the_time() {
-        let time: Zoned = "2026-11-23T04:38:12+00:00[UTC]".parse().unwrap();
-        assert_eq!(readable(Some("train"), &time), "train-1123-043812");
-        assert_eq!(readable(Some("my train/er"), &time), "my_train_er-1123-043812");
-        assert_eq!(readable(Some("-c"), &time), "c-1123-043812");
-        assert_eq!(readable(Some(""), &time), "run-1123-043812");
+        let time = "1123-043812";
+        assert_eq!(readable(Some("train"), time), "train-1123-043812");
+        assert_eq!(readable(Some("my train/er"), time), "my_train_er-1123-043812");
+        assert_eq!(readable(Some("-c"), time), "c-1123-043812");
+        assert_eq!(readable(Some(""), time), "run-1123-043812");
+        assert_eq!(readable(Some("train"), "[fe80::1]-29500"), "train-_fe80__1_-29500");
+        let longest = readable(Some(&"ü".repeat(99)), &"x".repeat(99));
+        assert_eq!(check(&longest), Ok(()), "{longest}");
         // This test's own program.
-        assert!(readable(None, &time).starts_with("trainmon_agent"), "{}", readable(None, &time));
+        assert!(readable(None, time).starts_with("trainmon_agent"), "{}", readable(None, time));
     }
 }

@@ -52,7 +52,9 @@ fn rows_so_far(out: &Path, rank: u32, prefix: &str) -> Option<Rows> {
         let paths = std::fs::read_dir(directory).ok()?.map(|entry| entry.unwrap().path());
         paths.into_iter().find(|path| is_wanted(path.file_name().unwrap().to_str().unwrap()))
     };
-    let directory = found_in(out, &|name| name.contains(&format!("-rank{rank}-")))?;
+    // msprobe's layout, or a run's directory with those of its ranks.
+    let directory = found_in(out, &|name| name.contains(&format!("-rank{rank}-")))
+        .or_else(|| found_in(&out.join("latest"), &|name| name == format!("rank_{rank}")))?;
     let file = found_in(&directory, &|name| name.starts_with(prefix))?;
     Some(csv::Reader::from_path(file).unwrap().deserialize().filter_map(Result::ok).collect())
 }

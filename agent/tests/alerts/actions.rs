@@ -167,6 +167,7 @@ fn every_finding_is_in_the_json_file_with_a_key_of_its_own() {
     let heard = Heard::default();
     let options = Options {
         ranks: Some(Ranks::SINGLE),
+        run: Some("a-run".to_owned()),
         output_dir: Some(base.path().to_path_buf()),
         voice: heard.voice(),
         ..Options::default()

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use trainmon_integration_tests::{CsvTree, Training, skip, wait_for};
 
-use crate::support::{Scene, TRAINER, assert_unharmed, run_directory};
+use crate::support::{Scene, TRAINER, assert_unharmed, rank_directory};
 
 const CONFIG: &str = r#""wg_distribution": true, "ops": ["norm"], "control": {"port": 0}, "queue_steps": 4096"#;
 /// More steps than any of these tests lets pass; the training waits after each of them.
@@ -45,7 +45,7 @@ impl Watched {
     }
 
     fn run(&self) -> Result<PathBuf> {
-        run_directory(&self.scene.out())
+        rank_directory(&self.scene.out())
     }
 
     /// `control.json`.

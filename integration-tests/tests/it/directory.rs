@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::Result;
 use trainmon_integration_tests::{CsvTree, wait_for};
 
-use crate::support::{EVERYTHING, Scene, assert_unharmed, run_directory};
+use crate::support::{EVERYTHING, Scene, assert_unharmed, rank_directory};
 
 /// The directory is made anew, and nothing after its end is missing.
 fn assert_rows_resume(steps_per_file: u64) -> Result<()> {
@@ -17,13 +17,13 @@ fn assert_rows_resume(steps_per_file: u64) -> Result<()> {
     let written = || Ok((CsvTree::read_whole_lines(&out)?.steps()?.last() == Some(&pause)).then_some(()));
     wait_for("rows of the last step before the pause", written)?;
     let whole = CsvTree::read(&out)?.rows_by_kind_and_step()?;
-    let directory = run_directory(&out)?;
+    let directory = rank_directory(&out)?;
     fs::remove_dir_all(&directory)?;
     training.resume()?;
     let ended = training.end()?;
     assert_unharmed(&ended, 20)?;
     assert_eq!(ended.stderr, "", "nothing fails");
-    assert_eq!(run_directory(&out)?, directory);
+    assert_eq!(rank_directory(&out)?, directory);
     let csv = CsvTree::read(&out)?;
     assert_eq!(csv.steps()?, (pause + 1..20).collect::<Vec<_>>());
     let rows = csv.rows_by_kind_and_step()?;

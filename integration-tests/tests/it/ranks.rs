@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use anyhow::{Context as _, Result};
 use trainmon_integration_tests::{Trainer, get, wait_for};
 
-use crate::support::{EVERYTHING, Scene, assert_csv_complete, assert_unharmed, run_directory};
+use crate::support::{EVERYTHING, Scene, assert_csv_complete, assert_unharmed, rank_directory};
 
 const STEPS: u64 = 5;
 
@@ -35,9 +35,8 @@ fn a_rank_names_its_directory_and_listens_on_the_port_after_the_first() -> Resul
     let ended = training.end()?;
     assert_unharmed(&ended, STEPS)?;
     assert_csv_complete(&ended, &scene.out(), STEPS)?;
-    let directory = run_directory(&scene.out())?;
-    let name = directory.file_name().context("no name")?.to_string_lossy();
-    assert!(name.contains("-rank1-"), "{name}");
+    let directory = rank_directory(&scene.out())?;
+    assert_eq!(directory.file_name().context("no name")?, "rank_1");
     assert_eq!(ended.line("place csv")?, directory.to_string_lossy());
     assert!(ended.line("place prometheus")?.contains(&format!(":{port}")), "{:#?}", ended.stdout);
     Ok(())

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
+use trainmon_agent::core::RUN_FILE;
 use trainmon_integration_tests::{CsvTree, Ended, Trainer};
 
 pub(crate) const TRAINER: &str = env!("CARGO_BIN_EXE_trainer");
@@ -76,10 +77,20 @@ pub(crate) fn assert_csv_complete(ended: &Ended, out: &Path, steps: u64) -> Resu
     Ok(())
 }
 
-/// The only run directory below `out`.
-pub(crate) fn run_directory(out: &Path) -> Result<PathBuf> {
-    let mut entries = std::fs::read_dir(out).with_context(|| format!("no {}", out.display()))?;
-    let directory = entries.next().context("no run directory")??.path();
-    ensure!(entries.next().is_none(), "more than one run directory");
-    Ok(directory)
+/// The directory of the only rank that wrote below `out`, in either layout.
+pub(crate) fn rank_directory(out: &Path) -> Result<PathBuf> {
+    let run = only_directory(out)?;
+    if run.join(RUN_FILE).exists() { only_directory(&run) } else { Ok(run) }
+}
+
+/// The only directory in this one, but for what leads to another.
+fn only_directory(parent: &Path) -> Result<PathBuf> {
+    let entries = std::fs::read_dir(parent).with_context(|| format!("no {}", parent.display()))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        found.extend(entry.file_type()?.is_dir().then(|| entry.path()));
+    }
+    ensure!(found.len() == 1, "one directory expected in {}: {found:?}", parent.display());
+    found.pop().context("no directory")
 }

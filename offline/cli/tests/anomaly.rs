@@ -160,3 +160,27 @@ fn msprobes_findings_give_msprobes_analysis() {
         }
     }
 }
+
+#[test]
+fn of_several_runs_the_newest_ones_findings_are_read_and_that_is_said() {
+    let base = TempDir::new().expect("a temporary directory");
+    for (run, started, step) in [("train", 10, 4), ("train-2", 11, 7)] {
+        let found = directory([finding(0, step, 0, 0, 0, "actv")]);
+        let place = base.path().join(run);
+        fs::create_dir_all(place.join("rank_0")).expect("writable");
+        fs::rename(found.path().join("anomaly_detected"), place.join("anomaly_detected")).expect("one file system");
+        let facts = format!(r#"{{"run": "train", "world_size": 1, "started": "2026-11-23T04:38:{started}Z"}}"#);
+        fs::write(place.join("run.json"), facts).expect("writable");
+    }
+    let said = anomaly(&["-d", text(base.path())]);
+    let expected = format!("`{}` holds 2 runs: reading the newest, train-2\n", base.path().display());
+    assert_eq!((said.err, said.code), (expected, Some(1)));
+    assert!(said.out.starts_with("7: actv 0 7"), "{}", said.out);
+    let newest = base.path().join("train-2");
+    assert!(newest.join("anomaly_detected/anomaly_analyse.json").is_file());
+    for itself in [newest.clone(), newest.join("rank_0"), newest.join("anomaly_detected")] {
+        let said = anomaly(&["-d", text(&itself), "--json"]);
+        assert_eq!(said.err, "");
+        assert_eq!(first_of(&said).len(), 1, "{}", said.out);
+    }
+}

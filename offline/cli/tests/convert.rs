@@ -118,6 +118,28 @@ fn ranks_have_directories_of_their_own_and_runs_of_one_rank_their_names() {
 }
 
 #[test]
+fn of_several_runs_the_newest_is_converted_and_that_is_said() {
+    let desk = Desk::new();
+    for (run, started) in [("train", 10), ("train-2", 11)] {
+        for rank in 0..2 {
+            let rows = format!("{HEADER}0,a,1,1.0,[2],torch.float32\n");
+            desk.write(&format!("out/{run}/rank_{rank}/exp_avg_0-9999.csv"), &rows);
+        }
+        let facts = format!(r#"{{"run": "train", "world_size": 2, "started": "2026-11-23T04:38:{started}Z"}}"#);
+        desk.write(&format!("out/{run}/run.json"), &facts);
+    }
+    let said = desk.convert(&["out", "-o", "events"]);
+    assert_eq!(said.err, "`out` holds 2 runs: converting the newest, train-2\n");
+    assert!(desk.path("events/rank1/exp_avg").is_dir());
+    let said = desk.convert(&["out", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(found["newest"], serde_json::json!({"directory": "out", "runs": 2, "taken": "out/train-2"}));
+    assert_eq!(found["out"], "out/train-2/tensorboard");
+    let said = desk.convert(&["out/train"]);
+    assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
+}
+
+#[test]
 fn a_torn_last_line_and_strange_files_are_warnings() {
     let desk = Desk::with_run(RUN);
     desk.write(&format!("{RUN}/exp_avg_1-1.csv"), &format!("{HEADER}0,a,1,1.0,[2],torch.float32\n0,b,1,2.0,[2],tor"));

@@ -254,6 +254,29 @@ fn the_journals_of_all_ranks_go_to_directories_of_their_own() {
 }
 
 #[test]
+fn of_several_runs_the_newest_is_recovered_and_that_is_said() {
+    let desk = Desk::new();
+    for (run, started) in [("train", 11), ("train-2", 10)] {
+        for rank in 0..2 {
+            fs::create_dir_all(desk.path(&format!("out/{run}/rank_{rank}"))).expect("writable");
+            desk.run(V1, rank, &format!("out/{run}/rank_{rank}/journal_rank{rank}.tmj"), 0..3);
+        }
+        let facts = format!(r#"{{"run": "train", "world_size": 2, "started": "2026-11-23T04:38:{started}Z"}}"#);
+        fs::write(desk.path(&format!("out/{run}/run.json")), facts).expect("writable");
+    }
+    let said = desk.recover(&["out", "-o", "rescued"]);
+    assert_eq!((said.err.as_str(), said.code), ("`out` holds 2 runs: recovering the newest, train\n", Some(0)));
+    assert!(said.out.starts_with("rescued/rank_0: rank 0, 3 steps"), "{}", said.out);
+    assert!(desk.names_in("rescued").iter().all(|name| name.starts_with("rank_")));
+    let said = desk.recover(&["out", "-o", "again", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(found["newest"]["taken"], "out/train");
+    assert_eq!(found["journals"][1]["journal"], "out/train/rank_1/journal_rank1.tmj");
+    let said = desk.recover(&["out/train-2", "-o", "older"]);
+    assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
+}
+
+#[test]
 fn one_journal_of_several_that_cannot_be_read_is_an_error_and_the_others_are_recovered() {
     let desk = Desk::new();
     desk.run(V1, 0, "run/journal_rank0.tmj", 0..3);

@@ -30,7 +30,7 @@ pub struct Control {
     /// The file that gets the token, readable by its owner only. Absent: `control.token` in the control directory.
     #[schemars(length(min = 1))]
     pub token_file: Option<PathBuf>,
-    /// The control directory, through which the ranks agree: on a file system that all of them share. Absent: the run
+    /// The control directory, through which the ranks agree: on a file system that all of them share. Absent: the rank's
     /// directory where there is one process, else `control-<run>` beside the run directories.
     #[schemars(length(min = 1))]
     pub directory: Option<PathBuf>,

@@ -89,8 +89,9 @@ impl Config {
 
     /// Has the files laid out as the front likes it, where the config does not say how.
     pub fn settle_layout(&mut self, front: FileLayout) {
+        let configured = self.csv.as_ref().and_then(|csv| csv.layout).or(self.csv_layout.layout);
         for csv in self.csv.iter_mut().chain([&mut self.csv_layout]) {
-            csv.layout.get_or_insert(front);
+            csv.layout = Some(configured.unwrap_or(front));
         }
     }
 

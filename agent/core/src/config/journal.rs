@@ -23,7 +23,8 @@ pub struct Journal {
     /// Write it.
     #[default = true]
     pub enabled: bool,
-    /// Where it goes. Absent: beside the rank's CSV files; if none are written, to `output_dir`.
+    /// Where it goes. Absent: to the rank's directory, beside its CSV files; in msprobe's layout without CSV files to
+    /// `output_dir`.
     #[schemars(length(min = 1))]
     pub dir: Option<PathBuf>,
     /// The size of a rank's file in MiB, reserved at the start. 64 hold the last 300 or so steps of 2,000 tensors with
@@ -35,8 +36,8 @@ pub struct Journal {
     /// the process anyway: this is for the loss of power. 0 leaves it to the operating system.
     #[default(DEFAULT_FLUSH_STEPS)]
     pub flush_steps: u64,
-    /// How many journals of earlier runs of the same rank stay beside the new one; the oldest are deleted when a run
-    /// starts. One that a live process writes is never deleted.
+    /// How many journals of earlier runs of the same rank stay in the new one's directory, in the layout `run` in those of
+    /// all runs in `output_dir`; the oldest are deleted when a run starts. One that a live process writes is never deleted.
     #[schemars(range(min = 0, max = 10_000))]
     #[default(DEFAULT_KEEP)]
     pub keep: u64,

@@ -14,7 +14,7 @@ pub struct TensorBoard {
     /// Write them.
     #[default = true]
     pub enabled: bool,
-    /// Where they go: rank 3 writes below `<dir>/rank3`. Absent: the directory `tensorboard` in the run directory.
+    /// Where they go: rank 3 writes below `<dir>/rank3`. Absent: the directory `tensorboard` in the rank's directory.
     #[schemars(length(min = 1))]
     pub dir: Option<PathBuf>,
     /// The most tags of tensors' statistics one rank writes: what is above is counted, not written. TensorBoard lists

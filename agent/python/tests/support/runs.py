@@ -15,11 +15,16 @@ from trainmon._trainmon import Monitor
 Row = dict[str, str]
 
 
-def run_directory(base: Path, rank: int) -> Path:
-    """The one directory of a rank's files below `base`, in either layout."""
+def rank_directories(base: Path, rank: int) -> list[Path]:
+    """The directories of a rank's files of all runs below `base`, in either layout."""
     found = [path for path in base.iterdir() if f"-rank{rank}-" in path.name]
     # The link to the newest run leads to one of the others.
-    found += [path for path in base.glob(f"*/rank_{rank}") if not path.parent.is_symlink()]
+    return found + [path for path in base.glob(f"*/rank_{rank}") if not path.parent.is_symlink()]
+
+
+def run_directory(base: Path, rank: int) -> Path:
+    """The one directory of a rank's files below `base`, in either layout."""
+    found = rank_directories(base, rank)
     assert len(found) == 1, f"run directories of rank {rank} in {base}: {found}"
     return found[0]
 
@@ -34,14 +39,18 @@ def is_settled(monitor: Monitor) -> bool:
 
 def rows(directory: Path, kind: str) -> list[Row]:
     """Every row of a kind, over all its files, in step order."""
-    files = sorted(
-        directory.glob(f"{kind}_[0-9]*.csv"), key=lambda path: int(path.stem.rsplit("_", 1)[1].split("-")[0])
-    )
     found: list[Row] = []
-    for file in files:
+    for file in sorted(directory.glob(f"{kind}_[0-9]*.csv*"), key=_place):
         with file.open(newline="") as opened:
             found += list(csv.DictReader(opened))
     return found
+
+
+def _place(table: Path) -> tuple[int, float]:
+    """Where a table's rows stand: by its first step; one that was set aside (`.old`, `.old.2`) before the one in its place."""
+    stem, _, rest = table.name.partition(".csv")
+    order = float("inf") if not rest else float(rest.removeprefix(".old").removeprefix(".") or 1)
+    return int(stem.rsplit("_", 1)[1].split("-")[0]), order
 
 
 def steps(directory: Path) -> list[Row]:

@@ -31,8 +31,7 @@ use model::Model;
 
 /// What is watched unless `--config` says otherwise.
 const CONFIG: &str = r#"{"wg_distribution": true, "param_distribution": true, "format": ["csv"],
-    "cc_distribution": {"enable": true, "cc_pre_hook": true}, "ops": ["norm", "min", "max", "nans"],
-    "step_count_per_record": 1000}"#;
+    "cc_distribution": {"enable": true, "cc_pre_hook": true}, "ops": ["norm", "min", "max", "nans"]}"#;
 
 /// Train a small network on several processes, watched by trainmon
 #[derive(Parser)]

@@ -76,8 +76,8 @@ fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
         println!("{warning}");
     }
     let mut config = parsed.config;
-    if let (Some(csv), Some(out)) = (&mut config.csv, &arguments.out) {
-        csv.output_dir = Some(out.clone());
+    if let Some(out) = &arguments.out {
+        config.csv.iter_mut().chain([&mut config.csv_layout]).for_each(|csv| csv.output_dir = Some(out.clone()));
     }
     // The example has words of its own, for the beginning and the end.
     let options = Options { program: Some("demo".to_owned()), quiet: true, ..Options::default() };

@@ -120,6 +120,9 @@ fn files_are_written_whole_in_the_formats_asked_for_and_none_is_replaced() {
     let (a, b) = (made("plain.pt"), made("changed_norm.pt"));
     let said = compare_in(directory.path(), &[&a, &b, "-o", "report", "--format", "json,csv"]);
     assert_eq!(said.code, Some(1), "{}", said.err);
+    // Without a place to write to there is nothing of any format.
+    let nowhere = compare_in(directory.path(), &[&a, &b, "--format", "csv"]);
+    assert!(nowhere.code == Some(2) && nowhere.err.contains("--output <DIR>"), "{}", nowhere.err);
     let json: Value = serde_json::from_slice(&fs::read(directory.path().join("report/compare.json")).unwrap()).unwrap();
     assert_eq!(json["summary"]["different"], 1);
     let csv = fs::read_to_string(directory.path().join("report/compare.csv")).unwrap();

@@ -63,6 +63,37 @@ fn ranks_are_paired_by_number_and_the_unpaired_named() {
 }
 
 #[test]
+fn of_a_directory_of_runs_the_newest_is_taken_and_that_is_said() {
+    let desk = Desk::new();
+    let row = |value: &str| format!("{HEADER}0,a,0,{value},[2],torch.float32\n");
+    for (run, started, value) in [("train", 10, "1.5"), ("train-2", 12, "2.5"), ("other", 11, "3.5")] {
+        desk.write(&format!("out/{run}/rank_0/grad_reduced_0-9999.csv"), &row(value));
+        desk.write(&format!("out/{run}/rank_1/grad_reduced_0-9999.csv"), &row(value));
+        let facts = format!(r#"{{"run": "train", "world_size": 2, "started": "2026-11-23T04:38:{started}.5Z"}}"#);
+        desk.write(&format!("out/{run}/run.json"), &facts);
+    }
+    desk.write("out/never/rank_0/control.json", "{}");
+    let said = desk.compare(&["out", "out/train"]);
+    assert_eq!(said.err, "`out` holds 3 runs: comparing the newest, train-2\n");
+    assert!(said.out.contains("grad_reduced of `a` on rank 0: norm 2.5 against 1.5"), "{}", said.out);
+    let (found, _) = desk.json(&["out", "out/train"]);
+    assert_eq!(found["newest"], serde_json::json!([{"directory": "out", "runs": 3, "taken": "out/train-2"}]));
+    assert_eq!(found["ranks"][1]["target"], "out/train-2/rank_1");
+    let (found, _) = desk.json(&["out/train-2/rank_0", "out/other"]);
+    assert_eq!((&found["newest"], &found["ranks"][0]["golden"]), (&serde_json::json!([]), &"out/other/rank_0".into()));
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("train", desk.path("out/latest")).expect("writable");
+        let said = desk.compare(&["out/latest", "out/train"]);
+        assert_eq!((said.err.as_str(), said.code), ("", Some(0)), "{}", said.out);
+        assert!(desk.compare(&["out", "out/train"]).err.contains("holds 3 runs"), "the link is none");
+    }
+    // `trainmon compare` finds out what they are.
+    let said = crate::support::trainmon(&desk.path("."), &["compare", "out", "out/train"]);
+    assert!(said.err.contains("`out` holds 3 runs: comparing the newest, train-2\n"), "{}", said.err);
+}
+
+#[test]
 fn tensors_of_one_side_and_other_shapes_are_told() {
     let desk = Desk::new();
     let of = |rows: &str| format!("{HEADER}{rows}");

@@ -19,9 +19,9 @@ as well. Without a file, weight gradients, moments and parameters of everything 
   and it has no effect.
 - `configs/` has samples, and `configs/trainmon.schema.json` lets an editor complete and explain keys: begin the file
   with `\"$schema\": \"trainmon.schema.json\"`.
-- Environment: `MONITOR_OUTPUT_DIR` is the output directory of a `TrainerMon` config without `output_dir`
-  (default `./monitor_output`). `DYNAMIC_MONITOR=True` has the file watched while the training runs:
-  see `dynamic_on`.
+- Environment: `MONITOR_OUTPUT_DIR` is the output directory where the config has no `output_dir` (default
+  `./monitor_output`), `TRAINMON_RUN_NAME` the run's name: see [runs.md](runs.md). `DYNAMIC_MONITOR=True` has the file
+  watched while the training runs: see `dynamic_on`.
 ";
 
 const STATISTICS: &str = "

@@ -29,9 +29,10 @@ pub(in crate::config) struct CommonFile {
     #[schemars(extend("x-msprobe" = "one name, and `csv` is the only one that works"))]
     #[default(Formats::One(Format::Csv))]
     pub(in crate::config) format: Formats,
-    /// The directory in which run directories are made.
+    /// The directory in which run directories are made. Absent: `MONITOR_OUTPUT_DIR`, or `./monitor_output`; in msprobe's
+    /// layout with `monitors` it is `./`.
     #[schemars(length(min = 1))]
-    #[schemars(extend("x-msprobe" = "V1 has only the environment variable `MONITOR_OUTPUT_DIR` (default `./monitor_output`), which holds here too when the key is absent; V2 needs the directory to exist"))]
+    #[schemars(extend("x-msprobe" = "V1 has only the environment variable; V2 needs the directory to exist"))]
     pub(in crate::config) output_dir: Option<PathBuf>,
     /// The first step measured.
     #[schemars(extend("x-msprobe" = "a bad value falls back to the default"))]
