@@ -52,7 +52,7 @@ enum Task {
     /// Build what one publishes: wheels, source package, static programs, what is in them, checksums
     #[command(after_help = DIST_HELP)]
     Dist {
-        /// Where to; emptied first
+        /// Where to; an older release there is removed first
         #[arg(long, value_name = "DIR", default_value = "target/dist")]
         out: PathBuf,
         /// For this architecture only
@@ -232,7 +232,7 @@ mod tests {
     fn every_command_the_documents_name_is_understood() {
         let root = workspace::root();
         let mut seen = 0;
-        for file in ["README.md", "CONTRIBUTING.md", "docs/architecture.md"] {
+        for file in ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/releasing.md"] {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             for line in text.split(['\n', '`', '#']).filter_map(|part| part.trim().strip_prefix("cargo xtask ")) {
                 let line = line.trim_end_matches([')', '"']);

@@ -24,6 +24,9 @@ const PROGRAM: &str = "trainmon-cli";
 /// The oldest glibc a wheel runs on: as with torch's own wheels of before 2.6, and as old as Rust's standard library allows.
 const MANYLINUX: &str = "manylinux_2_17";
 
+/// The list of checksums.
+const CHECKSUMS: &str = "SHA256SUMS";
+
 /// What was made, and where.
 #[derive(Debug)]
 pub struct Made {
@@ -45,17 +48,14 @@ impl Made {
     }
 }
 
-/// Builds a release into `out`, which is emptied first: for both architectures, or for one. Four to five minutes of processor
+/// Builds a release into `out`, from which an older one is removed first: for both architectures, or for one. Four to five minutes of processor
 /// time per architecture where nothing is compiled yet.
 ///
 /// # Errors
 /// Something does not build or is not what it should be. What can be built for the other architecture is built all the same.
 pub fn run(root: &Path, out: &Path, only: Option<Architecture>) -> Result<Made> {
     let out = &root.join(out);
-    if out.exists() {
-        fs::remove_dir_all(out).with_context(|| format!("cannot remove {}", out.display()))?;
-    }
-    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    clear(out)?;
     let tools = provision::dist_tools(root)?;
     let release = Release { root, out, tools, version: env!("CARGO_PKG_VERSION") };
     let mut failed = Vec::new();
@@ -78,6 +78,21 @@ pub fn run(root: &Path, out: &Path, only: Option<Architecture>) -> Result<Made> 
     }
     let hint = "`--only x86_64` or `--only aarch64` builds for one architecture; the others' files are in place";
     Err(Hinted::new(format!("the release is not whole\n{}", failed.join("\n")), hint).into())
+}
+
+/// Makes an empty directory; files of an older release go, those of others are not touched.
+fn clear(out: &Path) -> Result<()> {
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let files = files_of(out)?;
+    let is_ours = |file: &PathBuf| {
+        let name = file_name(file);
+        file.is_file() && (name.starts_with("trainmon-") || name == CHECKSUMS)
+    };
+    if let Some(other) = files.iter().find(|file| !is_ours(file)) {
+        let message = format!("{} is no file of a release", other.display());
+        return Err(Hinted::new(message, "give a directory of its own to `--out`").into());
+    }
+    files.iter().try_for_each(|file| fs::remove_file(file).with_context(|| format!("cannot remove {}", file.display())))
 }
 
 /// A release in the making.
@@ -111,12 +126,10 @@ impl Release<'_> {
         command.args(["build", "--release", "--zig", "--compatibility", MANYLINUX, "--target", architecture.gnu()]);
         command.arg("--manifest-path").arg(self.root.join(PACKAGE).join("Cargo.toml")).arg("--out").arg(self.out);
         process::run_visibly(as_released(&mut command).current_dir(self.root))?;
-        let name = format!("trainmon-{}-cp310-abi3-{MANYLINUX}_{architecture}", self.version);
-        let made = files_of(self.out)?.into_iter().find(|file| {
-            // It may bear the older name of the same promise as well: `….manylinux2014_…`.
-            file.extension().is_some_and(|extension| extension == "whl") && file_name(file).starts_with(&name)
-        });
-        made.with_context(|| format!("maturin left no wheel {name}*.whl in {}", self.out.display()))
+        // It bears the older name of the same promise as well: `…-manylinux2014_….manylinux_2_17_….whl`.
+        let ending = format!("{MANYLINUX}_{architecture}.whl");
+        let made = files_of(self.out)?.into_iter().find(|file| file_name(file).ends_with(&ending));
+        made.with_context(|| format!("maturin left no wheel *{ending} in {}", self.out.display()))
     }
 
     /// Linked with everything it needs: it starts on any Linux of its architecture.
@@ -142,7 +155,7 @@ impl Release<'_> {
         if !summed.status.success() {
             bail!("sha256sum ended with {}", summed.status);
         }
-        let place = self.path("SHA256SUMS");
+        let place = self.path(CHECKSUMS);
         fs::write(&place, summed.stdout).with_context(|| format!("cannot write {}", place.display()))?;
         files.push(place);
         Ok(files)
@@ -178,4 +191,27 @@ fn files_of(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>().with_context(read)?;
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_an_older_release_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("dist");
+        clear(&out).unwrap();
+        for file in ["trainmon-0.1.0.tar.gz", CHECKSUMS] {
+            fs::write(out.join(file), "").unwrap();
+        }
+        clear(&out).unwrap();
+        assert_eq!(files_of(&out).unwrap(), [""; 0].map(PathBuf::from));
+        for file in ["trainmon-0.1.0.tar.gz", "thesis.tex"] {
+            fs::write(out.join(file), "").unwrap();
+        }
+        let told = hint::render(&clear(&out).unwrap_err());
+        assert!(told.contains("thesis.tex is no file of a release") && told.contains("hint: "), "{told}");
+        assert_eq!(files_of(&out).unwrap().len(), 2, "nothing was removed");
+    }
 }

@@ -38,7 +38,7 @@ fn commands(root: &Path, environment: &Environment, desk: &Path) -> Result<(), F
         (environment.command("trainmon"), &["--version"][..], &[&version[..]][..]),
         (environment.command("trainmon"), &["--help"], &["Usage: trainmon <COMMAND>", "\n  run ", "\n  compare "]),
         (environment.command("trainmon"), &["completions", "bash"], &["complete -F _trainmon"]),
-        (module, &[], &["\"wg_distribution\": true"]),
+        (module, &[], &["\"queue_steps\": "]),
         (import, &[], &["None"]),
     ] {
         command.args(arguments).current_dir(desk);
@@ -58,7 +58,7 @@ fn example(root: &Path, environment: &Environment, desk: &Path) -> Result<(), Fa
     let runs = desk.join("monitor_output");
     let listed = fs::read_dir(&runs).with_context(|| format!("the example left no {}", runs.display()))?;
     let run = listed.flatten().next().context("the example left no run")?.path();
-    for (file, lines) in [("steps.csv", 11), ("grad_reduced_0-9.csv", 1)] {
+    for (file, lines) in [("steps.csv", 11), ("grad_reduced_9-9.csv", 5)] {
         let file = run.join(file);
         let text = fs::read_to_string(&file).with_context(|| format!("the example left no {}", file.display()))?;
         if text.lines().count() < lines {
