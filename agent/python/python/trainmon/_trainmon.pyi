@@ -178,8 +178,8 @@ class Monitor:
     @property
     def run_directory(self) -> str | None:
         """The directory of this run's files; with the layout `run` it holds those of all ranks and is called like the
-        run, with a number behind it if an earlier run has the name. With msprobe's it is the rank's, made with the first
-        step. None if nothing is written there."""
+        run, with a number behind it if an earlier run has the name. With msprobe's it is the rank's, made with the
+        first step. None if nothing is written there."""
     @property
     def rank_directory(self) -> str | None:
         """The directory of this rank's files; as `run_directory`."""
