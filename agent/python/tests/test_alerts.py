@@ -36,8 +36,11 @@ def config_file(place: Path, *rules: dict[str, Any]) -> Path:
 
 def findings(place: Path, rank: int = 0) -> list[int]:
     """The steps of all findings of a run."""
-    file = place / "anomaly_detected" / f"rank{rank}" / "anomaly.json"
-    return [entry["step"] for entry in json.loads(file.read_text()).values()] if file.exists() else []
+    # In the run's own directory, or in msprobe's layout beside the runs; a link leads to one that is here already.
+    holders = [place, *(run for run in place.iterdir() if not run.is_symlink())]
+    files = [holder / "anomaly_detected" / f"rank{rank}" / "anomaly.json" for holder in holders]
+    found = [json.loads(file.read_text()) for file in files if file.exists()]
+    return [entry["step"] for entries in found for entry in entries.values()]
 
 
 def train(net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range, spoilt: int, factor: float) -> None:

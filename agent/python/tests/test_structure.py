@@ -26,6 +26,7 @@ def start(tmp_path: Path, heard: list[str] | None = None, **config: Any) -> Any:
         {"targets": {}, "ops": ["norm"], **config},
         output_dir=str(tmp_path),
         rank=0,
+        layout="msprobe",
         listener=lambda severity, message, hint: said.append(message),
     )
 
@@ -53,7 +54,7 @@ def golden_training(case: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[st
 def test_the_structure_of_the_golden_net_is_msprobes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts, net, optimizer, step = golden_training("v1_block_print_struct", monkeypatch)
     before = [one.detach().clone() for one in net.parameters()]
-    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
+    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0, layout="msprobe")
     with Watch(net, optimizer, monitor), pytest.raises(ModuleStructPrinted) as stopped:
         step()
     case = GOLDEN / "01_monitor" / "v1_block_print_struct"
@@ -66,7 +67,7 @@ def test_the_structure_of_the_golden_net_is_msprobes(tmp_path: Path, monkeypatch
 @needs_golden
 def test_the_stacks_of_the_golden_net_are_msprobes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts, net, optimizer, step = golden_training("v1_mlp_stack_info", monkeypatch)
-    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
+    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0, layout="msprobe")
     with Watch(net, optimizer, monitor):
         for _ in range(facts["steps"]):
             step()

@@ -236,7 +236,14 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("everything")
     features = {"linear_hook": [], "attention_hook": ["mixer"], "moe_router_weight_hook": ["router"]}
     features["moe_router_logit_hook"] = ["router"]
-    config = {**CONFIG, "update": True, "stack_info": True, "recording_l2_features": True, "l2_targets": features}
+    config = {
+        **CONFIG,
+        "layout": "msprobe",
+        "update": True,
+        "stack_info": True,
+        "recording_l2_features": True,
+        "l2_targets": features,
+    }
 
     class Mixer(torch.nn.Module):
         def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:

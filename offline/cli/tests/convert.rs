@@ -175,8 +175,8 @@ fn what_is_no_run_is_refused() {
     let desk = Desk::new();
     fs::create_dir(desk.path("empty")).expect("writable");
     desk.write("other/notes.txt", "x");
-    let hint = "hint: give a directory like Nov20_16-05-09-rank0-1f0a9c42 or rank_0, or the one that holds those of all \
-                ranks\n";
+    let hint = "hint: give a run's directory, that of one rank (rank_0, Nov20_16-05-09-rank0-1f0a9c42), or the one that \
+                holds all runs\n";
     assert_eq!(desk.fails(&["empty"]), format!("error: `empty` is no run directory: it is empty\n{hint}"));
     assert_eq!(
         desk.fails(&["other"]),
@@ -248,7 +248,7 @@ fn the_json_form_has_the_same_shape_for_success_and_failure() {
         let said = desk.convert(&arguments);
         let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
         let keys: Vec<&String> = report.as_object().expect("an object").keys().collect();
-        assert_eq!(keys, ["ok", "out", "runs", "warnings", "error"]);
+        assert_eq!(keys, ["ok", "out", "newest", "runs", "warnings", "error"]);
         assert_eq!((report["ok"].as_bool(), report["error"].is_null()), (Some(is_ok), is_ok));
         assert_eq!((said.code, said.err.as_str()), (Some(if is_ok { 0 } else { 2 }), ""));
     }

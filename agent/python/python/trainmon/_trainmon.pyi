@@ -173,11 +173,11 @@ class Monitor:
         is measured, an object like `trainmon.control.StoreBoard`; files in the control directory otherwise.
 
         `run`: the run's name, the same on every rank; its directory is called so. Without it the environment is asked
-        (`TRAINMON_RUN_NAME`, the launcher's job id), else it is `program` (without that, the script's name) and the time.
-        `layout`: how files are laid out where the config does not say, `run` or `msprobe`.
+        (`TRAINMON_RUN_NAME`, the launcher's job id), else it is `program` (without that, the script's name) and the
+        time. `layout`: how files are laid out where the config does not say, `run` or `msprobe`.
 
-        Raises `ValueError` for a name that no directory can have, `RuntimeError` if the rank cannot be told or a thread not
-        started.
+        Raises `ValueError` for a name that no directory can have, `RuntimeError` if the rank cannot be told or a thread
+        not started.
         """
 
     @property
@@ -195,9 +195,9 @@ class Monitor:
         """The run's name: the label `run`, the same on every rank."""
     @property
     def run_directory(self) -> str | None:
-        """The directory of this run's files; with the layout `run` it holds those of all ranks and is called like the run,
-        with a number behind it if an earlier run has the name. With msprobe's it is the rank's, made with the first step.
-        None if nothing is written there."""
+        """The directory of this run's files; with the layout `run` it holds those of all ranks and is called like the
+        run, with a number behind it if an earlier run has the name. With msprobe's it is the rank's, made with the
+        first step. None if nothing is written there."""
     @property
     def rank_directory(self) -> str | None:
         """The directory of this rank's files; as `run_directory`."""

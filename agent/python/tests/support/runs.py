@@ -36,7 +36,7 @@ def rows(directory: Path, kind: str) -> list[Row]:
 
 
 def _place(table: Path) -> tuple[int, float]:
-    """Where a table's rows stand: by its first step; one that was set aside (`.old`, `.old.2`) before the one in its place."""
+    """Where a table's rows stand: by its first step; one set aside (`.old`, `.old.2`) before the one in its place."""
     stem, _, rest = table.name.partition(".csv")
     order = float("inf") if not rest else float(rest.removeprefix(".old").removeprefix(".") or 1)
     return int(stem.rsplit("_", 1)[1].split("-")[0]), order

@@ -66,7 +66,7 @@ fn ranks_are_paired_by_number_and_the_unpaired_named() {
 fn of_a_directory_of_runs_the_newest_is_taken_and_that_is_said() {
     let desk = Desk::new();
     let row = |value: &str| format!("{HEADER}0,a,0,{value},[2],torch.float32\n");
-    for (run, started, value) in [("train", 10, "1.5"), ("train-2", 12, "2.5"), ("other", 11, "3.5")] {
+    for (run, started, value) in [("train", 10, "1.5123456789012345"), ("train-2", 12, "2.5"), ("other", 11, "3.5")] {
         desk.write(&format!("out/{run}/rank_0/grad_reduced_0-9999.csv"), &row(value));
         desk.write(&format!("out/{run}/rank_1/grad_reduced_0-9999.csv"), &row(value));
         let facts = format!(r#"{{"run": "train", "world_size": 2, "started": "2026-11-23T04:38:{started}.5Z"}}"#);
@@ -75,7 +75,7 @@ fn of_a_directory_of_runs_the_newest_is_taken_and_that_is_said() {
     desk.write("out/never/rank_0/control.json", "{}");
     let said = desk.compare(&["out", "out/train"]);
     assert_eq!(said.err, "`out` holds 3 runs: comparing the newest, train-2\n");
-    assert!(said.out.contains("grad_reduced of `a` on rank 0: norm 2.5 against 1.5"), "{}", said.out);
+    assert!(said.out.contains("grad_reduced of `a` on rank 0: norm 2.5 against 1.51235"), "{}", said.out);
     let (found, _) = desk.json(&["out", "out/train"]);
     assert_eq!(found["newest"], serde_json::json!([{"directory": "out", "runs": 3, "taken": "out/train-2"}]));
     assert_eq!(found["ranks"][1]["target"], "out/train-2/rank_1");
