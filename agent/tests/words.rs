@@ -9,6 +9,7 @@ use trainmon_agent::core::{Kind, MicroStep, Rank, TensorView};
 use trainmon_agent::{Monitor, Notice, Options, Ranks, Severity, StepFacts, Voice};
 
 /// Every notice of a run of one step.
+#[expect(clippy::unwrap_used, reason = "a test")]
 fn said(ranks: Ranks, quiet: bool, is_announced: bool) -> Vec<Notice> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&heard);
