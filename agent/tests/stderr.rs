@@ -24,6 +24,7 @@ fn notices_that_cannot_be_printed_stop_nobody() {
         assert!(!monitor.collecting());
         let options = Options { ranks: Some(Ranks::SINGLE), ..Options::default() };
         let monitor = Monitor::start(config(), options).unwrap();
+        monitor.announce(1, 1);
         let tensor = monitor.register("fc.weight", 0);
         monitor.observe_unsupported(tensor, Kind::GradReduced, "its layout is sparse");
         let hook: Option<()> = monitor.guard("broken", || panic!("a broken hook"));

@@ -4,7 +4,7 @@ use serde_json::json;
 use trainmon_core::Statistic::{self, Max, Mean, Min, Nans, Norm, Zeros};
 use trainmon_core::config::{
     AttentionOrder, Config, ConfigErrors, Diagnostic, DiagnosticKind, Dialect, FileLayout, FrontTask, Parsed, Signals,
-    TargetRule, TimeTag,
+    TargetRule, TimeTag, USUAL_CONFIG,
 };
 use trainmon_core::{Kind, Step};
 
@@ -534,4 +534,60 @@ fn without_a_file_gradients_moments_and_parameters_go_to_both_outputs() {
     assert_eq!((moments.expect("on").ops, param.expect("on").ops), (ops.clone(), ops));
     assert!(activations.is_none() && csv.is_some() && prometheus.is_some());
     assert_eq!((window.start_step, window.step_interval, window.stop_step), (0, 1, None));
+}
+
+#[test]
+fn steps_among_which_none_is_measured_are_refused_and_for_msprobe_warned_of() {
+    for (text, place) in [
+        (
+            r#"{"wg_distribution": true, "start_step": 10, "stop_step": 5}"#,
+            "1:45: key `stop_step`: no step would be measured: 5 is not after `start_step`, 10",
+        ),
+        (
+            r#"{"wg_distribution": true, "stop_step": 0}"#,
+            "1:27: key `stop_step`: no step would be measured: 0 is not after `start_step`, 0",
+        ),
+    ] {
+        let hint = "`stop_step` is the first step no longer measured: write a larger number, or leave it out";
+        assert_refused(text, &[&format!("c.json:{place} | {hint}")]);
+        assert!(Config::parse_for_training(text, "c.json", &|_| None).is_err(), "{text}");
+        let parsed = Config::parse_for_msprobe(text, "c.json", &|_| None).unwrap();
+        assert_eq!(told(&parsed.warnings), format!("c.json:{place} | {hint}"));
+    }
+    assert_warned(r#"{"wg_distribution": true, "start_step": 10, "stop_step": 11}"#, &[]);
+}
+
+#[test]
+fn keys_given_besides_a_text_take_the_place_of_its_own() {
+    let over = |keys: serde_json::Value| keys.as_object().unwrap().clone();
+    let text = "// a remark\n{\"wg_distribution\": true, \"ops\": [\"min\"], \"colour\": 1, \"step_interval\": 7}";
+    let read = |keys| Config::parse_over(text, &over(keys), "c.json", &|_| None);
+    let parsed = read(json!({"ops": ["norm"], "xy_distribution": true})).unwrap();
+    assert_eq!(parsed.config.signals.weight_grad.unwrap().signal.ops, [Norm]);
+    assert!(parsed.config.signals.activations.is_some());
+    assert_eq!(parsed.config.window.step_interval, 7);
+    assert_eq!(told(&parsed.warnings), "c.json:2:43: key `colour`: unknown key, it has no effect", "with its place");
+    let errors = read(json!({"ops": ["nrm"], "stop_step": 0})).unwrap_err().errors;
+    assert!(told(&errors).contains("keyword arguments: key `ops[0]`: "), "{}", told(&errors));
+    assert!(told(&errors).contains("keyword arguments: key `stop_step`: "), "{}", told(&errors));
+    let faulty = Config::parse_over("{\"ops\": 1}", &over(json!({"ops": ["norm"]})), "c.json", &|_| None);
+    assert!(told(&faulty.unwrap_err().errors).starts_with("c.json:1:9: key `ops`"), "the text is read first");
+}
+
+#[test]
+fn the_usual_config_is_the_default_without_the_page() {
+    let parsed = parse(USUAL_CONFIG).unwrap();
+    assert_eq!(parsed.warnings, []);
+    // A script may show tensors of its own accord.
+    let adhoc = parsed.config.adhoc.clone();
+    assert_eq!(parsed.config, Config { prometheus: None, adhoc, ..Config::default() });
+}
+
+#[test]
+fn the_outermost_keys_are_those_of_both_dialects() {
+    let keys = Config::keys();
+    for key in ["wg_distribution", "ops", "prometheus", "monitors", "framework", "alert", "stop_step"] {
+        assert_eq!(keys.iter().filter(|known| **known == key).count(), 1, "{key}");
+    }
+    assert!(!keys.contains(&"port"));
 }

@@ -106,6 +106,11 @@ def models_of(model: Any) -> list[Any]:
     return list(model) if isinstance(model, list | tuple) else [model]
 
 
+def parameters_of(models: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
+    """The parameters of all of them."""
+    return (one for model in models for one in model.parameters())
+
+
 def check_model(model: Any, optimizer: Any = None) -> None:
     """Raises `TypeError` for what is no module and no list of them."""
     import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from trainmon import ending, patches
 from trainmon._guard import Guard
 from trainmon._kinds import kind_of
 from trainmon._trainmon import Monitor
-from trainmon.arguments import models_of
+from trainmon.arguments import models_of, parameters_of
 from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
 from trainmon.first_look import FirstLook
@@ -45,16 +45,12 @@ _live: weakref.WeakSet[Watch] = weakref.WeakSet()
 def live_watch(model: torch.nn.Module | Sequence[torch.nn.Module], optimizer: Any) -> Watch | None:
     """The watch that measures this model's training with this optimizer already, in whatever they are wrapped. Another
     one would measure everything twice."""
-    its = {id(one) for one in _parameters_of(models_of(model))}
+    its = {id(one) for one in parameters_of(models_of(model))}
     for one in list(_live):
         is_same = innermost(one.given_optimizer) is innermost(optimizer)
-        if is_same and any(id(held) in its for held in _parameters_of(one.framework.job.models)):
+        if is_same and any(id(held) in its for held in parameters_of(one.framework.job.models)):
             return one
     return None
-
-
-def _parameters_of(models: Sequence[torch.nn.Module]) -> Iterator[torch.Tensor]:
-    return (one for model in models for one in model.parameters())
 
 
 class Watch:
@@ -120,8 +116,7 @@ class Watch:
         self.clipping = Clipping(self.parameters)
         self._attach(models)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
-        watched = sum(one.is_watched for one in self.parameters)
-        monitor.announce(watched, len(self.parameters))
+        monitor.announce(sum(one.is_watched for one in self.parameters), len(self.parameters))
         _live.add(self)
 
     def _register(self, only: Iterable[torch.Tensor] | None) -> list[Parameter]:

@@ -21,7 +21,8 @@ as well. Without a file, weight gradients, moments and parameters of everything 
   with `\"$schema\": \"trainmon.schema.json\"`.
 - Environment: `MONITOR_OUTPUT_DIR` is the output directory where the config has no `output_dir` (default
   `./monitor_output`), `TRAINMON_RUN_NAME` the run's name: see [runs.md](runs.md). `DYNAMIC_MONITOR=True` has the file
-  watched while the training runs: see `dynamic_on`.
+  watched while the training runs: see `dynamic_on`. `TRAINMON_QUIET=1` leaves warnings only of what is said.
+- `stop_step` that is not after `start_step` is an error; in a training that uses msprobe's imports a warning.
 ";
 
 const STATISTICS: &str = "
