@@ -27,6 +27,7 @@ mod source;
 mod targets;
 mod tensorboard;
 mod time_tag;
+mod tracker;
 
 pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
 pub use control::Control;
@@ -46,3 +47,4 @@ pub use signals::{Activations, Signal, Signals, WeightGrad};
 pub use targets::squash_name;
 pub use tensorboard::TensorBoard;
 pub use time_tag::{TimeTag, TimeTagError, TimeWindow};
+pub use tracker::{Mlflow, TrackerLayers, Wandb};

@@ -70,6 +70,8 @@ pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'
         prometheus: outputs.prometheus,
         otlp: outputs.otlp,
         tensorboard: outputs.tensorboard,
+        wandb: file.common.wandb.as_ref().and_then(|wandb| wandb.on(|wandb| wandb.enabled)),
+        mlflow: file.common.mlflow.as_ref().and_then(|mlflow| mlflow.on(|mlflow| mlflow.enabled)),
         journal: outputs.journal,
         control: control(&file.common, report),
         dynamic_on,
@@ -221,6 +223,8 @@ pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
         prometheus: outputs.prometheus,
         otlp: outputs.otlp,
         tensorboard: outputs.tensorboard,
+        wandb: file.common.wandb.as_ref().and_then(|wandb| wandb.on(|wandb| wandb.enabled)),
+        mlflow: file.common.mlflow.as_ref().and_then(|mlflow| mlflow.on(|mlflow| mlflow.enabled)),
         journal: outputs.journal,
         control: control(&file.common, report),
         dynamic_on: None,
@@ -352,11 +356,17 @@ pub(super) fn change(file: ChangeFile) -> PlanChange {
 
 /// Warns about a config that does nothing.
 pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
-    let Config { signals, features, collectives, csv, prometheus, otlp, tensorboard, journal, .. } = config;
+    let Config { signals, features, collectives, csv, prometheus, otlp, tensorboard, wandb, mlflow, journal, .. } =
+        config;
     let is_describing = config.print_struct || config.stack_info;
     let is_measuring = signals.first().is_some() || features.is_some() || collectives.is_some();
-    let is_writing =
-        csv.is_some() || prometheus.is_some() || otlp.is_some() || tensorboard.is_some() || journal.is_some();
+    let is_tracking = wandb.is_some() || mlflow.is_some();
+    let is_writing = csv.is_some()
+        || prometheus.is_some()
+        || otlp.is_some()
+        || tensorboard.is_some()
+        || journal.is_some()
+        || is_tracking;
     if !is_measuring && !is_describing {
         let hint = match config.dialect {
             Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",
@@ -400,6 +410,8 @@ impl Default for Config {
             prometheus: Some(Prometheus::default()),
             otlp: None,
             tensorboard: None,
+            wandb: None,
+            mlflow: None,
             journal: None,
             control: None,
             dynamic_on: None,
