@@ -73,7 +73,7 @@ impl Sink {
             let _alive: Sender<()> = alive;
             // Alerts of the journal's are written under a lock that the training thread takes too: it is not to wait for
             // a thread whose turn does not come.
-            if name != JOURNAL {
+            if name != JOURNAL && !thread.exporter.shares_a_lock() {
                 step_back();
             }
             thread.run(&batches);

@@ -62,6 +62,12 @@ pub trait Exporter: Send {
     /// What was exported stays exported; the error is reported.
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError>;
 
+    /// Whether it takes a lock on its thread that the training thread takes, too (an interpreter's, say): the thread then
+    /// runs with the priority of the others, lest the training wait for one whose turn does not come.
+    fn shares_a_lock(&self) -> bool {
+        false
+    }
+
     /// Where the user finds what was written, one line each: a directory, an address.
     fn whereabouts(&self) -> Vec<String>;
 }

@@ -5,7 +5,8 @@
 //!
 //! `monitor` and `hold` are the classes, `shared` measures for them, `start` opens a monitor, `arguments` reads what Python passes. `known` spares a
 //! second reading of an unwritten tensor, `copies` measures the change a step makes, `listener` is the monitor's voice
-//! and `exit` the order in which things end; `program` is the command `trainmon`. The interface is described, for people and type checkers, in
+//! and `exit` the order in which things end; `program` is the command `trainmon`; `tracker` brings steps to a run of Weights &
+//! Biases or MLflow. The interface is described, for people and type checkers, in
 //! `python/trainmon/_trainmon.pyi`.
 
 mod arguments;
@@ -33,6 +34,7 @@ mod termination {
     pub(crate) fn deliver_before_sigterm(_deliver: fn()) {}
 }
 mod torch;
+mod tracker;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

@@ -11,6 +11,7 @@ use trainmon_agent::{Monitor, Options, RankError, Ranks, SharedBoard, StartError
 use crate::board::PyBoard;
 use crate::config::PyConfig;
 use crate::listener::voice;
+use crate::tracker::trackers;
 
 pyo3::create_exception!(
     trainmon._trainmon,
@@ -20,8 +21,14 @@ pyo3::create_exception!(
 );
 
 /// What the package does of what a config may ask of a front: everything but guarding collective operations.
-const TASKS: [FrontTask; 4] =
-    [FrontTask::PrintStruct, FrontTask::StackInfo, FrontTask::Features, FrontTask::PatchOptimizerStep];
+const TASKS: [FrontTask; 6] = [
+    FrontTask::PrintStruct,
+    FrontTask::StackInfo,
+    FrontTask::Features,
+    FrontTask::PatchOptimizerStep,
+    FrontTask::Wandb,
+    FrontTask::Mlflow,
+];
 
 /// What `Monitor.start` is told besides the config.
 pub(crate) struct Wishes {
@@ -57,10 +64,12 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
         voice,
         quiet: wishes.quiet,
     };
-    let monitor = py.detach(|| Monitor::start(parsed.config.clone(), options)).map_err(|error| match &error {
-        StartError::RunName(name) => PyValueError::new_err(format!("{name}\n  hint: {}", name.hint())),
-        _ => PyRuntimeError::new_err(chain(&error)),
-    })?;
+    let trackers = trackers(py, &parsed.config, ranks.rank);
+    let monitor =
+        py.detach(|| Monitor::start_with(parsed.config.clone(), options, trackers)).map_err(|error| match &error {
+            StartError::RunName(name) => PyValueError::new_err(format!("{name}\n  hint: {}", name.hint())),
+            _ => PyRuntimeError::new_err(chain(&error)),
+        })?;
     for warning in &parsed.warnings {
         monitor.warn(warning.to_string(), warning.hint.clone());
     }

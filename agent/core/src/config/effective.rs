@@ -13,6 +13,7 @@ use super::prometheus::Prometheus;
 use super::signals::{Signal, Signals};
 use super::tensorboard::TensorBoard;
 use super::time_tag::TimeWindow;
+use super::tracker::{Mlflow, Wandb};
 use crate::{Kind, Step};
 
 /// Which of msprobe's two file layouts the config asks for.
@@ -65,6 +66,10 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// The TensorBoard event files, if written.
     pub tensorboard: Option<TensorBoard>,
+    /// Weights & Biases, if sent to.
+    pub wandb: Option<Wandb>,
+    /// MLflow, if sent to.
+    pub mlflow: Option<Mlflow>,
     /// The crash-safe record of the last steps, if kept.
     pub journal: Option<Journal>,
     /// Live control, if it is on.
@@ -103,6 +108,8 @@ impl Config {
             FrontTask::Features => self.features.is_some(),
             FrontTask::PatchOptimizerStep => self.patch_optimizer_step == Some(true),
             FrontTask::Collectives => self.collectives.is_some(),
+            FrontTask::Wandb => self.wandb.is_some(),
+            FrontTask::Mlflow => self.mlflow.is_some(),
         })
     }
 
@@ -129,12 +136,23 @@ pub enum FrontTask {
     PatchOptimizerStep,
     /// Guard collective operations.
     Collectives,
+    /// Send to Weights & Biases.
+    Wandb,
+    /// Send to MLflow.
+    Mlflow,
 }
 
 impl FrontTask {
     /// Every task.
-    pub const ALL: [Self; 5] =
-        [Self::PrintStruct, Self::StackInfo, Self::Features, Self::PatchOptimizerStep, Self::Collectives];
+    pub const ALL: [Self; 7] = [
+        Self::PrintStruct,
+        Self::StackInfo,
+        Self::Features,
+        Self::PatchOptimizerStep,
+        Self::Collectives,
+        Self::Wandb,
+        Self::Mlflow,
+    ];
 
     /// The key that asks for it.
     pub const fn key(self) -> &'static str {
@@ -144,6 +162,8 @@ impl FrontTask {
             Self::Features => "recording_l2_features",
             Self::PatchOptimizerStep => "patch_optimizer_step",
             Self::Collectives => "cc_distribution",
+            Self::Wandb => "wandb",
+            Self::Mlflow => "mlflow",
         }
     }
 }

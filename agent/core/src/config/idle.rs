@@ -8,11 +8,17 @@ use super::report::{Fault, Report};
 
 /// Warns of a config that does nothing, and of a threshold that nothing is held against.
 pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
-    let Config { signals, features, collectives, csv, prometheus, otlp, tensorboard, journal, .. } = config;
+    let Config { signals, features, collectives, csv, prometheus, otlp, tensorboard, wandb, mlflow, journal, .. } =
+        config;
     let is_describing = config.print_struct || config.stack_info;
     let is_measuring = signals.first().is_some() || features.is_some() || collectives.is_some();
-    let is_writing =
-        csv.is_some() || prometheus.is_some() || otlp.is_some() || tensorboard.is_some() || journal.is_some();
+    let is_tracking = wandb.is_some() || mlflow.is_some();
+    let is_writing = csv.is_some()
+        || prometheus.is_some()
+        || otlp.is_some()
+        || tensorboard.is_some()
+        || journal.is_some()
+        || is_tracking;
     if !is_measuring && !is_describing {
         let hint = match config.dialect {
             Dialect::V1 => "switch on wg_distribution, mv_distribution, param_distribution or xy_distribution",

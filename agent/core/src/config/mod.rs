@@ -28,6 +28,7 @@ mod source;
 mod targets;
 mod tensorboard;
 mod time_tag;
+mod tracker;
 mod unmatched;
 
 pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
@@ -49,4 +50,5 @@ pub use similar::did_you_mean;
 pub use targets::squash_name;
 pub use tensorboard::TensorBoard;
 pub use time_tag::{TimeTag, TimeTagError, TimeWindow};
+pub use tracker::{Mlflow, TrackerLayers, Wandb};
 pub use unmatched::{UnmatchedTarget, unmatched_targets};

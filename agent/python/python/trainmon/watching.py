@@ -245,8 +245,8 @@ class Watch:
         learning_rate: float | torch.Tensor | None = None,
         **others: float | torch.Tensor | None,
     ) -> None:
-        """Tells the loss, the learning rate and any other numbers of the step in progress: `log(loss=loss, accuracy=0.9)`
-        or `log({"loss": loss, "val/accuracy": 0.9})`. A number on a device is not waited for. Told twice in a step, the
+        """Tells the loss, the learning rate and any other numbers of the step in progress: `log(loss=x, accuracy=0.9)`
+        or `log({"loss": x, "val/accuracy": 0.9})`. A number on a device is not waited for. Told twice in a step, the
         last one counts; None is not told. What is no number is warned of once per name."""
         self.guard.run("log", lambda: self.facts.tell(values, loss=loss, learning_rate=learning_rate, **others))
 

@@ -9,7 +9,8 @@ use smart_default::SmartDefault;
 use super::alert::AlertFile;
 use crate::Statistic;
 use crate::config::{
-    Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout, Journal, Otlp, Prometheus, TensorBoard,
+    Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout, Journal, Mlflow, Otlp, Prometheus,
+    TensorBoard, Wandb,
 };
 
 /// msprobe's "no end": more steps than any run has.
@@ -70,6 +71,12 @@ pub(in crate::config) struct CommonFile {
     /// TensorBoard event files. The object switches them on, as the name in `format` does.
     #[schemars(extend("x-msprobe" = "not in msprobe, whose format `tensorboard` falls back to CSV with a warning"))]
     pub(in crate::config) tensorboard: Option<TensorBoard>,
+    /// Weights & Biases: `true`, or an object, switches it on.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) wandb: Option<Switch<Wandb>>,
+    /// MLflow: `true`, or an object, switches it on.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) mlflow: Option<Switch<Mlflow>>,
     /// OpenTelemetry export. The object switches it on, as the name in `format` does.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) otlp: Option<Otlp>,
@@ -97,6 +104,26 @@ pub(in crate::config) struct CommonFile {
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     #[default(DEFAULT_SHUTDOWN_TIMEOUT_MS)]
     pub(in crate::config) shutdown_timeout_ms: u64,
+}
+
+/// On or off, or how.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(in crate::config) enum Switch<T> {
+    /// On as it comes, or off.
+    Plain(bool),
+    /// As described.
+    Described(T),
+}
+
+impl<T: Clone + Default> Switch<T> {
+    /// What is switched on, if it is: `enabled` says so of what is described.
+    pub(in crate::config) fn on(&self, enabled: impl FnOnce(&T) -> bool) -> Option<T> {
+        match self {
+            Self::Plain(is_on) => is_on.then(T::default),
+            Self::Described(description) => enabled(description).then(|| description.clone()),
+        }
+    }
 }
 
 /// One name, or several.

@@ -1,0 +1,279 @@
+//! The way of a step's numbers to an experiment tracker, which is a Python object: `trainmon.integrations` has them.
+//!
+//! Called on the sink's own thread, which takes the interpreter for each step. What a step with its alerts came to is told by
+//! the delivery report: a tracker may have no run yet, or hold steps back until there is room for them.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use pyo3::prelude::*;
+use trainmon_agent::core::config::{Config, TrackerLayers};
+use trainmon_agent::core::{Alert, AlertPhase, Kind, Rank, Reading, Statistic, StepBatch, TensorInfo};
+use trainmon_agent::exporters::{DeliveryReport, ExportError, ExportFailure, Exporter};
+
+use crate::exit::with_python;
+use crate::swallow::swallow;
+
+/// More series than a tracker shows in bearable time; what is beyond is left out, and said.
+const MAX_SERIES: usize = 10_000;
+
+const NO_RUN: &str = "no run is active: the step is counted as lost, and so are others until there is one";
+const TOO_MANY: &str = "the step has more than 10000 series: those beyond are left out";
+const TOO_MANY_HINT: &str = "name statistics in `layers`, or measure less: `targets`, `ops`";
+const NO_ROOM: &str = "the script ends fewer rows of the run with its own `log` than there are steps, and a row has room \
+                       for one; the others are counted as lost";
+const NO_ROOM_HINT: &str = "set \"wandb\": {\"commit\": true} if the script logs nothing by `step=`, or `every`";
+const ENDED: &str = "the interpreter is ending: the step is counted as lost";
+
+/// The trackers a config asks for. None touches its package before there is something to send.
+pub(crate) fn trackers(py: Python<'_>, config: &Config, rank: Rank) -> Vec<Box<dyn Exporter>> {
+    let mut found: Vec<Box<dyn Exporter>> = Vec::new();
+    let mut add = |name, every, layers: &TrackerLayers, made: PyResult<Py<PyAny>>, hint| {
+        // The modules are our own, and import nothing that may be missing.
+        let Ok(tracker) = made.map_err(|error| swallow(py, error)) else { return };
+        let (config, layers, told) = (config.clone(), layers.clone(), HashSet::new());
+        found.push(Box::new(TrackerExporter {
+            name,
+            hint,
+            tracker,
+            every,
+            layers,
+            config,
+            is_first: rank.0 == 0,
+            report: None,
+            held: VecDeque::new(),
+            told,
+        }));
+    };
+    if let Some(wandb) = &config.wandb {
+        let made = make(py, "trainmon.integrations.wandb", (&wandb.prefix, wandb.commit));
+        let hint = "call wandb.init() before the training, on every rank whose numbers are wanted";
+        add("wandb", wandb.every, &wandb.layers, made, hint);
+    }
+    if let Some(mlflow) = &config.mlflow {
+        let made = make(py, "trainmon.integrations.mlflow", (&mlflow.prefix,));
+        let hint = "call mlflow.start_run() before the training, on every rank whose numbers are wanted";
+        add("mlflow", mlflow.every, &mlflow.layers, made, hint);
+    }
+    found
+}
+
+fn make<'py>(py: Python<'py>, module: &str, arguments: impl pyo3::call::PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
+    Ok(py.import(module)?.getattr("Tracker")?.call1(arguments)?.unbind())
+}
+
+/// Calls a tracker. `log` answers None where no run is active, and else what became of the oldest steps it holds: how many
+/// are lost, then how many are sent; so does `finish`. `alert` answers whether a run is active.
+struct TrackerExporter {
+    name: &'static str,
+    /// What to do where no run is active.
+    hint: &'static str,
+    tracker: Py<PyAny>,
+    every: u64,
+    layers: TrackerLayers,
+    config: Config,
+    /// Only rank 0 is expected to have a run.
+    is_first: bool,
+    report: Option<Arc<dyn DeliveryReport>>,
+    /// The records of the steps that the tracker holds, oldest first.
+    held: VecDeque<u64>,
+    /// What was said: once each.
+    told: HashSet<String>,
+}
+
+impl TrackerExporter {
+    fn warn(&mut self, message: &str, hint: &str) {
+        if let Some(report) = self.report.as_ref().filter(|_| self.told.len() < 16 && !self.told.contains(message)) {
+            self.told.insert(message.to_owned());
+            report.warn(message, hint);
+        }
+    }
+
+    fn warn_of(&mut self, lost: &Lost) {
+        match lost {
+            Lost::NoRun if self.is_first => self.warn(NO_RUN, self.hint),
+            Lost::NoRun => {}
+            Lost::Ended => self.warn(ENDED, "close the watch before the interpreter ends"),
+            Lost::Raised(error) => {
+                let message = format!("{error}; losses are counted, training goes on");
+                self.warn(&message, "the tracker said so: look at its own settings and log");
+            }
+        }
+    }
+
+    /// Tells what became of the oldest steps held: so many are lost, then so many sent.
+    fn settle(&mut self, (lost, sent): (usize, usize)) {
+        let mut records = |steps: usize| self.held.drain(..steps.min(self.held.len())).sum::<u64>();
+        let (failed, exported) = (records(lost), records(sent));
+        if let Some(report) = &self.report {
+            report.failed(failed);
+            report.exported(exported);
+        }
+        if lost > 0 {
+            self.warn(NO_ROOM, NO_ROOM_HINT);
+        }
+    }
+
+    fn settle_rest(&mut self) {
+        let records = self.held.drain(..).sum();
+        if let Some(report) = &self.report {
+            report.failed(records);
+        }
+    }
+
+    /// The numbers of a step by name.
+    fn numbers(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Vec<(String, f64)> {
+        let cost = batch.cost.in_step().as_secs_f64();
+        let facts = [
+            ("loss", batch.loss),
+            ("learning_rate", batch.learning_rate),
+            ("grad_norm", batch.grad_norm()),
+            ("overhead_seconds", Some(cost)),
+            ("overhead_ratio", batch.duration.map(|step| cost / step.as_secs_f64())),
+        ];
+        let mut numbers: Vec<(String, f64)> =
+            facts.iter().filter_map(|&(name, value)| Some((name.to_owned(), value?))).collect();
+        let is_taken = |name: &str| name == "step" || facts.iter().any(|(fact, _)| *fact == name);
+        for record in &batch.records {
+            let (Some(reading), Some(info)) = (&record.reading, names.get(record.tensor.index())) else { continue };
+            if record.kind == Kind::Scalar {
+                let name = if is_taken(&info.name) { format!("scalar/{}", info.name) } else { info.name.to_string() };
+                numbers.extend(reading.values().first().map(|&value| (name, value)));
+            } else if self.layers.is_on() {
+                let chunk = if info.vpp_stage > 0 { format!("vp{}:", info.vpp_stage) } else { String::new() };
+                let micro =
+                    if record.micro_step.0 > 0 { format!(":micro{}", record.micro_step) } else { String::new() };
+                let of = format!("{}/{chunk}{}{micro}", record.kind, info.name);
+                let ops = batch.ops_of(&self.config, record.kind);
+                let wanted = ops.iter().copied().filter(|&it| self.layers.contains(it));
+                numbers.extend(wanted.filter_map(|it| Some((format!("{of}/{it}"), statistic_of(reading, it)?))));
+                let columns = record.kind.value_columns().iter().zip(reading.values());
+                numbers.extend(columns.map(|(column, &value)| (format!("{of}/{column}"), value)));
+            }
+        }
+        if numbers.len() > MAX_SERIES {
+            numbers.truncate(MAX_SERIES);
+            self.warn(TOO_MANY, TOO_MANY_HINT);
+        }
+        numbers
+    }
+}
+
+/// Why a step or an alert did not arrive.
+enum Lost {
+    NoRun,
+    Ended,
+    Raised(String),
+}
+
+/// What a call of the tracker comes to.
+fn outcome<T>(called: Option<Result<Option<T>, String>>) -> Result<T, Lost> {
+    called.ok_or(Lost::Ended)?.map_err(Lost::Raised)?.ok_or(Lost::NoRun)
+}
+
+/// What an exception says, on one line.
+fn first_line(py: Python<'_>, error: PyErr) -> String {
+    let text = error.to_string();
+    swallow(py, error);
+    text.lines().next().unwrap_or_default().chars().take(300).collect()
+}
+
+/// A statistic as a number a chart can show; checksums are none.
+fn statistic_of(reading: &Reading, statistic: Statistic) -> Option<f64> {
+    let stats = reading.tensor()?;
+    match statistic {
+        Statistic::Crc32 | Statistic::Xor64 => None,
+        Statistic::Id => stats.id().map(trainmon_agent::core::Scalar::as_f64),
+        _ => Some(stats.value(statistic)),
+    }
+}
+
+fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+impl Exporter for TrackerExporter {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn reports_deliveries(&mut self, report: &Arc<dyn DeliveryReport>) -> bool {
+        self.report = Some(Arc::clone(report));
+        true
+    }
+
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        let records = batch.records.len() as u64;
+        if !batch.step.0.is_multiple_of(self.every) {
+            // It was not asked for.
+            if let Some(report) = &self.report {
+                report.exported(records);
+            }
+            return Ok(());
+        }
+        let numbers = self.numbers(names, batch);
+        let tracker = &self.tracker;
+        let (step, time) = (batch.step.0, unix_seconds(batch.time));
+        let called = with_python(|py| {
+            let answer = tracker.bind(py).call_method1("log", (step, time, numbers));
+            answer.and_then(|answer| answer.extract::<Option<(usize, usize)>>()).map_err(|error| first_line(py, error))
+        });
+        match outcome(called) {
+            Ok(fate) => {
+                self.held.push_back(records);
+                self.settle(fate);
+            }
+            Err(lost) => {
+                if let Some(report) = &self.report {
+                    report.failed(records);
+                }
+                self.warn_of(&lost);
+            }
+        }
+        Ok(())
+    }
+
+    fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
+        let begins = alert.phase == AlertPhase::Begins;
+        let title = format!("{} {} at step {}", alert.rule, if begins { "begins" } else { "ends" }, alert.step);
+        let tracker = &self.tracker;
+        let arguments = (alert.step.0, alert.rule.to_string(), title, &alert.message, alert.severity.name());
+        let called = with_python(|py| {
+            let answer = tracker.bind(py).call_method1("alert", arguments);
+            let is_there = answer.and_then(|answer| answer.extract::<bool>());
+            is_there.map(|is_there| is_there.then_some(())).map_err(|error| first_line(py, error))
+        });
+        let outcome = outcome(called);
+        if let Some(report) = &self.report {
+            if outcome.is_ok() { report.alerts_delivered(1) } else { report.alerts_lost(1) }
+        }
+        if let Err(lost) = &outcome {
+            self.warn_of(lost);
+        }
+        Ok(())
+    }
+
+    fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
+        let tracker = &self.tracker;
+        let called = with_python(|py| {
+            let answer = tracker.bind(py).call_method0("finish");
+            answer.and_then(|answer| answer.extract::<(usize, usize)>()).map_err(|error| first_line(py, error))
+        });
+        match outcome(called.map(|answer| answer.map(Some))) {
+            Ok(fate) => self.settle(fate),
+            Err(lost) => self.warn_of(&lost),
+        }
+        // What it has still, and did not bring anywhere.
+        self.settle_rest();
+        Ok(())
+    }
+
+    fn shares_a_lock(&self) -> bool {
+        true
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        vec![format!("the active {} run", self.name)]
+    }
+}
