@@ -227,7 +227,7 @@ fn features_are_on_for_the_modules_named_and_an_empty_list_means_every_linear_mo
     let features = asked.features.as_ref().expect("on");
     assert_eq!(features.order, AttentionOrder::BatchFirst);
     let measured: Vec<_> = Kind::ALL.into_iter().filter(|&kind| asked.measures(kind)).collect();
-    assert_eq!(measured, [Kind::AttentionHook, Kind::LinearHook, Kind::Adhoc]);
+    assert_eq!(measured, [Kind::AttentionHook, Kind::LinearHook, Kind::Adhoc, Kind::Scalar]);
     assert_eq!(features.modules(Kind::LinearHook), Some(&[][..]));
     assert_eq!(features.modules(Kind::AttentionHook), Some(&["a.core".to_owned()][..]));
     let without = r#"{"l2_targets": {"linear_hook": []}, "wg_distribution": true}"#;
