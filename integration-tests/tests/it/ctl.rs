@@ -11,7 +11,8 @@ use trainmon_integration_tests::{CsvTree, Training, skip, wait_for};
 
 use crate::support::{Scene, TRAINER, assert_unharmed, rank_directory};
 
-const CONFIG: &str = r#""wg_distribution": true, "ops": ["norm"], "control": {"port": 0}, "queue_steps": 4096"#;
+const CONFIG: &str =
+    r#""layout": "msprobe", "wg_distribution": true, "ops": ["norm"], "control": {"port": 0}, "queue_steps": 4096"#;
 /// More steps than any of these tests lets pass; the training waits after each of them.
 const STEPS: u64 = 400;
 
