@@ -27,8 +27,7 @@ fn said(ranks: Ranks, quiet: bool, is_announced: bool) -> Vec<Notice> {
     monitor.warn("something is lost", None);
     monitor.shutdown();
     monitor.shutdown();
-    let notices = heard.lock().unwrap().clone();
-    notices
+    std::mem::take(&mut *heard.lock().unwrap())
 }
 
 fn warnings(notices: &[Notice]) -> usize {
