@@ -12,8 +12,8 @@ use super::parse;
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
-    "  trainmon convert --to tensorboard monitor_output/Nov20_16-05-09-rank0-1f0a9c42\n",
-    "  trainmon convert --to tensorboard monitor_output -o events     all ranks, each in a directory of its own\n",
+    "  trainmon convert --to tensorboard monitor_output -o events     the newest run, each rank in a directory of its own\n",
+    "  trainmon convert --to tensorboard monitor_output/train-1123-043812\n",
     "  trainmon convert --to tensorboard rank_0 --json | jq '.runs[].tags'\n",
     "  tensorboard --logdir events\n",
     "  trainmon convert --to npy dump_tensor_data -o arrays          files of tensors: also pt, safetensors\n",

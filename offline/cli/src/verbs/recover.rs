@@ -9,8 +9,8 @@ use trainmon_runs::recover::{Recovery, as_json, recover};
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
-    "  trainmon recover monitor_output/Nov20_16-05-09-rank0-1f0a9c42/journal_rank0.tmj -o rescued\n",
-    "  trainmon recover monitor_output -o rescued        every rank, each in a directory of its own\n",
+    "  trainmon recover monitor_output -o rescued        the newest run: every rank, each in a directory of its own\n",
+    "  trainmon recover monitor_output/train-1123-043812/rank_0/journal_rank0.tmj -o rescued\n",
     "  trainmon recover journal_rank0.tmj -o rescued --json | jq '.journals[].faults[]'\n",
     "\n",
     "The files are those the run itself wrote, or would have written, byte for byte, for the steps the journal holds;\n",
