@@ -27,7 +27,7 @@ fn said(ranks: Ranks, quiet: bool, is_announced: bool) -> Vec<Notice> {
     monitor.warn("something is lost", None);
     monitor.shutdown();
     monitor.shutdown();
-    heard.lock().unwrap().clone()
+    std::mem::take(&mut *heard.lock().unwrap())
 }
 
 fn warnings(notices: &[Notice]) -> usize {

@@ -187,9 +187,12 @@ def start(tmp_path: Path, heard: list[str], features: dict[str, list[str]], **co
         {**chosen, **config},
         output_dir=str(tmp_path),
         rank=0,
-        listener=lambda severity, message, hint: heard.append(message),
+        listener=lambda severity, message, hint: None if message.startswith(FRAME) else heard.append(message),
     )
 
+
+#: What every watch says at its beginning and its end.
+FRAME = ("measures ", "ended before step ")
 
 FOUR = {
     "attention_hook": ["0:core"],
