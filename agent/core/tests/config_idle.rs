@@ -34,16 +34,9 @@ fn a_key_with_its_default_or_with_what_it_needs_is_fine() {
         r#"{"param_distribution": true, "all_xy": false, "l2_targets": {}, "sa_order": "s,b,h,d"}"#,
         r#"{"xy_distribution": true, "all_xy": true, "forward_only": true}"#,
         r#"{"recording_l2_features": true, "l2_targets": {"linear_hook": []}, "sa_order": "b,s,h,d"}"#,
-        r#"{"wg_distribution": true, "ops": ["zeros"], "eps": 0.5}"#,
     ] {
         assert_eq!(warnings(config), Vec::<String>::new(), "{config}");
     }
-}
-
-#[test]
-fn a_threshold_without_zeros_has_no_effect() {
-    let threshold = r#"{"wg_distribution": true, "eps": 0.5}"#;
-    assert_eq!(warnings(threshold), ["key `eps`: has no effect: `ops` does not have `zeros`"]);
 }
 
 #[test]

@@ -67,7 +67,7 @@ def test_help_of_run_is_python_s_whichever_way_it_is_asked_for(way: tuple[str, l
     name, start = way
     asked = [run(start, *words) for words in (["run", "--help"], ["help", "run"])]
     assert asked[0].stdout == asked[1].stdout
-    assert asked[0].stdout.startswith(f"usage: {name} run --config FILE")
+    assert asked[0].stdout.startswith(f"usage: {name} run [options] [--] SCRIPT")
     refused = run(start, "run", "--config", os.devnull, "-m", "no_such_module_anywhere")
     assert refused.returncode == 2
 
@@ -85,7 +85,8 @@ def test_run_of_the_script_is_that_of_python_m(script: list[str], tmp_path: Path
     config = tmp_path / "monitor.json"
     config.write_text(json.dumps({"format": "csv", "output_dir": str(tmp_path / "out"), "wg_distribution": True}))
     alone = str(SCRIPTS / "run_alone.py")
-    options = {"env": {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1"}, "cwd": SCRIPTS}
+    told = {"PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", "TRAINMON_QUIET": "1"}
+    options = {"env": {**os.environ, **told}, "cwd": SCRIPTS}
     with_us = run(script, "run", "--config", config, alone, "exit", "--config", "its own", **options)
     without = run([sys.executable], alone, "exit", "--config", "its own", **options)
     assert (with_us.returncode, with_us.stdout, with_us.stderr) == (7, without.stdout, without.stderr)

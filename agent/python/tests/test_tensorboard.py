@@ -233,7 +233,8 @@ class Training:
 
 def has_steps(directory: Path) -> bool:
     """Whether the run's own file, which is written last, has several steps in it: then those of all kinds have some."""
-    return any(len({event.step for event in events.events(file)}) > 2 for file in directory.glob("events.out.tfevents.*"))
+    files = directory.glob("events.out.tfevents.*")
+    return any(len({event.step for event in events.events(file)}) > 2 for file in files)
 
 
 def test_killed_at_any_moment_a_run_leaves_whole_steps(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ fn when_space_is_freed_rows_resume_and_the_monitor_says_so() -> Result<()> {
     fs::write(&ballast, vec![0; 120 << 10])?;
     let last_before = 24;
     let training = scene.homeless_trainer(STEPS / 2).option("--pause-after", last_before.to_string());
-    let mut training = training.variable("MONITOR_OUTPUT_DIR", disk.path()).start()?;
+    let training = training.variable("MONITOR_OUTPUT_DIR", disk.path()).variable("TRAINMON_QUIET", "0");
+    let mut training = training.start()?;
     training.wait_for_step(last_before)?;
     training.wait_for_notice("No space left")?;
     // The exporter may still be busy with steps before the pause; those fail as well.

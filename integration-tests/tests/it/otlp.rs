@@ -14,10 +14,18 @@ fn a_process_with_opentelemetry_switched_off_sends_nothing_and_says_so_once() ->
     let endpoint = format!("http://{}", listener.local_addr()?);
     let otlp = format!(r#""format": ["csv", "otlp"], "otlp": {{"endpoint": "{endpoint}"}}"#);
     let scene = Scene::new(&format!("{EVERYTHING}, \"queue_steps\": 100, {otlp}"))?;
-    let ended = scene.trainer(10).variable("OTEL_SDK_DISABLED", "True").run()?;
+    let trainer = scene.trainer(10).variable("OTEL_SDK_DISABLED", "True").variable("TRAINMON_QUIET", "0");
+    let ended = trainer.run()?;
     assert_unharmed(&ended, 10)?;
     assert_csv_complete(&ended, &scene.out(), 10)?;
-    assert_eq!(ended.stderr, "trainmon: no OTLP export: `OTEL_SDK_DISABLED` is true; everything else goes on");
+    let notice = "trainmon: no OTLP export: `OTEL_SDK_DISABLED` is true; everything else goes on";
+    assert_eq!(
+        (ended.stderr.lines().next(), ended.notices("OTEL_SDK_DISABLED")),
+        (Some(notice), 1),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("warning"), "{}", ended.stderr);
     assert!(ended.line("sink otlp").is_err(), "what was never started has no books");
     assert_eq!(listener.accept().map_err(|error| error.kind()).err(), Some(ErrorKind::WouldBlock), "nobody came");
     Ok(())

@@ -49,9 +49,9 @@ impl Scene {
         self.homeless_trainer(steps).option("--out", self.out())
     }
 
-    /// A watched training that is told no output directory.
+    /// A watched training that is told no output directory. It says warnings only: what goes wrong is what is looked for.
     pub(crate) fn homeless_trainer(&self, steps: u64) -> Trainer {
-        Trainer::watched(TRAINER, steps, &self.config()).directory(self.path())
+        Trainer::watched(TRAINER, steps, &self.config()).directory(self.path()).variable("TRAINMON_QUIET", "1")
     }
 }
 

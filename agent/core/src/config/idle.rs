@@ -1,12 +1,10 @@
 //! Warnings of what measures or writes nothing.
 
-use crate::Statistic;
-
 use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::{Config, Dialect};
 use super::report::{Fault, Report};
 
-/// Warns of a config that does nothing, and of a threshold that nothing is held against.
+/// Warns of a config that does nothing.
 pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
     let Config { signals, features, collectives, csv, prometheus, otlp, tensorboard, wandb, mlflow, journal, .. } =
         config;
@@ -34,20 +32,6 @@ pub(super) fn warn_if_idle(config: &Config, report: &mut Report<'_>) {
     }
     if config.window.collect_times == 0 {
         let fault = Fault::new(Kind::Nothing, "no step is measured").hint("leave it out: then every step is");
-        warn_at("collect_times", fault, report);
+        report.warn(report.place("collect_times"), "collect_times", fault);
     }
-    warn_of_threshold(config, report);
-}
-
-/// `eps` beside statistics that do not count zeros.
-fn warn_of_threshold(config: &Config, report: &mut Report<'_>) {
-    let counts_zeros = config.signals.first().is_none_or(|signal| signal.ops.contains(&Statistic::Zeros));
-    if config.dialect == Dialect::V1 && !counts_zeros && report.has("eps") {
-        let fault = Fault::new(Kind::NoEffect, "has no effect: `ops` does not have `zeros`");
-        warn_at("eps", fault.hint("add \"zeros\" to `ops`, or leave the key out"), report);
-    }
-}
-
-fn warn_at(key: &str, fault: Fault, report: &mut Report<'_>) {
-    report.warn(report.place(key), key, fault);
 }

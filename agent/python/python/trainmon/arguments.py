@@ -176,11 +176,13 @@ def _is_scheduler(one: Any) -> bool:
 def check_belongs(models: Sequence[torch.nn.Module], optimizer: Any) -> None:
     """Raises `ValueError` if the optimizer steps parameters, and none of them is the models'."""
     stepped = stepped_by(optimizer)
-    named = [(name, one) for model in models for name, one in model.named_parameters()]
-    its = {id(one) for one in stepped}
-    if not stepped or not named or any(id(one) in its for _, one in named) or not _is_comparable(models, optimizer):
+    try:
+        named = [(name, one) for model in models for name, one in model.named_parameters()]
+        is_strange = bool(stepped and named) and _steps_others(models, optimizer, [one for _, one in named], stepped)
+    except Exception:
+        # What cannot be found out is not known to be wrong.
         return
-    if _are_copies([one for _, one in named], stepped):
+    if not is_strange:
         return
     shapes = _some([str(tuple(one.shape)) for one in stepped])
     kinds = ", ".join(_kind(model) for model in models)
@@ -190,6 +192,18 @@ def check_belongs(models: Sequence[torch.nn.Module], optimizer: Any) -> None:
         "hint: make the optimizer of `model.parameters()`, after what puts others in their place; or watch the model "
         "that it trains"
     )
+
+
+def _steps_others(
+    models: Sequence[torch.nn.Module],
+    optimizer: Any,
+    parameters: Sequence[torch.Tensor],
+    stepped: Sequence[torch.Tensor],
+) -> bool:
+    """Whether nothing that is stepped is a parameter, or stands for one."""
+    its = {id(one) for one in stepped}
+    is_one_of_ours = any(id(one) in its for one in parameters)
+    return not is_one_of_ours and _is_comparable(models, optimizer) and not _are_copies(parameters, stepped)
 
 
 def stepped_by(optimizer: Any) -> list[torch.Tensor]:

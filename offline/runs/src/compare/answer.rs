@@ -278,8 +278,11 @@ fn next_of(leader: &Divergence) -> String {
             format!("the gradients agree: compare the optimizers' settings and states at step {step}")
         }
         ("actv" | "run" | "attention_hook", _) => {
-            format!("dump step {step} of both runs and compare the dumps: the operator is in this module or before it")
+            format!(
+                "capture step {step} of both runs with msprobe and compare the captures: the operator is in this module or \
+                 before it"
+            )
         }
-        _ => format!("dump step {step} of both runs, backward included, and compare the dumps"),
+        _ => format!("capture step {step} of both runs with msprobe, backward included, and compare the captures"),
     }
 }
