@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import trainmon
-from support import command, forks, runs
+from support import command, control, forks, runs
 from support.ranks import SCRIPTS
 
 OPS = ["min", "max", "mean", "norm", "nans"]
@@ -195,6 +195,8 @@ def test_the_commands_that_are_named_exist(
     monkeypatch.chdir(place.name)
     with place, trainmon.watch(model, optimizer, control={}):
         train(model, optimizer)
+        # The files have a thread of their own.
+        control.wait_until(lambda: any(Path("monitor_output/latest/rank_0").glob("grad_reduced_*.csv")))
         commands = [line.partition(": ")[2] for line in said().splitlines() if ": trainmon " in line]
         for line in commands:
             words = line.replace(" OTHER_RUN", f" {line.split()[2]}").split()[1:]
