@@ -1,6 +1,7 @@
 //! What a monitor says when a training begins: what is measured, where it goes, how to look at it.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use trainmon_core::Statistic;
@@ -123,7 +124,8 @@ impl fmt::Display for Opening<'_> {
         }
         for (exporter, places) in self.whereabouts {
             // What lies in the run's directory need not be named one by one.
-            let is_in_run = |place: &&String| self.run.as_ref().is_none_or(|run| !place.starts_with(run.as_str()));
+            let is_in_run =
+                |place: &&String| self.run.as_ref().is_none_or(|run| !Path::new(place.as_str()).starts_with(run));
             let elsewhere: Vec<&str> = places.iter().filter(is_in_run).map(String::as_str).collect();
             let what = if *exporter == "prometheus" { "page" } else { exporter };
             if !elsewhere.is_empty() && *exporter != "control" {

@@ -15,6 +15,7 @@ use trainmon_exporters::otlp::{self, Backlog, OtlpExporter, OtlpOpening, Setting
 #[cfg(feature = "tensorboard")]
 use trainmon_exporters::tensorboard::TensorBoardExporter;
 use trainmon_exporters::{Exporter, MeasuredStatistics, QueueGauge, RunInfo, SCRAPE_STATISTICS, SinkSource, Sources};
+#[cfg(feature = "otlp")]
 use trainmon_service::environment;
 
 use crate::books::{Output, SinkShared};

@@ -55,6 +55,9 @@ pub struct RunFile {
     pub run: String,
     /// How many ranks there are.
     pub world_size: u32,
+    /// What the ranks of a job have in common and those of another job have not, as far as the launcher tells.
+    #[serde(default)]
+    pub job: String,
     /// When the first of them was started: `2026-11-23T04:38:12.5Z`.
     pub started: String,
 }

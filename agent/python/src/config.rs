@@ -13,24 +13,27 @@ use crate::start::{ConfigError, config_error, variable, with_hint};
 #[pyclass(frozen, name = "ParsedConfig", module = "trainmon._trainmon")]
 pub(crate) struct PyConfig {
     pub(crate) parsed: Parsed,
-    pub(crate) file: PathBuf,
+    /// The file, where there is one to watch.
+    pub(crate) watched: Option<PathBuf>,
 }
 
 // The signatures are Python's: see _trainmon.pyi.
 #[pymethods]
 impl PyConfig {
     #[new]
-    #[pyo3(signature = (text, *, file = "config", over = None, like_msprobe = false))]
-    fn new(text: &str, file: &str, over: Option<&str>, like_msprobe: bool) -> PyResult<Self> {
+    #[pyo3(signature = (text, *, file = "config", is_path = false, over = None, like_msprobe = false))]
+    fn new(text: &str, file: &str, is_path: bool, over: Option<&str>, like_msprobe: bool) -> PyResult<Self> {
         let over: Option<Map<String, Value>> = over.map(serde_json::from_str).transpose().map_err(|error| {
             ConfigError::new_err(format!("keyword arguments: {error}\nhint: give what a config file can hold"))
         })?;
+        // Read again, the file would bring back what stands in the place of its keys.
+        let watched = (is_path && over.is_none()).then(|| PathBuf::from(file));
         let parsed = match over {
             Some(over) => Config::parse_over(text, &over, file, &variable),
             None if like_msprobe => Config::parse_for_msprobe(text, file, &variable),
             None => Config::parse_for_training(text, file, &variable),
         };
-        Ok(Self { parsed: parsed.map_err(|errors| config_error(&errors))?, file: PathBuf::from(file) })
+        Ok(Self { parsed: parsed.map_err(|errors| config_error(&errors))?, watched })
     }
 
     #[getter]

@@ -47,7 +47,7 @@ pub(crate) struct Wishes {
 
 /// Starts a monitor with a config.
 pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResult<Monitor> {
-    let PyConfig { parsed, file } = config;
+    let PyConfig { parsed, watched } = config;
     let ranks = ranks(&wishes)?;
     let voice = voice(py, wishes.listener);
     let options = Options {
@@ -58,8 +58,7 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
         start_iteration: wishes.start_iteration,
         output_dir: wishes.output_dir,
         front_tasks: &TASKS,
-        // A config given as a mapping has a name, but no file to watch.
-        config_file: Some(file.clone()).filter(|file| file.is_file()),
+        config_file: watched.clone(),
         board: wishes.board.map(|board| SharedBoard::new(PyBoard::new(board))),
         voice,
         quiet: wishes.quiet,
@@ -70,6 +69,10 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
             StartError::RunName(name) => PyValueError::new_err(format!("{name}\n  hint: {}", name.hint())),
             _ => PyRuntimeError::new_err(chain(&error)),
         })?;
+    if parsed.config.dynamic_on.is_some() && watched.is_none() {
+        let hint = "give the config as a file, without keyword arguments";
+        monitor.warn("the dynamic mode is on, and there is no file to watch", Some(hint.to_owned()));
+    }
     for warning in &parsed.warnings {
         monitor.warn(warning.to_string(), warning.hint.clone());
     }

@@ -110,7 +110,10 @@ def test_ctrl_c_ends_it_at_once(way: tuple[str, list[str]], tmp_path: Path) -> N
     # Nobody ever writes: it waits for the other end in a system call.
     endless = tmp_path / "endless.json"
     os.mkfifo(endless)
-    started = subprocess.Popen([*way[1], "check-config", str(endless)], stderr=subprocess.PIPE, text=True)
+    # A process in the background ignores it, and so would what it starts.
+    terminal = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", terminal, *way[1], "check-config", str(endless)]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     # Once the reader is there the other end can be opened: from then on the program reads.
     with endless.open("w"):
         started.send_signal(signal.SIGINT)

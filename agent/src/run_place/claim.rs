@@ -23,14 +23,14 @@ impl ClaimedPlace {
         Self { rank_directory: run_directory.join(format!("rank_{}", run.rank)), run_directory }
     }
 
-    /// Takes the first of `<name>`, `<name>-2`, … that has no directory of this rank, nor of a job of another size: the
+    /// Takes the first of `<name>`, `<name>-2`, … that is there yet for no other job, and has no directory of this rank: the
     /// ranks of one job agree on it without speaking. Where nothing can be made, it is the place where the exporters find
     /// out why.
-    pub(super) fn take(base: &Path, run: &RunInfo, now: Timestamp) -> Self {
+    pub(super) fn take(base: &Path, run: &RunInfo, job: &str, now: Timestamp) -> Self {
         for number in 1..=MAX_SAME_NAME {
             let name = if number == 1 { run.run.clone() } else { format!("{}-{number}", run.run) };
             let place = Self::of(base.join(name), run);
-            match place.make(base, run, now) {
+            match place.make(base, run, job, now) {
                 Ok(false) => {}
                 Ok(true) | Err(_) => return place,
             }
@@ -39,14 +39,16 @@ impl ClaimedPlace {
     }
 
     /// Whether the place is this rank's from now on.
-    fn make(&self, base: &Path, run: &RunInfo, now: Timestamp) -> io::Result<bool> {
+    fn make(&self, base: &Path, run: &RunInfo, job: &str, now: Timestamp) -> io::Result<bool> {
+        let (name, world_size, job) = (run.run.clone(), run.world_size, job.to_owned());
+        let ours = RunFile { run: name, world_size, job, started: now.to_string() };
         if !self.run_directory.exists() {
             // Another rank may be faster.
-            make_run_directory(base, &self.run_directory, run, now)
+            make_run_directory(base, &self.run_directory, run.rank, &ours)
                 .or_else(|error| if self.run_directory.is_dir() { Ok(()) } else { Err(error) })?;
         }
-        if !self.run_directory.is_dir() || world_size_of(&self.run_directory).is_some_and(|size| size != run.world_size)
-        {
+        // A directory without the file is somebody else's.
+        if !run_file_of(&self.run_directory).is_some_and(|there| is_of_one_job(&there, &ours)) {
             return Ok(false);
         }
         match fs::create_dir(&self.rank_directory) {
@@ -58,11 +60,10 @@ impl ClaimedPlace {
 }
 
 /// Makes a run's directory with its description in it, whole from the moment it is there.
-fn make_run_directory(base: &Path, directory: &Path, run: &RunInfo, now: Timestamp) -> io::Result<()> {
+fn make_run_directory(base: &Path, directory: &Path, rank: Rank, file: &RunFile) -> io::Result<()> {
     fs::create_dir_all(base)?;
-    let file = RunFile { run: run.run.clone(), world_size: run.world_size, started: now.to_string() };
-    let text = serde_json::to_string_pretty(&file)? + "\n";
-    let unfinished = base.join(unfinished_name(run.rank));
+    let text = serde_json::to_string_pretty(file)? + "\n";
+    let unfinished = base.join(unfinished_name(rank));
     fs::create_dir(&unfinished)?;
     let made = fs::write(unfinished.join(RUN_FILE), text).and_then(|()| fs::rename(&unfinished, directory));
     if made.is_err() {
@@ -78,9 +79,13 @@ fn unfinished_name(rank: Rank) -> String {
     format!(".trainmon-{rank}-{process}-{number}-{}", Timestamp::now().as_nanosecond())
 }
 
-fn world_size_of(run_directory: &Path) -> Option<u32> {
-    let text = fs::read_to_string(run_directory.join(RUN_FILE)).ok()?;
-    Some(serde_json::from_str::<RunFile>(&text).ok()?.world_size)
+fn run_file_of(run_directory: &Path) -> Option<RunFile> {
+    serde_json::from_str(&fs::read_to_string(run_directory.join(RUN_FILE)).ok()?).ok()
+}
+
+/// Their ranks start at different times.
+fn is_of_one_job(left: &RunFile, right: &RunFile) -> bool {
+    (&left.run, left.world_size, &left.job) == (&right.run, right.world_size, &right.job)
 }
 
 /// Has `<base>/latest` lead to a run's directory. Nothing depends on it: there are file systems without links, and
@@ -112,8 +117,12 @@ mod tests {
     use super::*;
 
     fn take(base: &Path, rank: u32, world_size: u32) -> String {
-        let run = RunInfo { run: "train".to_owned(), rank: Rank(rank), local_rank: Rank(rank), world_size };
-        let place = ClaimedPlace::take(base, &run, Timestamp::UNIX_EPOCH);
+        take_of("train", "job", base, rank, world_size)
+    }
+
+    fn take_of(name: &str, job: &str, base: &Path, rank: u32, world_size: u32) -> String {
+        let run = RunInfo { run: name.to_owned(), rank: Rank(rank), local_rank: Rank(rank), world_size };
+        let place = ClaimedPlace::take(base, &run, job, Timestamp::UNIX_EPOCH);
         let found = place.rank_directory.strip_prefix(base).unwrap().display().to_string();
         assert!(place.rank_directory.starts_with(&place.run_directory));
         found
@@ -138,6 +147,20 @@ mod tests {
             .unwrap()
             .filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with('.'));
         assert_eq!(hidden.count(), 0);
+    }
+
+    #[test]
+    fn a_job_of_which_some_ranks_wrote_nothing_is_not_joined_by_another() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path();
+        let take = |name, job, rank| take_of(name, job, base, rank, 2);
+        assert_eq!(take("train", "first", 0), "train/rank_0");
+        // Rank 1 of the second comes where rank 1 of the first never was.
+        assert_eq!([1, 0].map(|rank| take("train", "second", rank)), ["train-2/rank_1", "train-2/rank_0"]);
+        assert_eq!(take("train", "first", 1), "train/rank_1", "late, and still of the first");
+        assert_eq!(take("train-2", "third", 0), "train-2-2/rank_0", "another name that looks like a second run");
+        fs::create_dir(base.join("mine")).unwrap();
+        assert_eq!(take("mine", "fourth", 0), "mine-2/rank_0", "a directory that is no run's");
     }
 
     #[test]

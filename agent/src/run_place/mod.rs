@@ -64,7 +64,7 @@ impl RunPlace {
             _ if !measures(config, run.rank) => nowhere,
             Some(FileLayout::Run) if writes_tables(config) || writes_beside_tables(config) => {
                 let ClaimedPlace { run_directory, rank_directory } =
-                    ClaimedPlace::take(&nowhere.base, run, now.timestamp());
+                    ClaimedPlace::take(&nowhere.base, run, &name::of_job(run.world_size), now.timestamp());
                 if is_first_of_node(config, run) {
                     link_latest(&nowhere.base, &run_directory, run.rank);
                 }
@@ -85,6 +85,7 @@ impl RunPlace {
     }
 
     /// Where the directory of an earlier run is continued.
+    #[cfg(feature = "csv")]
     pub(crate) fn moved_to(&mut self, rank_directory: &Path) {
         self.run_directory = Some(rank_directory.to_path_buf());
         self.rank_directory = Some(rank_directory.to_path_buf());
@@ -129,7 +130,9 @@ fn writes_beside_tables(config: &Config) -> bool {
 
 /// Whether this is the rank of its node that makes the link: the first that measures.
 fn is_first_of_node(config: &Config, run: &RunInfo) -> bool {
-    run.local_rank == Rank(0) || config.ranks.iter().min() == Some(&run.rank.0)
+    let of_node = run.rank.0.saturating_sub(run.local_rank.0);
+    let first = config.ranks.iter().filter(|&&rank| rank >= of_node).min();
+    run.rank.0 == *first.unwrap_or(&of_node)
 }
 
 /// The directory of a run and rank in msprobe's layout: V1 `Nov20_16-05-09-rank3-1f0a9c42`, V2 `rank_3`.

@@ -64,6 +64,10 @@ pub(super) fn check(name: &str) -> Result<(), RunNameError> {
         "" => return Err(RunNameError::Empty),
         "." | ".." => return Err(reserved("is a directory everywhere")),
         LATEST_RUN => return Err(reserved("is the link to the newest run")),
+        _ if name.starts_with('.') => return Err(reserved("is hidden")),
+        _ if name.strip_prefix("rank_").is_some_and(|rank| rank.parse::<u32>().is_ok()) => {
+            return Err(reserved("is what a rank's directory is called"));
+        }
         _ => {}
     }
     if let Some(found) = name.chars().find(|&c| is_refused(c)) {
@@ -82,6 +86,9 @@ fn is_refused(c: char) -> bool {
 /// The nearest name that a run may have.
 fn sanitised(name: &str) -> String {
     let mut fit: String = name.chars().map(|c| if is_refused(c) { '_' } else { c }).collect();
+    if fit.starts_with('.') {
+        fit.insert(0, '_');
+    }
     fit.truncate(fit.floor_char_boundary(MAX_NAME_BYTES));
     if check(&fit).is_err() {
         fit.push('_');
@@ -97,21 +104,56 @@ pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(St
     if let Some(name) = &options.run {
         return check(name).map(|()| (name.clone(), true));
     }
-    let ranks_here = environment::variable("LOCAL_WORLD_SIZE").and_then(|size| size.trim().parse().ok());
-    let is_one_node = ranks_here == Some(ranks.world_size);
+    let is_one_node = is_one_node(ranks.world_size);
     let given = environment::run_name().filter(|given| !(given.is_made_up() && is_one_node));
     if let Some(given) = given {
         return Ok((fitting(given.variable, given.name, &options.voice), true));
     }
     // Several nodes have no time in common, but the address at which they meet.
-    let is_several = ranks_here.is_some_and(|here: u32| here < ranks.world_size);
     let meeting = ["MASTER_ADDR", "MASTER_PORT"].map(environment::variable);
     let apart = match meeting {
-        [Some(address), Some(port)] if is_several => format!("{address}-{port}"),
+        [Some(address), Some(port)] if !is_one_node => format!("{address}-{port}"),
         _ => started(ranks, now).strftime("%m%d-%H%M%S").to_string(),
     };
     Ok((readable(options.program.as_deref(), &apart), false))
 }
+
+/// How many ranks a launcher starts on this node: torchrun's variable, OpenMPI's, DeepSpeed's.
+const RANKS_HERE: [&str; 3] = ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_SIZE"];
+
+/// Whether all ranks are known to be on this node: by their number, or because they meet at this machine's own address.
+fn is_one_node(world_size: u32) -> bool {
+    let here = RANKS_HERE.into_iter().find_map(environment::variable);
+    let is_own = |address: String| matches!(address.as_str(), "localhost" | "::1") || address.starts_with("127.");
+    match here.and_then(|size| size.trim().parse::<u32>().ok()) {
+        Some(here) => here == world_size,
+        None => world_size == 1 || environment::variable("MASTER_ADDR").is_some_and(is_own),
+    }
+}
+
+/// What tells the ranks of this job from those of another, in a directory both may write to: where they meet, the ids and
+/// restarts that launchers count, and on one node when they were launched. A job of one rank is its process.
+pub(super) fn of_job(world_size: u32) -> String {
+    if world_size == 1 {
+        let machine = environment::variable("HOSTNAME").unwrap_or_default();
+        return format!("{machine} {}", std::process::id());
+    }
+    let told = OF_JOB.into_iter().filter_map(environment::variable);
+    let launched = is_one_node(world_size).then(launcher::started).flatten().map(|time| time.to_string());
+    told.chain(launched).collect::<Vec<_>>().join(" ")
+}
+
+/// The variables that all ranks of a job have alike, and another job, or a restart, has otherwise.
+const OF_JOB: [&str; 8] = [
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_RESTART_COUNT",
+    "PMIX_NAMESPACE",
+];
 
 fn fitting(variable: &str, name: String, voice: &Voice) -> String {
     let Err(error) = check(&name) else { return name };
@@ -163,13 +205,15 @@ mod tests {
             (".", "a run cannot be called `.`: that is a directory everywhere"),
             ("..", "a run cannot be called `..`: that is a directory everywhere"),
             ("latest", "a run cannot be called `latest`: that is the link to the newest run"),
+            (".hidden", "a run cannot be called `.hidden`: that is hidden"),
+            ("rank_0", "a run cannot be called `rank_0`: that is what a rank's directory is called"),
             (long.as_str(), "the run's name has 129 bytes, at most 128 are possible"),
         ] {
             let error = check(name).unwrap_err();
             assert_eq!(error.to_string(), expected);
             assert!(!error.hint().is_empty());
         }
-        for name in ["baseline", "lr=3e-4, größer", "Nov 20", &long[..128], "-", ".hidden", "late"] {
+        for name in ["baseline", "lr=3e-4, größer", "Nov 20", &long[..128], "-", "lora-rank8-lr3", "rank_a", "late"] {
             assert_eq!(check(name), Ok(()), "{name}");
         }
     }
@@ -178,7 +222,8 @@ mod tests {
     fn the_environments_names_are_made_to_fit() {
         for (name, expected) in [
             ("org/job\t7", "org_job_7".to_owned()),
-            ("..", ".._".to_owned()),
+            ("..", "_..".to_owned()),
+            ("rank_3", "rank_3_".to_owned()),
             ("latest", "latest_".to_owned()),
             ("ü".repeat(100).as_str(), "ü".repeat(64)),
             ("fine", "fine".to_owned()),

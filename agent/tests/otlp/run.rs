@@ -66,6 +66,7 @@ impl Run {
                 self.monitor.record(record, Duration::ZERO, 0);
             }
             let loss = Some(3.0 / (self.step as f64 + 1.0));
+            self.monitor.scalar("accuracy", 0.5);
             self.monitor.end_step(StepFacts { loss, learning_rate: Some(1e-4), ..StepFacts::default() });
             self.step += 1;
         }

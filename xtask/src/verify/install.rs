@@ -31,7 +31,7 @@ fn commands(root: &Path, environment: &Environment, desk: &Path) -> Result<(), F
     let version = format!("trainmon {}", env!("CARGO_PKG_VERSION"));
     let config = root.join("configs/minimal.json").display().to_string();
     let mut module = environment.command("python");
-    module.args(["-m", "trainmon", "check-config", &config]);
+    module.args(["-m", "trainmon", "check-config", "--full", &config]);
     let mut import = environment.command("python");
     import.args(["-c", "import importlib.util; print(importlib.util.find_spec('torch'))"]);
     for (mut command, arguments, expected) in [
@@ -55,11 +55,9 @@ fn example(root: &Path, environment: &Environment, desk: &Path) -> Result<(), Fa
     let mut command = python::bytecode_kept(root, environment.command("python"));
     command.arg("train.py").current_dir(desk).env("OMP_NUM_THREADS", "1");
     said(command, &[])?;
-    let runs = desk.join("monitor_output");
-    let listed = fs::read_dir(&runs).with_context(|| format!("the example left no {}", runs.display()))?;
-    let run = listed.flatten().next().context("the example left no run")?.path();
-    for (file, lines) in [("steps.csv", 11), ("grad_reduced_9-9.csv", 5)] {
-        let file = run.join(file);
+    // Ten steps of four parameters, and the header.
+    for (file, lines) in [("steps.csv", 11), ("grad_reduced_0-9999.csv", 41)] {
+        let file = desk.join("monitor_output/latest/rank_0").join(file);
         let text = fs::read_to_string(&file).with_context(|| format!("the example left no {}", file.display()))?;
         if text.lines().count() < lines {
             return Err(anyhow!("{} has less than {lines} lines:\n{text}", file.display()).into());

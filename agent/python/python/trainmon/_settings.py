@@ -34,21 +34,21 @@ def parse_config(config: Config, keys: Mapping[str, Any] | None = None, *, like_
     """The config, with `keys` in the place of its own. Raises `ConfigError` if it cannot be read or is faulty.
 
     `like_msprobe`: what msprobe takes and only makes no sense is a warning."""
-    text, name = _text_of(config, keys or {})
+    text, name, is_path = _text_of(config, keys or {})
     over = _as_json(keys, "keyword arguments") if keys else None
-    return ParsedConfig(text, file=name, over=over, like_msprobe=like_msprobe)
+    return ParsedConfig(text, file=name, is_path=is_path, over=over, like_msprobe=like_msprobe)
 
 
-def _text_of(config: Config, keys: Mapping[str, Any]) -> tuple[str, str]:
-    """The text, and what it is called in messages."""
+def _text_of(config: Config, keys: Mapping[str, Any]) -> tuple[str, str, bool]:
+    """The text, what it is called in messages, and whether that is a file's path."""
     if config is None:
-        return "{}" if any(key in keys for key in _SECOND_LAYOUT) else USUAL_CONFIG, "usual config"
+        return "{}" if any(key in keys for key in _SECOND_LAYOUT) else USUAL_CONFIG, "usual config", False
     if isinstance(config, Mapping):
-        return _as_json(config, "config"), "config"
+        return _as_json(config, "config"), "config", False
     if isinstance(config, str) and _is_json(config):
-        return config, "config"
+        return config, "config", False
     if isinstance(config, str | os.PathLike):
-        return read_config(config), os.fspath(config)
+        return read_config(config), os.fspath(config), True
     raise TypeError(
         f"config: expected a file, the JSON text of one, a dict or None, found {type(config).__name__}\n"
         'hint: config="monitor.json", or config={"wg_distribution": True}'

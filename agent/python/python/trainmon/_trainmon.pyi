@@ -59,11 +59,17 @@ def squash_name(name: str) -> str:
 
 @final
 class ParsedConfig:
-    """A config that was read; raises `ConfigError` if it is faulty. `file` is its name in messages, and the file that
-    the dynamic mode watches if there is one."""
+    """A config that was read; raises `ConfigError` if it is faulty. `file` is its name in messages; with `is_path` it is
+    the file that the dynamic mode watches, unless keys stand in the place of its own."""
 
     def __new__(
-        cls, text: str, *, file: str = "config", over: str | None = None, like_msprobe: bool = False
+        cls,
+        text: str,
+        *,
+        file: str = "config",
+        is_path: bool = False,
+        over: str | None = None,
+        like_msprobe: bool = False,
     ) -> ParsedConfig:
         """`over`: JSON, an object whose keys take the place of the text's outermost ones. `like_msprobe`: what msprobe
         takes and only makes no sense (a window without a step) is a warning."""

@@ -59,6 +59,10 @@ class StepFacts:
         self._losses.forget()
         self._scalars.forget()
 
+    def close(self) -> None:
+        """The training is over: what is told now is of no step."""
+        self._scalars.close()
+
     def end_step(self, gradients: Gradients) -> bool:
         """Ends the monitor's step; what a device still computes follows it. True when done."""
         part = gradients.take_norm()

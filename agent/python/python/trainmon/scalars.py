@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Names that are warned of; a script may make up any number of them.
 _MOST_TOLD = 32
+#: So many are named in one message.
+_MOST_NAMED = 8
 
 
 class Scalars:
@@ -38,6 +40,14 @@ class Scalars:
     def forget(self) -> None:
         """The step in progress is not made."""
         self._told.clear()
+
+    def close(self) -> None:
+        """Says what no step was made with."""
+        if self._told:
+            names = ", ".join(f"`{name}`" for name in list(self._told)[:_MOST_NAMED])
+            self._told.clear()
+            hint = "tell a step's numbers before the optimizer makes it"
+            self._monitor.say("warning", f"log: told after the last step, and not written: {names}", hint)
 
     def end_step(self) -> None:
         """Records what was told; what a device still computes follows the step."""

@@ -395,6 +395,7 @@ class Watch:
         if not self._is_closed:
             self._is_closed = True
             patience = self.settings.shutdown_timeout_s
+            self.guard.run("scalars", self.facts.close)
             self.guard.run("device statistics", lambda: self.measurer.finish(patience))
             self.guard.run("global norm", lambda: self.norm.close(patience))
         return self.monitor.shutdown()

@@ -8,7 +8,8 @@ use trainmon_report::{Outcome, Printer};
 
 pub(crate) const EXAMPLES: &str = concat!(
     "Examples:\n",
-    "  trainmon run --config monitor.json train.py --epochs 3\n",
+    "  trainmon run train.py --epochs 3\n",
+    "  trainmon run --config monitor.json --name wide train.py --epochs 3\n",
     "  trainmon run --config monitor.json -m my_package.train --epochs 3\n",
     "  torchrun --nproc_per_node=8 -m trainmon run --config monitor.json train.py"
 );
@@ -19,6 +20,12 @@ pub(crate) struct Arguments {
     /// What is measured, a JSON file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
+    /// The run's name (default: the script's, and the time)
+    #[arg(long)]
+    name: Option<String>,
+    /// Say warnings only; so does `TRAINMON_QUIET=1`
+    #[arg(long)]
+    quiet: bool,
     /// Backward passes per optimizer step (default: found by looking)
     #[arg(long, value_name = "N")]
     grad_acc_steps: Option<String>,

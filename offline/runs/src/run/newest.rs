@@ -41,8 +41,8 @@ pub(crate) fn run_directory_of(path: &Path) -> (PathBuf, Option<NewestRun>) {
     if inner.iter().any(|one| is_rank_directory(one)) {
         return (path.to_path_buf(), None);
     }
-    let (older_layout, others): (Vec<PathBuf>, Vec<PathBuf>) =
-        inner.into_iter().partition(|one| rank_of(one).is_some());
+    let is_older_layout = |one: &PathBuf| rank_of(one).is_some() && !one.join(RUN_FILE).is_file();
+    let (older_layout, others): (Vec<PathBuf>, Vec<PathBuf>) = inner.into_iter().partition(is_older_layout);
     let mut runs: Vec<(Timestamp, PathBuf)> =
         others.into_iter().filter(|one| is_run(one)).map(|one| (started(&one), one)).collect();
     runs.sort();
@@ -105,8 +105,9 @@ mod tests {
             fs::write(base.join(run).join("rank_0").join(file), "").unwrap();
         }
         if let Some(started) = started {
-            let facts = RunFile { run: run.to_owned(), world_size: 1, started: started.to_owned() };
-            fs::write(base.join(run).join(RUN_FILE), serde_json::to_string(&facts).unwrap()).unwrap();
+            let (run, started) = (run.to_owned(), started.to_owned());
+            let facts = RunFile { run: run.clone(), world_size: 1, job: String::new(), started };
+            fs::write(base.join(&run).join(RUN_FILE), serde_json::to_string(&facts).unwrap()).unwrap();
         }
     }
 
@@ -144,5 +145,8 @@ mod tests {
         assert_eq!(run_directory_of(base.path()), (base.path().to_path_buf(), None));
         put(base.path(), "b", Some("2999-01-01T00:00:00Z"), "steps.csv");
         assert_eq!(run_directory_of(base.path()).0, base.path().join("b"));
+        // Called as the ranks' directories of that layout are.
+        put(base.path(), "lora-rank8-2", Some("2999-02-01T00:00:00Z"), "steps.csv");
+        assert_eq!(run_directory_of(base.path()).0, base.path().join("lora-rank8-2"));
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use trainmon_core::config::TimeTag;
+
 use super::error::RunError;
 
 /// The directory of one run and rank, of ours or of msprobe's.
@@ -111,7 +113,8 @@ fn table_name(name: &str) -> Option<(&str, Place)> {
 pub(crate) fn rank_of(path: &Path) -> Option<u32> {
     let name = file_name(path);
     let number = name.strip_prefix("rank_").or_else(|| {
-        let (_, rest) = name.split_once("-rank")?;
+        let (time, rest) = name.split_once("-rank")?;
+        TimeTag::parse(time).ok()?;
         rest.split_once('-').map(|(rank, _)| rank)
     });
     number?.parse().ok()
