@@ -103,7 +103,8 @@ def test_completions_are_those_of_every_command(way: tuple[str, list[str]]) -> N
     done = run(way[1], "completions", "bash")
     assert done.returncode == 0
     assert "complete -F _trainmon" in done.stdout
-    assert "--grad-acc-steps" in done.stdout
+    for option in ("--config", "--name", "--quiet", "--grad-acc-steps", "--output-dir"):
+        assert option in done.stdout
 
 
 def test_ctrl_c_ends_it_at_once(way: tuple[str, list[str]], tmp_path: Path) -> None:

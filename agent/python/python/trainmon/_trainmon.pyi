@@ -59,8 +59,8 @@ def squash_name(name: str) -> str:
 
 @final
 class ParsedConfig:
-    """A config that was read; raises `ConfigError` if it is faulty. `file` is its name in messages; with `is_path` it is
-    the file that the dynamic mode watches, unless keys stand in the place of its own."""
+    """A config that was read; raises `ConfigError` if it is faulty. `file` is its name in messages; with `is_path` it
+    is the file that the dynamic mode watches, unless keys stand in the place of its own."""
 
     def __new__(
         cls,
