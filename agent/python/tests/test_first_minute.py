@@ -261,6 +261,16 @@ def test_where_the_script_logs_the_words_go_there(
     assert texts[1].startswith("measures ") and texts[2].startswith("ended before step 2: ")
 
 
+def test_a_logger_that_a_config_disables_does_not_swallow_the_words(
+    model: nn.Module, optimizer: Any, said: Said, records: list[logging.LogRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As `logging.config.dictConfig` does to all that it does not name.
+    monkeypatch.setattr(logging.getLogger("trainmon"), "disabled", True)
+    with trainmon.watch(model, optimizer, config=GRADIENTS):
+        train(model, optimizer)
+    assert said().count("trainmon: measures ") == 1 and not records
+
+
 def test_a_handler_that_fails_is_not_in_the_way(model: nn.Module, optimizer: Any, said: Said) -> None:
     class Failing(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
