@@ -261,6 +261,16 @@ def test_where_the_script_logs_the_words_go_there(
     assert texts[1].startswith("measures ") and texts[2].startswith("ended before step 2: ")
 
 
+def test_a_logger_that_a_config_disables_does_not_swallow_the_words(
+    model: nn.Module, optimizer: Any, said: Said, records: list[logging.LogRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As `logging.config.dictConfig` does to all that it does not name.
+    monkeypatch.setattr(logging.getLogger("trainmon"), "disabled", True)
+    with trainmon.watch(model, optimizer, config=GRADIENTS):
+        train(model, optimizer)
+    assert said().count("trainmon: measures ") == 1 and not records
+
+
 def test_a_handler_that_fails_is_not_in_the_way(model: nn.Module, optimizer: Any, said: Said) -> None:
     class Failing(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -396,6 +406,26 @@ def test_copies_in_higher_precision_may_be_what_the_optimizer_steps(model: nn.Mo
     trainmon.watch(model, torch.optim.AdamW(masters), config=GRADIENTS).close()
 
 
+def test_frozen_parameters_may_have_the_precision_of_the_copies(model: nn.Module) -> None:
+    model[0].requires_grad_(False)  # type: ignore[index]
+    model[2].bfloat16()  # type: ignore[index]
+    masters = [nn.Parameter(one.detach().float()) for one in model.parameters() if one.requires_grad]
+    trainmon.watch(model, torch.optim.AdamW(masters), config=GRADIENTS).close()
+    with pytest.raises(ValueError, match="none of the parameters"):
+        trainmon.watch(model, torch.optim.AdamW([nn.Parameter(one.bfloat16()) for one in masters]), config=GRADIENTS)
+
+
+@pytest.mark.parametrize("what", ["flat", "views", "another's class"])
+def test_an_optimizer_of_what_may_stand_for_the_parameters_is_accepted(model: nn.Module, what: str) -> None:
+    flat = torch.cat([one.detach().flatten() for one in model.parameters()]).requires_grad_()
+    optimizers: dict[str, Callable[[], Any]] = {
+        "flat": lambda: torch.optim.SGD([flat], lr=0.1),
+        "views": lambda: torch.optim.SGD([one.detach().requires_grad_() for one in model.parameters()], lr=0.1),
+        "another's class": lambda: Wrapped(torch.optim.SGD(a_model().parameters(), lr=0.1)),
+    }
+    trainmon.watch(model, optimizers[what](), config=GRADIENTS).close()
+
+
 class Wrapped:
     """As apex's and Megatron's: no torch optimizer, with one inside."""
 
@@ -443,6 +473,13 @@ class ByHand:
             one.grad = None
 
 
+class ByHandScheduler(ByHand):
+    """An optimizer that sets its own learning rate."""
+
+    def get_lr(self) -> float:
+        return 0.1
+
+
 def accelerates(optimizer: Any) -> Any:
     accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
     return accelerate.Accelerator(cpu=True).prepare_optimizer(optimizer)
@@ -454,6 +491,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "wrapped twice": lambda one: Wrapped(Wrapped(one)),
     "chained": Chained,
     "by hand": ByHand,
+    "a scheduler as well": ByHandScheduler,
     "accelerate": accelerates,
 }
 
@@ -543,6 +581,42 @@ def test_arguments_that_cannot_be_are_refused(
     with pytest.raises(error) as raised:
         trainmon.watch(model, optimizer, **given)
     assert answer in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8"])
+def test_numpys_integers_are_integers(model: nn.Module, optimizer: Any, here: Path, said: Said, kind: str) -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    of = getattr(numpy, kind)
+    with trainmon.watch(model, optimizer, config=GRADIENTS, grad_acc_steps=of(1), start_iteration=of(7)):
+        train(model, optimizer, 1)
+    (line,) = runs.steps(runs.run_directory(here / "monitor_output", 0))
+    assert line["step"] == "7"
+    with pytest.raises(TypeError, match="grad_acc_steps"):
+        trainmon.watch(model, optimizer, grad_acc_steps=True)
+    (here / "monitor.json").write_text(json.dumps(GRADIENTS))
+    said()
+    monitor = trainmon.TrainerMon("monitor.json", params_have_main_grad=False)
+    monitor.set_monitor(model, of(1), optimizer, start_iteration=of(9))  # type: ignore[arg-type]
+    assert [one.monitor.step for one in monitor._watches] == [9]
+    monitor.close()
+    second = trainmon.TrainerMonitorV2("monitor.json")
+    second.start(model, optimizer, grad_acc_steps=of(1))
+    second.stop()
+    assert "warning" not in said()
+
+
+def half_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that two launchers have left their traces in."""
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+
+def test_a_rank_that_cannot_be_told_is_refused(
+    model: nn.Module, optimizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half_set(monkeypatch)
+    with pytest.raises(RuntimeError, match="cannot tell which rank this is"):
+        trainmon.watch(model, optimizer)
 
 
 @pytest.mark.parametrize("window", [{"start_step": 10, "stop_step": 5}, {"stop_step": 0}])
@@ -636,6 +710,62 @@ def test_a_faulty_config_leaves_the_watch_that_there_is(model: nn.Module, optimi
     assert len(runs.steps(runs.run_directory(here / "monitor_output", 0))) == 2
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["", "a/b", "a\nb", ".", "..", "latest", "x" * 129, "ä" * 65, "\udc80", 5],
+    ids=["empty", "slash", "line", "dot", "dots", "latest", "long", "long in bytes", "surrogate", "number"],
+)
+def test_a_faulty_name_leaves_the_watch_that_there_is(
+    model: nn.Module, optimizer: Any, here: Path, said: Said, name: Any
+) -> None:
+    with trainmon.watch(model, optimizer, config=GRADIENTS):
+        with pytest.raises((ValueError, TypeError)):
+            trainmon.watch(model, optimizer, config=GRADIENTS, name=name)
+        train(model, optimizer, 2)
+    assert len(runs.steps(runs.run_directory(here / "monitor_output", 0))) == 2
+    assert "watched already" not in said()
+
+
+@pytest.mark.parametrize("name", [None, "baseline", "ä" * 64], ids=["none", "short", "longest"])
+def test_what_the_earlier_watch_holds_is_free_for_the_next(
+    model: nn.Module, optimizer: Any, said: Said, name: str | None
+) -> None:
+    first = trainmon.watch(model, optimizer, config=GRADIENTS)
+    monitor = first.monitor
+    was_over: list[bool] = []
+    from trainmon import starting
+
+    start = starting.start_monitor
+
+    def starts(*args: Any, **kwargs: Any) -> Any:
+        was_over.append(first._is_closed)
+        return start(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(starting, "start_monitor", starts)
+        trainmon.watch(model, optimizer, config=GRADIENTS, name=name).close()
+    assert was_over == [True] and monitor.shutdown()
+    assert "watched already" in said()
+
+
+def test_models_that_share_a_parameter_and_an_optimizer_have_a_watch_each(here: Path, said: Said) -> None:
+    encoder, decoder = a_model(), a_model()
+    decoder[0].weight = encoder[0].weight  # type: ignore[index]
+    both = nn.ModuleList([encoder, decoder])
+    optimizer = torch.optim.SGD(both.parameters(), lr=0.1)
+    watches = [
+        trainmon.watch(one, optimizer, config=GRADIENTS, output_dir=here / name)
+        for one, name in ((encoder, "encoder"), (decoder, "decoder"))
+    ]
+    assert "watched already" not in said()
+    for model in (encoder, decoder):
+        model(torch.ones(2, 4)).square().mean().backward()
+    optimizer.step()
+    for watch in watches:
+        watch.close()
+    assert [len(runs.steps(runs.run_directory(here / name, 0))) for name in ("encoder", "decoder")] == [1, 1]
+
+
 def test_two_optimizers_of_a_model_have_a_watch_each(model: nn.Module, here: Path, said: Said) -> None:
     halves = [torch.optim.SGD(model[number].parameters(), lr=0.1) for number in (0, 2)]  # type: ignore[index]
     watches = [
@@ -650,6 +780,24 @@ def test_two_optimizers_of_a_model_have_a_watch_each(model: nn.Module, here: Pat
 
 
 # Scripts that were written for msprobe go on.
+
+
+def test_with_msprobes_import_a_rank_that_cannot_be_told_is_a_warning(
+    model: nn.Module, optimizer: Any, here: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "monitor.json").write_text(json.dumps(GRADIENTS))
+    half_set(monkeypatch)
+    monitor = trainmon.TrainerMon("monitor.json", params_have_main_grad=False)
+    monitor.set_monitor(model, optimizer=optimizer)
+    second = trainmon.TrainerMonitorV2("monitor.json")
+    second.start(model, optimizer)
+    heard = said()
+    assert heard.count("trainmon: warning: cannot tell which rank this is") == 2, heard
+    assert heard.count("nothing is measured; training goes on") == 2
+    train(model, optimizer, 1)
+    monitor.close()
+    second.stop()
+    assert not (here / "monitor_output").exists()
 
 
 @pytest.mark.parametrize(

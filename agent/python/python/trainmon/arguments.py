@@ -5,6 +5,7 @@ Frameworks wrap models and optimizers in many ways: what is not known to be wron
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,13 +73,23 @@ def _split(error: Exception) -> tuple[str, str | None]:
     return message, hint or None
 
 
-def check_numbers(grad_acc_steps: Any, start_iteration: Any) -> None:
-    """Raises `TypeError` or `ValueError` for counts that are none."""
-    for name, value, least in (("grad_acc_steps", grad_acc_steps, 1), ("start_iteration", start_iteration, 0)):
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{name}: expected an integer of at least {least}, found {value!r}")
-        if value < least:
-            raise ValueError(f"{name}: expected an integer of at least {least}, found {value}")
+def check_number(name: str, value: Any, least: int) -> int:
+    """The count as a plain integer. Raises `TypeError` or `ValueError` for what is none."""
+    count = integer_of(value)
+    if count is None:
+        raise TypeError(f"{name}: expected an integer of at least {least}, found {value!r}")
+    if count < least:
+        raise ValueError(f"{name}: expected an integer of at least {least}, found {count}")
+    return count
+
+
+def integer_of(value: Any) -> int | None:
+    """A plain integer for whatever is one, such as numpy's; None for what is none. A truth value counts as none."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except Exception:
+        # What has an `__index__` may fail in any way.
+        return None
 
 
 def check_groups(**groups: Any) -> None:
@@ -169,12 +180,15 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def _is_scheduler(one: Any) -> bool:
+    if _has(one, "zero_grad"):
+        # An optimizer that sets its own learning rate.
+        return False
     is_named_so = any(kind.__name__.endswith("Scheduler") for kind in type(one).__mro__)
     return is_named_so or type(one).__name__ == "ReduceLROnPlateau" or _has(one, "get_last_lr") or _has(one, "get_lr")
 
 
 def check_belongs(models: Sequence[torch.nn.Module], optimizer: Any) -> None:
-    """Raises `ValueError` if the optimizer steps parameters, and none of them is the models'."""
+    """Raises `ValueError` if one of torch's optimizers steps parameters, and none of them is the models'."""
     stepped = stepped_by(optimizer)
     try:
         named = [(name, one) for model in models for name, one in model.named_parameters()]
@@ -202,8 +216,19 @@ def _steps_others(
 ) -> bool:
     """Whether nothing that is stepped is a parameter, or stands for one."""
     its = {id(one) for one in stepped}
-    is_one_of_ours = any(id(one) in its for one in parameters)
-    return not is_one_of_ours and _is_comparable(models, optimizer) and not _are_copies(parameters, stepped)
+    if any(id(one) in its for one in parameters) or not _is_plain(optimizer, stepped):
+        return False
+    trained = [one for one in parameters if one.requires_grad]
+    return _is_comparable(models, optimizer) and not _are_copies(trained or parameters, stepped)
+
+
+def _is_plain(optimizer: Any, stepped: Sequence[torch.Tensor]) -> bool:
+    """Whether it is known how this optimizer's parameters come to be: others may step views, flat buffers or pieces of
+    a model's."""
+    import torch
+
+    is_torchs = isinstance(optimizer, torch.optim.Optimizer)
+    return is_torchs and all(type(one) is torch.nn.Parameter and one.is_leaf for one in stepped)
 
 
 def stepped_by(optimizer: Any) -> list[torch.Tensor]:

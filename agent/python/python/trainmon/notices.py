@@ -11,8 +11,9 @@ _LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
 
 def route(severity: str, message: str, hint: str | None) -> bool:
     """Hands a notice to the logger `trainmon`, from any thread. False if neither it nor the root logger has a handler:
-    then nobody has said where such things go."""
-    if not _LOGGER.hasHandlers():
+    then nobody has said where such things go. So too if the logger is disabled, which `logging.config` does by default
+    to every logger that its config does not name, and nobody meant us."""
+    if _LOGGER.disabled or not _LOGGER.hasHandlers():
         return False
     _LOGGER.log(_LEVELS.get(severity, logging.WARNING), "%s", _lines(message, hint))
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,14 @@ from trainmon import arguments
 from trainmon._settings import Config, parse_config
 from trainmon._trainmon import Monitor
 from trainmon.control import store_board
+from trainmon.notices import say
 from trainmon.watching import Watch, live_watch
 
 if TYPE_CHECKING:
     import torch
+
+#: In bytes.
+_LONGEST_NAME = 128
 
 
 def start_monitor(
@@ -35,6 +40,16 @@ def start_monitor(
         given["output_dir"] = os.fspath(output_dir)
     parsed = parse_config(config, given, like_msprobe=like_msprobe)
     return Monitor.start(parsed, board=store_board(parsed), **options)
+
+
+def start_or_say(file: str, **options: Any) -> Monitor | None:
+    """`start_monitor` for scripts that were written for msprobe: what cannot start is said, and the training goes on.
+    Raises `ConfigError` if the config is faulty."""
+    try:
+        return start_monitor(file, like_msprobe=True, **options)
+    except RuntimeError as error:
+        say(f"{error}: nothing is measured; training goes on")
+        return None
 
 
 def watch(
@@ -64,22 +79,27 @@ def watch(
     `grad_acc_steps`: backward passes per optimizer step.
 
     Raises `ConfigError` for a faulty config, `TypeError` and `ValueError` for arguments that are not these, such as the
-    optimizer of another model; never afterwards. A watch that the same model and optimizer still have is closed, and
-    that is said. Cost: a walk over the modules and parameters; no tensor is read.
+    optimizer of another model, and `RuntimeError` for process groups before torch.distributed is initialised and where
+    the environment (`RANK`, `WORLD_SIZE`) leaves open which rank this is; never afterwards. A watch that the same model
+    and optimizer still have is closed, and that is said. Cost: a walk over the modules and parameters; no tensor is
+    read.
     """
     arguments.check_keys("watch", keys, _OWN)
     arguments.check(model, optimizer)
-    arguments.check_numbers(grad_acc_steps, start_iteration)
+    grad_acc_steps = arguments.check_number("grad_acc_steps", grad_acc_steps, 1)
+    start_iteration = arguments.check_number("start_iteration", start_iteration, 0)
     arguments.check_groups(tp_group=tp_group, dp_group=dp_group)
     # Before anything is closed for it.
     parse_config(config, keys)
-    earlier = live_watch(model, optimizer)
-    if earlier is not None:
+    earlier = live_watch(model, optimizer, is_covered=True)
+    if earlier is not None and _is_usual_name(name):
+        # First, for what both need, such as a port.
         earlier.close()
     monitor = start_monitor(
         config, keys=keys, start_iteration=start_iteration, output_dir=output_dir, run=name, quiet=quiet
     )
     if earlier is not None:
+        earlier.close()
         monitor.say(
             "warning",
             f"this model and optimizer are watched already: that watch is closed{_place_of(earlier)}, this one goes on",
@@ -88,6 +108,17 @@ def watch(
     is_usual = config is None and not keys
     options = {"grad_acc_steps": grad_acc_steps, "tp_group": tp_group, "dp_group": dp_group}
     return Watch(model, optimizer, monitor, is_usual=is_usual, **options)
+
+
+def _is_usual_name(name: Any) -> bool:
+    """Whether a run may surely be called so. Of other names `Monitor.start` has the word."""
+    if name is None:
+        return True
+    if not isinstance(name, str) or name in ("", "latest") or name.startswith((".", "rank_")):
+        return False
+    # Control characters, and what has no UTF-8.
+    is_plain = all(one != "/" and not unicodedata.category(one).startswith("C") for one in name)
+    return is_plain and len(name.encode()) <= _LONGEST_NAME
 
 
 def _place_of(earlier: Watch) -> str:

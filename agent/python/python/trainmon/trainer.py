@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._kinds import Kind
 from trainmon._settings import parse_config
-from trainmon.arguments import usable_group, warn_of_misuse
-from trainmon.starting import start_monitor
+from trainmon.arguments import integer_of, usable_group, warn_of_misuse
+from trainmon.starting import start_or_say
 from trainmon.watching import Watch
 
 if TYPE_CHECKING:
@@ -62,9 +62,10 @@ class TrainerMon:
 
         `(model, grad_acc_steps, optimizer, …)`, the order in msprobe's documentation, is understood as well: the one
         that is a number is the number of micro-batches. `start_iteration`: the number of the first step, after a
-        resume. Called again for another model it opens a run directory of its own.
+        resume. Called again for another model it opens a run directory of its own. Where the environment leaves open
+        which rank this is, nothing is measured, and that is said.
         """
-        if isinstance(optimizer, int | float | str):
+        if isinstance(optimizer, int | float | str) or integer_of(optimizer) is not None:
             given, grad_acc_steps = grad_acc_steps, optimizer
             optimizer = None if isinstance(given, int) else given
         optimizer = optimizer if optimizer is not None else self._wrapped_optimizer
@@ -80,7 +81,9 @@ class TrainerMon:
         complaints: list[str] = []
         steps = _at_least(grad_acc_steps, 1, "grad_acc_steps", complaints)
         first = _at_least(start_iteration, 0, "start_iteration", complaints)
-        monitor = start_monitor(self._file, start_iteration=first, like_msprobe=True)
+        monitor = start_or_say(self._file, start_iteration=first)
+        if monitor is None:
+            return
         for complaint in complaints:
             monitor.say("warning", complaint)
         if not warn_of_misuse(monitor, model, optimizer):
@@ -228,7 +231,8 @@ def _scalars(values: Mapping[str, float]) -> dict[str, torch.Tensor]:
 
 def _at_least(value: Any, least: int, name: str, complaints: list[str]) -> int:
     """The value, or the default with a complaint, as msprobe does it."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-        return value
+    count = integer_of(value)
+    if count is not None and count >= least:
+        return count
     complaints.append(f"`{name}`: expected an integer of at least {least}, found {value!r}; {least} is taken")
     return least

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon._settings import parse_config
-from trainmon.arguments import warn_of_misuse
-from trainmon.starting import start_monitor
+from trainmon.arguments import integer_of, warn_of_misuse
+from trainmon.starting import start_or_say
 from trainmon.watching import Watch
 
 if TYPE_CHECKING:
@@ -42,18 +42,22 @@ class TrainerMonitorV2:
         **context: Any,
     ) -> None:
         """Attaches. `context`: `grad_acc_steps` or `micro_batch_number`, backward passes per step (1). Without a model
-        nothing is measured, and that is said. Started again it begins anew."""
+        nothing is measured, and that is said; nor where the environment leaves open which rank this is. Started again
+        it begins anew."""
         self.stop()
-        monitor = start_monitor(self._file, like_msprobe=True)
+        monitor = start_or_say(self._file)
+        if monitor is None:
+            return
         if model is None:
             monitor.say("warning", "no model was given: nothing is measured", "call `start(model=..., optimizer=...)`")
             monitor.shutdown()
             return
         if not warn_of_misuse(monitor, model, optimizer):
             return
-        steps = context.get("micro_batch_number", context.get("grad_acc_steps", 1))
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            monitor.say("warning", f"`grad_acc_steps`: expected a positive integer, found {steps!r}; 1 is taken")
+        given = context.get("micro_batch_number", context.get("grad_acc_steps", 1))
+        steps = integer_of(given)
+        if steps is None or steps < 1:
+            monitor.say("warning", f"`grad_acc_steps`: expected a positive integer, found {given!r}; 1 is taken")
             steps = 1
         self._watch = Watch(model, optimizer, monitor, grad_acc_steps=steps, manual_steps=True, like_msprobe=True)
 

@@ -42,13 +42,17 @@ if TYPE_CHECKING:
 _live: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 
-def live_watch(model: torch.nn.Module | Sequence[torch.nn.Module], optimizer: Any) -> Watch | None:
-    """The watch that measures this model's training with this optimizer already, in whatever they are wrapped. Another
-    one would measure everything twice."""
+def live_watch(
+    model: torch.nn.Module | Sequence[torch.nn.Module], optimizer: Any, *, is_covered: bool = False
+) -> Watch | None:
+    """A watch that measures some of this model's training with this optimizer already, in whatever they are wrapped.
+    With `is_covered`, one that measures nothing else: models that share a parameter (a tied embedding) and an optimizer
+    may have a watch each."""
     its = {id(one) for one in parameters_of(models_of(model))}
     for one in list(_live):
-        is_same = innermost(one.given_optimizer) is innermost(optimizer)
-        if is_same and any(id(held) in its for held in parameters_of(one.framework.job.models)):
+        held = {id(parameter) for parameter in parameters_of(one.framework.job.models)}
+        is_same = bool(held) and held <= its if is_covered else bool(held & its)
+        if is_same and innermost(one.given_optimizer) is innermost(optimizer):
             return one
     return None
 

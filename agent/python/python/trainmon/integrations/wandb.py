@@ -32,6 +32,8 @@ class Tracker:
         self._run: Any = None
         self._row: int | None = None
         self._waiting: deque[dict[str, float]] = deque()
+        #: Steps that are lost, and the exporter was not told yet.
+        self._untold = 0
 
     def log(self, step: int, _unix_seconds: float, numbers: Sequence[tuple[str, float]]) -> tuple[int, int] | None:
         """Adds a step's numbers. None where no run is active; else how many of the oldest steps held are lost now, and
@@ -43,31 +45,34 @@ class Tracker:
         row[f"{self._prefix}step"] = step
         if self._commit or getattr(run, "disabled", False):
             run.log(row, commit=True)
-            return 0, 1
+            return self._lost(), 1
         # First what may fail: a step that is not taken up counts as lost.
         at = run.step
         self._waiting.append(row)
-        lost = 0
         if len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft()
-            lost = 1
+            self._untold += 1
         if at == self._row:
             # The row has a step's numbers already: these wait for the next one.
-            return lost, 0
+            return self._lost(), 0
         run.log(self._waiting.popleft(), commit=False)
-        self._row = at
-        return lost, 1
+        # Asked anew: if the script has ended the row in between, the numbers are in the one after it. If it has ended
+        # that one, too, the next step waits for a row longer than it must, and overwrites nothing.
+        self._row = run.step
+        return self._lost(), 1
 
     def finish(self) -> tuple[int, int]:
         """Nothing follows: the last step's numbers are those that stay in the row in progress."""
-        waiting, run = len(self._waiting), self._active()
-        if waiting == 0 or run is None:
-            return waiting, 0
+        run = self._active()
+        if not self._waiting or run is None:
+            self._forget_waiting()
+            return self._lost(), 0
         at = run.step
         run.log(self._waiting.pop(), commit=False)
-        self._waiting.clear()
+        self._forget_waiting()
+        lost = self._lost()
         # Those that stood there are lost.
-        return (waiting, 0) if at == self._row else (waiting - 1, 1)
+        return (lost + 1, 0) if at == self._row else (lost, 1)
 
     def alert(self, _step: int, _rule: str, title: str, text: str, severity: str) -> bool:
         """Sends an alert to who is notified of the run's. False where no run is active."""
@@ -81,8 +86,19 @@ class Tracker:
         wandb = sys.modules.get("wandb")
         run = getattr(wandb, "run", None)
         if run is not None and run is not self._run:
+            # What waits is of the run before, which has no more rows.
+            self._forget_waiting()
             axis = f"{self._prefix}step"
             run.define_metric(axis, hidden=True)
             run.define_metric(f"{self._prefix}*", step_metric=axis)
             self._run, self._row = run, None
         return run
+
+    def _forget_waiting(self) -> None:
+        self._untold += len(self._waiting)
+        self._waiting.clear()
+
+    def _lost(self) -> int:
+        """How many steps are lost that nobody was told of: they are the oldest."""
+        lost, self._untold = self._untold, 0
+        return lost
