@@ -45,7 +45,7 @@ def forked(*arguments: object, **environment: str) -> subprocess.CompletedProces
 
 
 def variables_of(more: dict[str, str]) -> dict[str, str]:
-    # What is said at the beginning and the end is looked at in test_first_minute.
+    # What is said at the beginning and the end is looked at in first_minute.
     quiet = {"TRAINMON_QUIET": "1"}
     return {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1", **quiet, **more}
 
