@@ -289,6 +289,10 @@ fn a_disk_that_hangs_under_the_json_file_holds_up_neither_steps_nor_state_nor_sh
     let base = tempfile::tempdir().unwrap();
     let file = base.path().join("a-run/anomaly_detected/rank0/anomaly.json");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    // The directory is this process's: another's would be left alone.
+    let job = format!("{} {}", std::env::var("HOSTNAME").unwrap_or_default(), std::process::id());
+    let run = serde_json::json!({"run": "a-run", "world_size": 1, "job": job, "started": "2026-11-23T04:38:12Z"});
+    std::fs::write(base.path().join("a-run/run.json"), run.to_string()).unwrap();
     // Reading a pipe nobody writes to does not return.
     assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
     let alert = r#"{"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0.5}}], "dump": true}"#;
