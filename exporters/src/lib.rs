@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "csv", feature = "tensorboard"))]
-mod columns;
 #[cfg(feature = "csv")]
 mod csv;
 mod error;
@@ -18,10 +16,8 @@ mod summary;
 #[cfg(feature = "tensorboard")]
 pub mod tensorboard;
 
-#[cfg(any(feature = "csv", feature = "tensorboard"))]
-pub use self::columns::micro_step_column;
 #[cfg(feature = "csv")]
-pub use self::csv::{CsvExporter, end_of_last_line};
+pub use self::csv::CsvExporter;
 #[cfg(feature = "prometheus")]
 pub use self::prometheus::PrometheusExporter;
 pub use error::{ExportError, ExportFailure};

@@ -28,12 +28,14 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-alerts", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-control", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-dump", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-baseline", may: May::On(&["trainmon-core", "trainmon-dump"]) },
     Rule {
         member: "trainmon-agent",
         may: May::On(&[
             "trainmon-core",
             "trainmon-stats",
             "trainmon-dump",
+            "trainmon-baseline",
             "trainmon-exporters",
             "trainmon-service",
             "trainmon-alerts",
@@ -55,7 +57,7 @@ const RULES: &[Rule] = &[
     // Of the exporters the writers of files alone: it recovers and converts recorded runs with them.
     Rule {
         member: "trainmon-runs",
-        may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-exporters", "trainmon-report"]),
+        may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-baseline", "trainmon-exporters", "trainmon-report"]),
     },
     Rule {
         member: "trainmon-cli",
@@ -209,14 +211,15 @@ mod tests {
         **trainmon-control -> trainmon-core, trainmon-service, tokio
         **trainmon-exporters -> trainmon-core, trainmon-service, tokio
         **trainmon-dump -> trainmon-core
-        **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-exporters, trainmon-alerts, trainmon-control
+        **trainmon-baseline -> trainmon-core, trainmon-dump
+        **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-baseline, trainmon-exporters, trainmon-alerts, trainmon-control
         *trainmon-tch -> trainmon-agent, trainmon-stats, tch
         *trainmon-python -> trainmon-agent, trainmon-cli, pyo3
         **trainmon-report -> serde
         **trainmon-tensors -> trainmon-dump, trainmon-report
         **trainmon-compare -> trainmon-core, trainmon-dump, trainmon-report
         **trainmon-checkpoint -> trainmon-core, trainmon-dump, trainmon-report
-        **trainmon-runs -> trainmon-core, trainmon-dump, trainmon-exporters, trainmon-report
+        **trainmon-runs -> trainmon-core, trainmon-dump, trainmon-baseline, trainmon-exporters, trainmon-report
         **trainmon-cli -> trainmon-core, trainmon-report, trainmon-tensors, trainmon-compare, trainmon-checkpoint, trainmon-runs
         *trainmon-integration-tests -> trainmon-tch, trainmon-agent
         **xtask -> trainmon-core

@@ -1,8 +1,10 @@
 //! A file that grows by whole lines only.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 use std::path::{Path, PathBuf};
+
+use trainmon_core::end_of_last_line;
 
 use crate::ExportError;
 
@@ -81,28 +83,6 @@ fn begins_with(file: &File, header: &[u8]) -> io::Result<bool> {
     Ok(first == header)
 }
 
-/// The end of the last complete line, behind its newline. `None` if the last `reach` bytes of the file hold no newline; a
-/// little more than these is read.
-///
-/// # Errors
-/// The file cannot be read.
-pub fn end_of_last_line(file: &mut File, reach: u64) -> io::Result<Option<u64>> {
-    const GRAIN: u64 = 1 << 16;
-    let length = file.metadata()?.len();
-    let mut end = length;
-    while end > 0 && length - end <= reach {
-        let start = end.saturating_sub(GRAIN);
-        let mut part = Vec::new();
-        file.seek(SeekFrom::Start(start))?;
-        (&*file).take(end - start).read_to_end(&mut part)?;
-        if let Some(newline) = part.iter().rposition(|&byte| byte == b'\n') {
-            return Ok(Some(start + newline as u64 + 1));
-        }
-        end = start;
-    }
-    Ok(None)
-}
-
 /// `x.csv` becomes `x.csv.old`, or `x.csv.old.2` if that is taken.
 fn unused_name(path: &Path) -> PathBuf {
     let named = |suffix: String| {
@@ -148,17 +128,6 @@ mod tests {
         assert_eq!(content_after_reopening(b"name,norm\na,1\nb,").0, "name,norm\na,1\nnew,2\n");
         let long = [b"name,norm\na,1\n".as_slice(), &vec![b'x'; 200_000]].concat();
         assert_eq!(content_after_reopening(&long).0, "name,norm\na,1\nnew,2\n");
-    }
-
-    #[test]
-    fn the_search_for_the_last_line_goes_as_far_back_as_it_may() {
-        let mut file = tempfile::tempfile().unwrap();
-        assert_eq!(end_of_last_line(&mut file, u64::MAX).unwrap(), None);
-        file.write_all(b"a,1\n").unwrap();
-        assert_eq!(end_of_last_line(&mut file, 0).unwrap(), Some(4));
-        file.write_all(&vec![b'x'; 200_000]).unwrap();
-        assert_eq!(end_of_last_line(&mut file, 200_000).unwrap(), Some(4));
-        assert_eq!(end_of_last_line(&mut file, 100_000).unwrap(), None);
     }
 
     #[test]

@@ -4,9 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use trainmon_core::config::{Config, Dialect, TimeTag, TimeWindow};
-use trainmon_core::{Kind, Rank, Statistic, Step};
-
-use crate::columns::micro_step_column;
+use trainmon_core::{Kind, Rank, Statistic, Step, micro_step_column};
 
 /// The columns of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,6 @@ use trainmon_core::config::{Config, Csv, Dialect, Plan};
 use trainmon_core::{Kind, Record, Statistic, StepBatch, TensorInfo};
 
 use self::file::LineFile;
-pub use self::file::end_of_last_line;
 use self::layout::{FileClass, file_class, run_to_continue};
 use self::rows::{Lines, Style};
 #[cfg(test)]

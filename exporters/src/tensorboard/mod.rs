@@ -23,16 +23,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::config::{Config, Dialect, Plan, TensorBoard};
-use trainmon_core::{Alert, Kind, Reading, Record, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{
+    Alert, Kind, Reading, Record, Statistic, StepBatch, TensorInfo, is_number_column, micro_step_column,
+};
 
 use self::tags::{TagBook, TagKey};
 use self::writer::unix_seconds;
-use crate::columns::micro_step_column;
 use crate::{ExportError, ExportFailure, Exporter};
 
 pub use self::facts::{FACTS, Fact};
 pub use self::histogram::Histogram;
-pub use self::tags::{is_number_column, tensor_tag};
+pub use self::tags::tensor_tag;
 pub use self::writer::{EventWriter, Point, Value};
 
 /// The tag of the distribution of update ratios.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use trainmon_core::{Kind, Statistic, TensorId};
+use trainmon_core::{Kind, TensorId};
 
 /// The tag of a tensor's statistic, spelt as msprobe's conversion of its CSV files spells it:
 /// `vp0:blocks.0.attn.qkv.weight/norm`, `vp0:fc1.input:micro1/norm`. The kind is not in it: it names the run.
@@ -13,11 +13,6 @@ pub fn tensor_tag(vpp_stage: u32, name: &str, micro_step: Option<u32>, column: &
         Some(micro_step) => format!("vp{vpp_stage}:{name}:micro{micro_step}/{column}"),
         None => format!("vp{vpp_stage}:{name}/{column}"),
     }
-}
-
-/// Whether a column can be a value of TensorBoard: checksums do not survive a float32.
-pub fn is_number_column(column: &str) -> bool {
-    column != Statistic::Crc32.name() && column != Statistic::Xor64.name()
 }
 
 /// What one record's tags hang on.

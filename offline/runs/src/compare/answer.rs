@@ -1,10 +1,8 @@
 //! The answer: where runs part, in a sentence, and what to do next.
 
+use trainmon_baseline::{BlowUp, BoundSource, Divergence, RUN_KIND, TensorKey, is_in_order, place_of, quantile, short};
+
 use super::comparison::RankComparison;
-use super::found::{BlowUp, Divergence};
-use super::names::TensorKey;
-use super::noise::{BoundSource, is_in_order, place_of};
-use super::numbers::short;
 use super::verdict::{Answer, Level, Verdict};
 
 /// A median difference from which on nobody can tell noise from a fault by its growth alone.
@@ -174,7 +172,7 @@ fn other_start(rank: &RankComparison, divergences: &[Divergence]) -> Option<Stri
     let share = tensors.len() as f64 / rank.tensors_at_start.get(&place).copied().unwrap_or(1).max(1) as f64;
     let mut far: Vec<f64> = of_place().map(|divergence| divergence.difference).collect();
     let is_first_kind = !rank.tensors_at_start.keys().any(|&other| other < place);
-    let is_far = super::magnitude::quantile(&mut far, 0.5) > UNLIKE;
+    let is_far = quantile(&mut far, 0.5) > UNLIKE;
     (is_first_kind && share >= 0.5 && is_far && factor_of(divergences).is_none())
         .then(|| "another seed, other data or other weights".to_owned())
 }
@@ -253,7 +251,7 @@ pub(super) fn told(divergence: &Divergence) -> String {
 
 pub(super) fn place_in_words(tensor: &TensorKey) -> String {
     let TensorKey { kind, name, vpp_stage, micro_step } = tensor;
-    if kind == super::steps::RUN_KIND {
+    if kind == RUN_KIND {
         return name.clone();
     }
     let chunk = if *vpp_stage == 0 { String::new() } else { format!(" (chunk {vpp_stage})") };

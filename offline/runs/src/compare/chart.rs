@@ -1,6 +1,7 @@
 //! A curve as an inline SVG: both runs' values above, their relative difference on a logarithmic scale below.
 
-use super::numbers::short;
+use trainmon_baseline::short;
+
 use super::replay::{Curve, Point};
 use maud::html;
 
@@ -217,7 +218,7 @@ pub(super) fn sparkline(curve: &Curve, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::names::TensorKey;
+    use trainmon_baseline::TensorKey;
 
     fn curve(values: &[(f64, f64)]) -> Curve {
         let tensor = TensorKey { kind: "actv".to_owned(), name: "fc".to_owned(), vpp_stage: 0, micro_step: None };

@@ -5,10 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::run::NewestRun;
+use trainmon_baseline::{BlowUp, Divergence, NewestRun, StepRange};
 
-use super::found::{BlowUp, Divergence};
-use super::pair::StepRange;
 use super::replay::Curve;
 use super::verdict::{Level, Verdict};
 

@@ -3,11 +3,11 @@
 use maud::{Markup, PreEscaped, html};
 use trainmon_report::html::{self, list};
 
+use trainmon_baseline::{Divergence, short};
+
 use super::answer::place_in_words;
 use super::chart::svg;
 use super::comparison::{RankComparison, RunComparison};
-use super::found::Divergence;
-use super::numbers::short;
 use super::replay::Curve;
 use super::verdict::Level;
 

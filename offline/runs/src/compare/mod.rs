@@ -1,54 +1,37 @@
 //! Where two monitored runs part: the first step and tensor, beyond noise.
 //!
 //! ```text
-//! source: ranks ─▶ csv, journal: one step of each run ─▶ pair: the steps both have ─▶ judge, value: each series against
-//! its bound (noise) ─▶ answer: the first divergence, in a sentence ─▶ replay: the leading series once more ─▶ chart, report
+//! trainmon-baseline: each rank's steps held against the golden runs' ─▶ answer: the first divergence, in a sentence ─▶ replay:
+//! the leading series once more ─▶ chart, report
 //! ```
 //!
 //! Runs are read side by side, a step at a time: memory holds a few numbers per series, whatever the run's length.
 
 mod answer;
-mod blow_up;
 mod chart;
 mod comparison;
-mod csv;
 mod error;
-mod found;
 mod html;
-mod journal;
-mod json;
-mod judge;
-mod judge_step;
-mod magnitude;
-mod names;
-mod noise;
-mod numbers;
-mod pair;
 mod replay;
 mod report;
-mod source;
-mod steps;
-mod suspects;
 mod terminal;
-mod value;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use trainmon_baseline::{Divergence, Gap, Judged, RankPair, RankSource, StepRange, ranks_in};
 use trainmon_core::Dtype;
 use trainmon_report::{Progress, first_of, quoted};
 
+pub use trainmon_baseline::is_run;
+
 pub use self::report::{Format, write};
-pub use self::source::is_run;
 pub use self::terminal::{as_json, in_words};
 pub use self::verdict::Level;
 
 use self::comparison::{Noise, RankComparison, RunComparison};
 use self::error::CompareRunsError;
-use self::found::{Divergence, Gap, Judged};
-use self::pair::StepRange;
-use self::source::{RankPair, RankSource, ranks_in};
 
 /// Names listed in a note before it says how many more there are.
 const NAMES_SHOWN: usize = 5;
@@ -83,11 +66,11 @@ pub fn compare(
     let total =
         pairs.iter().map(|(target, golden)| bytes(target) + golden.iter().map(|&golden| bytes(golden)).sum::<u64>());
     let (total, mut done) = (total.sum(), 0);
-    let computed_in = options.computed_in.map_or(0.0, names::unit_roundoff);
+    let computed_in = options.computed_in.map_or(0.0, trainmon_baseline::unit_roundoff);
     let (mut ranks, mut parted, mut closest, mut remarks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut notes, mut warnings) = (one_sided_ranks(&target_ranks, golden_ranks.first()), BTreeSet::new());
     for (target, golden) in &pairs {
-        let found = pair::compare_rank(target, golden, computed_in, &mut |bytes| {
+        let found = trainmon_baseline::compare_rank(target, golden, computed_in, &mut |bytes| {
             tell(Progress { done: done + bytes, total });
         })?;
         done += bytes(target) + golden.iter().map(|&golden| bytes(golden)).sum::<u64>();

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use trainmon_baseline::{Divergence, Lane, Names, RUN_KIND, RankPair, RowHead, StepRows, TensorKey};
+
 use super::error::CompareRunsError;
-use super::found::Divergence;
-use super::names::{Names, TensorKey};
-use super::pair::Lane;
-use super::source::RankPair;
-use super::steps::{RUN_KIND, RowHead, StepRows};
 
 /// So many charts.
 const CURVES: usize = 6;

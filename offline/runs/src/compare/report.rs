@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use trainmon_report::{FreshDirectory, NotMade};
 
+use trainmon_baseline::{Divergence, TensorKey, short};
+
 use super::answer::place_in_words;
 use super::comparison::RunComparison;
 use super::error::CompareRunsError;
-use super::found::Divergence;
 use super::html;
-use super::names::TensorKey;
-use super::numbers::short;
 
 /// Rows of a table in Markdown; the CSV file has all.
 const ROWS: usize = 30;

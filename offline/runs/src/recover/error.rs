@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use trainmon_baseline::JournalsError;
 use trainmon_dump::journal;
 use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
@@ -13,20 +14,9 @@ pub enum RecoverError {
     /// The file is no journal, or its beginning is damaged.
     #[error(transparent)]
     Journal(#[from] journal::RecoverError),
-    /// The directory holds no journal.
-    #[error("no journal in `{}` or in a directory in it", path.display())]
-    NoJournal {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A directory cannot be read.
-    #[error("cannot read directory `{}`", path.display())]
-    ReadDirectory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// Journals cannot be found.
+    #[error(transparent)]
+    Journals(#[from] JournalsError),
     /// The output exists.
     #[error("`{}` exists already", path.display())]
     OutputExists {
@@ -63,8 +53,7 @@ impl Advise for RecoverError {
     fn hint(&self) -> &str {
         match self {
             Self::Journal(error) => error.hint(),
-            Self::NoJournal { .. } => "a journal is called journal_rank<N>.tmj and lies beside its rank's CSV files",
-            Self::ReadDirectory { .. } => "make the directory readable",
+            Self::Journals(error) => error.hint(),
             Self::OutputExists { .. } => "name another directory with --output, or remove this one",
             Self::MakeOutput { .. } | Self::WriteAlerts { .. } | Self::WriteRows { .. } => {
                 "see that the disk has room and the directory above the output can be written"

@@ -21,7 +21,6 @@ pub(crate) use self::error::RecoverError;
 use self::recovery::RecoveredJournal;
 pub use self::recovery::Recovery;
 pub use self::report::as_json;
-pub(crate) use self::source::journals_in;
 use self::source::{Source, sources};
 use crate::run::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};

@@ -1,11 +1,10 @@
 //! Which journals a path means, and where the files of each go.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
+use trainmon_baseline::journals_in;
 use trainmon_core::Rank;
 use trainmon_core::config::Dialect;
-use trainmon_dump::journal::FILE_EXTENSION;
 
 use super::error::RecoverError;
 
@@ -63,43 +62,23 @@ pub(super) fn sources(path: &Path) -> Result<Vec<Source>, RecoverError> {
     if !path.is_dir() {
         return Ok(vec![Source { path: path.to_path_buf(), place: Place::Top }]);
     }
-    let mut found = Vec::new();
-    for entry in sorted(path)? {
-        if is_journal(&entry) {
-            let before = found.iter().filter(|source: &&Source| same_rank(&source.path, &entry)).count();
-            found.push(Source { path: entry, place: Place::OfRank { before } });
-        } else if entry.is_dir() {
-            let journals = sorted(&entry)?.into_iter().filter(|file| is_journal(file));
-            found.extend(journals.enumerate().map(|(before, file)| {
-                let name = entry.file_name().map_or_else(PathBuf::new, PathBuf::from);
-                Source { path: file, place: Place::Named { name, before } }
-            }));
-        }
+    let mut found: Vec<Source> = Vec::new();
+    for journal in journals_in(path)? {
+        let directory = journal.parent().filter(|directory| *directory != path);
+        let place = match directory.and_then(Path::file_name) {
+            Some(name) => Place::Named {
+                name: name.into(),
+                before: found.iter().filter(|source| source.path.parent() == directory).count(),
+            },
+            None => Place::OfRank { before: found.iter().filter(|source| same_rank(&source.path, &journal)).count() },
+        };
+        found.push(Source { path: journal, place });
     }
-    if found.is_empty() { Err(RecoverError::NoJournal { path: path.to_path_buf() }) } else { Ok(found) }
-}
-
-/// The files of [`sources`].
-pub(crate) fn journals_in(path: &Path) -> Result<Vec<PathBuf>, RecoverError> {
-    Ok(sources(path)?.into_iter().map(|source| source.path).collect())
-}
-
-fn is_journal(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == FILE_EXTENSION) && path.is_file()
+    Ok(found)
 }
 
 /// `journal_rank0.tmj` and `journal_rank0.2.tmj` are of one rank.
 fn same_rank(one: &Path, other: &Path) -> bool {
     let rank = |path: &Path| path.file_name().and_then(|name| name.to_str()?.split('.').next().map(str::to_owned));
     rank(one) == rank(other)
-}
-
-fn sorted(directory: &Path) -> Result<Vec<PathBuf>, RecoverError> {
-    let read = || -> io::Result<Vec<PathBuf>> {
-        let mut entries = std::fs::read_dir(directory)?.map(|e| e.map(|e| e.path())).collect::<io::Result<Vec<_>>>()?;
-        // `….2.tmj` after `….tmj`, whatever their letters.
-        entries.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
-        Ok(entries)
-    };
-    read().map_err(|source| RecoverError::ReadDirectory { path: directory.to_path_buf(), source })
 }

@@ -1,14 +1,6 @@
-//! A monitored run's CSV files, ours or msprobe's: found, and read row by row.
+//! A monitored run's CSV files, ours or msprobe's: found, and read row by row (`trainmon-baseline` does).
 
-mod error;
-mod newest;
-mod rows;
-mod source;
-mod table;
-
-pub(crate) use self::error::RunError;
-pub use self::newest::NewestRun;
-pub(crate) use self::newest::run_directory_of;
-pub(crate) use self::rows::{MIXED_PREFIX, RowLayout};
-pub(crate) use self::source::{RunDirectory, file_name, rank_of, runs_in};
-pub(crate) use self::table::{Row, Table};
+pub use trainmon_baseline::NewestRun;
+pub(crate) use trainmon_baseline::run::{
+    MIXED_PREFIX, Row, RowLayout, RunDirectory, RunError, Table, rank_of, run_directory_of, runs_in,
+};

@@ -75,7 +75,7 @@ impl Magnitude {
 }
 
 /// The number in the middle, or at another share of the whole; 0 of none.
-pub(super) fn quantile(numbers: &mut [f64], share: f64) -> f64 {
+pub fn quantile(numbers: &mut [f64], share: f64) -> f64 {
     let Some(last) = numbers.len().checked_sub(1) else { return 0.0 };
     let place = (last as f64 * share).round() as usize;
     *numbers.select_nth_unstable_by(place.min(last), f64::total_cmp).1

@@ -37,10 +37,10 @@ pub struct Divergence {
     pub note: Option<String>,
     /// Whether round-off of one step might explain it: it parts since others of the step do.
     #[serde(skip)]
-    pub(super) is_faint: bool,
+    pub is_faint: bool,
     /// Place of the kind in the step, and of the row among its kind.
     #[serde(skip)]
-    pub(super) place: (u8, usize),
+    pub place: (u8, usize),
 }
 
 impl Divergence {
@@ -63,20 +63,21 @@ pub struct BlowUp {
 
 /// Rows that are missing in one of the runs, in steps both have.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gap {
-    pub(super) rows: u64,
+pub struct Gap {
+    /// How many.
+    pub rows: u64,
     /// The first and the last step in which one is.
-    pub(super) steps: Option<(u64, u64)>,
+    pub steps: Option<(u64, u64)>,
 }
 
 impl Gap {
-    pub(super) fn widen(&mut self, step: u64) {
+    pub(crate) fn widen(&mut self, step: u64) {
         self.rows += 1;
         let (first, last) = self.steps.unwrap_or((step, step));
         self.steps = Some((first.min(step), last.max(step)));
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.rows += other.rows;
         let both = [self.steps, other.steps].into_iter().flatten();
         self.steps = both.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
@@ -85,31 +86,36 @@ impl Gap {
 
 /// What was learnt of one rank.
 #[derive(Debug, Default)]
-pub(super) struct Judged {
-    pub(super) divergences: Vec<Divergence>,
+pub struct Judged {
+    /// Every series that parts, at its first step.
+    pub divergences: Vec<Divergence>,
     /// Where both runs blow up, and something was beyond its bound.
-    pub(super) blow_up: Option<BlowUp>,
+    pub blow_up: Option<BlowUp>,
     /// Values compared, those that are equal, and those whose printed digits tell nothing.
-    pub(super) values: u64,
-    pub(super) equal: u64,
-    pub(super) coarse: u64,
+    pub values: u64,
+    /// As above.
+    pub equal: u64,
+    /// As above.
+    pub coarse: u64,
     /// Tensors judged in the first common step, by place of their kind.
-    pub(super) tensors_at_start: HashMap<u8, usize>,
+    pub tensors_at_start: HashMap<u8, usize>,
     /// The first row judged in that step, likewise.
-    pub(super) rows_at_start: HashMap<u8, usize>,
+    /// How many.
+    pub rows_at_start: HashMap<u8, usize>,
     /// Median difference of each step.
-    pub(super) noise: Vec<(u64, f64)>,
+    pub noise: Vec<(u64, f64)>,
     /// Tensors that hold nothing but round-off.
-    pub(super) nothing: Vec<String>,
+    pub nothing: Vec<String>,
     /// Tensors whose element types differ.
-    pub(super) other_types: u64,
+    pub other_types: u64,
     /// Series that came closest to their bound without passing it, the closest first.
-    pub(super) closest: Vec<(f64, TensorKey, String)>,
+    pub closest: Vec<(f64, TensorKey, String)>,
     /// Tensors on one side only.
-    pub(super) only_target: Vec<TensorKey>,
-    pub(super) only_golden: Vec<TensorKey>,
+    pub only_target: Vec<TensorKey>,
+    /// As above.
+    pub only_golden: Vec<TensorKey>,
     /// Of tensors both have: what the target lacks in some steps, and what the golden run lacks, by kind.
-    pub(super) gaps: [BTreeMap<String, Gap>; 2],
+    pub gaps: [BTreeMap<String, Gap>; 2],
     /// Kinds and their statistics that only the target has, and that only the golden run has.
-    pub(super) statistics: [BTreeSet<(String, String)>; 2],
+    pub statistics: [BTreeSet<(String, String)>; 2],
 }

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use trainmon_core::Kind;
 use trainmon_core::config::{Config, Dialect};
+use trainmon_core::{Kind, micro_step_column};
 use trainmon_dump::journal::Recovered;
-use trainmon_exporters::micro_step_column;
 
 use super::csv::push_run_number;
-use super::error::CompareRunsError;
+use super::error::ReadRunError;
 use super::names::{Names, unit_roundoff};
 use super::steps::{RUN_NUMBERS, RowHead, StepRows};
 
@@ -26,7 +25,7 @@ pub(super) struct JournalReader {
 }
 
 impl JournalReader {
-    pub(super) fn open(path: &Path) -> Result<Self, CompareRunsError> {
+    pub(super) fn open(path: &Path) -> Result<Self, ReadRunError> {
         let recovered = Recovered::open(path)?;
         let warnings = recovered.faults().iter().map(|fault| format!("`{}`: {fault}", path.display())).collect();
         let config = recovered.config();

@@ -140,7 +140,7 @@ pub(super) enum KindClass {
 
 /// Place of a kind in a step's chain of cause and effect: what a step starts from, forward, loss, backward, aggregation, the
 /// optimizer. Moments are measured before they are brought up to date, so they belong to what it starts from.
-pub(super) fn place_of(kind: &str, name: &str) -> u8 {
+pub fn place_of(kind: &str, name: &str) -> u8 {
     match (kind, name) {
         ("param_origin", _) => 0,
         (
@@ -164,7 +164,7 @@ pub(super) fn place_of(kind: &str, name: &str) -> u8 {
 }
 
 /// Whether rows of a kind stand in the order in which they came to be.
-pub(super) fn is_in_order(kind: &str) -> bool {
+pub fn is_in_order(kind: &str) -> bool {
     matches!(kind, "actv" | "actv_grad" | "grad_unreduced" | "comm" | "cc" | "adhoc")
 }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use csv::StringRecord;
 use trainmon_core::Dtype;
 
-use super::error::CompareRunsError;
+use super::error::ReadRunError;
 use super::names::{Names, unit_roundoff};
 use super::steps::{RUN_KIND, RUN_NUMBERS, RUN_STATISTIC, RowHead, StepRows};
 use crate::run::{RowLayout, RunDirectory, Table};
@@ -53,7 +53,7 @@ struct OpenTable {
 
 impl CsvReader {
     /// For the tables of a directory; of those with the given prefixes, if any are given.
-    pub(super) fn new(run: &RunDirectory, only: Option<&BTreeSet<String>>) -> Result<Self, CompareRunsError> {
+    pub(super) fn new(run: &RunDirectory, only: Option<&BTreeSet<String>>) -> Result<Self, ReadRunError> {
         let is_wanted =
             |prefix: &String| !NOT_COMPARED.contains(&prefix.as_str()) && only.is_none_or(|only| only.contains(prefix));
         let tables = run.tables.iter().filter(|(prefix, _)| is_wanted(prefix));
@@ -67,7 +67,7 @@ impl CsvReader {
     }
 
     /// Reads the next step. `false` at the end.
-    pub(super) fn next(&mut self, names: &mut Names, into: &mut StepRows) -> Result<bool, CompareRunsError> {
+    pub(super) fn next(&mut self, names: &mut Names, into: &mut StepRows) -> Result<bool, ReadRunError> {
         let mut lowest: Option<u64> = None;
         for cursor in &mut self.cursors {
             let step = cursor.peek(&mut self.warnings)?;
@@ -111,7 +111,7 @@ impl Cursor {
     }
 
     /// The step of the row that comes next.
-    fn peek(&mut self, warnings: &mut BTreeSet<String>) -> Result<Option<u64>, CompareRunsError> {
+    fn peek(&mut self, warnings: &mut BTreeSet<String>) -> Result<Option<u64>, ReadRunError> {
         while self.pending.is_none() {
             let Some(open) = &mut self.open else {
                 if !self.open_next(warnings)? {
@@ -147,7 +147,7 @@ impl Cursor {
         Ok(self.pending)
     }
 
-    fn open_next(&mut self, warnings: &mut BTreeSet<String>) -> Result<bool, CompareRunsError> {
+    fn open_next(&mut self, warnings: &mut BTreeSet<String>) -> Result<bool, ReadRunError> {
         let Some(path) = self.paths.pop_front() else { return Ok(false) };
         match Table::open(&path)? {
             None => {
@@ -165,7 +165,7 @@ impl Cursor {
     }
 
     /// Hands out the row that [`Self::peek`] found.
-    fn take(&mut self, table: u16, names: &mut Names, into: &mut StepRows) -> Result<(), CompareRunsError> {
+    fn take(&mut self, table: u16, names: &mut Names, into: &mut StepRows) -> Result<(), ReadRunError> {
         self.pending = None;
         let Some(open) = &mut self.open else { return Ok(()) };
         let columns = *open
@@ -198,7 +198,7 @@ struct FactsCursor {
 }
 
 impl FactsCursor {
-    fn open(path: &std::path::Path, warnings: &mut BTreeSet<String>) -> Result<Option<Self>, CompareRunsError> {
+    fn open(path: &std::path::Path, warnings: &mut BTreeSet<String>) -> Result<Option<Self>, ReadRunError> {
         let Some(table) = Table::open(path)? else { return Ok(None) };
         if let Some(line) = table.torn_line {
             warnings.insert(format!("`{}` line {line}: torn off at the file's end: left out", path.display()));
@@ -209,7 +209,7 @@ impl FactsCursor {
         Ok(Some(Self { table, step, columns, cells: StringRecord::new(), pending: None, last: None }))
     }
 
-    fn peek(&mut self) -> Result<Option<u64>, CompareRunsError> {
+    fn peek(&mut self) -> Result<Option<u64>, ReadRunError> {
         while self.pending.is_none() {
             let Some(row) = self.table.next(&mut self.cells)? else { return Ok(None) };
             row.check_length()?;
@@ -221,7 +221,7 @@ impl FactsCursor {
         Ok(self.pending)
     }
 
-    fn take(&mut self, names: &mut Names, into: &mut StepRows) -> Result<(), CompareRunsError> {
+    fn take(&mut self, names: &mut Names, into: &mut StepRows) -> Result<(), ReadRunError> {
         self.last = self.pending.take();
         let row = self.table.row(&self.cells);
         for (place, name, has_had_number) in &mut self.columns {

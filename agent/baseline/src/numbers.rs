@@ -1,7 +1,7 @@
 //! Numbers for people.
 
 /// Six significant digits at most: `0.332148`, `1.5e-7`.
-pub(super) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() { "NaN".to_owned() } else { value.to_string() };
     }

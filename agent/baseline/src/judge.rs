@@ -3,7 +3,7 @@
 //! Memory holds a few numbers per series, whatever the run's length.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::blow_up::BlowUpWatch;
 use super::found::{Gap, Judged};
@@ -76,7 +76,7 @@ pub(super) struct Judge {
     pub(super) tensors: Vec<TensorState>,
     /// By kind and statistic.
     pub(super) groups: HashMap<(u16, u16), Group>,
-    pub(super) plans: Vec<Option<Rc<ColumnsPlan>>>,
+    pub(super) plans: Vec<Option<Arc<ColumnsPlan>>>,
     pub(super) nothing: Vec<bool>,
     /// Common steps in which nothing differed, from the first on.
     pub(super) equal_steps: u64,
@@ -128,12 +128,12 @@ impl Judge {
         }
     }
 
-    pub(super) fn plan(&mut self, names: &Names, columns: u16) -> Rc<ColumnsPlan> {
+    pub(super) fn plan(&mut self, names: &Names, columns: u16) -> Arc<ColumnsPlan> {
         let place = usize::from(columns);
         if self.plans.len() <= place {
             self.plans.resize(place + 1, None);
         }
-        let plan = self.plans[place].get_or_insert_with(|| Rc::new(ColumnsPlan::of(names, columns)));
-        Rc::clone(plan)
+        let plan = self.plans[place].get_or_insert_with(|| Arc::new(ColumnsPlan::of(names, columns)));
+        Arc::clone(plan)
     }
 }

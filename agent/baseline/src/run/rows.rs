@@ -1,15 +1,15 @@
 //! What the rows of a monitor's tables say, in either of its two layouts.
 
-use trainmon_exporters::tensorboard::is_number_column;
+use trainmon_core::is_number_column;
 
 use super::error::RunError;
 use super::table::{Row, Table};
 
 /// The file into which msprobe's V1 also writes its collectives, in rows longer than the header.
-pub(crate) const MIXED_PREFIX: &str = "other";
+pub const MIXED_PREFIX: &str = "other";
 
 /// Where a table has what.
-pub(crate) struct RowLayout {
+pub struct RowLayout {
     vpp_stage: usize,
     step: usize,
     name: usize,
@@ -19,31 +19,36 @@ pub(crate) struct RowLayout {
     shape: Option<usize>,
     dtype: Option<usize>,
     /// Columns of numbers, with their names.
-    pub(crate) values: Vec<(usize, String)>,
+    pub values: Vec<(usize, String)>,
 }
 
 /// What a row is about; its numbers are at the places of [`RowLayout::values`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MonitorRow<'a> {
-    pub(crate) step: u64,
-    pub(crate) vpp_stage: u32,
+pub struct MonitorRow<'a> {
+    /// The step.
+    pub step: u64,
+    /// The model chunk.
+    pub vpp_stage: u32,
     /// What a file of it is called in V1.
-    pub(crate) kind: &'a str,
-    pub(crate) name: &'a str,
+    pub kind: &'a str,
+    /// The tensor.
+    pub name: &'a str,
     /// As the file counts: from 0 in V1, from 1 in V2.
-    pub(crate) micro_step: Option<u32>,
+    pub micro_step: Option<u32>,
     /// Whether it is V1's row for a hook that was given no tensor.
-    pub(crate) is_empty: bool,
+    pub is_empty: bool,
     /// As the file shows it: `[3, 4]`.
-    pub(crate) shape: Option<&'a str>,
+    pub shape: Option<&'a str>,
     /// As the file shows it: `torch.float32`.
-    pub(crate) dtype: Option<&'a str>,
+    pub dtype: Option<&'a str>,
 }
 
 impl RowLayout {
+    /// Finds the columns.
+    ///
     /// # Errors
     /// A column that every table has is missing.
-    pub(crate) fn of(table: &Table) -> Result<Self, RunError> {
+    pub fn of(table: &Table) -> Result<Self, RunError> {
         let is_v2 = table.place_of("module_name").is_some();
         let (vpp_stage, step) = (table.place("vpp_stage")?, table.place("step")?);
         let name = table.place(if is_v2 { "module_name" } else { "name" })?;
@@ -61,7 +66,7 @@ impl RowLayout {
     ///
     /// # Errors
     /// The row is longer or shorter than the header, or a cell is not what its column holds.
-    pub(crate) fn read<'a>(&self, prefix: &'a str, row: &Row<'a>) -> Result<Option<MonitorRow<'a>>, RunError> {
+    pub fn read<'a>(&self, prefix: &'a str, row: &Row<'a>) -> Result<Option<MonitorRow<'a>>, RunError> {
         match self.meaning(prefix, row) {
             Ok(found) => Ok(Some(found)),
             Err(error) if prefix == MIXED_PREFIX && is_of_collective(&error) => Ok(None),

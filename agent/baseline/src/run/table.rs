@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use csv::StringRecord;
-use trainmon_exporters::end_of_last_line;
+use trainmon_core::end_of_last_line;
 
 use super::error::RunError;
 
@@ -14,18 +14,18 @@ use super::error::RunError;
 const MAX_LINE: u64 = 16 << 20;
 
 /// A file of complete lines, its header read.
-pub(crate) struct Table {
+pub struct Table {
     path: PathBuf,
     header: StringRecord,
     rows: csv::Reader<ShortLines<io::Take<File>>>,
     /// The line that is cut off at the end, if one is: a killed training leaves such.
-    pub(crate) torn_line: Option<u64>,
+    pub torn_line: Option<u64>,
     /// When the file was last written, for rows whose time nobody kept.
-    pub(crate) unix_seconds: f64,
+    pub unix_seconds: f64,
 }
 
 /// One row.
-pub(crate) struct Row<'a> {
+pub struct Row<'a> {
     table: &'a Path,
     header: &'a StringRecord,
     cells: &'a StringRecord,
@@ -33,7 +33,10 @@ pub(crate) struct Row<'a> {
 
 impl Table {
     /// Opens a table. `None` if it has not even a header: it was made, and nothing could be written.
-    pub(crate) fn open(path: &Path) -> Result<Option<Self>, RunError> {
+    ///
+    /// # Errors
+    /// The file cannot be read, or its header is no row of a CSV file.
+    pub fn open(path: &Path) -> Result<Option<Self>, RunError> {
         let failed = |source| RunError::Read { path: path.to_path_buf(), source };
         let mut file = File::open(path).map_err(failed)?;
         let (whole, torn_line) = whole_lines(&mut file).map_err(failed)?;
@@ -51,32 +54,39 @@ impl Table {
     }
 
     /// The place of a column every such table has.
-    pub(crate) fn place(&self, column: &'static str) -> Result<usize, RunError> {
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn place(&self, column: &'static str) -> Result<usize, RunError> {
         let found = || self.header.iter().collect::<Vec<_>>().join(",");
         self.place_of(column).ok_or_else(|| RunError::MissingColumn { path: self.path.clone(), column, found: found() })
     }
 
     /// The place of a column that may be missing.
-    pub(crate) fn place_of(&self, column: &str) -> Option<usize> {
+    pub fn place_of(&self, column: &str) -> Option<usize> {
         self.header.iter().position(|name| name == column)
     }
 
-    pub(crate) fn header(&self) -> &StringRecord {
+    /// The names of its columns.
+    pub fn header(&self) -> &StringRecord {
         &self.header
     }
 
     /// How far it has been read.
-    pub(crate) fn bytes_read(&self) -> u64 {
+    pub fn bytes_read(&self) -> u64 {
         self.rows.position().byte()
     }
 
     /// The row that [`Self::next`] has just read into `cells`.
-    pub(crate) fn row<'a>(&'a self, cells: &'a StringRecord) -> Row<'a> {
+    pub fn row<'a>(&'a self, cells: &'a StringRecord) -> Row<'a> {
         Row { table: &self.path, header: &self.header, cells }
     }
 
     /// Reads the next row into `cells`.
-    pub(crate) fn next<'a>(&'a mut self, cells: &'a mut StringRecord) -> Result<Option<Row<'a>>, RunError> {
+    ///
+    /// # Errors
+    /// The file cannot be read, or the row is not one of a CSV file.
+    pub fn next<'a>(&'a mut self, cells: &'a mut StringRecord) -> Result<Option<Row<'a>>, RunError> {
         let line = self.rows.position().line();
         let malformed = |source| RunError::Malformed { path: self.path.clone(), line, source };
         let is_row = self.rows.read_record(cells).map_err(malformed)?;
@@ -86,7 +96,10 @@ impl Table {
 
 impl<'a> Row<'a> {
     /// Refuses a row that is longer or shorter than the header.
-    pub(crate) fn check_length(&self) -> Result<(), RunError> {
+    ///
+    /// # Errors
+    /// It is.
+    pub fn check_length(&self) -> Result<(), RunError> {
         let (expected, found) = (self.header.len(), self.cells.len());
         if expected == found {
             return Ok(());
@@ -95,17 +108,23 @@ impl<'a> Row<'a> {
     }
 
     /// The text at a place.
-    pub(crate) fn text(&self, place: usize) -> &'a str {
+    pub fn text(&self, place: usize) -> &'a str {
         self.cells.get(place).unwrap_or("")
     }
 
     /// The integer at a place.
-    pub(crate) fn integer<T: std::str::FromStr>(&self, place: usize) -> Result<T, RunError> {
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn integer<T: std::str::FromStr>(&self, place: usize) -> Result<T, RunError> {
         self.text(place).parse().map_err(|_refused| self.fault(place, "an integer"))
     }
 
     /// The number at a place: as Python writes floats and bools.
-    pub(crate) fn number(&self, place: usize) -> Result<f64, RunError> {
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn number(&self, place: usize) -> Result<f64, RunError> {
         match self.text(place) {
             "True" => Ok(1.0),
             "False" => Ok(0.0),

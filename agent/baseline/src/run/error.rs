@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use trainmon_report::Advise;
 
 const DAMAGED: &str = "the file was damaged or changed by hand: restore it, or take it out of the directory";
 
@@ -81,8 +80,9 @@ pub enum RunError {
     },
 }
 
-impl Advise for RunError {
-    fn hint(&self) -> &str {
+impl RunError {
+    /// What to do about it.
+    pub fn hint(&self) -> &str {
         match self {
             Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path; it is relative to the current directory"

@@ -1,7 +1,7 @@
-//! What the columns of msprobe's files are, for every exporter that follows them.
+//! What the columns of msprobe's files are, for whoever writes or reads them.
 
-use trainmon_core::Kind;
-use trainmon_core::config::{Config, Dialect};
+use crate::config::{Config, Dialect};
+use crate::{Kind, Statistic};
 
 /// Whether rows of this kind tell the micro-batch: V1 by kind, V2 for weight gradients only.
 pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
@@ -14,4 +14,9 @@ pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
         }
         Dialect::V2 => is_gradient,
     }
+}
+
+/// Whether a column holds a number to compute with or to draw: checksums do not survive a float32.
+pub fn is_number_column(column: &str) -> bool {
+    column != Statistic::Crc32.name() && column != Statistic::Xor64.name()
 }

@@ -36,7 +36,7 @@ impl NewestRun {
 
 /// The directory of the run that a path means, in the layout `run`: of a directory of several the newest, with the word
 /// that it is. Every other path means itself.
-pub(crate) fn run_directory_of(path: &Path) -> (PathBuf, Option<NewestRun>) {
+pub fn run_directory_of(path: &Path) -> (PathBuf, Option<NewestRun>) {
     let inner = directories(path);
     if inner.iter().any(|one| is_rank_directory(one)) {
         return (path.to_path_buf(), None);

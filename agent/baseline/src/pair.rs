@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::csv::CsvReader;
-use super::error::CompareRunsError;
+use super::error::ReadRunError;
 use super::found::Judged;
-use super::journal::JournalReader;
 use super::judge::Judge;
+use super::lane::Lane;
 use super::names::Names;
-use super::source::{Files, RankSource};
+use super::source::RankSource;
 use super::steps::StepRows;
 
 /// Which steps two runs have.
@@ -30,89 +29,30 @@ pub struct StepRange {
     pub only_golden: u64,
 }
 
-/// One rank of one run, and the step it stands at.
-pub(super) struct Lane {
-    reader: Reader,
-    pub(super) rows: StepRows,
-    /// Whether `rows` is a step; not so behind the end.
-    pub(super) is_at_step: bool,
-    bytes: u64,
-}
-
-enum Reader {
-    Csv(Box<CsvReader>),
-    Journal(Box<JournalReader>),
-}
-
-impl Lane {
-    /// Stands at the first step. Of CSV files only those with the prefixes are read, if any are given.
-    pub(super) fn open(
-        source: &RankSource,
-        names: &mut Names,
-        only: Option<&BTreeSet<String>>,
-    ) -> Result<Self, CompareRunsError> {
-        let reader = match &source.files {
-            Files::Csv(run) => Reader::Csv(Box::new(CsvReader::new(run, only)?)),
-            Files::Journal => Reader::Journal(Box::new(JournalReader::open(&source.path)?)),
-        };
-        let mut lane = Self { reader, rows: StepRows::default(), is_at_step: true, bytes: source.bytes() };
-        lane.advance(names)?;
-        Ok(lane)
-    }
-
-    pub(super) fn advance(&mut self, names: &mut Names) -> Result<(), CompareRunsError> {
-        if self.is_at_step {
-            self.is_at_step = match &mut self.reader {
-                Reader::Csv(reader) => reader.next(names, &mut self.rows)?,
-                Reader::Journal(reader) => reader.next(names, &mut self.rows),
-            };
-        }
-        Ok(())
-    }
-
-    pub(super) fn step(&self) -> Option<u64> {
-        self.is_at_step.then_some(self.rows.step)
-    }
-
-    pub(super) fn bytes_read(&self) -> u64 {
-        match &self.reader {
-            Reader::Csv(reader) => reader.bytes(),
-            Reader::Journal(reader) => {
-                let (read, all) = reader.steps();
-                (self.bytes as f64 * read as f64 / all.max(1) as f64) as u64
-            }
-        }
-    }
-
-    pub(super) fn warnings(&self) -> &BTreeSet<String> {
-        match &self.reader {
-            Reader::Csv(reader) => &reader.warnings,
-            Reader::Journal(reader) => &reader.warnings,
-        }
-    }
-
-    /// The decimals the numbers are rounded to, as far as they were read.
-    pub(super) fn rounded_to(&self) -> Option<u16> {
-        matches!(self.reader, Reader::Csv(_)).then(|| self.rows.digits.rounded_to()).flatten()
-    }
-}
-
 /// What came of one rank.
-pub(super) struct PairedRank {
-    pub(super) steps: StepRange,
-    pub(super) judged: Judged,
-    pub(super) warnings: BTreeSet<String>,
+#[derive(Debug)]
+pub struct PairedRank {
+    /// Which steps were compared.
+    pub steps: StepRange,
+    /// What was found.
+    pub judged: Judged,
+    /// What was left out of the files.
+    pub warnings: BTreeSet<String>,
     /// The fewer decimals of those the two runs are rounded to.
-    pub(super) rounded_to: Option<u16>,
+    pub rounded_to: Option<u16>,
 }
 
-/// Compares one rank. `tell` hears how many bytes were read.
-pub(super) fn compare_rank(
+/// Compares one rank with golden ones, of which there is one at least. `computed_in` is the unit round-off of what was computed
+/// in, where the files do not show it; 0 otherwise. `tell` hears how many bytes were read.
+///
+/// # Errors
+/// A table is damaged (with file, line and column); a journal cannot be read.
+pub fn compare_rank(
     target: &RankSource,
     golden: &[&RankSource],
     computed_in: f64,
     tell: &mut dyn FnMut(u64),
-) -> Result<PairedRank, CompareRunsError> {
+) -> Result<PairedRank, ReadRunError> {
     let (mut names, rank) = (Names::default(), target.rank);
     let mut target = Lane::open(target, &mut names, None)?;
     let mut golden = golden.iter().map(|source| Lane::open(source, &mut names, None)).collect::<Result<Vec<_>, _>>()?;

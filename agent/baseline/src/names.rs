@@ -1,7 +1,7 @@
 //! Tensors, statistics and shapes as numbers, so that rows of different runs meet without comparing texts.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Serialize;
 use trainmon_core::Dtype;
@@ -21,8 +21,8 @@ pub struct TensorKey {
 
 /// A tensor by numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Tensor {
-    pub(super) kind: u16,
+pub(crate) struct Tensor {
+    pub(crate) kind: u16,
     pub(super) micro_step: Option<u32>,
     /// Its chunk and name, whatever the kind.
     pub(super) bearer: u32,
@@ -33,24 +33,24 @@ type InBearer = HashMap<(u16, Option<u32>), u32>;
 
 /// Everything that has a name, by number; shared by the runs that are compared.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub struct Names {
     kinds: Texts,
     statistics: Texts,
     shapes: Texts,
     /// Elements and longest dimension of each shape.
     sizes: Vec<Option<(f64, f64)>>,
-    bearers: HashMap<Rc<str>, Vec<(u32, u32)>>,
-    named_bearers: Vec<(u32, Rc<str>)>,
+    bearers: HashMap<Arc<str>, Vec<(u32, u32)>>,
+    named_bearers: Vec<(u32, Arc<str>)>,
     in_bearer: Vec<InBearer>,
     pub(super) tensors: Vec<Tensor>,
-    columns: Vec<Rc<[u16]>>,
+    columns: Vec<Arc<[u16]>>,
 }
 
 /// Texts by number.
 #[derive(Debug, Default)]
 struct Texts {
-    numbers: HashMap<Rc<str>, u16>,
-    texts: Vec<Rc<str>>,
+    numbers: HashMap<Arc<str>, u16>,
+    texts: Vec<Arc<str>>,
 }
 
 impl Texts {
@@ -60,8 +60,8 @@ impl Texts {
         }
         // More than 65,535 shapes or kinds share the last number: they are then not told apart.
         let number = u16::try_from(self.texts.len()).unwrap_or(u16::MAX);
-        let text: Rc<str> = text.into();
-        self.texts.push(Rc::clone(&text));
+        let text: Arc<str> = text.into();
+        self.texts.push(Arc::clone(&text));
         self.numbers.insert(text, number);
         number
     }
@@ -72,7 +72,8 @@ impl Texts {
 }
 
 impl Names {
-    pub(super) fn kind(&mut self, name: &str) -> u16 {
+    /// The number of a kind.
+    pub fn kind(&mut self, name: &str) -> u16 {
         self.kinds.number(name)
     }
 
@@ -80,7 +81,8 @@ impl Names {
         self.kinds.text(kind)
     }
 
-    pub(super) fn statistic_name(&self, statistic: u16) -> &str {
+    /// The name of a statistic.
+    pub fn statistic_name(&self, statistic: u16) -> &str {
         self.statistics.text(statistic)
     }
 
@@ -90,7 +92,7 @@ impl Names {
 
     /// Statistics in the order of a table's columns, as a number.
     pub(super) fn columns<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> u16 {
-        let found: Rc<[u16]> = names.map(|name| self.statistics.number(name)).collect();
+        let found: Arc<[u16]> = names.map(|name| self.statistics.number(name)).collect();
         let place = self.columns.iter().position(|known| *known == found).unwrap_or_else(|| {
             self.columns.push(found);
             self.columns.len() - 1
@@ -98,8 +100,9 @@ impl Names {
         u16::try_from(place).unwrap_or(u16::MAX)
     }
 
-    pub(super) fn columns_of(&self, columns: u16) -> Rc<[u16]> {
-        self.columns.get(usize::from(columns)).map_or_else(|| Rc::from([]), Rc::clone)
+    /// The statistics of a table, in the order of its columns.
+    pub fn columns_of(&self, columns: u16) -> Arc<[u16]> {
+        self.columns.get(usize::from(columns)).map_or_else(|| Arc::from([]), Arc::clone)
     }
 
     /// A shape as files show it: `[3, 4]`.
@@ -123,8 +126,8 @@ impl Names {
             return bearer;
         }
         let bearer = u32::try_from(self.named_bearers.len()).unwrap_or(u32::MAX);
-        let name: Rc<str> = name.into();
-        self.named_bearers.push((vpp_stage, Rc::clone(&name)));
+        let name: Arc<str> = name.into();
+        self.named_bearers.push((vpp_stage, Arc::clone(&name)));
         self.in_bearer.push(InBearer::new());
         self.bearers.entry(name).or_default().push((vpp_stage, bearer));
         bearer
@@ -138,7 +141,8 @@ impl Names {
         self.named_bearers.get(bearer as usize).map_or(0, |(stage, _)| *stage)
     }
 
-    pub(super) fn tensor(&mut self, kind: u16, vpp_stage: u32, name: &str, micro_step: Option<u32>) -> u32 {
+    /// The number of what the series of a row hang on.
+    pub fn tensor(&mut self, kind: u16, vpp_stage: u32, name: &str, micro_step: Option<u32>) -> u32 {
         let bearer = self.bearer(vpp_stage, name);
         let tensors = &mut self.tensors;
         let make = || {
@@ -164,7 +168,7 @@ fn size_of(text: &str) -> Option<(f64, f64)> {
 }
 
 /// Unit round-off of a type's elements; 0 for one that is not rounded. Of the 8-bit types the coarsest stands for all.
-pub(super) fn unit_roundoff(dtype: Dtype) -> f64 {
+pub fn unit_roundoff(dtype: Dtype) -> f64 {
     let dtype = if dtype.is_floating() && dtype.size() == 1 { Dtype::F8E5M2 } else { dtype };
     dtype.unit_roundoff().unwrap_or(0.0)
 }

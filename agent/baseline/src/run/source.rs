@@ -9,16 +9,17 @@ use super::error::RunError;
 
 /// The directory of one run and rank, of ours or of msprobe's.
 #[derive(Debug)]
-pub(crate) struct RunDirectory {
-    pub(crate) path: PathBuf,
+pub struct RunDirectory {
+    /// Where it lies.
+    pub path: PathBuf,
     /// What it is called: `rank3`; by its directory if another has that name.
-    pub(crate) name: String,
+    pub name: String,
     /// The tables of each prefix, the earliest steps first.
-    pub(crate) tables: BTreeMap<String, Vec<PathBuf>>,
+    pub tables: BTreeMap<String, Vec<PathBuf>>,
     /// The table about the run itself.
-    pub(crate) steps: Option<PathBuf>,
+    pub steps: Option<PathBuf>,
     /// CSV files that are no table of a monitor.
-    pub(crate) strangers: Vec<PathBuf>,
+    pub strangers: Vec<PathBuf>,
 }
 
 /// Beside the tables and without numbers.
@@ -26,7 +27,10 @@ const STACKS: &str = "stack_info.csv";
 const STEPS: &str = "steps.csv";
 
 /// The ranks' directories of a path: itself, or those it holds, by rank; several of one rank have other names.
-pub(crate) fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, RunError> {
+///
+/// # Errors
+/// A directory cannot be read, or it is no run's.
+pub fn runs_in(path: &Path) -> Result<Vec<RunDirectory>, RunError> {
     let entries = entries(path)?;
     if let Some(run) = RunDirectory::open(path, &entries) {
         return Ok(vec![run]);
@@ -85,7 +89,7 @@ impl RunDirectory {
     }
 
     /// Every file that will be read.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.tables.values().flatten().chain(&self.steps)
     }
 }
@@ -110,7 +114,7 @@ fn table_name(name: &str) -> Option<(&str, Place)> {
 }
 
 /// The rank in `Nov20_16-05-09-rank3-1f0a9c42`, `rank_3`.
-pub(crate) fn rank_of(path: &Path) -> Option<u32> {
+pub fn rank_of(path: &Path) -> Option<u32> {
     let name = file_name(path);
     let number = name.strip_prefix("rank_").or_else(|| {
         let (time, rest) = name.split_once("-rank")?;
@@ -120,7 +124,8 @@ pub(crate) fn rank_of(path: &Path) -> Option<u32> {
     number?.parse().ok()
 }
 
-pub(crate) fn file_name(path: &Path) -> &str {
+/// The last part of a path, empty if it is no text.
+pub fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or("")
 }
 

@@ -1,7 +1,7 @@
 //! One step of one rank, as the comparison sees it, whatever it was read from.
 
 /// What the row of a step's own numbers is called: kind, and the statistic of each.
-pub(super) const RUN_KIND: &str = "run";
+pub const RUN_KIND: &str = "run";
 pub(super) const RUN_STATISTIC: &str = "value";
 /// Those of `steps.csv` that are the training's, not the monitor's.
 pub(super) const RUN_NUMBERS: [&str; 3] = ["loss", "learning_rate", "grad_norm"];
@@ -13,19 +13,25 @@ const TELLING_DECIMALS: u16 = 3;
 
 /// The rows of one step. Its memory is reused from step to step.
 #[derive(Debug, Default)]
-pub(super) struct StepRows {
-    pub(super) step: u64,
-    pub(super) rows: Vec<RowHead>,
-    pub(super) values: Vec<f64>,
+pub struct StepRows {
+    /// The step.
+    pub step: u64,
+    /// Its rows.
+    pub rows: Vec<RowHead>,
+    /// The numbers of all of them.
+    pub values: Vec<f64>,
     pub(super) digits: Digits,
 }
 
 /// A row without its numbers, which are `values[first..]`, one for each of its columns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RowHead {
-    pub(super) tensor: u32,
-    pub(super) columns: u16,
-    pub(super) first: usize,
+pub struct RowHead {
+    /// Its tensor, kind and micro-batch ([`Names::tensor`](crate::Names::tensor)).
+    pub tensor: u32,
+    /// Its columns ([`Names::columns_of`](crate::Names::columns_of)).
+    pub columns: u16,
+    /// Where its numbers begin.
+    pub first: usize,
     pub(super) shape: Option<u16>,
     /// Unit round-off of the elements, if the type is known.
     pub(super) unit: Option<f64>,
@@ -35,7 +41,7 @@ pub(super) struct RowHead {
 
 /// How finely a run's numbers are printed, as far as they were read.
 #[derive(Debug, Default)]
-pub(super) struct Digits {
+pub(crate) struct Digits {
     /// Most decimals seen, by table and column.
     tables: Vec<Vec<u16>>,
     most: u16,

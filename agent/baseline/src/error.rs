@@ -1,0 +1,62 @@
+//! Why a run cannot be read.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_dump::journal;
+
+use crate::journals::JournalsError;
+use crate::run::RunError;
+
+/// What is wrong with a path that should be a run, or with its files.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadRunError {
+    /// A run's files cannot be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] journal::RecoverError),
+    /// Journals cannot be found.
+    #[error(transparent)]
+    Journals(#[from] JournalsError),
+    /// Nothing is there.
+    #[error("`{}` does not exist", path.display())]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// What is there cannot be looked at.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else is there.
+    #[error("`{}` is no monitored run: {found}", path.display())]
+    NotARun {
+        /// The path.
+        path: PathBuf,
+        /// What is there instead.
+        found: &'static str,
+    },
+}
+
+impl ReadRunError {
+    /// What to do about it.
+    pub fn hint(&self) -> &str {
+        match self {
+            Self::Run(error) => error.hint(),
+            Self::Journal(error) => error.hint(),
+            Self::Journals(error) => error.hint(),
+            Self::Missing { .. } => "check the path; it is relative to the current directory",
+            Self::Read { .. } => "see that no link on the way leads back to itself, and that you may read it",
+            Self::NotARun { .. } => {
+                "both sides must be a monitor's output: the directory with a rank's CSV files, the one that holds those of \
+                 all ranks, or a journal"
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! One rank of one run, read a step at a time.
+
+use std::collections::BTreeSet;
+
+use super::csv::CsvReader;
+use super::error::ReadRunError;
+use super::journal::JournalReader;
+use super::names::Names;
+use super::source::{Files, RankSource};
+use super::steps::StepRows;
+
+/// One rank of one run, and the step it stands at.
+pub struct Lane {
+    reader: Reader,
+    /// The step it stands at.
+    pub rows: StepRows,
+    /// Whether `rows` is a step; not so behind the end.
+    is_at_step: bool,
+    bytes: u64,
+}
+
+enum Reader {
+    Csv(Box<CsvReader>),
+    Journal(Box<JournalReader>),
+}
+
+impl Lane {
+    /// Stands at the first step. Of CSV files only those with the prefixes are read, if any are given.
+    ///
+    /// # Errors
+    /// A table is damaged (with file, line and column); a journal cannot be read.
+    pub fn open(source: &RankSource, names: &mut Names, only: Option<&BTreeSet<String>>) -> Result<Self, ReadRunError> {
+        let reader = match &source.files {
+            Files::Csv(run) => Reader::Csv(Box::new(CsvReader::new(run, only)?)),
+            Files::Journal => Reader::Journal(Box::new(JournalReader::open(&source.path)?)),
+        };
+        let mut lane = Self { reader, rows: StepRows::default(), is_at_step: true, bytes: source.bytes() };
+        lane.advance(names)?;
+        Ok(lane)
+    }
+
+    /// Goes to the next step.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn advance(&mut self, names: &mut Names) -> Result<(), ReadRunError> {
+        if self.is_at_step {
+            self.is_at_step = match &mut self.reader {
+                Reader::Csv(reader) => reader.next(names, &mut self.rows)?,
+                Reader::Journal(reader) => reader.next(names, &mut self.rows),
+            };
+        }
+        Ok(())
+    }
+
+    /// The step it stands at; `None` behind the end.
+    pub fn step(&self) -> Option<u64> {
+        self.is_at_step.then_some(self.rows.step)
+    }
+
+    pub(crate) fn bytes_read(&self) -> u64 {
+        match &self.reader {
+            Reader::Csv(reader) => reader.bytes(),
+            Reader::Journal(reader) => {
+                let (read, all) = reader.steps();
+                (self.bytes as f64 * read as f64 / all.max(1) as f64) as u64
+            }
+        }
+    }
+
+    /// What was left out so far.
+    pub fn warnings(&self) -> &BTreeSet<String> {
+        match &self.reader {
+            Reader::Csv(reader) => &reader.warnings,
+            Reader::Journal(reader) => &reader.warnings,
+        }
+    }
+
+    /// The decimals the numbers are rounded to, as far as they were read.
+    pub(crate) fn rounded_to(&self) -> Option<u16> {
+        matches!(self.reader, Reader::Csv(_)).then(|| self.rows.digits.rounded_to()).flatten()
+    }
+}

@@ -1,0 +1,44 @@
+//! A run held against golden ones, step by step, with a model of noise; and the files of runs, read row by row.
+//!
+//! ```text
+//! source: ranks ─▶ csv, journal: one step of a run ─▶ lane: the step it stands at ─▶ pair: the steps both have ─▶ judge, value:
+//! each series against its bound (noise) ─▶ found: what parts
+//! ```
+//!
+//! Runs are read side by side, a step at a time: memory holds a few numbers per series, whatever the run's length.
+
+#![forbid(unsafe_code)]
+
+mod blow_up;
+mod csv;
+mod error;
+mod found;
+mod journal;
+mod journals;
+mod json;
+mod judge;
+mod judge_step;
+mod lane;
+mod magnitude;
+mod names;
+mod noise;
+mod numbers;
+mod pair;
+pub mod run;
+mod source;
+mod steps;
+mod suspects;
+mod value;
+
+pub use self::error::ReadRunError;
+pub use self::found::{BlowUp, Divergence, Gap, Judged};
+pub use self::journals::{JournalsError, journals_in};
+pub use self::lane::Lane;
+pub use self::magnitude::quantile;
+pub use self::names::{Names, TensorKey, unit_roundoff};
+pub use self::noise::{BoundSource, is_in_order, place_of};
+pub use self::numbers::short;
+pub use self::pair::{PairedRank, StepRange, compare_rank};
+pub use self::run::NewestRun;
+pub use self::source::{Files, RankPair, RankSource, is_run, ranks_in};
+pub use self::steps::{RUN_KIND, RowHead, StepRows};

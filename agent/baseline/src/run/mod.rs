@@ -1,0 +1,14 @@
+//! A monitored run's CSV files, ours or msprobe's: found, and read row by row.
+
+mod error;
+mod newest;
+mod rows;
+mod source;
+mod table;
+
+pub use self::error::RunError;
+pub use self::newest::NewestRun;
+pub use self::newest::run_directory_of;
+pub use self::rows::{MIXED_PREFIX, RowLayout};
+pub use self::source::{RunDirectory, file_name, rank_of, runs_in};
+pub use self::table::{Row, Table};
