@@ -9,7 +9,7 @@ const MIN_DEVIATION: f64 = 0.02;
 /// A norm of zero has no logarithm.
 const SMALLEST: f64 = 1e-30;
 
-/// Exponentially weighted mean and variance of a norm's logarithm. 40 bytes.
+/// Exponentially weighted mean and variance of a norm's logarithm. 48 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Level {
     mean: f64,
@@ -17,6 +17,8 @@ pub(crate) struct Level {
     /// Finite values so far.
     values: u32,
     seen: bool,
+    /// The mean before the newest value: NaN before there is a scatter.
+    mean_before: f32,
     newest: f32,
     /// Of the newest value, against what was before it.
     deviations: f32,
@@ -31,6 +33,7 @@ impl Level {
             return;
         }
         (self.seen, self.step, self.newest, self.deviations) = (true, step, value, 0.0);
+        self.mean_before = if self.values < MIN_VALUES { f32::NAN } else { self.mean as f32 };
         if !value.is_finite() {
             return;
         }
@@ -62,9 +65,9 @@ impl Level {
         self.deviations
     }
 
-    /// The usual value; `None` before there is a scatter.
+    /// The usual value before the newest one; `None` before there is a scatter.
     pub(crate) fn usual(&self) -> Option<f64> {
-        (self.values >= MIN_VALUES).then(|| self.mean.exp())
+        (self.seen && !self.mean_before.is_nan()).then(|| f64::from(self.mean_before).exp())
     }
 }
 
