@@ -24,7 +24,11 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-core", may: May::On(&[]) },
     Rule { member: "trainmon-stats", may: May::On(&["trainmon-core"]) },
     Rule { member: "trainmon-service", may: May::On(&["trainmon-core"]) },
-    Rule { member: "trainmon-exporters", may: May::On(&["trainmon-core", "trainmon-service"]) },
+    Rule { member: "trainmon-history", may: May::On(&["trainmon-core"]) },
+    Rule {
+        member: "trainmon-exporters",
+        may: May::On(&["trainmon-core", "trainmon-history", "trainmon-service", "trainmon-web"]),
+    },
     Rule { member: "trainmon-alerts", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-control", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-dump", may: May::On(&["trainmon-core"]) },

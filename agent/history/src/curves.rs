@@ -1,0 +1,27 @@
+//! The names of the curves that every reader knows.
+
+/// As the training told it.
+pub const LOSS: &str = "loss";
+/// As the training told it.
+pub const LEARNING_RATE: &str = "learning_rate";
+/// The global gradient norm, before clipping where that is measured.
+pub const GRAD_NORM: &str = "grad_norm";
+/// The global gradient norm as the framework reports it.
+pub const FRAMEWORK_GRAD_NORM: &str = "framework_grad_norm";
+/// The norm of the change that the step made to all parameters.
+pub const UPDATE_NORM: &str = "update_norm";
+/// The largest update ratio of all parameters.
+pub const UPDATE_RATIO_MAX: &str = "update_ratio_max";
+/// The median update ratio of all parameters.
+pub const UPDATE_RATIO_MEDIAN: &str = "update_ratio_median";
+/// The time from the end of the step before to the end of this one.
+pub const STEP_SECONDS: &str = "step_seconds";
+/// The time that the monitor took from the training thread.
+pub const COLLECT_SECONDS: &str = "collect_seconds";
+/// Time inside collective operations, of the measured ones.
+pub const COLLECTIVE_SECONDS: &str = "collective_seconds";
+
+/// The curve of a number that the training's script tells under a name of its own.
+pub fn scalar(name: &str) -> String {
+    format!("scalar/{name}")
+}

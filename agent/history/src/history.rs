@@ -1,0 +1,153 @@
+//! What a run did, step by step.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use trainmon_core::Alert;
+
+use crate::axis::Axis;
+use crate::curve::Curve;
+use crate::rows::{Cell, RowId, Rows};
+
+/// How much a [`History`] keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bins of the curves.
+    pub steps: usize,
+    /// Curves; those above are counted, not kept.
+    pub curves: usize,
+    /// Columns of the heat maps.
+    pub columns: usize,
+    /// Rows of the heat maps, over all kinds; those above are counted, not kept.
+    pub rows: usize,
+    /// The newest alerts.
+    pub alerts: usize,
+}
+
+impl Default for Limits {
+    /// A screen has some 2,000 pixels across; 200 columns can be told apart, and 8,192 rows are a model of 1,000 tensors with
+    /// eight kinds of measurements.
+    fn default() -> Self {
+        Self { steps: 2048, curves: 128, columns: 192, rows: 8192, alerts: 256 }
+    }
+}
+
+/// A curve, for [`History::record`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CurveId(usize);
+
+/// Everything that is kept of a run: curves, rows of heat maps, alerts.
+///
+/// Steps are opened in their order by [`History::step`]; afterwards values may come in any order. When an axis is full, its
+/// neighbours are merged: a curve keeps smallest, largest and newest value, a row the largest.
+///
+/// Memory with the limits of [`Limits::default`]: 19 MB for the rows (8192 x 192 columns x 12 B), 6 MB for the curves (128 x
+/// 2048 bins x 24 B), names and alerts beside; it is taken as rows and curves come. Of 148 parameters with six kinds of
+/// measurements 2 MB are in use.
+#[derive(Debug)]
+pub struct History {
+    pub(crate) limits: Limits,
+    /// Of the curves.
+    pub(crate) steps: Axis,
+    /// Of the rows: the steps in which tensors were measured.
+    pub(crate) columns: Axis,
+    pub(crate) curves: Vec<(Arc<str>, Curve)>,
+    curve_ids: HashMap<Arc<str>, CurveId>,
+    pub(crate) curves_left_out: u64,
+    pub(crate) rows: Rows,
+    pub(crate) alerts: VecDeque<Alert>,
+    /// Alerts ever seen.
+    pub(crate) alerts_seen: u64,
+}
+
+impl History {
+    /// An empty one.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            steps: Axis::new(limits.steps),
+            columns: Axis::new(limits.columns),
+            curves: Vec::new(),
+            curve_ids: HashMap::new(),
+            curves_left_out: 0,
+            rows: Rows::new(limits.rows),
+            alerts: VecDeque::new(),
+            alerts_seen: 0,
+        }
+    }
+
+    /// Opens a step that ended at `time` (Unix seconds; 0 where that is not known). It gets a column of the heat maps if tensors were `measured` in it.
+    ///
+    /// A step that is not behind the newest says that the run was resumed before it: what lies at and after it is removed.
+    /// Where bins hold several steps, the one that began before it stays with all that it held.
+    ///
+    /// Cost: none to speak of, but 1 µs per row and curve in a step that merges.
+    pub fn step(&mut self, step: u64, time: f64, measured: bool) {
+        let change = self.steps.push(step, time);
+        self.curves.iter_mut().for_each(|(_, curve)| curve.follow(change));
+        if measured {
+            let change = self.columns.push(step, time);
+            self.rows.follow(change);
+        }
+        if change.truncated_to.is_some() {
+            self.rows.resume(step);
+        }
+    }
+
+    /// The axis of the curves.
+    pub fn steps(&self) -> &Axis {
+        &self.steps
+    }
+
+    /// The axis of the heat maps.
+    pub fn columns(&self) -> &Axis {
+        &self.columns
+    }
+
+    /// The curve of that name, made if there is none yet; ask once and keep it. `None` above the limit, which is counted.
+    pub fn curve(&mut self, name: &str) -> Option<CurveId> {
+        if let Some(&curve) = self.curve_ids.get(name) {
+            return Some(curve);
+        }
+        if self.curves.len() >= self.limits.curves {
+            self.curves_left_out += 1;
+            return None;
+        }
+        let (name, id): (Arc<str>, _) = (name.into(), CurveId(self.curves.len()));
+        self.curve_ids.insert(Arc::clone(&name), id);
+        self.curves.push((name, Curve::default()));
+        Some(id)
+    }
+
+    /// Takes a value of a curve in. False if the step is not on the axis.
+    pub fn record(&mut self, curve: CurveId, step: u64, value: f64) -> bool {
+        let Some(bin) = self.steps.bin_of(step) else { return false };
+        let Some((_, curve)) = self.curves.get_mut(curve.0) else { return false };
+        curve.add(bin, value);
+        true
+    }
+
+    /// The row of a tensor, made if there is none yet; ask once and keep it. `None` for a kind without rows
+    /// ([`statistics_of`](crate::statistics_of)) and above the limit, which is counted.
+    pub fn row(&mut self, kind: &str, name: &str) -> Option<RowId> {
+        self.rows.row(kind, name, self.columns.capacity())
+    }
+
+    /// Takes a tensor's values in. Within a column the larger stays, NaN above all. False if the step has no column.
+    ///
+    /// Cost: some 20 ns (`benches/history.rs`).
+    pub fn set(&mut self, row: RowId, step: u64, cell: Cell) -> bool {
+        let Some(column) = self.columns.bin_of(step) else { return false };
+        self.rows.set(row, step, column, cell);
+        true
+    }
+
+    /// Takes an alert in; the oldest makes room.
+    pub fn alert(&mut self, alert: Alert) {
+        if self.alerts.len() >= self.limits.alerts {
+            self.alerts.pop_front();
+        }
+        self.alerts.push_back(alert);
+        self.alerts_seen += 1;
+    }
+}

@@ -1,0 +1,24 @@
+//! What a run did, step by step, in a bounded space: what the live page, a page in a file, the terminal view and the report show.
+//!
+//! A [`History`] is filled step by step from batches, or afterwards from a run's files, and read as documents
+//! ([`Overview`], [`Tail`], [`HeatMap`]) that are the same everywhere.
+
+#![forbid(unsafe_code)]
+
+mod axis;
+mod curve;
+pub mod curves;
+mod document;
+mod history;
+mod level;
+mod numbers;
+mod read;
+mod rows;
+
+pub use axis::{Axis, Bin};
+pub use document::{
+    AxisDocument, AxisState, CollectiveDocument, CostDocument, Cursor, CurveDocument, HeatMap, KindDocument,
+    LedgerDocument, Overview, QueueDocument, RunDocument, SinkDocument, Status, Tables, Tail, TensorState, VERSION,
+};
+pub use history::{CurveId, History, Limits};
+pub use rows::{ABSENT, Cell, NO_CELL, RowId, STATISTICS, cell_of, cell_value, statistics_of};

@@ -1,0 +1,199 @@
+//! From a history to its documents.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use trainmon_core::layer_of;
+
+use crate::axis::Axis;
+use crate::curve::Curve;
+use crate::document::{
+    AxisDocument, AxisState, Cursor, CurveDocument, HeatMap, KindDocument, Overview, Tables, Tail, TensorState, VERSION,
+};
+use crate::history::History;
+use crate::rows::{Row, statistics_of};
+
+/// Rows of the table of the worst tensors: a screen of them.
+const MAX_WORST: usize = 40;
+/// Rows of the table of the update ratios.
+const MAX_RATIOS: usize = 10;
+/// The kind whose largest values have a table of their own.
+const UPDATE_RATIO: &str = "update_ratio";
+
+impl History {
+    /// Everything but the heat maps. Cost: 10 µs per curve of 2,048 bins, 50 ns per row.
+    pub fn overview(&self) -> Overview {
+        Overview {
+            version: VERSION,
+            cursor: self.cursor(),
+            steps: axis_document(&self.steps, 0),
+            curves: self.curves_from(0),
+            curves_left_out: self.curves_left_out,
+            tables: self.tables(),
+            alerts: self.alerts.iter().cloned().collect(),
+            alerts_seen: self.alerts_seen,
+        }
+    }
+
+    /// What came since a reader's cursor; `None` if bins changed their places since then: read [`History::overview`] again.
+    pub fn since(&self, cursor: Cursor) -> Option<Tail> {
+        let axis = &self.steps;
+        if cursor.generation != axis.generation() || cursor.bins > axis.bins().len() || cursor.alerts > self.alerts_seen
+        {
+            return None;
+        }
+        let unread = usize::try_from(self.alerts_seen - cursor.alerts).unwrap_or(usize::MAX);
+        let read = self.alerts.len().saturating_sub(unread);
+        Some(Tail {
+            version: VERSION,
+            cursor: self.cursor(),
+            steps: axis_document(axis, cursor.bins),
+            curves: self.curves_from(cursor.bins),
+            tables: self.tables(),
+            alerts: self.alerts.iter().skip(read).cloned().collect(),
+            alerts_seen: self.alerts_seen,
+        })
+    }
+
+    /// One statistic of one kind, from a column on: 0 for all of it. `None` for a kind that has no rows, or a statistic that its
+    /// rows have not.
+    ///
+    /// Cost: 1 ns per value, 100 ns per row.
+    pub fn heat_map(&self, kind: &str, statistic: &str, from: usize) -> Option<HeatMap> {
+        let statistic_index = statistics_of(kind).iter().position(|&name| name == statistic)?;
+        let kind_index = self.rows.kinds().iter().position(|name| **name == *kind)?;
+        let rows = || self.rows.all().iter().filter(|row| usize::from(row.kind) == kind_index);
+        let columns = axis_document(&self.columns, from);
+        let end = self.columns.bins().len();
+        let mut values = Vec::with_capacity(rows().count() * columns.first.len());
+        rows().for_each(|row| values.extend(row.values(statistic_index, columns.from, end)));
+        let mut layers = Layers::default();
+        let is_whole = columns.from == 0;
+        let layer_of = if is_whole { rows().map(|row| layers.index(&row.name)).collect() } else { Vec::new() };
+        Some(HeatMap {
+            version: VERSION,
+            kind: kind.to_owned(),
+            statistic: statistic.to_owned(),
+            names: if is_whole { rows().map(|row| row.name.to_string()).collect() } else { Vec::new() },
+            layers: layers.names,
+            layer_of,
+            rows: rows().count(),
+            columns,
+            values,
+        })
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor {
+            generation: self.steps.generation(),
+            // The last bin may still grow.
+            bins: self.steps.bins().len().saturating_sub(1),
+            alerts: self.alerts_seen,
+        }
+    }
+
+    fn curves_from(&self, from: usize) -> Vec<CurveDocument> {
+        let end = self.steps.bins().len();
+        let from = from.min(end);
+        let is_merged = self.steps.width() > 1;
+        let document = |(name, curve): &(Arc<str>, Curve)| CurveDocument {
+            name: name.to_string(),
+            last: curve.last(from, end),
+            low: if is_merged { curve.low(from, end) } else { Vec::new() },
+            high: if is_merged { curve.high(from, end) } else { Vec::new() },
+        };
+        self.curves.iter().map(document).collect()
+    }
+
+    fn tables(&self) -> Tables {
+        let rows = self.rows.all();
+        let mut counts = vec![0; self.rows.kinds().len()];
+        for row in rows {
+            counts[usize::from(row.kind)] += 1;
+        }
+        let kind = |(name, &rows): (&Arc<str>, &usize)| KindDocument {
+            name: name.to_string(),
+            statistics: statistics_of(name).iter().map(|&name| name.to_owned()).collect(),
+            rows,
+        };
+        let distance = |row: &Row| {
+            let (_, value) = row.level.newest()?;
+            let deviations = row.level.deviations().abs();
+            Some(if value.is_finite() { deviations } else { f32::INFINITY }).filter(|&distance| distance > 0.0)
+        };
+        let ratio = |row: &Row| {
+            let is_ratio = *self.rows.kinds()[usize::from(row.kind)] == *UPDATE_RATIO;
+            let (_, value) = row.level.newest().filter(|_| is_ratio)?;
+            Some(if value.is_nan() { f32::INFINITY } else { value })
+        };
+        Tables {
+            kinds: self.rows.kinds().iter().zip(&counts).map(kind).collect(),
+            rows_left_out: self.rows.left_out(),
+            columns: axis_state(&self.columns),
+            worst: self.largest(MAX_WORST, distance),
+            update_ratios: self.largest(MAX_RATIOS, ratio),
+        }
+    }
+
+    /// The rows with the largest score, largest first; equal ones in the order they came.
+    fn largest(&self, most: usize, score: impl Fn(&Row) -> Option<f32>) -> Vec<TensorState> {
+        let scored = self.rows.all().iter().enumerate().filter_map(|(index, row)| Some((score(row)?, index)));
+        let mut scored: Vec<(f32, usize)> = scored.collect();
+        let order = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if scored.len() > most {
+            scored.select_nth_unstable_by(most, order);
+            scored.truncate(most);
+        }
+        scored.sort_unstable_by(order);
+        scored.iter().filter_map(|&(_, index)| self.tensor_state(&self.rows.all()[index])).collect()
+    }
+
+    fn tensor_state(&self, row: &Row) -> Option<TensorState> {
+        let (step, value) = row.level.newest()?;
+        Some(TensorState {
+            kind: self.rows.kinds()[usize::from(row.kind)].to_string(),
+            name: row.name.to_string(),
+            layer: layer_of(&row.name).to_owned(),
+            step,
+            value: f64::from(value),
+            usual: row.level.usual(),
+            deviations: f64::from(row.level.deviations()),
+        })
+    }
+}
+
+/// Layers by their first appearance.
+#[derive(Default)]
+struct Layers {
+    names: Vec<String>,
+    indices: HashMap<String, u32>,
+}
+
+impl Layers {
+    fn index(&mut self, tensor: &str) -> u32 {
+        let layer = layer_of(tensor);
+        if let Some(&index) = self.indices.get(layer) {
+            return index;
+        }
+        let index = self.names.len() as u32;
+        self.names.push(layer.to_owned());
+        self.indices.insert(layer.to_owned(), index);
+        index
+    }
+}
+
+fn axis_state(axis: &Axis) -> AxisState {
+    AxisState { generation: axis.generation(), width: axis.width(), bins: axis.bins().len() }
+}
+
+fn axis_document(axis: &Axis, from: usize) -> AxisDocument {
+    let from = from.min(axis.bins().len());
+    let bins = &axis.bins()[from..];
+    AxisDocument {
+        state: axis_state(axis),
+        from,
+        first: bins.iter().map(|bin| bin.first).collect(),
+        last: bins.iter().map(|bin| bin.last).collect(),
+        time: bins.iter().map(|bin| bin.time).collect(),
+    }
+}

@@ -1,0 +1,251 @@
+//! The rows of the heat maps: three numbers per tensor and column.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use trainmon_core::{Kind, Reading};
+
+use crate::axis::AxisChange;
+use crate::level::Level;
+
+/// What a cell without a value holds. No statistic of a row is negative.
+pub const ABSENT: f32 = -1.0;
+
+/// How many statistics a row has at most.
+pub const STATISTICS: usize = 3;
+
+/// The statistics of one tensor in one step, in the order of [`statistics_of`]; [`ABSENT`] for one that is not known.
+pub type Cell = [f32; STATISTICS];
+
+/// A cell without any value.
+pub const NO_CELL: Cell = [ABSENT; STATISTICS];
+
+/// The statistics that rows of a kind have: `norm`, `absmax` and `zeros` (the share of zeros) of a tensor, else the names of the
+/// numbers that are measured in their place, three at most. None for a kind without rows: what a script tells under names of
+/// its own are curves.
+pub fn statistics_of(kind: &str) -> &'static [&'static str] {
+    match Kind::from_name(kind) {
+        Some(Kind::Scalar) => &[],
+        Some(Kind::CommTime) => &["seconds", "algbw", "busbw"],
+        Some(kind) if !kind.value_columns().is_empty() => kind.value_columns(),
+        _ => &["norm", "absmax", "zeros"],
+    }
+}
+
+/// A value as a cell holds it: its magnitude. What is too large or too small for a float32 becomes the largest or the smallest
+/// there is, lest it read as infinite or zero.
+pub fn cell_value(value: f64) -> f32 {
+    let magnitude = value.abs();
+    if magnitude == 0.0 || !magnitude.is_finite() {
+        return magnitude as f32;
+    }
+    magnitude.clamp(f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)) as f32
+}
+
+/// A record's cell. A statistic that was not measured is whatever the reading holds for it: overwrite it with [`ABSENT`].
+pub fn cell_of(kind: Kind, reading: &Reading) -> Cell {
+    match reading {
+        Reading::Tensor(stats) => [cell_value(stats.norm), cell_value(stats.abs_max), cell_value(stats.zeros_ratio())],
+        Reading::Values(values) => {
+            // The size of a collective operation, its first number, says nothing by step.
+            let numbers = if kind == Kind::CommTime { values.get().get(1..).unwrap_or(&[]) } else { values.get() };
+            let mut cell = NO_CELL;
+            for (place, &number) in cell.iter_mut().zip(numbers) {
+                *place = cell_value(number);
+            }
+            cell
+        }
+    }
+}
+
+/// A row, for [`History::set`](crate::History::set).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowId(pub(crate) u32);
+
+/// One tensor's measurements of one kind.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) kind: u16,
+    pub(crate) name: Arc<str>,
+    pub(crate) level: Level,
+    /// By column, as many as the axis may have.
+    cells: Box<[Cell]>,
+}
+
+impl Row {
+    /// Puts a value into a column that may hold one: the larger stays, NaN outranks all.
+    fn raise(&mut self, column: usize, cell: Cell) {
+        if let Some(place) = self.cells.get_mut(column) {
+            *place = larger(*place, cell);
+        }
+    }
+
+    /// One statistic in the columns from `first` to `end`.
+    pub(crate) fn values(&self, statistic: usize, first: usize, end: usize) -> impl Iterator<Item = f32> {
+        self.cells[first.min(end)..end].iter().map(move |cell| cell[statistic])
+    }
+
+    fn follow(&mut self, change: AxisChange) {
+        if let Some(columns) = change.truncated_to {
+            self.cells[columns..].fill(NO_CELL);
+        }
+        if change.merged {
+            let half = self.cells.len() / 2;
+            for column in 0..half {
+                self.cells[column] = larger(self.cells[2 * column], self.cells[2 * column + 1]);
+            }
+            self.cells[half..].fill(NO_CELL);
+        }
+    }
+}
+
+fn larger(a: Cell, b: Cell) -> Cell {
+    let mut cell = a;
+    for (place, value) in cell.iter_mut().zip(b) {
+        // A NaN that is there already fails both tests, and stays.
+        if value > *place || value.is_nan() {
+            *place = value;
+        }
+    }
+    cell
+}
+
+/// All rows. Their memory is taken when a row is made: 12 bytes per column, its name, and some 100 bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    limit: usize,
+    kinds: Vec<Arc<str>>,
+    all: Vec<Row>,
+    known: HashMap<(u16, Arc<str>), Option<RowId>>,
+    left_out: u64,
+}
+
+impl Rows {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// The row of a tensor, made if there is none yet; `None` above the limit, which is counted.
+    pub(crate) fn row(&mut self, kind: &str, name: &str, columns: usize) -> Option<RowId> {
+        if statistics_of(kind).is_empty() {
+            return None;
+        }
+        let kind = self.kind(kind)?;
+        let name: Arc<str> = name.into();
+        if let Some(&row) = self.known.get(&(kind, Arc::clone(&name))) {
+            return row;
+        }
+        if self.all.len() >= self.limit {
+            self.left_out += 1;
+            // Who comes again is counted once, as long as there is room to remember it.
+            if self.known.len() < 2 * self.limit {
+                self.known.insert((kind, name), None);
+            }
+            return None;
+        }
+        let row = RowId(self.all.len() as u32);
+        let cells = vec![NO_CELL; columns].into_boxed_slice();
+        self.all.push(Row { kind, name: Arc::clone(&name), level: Level::default(), cells });
+        self.known.insert((kind, name), Some(row));
+        Some(row)
+    }
+
+    fn kind(&mut self, name: &str) -> Option<u16> {
+        let known = self.kinds.iter().position(|kind| **kind == *name);
+        let index = known.unwrap_or_else(|| {
+            self.kinds.push(name.into());
+            self.kinds.len() - 1
+        });
+        u16::try_from(index).ok()
+    }
+
+    pub(crate) fn set(&mut self, row: RowId, step: u64, column: usize, cell: Cell) {
+        let Some(row) = self.all.get_mut(row.0 as usize) else { return };
+        row.raise(column, cell);
+        if cell[0] != ABSENT {
+            row.level.add(step, cell[0]);
+        }
+    }
+
+    pub(crate) fn follow(&mut self, change: AxisChange) {
+        if change != AxisChange::default() {
+            self.all.iter_mut().for_each(|row| row.follow(change));
+        }
+    }
+
+    pub(crate) fn resume(&mut self, step: u64) {
+        self.all.iter_mut().for_each(|row| row.level.resume(step));
+    }
+
+    pub(crate) fn all(&self) -> &[Row] {
+        &self.all
+    }
+
+    pub(crate) fn kinds(&self) -> &[Arc<str>] {
+        &self.kinds
+    }
+
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_core::TensorStats;
+
+    use super::*;
+
+    fn values(rows: &Rows, row: RowId, columns: usize) -> Vec<f32> {
+        rows.all()[row.0 as usize].values(0, 0, columns).collect()
+    }
+
+    #[test]
+    fn a_merged_column_holds_the_larger_value_and_nan_outranks_all() {
+        let mut rows = Rows::new(4);
+        let row = rows.row("grad_reduced", "w", 4).unwrap();
+        for (column, norm) in [(0, 1.0), (1, 3.0), (2, f32::NAN), (3, 9.0)] {
+            rows.set(row, column as u64, column, [norm, ABSENT, 0.0]);
+        }
+        rows.follow(AxisChange { truncated_to: None, merged: true });
+        let merged = values(&rows, row, 4);
+        assert_eq!((merged[0], merged[2], merged[3]), (3.0, ABSENT, ABSENT));
+        assert!(merged[1].is_nan());
+        rows.set(row, 5, 1, [1.0, ABSENT, 0.0]);
+        assert!(values(&rows, row, 2)[1].is_nan(), "a later value does not cover it");
+        rows.follow(AxisChange { truncated_to: Some(1), merged: false });
+        assert_eq!(values(&rows, row, 4), [3.0, ABSENT, ABSENT, ABSENT]);
+    }
+
+    #[test]
+    fn rows_above_the_limit_are_counted_once_each() {
+        let mut rows = Rows::new(2);
+        let all: Vec<Option<RowId>> = ["a", "b", "c", "a", "c"].map(|name| rows.row("update", name, 4)).into();
+        assert_eq!(all, [Some(RowId(0)), Some(RowId(1)), None, Some(RowId(0)), None]);
+        assert_eq!(rows.left_out(), 1);
+        assert_eq!(rows.row("scalar", "accuracy", 4), None);
+        assert_eq!(rows.left_out(), 1, "a kind without rows is not left out");
+    }
+
+    #[test]
+    fn a_cell_is_a_magnitude_within_float32() {
+        assert_eq!(cell_value(-2.0), 2.0);
+        assert_eq!((cell_value(1e300), cell_value(1e-300)), (f32::MAX, f32::MIN_POSITIVE));
+        assert_eq!((cell_value(0.0), cell_value(f64::NEG_INFINITY)), (0.0, f32::INFINITY));
+        assert!(cell_value(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn readings_become_cells_in_the_order_of_their_statistics() {
+        let reading = TensorStats::of_value(-3.0).into();
+        assert_eq!(cell_of(Kind::GradReduced, &reading), [3.0, 3.0, 0.0]);
+        assert_eq!(statistics_of("grad_reduced"), ["norm", "absmax", "zeros"]);
+        assert_eq!(cell_of(Kind::UpdateRatio, &Reading::of_values(&[0.5])), [0.5, ABSENT, ABSENT]);
+        assert_eq!(statistics_of("update_ratio"), ["update_ratio"]);
+        assert_eq!(cell_of(Kind::CommTime, &Reading::of_values(&[8.0, 0.5, 1.0, 2.0])), [0.5, 1.0, 2.0]);
+        assert_eq!(statistics_of("comm_time"), ["seconds", "algbw", "busbw"]);
+        for kind in Kind::ALL {
+            assert!(statistics_of(kind.name()).len() <= STATISTICS, "{kind}");
+        }
+    }
+}
