@@ -1,4 +1,4 @@
-"""The alert rules: each fires and does not fire as it should, has a runbook entry, and asks for metrics that are served."""
+"""The alert rules: each fires and does not fire as it should, has a runbook entry, and asks for what is served."""
 
 from __future__ import annotations
 

@@ -49,6 +49,7 @@ fn the_catalogue_of_the_dashboards_is_that_of_the_exporters() {
     };
     let metrics: Vec<_> = catalog::ALL.iter().map(metric).collect();
     let rules: Vec<_> = AlertRule::ALL.iter().map(|rule| rule.name()).collect();
-    let catalogue = serde_json::to_string_pretty(&json!({"metrics": metrics, "alert_rules": rules})).expect("JSON") + "\n";
+    let catalogue =
+        serde_json::to_string_pretty(&json!({"metrics": metrics, "alert_rules": rules})).expect("JSON") + "\n";
     assert_up_to_date("dashboards/grafana/catalog.json", &catalogue);
 }
