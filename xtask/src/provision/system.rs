@@ -34,6 +34,12 @@ const PROMETHEUS: Need = Need {
     is_there: || ["prometheus", "promtool"].into_iter().all(process::is_on_path),
     hint: "install your system's package",
 };
+const ALERTMANAGER: Need = Need {
+    name: "prometheus-alertmanager and amtool on PATH",
+    packages: &["prometheus-alertmanager"],
+    is_there: || ["prometheus-alertmanager", "amtool"].into_iter().all(process::is_on_path),
+    hint: "install your system's package",
+};
 const CHROMIUM: Need = Need {
     name: "Chromium on PATH",
     packages: &["chromium"],
@@ -55,11 +61,12 @@ pub struct SystemPackages {
     pub mpi: Result<()>,
 }
 
-/// Makes sure of prometheus, promtool, Chromium and an MPI library as far as this process may install packages: all that
-/// is missing in one call, half a minute. Tests skip themselves by name where they miss one of the first three, so that is
-/// only noted.
+/// Makes sure of prometheus, promtool, Alertmanager, Chromium and an MPI library as far as this process may install packages:
+/// all that is missing in one call, half a minute. Tests skip themselves by name where they miss one of these but the last, so
+/// that is only noted.
 pub fn ensure_system_packages() -> SystemPackages {
-    let missing: Vec<Need> = [PROMETHEUS, CHROMIUM, MPI].into_iter().filter(|need| !(need.is_there)()).collect();
+    let missing: Vec<Need> =
+        [PROMETHEUS, ALERTMANAGER, CHROMIUM, MPI].into_iter().filter(|need| !(need.is_there)()).collect();
     if may_install_packages() && install_all(&missing).is_err() {
         // One that the system does not have must not keep the others away.
         for need in &missing {
@@ -71,7 +78,7 @@ pub fn ensure_system_packages() -> SystemPackages {
     let met = |need: Need| {
         if (need.is_there)() { Ok(()) } else { Err(Hinted::new(format!("no {}", need.name), need.hint)) }
     };
-    for need in [PROMETHEUS, CHROMIUM] {
+    for need in [PROMETHEUS, ALERTMANAGER, CHROMIUM] {
         if let Err(unmet) = met(need) {
             eprintln!("note: {unmet}: tests that need it are skipped ({})", unmet.hint);
         }

@@ -22,6 +22,9 @@ const PACKAGE: &str = "agent/python";
 /// The fault laboratory, from there.
 const FAULTS: &str = "../../integration-tests/faults";
 
+/// The generator of the Grafana dashboards, from there.
+const DASHBOARDS: &str = "../../dashboards/grafana";
+
 /// The Pythons with other versions of torch, separated like PATH: `tests/test_versions.py` reads it.
 const TORCH_PYTHONS: &str = "TRAINMON_TORCH_PYTHONS";
 
@@ -47,11 +50,12 @@ pub(super) fn prepare(root: &Path, checks: &[Check], matrix: Matrix) {
 /// Format, lints, types, and whether the extension is what its stub says. Every tool runs, whatever the others found.
 pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
     let environment = ready(root)?;
-    let tools: [(&str, &[&str]); 5] = [
-        ("ruff", &["check", ".", FAULTS]),
-        ("ruff", &["format", "--check", ".", FAULTS]),
+    let tools: [(&str, &[&str]); 6] = [
+        ("ruff", &["check", ".", FAULTS, DASHBOARDS]),
+        ("ruff", &["format", "--check", ".", FAULTS, DASHBOARDS]),
         ("mypy", &[]),
         ("mypy", &["--config-file", "../../integration-tests/faults/pyproject.toml", FAULTS]),
+        ("mypy", &["--config-file", "../../dashboards/grafana/pyproject.toml", DASHBOARDS]),
         ("stubtest", &["trainmon._trainmon"]),
     ];
     let found: Vec<Failure> =

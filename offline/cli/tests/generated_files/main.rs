@@ -1,8 +1,12 @@
-//! The files generated from the config's types are up to date.
+//! The files generated from the config's types and from the metric catalogue are up to date.
 
 mod key_reference;
 
 use std::path::Path;
+
+use serde_json::json;
+use trainmon_core::AlertRule;
+use trainmon_core::catalog::{self, Metric, Status};
 
 const REGENERATE: &str = "TRAINMON_REGENERATE";
 
@@ -29,4 +33,23 @@ fn the_committed_schema_is_the_one_of_the_types() {
 #[test]
 fn the_key_reference_is_the_one_of_the_types() {
     assert_up_to_date("docs/configuration.md", &key_reference::markdown());
+}
+
+/// What the generator of the Grafana dashboards reads, which is Python.
+#[test]
+fn the_catalogue_of_the_dashboards_is_that_of_the_exporters() {
+    let metric = |metric: &Metric| {
+        let Metric { name, otel_name: _, unit, metric_type, labels, status, help } = *metric;
+        let status = match status {
+            Status::Available => "available",
+            Status::Pushed => "pushed",
+            Status::Planned => "planned",
+        };
+        json!({"name": name, "type": metric_type.name(), "unit": unit, "labels": labels, "status": status, "help": help})
+    };
+    let metrics: Vec<_> = catalog::ALL.iter().map(metric).collect();
+    let rules: Vec<_> = AlertRule::ALL.iter().map(|rule| rule.name()).collect();
+    let catalogue =
+        serde_json::to_string_pretty(&json!({"metrics": metrics, "alert_rules": rules})).expect("JSON") + "\n";
+    assert_up_to_date("dashboards/grafana/catalog.json", &catalogue);
 }

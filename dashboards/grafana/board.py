@@ -1,0 +1,115 @@
+"""What all dashboards share: variables, annotations, links to each other."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import (
+    AnnotationQuery,
+    Dashboard,
+    DashboardLink,
+    DatasourceVariable,
+    QueryVariable,
+    Row,
+    TextBoxVariable,
+)
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models.dashboard import (
+    Dashboard as Model,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DashboardLinkType,
+    Panel,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+
+from grafana.panels import DATASOURCE
+
+#: Where docs/runbook.md can be read: a text box on each dashboard.
+RUNBOOK = "https://example.org/trainmon/docs/runbook.md"
+TAG = "trainmon"
+
+_ALERTS = ('ALERTS{alertstate="firing",run=~"$run"}', "{{alertname}}", "{{severity}}: run {{run}} {{rank}}")
+
+
+class Board:
+    """A dashboard in the making."""
+
+    def __init__(self, uid: str, title: str, description: str) -> None:
+        self.uid = f"trainmon-{uid}"
+        self.annotation_texts: dict[str, dict[str, object]] = {}
+        self._dashboard = (
+            Dashboard(f"trainmon / {title}")
+            .uid(self.uid)
+            .description(description)
+            .tags([TAG])
+            .readonly()
+            .time("now-3h", "now")
+            .refresh("30s")
+            .timezone("browser")
+            .tooltip(DashboardCursorSync.CROSSHAIR)
+        )
+        others = DashboardLink("trainmon").type(DashboardLinkType.DASHBOARDS).tags([TAG])
+        self._dashboard.link(others.as_dropdown(True).include_vars(True).keep_time(True))
+        self._dashboard.with_variable(
+            DatasourceVariable("datasource").label("Data source").type("prometheus").regex("")
+        )
+
+    def with_variables(self, *names: str, one_run: bool = True) -> Board:
+        """The variables `run`, `rank`, `layer`, `tensor` as far as they are named, then the live page's rank and the
+        runbook's place.
+        """
+        chosen = {
+            "run": self._choice("run", "Run", "label_values(trainmon_build_info, run)", multi=not one_run),
+            "rank": self._choice("rank", "Rank", 'label_values(trainmon_build_info{run=~"$run"}, rank)', multi=True),
+            "layer": self._choice(
+                "layer", "Layer", 'label_values(trainmon_layer_norm{run=~"$run"}, layer)', multi=True
+            ),
+            "tensor": self._choice("tensor", "Tensor", 'label_values(trainmon_layer_norm{run=~"$run"}, tensor)'),
+        }
+        for name in names:
+            self._dashboard.with_variable(chosen[name])
+        selector = ",".join(f'{name}=~"${name}"' for name in names if name in {"run", "rank"})
+        page = f"label_values(trainmon_build_info{{{selector}}}, instance)"
+        self._dashboard.with_variable(self._choice("instance", "Live page of", page))
+        runbook = TextBoxVariable("runbook").label("Runbook").default_value(RUNBOOK)
+        self._dashboard.with_variable(runbook.description("Where docs/runbook.md can be read"))
+        self._annotate("Alerts", _ALERTS, "red")
+        return self
+
+    def with_marks(self, name: str, expression: str, text: str) -> Board:
+        """Annotates the points in time where an expression has a value."""
+        self._annotate(name, (expression, name, text), "orange")
+        return self
+
+    def row(self, title: str, *panels: Builder[Panel]) -> Board:
+        """A row and its panels, from left to right."""
+        self._dashboard.with_row(Row(title))
+        for panel in panels:
+            self._dashboard.with_panel(panel)
+        return self
+
+    def build(self) -> Model:
+        """The dashboard, each panel with a number of its own."""
+        model = self._dashboard.build()
+        for number, panel in enumerate(model.panels or [], start=1):
+            panel.id_val = number
+        return model
+
+    def _annotate(self, name: str, query: tuple[str, str, str], color: str) -> None:
+        expression, title, text = query
+        annotation = AnnotationQuery().name(name).datasource(DATASOURCE).enable(True).icon_color(color)
+        self._dashboard.annotation(annotation.expr(expression))
+        self.annotation_texts[name] = {"titleFormat": title, "textFormat": text, "step": "15s"}
+
+    @staticmethod
+    def _choice(name: str, label: str, query: str, *, multi: bool = False) -> QueryVariable:
+        variable = QueryVariable(name).label(label).datasource(DATASOURCE).query({"query": query, "refId": name})
+        variable.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.NATURAL_ASC)
+        if name == "tensor":
+            return variable.current(VariableOption(selected=True, text="grad", value="grad"))
+        if multi:
+            everything = VariableOption(selected=True, text=["All"], value=["$__all"])
+            variable.multi(True).include_all(True).all_value(".*").current(everything)
+        return variable

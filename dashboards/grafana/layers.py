@@ -1,0 +1,81 @@
+"""Layers: which part of the model."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import heatmap, timeseries
+
+from grafana.board import Board
+from grafana.panels import Facts, Look, Query, curves, heat
+from grafana.queries import LAYER, RANK
+
+_MAGNITUDE = "In powers of ten: -3 is 0.001."
+
+
+def board() -> Board:
+    """The dashboard."""
+    made = Board("layers", "Layers", "One run, layer by layer over time: where in the model it began.")
+    made.with_variables("run", "rank", "layer", "tensor")
+    made.row("Layers over time", *_heat_maps())
+    made.row("Shares", *_shares())
+    made.row("The layers chosen", *_curves())
+    return made
+
+
+def _heat_maps() -> list[heatmap.Panel]:
+    def magnitudes(title: str, name: str, runbook: str) -> heatmap.Panel:
+        facts = Facts(title, name, runbook, _MAGNITUDE, "none", height=12)
+        return heat(facts, Query(f"log10(max by (layer) ({name}{{{LAYER}}}) > 0)", "{{layer}}"))
+
+    zero = Facts("Share of zeros", "trainmon_zero_elements_ratio", "DeadLayer", height=12)
+    mean = Facts("Mean element", "trainmon_layer_mean", "TrainingDrift", height=12)
+    return [
+        magnitudes("Norm", "trainmon_layer_norm", "GradNormSpike"),
+        magnitudes("Largest magnitude", "trainmon_layer_abs_max", "TrainingNonFinite"),
+        heat(zero, Query(f"max by (layer) (trainmon_zero_elements_ratio{{{LAYER}}})", "{{layer}}")),
+        heat(mean, Query(f"avg by (layer) (trainmon_layer_mean{{{LAYER}}})", "{{layer}}")),
+    ]
+
+
+def _shares() -> list[timeseries.Panel]:
+    share = Facts("Share of the gradient norm by group", "trainmon_group_grad_norm_share", "GradNormDrift")
+    top = Facts("Largest gradient norms", "trainmon_top_grad_norm", "GradNormSpike")
+    return [
+        curves(
+            share,
+            Query(f"avg by (group) (trainmon_group_grad_norm_share{{{RANK}}})", "{{group}}"),
+            look=Look(stacked=True, bounds=(0, 1)),
+        ),
+        curves(
+            top,
+            Query(f"max by (slot) (trainmon_top_grad_norm{{{RANK}}})", "slot {{slot}}"),
+            look=Look(logarithmic=True),
+        ),
+    ]
+
+
+def _curves() -> list[timeseries.Panel]:
+    parameters = Facts(
+        "Largest tensors", "trainmon_parameter_norm", "GradNormSpike", "Needs `prometheus.per_parameter`."
+    )
+    parameter = 'run=~"$run",rank=~"$rank",tensor=~"$tensor"'
+    return [
+        curves(
+            Facts("Norm by layer and group", "trainmon_layer_norm", "GradNormSpike"),
+            Query(f"max by (layer, group) (trainmon_layer_norm{{{LAYER}}})", "{{layer}} {{group}}"),
+            look=Look(logarithmic=True),
+        ),
+        curves(
+            Facts("Before and after reduction", "trainmon_layer_norm", "GradNormMismatch", "Gradients only."),
+            Query(
+                "sqrt(sum by (scope) (max by (layer, group, scope)"
+                ' (trainmon_layer_norm{run=~"$run",rank=~"$rank",layer=~"$layer",tensor="grad"}) ^ 2))',
+                "{{scope}}",
+            ),
+            look=Look(logarithmic=True),
+        ),
+        curves(
+            parameters,
+            Query(f"topk(10, max by (name) (trainmon_parameter_norm{{{parameter}}}))", "{{name}}"),
+            look=Look(logarithmic=True),
+        ),
+    ]

@@ -1,0 +1,23 @@
+"""The parts that many expressions share."""
+
+from __future__ import annotations
+
+RUN = 'run=~"$run"'
+RANK = 'run=~"$run",rank=~"$rank"'
+LAYER = 'run=~"$run",rank=~"$rank",layer=~"$layer",tensor=~"$tensor"'
+
+
+def quantile(share: float, metric: str, selector: str, *by: str) -> str:
+    """A quantile of a histogram over the interval of a point."""
+    labels = ", ".join(("le", *by))
+    return f"histogram_quantile({share:g}, sum by ({labels}) (rate({metric}_bucket{{{selector}}}[$__rate_interval])))"
+
+
+def rate(metric: str, selector: str) -> str:
+    """How much a counter grows in a second."""
+    return f"rate({metric}{{{selector}}}[$__rate_interval])"
+
+
+def increase(metric: str, selector: str) -> str:
+    """How much a counter grows from one point to the next."""
+    return f"increase({metric}{{{selector}}}[$__rate_interval])"

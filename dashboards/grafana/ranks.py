@@ -1,0 +1,158 @@
+"""Ranks and communication: which rank, which operation."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import table, timeseries
+
+from grafana.board import Board
+from grafana.panels import Column, Facts, Look, Query, curves, listing
+from grafana.queries import RANK, RUN, increase, quantile, rate
+
+_TIME = "trainmon_collective_duration_seconds"
+_WORLD = f"max by (run) (trainmon_world_size{{{RUN}}})"
+
+
+def board() -> Board:
+    """The dashboard."""
+    made = Board(
+        "ranks", "Ranks and communication", "One run, rank by rank: who is late, and what the others wait for."
+    )
+    made.with_variables("run", "rank")
+    made.row("Rank by rank", _table())
+    made.row("Spread across ranks", *_spread())
+    made.row("Collective operations", *_collectives())
+    return made
+
+
+def _table() -> table.Panel:
+    by = "by (run, rank, instance)"
+    columns = [
+        Column("answers", f"max {by} (up{{{RANK}}})"),
+        Column("step", f"max {by} (trainmon_step{{{RANK}}})", decimals=0),
+        Column(
+            "since last step", f"time() - max {by} (trainmon_last_step_timestamp_seconds{{{RANK}}})", "s", 0, (120, 900)
+        ),
+        Column(
+            "time of a step",
+            f"max {by} ({rate('trainmon_step_duration_seconds_sum', RANK)}"
+            f" / {rate('trainmon_step_duration_seconds_count', RANK)})",
+            "s",
+        ),
+        Column("loss", f"max {by} (trainmon_loss{{{RANK}}})", decimals=4),
+        Column("gradient norm", f"max {by} (trainmon_grad_norm{{{RANK}}})", decimals=4),
+        Column("host", f"max by (run, rank, instance, host) (trainmon_rank_info{{{RANK}}})"),
+    ]
+    facts = Facts(
+        "Ranks", "trainmon_rank_info", "RankMetricsMissing", "Instance leads to its live page.", width=24, height=9
+    )
+    return listing(facts, ("run", "rank", "instance", "host"), columns, live_page=True)
+
+
+def _spread() -> list[timeseries.Panel]:
+    time = f"{rate('trainmon_step_duration_seconds_sum', RANK)} / {rate('trainmon_step_duration_seconds_count', RANK)}"
+    behind = Facts("Steps behind the first rank", "trainmon_step", "TrainingStalled", unit="short")
+    spread = Facts("Spread of loss and gradient norm", "trainmon_loss", "TrainingSpike", "Largest less smallest rank.")
+    return [
+        curves(
+            Facts("Time of a step by rank", "trainmon_step_duration_seconds", "TrainingSlowdown"),
+            Query(time, "rank {{rank}}"),
+        ),
+        curves(
+            behind,
+            Query(
+                f"max by (run) (trainmon_step{{{RUN}}}) - on (run) group_right trainmon_step{{{RANK}}}", "rank {{rank}}"
+            ),
+        ),
+        curves(
+            spread,
+            Query(f"max(trainmon_loss{{{RANK}}}) - min(trainmon_loss{{{RANK}}})", "loss"),
+            Query(f"max(trainmon_grad_norm{{{RANK}}}) - min(trainmon_grad_norm{{{RANK}}})", "gradient norm"),
+        ),
+        curves(
+            Facts("Gradient norm by rank", "trainmon_grad_norm", "GradNormMismatch"),
+            Query(f"trainmon_grad_norm{{{RANK}}}", "rank {{rank}}"),
+            look=Look(logarithmic=True),
+        ),
+    ]
+
+
+def _collectives() -> list[timeseries.Panel]:
+    late = Facts("Ranks that come last", _TIME, "CollectiveStraggler", "The late rank spends the least time inside.")
+    failed = Facts("Failures", "trainmon_collective_failures_total", "CollectiveFailures", width=8)
+    algorithm = (
+        f"sum by (op, process_group) ({rate('trainmon_collective_payload_bytes_total', RANK)})"
+        f" / sum by (op, process_group) ({rate(f'{_TIME}_sum', RANK)})"
+    )
+    reduced = 'op="all_reduce",' + RANK
+    bus = (
+        f"(sum by (run, process_group) ({rate('trainmon_collective_payload_bytes_total', reduced)})"
+        f" / sum by (run, process_group) ({rate(f'{_TIME}_sum', reduced)}))"
+        f" * on (run) group_left 2 * (1 - 1 / {_WORLD})"
+    )
+    bandwidth = Facts(
+        "Bandwidth", "trainmon_collective_payload_bytes_total", "CollectiveStraggler", "Bytes over time inside.", "Bps"
+    )
+    on_the_bus = Facts(
+        "Bus bandwidth of all_reduce",
+        "trainmon_collective_payload_bytes_total",
+        "CollectiveStraggler",
+        "As nccl-tests count it, for groups of the whole run: 2(n-1)/n times bytes over time.",
+        "Bps",
+    )
+    return [
+        curves(
+            Facts("Latency", _TIME, "CollectiveStraggler"),
+            Query(quantile(0.5, _TIME, RANK, "op", "process_group"), "{{op}} {{process_group}} median"),
+            Query(quantile(0.99, _TIME, RANK, "op", "process_group"), "{{op}} {{process_group}} 99th percentile"),
+            look=Look(logarithmic=True),
+        ),
+        curves(
+            late,
+            Query(
+                f"bottomk(5, rank:trainmon_collective_duration_seconds:avg10m{{{RUN}}})",
+                "{{process_group}} rank {{rank}}",
+            ),
+            Query(
+                f"quantile by (process_group) (0.5, rank:trainmon_collective_duration_seconds:avg10m{{{RUN}}})",
+                "{{process_group}} median",
+            ),
+        ),
+        curves(bandwidth, Query(algorithm, "{{op}} {{process_group}}")),
+        curves(on_the_bus, Query(bus, "{{process_group}}")),
+        curves(
+            Facts(
+                "Operations",
+                "trainmon_collective_operations_total",
+                "CollectiveFailures",
+                "In a second.",
+                "ops",
+                width=8,
+            ),
+            Query(
+                f"sum by (op, process_group) ({rate('trainmon_collective_operations_total', RANK)})",
+                "{{op}} {{process_group}}",
+            ),
+        ),
+        curves(
+            Facts(
+                "Bytes",
+                "trainmon_collective_payload_bytes_total",
+                "CollectiveStraggler",
+                "In a second.",
+                "Bps",
+                width=8,
+            ),
+            Query(
+                f"sum by (op, process_group) ({rate('trainmon_collective_payload_bytes_total', RANK)})",
+                "{{op}} {{process_group}}",
+            ),
+        ),
+        curves(
+            failed,
+            Query(
+                f"sum by (op, process_group, rank) ({increase('trainmon_collective_failures_total', RANK)})",
+                "{{op}} {{process_group}} rank {{rank}}",
+            ),
+            look=Look(bars=True),
+        ),
+    ]
