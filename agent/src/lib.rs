@@ -69,7 +69,7 @@ mod worker;
 struct CollectivesGuide;
 
 pub use trainmon_alerts as alerts;
-pub use trainmon_control::{Board, SharedBoard};
+pub use trainmon_control::{Board, ConfigFile, SharedBoard};
 pub use trainmon_core as core;
 pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;
