@@ -85,6 +85,6 @@ pub use options::Options;
 pub use queue_loss::QueueLoss;
 pub use rank::{RankError, Ranks};
 pub use report::{Report, SinkReport};
-pub use run_place::RunNameError;
+pub use run_place::{RunNameError, check_run_name};
 pub use start::StartError;
 pub use step_facts::StepFacts;
