@@ -7,8 +7,8 @@ mod source;
 mod table;
 
 pub(crate) use self::error::RunError;
-pub use self::newest::NewestRun;
 pub(crate) use self::newest::run_directory_of;
+pub use self::newest::{NewestRun, directories, newest_of};
 pub(crate) use self::rows::{MIXED_PREFIX, RowLayout};
 pub(crate) use self::source::{RunDirectory, file_name, rank_of, runs_in};
 pub(crate) use self::table::{Row, Table};
