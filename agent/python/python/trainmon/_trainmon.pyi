@@ -257,11 +257,9 @@ class Monitor:
         """Whether the config's targets ask for this parameter."""
     def matches_module(self, name: str, vpp_stage: int) -> bool:
         """Whether the config asks for this module's activations."""
-    def unmatched_targets(
-        self, parameters: Sequence[tuple[str, int]], modules: Sequence[tuple[str, int]]
-    ) -> list[tuple[str, list[str]]]:
-        """The targets that ask for none of these parameters (by any name, with its chunk) and modules, each with the
-        names most like it."""
+    def warn_of_targets(self, parameters: Sequence[tuple[str, int]], modules: Sequence[tuple[str, int]]) -> None:
+        """Warns of targets that ask for none of these parameters (by any name, with its chunk) and modules, with the
+        names most like them."""
     def activation_name(
         self, module: str, is_output: bool, is_gradient: bool, index: int, of: int, earlier: int
     ) -> str:
