@@ -69,7 +69,7 @@ mod worker;
 struct CollectivesGuide;
 
 pub use trainmon_alerts as alerts;
-pub use trainmon_control::{Board, SharedBoard};
+pub use trainmon_control::{Board, ConfigFile, SharedBoard};
 pub use trainmon_core as core;
 pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;
@@ -85,6 +85,6 @@ pub use options::Options;
 pub use queue_loss::QueueLoss;
 pub use rank::{RankError, Ranks};
 pub use report::{Report, SinkReport};
-pub use run_place::RunNameError;
+pub use run_place::{RunNameError, check_run_name};
 pub use start::StartError;
 pub use step_facts::StepFacts;

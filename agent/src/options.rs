@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trainmon_control::SharedBoard;
+use trainmon_control::{ConfigFile, SharedBoard};
 use trainmon_core::config::{FileLayout, FrontTask};
 use trainmon_service::{Voice, environment};
 
@@ -28,7 +28,7 @@ pub struct Options {
     /// What the front does beside showing tensors: a task the config asks for and that is not listed here is warned of.
     pub front_tasks: &'static [FrontTask],
     /// The file the config was read from: watched in msprobe's dynamic mode.
-    pub config_file: Option<PathBuf>,
+    pub config_file: Option<ConfigFile>,
     /// How the ranks agree on a change while the training runs; files in the control directory otherwise.
     pub board: Option<SharedBoard>,
     /// Who hears the monitor's notices.

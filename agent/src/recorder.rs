@@ -90,6 +90,8 @@ pub(crate) struct Recorder {
     batch: StepBatch,
     /// What the script told of the step in progress under names of its own, each name once.
     scalars: Vec<Record>,
+    /// Where each of them stands.
+    scalar_places: HashMap<TensorId, usize>,
     holds: Arc<HoldCount>,
     /// The numbers that holds are to tell of the open batch.
     awaited: Awaited,
@@ -134,6 +136,7 @@ impl Recorder {
             clock,
             batch: StepBatch::default(),
             scalars: Vec::new(),
+            scalar_places: HashMap::new(),
             holds: Arc::default(),
             awaited: Awaited::default(),
             waiting: VecDeque::with_capacity(MAX_WAITING_STEPS + 1),
@@ -172,13 +175,14 @@ impl Recorder {
     pub(crate) fn set_scalar(&mut self, tensor: TensorId, value: f64, time: Duration) -> Option<Pushed> {
         self.add_cost(Phase::Measure, time, 0);
         let reading = Some(Reading::of_values(&[value]));
-        if let Some(told) = self.scalars.iter_mut().find(|told| told.tensor == tensor) {
-            told.reading = reading;
+        if let Some(&place) = self.scalar_places.get(&tensor) {
+            self.scalars[place].reading = reading;
             return None;
         }
         if self.queue.is_none() {
             return Some(Pushed::TooLate);
         }
+        self.scalar_places.insert(tensor, self.scalars.len());
         self.scalars.push(Record { tensor, kind: Kind::Scalar, micro_step: MicroStep(0), reading });
         Some(Pushed::Kept)
     }
@@ -265,6 +269,7 @@ impl Recorder {
         let empty = self.queue.as_ref().map(BatchQueue::empty_batch).unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.batch, empty);
         batch.records.append(&mut self.scalars);
+        self.scalar_places.clear();
         batch.step = self.clock.step();
         batch.collected = self.collecting();
         batch.skipped_steps = std::mem::take(&mut self.skipped_steps);
@@ -312,6 +317,7 @@ impl Recorder {
         let records = (self.batch.records.len() + self.scalars.len()) as u64;
         self.batch.records.clear();
         self.scalars.clear();
+        self.scalar_places.clear();
         (self.batch.loss, self.batch.grad_norm, self.batch.framework_grad_norm) = (None, GradNorm::OfRecords, None);
         self.awaited = Awaited::default();
         records

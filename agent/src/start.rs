@@ -65,7 +65,8 @@ impl Monitor {
     pub fn open(file: &Path, options: Options) -> Self {
         let voice = options.voice.clone();
         let Some(config) = read_config(file, &voice) else { return Self::inert(voice) };
-        let options = Options { config_file: options.config_file.or_else(|| Some(file.to_path_buf())), ..options };
+        let options =
+            Options { config_file: options.config_file.or_else(|| Some(file.to_path_buf().into())), ..options };
         Self::start(config, options).unwrap_or_else(|error| {
             voice.warn(format!("{}: nothing is measured; training goes on", with_causes(&error)), None);
             Self::inert(voice)

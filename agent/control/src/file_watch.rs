@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use serde_json::{Map, Value};
 use trainmon_core::config::{Config, DYNAMIC_VARIABLE, DiagnosticKind, Plan};
 use trainmon_service::{Voice, environment};
 
@@ -16,9 +17,24 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 const IGNORED: &str = "the change is ignored; what was measured is measured further";
 
+/// The file a config was read from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Keys that stand in the place of the file's outermost ones, whenever it is read.
+    pub over: Map<String, Value>,
+}
+
+impl From<PathBuf> for ConfigFile {
+    fn from(path: PathBuf) -> Self {
+        Self { path, over: Map::new() }
+    }
+}
+
 /// Watches one config file.
 pub(super) struct FileWatch {
-    path: PathBuf,
+    file: ConfigFile,
     /// The config of the start: what a plan cannot hold stays as it says.
     start: Arc<Config>,
     live: Arc<Live>,
@@ -33,9 +49,9 @@ type Stamp = (SystemTime, u64);
 
 impl FileWatch {
     /// Takes the file as it is for known: the monitor was started with it.
-    pub(super) fn new(path: PathBuf, start: Arc<Config>, live: Arc<Live>, numbers: ChangeIds, voice: Voice) -> Self {
-        let seen = stamp(&path);
-        Self { path, start, live, seen, looked: None, numbers, voice }
+    pub(super) fn new(file: ConfigFile, start: Arc<Config>, live: Arc<Live>, numbers: ChangeIds, voice: Voice) -> Self {
+        let seen = stamp(&file.path);
+        Self { file, start, live, seen, looked: None, numbers, voice }
     }
 
     /// What the file wants, if it was changed since the last look.
@@ -45,20 +61,20 @@ impl FileWatch {
         }
         self.looked = Some(now);
         // A file that is gone for a moment is being replaced.
-        let stamp = stamp(&self.path)?;
+        let stamp = stamp(&self.file.path)?;
         if self.seen == Some(stamp) {
             return None;
         }
         self.seen = Some(stamp);
         let config = self.read()?;
         if config.dynamic_on == Some(true) && !self.can_aim_at(&config.targets.names) {
-            let name = self.path.display();
+            let name = self.file.path.display();
             let message =
                 format!("`{name}`: key `targets`: this front cannot change its targets while it runs: {IGNORED}");
             self.voice.warn(message, Some("start anew with these targets, or put the former ones back".to_owned()));
             return None;
         }
-        let what = format!("what `{}` says", self.path.display());
+        let what = format!("what `{}` says", self.file.path.display());
         let change = match config.dynamic_on {
             Some(true) => Change::Replace(Plan { paused: false, window: from_now_on(&config), ..Plan::of(&config) }),
             _ => Change::Pause,
@@ -68,8 +84,9 @@ impl FileWatch {
     }
 
     fn read(&self) -> Option<Config> {
-        let name = self.path.display().to_string();
-        let text = match std::fs::read_to_string(&self.path) {
+        let ConfigFile { path, over } = &self.file;
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) => {
                 self.voice.warn(format!("cannot read `{name}`: {error}: {IGNORED}"), None);
@@ -79,7 +96,7 @@ impl FileWatch {
         // The mode was chosen when the training started.
         let env =
             |name: &str| if name == DYNAMIC_VARIABLE { Some("True".to_owned()) } else { environment::variable(name) };
-        match Config::parse_for_training(&text, &name, &env) {
+        match Config::parse_over(&text, over, &name, &env) {
             Ok(parsed) => {
                 for lacking in parsed.warnings.iter().filter(|one| one.kind == DiagnosticKind::NotImplemented) {
                     self.voice.warn(lacking.to_string(), lacking.hint.clone());
@@ -107,7 +124,7 @@ impl FileWatch {
         if rest != *self.start {
             self.voice.info(format!(
                 "`{}`: keys beside those of what is measured, and when, take effect at the next start",
-                self.path.display()
+                self.file.path.display()
             ));
         }
     }
@@ -149,7 +166,7 @@ mod tests {
         let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
         let start = Arc::new(Config { dynamic_on: Some(false), ..Config::parse("{}", "x", &|_| None).unwrap().config });
         let live = Arc::new(Live::new(trainmon_core::Step(0), false, Plan::of(&start)));
-        let mut watch = FileWatch::new(path.clone(), start, Arc::clone(&live), ChangeIds::default(), voice);
+        let mut watch = FileWatch::new(path.clone().into(), start, Arc::clone(&live), ChangeIds::default(), voice);
         let mut now = Instant::now();
         assert_eq!(watch.tick(later(&mut now)), None);
         write(&path, r#"{"wg_distribution": 7}"#, 40);
@@ -170,5 +187,30 @@ mod tests {
         write(&path, narrowed, 160);
         let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|request| request.change) else { panic!() };
         assert_eq!(plan.targets, ["h.1"]);
+    }
+
+    #[test]
+    fn keys_given_beside_the_file_stand_in_the_place_of_its_own_when_it_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.json");
+        let text = |ops: &str| {
+            format!(r#"{{"dynamic_on": true, "wg_distribution": true, "ops": ["{ops}"], "output_dir": "theirs"}}"#)
+        };
+        write(&path, &text("min"), 0);
+        let over = serde_json::json!({"output_dir": "mine", "targets": {"h.1": {}}}).as_object().unwrap().clone();
+        let dynamic = |name: &str| (name == DYNAMIC_VARIABLE).then(|| "True".to_owned());
+        let start = Arc::new(Config::parse_over(&text("min"), &over, "config.json", &dynamic).unwrap().config);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
+        let live = Arc::new(Live::new(trainmon_core::Step(0), false, Plan::of(&start)));
+        let file = ConfigFile { path: path.clone(), over };
+        let mut watch = FileWatch::new(file, start, live, ChangeIds::default(), voice);
+        let mut now = Instant::now();
+        write(&path, &text("max"), 40);
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|request| request.change) else { panic!() };
+        assert_eq!(plan.targets, ["h.1"]);
+        assert_eq!(plan.signals.weight_grad.unwrap().signal.ops, [trainmon_core::Statistic::Max]);
+        assert!(said.lock().unwrap().is_empty(), "the output directory is as at the start: {said:?}");
     }
 }

@@ -36,6 +36,7 @@ mod thread;
 mod token;
 
 pub use board::{Board, SharedBoard};
+pub use file_watch::ConfigFile;
 pub use live::{Live, Switch, Switched};
 pub use status::{SinkStatus, Sources};
 pub use stop::WantsStop;

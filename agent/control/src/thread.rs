@@ -12,7 +12,7 @@ use trainmon_service::Voice;
 
 use super::board::{Board, SharedBoard, draw_word};
 use super::change_request::{ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
-use super::file_watch::FileWatch;
+use super::file_watch::{ConfigFile, FileWatch};
 use super::files::FileBoard;
 use super::follower::{Follower, FollowerEvent};
 use super::leader::{Leader, LeaderEvent};
@@ -54,7 +54,7 @@ pub struct ControlStart<'a> {
     /// The directory of this rank's files, if it has one.
     pub run_directory: Option<PathBuf>,
     /// The file the config was read from: watched in msprobe's dynamic mode.
-    pub config_file: Option<PathBuf>,
+    pub config_file: Option<ConfigFile>,
     /// How the ranks agree on a change; files in the control directory otherwise.
     pub board: Option<SharedBoard>,
     /// Who hears of changes and failures.
@@ -153,11 +153,12 @@ impl ControlStart<'_> {
         };
         let watch = config.dynamic_on.and(config_file.clone());
         if config.dynamic_on.is_some() && watch.is_none() {
-            voice.warn("the dynamic mode is on, but the config was not read from a file: nothing to watch", None);
+            let message = "the dynamic mode is on, but the config was not read from a file: nothing to watch";
+            voice.warn(message, Some("give the config as a file".to_owned()));
         }
         let voice = voice.clone();
         let watch = watch
-            .map(|path| FileWatch::new(path, Arc::clone(&config), Arc::clone(&sources.live), numbers, voice.clone()));
+            .map(|file| FileWatch::new(file, Arc::clone(&config), Arc::clone(&sources.live), numbers, voice.clone()));
         let part = Part::Leads { leader: Box::new(leader), board, watch, voice, _claim: claim };
         Control::run(part, incoming, pause(world), server, whereabouts)
     }

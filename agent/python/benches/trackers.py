@@ -1,12 +1,13 @@
 """What sending every step to Weights & Biases or MLflow adds to a training step, beside `wandb.watch`.
 
-    python trackers.py [--rounds 30] [--starts 2] [--only none,wandb.watch] [--small]
+    python trackers.py [--rounds 30] [--starts 2] [--only none,wandb.watch] [--batch 4] [--small]
 
 Needs wandb and mlflow-skinny beside torch. Weights & Biases is offline, MLflow's store a directory. Each contender
 trains the same model in a process of its own; they step one at a time in rotating order. The script logs its loss to
 Weights & Biases in every step where the contender's name has `wandb` in it, as one that uses it does: `wandb.log` is
 that alone.
 `trainmon` measures the weight gradients (norm, min, max, mean) into CSV files; `wandb.watch` makes histograms of them.
+The ratio of a round is that of the contender's step to the unmonitored step of the same round.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import argparse
 import json
 import multiprocessing
 import os
-import statistics
 import tempfile
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -130,19 +131,33 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=2, help="sets of fresh processes (default %(default)s)")
     parser.add_argument("--only", default=",".join(CONTENDERS), help="contenders, comma-separated (default: all)")
     parser.add_argument("--small", action="store_true", help="a tiny model, whose step is short")
+    parser.add_argument("--batch", type=int, help=f"sequences in a step (default {LARGE.batch})")
     parser.add_argument("--json", help="write the figures here as well")
     arguments = parser.parse_args()
     size, contenders = (SMALL if arguments.small else LARGE), arguments.only.split(",")
-    sets = [race(contenders, size, arguments.rounds, arguments.warm) for _ in range(arguments.starts)]
+    size = replace(size, batch=arguments.batch or size.batch)
+    if "none" not in contenders:
+        parser.error("--only: `none` is what the others are compared with")
+    loads = [os.getloadavg()[0]]
+    sets = []
+    for _ in range(arguments.starts):
+        sets.append(race(contenders, size, arguments.rounds, arguments.warm))
+        loads.append(os.getloadavg()[0])
     base = [seconds for one in sets for seconds in one["none"]]
-    print(f"step alone {1e3 * statistics.median(base):.2f} ms, {len(base)} rounds")
+    middle, low, high = summary([1e3 * one for one in base])
+    parameters = sum(one.numel() for one in build(size).parameters()) / 1e6
+    print(f"{parameters:.1f} M parameters, {len(base)} rounds, load {', '.join(f'{load:.1f}' for load in loads)}")
+    print(f"step alone {middle:.2f} ms [{low:.2f} .. {high:.2f}]")
     figures = {}
-    for contender in contenders[1:]:
+    for contender in [one for one in contenders if one != "none"]:
         times = [seconds for one in sets for seconds in one[contender]]
         added = summary([1e3 * (one - alone) for one, alone in zip(times, base, strict=True)])
-        factor = statistics.median(times) / statistics.median(base)
-        figures[contender] = {"added_ms": added, "factor": factor}
-        print(f"  {contender:<22} adds {added[0]:8.2f} ms [{added[1]:.2f} .. {added[2]:.2f}], factor {factor:.3f}")
+        ratio = summary([one / alone for one, alone in zip(times, base, strict=True)])
+        figures[contender] = {"added_ms": added, "ratio": ratio}
+        print(
+            f"  {contender:<22} adds {added[0]:8.2f} ms [{added[1]:.2f} .. {added[2]:.2f}], "
+            f"ratio {ratio[0]:.3f} [{ratio[1]:.3f} .. {ratio[2]:.3f}]"
+        )
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(figures, indent=1))
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
+use trainmon_agent::ConfigFile;
 use trainmon_agent::core::config::{self, Config, Dialect, Parsed};
 
 use crate::start::{ConfigError, config_error, variable, with_hint};
@@ -14,7 +15,7 @@ use crate::start::{ConfigError, config_error, variable, with_hint};
 pub(crate) struct PyConfig {
     pub(crate) parsed: Parsed,
     /// The file, where there is one to watch.
-    pub(crate) watched: Option<PathBuf>,
+    pub(crate) watched: Option<ConfigFile>,
 }
 
 // The signatures are Python's: see _trainmon.pyi.
@@ -26,14 +27,14 @@ impl PyConfig {
         let over: Option<Map<String, Value>> = over.map(serde_json::from_str).transpose().map_err(|error| {
             ConfigError::new_err(format!("keyword arguments: {error}\nhint: give what a config file can hold"))
         })?;
-        // Read again, the file would bring back what stands in the place of its keys.
-        let watched = (is_path && over.is_none()).then(|| PathBuf::from(file));
-        let parsed = match over {
-            Some(over) => Config::parse_over(text, &over, file, &variable),
+        let parsed = match &over {
+            Some(over) => Config::parse_over(text, over, file, &variable),
             None if like_msprobe => Config::parse_for_msprobe(text, file, &variable),
             None => Config::parse_for_training(text, file, &variable),
         };
-        Ok(Self { parsed: parsed.map_err(|errors| config_error(&errors))?, watched })
+        let parsed = parsed.map_err(|errors| config_error(&errors))?;
+        let watched = is_path.then(|| ConfigFile { path: file.into(), over: over.unwrap_or_default() });
+        Ok(Self { parsed, watched })
     }
 
     #[getter]

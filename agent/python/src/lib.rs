@@ -63,6 +63,12 @@ mod _trainmon {
         trainmon_agent::core::config::squash_name(name)
     }
 
+    /// Refuses a name that no run can have.
+    #[pyfunction]
+    fn check_run_name(name: &str) -> PyResult<()> {
+        trainmon_agent::check_run_name(name).map_err(|error| super::start::name_error(&error))
+    }
+
     /// The candidate that a name was probably meant to be.
     #[pyfunction]
     #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]

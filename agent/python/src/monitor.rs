@@ -8,7 +8,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::alerts::AlertStateError;
-use trainmon_agent::core::config::unmatched_targets;
 use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
 use trainmon_agent::front::Label;
 use trainmon_agent::stats::{Request, measure};
@@ -216,14 +215,8 @@ impl PyMonitor {
         wanted.is_some_and(|activations| activations.matches_module(&plan.targets(config), name, vpp_stage))
     }
 
-    fn unmatched_targets(
-        &self,
-        parameters: Vec<(String, u32)>,
-        modules: Vec<(String, u32)>,
-    ) -> Vec<(String, Vec<String>)> {
-        let (plan, config) = (self.monitor().plan(), self.monitor().config());
-        let found = unmatched_targets(config, &plan, &parameters, &modules);
-        found.into_iter().map(|one| (one.target, one.nearest)).collect()
+    fn warn_of_targets(&self, parameters: Vec<(String, u32)>, modules: Vec<(String, u32)>) {
+        self.monitor().warn_of_targets(&parameters, &modules);
     }
 
     fn activation_name(

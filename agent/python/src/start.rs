@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use trainmon_agent::core::Rank;
 use trainmon_agent::core::config::{ConfigErrors, Diagnostic, FileLayout, FrontTask};
-use trainmon_agent::{Monitor, Options, RankError, Ranks, SharedBoard, StartError};
+use trainmon_agent::{Monitor, Options, RankError, Ranks, RunNameError, SharedBoard, StartError};
 
 use crate::board::PyBoard;
 use crate::config::PyConfig;
@@ -66,17 +66,17 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
     let trackers = trackers(py, &parsed.config, ranks.rank);
     let monitor =
         py.detach(|| Monitor::start_with(parsed.config.clone(), options, trackers)).map_err(|error| match &error {
-            StartError::RunName(name) => PyValueError::new_err(format!("{name}\n  hint: {}", name.hint())),
+            StartError::RunName(name) => name_error(name),
             _ => PyRuntimeError::new_err(chain(&error)),
         })?;
-    if parsed.config.dynamic_on.is_some() && watched.is_none() {
-        let hint = "give the config as a file, without keyword arguments";
-        monitor.warn("the dynamic mode is on, and there is no file to watch", Some(hint.to_owned()));
-    }
     for warning in &parsed.warnings {
         monitor.warn(warning.to_string(), warning.hint.clone());
     }
     Ok(monitor)
+}
+
+pub(crate) fn name_error(error: &RunNameError) -> PyErr {
+    PyValueError::new_err(format!("{error}\n  hint: {}", error.hint()))
 }
 
 /// How files are laid out, by its name in a config.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use pyo3::prelude::*;
-use trainmon_agent::core::config::{Config, TrackerLayers};
+use trainmon_agent::core::config::{Config, Mlflow, Tracker, TrackerLayers, Wandb};
 use trainmon_agent::core::{Alert, AlertPhase, Kind, Rank, Reading, Statistic, StepBatch, TensorInfo};
 use trainmon_agent::exporters::{DeliveryReport, ExportError, ExportFailure, Exporter};
 
@@ -29,32 +29,31 @@ const ENDED: &str = "the interpreter is ending: the step is counted as lost";
 /// The trackers a config asks for. None touches its package before there is something to send.
 pub(crate) fn trackers(py: Python<'_>, config: &Config, rank: Rank) -> Vec<Box<dyn Exporter>> {
     let mut found: Vec<Box<dyn Exporter>> = Vec::new();
-    let mut add = |name, every, layers: &TrackerLayers, made: PyResult<Py<PyAny>>, hint| {
+    let mut add = |name, wanted: &Tracker, made: PyResult<Py<PyAny>>, hint| {
         // The modules are our own, and import nothing that may be missing.
         let Ok(tracker) = made.map_err(|error| swallow(py, error)) else { return };
-        let (config, layers, told) = (config.clone(), layers.clone(), HashSet::new());
         found.push(Box::new(TrackerExporter {
             name,
             hint,
             tracker,
-            every,
-            layers,
-            config,
+            every: wanted.every,
+            layers: wanted.layers.clone(),
+            config: config.clone(),
             is_first: rank.0 == 0,
             report: None,
             held: VecDeque::new(),
-            told,
+            told: HashSet::new(),
         }));
     };
-    if let Some(wandb) = &config.wandb {
-        let made = make(py, "trainmon.integrations.wandb", (&wandb.prefix, wandb.commit));
+    if let Some(Wandb { tracker, commit }) = &config.wandb {
+        let made = make(py, "trainmon.integrations.wandb", (&tracker.prefix, commit));
         let hint = "call wandb.init() before the training, on every rank whose numbers are wanted";
-        add("wandb", wandb.every, &wandb.layers, made, hint);
+        add("wandb", tracker, made, hint);
     }
-    if let Some(mlflow) = &config.mlflow {
-        let made = make(py, "trainmon.integrations.mlflow", (&mlflow.prefix,));
+    if let Some(Mlflow { tracker }) = &config.mlflow {
+        let made = make(py, "trainmon.integrations.mlflow", (&tracker.prefix,));
         let hint = "call mlflow.start_run() before the training, on every rank whose numbers are wanted";
-        add("mlflow", mlflow.every, &mlflow.layers, made, hint);
+        add("mlflow", tracker, made, hint);
     }
     found
 }

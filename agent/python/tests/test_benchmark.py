@@ -46,6 +46,21 @@ def test_monitors_are_raced(tmp_path: Path) -> None:
             assert low <= middle <= high and math.isfinite(high), key
 
 
+def test_a_monitor_and_wandbs_own_are_raced(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    figures = tmp_path / "figures.json"
+    rounds = ["--small", "--rounds", "2", "--warm", "1", "--starts", "1"]
+    only = ["--only", "none,trainmon,wandb.watch", "--json", str(figures)]
+    command = [sys.executable, str(SCRIPT.with_name("trackers.py")), *rounds, *only]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    raced = json.loads(figures.read_text(encoding="utf-8"))
+    assert list(raced) == ["trainmon", "wandb.watch"] and "2 rounds" in done.stdout
+    for found in raced.values():
+        for middle, low, high in (found["added_ms"], found["ratio"]):
+            assert low <= middle <= high and math.isfinite(high)
+
+
 def test_parts_of_a_watch_are_timed(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     said = ranks.run_alone(SCRIPT.with_name("hooks.py"), "--pairs", 4, "--json", figures, directory=tmp_path)

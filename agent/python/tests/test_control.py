@@ -168,6 +168,50 @@ def test_statistics_that_can_be_pulled_are_those_that_are_measured(
     }
 
 
+@pytest.mark.parametrize("given", ["output_dir", "keys"])
+def test_the_dynamic_mode_follows_the_file_whatever_stands_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("DYNAMIC_MONITOR", "True")
+    file, out = tmp_path / "monitor.json", tmp_path / "out"
+
+    def says(statistic: str, *, is_on: bool) -> None:
+        written = file.with_suffix(".new")
+        written.write_text(json.dumps({"dynamic_on": is_on, "wg_distribution": True, "ops": [statistic]}))
+        written.rename(file)
+
+    says("max", is_on=False)
+    keys: dict[str, Any] = {"targets": {"head": {}}, "output_dir": out} if given == "keys" else {"output_dir": out}
+    net = tiny.model()
+    optimizer = tiny.optimizer_of(net)
+    watch = trainmon.watch(net, optimizer, config=file, name="mine", quiet=True, **keys)
+
+    def train(step: int) -> None:
+        optimizer.zero_grad()
+        tiny.loss_of(net, step, 0).backward()
+        optimizer.step()
+
+    train(0)
+    version = watch.monitor.plan_version
+    says("norm", is_on=True)
+    steps = 1
+
+    def is_followed() -> bool:
+        nonlocal steps
+        train(steps)
+        steps += 1
+        return watch.monitor.plan_version != version
+
+    control.wait_until(is_followed)
+    train(steps)
+    watch.close()
+    rows = runs.rows(runs.run_directory(out, 0), "grad_reduced")
+    assert rows and all(list(row) == ["vpp_stage", "name", "step", "norm", "shape", "dtype"] for row in rows)
+    names = {name for name, _ in net.named_parameters()}
+    aimed = {name for name in names if name.startswith("head")} if given == "keys" else names
+    assert aimed and {row["name"] for row in rows} == aimed
+
+
 def test_readings_that_can_be_pulled_have_the_statistics_of_their_kind(tmp_path: Path) -> None:
     monitors = {
         "weight_grad": {"enabled": True, "ops": ["norm", "max"]},

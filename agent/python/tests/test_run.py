@@ -245,6 +245,16 @@ def test_a_broken_hook_does_not_reach_the_script(
     assert "injected" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["a/b", "latest", "rank_3"])
+def test_a_name_that_no_run_can_have_is_told_before_the_script_starts(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "says.py"
+    script.write_text("print('the script runs')")
+    done = forked("-m", "trainmon", "run", "--name", name, script)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    first, second = done.stderr.splitlines()
+    assert first.startswith("error: ") and name in first and second.startswith("  hint: "), done.stderr
+
+
 def test_under_torchrun_with_a_wrapper_put_on_after_the_optimizer(config: Path, tmp_path: Path) -> None:
     for place, words in (("watched", ["-m", "trainmon", "run", "--config", str(config)]), ("unwatched", [])):
         (tmp_path / place).mkdir()

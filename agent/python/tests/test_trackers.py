@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import trainmon
-from support import runs, wandb_files
+from support import runs, wandb_files, wandb_server
 
 STEPS = 5
 
@@ -143,6 +143,25 @@ def test_a_script_that_logs_by_step_of_its_own_loses_nothing(tmp_path: Path, wan
     assert [(row["_step"], row["mine"]) for row in rows] == [(100 * step, step) for step in range(STEPS)]
     told = {row["trainmon/step"]: row["trainmon/loss"] for row in rows_of(tmp_path) if "trainmon/step" in row}
     assert told == {step: step + 1 for step in range(STEPS)}
+
+
+def test_in_shared_mode_every_step_is_a_row_of_the_run(
+    tmp_path: Path, wandb: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    with wandb_server.serving() as server:
+        settings = wandb.Settings(
+            mode="shared", base_url=server.address, x_label="rank_0", x_disable_stats=True, save_code=False
+        )
+        run = wandb.init(project="p", entity="e", id="run", dir=str(tmp_path), settings=settings)
+        account = train(tmp_path, {"wandb": True}, lambda step: run.log({"mine": step}))
+        run.finish()
+    (delivered,) = [line for line in account.splitlines() if line.startswith("wandb: ")]
+    assert not any(word in delivered for word in ("failed", "abandoned", "dropped")), delivered
+    ours = [(row["trainmon/step"], row["trainmon/loss"]) for row in server.rows if "trainmon/step" in row]
+    assert ours == [(step, step + 1) for step in range(STEPS)]
+    assert [row["mine"] for row in server.rows if "mine" in row] == [*range(STEPS)]
 
 
 class Rows:

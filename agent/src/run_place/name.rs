@@ -58,7 +58,10 @@ impl RunNameError {
 }
 
 /// Whether a run may be called so: its directory is.
-pub(super) fn check(name: &str) -> Result<(), RunNameError> {
+///
+/// # Errors
+/// It cannot be the name of a directory, or means something else.
+pub fn check_run_name(name: &str) -> Result<(), RunNameError> {
     let reserved = |means| RunNameError::Reserved { name: name.to_owned(), means };
     match name {
         "" => return Err(RunNameError::Empty),
@@ -90,7 +93,7 @@ fn sanitised(name: &str) -> String {
         fit.insert(0, '_');
     }
     fit.truncate(fit.floor_char_boundary(MAX_NAME_BYTES));
-    if check(&fit).is_err() {
+    if check_run_name(&fit).is_err() {
         fit.push('_');
     }
     fit
@@ -102,7 +105,7 @@ fn sanitised(name: &str) -> String {
 /// The caller's own cannot be taken. One of the environment's is made to fit, which is said.
 pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(String, bool), RunNameError> {
     if let Some(name) = &options.run {
-        return check(name).map(|()| (name.clone(), true));
+        return check_run_name(name).map(|()| (name.clone(), true));
     }
     let is_one_node = is_one_node(ranks.world_size);
     let given = environment::run_name().filter(|given| !(given.is_made_up() && is_one_node));
@@ -156,7 +159,7 @@ const OF_JOB: [&str; 8] = [
 ];
 
 fn fitting(variable: &str, name: String, voice: &Voice) -> String {
-    let Err(error) = check(&name) else { return name };
+    let Err(error) = check_run_name(&name) else { return name };
     let fit = sanitised(&name);
     voice.warn(
         format!("environment variable `{variable}`: {error}: the run is called `{fit}`"),
@@ -209,12 +212,12 @@ mod tests {
             ("rank_0", "a run cannot be called `rank_0`: that is what a rank's directory is called"),
             (long.as_str(), "the run's name has 129 bytes, at most 128 are possible"),
         ] {
-            let error = check(name).unwrap_err();
+            let error = check_run_name(name).unwrap_err();
             assert_eq!(error.to_string(), expected);
             assert!(!error.hint().is_empty());
         }
         for name in ["baseline", "lr=3e-4, größer", "Nov 20", &long[..128], "-", "lora-rank8-lr3", "rank_a", "late"] {
-            assert_eq!(check(name), Ok(()), "{name}");
+            assert_eq!(check_run_name(name), Ok(()), "{name}");
         }
     }
 
@@ -229,7 +232,7 @@ mod tests {
             ("fine", "fine".to_owned()),
         ] {
             assert_eq!(sanitised(name), expected);
-            assert_eq!(check(&sanitised(name)), Ok(()));
+            assert_eq!(check_run_name(&sanitised(name)), Ok(()));
         }
     }
 
@@ -242,7 +245,7 @@ mod tests {
         assert_eq!(readable(Some(""), time), "run-1123-043812");
         assert_eq!(readable(Some("train"), "[fe80::1]-29500"), "train-_fe80__1_-29500");
         let longest = readable(Some(&"ü".repeat(99)), &"x".repeat(99));
-        assert_eq!(check(&longest), Ok(()), "{longest}");
+        assert_eq!(check_run_name(&longest), Ok(()), "{longest}");
         // This test's own program.
         assert!(readable(None, time).starts_with("trainmon_agent"), "{}", readable(None, time));
     }

@@ -478,3 +478,69 @@ fn inputs_of_all_micro_batches_may_wait_for_their_backward_passes() {
         assert_near(row.reading.unwrap().norm, norm_of(&input.grad()));
     }
 }
+
+#[test]
+fn numbers_of_the_loops_own_arrive_once_per_step_under_their_names() {
+    let (monitor, collected) = monitor(r#"{"wg_distribution": true, "ops": ["norm"]}"#);
+    let (vs, net) = two_layers(3);
+    let mut optimizer = Optimizer::new(&nn::sgd(0.0, 0.0, 0.0, false), &vs, 1e-2).unwrap();
+    let mut watch = Watch::builder(monitor).model(&vs).build().unwrap();
+    for step in 0..3 {
+        optimizer.zero_grad().unwrap();
+        loss(&net, step).backward();
+        watch.scalar("accuracy", -1.0);
+        watch.scalar("tokens", 100.0 * step as f64);
+        watch.scalar("accuracy", step as f64 / 4.0);
+        watch.step(&mut optimizer).unwrap();
+    }
+    assert!(watch.finish().balances());
+    let told: Vec<_> = collected
+        .of_kind(Signal::Scalar)
+        .into_iter()
+        .map(|row| (row.step, row.name, row.reading.unwrap().mean))
+        .collect();
+    let of = |step: u64, name: &str, value: f64| (step, name.to_owned(), value);
+    let expected =
+        [0.0, 1.0, 2.0].map(|step| [of(step as u64, "accuracy", step / 4.0), of(step as u64, "tokens", 100.0 * step)]);
+    assert_eq!(told, expected.concat());
+}
+
+#[test]
+fn targets_that_name_nothing_are_told_once_with_the_nearest_names() {
+    for (targets, expected) in [
+        (r#"{"second.wieght": {}, "first": {}}"#, Some("`targets`: `second.wieght` names nothing of the model")),
+        (r#"{"first": {}, "head": {}}"#, None),
+        (r#"{"first": {}, "hidden": {}}"#, None),
+        (r#"{"haed": {}}"#, Some("`targets`: `haed` names nothing of the model")),
+    ] {
+        let config =
+            format!(r#"{{"wg_distribution": true, "xy_distribution": true, "ops": ["norm"], "targets": {targets}}}"#);
+        let (monitor, collected) = monitor(&config);
+        let (vs, net) = two_layers(3);
+        let mut optimizer = Optimizer::new(&nn::sgd(0.0, 0.0, 0.0, false), &vs, 1e-2).unwrap();
+        let mut watch = Watch::builder(monitor).model(&vs).build().unwrap();
+        let net = watch.module("head", net);
+        for step in 0..2 {
+            optimizer.zero_grad().unwrap();
+            let loss = loss(&net, step);
+            watch.observe("hidden", &loss);
+            loss.backward();
+            watch.step(&mut optimizer).unwrap();
+        }
+        watch.finish();
+        let said = collected.notices.lock().unwrap();
+        let told: Vec<&str> =
+            said.iter().map(String::as_str).filter(|one| one.contains("nothing of the model")).collect();
+        assert_eq!(told, Vec::from_iter(expected), "{targets}");
+    }
+}
+
+#[test]
+fn a_tracker_of_pythons_is_told_to_have_no_effect_here() {
+    for key in ["wandb", "mlflow"] {
+        let (monitor, collected) = monitor(&format!(r#"{{"wg_distribution": true, "{key}": true}}"#));
+        monitor.shutdown();
+        let said = collected.notices.lock().unwrap();
+        assert!(said.contains(&format!("`{key}` has no effect: this front does not do it")), "{said:?}");
+    }
+}

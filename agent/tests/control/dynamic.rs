@@ -16,7 +16,7 @@ fn dynamic(text: &str) -> Config {
 
 fn start(file: &Path, base: &Path) -> Training {
     let config = dynamic(&std::fs::read_to_string(file).unwrap());
-    let options = Options { ranks: Some(Ranks::SINGLE), config_file: Some(file.to_path_buf()), ..options(base) };
+    let options = Options { ranks: Some(Ranks::SINGLE), config_file: Some(file.to_path_buf().into()), ..options(base) };
     Training::start_with(config, options)
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn run(case: &Case, output: &Path) -> Result<Played, Skipped> {
         ranks: Some(Ranks::SINGLE),
         start_iteration: case.number("start_iteration", 0),
         output_dir: Some(output.to_path_buf()),
-        config_file: Some(file.path.clone()),
+        config_file: Some(file.path.clone().into()),
         layout: FileLayout::Msprobe,
         voice: Voice::new(move |notice| {
             println!("{notice}");

@@ -9,4 +9,4 @@ pub mod convert;
 pub mod recover;
 mod run;
 
-pub use self::run::NewestRun;
+pub use self::run::{NewestRun, directories, newest_of};

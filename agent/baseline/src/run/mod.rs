@@ -7,8 +7,7 @@ mod source;
 mod table;
 
 pub use self::error::RunError;
-pub use self::newest::NewestRun;
-pub use self::newest::run_directory_of;
+pub use self::newest::{NewestRun, directories, newest_of, run_directory_of};
 pub use self::rows::{MIXED_PREFIX, RowLayout};
 pub use self::source::{RunDirectory, file_name, rank_of, runs_in};
 pub use self::table::{Row, Table};

@@ -43,17 +43,24 @@ pub fn run_directory_of(path: &Path) -> (PathBuf, Option<NewestRun>) {
     }
     let is_older_layout = |one: &PathBuf| rank_of(one).is_some() && !one.join(RUN_FILE).is_file();
     let (older_layout, others): (Vec<PathBuf>, Vec<PathBuf>) = inner.into_iter().partition(is_older_layout);
-    let mut runs: Vec<(Timestamp, PathBuf)> =
-        others.into_iter().filter(|one| is_run(one)).map(|one| (started(&one), one)).collect();
-    runs.sort();
-    let Some((newest, taken)) = runs.pop() else { return (path.to_path_buf(), None) };
+    let runs: Vec<PathBuf> = others.into_iter().filter(|one| is_run(one)).collect();
+    let Some((taken, word)) = newest_of(path, runs) else { return (path.to_path_buf(), None) };
+    let newest = started(&taken);
     // A directory of the layout msprobe has may hold runs of both.
     if older_layout.iter().any(|one| changed(one) > newest) {
         return (path.to_path_buf(), None);
     }
-    let word = || NewestRun { directory: path.to_path_buf(), runs: runs.len() + 1, taken: taken.clone() };
-    let word = (!runs.is_empty()).then(word);
     (taken, word)
+}
+
+/// The newest of the runs in a directory, by its own word of when it was started, else by when its directory was last
+/// changed. With the word that it is, if there are several; `None` without any.
+pub fn newest_of(directory: &Path, runs: Vec<PathBuf>) -> Option<(PathBuf, Option<NewestRun>)> {
+    let count = runs.len();
+    let (_, taken) = runs.into_iter().map(|run| (started(&run), run)).max()?;
+    let word = || NewestRun { directory: directory.to_path_buf(), runs: count, taken: taken.clone() };
+    let word = (count > 1).then(word);
+    Some((taken, word))
 }
 
 /// Whether something of a run is in a directory: one that was started and never made a step has nothing.
@@ -87,7 +94,7 @@ fn changed(path: &Path) -> Timestamp {
 }
 
 /// The directories in a directory, by name; no links, of which one leads to the newest run, and nothing hidden.
-fn directories(path: &Path) -> Vec<PathBuf> {
+pub fn directories(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     let shown = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
     let mut found: Vec<PathBuf> = shown.filter(|path| !file_name(path).starts_with('.')).collect();

@@ -53,7 +53,7 @@ impl Server {
         let Listeners { socket: path, address, token } = listeners;
         let unix = bind_socket(path);
         if let Err(error) = &unix {
-            let hint = "a socket's path is at most 107 bytes long: name a shorter one with `control.socket`";
+            let hint = "name one in a directory of this machine's own disk with `control.socket`";
             voice.warn(format!("no control socket `{}`: {error}", path.display()), Some(hint.to_owned()));
         }
         let tcp = address.map(std::net::TcpListener::bind).transpose();

@@ -1,7 +1,8 @@
 //! The unix socket: its owner's alone, from the moment it exists.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,6 @@ impl Drop for BoundSocket {
 /// directory.
 pub(super) fn bind_socket(path: &Path) -> io::Result<(BoundSocket, UnixListener)> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Short: a socket's path has 107 bytes, and this one is longer than where it goes.
     let word = draw_word()?;
     let hidden = parent.join(format!(".{}", &word[..6]));
     fs::DirBuilder::new().mode(0o700).create(&hidden)?;
@@ -49,7 +49,14 @@ pub(super) fn bind_socket(path: &Path) -> io::Result<(BoundSocket, UnixListener)
 
 fn bind_in(hidden: &Path, path: &Path) -> io::Result<(BoundSocket, UnixListener)> {
     let first = hidden.join("s");
-    let listener = UnixListener::bind(&first)?;
+    // An address has 107 bytes at most, a path may have more: the directory's descriptor stands for it.
+    let listener = match UnixListener::bind(&first) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            let directory = File::open(hidden)?;
+            UnixListener::bind(format!("/proc/self/fd/{}/s", directory.as_raw_fd()))?
+        }
+        bound => bound?,
+    };
     fs::set_permissions(&first, fs::Permissions::from_mode(0o600))?;
     fs::rename(&first, path)?;
     Ok((BoundSocket { path: path.to_path_buf(), owner: std::process::id() }, listener))
@@ -73,6 +80,22 @@ mod tests {
         let (socket, _listener) = bind_socket(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left of its making");
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_path_longer_than_an_address_is_listened_on() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("d".repeat(100)).join("e".repeat(100));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("control.sock");
+        let (socket, listener) = bind_socket(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let opened = File::open(&directory).unwrap();
+        let address = format!("/proc/self/fd/{}/control.sock", opened.as_raw_fd());
+        std::os::unix::net::UnixStream::connect(address).unwrap();
+        listener.accept().unwrap();
         drop(socket);
         assert!(!path.exists());
     }

@@ -50,5 +50,5 @@ pub use similar::did_you_mean;
 pub use targets::squash_name;
 pub use tensorboard::TensorBoard;
 pub use time_tag::{TimeTag, TimeTagError, TimeWindow};
-pub use tracker::{Mlflow, TrackerLayers, Wandb};
+pub use tracker::{Mlflow, Tracker, TrackerLayers, Wandb};
 pub use unmatched::{UnmatchedTarget, unmatched_targets};

@@ -110,6 +110,9 @@ impl Config {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Parsed, ConfigErrors> {
         let alone = Self::parse_for_training(text, file, env)?;
+        if over.is_empty() {
+            return Ok(alone);
+        }
         let tree = source::parse(text.strip_prefix('\u{feff}').unwrap_or(text)).ok();
         let Some(Value::Object(mut merged)) = tree.as_ref().map(check::to_json) else { return Ok(alone) };
         merged.extend(over.clone());

@@ -30,12 +30,22 @@ def read_config(file: str | os.PathLike[str]) -> str:
         raise ConfigError(f"cannot read the config file `{shown}`: {error}\nhint: {_instead_of(Path(name))}") from error
 
 
-def parse_config(config: Config, keys: Mapping[str, Any] | None = None, *, like_msprobe: bool = False) -> ParsedConfig:
-    """The config, with `keys` in the place of its own. Raises `ConfigError` if it cannot be read or is faulty.
+def parse_config(
+    config: Config,
+    keys: Mapping[str, Any] | None = None,
+    *,
+    output_dir: str | os.PathLike[str] | None = None,
+    like_msprobe: bool = False,
+) -> ParsedConfig:
+    """The config, with `keys` and `output_dir` in the place of its own. Raises `ConfigError` if it cannot be read or is
+    faulty.
 
     `like_msprobe`: what msprobe takes and only makes no sense is a warning."""
-    text, name, is_path = _text_of(config, keys or {})
-    over = _as_json(keys, "keyword arguments") if keys else None
+    given = dict(keys or {})
+    if output_dir is not None:
+        given["output_dir"] = os.fspath(output_dir)
+    text, name, is_path = _text_of(config, given)
+    over = _as_json(given, "keyword arguments") if given else None
     return ParsedConfig(text, file=name, is_path=is_path, over=over, like_msprobe=like_msprobe)
 
 

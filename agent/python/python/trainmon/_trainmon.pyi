@@ -20,6 +20,7 @@ __all__ = [
     "ParsedConfig",
     "Settings",
     "__version__",
+    "check_run_name",
     "did_you_mean",
     "read_only_pass",
     "run_program",
@@ -54,13 +55,16 @@ def run_program(arguments: Sequence[str]) -> int:
 def did_you_mean(name: str, candidates: Sequence[str]) -> str | None:
     """The candidate that a name was probably meant to be."""
 
+def check_run_name(name: str) -> None:
+    """Raises `ValueError`, with a hint, for a name that no run can have."""
+
 def squash_name(name: str) -> str:
     """The tail of a parameter's name that says where in the model it is."""
 
 @final
 class ParsedConfig:
     """A config that was read; raises `ConfigError` if it is faulty. `file` is its name in messages; with `is_path` it
-    is the file that the dynamic mode watches, unless keys stand in the place of its own."""
+    is the file that the dynamic mode watches: what it says then is laid under `over`, too."""
 
     def __new__(
         cls,
@@ -253,11 +257,9 @@ class Monitor:
         """Whether the config's targets ask for this parameter."""
     def matches_module(self, name: str, vpp_stage: int) -> bool:
         """Whether the config asks for this module's activations."""
-    def unmatched_targets(
-        self, parameters: Sequence[tuple[str, int]], modules: Sequence[tuple[str, int]]
-    ) -> list[tuple[str, list[str]]]:
-        """The targets that ask for none of these parameters (by any name, with its chunk) and modules, each with the
-        names most like it."""
+    def warn_of_targets(self, parameters: Sequence[tuple[str, int]], modules: Sequence[tuple[str, int]]) -> None:
+        """Warns of targets that ask for none of these parameters (by any name, with its chunk) and modules, with the
+        names most like them."""
     def activation_name(
         self, module: str, is_output: bool, is_gradient: bool, index: int, of: int, earlier: int
     ) -> str:

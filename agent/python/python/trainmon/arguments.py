@@ -9,7 +9,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmon._trainmon import CONFIG_KEYS, did_you_mean
+from trainmon._trainmon import CONFIG_KEYS, check_run_name, did_you_mean
 from trainmon.frameworks.deepspeed_layouts import is_deepspeeds
 
 if TYPE_CHECKING:
@@ -30,6 +30,15 @@ def check_keys(function: str, keys: Iterable[str], own: Iterable[str]) -> None:
                 f"{function}: unknown argument `{key}`" + ("" if meant is None else f"; did you mean `{meant}`?") + "\n"
                 "hint: besides its own arguments it takes the keys of a config file (docs/configuration.md)"
             )
+
+
+def check_name(name: Any) -> None:
+    """Raises `TypeError` or `ValueError` for a name that no run can have. None is the name that nobody gave."""
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise TypeError(f"name: expected a text or None, found {_kind(name)}\nhint: name=str(...)")
+    check_run_name(name)
 
 
 def check(model: Any, optimizer: Any) -> None:

@@ -12,9 +12,6 @@ from trainmon.frameworks.base import Framework
 from trainmon.names import clean_name, namings
 from trainmon.parameters import Parameter
 
-#: So many targets are named.
-_MOST_NAMED = 3
-
 
 class FirstLook:
     """Looks once, at the beginning. Says each thing in a line; measures nothing."""
@@ -60,22 +57,7 @@ class FirstLook:
 
     def _tell_of_targets(self) -> None:
         parameters = [(name, one.vpp_stage) for one in self._parameters for name in {one.own, one.raw, one.name}]
-        unmatched = self._monitor.unmatched_targets(parameters, self._modules())
-        if not unmatched or (self._monitor.world_size > 1 and self._is_anything_chosen()):
-            # Another rank may hold what they name: another stage of a pipeline.
-            return
-        targets = ", ".join(f"`{target}`" for target, _ in unmatched[:_MOST_NAMED])
-        more = f" and {len(unmatched) - _MOST_NAMED} more" if len(unmatched) > _MOST_NAMED else ""
-        names = dict.fromkeys(f"`{name}`" for _, nearest in unmatched[:_MOST_NAMED] for name in nearest)
-        on_rank = "" if self._monitor.world_size == 1 else f" on rank {self._monitor.rank}"
-        what = "parts of the names of modules"
-        if not self._settings.is_v2:
-            what = "the beginnings of parameters' names, and whole names of modules"
-        self._monitor.say(
-            "warning",
-            f"`targets`: {targets}{more} {'name' if len(unmatched) > 1 else 'names'} nothing of the model{on_rank}",
-            f"the nearest names are {', '.join(names)}; targets are {what}" if names else f"targets are {what}",
-        )
+        self._monitor.warn_of_targets(parameters, self._modules())
 
     def _modules(self) -> list[tuple[str, int]]:
         models, settings = self._framework.job.models, self._settings
@@ -87,8 +69,3 @@ class FirstLook:
                 raw = clean_name(name + ".").rstrip(".")
                 named.extend((one, vpp_stage) for one in {raw, naming(raw)})
         return named
-
-    def _is_anything_chosen(self) -> bool:
-        if not self._settings.is_v2 and any(one.is_watched for one in self._parameters):
-            return True
-        return any(self._monitor.matches_module(name, vpp_stage) for name, vpp_stage in self._modules())

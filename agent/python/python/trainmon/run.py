@@ -13,7 +13,6 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from trainmon._trainmon import ConfigError
 from trainmon.integrations.attaching import Wishes, checked
 
 _EXAMPLES = """\
@@ -44,11 +43,11 @@ class Program:
 
 def main(arguments: Sequence[str], program_name: str) -> None:
     """Runs what stands after `run` on the command line of a program of this name. Ends as the script ends; with exit
-    status 2 if the command line or the config is not right, or there is no such script."""
+    status 2 if the command line, the config or the run's name is not right, or there is no such script."""
     options = _parser(f"{program_name} run").parse_args(arguments)
     try:
         wishes = checked(Wishes(options.config, options.output_dir, options.name, options.quiet), "trainmon run")
-    except ConfigError as error:
+    except ValueError as error:
         # A line per fault; lines that begin otherwise go with the one before.
         _end(
             "".join(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon import arguments
 from trainmon._settings import Config, parse_config
-from trainmon._trainmon import Monitor
+from trainmon._trainmon import Monitor, ParsedConfig
 from trainmon.control import store_board
 from trainmon.notices import say
 from trainmon.watching import Watch, live_watch
@@ -18,27 +17,26 @@ from trainmon.watching import Watch, live_watch
 if TYPE_CHECKING:
     import torch
 
-#: In bytes.
-_LONGEST_NAME = 128
-
 
 def start_monitor(
-    config: Config = None,
+    config: Config | ParsedConfig = None,
     *,
     keys: Mapping[str, Any] | None = None,
     output_dir: str | os.PathLike[str] | None = None,
     like_msprobe: bool = False,
     **options: Any,
 ) -> Monitor:
-    """A monitor for a config, whichever way it is given, with `keys` and `output_dir` in the place of its own.
+    """A monitor for a config, whichever way it is given, with `keys` and `output_dir` in the place of its own; one that
+    was read already has them.
     `like_msprobe`: files are laid out as msprobe's, and what it takes is taken. `options` are those of `Monitor.start`.
     Raises `ConfigError` if the config is faulty, `ValueError` for a name that no run can have."""
     if like_msprobe:
         options.setdefault("layout", "msprobe")
-    given = dict(keys or {})
-    if output_dir is not None:
-        given["output_dir"] = os.fspath(output_dir)
-    parsed = parse_config(config, given, like_msprobe=like_msprobe)
+    parsed = (
+        config
+        if isinstance(config, ParsedConfig)
+        else parse_config(config, keys, output_dir=output_dir, like_msprobe=like_msprobe)
+    )
     return Monitor.start(parsed, board=store_board(parsed), **options)
 
 
@@ -90,16 +88,14 @@ def watch(
     start_iteration = arguments.check_number("start_iteration", start_iteration, 0)
     arguments.check_groups(tp_group=tp_group, dp_group=dp_group)
     # Before anything is closed for it.
-    parse_config(config, keys)
+    arguments.check_name(name)
+    parsed = parse_config(config, keys, output_dir=output_dir)
     earlier = live_watch(model, optimizer, is_covered=True)
-    if earlier is not None and _is_usual_name(name):
+    if earlier is not None:
         # First, for what both need, such as a port.
         earlier.close()
-    monitor = start_monitor(
-        config, keys=keys, start_iteration=start_iteration, output_dir=output_dir, run=name, quiet=quiet
-    )
+    monitor = start_monitor(parsed, start_iteration=start_iteration, run=name, quiet=quiet)
     if earlier is not None:
-        earlier.close()
         monitor.say(
             "warning",
             f"this model and optimizer are watched already: that watch is closed{_place_of(earlier)}, this one goes on",
@@ -108,17 +104,6 @@ def watch(
     is_usual = config is None and not keys
     options = {"grad_acc_steps": grad_acc_steps, "tp_group": tp_group, "dp_group": dp_group}
     return Watch(model, optimizer, monitor, is_usual=is_usual, **options)
-
-
-def _is_usual_name(name: Any) -> bool:
-    """Whether a run may surely be called so. Of other names `Monitor.start` has the word."""
-    if name is None:
-        return True
-    if not isinstance(name, str) or name in ("", "latest") or name.startswith((".", "rank_")):
-        return False
-    # Control characters, and what has no UTF-8.
-    is_plain = all(one != "/" and not unicodedata.category(one).startswith("C") for one in name)
-    return is_plain and len(name.encode()) <= _LONGEST_NAME
 
 
 def _place_of(earlier: Watch) -> str:

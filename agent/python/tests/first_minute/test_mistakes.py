@@ -115,6 +115,20 @@ def test_a_faulty_name_leaves_the_watch_that_there_is(
     assert "watched already" not in said()
 
 
+def test_a_config_file_is_read_once(
+    model: nn.Module, optimizer: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainmon import _settings
+
+    file = here / "monitor.json"
+    file.write_text('{"wg_distribution": true}')
+    read: list[Any] = []
+    original = _settings.read_config
+    monkeypatch.setattr(_settings, "read_config", lambda one: (read.append(one), original(one))[1])
+    trainmon.watch(model, optimizer, config=file, output_dir=here / "out").close()
+    assert read == [file]
+
+
 @pytest.mark.parametrize("name", [None, "baseline", "ä" * 64], ids=["none", "short", "longest"])
 def test_what_the_earlier_watch_holds_is_free_for_the_next(
     model: nn.Module, optimizer: Any, said: Said, name: str | None

@@ -52,7 +52,7 @@ def of_member(name: str, member: Any) -> Iterator[str]:
 
 
 def of_class(name: str, member: type) -> Iterator[str]:
-    made = member.__dict__.get("__init__")
+    made = getattr(member, "__init__", None)
     if made is not None and made.__doc__ is not None and inspect.isfunction(made):
         yield signature(name, made)
     yield text(member)

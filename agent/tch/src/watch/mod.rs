@@ -183,6 +183,11 @@ impl Watch {
 
     fn measure_after(&mut self, moments: &dyn MomentSource) {
         step::after(&self.shared, &mut self.parameters.watched, moments);
+        if let Some(modules) = self.shared.take_met() {
+            // Modules are made known between the making of the watch and the first step.
+            let monitor = &self.shared.monitor;
+            monitor.guard("targets", || monitor.warn_of_targets(&self.parameters.names(), &modules));
+        }
         self.shared.monitor.end_step(std::mem::take(&mut self.facts));
         if self.plan_version != self.shared.monitor.plan_version() {
             self.follow_plan();

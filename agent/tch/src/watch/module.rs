@@ -47,6 +47,7 @@ pub(super) struct Gauge {
 
 impl Gauge {
     pub(super) fn new(shared: &Arc<Shared>, name: &str, vpp_stage: u32) -> Self {
+        shared.meet(name, vpp_stage);
         let gauge = Self {
             shared: Arc::clone(shared),
             name: name.to_owned(),

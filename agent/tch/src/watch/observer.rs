@@ -59,6 +59,7 @@ impl Observer {
         let is_wanted = if let Some(&known) = wanted.get(name) {
             known
         } else {
+            self.shared.meet(name, 0);
             let plan = monitor.plan();
             let matches = |asked: &Activations| asked.matches_module(&plan.targets(monitor.config()), name, 0);
             let is_wanted = plan.signals.activations.as_ref().is_some_and(matches);

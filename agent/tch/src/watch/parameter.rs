@@ -97,6 +97,13 @@ impl Parameters {
         self.watched.len() + self.asleep.len()
     }
 
+    /// The names they go by, with their model's number.
+    pub(super) fn names(&self) -> Vec<(String, u32)> {
+        let all = self.watched.iter().chain(&self.asleep);
+        let named = |one: &Parameter| [(one.name.to_string(), one.vpp_stage), (one.shown.clone(), one.vpp_stage)];
+        all.flat_map(named).collect()
+    }
+
     /// Watches those that the targets ask for, and puts the others to sleep.
     pub(super) fn aim(&mut self, targets: &Targets) {
         let mut all = std::mem::take(&mut self.asleep);

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) device_path_only: bool,
     /// The plan of what is measured, as of the last look between two steps.
     every_micro_batch: AtomicBool,
+    /// The modules and named tensors met so far, with their chunk; `None` after the first step.
+    met: Mutex<Option<Vec<(String, u32)>>>,
     lane: Mutex<DeviceLane>,
 }
 
@@ -52,7 +54,20 @@ impl Shared {
         // Live control may name other targets: between two steps they are looked up anew.
         monitor.follow_targets();
         let every_micro_batch = AtomicBool::new(every_micro_batch(&monitor));
-        Self { monitor, micro_batches, foreign_writes, device_path_only, every_micro_batch, lane: Mutex::new(lane) }
+        let (met, lane) = (Mutex::new(Some(Vec::new())), Mutex::new(lane));
+        Self { monitor, micro_batches, foreign_writes, device_path_only, every_micro_batch, met, lane }
+    }
+
+    /// Notes a module, or a tensor with a name, for the look at the targets in the first step.
+    pub(super) fn meet(&self, name: &str, vpp_stage: u32) {
+        if let Some(met) = self.met.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            met.push((name.to_owned(), vpp_stage));
+        }
+    }
+
+    /// What was met before; once.
+    pub(super) fn take_met(&self) -> Option<Vec<(String, u32)>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether the gradient is measured after every micro-batch, not the last alone.

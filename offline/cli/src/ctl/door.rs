@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use serde::Deserialize;
-use trainmon_runs::NewestRun;
+use trainmon_core::RUN_FILE;
+use trainmon_runs::{NewestRun, directories, newest_of};
 
 use super::error::ControlError;
 
@@ -81,45 +81,31 @@ impl Door {
     }
 }
 
-/// The description itself, in the directory, or the newest in one of its directories: runs', or those of their ranks.
+/// The description itself, in the directory, or that of the newest run in it: in the run's directory or a rank's.
 fn description_in(place: &Path) -> Option<(PathBuf, Option<NewestRun>)> {
     if place.is_file() {
         return Some((place.to_path_buf(), None));
     }
-    let own = place.join(DESCRIPTION);
-    if own.is_file() {
+    if let Some(own) = description_right_in(place) {
         return Some((own, None));
     }
-    let below = directories(place);
-    let deeper = below.iter().flat_map(|directory| directories(directory));
-    let found = below.iter().cloned().chain(deeper).map(|directory| directory.join(DESCRIPTION));
-    let mut dated: Vec<_> = found.filter_map(|path| Some((modified(&path)?, path))).collect();
-    dated.sort();
-    // A run of several ranks has the same description in two places.
-    let different: BTreeSet<_> = dated.iter().filter_map(|(_, path)| fs::read(path).ok()).collect();
-    let (_, path) = dated.pop()?;
-    let newest = path.parent().filter(|_| different.len() > 1).map(|directory| NewestRun {
-        directory: place.to_path_buf(),
-        runs: different.len(),
-        taken: run_of(place, directory),
-    });
-    Some((path, newest))
+    // A run of several ranks may have the same description in two directories.
+    let mut known = BTreeSet::new();
+    let mut is_another = |path: PathBuf| fs::read(path).is_ok_and(|text| known.insert(text));
+    let mut runs = directories(place);
+    // That of the run, which says when it was started, goes before one of its control.
+    runs.sort_by_key(|run| !run.join(RUN_FILE).is_file());
+    runs.retain(|run| description_of(run).is_some_and(&mut is_another));
+    let (run, newest) = newest_of(place, runs)?;
+    Some((description_of(&run)?, newest))
 }
 
-/// The directory right in `place` that leads to this one.
-fn run_of(place: &Path, directory: &Path) -> PathBuf {
-    let first = directory.strip_prefix(place).ok().and_then(|inner| inner.components().next());
-    first.map_or_else(|| directory.to_path_buf(), |first| place.join(first))
+fn description_of(run: &Path) -> Option<PathBuf> {
+    description_right_in(run).or_else(|| directories(run).iter().find_map(|rank| description_right_in(rank)))
 }
 
-/// No links, of which one leads to the newest run.
-fn directories(place: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(place).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
-}
-
-fn modified(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).ok()?.modified().ok()
+fn description_right_in(directory: &Path) -> Option<PathBuf> {
+    Some(directory.join(DESCRIPTION)).filter(|path| path.is_file())
 }
 
 #[cfg(test)]
@@ -138,17 +124,21 @@ mod tests {
         for place in [base.path().to_path_buf(), run.clone(), run.join(DESCRIPTION)] {
             assert_eq!(Door::of_run(&place).unwrap(), (Door::Socket(socket.clone()), None));
         }
-        // The same run's, beside its rank's files; the second run is newer.
+        // The same run's, beside its rank's files.
         let ranks = base.path().join("train/rank_0");
         fs::create_dir_all(&ranks).unwrap();
         fs::copy(run.join(DESCRIPTION), ranks.join(DESCRIPTION)).unwrap();
         assert_eq!(Door::of_run(base.path()).unwrap(), (Door::Socket(socket.clone()), None));
-        let second = base.path().join("train-2/rank_0");
-        fs::create_dir_all(&second).unwrap();
+        // The second was started later, and its files were written before the others.
+        let second = base.path().join("train-2");
+        fs::create_dir_all(second.join("rank_0")).unwrap();
         let later = r#"{"socket": "/later", "url": null, "token_file": "/nowhere"}"#;
-        fs::write(second.join(DESCRIPTION), later).unwrap();
-        let file = fs::File::options().write(true).open(second.join(DESCRIPTION)).unwrap();
-        file.set_modified(SystemTime::now() + std::time::Duration::from_secs(9)).unwrap();
+        fs::write(second.join("rank_0").join(DESCRIPTION), later).unwrap();
+        for (run, started) in [(&second, "2026-11-23T05:00:00Z"), (&run, "2026-11-23T04:00:00Z")] {
+            let text = format!(r#"{{"run": "r", "world_size": 1, "job": "", "started": "{started}"}}"#);
+            fs::write(run.join(RUN_FILE), text).unwrap();
+        }
+        fs::remove_dir_all(base.path().join("train")).unwrap();
         let (door, newest) = Door::of_run(base.path()).unwrap();
         assert_eq!(door, Door::Socket("/later".into()));
         let said = newest.unwrap().in_words("speaking to");

@@ -1,8 +1,11 @@
 //! One request, one answer, one connection.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -46,7 +49,7 @@ impl Door {
     /// Nobody answers, or something that is no answer.
     pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Result<Answer, ControlError> {
         let answer = match self {
-            Self::Socket(socket) => UnixStream::connect(socket).and_then(|stream| {
+            Self::Socket(socket) => connect(socket).and_then(|stream| {
                 stream.set_read_timeout(Some(PATIENCE))?;
                 exchange(stream, &request(method, path, "Host: localhost\r\n", body))
             }),
@@ -58,6 +61,17 @@ impl Door {
         };
         let bytes = answer.map_err(|source| ControlError::Connect { at: self.name(), source })?;
         parse(&bytes).map_err(|why| ControlError::NoSense { at: self.name(), why })
+    }
+}
+
+/// An address has 107 bytes at most, a path may have more: its directory's descriptor then stands for it.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    match (UnixStream::connect(socket), socket.parent(), socket.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::InvalidInput => {
+            let directory = File::open(parent)?;
+            UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name))
+        }
+        (connected, ..) => connected,
     }
 }
 
@@ -98,5 +112,27 @@ mod tests {
         for wrong in [&b""[..], b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>", b"HTTP/1.1 200 OK\r\nA"] {
             assert!(parse(wrong).is_err(), "{:?}", String::from_utf8_lossy(wrong));
         }
+    }
+
+    #[test]
+    fn a_socket_whose_path_is_longer_than_an_address_is_reached() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("d".repeat(120));
+        std::fs::create_dir(&directory).unwrap();
+        // Bound by its short name, and moved.
+        let listener = std::os::unix::net::UnixListener::bind(base.path().join("s")).unwrap();
+        std::fs::rename(base.path().join("s"), directory.join("control.sock")).unwrap();
+        let answer = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 1024];
+            assert!(stream.read(&mut bytes).unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"step\": 3}").unwrap();
+        };
+        let answering = std::thread::Builder::new().name("answering".to_owned()).spawn(answer).unwrap();
+        let door = Door::Socket(directory.join("control.sock"));
+        assert_eq!(door.ask("GET", "/status", "").unwrap()["step"], 3);
+        answering.join().unwrap();
+        let nobody = connect(&directory.join("other.sock")).unwrap_err();
+        assert_eq!(nobody.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainmon._settings import Config, parse_config
-from trainmon.arguments import check_keys
+from trainmon.arguments import check_keys, check_name
 from trainmon.notices import say
 
 if TYPE_CHECKING:
@@ -34,11 +34,37 @@ class Wishes:
 
 
 def checked(wishes: Wishes, function: str) -> Wishes:
-    """The wishes, if nothing is wrong with them. Raises `ConfigError` for a faulty config and `TypeError` for an
-    unknown key: at once, not when the training begins. `function`: what was called with them."""
+    """The wishes, if nothing is wrong with them. Raises `ConfigError` for a faulty config, `TypeError` for an unknown
+    key and `ValueError` for a name that no run can have: at once, not when the training begins. `function`: what was
+    called with them."""
     check_keys(function, wishes.keys, ("config", "output_dir", "name", "quiet"))
-    parse_config(wishes.config, wishes.keys)
+    check_name(wishes.name)
+    parse_config(wishes.config, wishes.keys, output_dir=wishes.output_dir)
     return wishes
+
+
+class ConfiguredCallback:
+    """How the callbacks are made, whatever framework calls them."""
+
+    def __init__(
+        self,
+        config: Config = None,
+        output_dir: str | None = None,
+        *,
+        name: str | None = None,
+        quiet: bool = False,
+        **keys: Any,
+    ) -> None:
+        """The arguments are those of `trainmon.watch`: `config`, a file, the JSON text of one or a dict (without it
+        gradients, moments and parameters are measured); `keys` of the config that take the place of its own; the run's
+        `name`; `quiet`. `output_dir` takes the place of the config's. Raises `ConfigError` if the config is faulty,
+        `TypeError` for an unknown key, `ValueError` for a name that no run can have; nothing is raised afterwards."""
+        super().__init__()
+        self._wishes = checked(Wishes(config, output_dir, name, quiet, keys), "TrainmonCallback")
+        self._reset()
+
+    def _reset(self) -> None:
+        """The state before a training begins."""
 
 
 def attach(model: Any, optimizer: Any, wishes: Wishes, *, start_iteration: int = 0, **options: Any) -> Watch | None:

@@ -16,10 +16,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trainmon.integrations.attaching import Wishes, attach, checked, safely
+from trainmon.integrations.attaching import ConfiguredCallback, attach, safely
 
 if TYPE_CHECKING:
-    from trainmon._settings import Config
     from trainmon.watching import Watch
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
@@ -37,7 +36,7 @@ def _callback_classes() -> tuple[type, ...]:
     return tuple(import_module(name).Callback for name in there)
 
 
-class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
+class TrainmonCallback(ConfiguredCallback, *_callback_classes()):  # type: ignore[misc]
     """Watches what a `Trainer` fits.
 
     Gradients are shown before clipping; losses are those of this rank, summed over the step's micro-batches as
@@ -45,21 +44,7 @@ class TrainmonCallback(*_callback_classes()):  # type: ignore[misc]
     several optimizers gets a run directory of its own with the parameters it holds.
     """
 
-    def __init__(
-        self,
-        config: Config = None,
-        output_dir: str | None = None,
-        *,
-        name: str | None = None,
-        quiet: bool = False,
-        **keys: Any,
-    ) -> None:
-        """The arguments are those of `trainmon.watch`: `config`, a file, the JSON text of one or a dict (without it
-        gradients, moments and parameters are measured); `keys` of the config that take the place of its own; the run's
-        `name`; `quiet`. `output_dir` takes the place of the config's. Raises `ConfigError` if the config is faulty,
-        `TypeError` for an unknown key; nothing is raised afterwards."""
-        super().__init__()
-        self._wishes = checked(Wishes(config, output_dir, name, quiet, keys), "TrainmonCallback")
+    def _reset(self) -> None:
         self._loss: Any = None
         self._by_optimizer: dict[int, Watch] = {}
         #: Loaded before there was a watch.

@@ -23,18 +23,17 @@ except ImportError as error:
         f"trainmon.integrations.transformers needs the package `transformers`: {error}\nhint: pip install transformers"
     ) from error
 
-from trainmon.integrations.attaching import Wishes, attach, checked, safely
+from trainmon.integrations.attaching import ConfiguredCallback, attach, safely
 from trainmon.integrations.checkpoint import load_alerts, save_alerts
 
 if TYPE_CHECKING:
-    from trainmon._settings import Config
     from trainmon.watching import Watch
 
 #: How many callers up the trainer is looked for.
 _CALLERS = 12
 
 
-class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
+class TrainmonCallback(ConfiguredCallback, TrainerCallback):  # type: ignore[misc]
     """Watches what a `Trainer` trains, from `train()` to its end.
 
     Gradients are shown before clipping; losses are those of this rank. Names are the model's own, whatever the trainer
@@ -42,20 +41,7 @@ class TrainmonCallback(TrainerCallback):  # type: ignore[misc]
     numbers.
     """
 
-    def __init__(
-        self,
-        config: Config = None,
-        output_dir: str | None = None,
-        *,
-        name: str | None = None,
-        quiet: bool = False,
-        **keys: Any,
-    ) -> None:
-        """The arguments are those of `trainmon.watch`: `config`, a file, the JSON text of one or a dict (without it
-        gradients, moments and parameters are measured); `keys` of the config that take the place of its own; the run's
-        `name`; `quiet`. `output_dir` takes the place of the config's. Raises `ConfigError` if the config is faulty,
-        `TypeError` for an unknown key; nothing is raised afterwards."""
-        self._wishes = checked(Wishes(config, output_dir, name, quiet, keys), "TrainmonCallback")
+    def _reset(self) -> None:
         self._trainer: Any = None
         self._loss_before: Any = None
         self.watch: Watch | None = None

@@ -3,7 +3,8 @@
 Weights & Biases keeps its history in rows, one for each value of a step counter of its own, and refuses what comes with
 a lower step than the last. So the numbers go into the row that the script is filling (`commit=False`), which leaves the
 counter alone, and have the training step with them as their axis. The row ends with the script's own next `log`; a step
-that finds another's numbers in it waits for the next row.
+that finds another's numbers in it waits for the next row. In the mode `shared`, where several processes write one
+run and the server counts the rows, the counter cannot be asked for, and each step is a row of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Tracker:
 
     def __init__(self, prefix: str, commit: bool) -> None:
         self._prefix = prefix
-        self._commit = commit
+        self._commits = self._is_committing = commit
         self._run: Any = None
         self._row: int | None = None
         self._waiting: deque[dict[str, float]] = deque()
@@ -43,7 +44,7 @@ class Tracker:
             return None
         row = {f"{self._prefix}{name}": value for name, value in numbers}
         row[f"{self._prefix}step"] = step
-        if self._commit or getattr(run, "disabled", False):
+        if self._is_committing or getattr(run, "disabled", False):
             run.log(row, commit=True)
             return self._lost(), 1
         # First what may fail: a step that is not taken up counts as lost.
@@ -92,6 +93,7 @@ class Tracker:
             run.define_metric(axis, hidden=True)
             run.define_metric(f"{self._prefix}*", step_metric=axis)
             self._run, self._row = run, None
+            self._is_committing = self._commits or getattr(getattr(run, "settings", None), "mode", None) == "shared"
         return run
 
     def _forget_waiting(self) -> None:
