@@ -87,7 +87,7 @@ def _collectives() -> list[timeseries.Panel]:
     bus = (
         f"(sum by (run, process_group) ({rate('trainmon_collective_payload_bytes_total', reduced)})"
         f" / sum by (run, process_group) ({rate(f'{_TIME}_sum', reduced)}))"
-        f" * on (run) group_left 2 * (1 - 1 / {_WORLD})"
+        f" * on (run) group_left () (2 * (1 - 1 / {_WORLD}))"
     )
     bandwidth = Facts(
         "Bandwidth", "trainmon_collective_payload_bytes_total", "CollectiveStraggler", "Bytes over time inside.", "Bps"
