@@ -15,12 +15,13 @@ WITHOUT_ANSWER = {
 }
 PLANNED = {metric["name"] for metric in rules.CATALOG["metrics"] if metric["status"] == "planned"}
 OF_MPI = "trainmon_collective_"
+NO_COLLECTIVES = "no example data_parallel beside the program: built without MPI"
 
 
 @pytest.mark.parametrize("asked", dashboards.expressions(), ids=lambda asked: asked.where)
 def test_an_expression_of_a_dashboard_has_an_answer(scenario: Scenario, asked: dashboards.Asked) -> None:
     if OF_MPI in asked.expression and not scenario.has_collectives:
-        pytest.skip("no data_parallel example beside TRAINMON_PROGRAM: built without MPI")
+        pytest.skip(NO_COLLECTIVES)
     answer = scenario.answers[dashboards.filled(asked.expression)]
     assert bool(answer) != (asked.where in WITHOUT_ANSWER), answer
 
@@ -28,7 +29,7 @@ def test_an_expression_of_a_dashboard_has_an_answer(scenario: Scenario, asked: d
 @pytest.mark.parametrize("rule", rules.all_rules(), ids=lambda rule: rule.get("alert") or rule["record"])
 def test_what_a_rule_looks_at_has_an_answer(scenario: Scenario, rule: dict[str, str]) -> None:
     if OF_MPI in rule["expr"] and not scenario.has_collectives:
-        pytest.skip("no data_parallel example beside TRAINMON_PROGRAM: built without MPI")
+        pytest.skip(NO_COLLECTIVES)
     looked_at = rules.selectors(rule["expr"])
     assert looked_at
     for selector in looked_at:
@@ -41,7 +42,7 @@ def test_what_a_rule_looks_at_has_an_answer(scenario: Scenario, rule: dict[str, 
 def test_exactly_the_expected_alerts_fire(scenario: Scenario, run: str) -> None:
     fired = {alert for of, alert in scenario.servers.fired() if of == run}
     if run == "data-parallel" and not scenario.has_collectives:
-        pytest.skip("no data_parallel example beside TRAINMON_PROGRAM: built without MPI")
+        pytest.skip(NO_COLLECTIVES)
     assert fired == EXPECTED[run]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support import dashboards, forks, rules
+from support import command, dashboards, forks, rules
 from support.alert_servers import Servers, wait_for
 from support.ranks import SCRIPTS, free_port, variables_of_a_rank
 
@@ -41,6 +41,15 @@ RULES: list[dict[str, Any]] = [
 STALL = {"rule_name": "Stall", "args": {"seconds": 3}}
 #: Steps of the clean run; all of them where everything is tested.
 CLEAN_STEPS = 2000 if os.environ.get("TRAINMON_TEST_MATRIX") == "full" else 600
+
+
+def check_config(text: str, directory: Path) -> None:
+    """Asserts that `trainmon check-config` has nothing to say of a training's config."""
+    config = directory / "monitor.json"
+    config.write_text(text)
+    done = command.trainmon("check-config", config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning" not in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 @dataclass
@@ -80,7 +89,7 @@ class Jobs:
 
     def start_data_parallel(self) -> bool:
         """Starts the example that averages gradients over MPI: its collective operations are measured."""
-        program = Path(os.environ.get("TRAINMON_PROGRAM", "")).parent / "examples/data_parallel"
+        program = command.program().parent / "examples/data_parallel"
         if not program.is_file() or shutil.which("mpirun") is None:
             return False
         place = self._directory / "data-parallel"
