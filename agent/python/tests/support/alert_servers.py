@@ -20,8 +20,8 @@ import yaml
 from support import rules
 from support.ranks import free_port
 
-#: How much faster time runs in rules and routes: ten minutes are 15 s. Scrapes are once a second instead of in 15.
-FACTOR = 40
+#: How much faster time runs in rules and routes: ten minutes are 20 s. Scrapes are once a second instead of in 15.
+FACTOR = 30
 PROGRAMS = ("prometheus", "prometheus-alertmanager")
 #: Bounds a broken test, not a working one.
 PATIENCE_S = 180

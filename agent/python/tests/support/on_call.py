@@ -13,6 +13,7 @@ from typing import Any
 
 from support import command, dashboards, forks, rules
 from support.alert_servers import Servers, wait_for
+from support.matrix import IS_FULL
 from support.ranks import SCRIPTS, free_port, variables_of_a_rank
 
 #: Steps that the detectors learn from before something goes wrong.
@@ -40,7 +41,7 @@ RULES: list[dict[str, Any]] = [
 #: In the run that stalls, in the time of the rules.
 STALL = {"rule_name": "Stall", "args": {"seconds": 3}}
 #: Steps of the clean run; all of them where everything is tested.
-CLEAN_STEPS = 2000 if os.environ.get("TRAINMON_TEST_MATRIX") == "full" else 600
+CLEAN_STEPS = 2000 if IS_FULL else 600
 
 
 def check_config(text: str, directory: Path) -> None:
