@@ -65,6 +65,25 @@ def test_rules_and_dashboards_find_a_run_and_a_rank_on_every_target() -> None:
     assert {"run", "rank"} <= {rule.get("target_label") for rule in pods["relabel_configs"]}
 
 
+@needs_promtool
+def test_promtool_accepts_the_agent_of_a_node_and_it_sends_the_layers_of_one_rank() -> None:
+    file = CONFIGS / "scale/node.yml"
+    assert "SUCCESS" in accepted("promtool", "check", "config", "--agent", file)
+    (config,) = documents(file)
+    drop, _ = config["remote_write"][0]["write_relabel_configs"]
+    (job,) = config["scrape_configs"]
+
+    def is_sent(metric: str, port: int) -> bool:
+        # A later rule goes before an earlier one, as in Prometheus.
+        matching = [rule for rule in job["relabel_configs"] if re.fullmatch(rule["regex"], f"node:{port}")]
+        return not re.fullmatch(drop["regex"], f"{metric};{matching[-1]['replacement']}")
+
+    layers = ["trainmon_layer_norm", "trainmon_layer_abs_max", "trainmon_layer_mean", "trainmon_zero_elements_ratio"]
+    assert all(is_sent(metric, 9464) for metric in layers)
+    assert not any(is_sent(metric, port) for metric in layers for port in range(9465, 9480))
+    assert is_sent("trainmon_grad_norm", 9471)
+
+
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="no amtool on PATH (Debian: prometheus-alertmanager)")
 def test_amtool_accepts_the_routes_and_sends_pages_to_the_pager() -> None:
     file = CONFIGS / "alertmanager.yml"
@@ -74,22 +93,34 @@ def test_amtool_accepts_the_routes_and_sends_pages_to_the_pager() -> None:
         assert accepted(*route).split()[0] == receiver
 
 
+def test_mimir_gets_the_rules_where_it_looks() -> None:
+    (mimir,) = documents(CONFIGS / "scale/mimir.yml")
+    place = mimir["ruler_storage"]["local"]["directory"]
+    mounts = documents(CONFIGS / "scale/backends.yml")[0]["services"]["mimir"]["volumes"]
+    assert sum(mount.split(":")[1].startswith(f"{place}/anonymous/") for mount in mounts) == 2
+
+
 def test_what_alertmanager_inhibits_exists() -> None:
     (config,) = documents(CONFIGS / "alertmanager.yml")
     named = re.findall(r'alertname=~?"([^"]+)"', str(config["inhibit_rules"]))
     assert {name for group in named for name in group.split("|")} <= set(rules.alerts())
 
 
-def test_docker_compose_is_what_its_specification_says_and_mounts_what_is_there() -> None:
+@pytest.mark.parametrize("name", ["compose/docker-compose.yml", "scale/backends.yml"])
+def test_docker_compose_is_what_its_specification_says_and_mounts_what_is_there(name: str) -> None:
     pytest.importorskip("check_jsonschema")
-    file = CONFIGS / "compose/docker-compose.yml"
+    file = CONFIGS / name
     accepted(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file)
     (compose,) = documents(file)
     for service in compose["services"].values():
-        for mount in service["volumes"]:
+        for mount in service.get("volumes", []):
             source = mount.split(":")[0]
             assert source in compose["volumes"] or (file.parent / source).exists(), source
-    grafana = compose["services"]["grafana"]["volumes"]
+
+
+def test_grafana_in_the_container_finds_the_dashboards() -> None:
+    file = CONFIGS / "compose/docker-compose.yml"
+    grafana = documents(file)[0]["services"]["grafana"]["volumes"]
     places = {mount.split(":")[1]: mount.split(":")[0] for mount in grafana}
     (provider,) = documents(rules.ROOT / "dashboards/grafana/provisioning/dashboards/trainmon.yaml")[0]["providers"]
     assert sorted((file.parent / places[provider["options"]["path"]]).glob("*.json"))
