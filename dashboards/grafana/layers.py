@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import heatmap, timeseries
 
 from grafana.board import Board
 from grafana.panels import Facts, Look, Query, curves, heat
-from grafana.queries import LAYER, RANK
+from grafana.queries import LAYER, RANK, in_order
 
 _MAGNITUDE = "In powers of ten: -3 is 0.001."
 
@@ -24,15 +24,15 @@ def board() -> Board:
 def _heat_maps() -> list[heatmap.Panel]:
     def magnitudes(title: str, name: str, runbook: str) -> heatmap.Panel:
         facts = Facts(title, name, runbook, _MAGNITUDE, "none", height=12)
-        return heat(facts, Query(f"log10(max by (layer) ({name}{{{LAYER}}}) > 0)", "{{layer}}"))
+        return heat(facts, Query(in_order(f"log10(max by (layer) ({name}{{{LAYER}}}) > 0)"), "{{layer}}"))
 
     zero = Facts("Share of zeros", "trainmon_zero_elements_ratio", "DeadLayer", height=12)
     mean = Facts("Mean element", "trainmon_layer_mean", "TrainingDrift", height=12)
     return [
         magnitudes("Norm", "trainmon_layer_norm", "GradNormSpike"),
         magnitudes("Largest magnitude", "trainmon_layer_abs_max", "TrainingNonFinite"),
-        heat(zero, Query(f"max by (layer) (trainmon_zero_elements_ratio{{{LAYER}}})", "{{layer}}")),
-        heat(mean, Query(f"avg by (layer) (trainmon_layer_mean{{{LAYER}}})", "{{layer}}")),
+        heat(zero, Query(in_order(f"max by (layer) (trainmon_zero_elements_ratio{{{LAYER}}})"), "{{layer}}")),
+        heat(mean, Query(in_order(f"avg by (layer) (trainmon_layer_mean{{{LAYER}}})"), "{{layer}}")),
     ]
 
 

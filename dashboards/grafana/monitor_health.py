@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import table, timeseries
 
 from grafana.board import Board
 from grafana.panels import Column, Facts, Look, Query, curves, listing
-from grafana.queries import RANK, increase, quantile, rate
+from grafana.queries import RANK, increase, largest, quantile, rate
 
 
 def board() -> Board:
@@ -25,7 +25,7 @@ def _losses() -> list[timeseries.Panel]:
 
     def lost(title: str, name: str, runbook: str, by: str, legend: str) -> timeseries.Panel:
         facts = Facts(title, name, runbook, width=8)
-        return curves(facts, Query(f"sum by ({by}) ({increase(name, RANK)})", legend), look=bars)
+        return curves(facts, Query(largest(f"sum by ({by}) ({increase(name, RANK)})"), legend), look=bars)
 
     return [
         lost(
@@ -72,10 +72,12 @@ def _queues() -> list[timeseries.Panel]:
             Query(f"sum by (sink) ({rate('trainmon_records_accepted_total', RANK)})", "meant for {{sink}}"),
             Query(f"sum by (sink) ({rate('trainmon_records_exported_total', RANK)})", "delivered by {{sink}}"),
         ),
-        curves(journal, Query(f"sum by (rank) ({rate('trainmon_journal_bytes_total', RANK)})", "rank {{rank}}")),
+        curves(
+            journal, Query(largest(f"sum by (rank) ({rate('trainmon_journal_bytes_total', RANK)})"), "rank {{rank}}")
+        ),
         curves(
             Facts("Tensor memory read", "trainmon_bytes_read_total", "MonitorOverheadHigh", "In a second.", "Bps"),
-            Query(f"sum by (rank) ({rate('trainmon_bytes_read_total', RANK)})", "rank {{rank}}"),
+            Query(largest(f"sum by (rank) ({rate('trainmon_bytes_read_total', RANK)})"), "rank {{rank}}"),
         ),
     ]
 
@@ -90,7 +92,7 @@ def _cost() -> list[timeseries.Panel]:
     return [
         curves(
             share,
-            Query(f"rank:trainmon_overhead:ratio10m{{{RANK}}}", "rank {{rank}}"),
+            Query(largest(f"rank:trainmon_overhead:ratio10m{{{RANK}}}"), "rank {{rank}}"),
             Query(budget, "budget"),
             look=Look(bounds=(0, None)),
         ),
@@ -98,7 +100,9 @@ def _cost() -> list[timeseries.Panel]:
             Facts("Time taken from a step", time, "MonitorOverheadHigh", "99th percentile.", width=8),
             Query(quantile(0.99, time, RANK, "phase"), "{{phase}}"),
         ),
-        curves(sampled, Query(f"trainmon_sampling_ratio{{{RANK}}}", "rank {{rank}}"), look=Look(bounds=(0, 1))),
+        curves(
+            sampled, Query(f"bottomk(20, trainmon_sampling_ratio{{{RANK}}})", "rank {{rank}}"), look=Look(bounds=(0, 1))
+        ),
     ]
 
 

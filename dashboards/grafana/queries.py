@@ -21,3 +21,13 @@ def rate(metric: str, selector: str) -> str:
 def increase(metric: str, selector: str) -> str:
     """How much a counter grows from one point to the next."""
     return f"increase({metric}{{{selector}}}[$__rate_interval])"
+
+
+def largest(expression: str) -> str:
+    """The twenty largest: a job has thousands of ranks, and no panel has room for a curve of each."""
+    return f"topk(20, {expression})"
+
+
+def in_order(expression: str) -> str:
+    """Layers as people count them: Prometheus sorts by letters, and `layers.07` comes before `layers.10`."""
+    return f'label_replace({expression}, "layer", "$1.0$2", "layer", "(.+)[.]([0-9])")'

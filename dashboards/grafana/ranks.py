@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import table, timeseries
 
 from grafana.board import Board
 from grafana.panels import Column, Facts, Look, Query, curves, listing
-from grafana.queries import RANK, RUN, increase, quantile, rate
+from grafana.queries import RANK, RUN, increase, largest, quantile, rate
 
 _TIME = "trainmon_collective_duration_seconds"
 _WORLD = f"max by (run) (trainmon_world_size{{{RUN}}})"
@@ -54,13 +54,14 @@ def _spread() -> list[timeseries.Panel]:
     spread = Facts("Spread of loss and gradient norm", "trainmon_loss", "TrainingSpike", "Largest less smallest rank.")
     return [
         curves(
-            Facts("Time of a step by rank", "trainmon_step_duration_seconds", "TrainingSlowdown"),
-            Query(time, "rank {{rank}}"),
+            Facts("Time of a step, slowest ranks", "trainmon_step_duration_seconds", "TrainingSlowdown"),
+            Query(largest(time), "rank {{rank}}"),
         ),
         curves(
             behind,
             Query(
-                f"max by (run) (trainmon_step{{{RUN}}}) - on (run) group_right trainmon_step{{{RANK}}}", "rank {{rank}}"
+                largest(f"max by (run) (trainmon_step{{{RUN}}}) - on (run) group_right trainmon_step{{{RANK}}}"),
+                "rank {{rank}}",
             ),
         ),
         curves(
@@ -69,8 +70,8 @@ def _spread() -> list[timeseries.Panel]:
             Query(f"max(trainmon_grad_norm{{{RANK}}}) - min(trainmon_grad_norm{{{RANK}}})", "gradient norm"),
         ),
         curves(
-            Facts("Gradient norm by rank", "trainmon_grad_norm", "GradNormMismatch"),
-            Query(f"trainmon_grad_norm{{{RANK}}}", "rank {{rank}}"),
+            Facts("Gradient norm, largest of the ranks", "trainmon_grad_norm", "GradNormMismatch"),
+            Query(largest(f"trainmon_grad_norm{{{RANK}}}"), "rank {{rank}}"),
             look=Look(logarithmic=True),
         ),
     ]
@@ -87,7 +88,7 @@ def _collectives() -> list[timeseries.Panel]:
     bus = (
         f"(sum by (run, process_group) ({rate('trainmon_collective_payload_bytes_total', reduced)})"
         f" / sum by (run, process_group) ({rate(f'{_TIME}_sum', reduced)}))"
-        f" * on (run) group_left 2 * (1 - 1 / {_WORLD})"
+        f" * on (run) group_left () (2 * (1 - 1 / {_WORLD}))"
     )
     bandwidth = Facts(
         "Bandwidth", "trainmon_collective_payload_bytes_total", "CollectiveStraggler", "Bytes over time inside.", "Bps"
@@ -150,7 +151,7 @@ def _collectives() -> list[timeseries.Panel]:
         curves(
             failed,
             Query(
-                f"sum by (op, process_group, rank) ({increase('trainmon_collective_failures_total', RANK)})",
+                largest(f"sum by (op, process_group, rank) ({increase('trainmon_collective_failures_total', RANK)})"),
                 "{{op}} {{process_group}} rank {{rank}}",
             ),
             look=Look(bars=True),

@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import stat, timeseries
 
 from grafana.board import Board
 from grafana.panels import Facts, Look, Query, curves, number
-from grafana.queries import RANK, RUN, increase, quantile, rate
+from grafana.queries import RANK, RUN, increase, largest, quantile, rate
 
 
 def board() -> Board:
@@ -77,7 +77,7 @@ def _numbers() -> list[timeseries.Panel]:
         ),
         curves(
             Facts("Distance from the usual", "trainmon_grad_norm_zscore", "GradNormSpike"),
-            Query(f"trainmon_grad_norm_zscore{{{RANK}}}", "rank {{rank}}"),
+            Query(largest(f"trainmon_grad_norm_zscore{{{RANK}}}"), "rank {{rank}}"),
             look=Look(limit=4),
         ),
         curves(
@@ -99,7 +99,7 @@ def _numbers() -> list[timeseries.Panel]:
             Facts("Learning rate", "trainmon_learning_rate", "UpdateRatioOutOfRange"),
             Query(f"max by (run) (trainmon_learning_rate{{{RANK}}})", "learning rate"),
         ),
-        curves(check, Query(f"trainmon_grad_norm_self_check_ratio{{{RANK}}}", "rank {{rank}}")),
+        curves(check, Query(largest(f"trainmon_grad_norm_self_check_ratio{{{RANK}}}"), "rank {{rank}}")),
         curves(own, Query(f"avg by (name) (trainmon_scalar{{{RANK}}})", "{{name}}")),
     ]
 

@@ -306,6 +306,8 @@ Who lists targets by hand adds them by hand:
   - {targets: ['127.0.0.1:9464'], labels: {run: my-run, rank: '0'}}
 ```
 
+Dashboards and alert rules on these metrics: [on-call.md](on-call.md).
+
 Never a label: the step, and (unless `per_parameter` is on) the name of a parameter. `/top` names the parameters with
 the largest gradient norms as JSON.
 ";

@@ -90,8 +90,17 @@ def test_a_panel_says_what_it_shows_and_leads_on(file: Path, panel: dict[str, An
 def test_an_expression_asks_for_what_is_served(asked: dashboards.Asked) -> None:
     assert rules.metrics_in(asked.expression)
     assert rules.unknown_metrics(asked.expression) == set()
-    names = re.findall(r"\$(\w+)", asked.expression)
+    names = re.findall(r"\$([a-z_]+)", asked.expression)
     assert set(names) <= VARIABLES | {"__rate_interval", "__interval"}
+
+
+@each_panel
+def test_no_panel_draws_a_curve_for_each_of_thousands_of_ranks(file: Path, panel: dict[str, Any]) -> None:
+    if panel["type"] == "table":
+        return
+    for target in panel["targets"]:
+        if "{{rank}}" in target["legendFormat"] or "instance" in target["legendFormat"]:
+            assert target["expr"].startswith(("topk(", "bottomk(")), target["expr"]
 
 
 def test_every_metric_that_is_served_is_on_a_dashboard() -> None:

@@ -81,3 +81,13 @@ def write_scaled(file: str, factor: int, into: Path) -> Path:
     copy = into / file
     copy.write_text(yaml.safe_dump(loaded, sort_keys=False, width=1000), encoding="utf-8")
     return copy
+
+
+_SELECTOR = re.compile(rf"(?:{_METRIC.pattern}|\bALERTS\b|\bup\b)(?:{{[^}}]*}})?")
+
+
+def selectors(expression: str) -> list[str]:
+    """The series that an expression looks at, each as an expression of its own: a condition that does not hold has no
+    series, what it is about must have some. A value within the last minutes will do.
+    """
+    return [f"last_over_time({found}[10m])" for found in _SELECTOR.findall(expression)]

@@ -1,0 +1,81 @@
+"""Trainings with faults on order, a real Prometheus and a real Alertmanager: every expression has an answer, and only
+the expected alerts reach the webhook and are over in the end.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support import dashboards, rules
+from support.on_call import CLEAN_STEPS, EXPECTED, Scenario
+
+#: What these trainings cannot show, and why. All have synthetic series in configs/alerting/tests.
+WITHOUT_ANSWER = {
+    "trainmon-run-overview / Gradient norm over hours / B": "looks six hours back",
+}
+PLANNED = {metric["name"] for metric in rules.CATALOG["metrics"] if metric["status"] == "planned"}
+OF_MPI = "trainmon_collective_"
+NO_COLLECTIVES = "no example data_parallel beside the program: built without MPI"
+
+
+@pytest.mark.parametrize("asked", dashboards.expressions(), ids=lambda asked: asked.where)
+def test_an_expression_of_a_dashboard_has_an_answer(scenario: Scenario, asked: dashboards.Asked) -> None:
+    if OF_MPI in asked.expression and not scenario.has_collectives:
+        pytest.skip(NO_COLLECTIVES)
+    answer = scenario.answers[dashboards.filled(asked.expression)]
+    assert bool(answer) != (asked.where in WITHOUT_ANSWER), answer
+
+
+@pytest.mark.parametrize("rule", rules.all_rules(), ids=lambda rule: rule.get("alert") or rule["record"])
+def test_what_a_rule_looks_at_has_an_answer(scenario: Scenario, rule: dict[str, str]) -> None:
+    if OF_MPI in rule["expr"] and not scenario.has_collectives:
+        pytest.skip(NO_COLLECTIVES)
+    looked_at = rules.selectors(rule["expr"])
+    assert looked_at
+    for selector in looked_at:
+        is_planned = any(metric in selector for metric in PLANNED)
+        is_no_rule_yet = 'rule="Baseline"' in selector and "Baseline" not in rules.CATALOG["alert_rules"]
+        assert bool(scenario.answers[selector]) != (is_planned or is_no_rule_yet), selector
+
+
+@pytest.mark.parametrize("run", EXPECTED)
+def test_exactly_the_expected_alerts_fire(scenario: Scenario, run: str) -> None:
+    fired = {alert for of, alert in scenario.servers.fired() if of == run}
+    if run == "data-parallel" and not scenario.has_collectives:
+        pytest.skip(NO_COLLECTIVES)
+    assert fired == EXPECTED[run]
+
+
+def test_the_clean_run_was_long_enough(scenario: Scenario) -> None:
+    assert scenario.clean_steps >= CLEAN_STEPS
+
+
+def test_the_webhook_got_every_alert_and_its_end(scenario: Scenario) -> None:
+    expected = {(run, alert) for run, alerts in EXPECTED.items() for alert in alerts}
+    assert scenario.servers.webhook.alerts("firing") == expected
+    assert scenario.servers.webhook.alerts("resolved") == expected
+
+
+def test_an_alert_tells_run_rank_values_and_where_to_read_on(scenario: Scenario) -> None:
+    for message in scenario.servers.webhook.received:
+        for alert in message["alerts"]:
+            notes, name = alert["annotations"], alert["labels"]["alertname"]
+            text = f"{notes['summary']} {notes['description']}"
+            assert alert["labels"]["run"] in notes["summary"], text
+            assert "<no value>" not in text, text
+            assert "<error" not in text, text
+            assert any(character.isdigit() for character in text), text
+            assert notes["runbook_url"].endswith(f"#{name.lower()}")
+            # A page wakes somebody, a ticket does not.
+            assert message["path"] == {"page": "/pages", "ticket": "/tickets"}[alert["labels"]["severity"]]
+    firing = [
+        alert
+        for message in scenario.servers.webhook.received
+        for alert in message["alerts"]
+        if alert["status"] == "firing"
+    ]
+    descriptions = {alert["labels"]["alertname"]: alert["annotations"]["description"] for alert in firing}
+    for name in ("GradNormSpike", "TrainingNonFinite", "DeadLayer", "TrainingStalled"):
+        assert "rank 0" in descriptions[name] or "rank 1" in descriptions[name], descriptions[name]
+        assert "http://127.0.0.1:" in descriptions[name], descriptions[name]
+    assert "rank 1" in descriptions["RankMetricsMissing"]

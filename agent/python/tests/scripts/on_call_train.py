@@ -1,0 +1,103 @@
+"""A small training with faults on order, for the tests of alerts: `on_call_train.py CONFIG [FAULT@STEP ...]`.
+
+It trains until it is ended. On several ranks gradients are averaged by DistributedDataParallel. Faults, all over after
+a while: `spike` (one step's loss times 50), `nan` (one step), `dead` (a layer without gradient for 40 steps), `stall`
+(until the file `go` lies in the working directory).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import trainmon
+
+#: Long enough that several trainings share two cores without being late.
+PAUSE_S = 0.04
+WIDTH = 16
+DEAD_STEPS = 40
+
+
+class Block(nn.Module):
+    """A residual layer that can stop learning: its values stay, and no gradient flows back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.is_dead = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.linear(x))
+        if self.is_dead:
+            y = (y - y.detach()) * 0 + y.detach()
+        return x + y
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(3))
+        self.head = nn.Linear(WIDTH, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        y: torch.Tensor = self.head(x)
+        return y
+
+
+def main() -> None:
+    config, *orders = sys.argv[1:]
+    faults = {kind: int(step) for kind, step in (order.split("@") for order in orders)}
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    torch.manual_seed(7)
+    net = Net()
+    model: nn.Module = net
+    if world > 1:
+        distributed.init_process_group("gloo")
+        model = DistributedDataParallel(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=2e-4)
+    with trainmon.watch(model, optimizer, config=config) as watch:
+        data = torch.Generator().manual_seed(rank)
+        step = 0
+        while True:
+            train_step(step, faults, net, model, optimizer, watch, data)
+            step += 1
+            time.sleep(PAUSE_S)
+
+
+def train_step(
+    step: int,
+    faults: dict[str, int],
+    net: Net,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    watch: trainmon.Watch,
+    data: torch.Generator,
+) -> None:
+    net.layers[1].is_dead = step - faults.get("dead", step + 1) in range(DEAD_STEPS)
+    while step == faults.get("stall") and not Path("go").exists():
+        time.sleep(PAUSE_S)
+    inputs = torch.randn(64, WIDTH, generator=data)
+    optimizer.zero_grad()
+    error = (model(inputs).squeeze(1) - inputs.sum(1)).square().mean()
+    factors = {faults.get("spike"): 50.0, faults.get("nan"): float("nan")}
+    loss = error * factors.get(step, 1.0)
+    loss.backward()
+    watch.log(loss=loss, learning_rate=2e-4, accuracy=0.5)
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    if step == faults.get("nan"):
+        # Measured by now; the weights shall live on.
+        for parameter in net.parameters():
+            parameter.grad.nan_to_num_(0.0)
+    optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

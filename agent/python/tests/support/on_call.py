@@ -1,0 +1,177 @@
+"""The scenario of the tests with real servers: runs with faults, runs without, and what Prometheus said of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support import command, dashboards, forks, rules
+from support.alert_servers import Servers, wait_for
+from support.matrix import IS_FULL
+from support.ranks import SCRIPTS, free_port, variables_of_a_rank
+
+#: Steps that the detectors learn from before something goes wrong.
+LEARNT = 80
+#: The alerts that each run must get, and no others.
+EXPECTED = {
+    "clean": set(),
+    "spike": {"GradNormSpike"},
+    "nan": {"TrainingNonFinite"},
+    "dead": {"DeadLayer"},
+    "stopped-rank": {"RankMetricsMissing", "TrainingStalled"},
+    "stalled": {"TrainingStalled", "TrainingStallFound"},
+    "killed": {"TrainingUnreachable"},
+    "data-parallel": set(),
+}
+FAULTS = {kind: [f"{kind}@{LEARNT}"] for kind in ("spike", "nan", "dead")} | {"stalled": [f"stall@{LEARNT}"]}
+RULES: list[dict[str, Any]] = [
+    {"rule_name": "Spike"},
+    {"rule_name": "NonFinite"},
+    {"rule_name": "Dead"},
+    {"rule_name": "NormMismatch"},
+    {"rule_name": "Vanishing"},
+    {"rule_name": "Drift"},
+]
+#: In the run that stalls, in the time of the rules.
+STALL = {"rule_name": "Stall", "args": {"seconds": 3}}
+#: Steps of the clean run; all of them where everything is tested.
+CLEAN_STEPS = 2000 if IS_FULL else 600
+
+
+def check_config(text: str, directory: Path) -> None:
+    """Asserts that `trainmon check-config` has nothing to say of a training's config."""
+    config = directory / "monitor.json"
+    config.write_text(text)
+    done = command.trainmon("check-config", config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning" not in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+@dataclass
+class Scenario:
+    """What the servers said."""
+
+    servers: Servers
+    #: The series of every expression, asked while alerts fired.
+    answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    #: Whether the training over MPI could run here.
+    has_collectives: bool = False
+    clean_steps: int = 0
+
+
+class Jobs:
+    """The trainings."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.processes: dict[tuple[str, int], int] = {}
+        self._mpi: subprocess.Popen[bytes] | None = None
+
+    def start(self, run: str, ranks: int) -> None:
+        """Starts a run of the script in fast motion."""
+        place = self._directory / run
+        place.mkdir()
+        watched = RULES + ([STALL] if run == "stalled" else [])
+        (place / "config.json").write_text(json.dumps(self._config(place, watched)))
+        told = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        words = [str(SCRIPTS / "on_call_train.py"), "config.json", *FAULTS.get(run, [])]
+        for rank in range(ranks):
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TRAINMON_RUN_NAME": run}
+            with (place / f"log{rank}").open("w") as log, Path(os.devnull).open() as nothing:
+                files = (nothing.fileno(), log.fileno(), log.fileno())
+                child = forks.server().start(words, variables_of_a_rank({**told, **own}), place, files)
+            self.processes[run, rank] = child
+
+    def start_data_parallel(self) -> bool:
+        """Starts the example that averages gradients over MPI: its collective operations are measured."""
+        program = command.program().parent / "examples/data_parallel"
+        if not program.is_file() or shutil.which("mpirun") is None:
+            return False
+        place = self._directory / "data-parallel"
+        place.mkdir()
+        config = self._config(place, RULES) | {"cc_distribution": {"enable": True}}
+        (place / "config.json").write_text(json.dumps(config))
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "TMPDIR": str(place)}
+        allowed |= {
+            "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+            # A rank that waits must not take the others' cores.
+            "OMPI_MCA_mpi_yield_when_idle": "1",
+        }
+        words = ["mpirun", "-n", "2", str(program), "--config", "config.json", "--out", "out", "--steps", "1000000"]
+        with (place / "log").open("w") as log:
+            self._mpi = subprocess.Popen(
+                [*words, "--pause", "40"],
+                env={**variables_of_a_rank(), **allowed},
+                cwd=place,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        return True
+
+    def signal(self, run: str, rank: int, number: int) -> None:
+        """Sends a signal to a rank."""
+        os.kill(self.processes[run, rank], number)
+
+    def close(self) -> None:
+        """Ends all of them."""
+        for child in self.processes.values():
+            forks.kill(child)
+        if self._mpi is not None:
+            # It ends its ranks; killed it could not.
+            self._mpi.terminate()
+            self._mpi.wait()
+
+    def _config(self, place: Path, watched: list[dict[str, Any]]) -> dict[str, Any]:
+        targets = self._directory / "targets" / f"{place.name}.json"
+        return {
+            "ops": ["min", "max", "mean", "norm", "nans", "zeros"],
+            "wg_distribution": True,
+            "mv_distribution": True,
+            "param_distribution": True,
+            "update": True,
+            "format": ["csv", "prometheus"],
+            "output_dir": "out",
+            "prometheus": {"port": 0, "target_file": str(targets), "per_parameter": True},
+            "journal": {"enabled": True},
+            "alert": {"rules": watched},
+            # A limit that is never reached: these steps are so short that any measuring is a large share of them.
+            "overhead_budget": 100,
+        }
+
+
+def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
+    """Everything once: start, faults, all expected alerts, every expression asked, release, all alerts over."""
+    servers = scenario.servers
+    scenario.has_collectives = jobs.start_data_parallel()
+    for run in EXPECTED.keys() - {"data-parallel"}:
+        jobs.start(run, 2 if run in {"clean", "stopped-rank"} else 1)
+
+    def step_of(run: str) -> int:
+        series = servers.query(f'min(trainmon_step{{run="{run}"}})')
+        return int(float(series[0]["value"][1])) if series else -1
+
+    for run in ("stopped-rank", "killed"):
+        wait_for(f"step {LEARNT} of {run}", lambda run=run: step_of(run) >= LEARNT)
+    jobs.signal("stopped-rank", 1, signal.SIGSTOP)
+    jobs.signal("killed", 0, signal.SIGKILL)
+    expected = {(run, alert) for run, alerts in EXPECTED.items() for alert in alerts}
+    wait_for(f"{sorted(expected)} at the webhook", lambda: expected <= servers.webhook.alerts("firing"))
+    asked = [dashboards.filled(one.expression) for one in dashboards.expressions()]
+    asked += [selector for rule in rules.all_rules() for selector in rules.selectors(rule["expr"])]
+    scenario.answers = {expression: servers.query(expression) for expression in asked}
+    # Over with it.
+    jobs.signal("stopped-rank", 1, signal.SIGCONT)
+    (directory / "stalled" / "go").touch()
+    (directory / "targets" / "killed.rank0.json").unlink()
+    wait_for("end of all alerts at the webhook", lambda: expected <= servers.webhook.alerts("resolved"))
+    wait_for(f"step {CLEAN_STEPS} of the clean run", lambda: step_of("clean") >= CLEAN_STEPS)
+    scenario.clean_steps = step_of("clean")
+    return scenario
