@@ -122,12 +122,14 @@ impl fmt::Display for Departure {
             write!(f, " is not the golden run's")?;
         }
         write!(f, " ({} against {})", short(*target), short(*golden))?;
-        match bounds {
-            Some(Bounds { lower, upper }) if golden.abs() > 0.0 => {
-                let (least, most) = (lower / golden, upper / golden);
-                write!(f, "; bound {} to {} times it ({source})", short(least.min(most)), short(least.max(most)))?;
+        let bounds = bounds.filter(|_| *golden != 0.0);
+        let times = bounds.map(|Bounds { lower, upper }| [lower / golden, upper / golden].map(short));
+        match times {
+            Some([least, most]) if least != most => {
+                let (least, most) = if *golden < 0.0 { (most, least) } else { (least, most) };
+                write!(f, "; bound {least} to {most} times it: {source}")?;
             }
-            _ => write!(f, " ({source})")?,
+            _ => write!(f, ": {source}")?,
         }
         if *others > 0 {
             let series = if *others == 1 { "series parts" } else { "series part" };

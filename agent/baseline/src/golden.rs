@@ -24,13 +24,13 @@ pub enum OpenGoldenError {
         /// Those it has.
         found: Vec<u32>,
     },
-    /// The path means the run that is being written.
-    #[error("`{}` means this run itself (`{}`)", path.display(), taken.display())]
+    /// The path is that of the run that is being written, or holds it.
+    #[error("`{}` means this run itself, or holds it (`{}`)", path.display(), own.display())]
     Itself {
         /// The path.
         path: PathBuf,
-        /// What it means.
-        taken: PathBuf,
+        /// The run's directory.
+        own: PathBuf,
     },
 }
 
@@ -54,7 +54,7 @@ impl OpenGoldenError {
             }
             Self::Itself { .. } => {
                 "name the golden run's own directory: `latest`, and the directory that holds all runs, mean the newest run, \
-                 which is this one by now"
+                 which this one is by now"
             }
         }
     }
@@ -97,15 +97,16 @@ impl Golden {
     ) -> Result<(Self, Vec<News>), OpenGoldenError> {
         let (mut lanes, mut news) = (Vec::with_capacity(paths.len()), Vec::new());
         for path in paths {
+            // Whether its files are there already hangs on who is quicker: neither it nor what holds it is asked.
+            if let Some(own) = own.filter(|own| is_within(own, path) || is_within(path, own)) {
+                return Err(OpenGoldenError::Itself { path: path.clone(), own: own.to_path_buf() });
+            }
             let (ranks, newest) = ranks_in(path)?;
             let source = of_rank(&ranks, rank).ok_or_else(|| OpenGoldenError::NoRank {
                 path: path.clone(),
                 rank,
                 found: ranks.iter().map(|source| source.rank).collect(),
             })?;
-            if own.is_some_and(|own| is_within(&source.path, own)) {
-                return Err(OpenGoldenError::Itself { path: path.clone(), taken: source.path.clone() });
-            }
             if let Some(newest) = newest {
                 news.push(News::info(newest.in_words("held against").trim_end().to_owned()));
             }
