@@ -21,6 +21,11 @@ impl Output {
         let shared = Arc::new(SinkShared::new(exporter.name(), config.pipeline.queue_steps));
         Self { exporter, shared }
     }
+
+    /// Its books, and where what it writes is.
+    pub(crate) fn whereabouts(&self) -> (Arc<SinkShared>, Vec<String>) {
+        (Arc::clone(&self.shared), self.exporter.whereabouts())
+    }
 }
 
 /// What outlives the sink's thread: its books, and the word that nobody waits any more.

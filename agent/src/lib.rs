@@ -32,6 +32,7 @@
 
 #![forbid(unsafe_code)]
 
+mod baseline;
 mod books;
 mod clock;
 mod collectives;

@@ -35,7 +35,7 @@ pub(crate) struct Outputs {
 impl Outputs {
     /// Everyone's books, and where what they write is.
     pub(crate) fn whereabouts(&self) -> Vec<(Arc<SinkShared>, Vec<String>)> {
-        let exporters = self.exporters.iter().map(|out| (Arc::clone(&out.shared), out.exporter.whereabouts()));
+        let exporters = self.exporters.iter().map(Output::whereabouts);
         let journal = self.journal.iter().map(|journal| (Arc::clone(&journal.shared), journal.whereabouts()));
         exporters.chain(journal).collect()
     }
@@ -57,6 +57,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) requests: &'a Requests,
     pub(crate) alerts: &'a Arc<AlertBook>,
     pub(crate) collectives: &'a Arc<CollectiveBook>,
+    /// The books of what holds the run against a golden one, if anything does.
+    pub(crate) baseline: Option<&'a Arc<SinkShared>>,
 }
 
 impl Opening<'_> {
@@ -245,7 +247,7 @@ impl Opening<'_> {
     )]
     fn sources(&self, others: &[Output], own: &Arc<SinkShared>, journal: Option<&OpenJournal>) -> Sources {
         let kept = journal.map(|journal| &journal.shared);
-        let sinks = others.iter().map(|output| &output.shared).chain([own]).chain(kept);
+        let sinks = others.iter().map(|output| &output.shared).chain([own]).chain(kept).chain(self.baseline);
         // Live control may switch on what the config does not ask for.
         let is_live = self.config.control.is_some() || self.config.dynamic_on.is_some();
         let switched_on = if is_live { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };

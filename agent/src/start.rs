@@ -8,10 +8,11 @@ use jiff::Zoned;
 use trainmon_alerts::{AlertManager, Opening as AlertOpening};
 use trainmon_control::{ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
-use trainmon_core::{AlertBook, CollectiveBook, Ledger, Step, TensorTable, with_causes};
+use trainmon_core::{AlertBook, CollectiveBook, Ledger, Rank, RunInfo, Step, TensorTable, with_causes};
 use trainmon_exporters::Exporter;
 use trainmon_service::{Voice, environment};
 
+use crate::baseline::{BaselineSink, baseline_books};
 use crate::books::{Output, SinkShared};
 use crate::clock::StepClock;
 use crate::cost::CostBook;
@@ -144,6 +145,7 @@ impl Monitor {
         let alert_book = Arc::<AlertBook>::default();
         let collectives = Arc::<CollectiveBook>::default();
         let requests = Requests::of(&config);
+        let baseline = baseline_books(&config, rank_measures);
         let opening = Opening {
             config: &config,
             options: &options,
@@ -155,9 +157,10 @@ impl Monitor {
             requests: &requests,
             alerts: &alert_book,
             collectives: &collectives,
+            baseline: baseline.as_ref(),
         };
         let outputs = opening.open(own);
-        let kept = outputs.whereabouts();
+        let mut kept = outputs.whereabouts();
         let tensors = TensorTable::default();
         let context = SinkContext {
             tensors: tensors.clone(),
@@ -168,17 +171,13 @@ impl Monitor {
         };
         let StartedSinks { journal, in_step, sinks } = start_sinks(outputs, &context)?;
         let waiting = source.waiting();
-        let alerts = Arc::new(AlertManager::open(AlertOpening {
-            config: &config,
-            rank: ranks.rank,
-            run: run.run.clone(),
-            base: &place.shared,
-            tensors: tensors.clone(),
-            book: Arc::clone(&alert_book),
-            voice: options.voice.clone(),
-        }));
+        let alerts = open_alerts(&config, ranks.rank, &run, &place, &context);
         trainmon_stats::start_threads();
-        let worker_sinks = WorkerSinks { journal, sinks, alerts: alert_book, ledger: Arc::clone(&ledger) };
+        let baseline =
+            baseline.map(|shared| BaselineSink::output(&config, ranks.rank, &place, &alerts, &options.voice, shared));
+        kept.extend(baseline.iter().map(Output::whereabouts));
+        let baseline = baseline.map(|output| start_sink(output, &context)).transpose()?;
+        let worker_sinks = WorkerSinks { journal, sinks, baseline, alerts: alert_book, ledger: Arc::clone(&ledger) };
         let worker = Worker::start(source, worker_sinks, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
         let plan = Plan::of(&config);
@@ -232,6 +231,24 @@ impl Monitor {
     }
 }
 
+fn open_alerts(
+    config: &Config,
+    rank: Rank,
+    run: &RunInfo,
+    place: &RunPlace,
+    context: &SinkContext,
+) -> Arc<AlertManager> {
+    Arc::new(AlertManager::open(AlertOpening {
+        config,
+        rank,
+        run: run.run.clone(),
+        base: &place.shared,
+        tensors: context.tensors.clone(),
+        book: Arc::clone(&context.alerts),
+        voice: context.voice.clone(),
+    }))
+}
+
 fn warn_of_tasks_left_undone(config: &Config, options: &Options) {
     for task in config.front_tasks().filter(|task| !options.front_tasks.contains(task)) {
         let message = format!("`{}` has no effect: this front does not do it", task.key());
@@ -254,12 +271,13 @@ fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<StartedSinks, 
     let journal = outputs.journal.map(start_journal).transpose();
     let journal = journal.map_err(|source| StartError::Thread { what: JOURNAL, source })?;
     let (journal, in_step) = journal.map_or((None, None), |(sink, in_step)| (Some(sink), in_step));
-    let start = |output: Output| {
-        let what = output.shared.name;
-        Sink::start(output, context.clone()).map_err(|source| StartError::Thread { what, source })
-    };
-    let sinks = outputs.exporters.into_iter().map(start).collect::<Result<_, _>>()?;
+    let sinks = outputs.exporters.into_iter().map(|output| start_sink(output, context)).collect::<Result<_, _>>()?;
     Ok(StartedSinks { journal, in_step, sinks })
+}
+
+fn start_sink(output: Output, context: &SinkContext) -> Result<Sink, StartError> {
+    let what = output.shared.name;
+    Sink::start(output, context.clone()).map_err(|source| StartError::Thread { what, source })
 }
 
 fn sink_status((shared, places): &(Arc<SinkShared>, Vec<String>)) -> SinkStatus {

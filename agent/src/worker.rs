@@ -55,6 +55,8 @@ pub(crate) struct WorkerSinks {
     /// The journal is given every step before the others are.
     pub(crate) journal: Option<Sink>,
     pub(crate) sinks: Vec<Sink>,
+    /// What holds the run against a golden one. What it finds goes to the others, so it ends before them.
+    pub(crate) baseline: Option<Sink>,
     pub(crate) alerts: Arc<AlertBook>,
     pub(crate) ledger: Arc<Ledger>,
 }
@@ -66,25 +68,36 @@ impl Worker {
         worker_sinks: WorkerSinks,
         manager: Arc<AlertManager>,
     ) -> Result<Self, std::io::Error> {
-        let WorkerSinks { journal, sinks, alerts, ledger } = worker_sinks;
-        let books = journal.iter().chain(&sinks).map(Sink::shared).collect();
+        let WorkerSinks { journal, mut sinks, baseline, alerts, ledger } = worker_sinks;
+        let books = journal.iter().chain(&sinks).chain(&baseline).map(Sink::shared).collect();
         let (give, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
             step_back();
             let mut wait_budget = WaitBudget::new(Instant::now());
+            let others = sinks.len();
+            sinks.extend(baseline);
             loop {
-                let (delivery, in_journal) = match source.next_before(manager.stall_deadline()) {
+                let (mut delivery, in_journal) = match source.next_before(manager.stall_deadline()) {
                     Arrival::Step(QueuedStep { batch, in_journal }) => {
                         (Delivery { alerts: manager.look_at(&batch), batch: Some(batch) }, in_journal)
                     }
                     Arrival::Late => (Delivery { alerts: manager.look_for_stall(), batch: None }, false),
                     Arrival::Closed => break,
                 };
+                delivery.alerts.extend(manager.take_raised());
                 if delivery.batch.is_none() && delivery.alerts.is_empty() {
                     continue;
                 }
                 let journal = journal.as_ref().map(|sink| JournalOffer { sink, has_step: in_journal });
                 distribute(delivery, journal, &sinks, &source, &mut wait_budget);
+            }
+            for baseline in sinks.split_off(others) {
+                finish_baseline(baseline, &manager);
+                let alerts = manager.take_raised();
+                if !alerts.is_empty() {
+                    let journal = journal.as_ref().map(|sink| JournalOffer { sink, has_step: false });
+                    distribute(Delivery { batch: None, alerts }, journal, &sinks, &source, &mut wait_budget);
+                }
             }
             // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
             manager.close();
@@ -116,6 +129,14 @@ impl Worker {
             Some("raise `shutdown_timeout_ms`, or look at what keeps the machine busy".to_owned()),
         );
     }
+}
+
+/// Waits for what holds the run against a golden one: half of the time there is at most, so that the others have theirs.
+fn finish_baseline(baseline: Sink, manager: &AlertManager) {
+    let now = Instant::now();
+    let left = manager.deadline().map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(now));
+    let deadline = now + left / 2;
+    baseline.close(deadline).finish(deadline);
 }
 
 /// The journal and whether the step to be distributed is in it.

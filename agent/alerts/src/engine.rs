@@ -11,7 +11,9 @@ use trainmon_core::{
 use trainmon_service::{Notice, Severity};
 
 use super::anomaly_file::Entry;
+use super::detect::Finding;
 use super::places::Places;
+use super::raised::Raised;
 use super::root_cause::RootCause;
 use super::stall::{Stall, Stalled};
 use super::standing::News;
@@ -261,6 +263,41 @@ impl Engine {
         };
         alert.message = sentence(&alert, batch);
         Some(Said { alert, actions: watch.rule.actions })
+    }
+
+    /// Takes what a rule found that looks on a thread of its own.
+    pub(crate) fn take(&self, raised: Raised) -> Verdict {
+        let Some(rule) = self.config.alert.rules.iter().find(|rule| rule.rule == raised.rule) else {
+            return Verdict::default();
+        };
+        let Raised { rule: name, phase, findings, step, time, series, value, expected, message } = raised;
+        let mut verdict = Verdict::default();
+        if phase == AlertPhase::Begins {
+            self.book.found(name);
+            if self.config.alert.dump {
+                let op = series.statistic.map_or("value", trainmon_core::Statistic::name);
+                let at = (self.rank, step.0, -1);
+                let anomaly = tag::anomaly(name.name(), op, &series, &Finding { value, expected }, at, &self.config);
+                verdict.findings.push(Entry { op, rule: name.name(), anomaly });
+            }
+        }
+        let (severity, rank, moved_first) = (rule.severity, self.rank, None);
+        let alert = Alert {
+            rule: name,
+            severity,
+            phase,
+            findings,
+            step,
+            rank,
+            time,
+            series,
+            value,
+            expected,
+            message,
+            moved_first,
+        };
+        verdict.said.push(Said { alert, actions: rule.actions });
+        verdict
     }
 
     /// When to look for a stall; `None` if never.

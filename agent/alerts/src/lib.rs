@@ -20,6 +20,7 @@ mod engine;
 mod manager;
 mod notifiers;
 mod places;
+mod raised;
 mod root_cause;
 mod stall;
 mod standing;
@@ -34,5 +35,6 @@ mod words;
 
 pub use detect::{Detector, Finding};
 pub use manager::{AlertManager, Opening};
+pub use raised::Raised;
 pub use state::{AlertStateError, LoadedAlertState};
 pub use watch::LeftOut;

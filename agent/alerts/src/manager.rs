@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use trainmon_core::config::Config;
-use trainmon_core::{Alert, AlertBook, AlertPhase, AlertSeverity, Rank, Step, StepBatch, TensorInfo, TensorTable};
+use trainmon_core::{
+    Alert, AlertBook, AlertPhase, AlertRule, AlertSeverity, Rank, Step, StepBatch, TensorInfo, TensorTable,
+};
 use trainmon_service::{Notice, Severity, Voice, panic_text};
 
 use super::anomaly_file::Entry;
 use super::delivery::ClosingQueue;
 use super::engine::{Engine, Said, Verdict};
 use super::notifiers::Notifiers;
+use super::raised::Raised;
 use super::state::{AlertStateError, LoadedAlertState, SavedAlerts};
 use super::words::hint;
 
@@ -58,6 +61,8 @@ pub struct AlertManager {
     /// Batches handed to the worker.
     offered: AtomicU64,
     stop: AtomicBool,
+    /// Alerts that were raised on other threads, for the exporters.
+    raised: Mutex<Vec<Alert>>,
     run: String,
     tensors: TensorTable,
     book: Arc<AlertBook>,
@@ -114,6 +119,7 @@ impl AlertManager {
             deadline: OnceLock::new(),
             offered: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            raised: Mutex::default(),
             run,
             tensors,
             book,
@@ -158,6 +164,28 @@ impl AlertManager {
         drop(room);
         self.note_stop(&verdict);
         self.act(verdict, Step::default())
+    }
+
+    /// Acts on what a rule found that looks on a thread of its own. The exporters get it with the worker's next step
+    /// ([`Self::take_raised`]). Never panics.
+    pub fn raise(&self, raised: Raised) {
+        let step = raised.step;
+        let mut room = self.room.lock();
+        let verdict = room.guarded(|room| room.engine.take(raised));
+        drop(room);
+        self.note_stop(&verdict);
+        let alerts = self.act(verdict, step);
+        self.raised.lock().extend(alerts);
+    }
+
+    /// A finding more of an alert that was raised and goes on: counted, not said.
+    pub fn count(&self, rule: AlertRule) {
+        self.book.found(rule);
+    }
+
+    /// The alerts that were raised since the last call, for the exporters.
+    pub fn take_raised(&self) -> Vec<Alert> {
+        std::mem::take(&mut *self.raised.lock())
     }
 
     /// When to look for a stall.
@@ -248,6 +276,11 @@ impl AlertManager {
             self.voice.info(complaint);
         }
         Ok(loaded)
+    }
+
+    /// When the waiting ends, once shutdown has begun.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline.get().copied()
     }
 
     /// Shutdown has begun: says when the waiting ends.

@@ -74,6 +74,10 @@ pub(crate) fn hint(rule: AlertRule) -> Option<&'static str> {
              unscaling, after clipping); `framework_grad_norm` and `grad_norm_ratio` in steps.csv show every step",
         ),
         AlertRule::Stall => Some("is a rank waiting for another, or for data? `py-spy dump --pid PID` shows where"),
+        AlertRule::Baseline => Some(
+            "`trainmon compare RUN GOLDEN` shows how far each series is apart, step by step; what departs first is in this \
+             module, or before it",
+        ),
         _ => None,
     }
 }

@@ -19,6 +19,8 @@ const RISE: f64 = 10.0;
 const RISE_BESIDE: f64 = 2.0;
 /// The first so many of the steps so far are what a training is measured by.
 const EARLY_SHARE: usize = 4;
+/// A trajectory of so many steps is thinned out to half of them: a training of months fits into memory.
+const MOST_KEPT: usize = 1 << 16;
 /// Noise jumps a little before magnitudes do, and stays beyond its bounds a little longer.
 const STEPS_AROUND: usize = 3;
 
@@ -54,14 +56,23 @@ impl Part {
 #[derive(Debug)]
 struct Trajectory {
     place: u8,
-    /// The largest until each step.
+    /// The largest until each step, or each of those that are kept.
     largest: Vec<f64>,
+    /// Every how-manieth step is kept.
+    stride: usize,
+    /// Steps so far.
+    seen: usize,
+    most: f64,
     /// Of this step.
     squares: f64,
     count: u32,
 }
 
 impl Trajectory {
+    fn of(place: u8) -> Self {
+        Self { place, largest: Vec::new(), stride: 1, seen: 0, most: 0.0, squares: 0.0, count: 0 }
+    }
+
     /// Ends the step: how many times the early part's largest value this one is.
     fn close(&mut self) -> Option<f64> {
         let (squares, count) = (std::mem::take(&mut self.squares), std::mem::take(&mut self.count));
@@ -70,7 +81,19 @@ impl Trajectory {
         }
         let now = (squares / f64::from(count)).sqrt();
         let early = self.largest.get(self.largest.len() / EARLY_SHARE).copied();
-        self.largest.push(self.largest.last().copied().unwrap_or(0.0).max(now));
+        self.most = self.most.max(now);
+        if self.seen.is_multiple_of(self.stride) {
+            self.largest.push(self.most);
+        }
+        self.seen += 1;
+        if self.largest.len() > MOST_KEPT {
+            let mut place = 0;
+            self.largest.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.stride *= 2;
+        }
         early.filter(|&early| early > 0.0).map(|early| now / early)
     }
 }
@@ -99,7 +122,7 @@ impl BlowUpWatch {
         }
         let known = self.courses.iter().position(|course| course.place == place);
         let known = known.unwrap_or_else(|| {
-            self.courses.push(Trajectory { place, largest: Vec::new(), squares: 0.0, count: 0 });
+            self.courses.push(Trajectory::of(place));
             self.courses.len() - 1
         });
         let course = &mut self.courses[known];

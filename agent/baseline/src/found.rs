@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Serialize;
 
 use super::names::TensorKey;
-use super::noise::BoundSource;
+use super::noise::{BoundSource, is_in_order};
 
 /// A series beyond its bound, at the first step where it is.
 #[derive(Clone, Debug, Serialize)]
@@ -48,6 +48,21 @@ impl Divergence {
     pub fn excess(&self) -> f64 {
         if self.bound > 0.0 { self.difference / self.bound } else { f64::INFINITY }
     }
+}
+
+/// The divergence that came first in its step: by place of its kind, then by row where rows are in order, then those that are
+/// certain, then by excess.
+pub fn leader_of(divergences: &[Divergence]) -> usize {
+    let before = |one: &Divergence, other: &Divergence| {
+        let row = |divergence: &Divergence| if is_in_order(&divergence.tensor.kind) { divergence.place.1 } else { 0 };
+        let places = one.place.0.cmp(&other.place.0).then(row(one).cmp(&row(other)));
+        places
+            .then(one.is_faint.cmp(&other.is_faint))
+            .then(other.excess().total_cmp(&one.excess()))
+            .then(one.rank.cmp(&other.rank))
+    };
+    let first = divergences.iter().enumerate().min_by(|one, other| before(one.1, other.1));
+    first.map_or(0, |(place, _)| place)
 }
 
 /// Steps in which both runs blow up.

@@ -82,6 +82,10 @@ pub(super) struct Judge {
     pub(super) equal_steps: u64,
     pub(super) is_equal_so_far: bool,
     pub(super) steps: u64,
+    /// The fewest steps from one to the next.
+    pub(super) usual_gap: u64,
+    /// The median difference of the step taken last (`take_found`).
+    pub(super) last_noise: f64,
     /// How noisy the steps so far were.
     pub(super) last_level: f64,
     /// Where each tensor's row is in each golden run's step.
@@ -120,6 +124,8 @@ impl Judge {
             equal_steps: 0,
             is_equal_so_far: true,
             steps: 0,
+            usual_gap: u64::MAX,
+            last_noise: 0.0,
             last_level: 0.0,
             golden_rows: vec![Vec::new(); golden_runs],
             suspects: Suspects::default(),

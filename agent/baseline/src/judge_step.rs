@@ -1,7 +1,7 @@
 //! One rank, step by step: which series part, and by how much.
 
 use super::blow_up::is_proof;
-use super::found::Judged;
+use super::found::{Divergence, Judged};
 use super::judge::{Judge, Pair, TensorState, Upstream};
 use super::magnitude::{Magnitude, quantile};
 use super::names::Names;
@@ -17,6 +17,14 @@ const ENOUGH_SERIES: usize = 8;
 impl Judge {
     /// Judges a step all runs have; of golden runs but the first, those that have it.
     pub(super) fn step(&mut self, names: &mut Names, target: &StepRows, golden: &[Option<&StepRows>]) {
+        self.step_after(1, names, target, golden);
+    }
+
+    /// As [`Self::step`], so many steps after the last one. Where that is longer than usual steps were lost, and noise may have
+    /// grown in each of them.
+    pub(super) fn step_after(&mut self, gap: u64, names: &mut Names, target: &StepRows, golden: &[Option<&StepRows>]) {
+        self.usual_gap = self.usual_gap.min(gap.max(1));
+        let lost = (gap as f64 / self.usual_gap as f64).clamp(1.0, MOST_UPSTREAM_GROWTH);
         self.prepare(names, target, golden);
         let mut order: Vec<(u8, usize)> = target
             .rows
@@ -29,7 +37,7 @@ impl Judge {
             .collect();
         order.sort_unstable();
         // What a step starts from was made by the one before.
-        let mut upstream = Upstream { level: self.last_level, growth: 1.0 };
+        let mut upstream = Upstream { level: self.last_level, growth: lost };
         let mut medians = Vec::new();
         for rows in order.chunk_by(|one, other| one.0 == other.0) {
             self.judge_kind(names, rows, target, golden, upstream);
@@ -41,6 +49,24 @@ impl Judge {
         self.found.noise.push((target.step, quantile(&mut medians, 0.5)));
         self.equal_steps += u64::from(self.is_equal_so_far);
         self.steps += 1;
+    }
+
+    /// What parts in the steps since the last call. For a training that goes on, of which not every step is to be kept.
+    pub(super) fn take_found(&mut self) -> Vec<Divergence> {
+        self.last_noise = self.found.noise.last().map_or(self.last_noise, |(_, noise)| *noise);
+        self.found.noise.clear();
+        std::mem::take(&mut self.found.divergences)
+    }
+
+    /// The median difference of the last step that was taken.
+    pub(super) fn noise(&self) -> f64 {
+        self.last_noise
+    }
+
+    /// Of each tensor whether the target has it, and whether the golden run has.
+    pub(super) fn sides(&self) -> impl Iterator<Item = (u32, [bool; 2])> {
+        let sides = |(tensor, state): (usize, &TensorState)| (tensor as u32, [state.is_in.target, state.is_in.golden]);
+        self.tensors.iter().enumerate().map(sides)
     }
 
     /// Ends a step: its suspects part, or were noise. Where both runs blow up only proofs part.

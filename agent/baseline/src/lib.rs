@@ -3,22 +3,29 @@
 //! ```text
 //! source: ranks ─▶ csv, journal: one step of a run ─▶ lane: the step it stands at ─▶ pair: the steps both have ─▶ judge, value:
 //! each series against its bound (noise) ─▶ found: what parts
+//!
+//! watch: a training held against golden runs while it goes on ─▶ judge, or where the runs are alike in their statistics only
+//! statistics: each series against its own recent level (levels) ─▶ departure: what departs, in words
 //! ```
 //!
 //! Runs are read side by side, a step at a time: memory holds a few numbers per series, whatever the run's length.
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod blow_up;
 mod csv;
+mod departure;
 mod error;
 mod found;
+mod golden;
 mod journal;
 mod journals;
 mod json;
 mod judge;
 mod judge_step;
 mod lane;
+mod levels;
 mod magnitude;
 mod names;
 mod noise;
@@ -26,19 +33,24 @@ mod numbers;
 mod pair;
 pub mod run;
 mod source;
+mod statistics;
 mod steps;
 mod suspects;
 mod value;
+mod watch;
 
+pub use self::departure::{Bounds, Departure};
 pub use self::error::ReadRunError;
-pub use self::found::{BlowUp, Divergence, Gap, Judged};
+pub use self::found::{BlowUp, Divergence, Gap, Judged, leader_of};
+pub use self::golden::{News, OpenGoldenError};
 pub use self::journals::{JournalsError, journals_in};
 pub use self::lane::Lane;
 pub use self::magnitude::quantile;
 pub use self::names::{Names, TensorKey, unit_roundoff};
-pub use self::noise::{BoundSource, is_in_order, place_of};
+pub use self::noise::{BoundSource, place_of};
 pub use self::numbers::short;
 pub use self::pair::{PairedRank, StepRange, compare_rank};
 pub use self::run::NewestRun;
 pub use self::source::{Files, RankPair, RankSource, is_run, ranks_in};
 pub use self::steps::{RUN_KIND, RowHead, StepRows};
+pub use self::watch::{BaselineWatch, Looked};

@@ -164,7 +164,7 @@ pub fn place_of(kind: &str, name: &str) -> u8 {
 }
 
 /// Whether rows of a kind stand in the order in which they came to be.
-pub fn is_in_order(kind: &str) -> bool {
+pub(super) fn is_in_order(kind: &str) -> bool {
     matches!(kind, "actv" | "actv_grad" | "grad_unreduced" | "comm" | "cc" | "adhoc")
 }
 

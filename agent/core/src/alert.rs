@@ -30,11 +30,13 @@ pub enum AlertRule {
     Stall,
     /// Two ways to one gradient norm do not agree.
     NormMismatch,
+    /// A departure from a golden run, beyond noise.
+    Baseline,
 }
 
 impl AlertRule {
     /// Every rule, in declaration order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::AnomalyTurbulence,
         Self::AnomalyNan,
         Self::Spike,
@@ -45,6 +47,7 @@ impl AlertRule {
         Self::Drift,
         Self::Stall,
         Self::NormMismatch,
+        Self::Baseline,
     ];
 
     /// The name in configs, metrics and files.
@@ -60,6 +63,7 @@ impl AlertRule {
             Self::Drift => "Drift",
             Self::Stall => "Stall",
             Self::NormMismatch => "NormMismatch",
+            Self::Baseline => "Baseline",
         }
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod actions;
+mod baseline;
 mod delivery;
 mod findings;
 #[path = "../common/recorded.rs"]

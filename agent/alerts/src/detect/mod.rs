@@ -40,7 +40,7 @@ pub(crate) enum Memory {
     InARow(InARow),
     /// `Vanishing`, `Drift`: a quick and a slow average.
     Trend(Box<Trend>),
-    /// `NonFinite`, `NormMismatch`: nothing.
+    /// `NonFinite`, `NormMismatch`, those that look elsewhere: nothing.
     Nothing,
 }
 
@@ -52,7 +52,7 @@ impl Memory {
             AlertRule::Spike => Self::Spike(Box::default()),
             AlertRule::Dead | AlertRule::UpdateRatio => Self::InARow(InARow::default()),
             AlertRule::Vanishing | AlertRule::Drift => Self::Trend(Box::default()),
-            AlertRule::NonFinite | AlertRule::NormMismatch | AlertRule::Stall => Self::Nothing,
+            AlertRule::NonFinite | AlertRule::NormMismatch | AlertRule::Stall | AlertRule::Baseline => Self::Nothing,
         }
     }
 
@@ -68,7 +68,7 @@ impl Memory {
             (Self::Trend(trend), _) => trend.drift(args, value),
             (Self::Nothing, AlertRule::NormMismatch) => level::far_from_one(args, value),
             (Self::Nothing, AlertRule::NonFinite) => level::non_finite(value),
-            // `Stall` looks at the clock.
+            // `Stall` looks at the clock, `Baseline` on a thread of its own.
             (Self::Nothing, _) => None,
         };
         expected.map(|expected| Finding { value, expected })
@@ -89,7 +89,7 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// The rule with these parameters, on a series of this signal. `Stall` has no series: it never finds anything here.
+    /// The rule with these parameters, on a series of this signal. `Stall` and `Baseline` never find anything here.
     pub fn new(rule: AlertRule, args: RuleArgs, signal: AlertSignal) -> Self {
         Self { rule, args: resolved(args, signal), memory: Memory::new(rule) }
     }

@@ -1,10 +1,12 @@
 //! The alerts of the effective config: every rule with all its parameters.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::diagnostic::DiagnosticKind;
-use super::file::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, SignalNames};
+use super::file::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, GoldenPaths, SignalNames};
 use super::report::{Fault, Report};
 use crate::{AlertRule, AlertScope, AlertSeverity, AlertSignal, Kind, Statistic, StatisticSet};
 
@@ -36,6 +38,9 @@ pub struct Rule {
     pub signals: Vec<AlertSignal>,
     /// The beginnings of the names looked at; empty: all.
     pub targets: Vec<String>,
+    /// The runs that this one is held against; of `Baseline`, which has one at least.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub golden: Vec<PathBuf>,
     /// How much its alerts matter.
     pub severity: AlertSeverity,
     /// What is done.
@@ -134,8 +139,10 @@ impl Default for Alerting {
 impl Alerting {
     /// The statistics of a kind that the rules need, whatever the columns are.
     pub fn statistics(&self, kind: Kind) -> StatisticSet {
-        // What moved first is told by norms, and every rule but msprobe's looks at norms. Two look at facts of the step.
-        let of_the_step = |rule: &Rule| matches!(rule.rule, AlertRule::NormMismatch | AlertRule::Stall);
+        // What moved first is told by norms, and every rule but msprobe's looks at norms. Two look at facts of the step, one at
+        // what the columns are.
+        let of_the_step =
+            |rule: &Rule| matches!(rule.rule, AlertRule::NormMismatch | AlertRule::Stall | AlertRule::Baseline);
         let needs = !self.rules.iter().all(of_the_step) && kind.value_columns().is_empty() && kind != Kind::MgDirection;
         if needs { StatisticSet::EMPTY.with(Statistic::Norm) } else { StatisticSet::EMPTY }
     }
@@ -170,6 +177,16 @@ impl Alerting {
                 given.iter().enumerate().map(rule).collect()
             }
         };
+        let baselines = rules.iter().enumerate().filter(|(_, rule)| rule.rule == AlertRule::Baseline);
+        for (index, _) in baselines.skip(1) {
+            let key = format!("alert.rules[{index}].rule_name");
+            let fault = Fault::new(DiagnosticKind::Conflict, "`Baseline` stands here a second time");
+            report.error(
+                report.place(&key),
+                &key,
+                fault.hint("name all golden runs in one rule: \"golden\": [\"a\", \"b\"]"),
+            );
+        }
         if !rules.iter().any(|rule| rule.rule == AlertRule::NormMismatch) {
             rules.push(by_default(AlertRule::NormMismatch));
         }
@@ -224,7 +241,7 @@ fn knows(rule: AlertRule) -> &'static [&'static str] {
     match rule {
         AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan | AlertRule::NormMismatch => &["threshold"],
         AlertRule::Spike => &["threshold", "window", "min_samples", "floor"],
-        AlertRule::NonFinite => &[],
+        AlertRule::NonFinite | AlertRule::Baseline => &[],
         AlertRule::Dead => &["steps"],
         AlertRule::Vanishing | AlertRule::Drift => &["threshold", "min_samples"],
         AlertRule::UpdateRatio => &["threshold", "steps"],
@@ -238,7 +255,7 @@ impl RuleArgs {
         let (threshold, min_samples) = match rule {
             // What msprobe's guide uses.
             AlertRule::AnomalyTurbulence => (Some(0.5), 0),
-            AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Dead => (None, 0),
+            AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Dead | AlertRule::Baseline => (None, 0),
             AlertRule::Spike => (Some(4.0), 64),
             AlertRule::Vanishing => (Some(0.1), 256),
             AlertRule::UpdateRatio => (Some(0.01), 0),
@@ -294,7 +311,9 @@ impl Rule {
     pub fn by_default(rule: AlertRule) -> Self {
         let kind = AlertSignal::Kind;
         let (scope, signals) = match rule {
-            AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan => (AlertScope::Tensor, Vec::new()),
+            AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan | AlertRule::Baseline => {
+                (AlertScope::Tensor, Vec::new())
+            }
             AlertRule::Spike => (AlertScope::Global, vec![AlertSignal::Grad, kind(Kind::Update), AlertSignal::Loss]),
             AlertRule::NonFinite => (
                 AlertScope::Global,
@@ -324,6 +343,7 @@ impl Rule {
             scope,
             signals,
             targets: Vec::new(),
+            golden: Vec::new(),
             severity,
             actions: AlertActions { log: true, ..AlertActions::default() },
         }
@@ -336,7 +356,7 @@ impl Rule {
         described: &Described,
         report: &mut Report<'_>,
     ) -> Self {
-        let AlertRuleFile { rule_name: rule, args, on, severity, actions } = file;
+        let AlertRuleFile { rule_name: rule, args, on, golden, severity, actions } = file;
         let key = format!("alert.rules[{index}]");
         let own = Self::by_default(*rule);
         let args = RuleArgs::of(*rule, args, &format!("{key}.args"), report);
@@ -361,11 +381,39 @@ impl Rule {
             scope: scope.unwrap_or(own.scope),
             signals,
             targets: targets.clone(),
+            golden: match golden {
+                None => Vec::new(),
+                Some(GoldenPaths::One(one)) => vec![one.clone()],
+                Some(GoldenPaths::Several(several)) => several.clone(),
+            },
             severity: severity.unwrap_or(own.severity),
             actions,
         };
         chosen.check(&own, on, &format!("{key}.on"), report);
+        chosen.check_golden(on, &key, report);
         chosen
+    }
+
+    fn check_golden(&self, on: &AlertOnFile, rule_key: &str, report: &mut Report<'_>) {
+        let key = format!("{rule_key}.golden");
+        if self.rule != AlertRule::Baseline {
+            if report.has(&key) {
+                let fault = Fault::new(DiagnosticKind::Conflict, format!("`{}` is held against no run", self.rule));
+                report.error(report.place(&key), &key, fault.hint("leave `golden` out, or name the rule `Baseline`"));
+            }
+            return;
+        }
+        if self.golden.is_empty() || self.golden.iter().any(|path| path.as_os_str().is_empty()) {
+            let place = report.place(if report.has(&key) { &key } else { rule_key });
+            let fault = Fault::new(DiagnosticKind::MissingKey, "no run to be held against")
+                .expected("a run's directory or journal");
+            report.error(place, &key, fault.hint("add \"golden\": \"monitor_output/RUN\""));
+        }
+        if on.scope.is_some() || on.signal.is_some() || !on.targets.is_empty() {
+            let key = format!("{rule_key}.on");
+            let fault = Fault::new(DiagnosticKind::Conflict, "`Baseline` looks at all that both runs measured");
+            report.error(report.place(&key), &key, fault.hint("leave `on` out"));
+        }
     }
 
     fn check(&self, own: &Self, on: &AlertOnFile, key: &str, report: &mut Report<'_>) {

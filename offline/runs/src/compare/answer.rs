@@ -1,6 +1,6 @@
 //! The answer: where runs part, in a sentence, and what to do next.
 
-use trainmon_baseline::{BlowUp, BoundSource, Divergence, RUN_KIND, TensorKey, is_in_order, place_of, quantile, short};
+use trainmon_baseline::{BlowUp, BoundSource, Divergence, RUN_KIND, TensorKey, leader_of, place_of, quantile, short};
 
 use super::comparison::RankComparison;
 use super::verdict::{Answer, Level, Verdict};
@@ -133,21 +133,6 @@ fn steps_of(ranks: &[RankComparison]) -> String {
 fn range_of(ranks: &[RankComparison]) -> (u64, u64) {
     let ranges = || ranks.iter().filter_map(|rank| rank.steps.range);
     (ranges().map(|range| range.0).min().unwrap_or(0), ranges().map(|range| range.1).max().unwrap_or(0))
-}
-
-/// The divergence that came first in its step: by place of its kind, then by row where rows are in order, then those that are
-/// certain, then by excess.
-fn leader_of(divergences: &[Divergence]) -> usize {
-    let before = |one: &Divergence, other: &Divergence| {
-        let row = |divergence: &Divergence| if is_in_order(&divergence.tensor.kind) { divergence.place.1 } else { 0 };
-        let places = one.place.0.cmp(&other.place.0).then(row(one).cmp(&row(other)));
-        places
-            .then(one.is_faint.cmp(&other.is_faint))
-            .then(other.excess().total_cmp(&one.excess()))
-            .then(one.rank.cmp(&other.rank))
-    };
-    let first = divergences.iter().enumerate().min_by(|one, other| before(one.1, other.1));
-    first.map_or(0, |(place, _)| place)
 }
 
 /// What the runs do not start alike with, if it is that.

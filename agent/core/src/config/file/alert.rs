@@ -1,5 +1,7 @@
 //! The keys of `alert`.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -49,6 +51,10 @@ pub(in crate::config) struct AlertRuleFile {
     #[serde(default)]
     #[schemars(extend("x-msprobe" = "not in msprobe: every statistic of every tensor"))]
     pub(in crate::config) on: AlertOnFile,
+    /// `Baseline`: the run that this one is held against, or several of them: a run's directory, that of one rank, or a journal.
+    #[serde(default)]
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    pub(in crate::config) golden: Option<GoldenPaths>,
     /// How much its alerts matter. Absent: the rule's own.
     #[serde(default)]
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
@@ -111,6 +117,16 @@ pub(in crate::config) enum SignalNames {
     One(AlertSignal),
     /// Several.
     Several(Vec<AlertSignal>),
+}
+
+/// One run, or several.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(in crate::config) enum GoldenPaths {
+    /// One.
+    One(PathBuf),
+    /// Several: how far they are from one another is the measure.
+    Several(Vec<PathBuf>),
 }
 
 /// What to do when an alert begins or ends.

@@ -16,7 +16,7 @@ mod common;
 mod v1;
 mod v2;
 
-pub(super) use alert::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, SignalNames};
+pub(super) use alert::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, GoldenPaths, SignalNames};
 pub(super) use change::{ChangeFile, KindsFile, TargetsFile};
 pub(super) use common::{CommonFile, DEFAULT_EPS, Format, Op};
 pub(super) use v1::{CollectivesFile, FeatureTargetsFile, V1File};

@@ -1,0 +1,66 @@
+//! A step as a monitor has it, turned into what the comparison sees. Its numbers are not rounded.
+
+use std::fmt::Write as _;
+
+use trainmon_core::config::{Config, Dialect};
+use trainmon_core::{Kind, StepBatch, TensorInfo, micro_step_column};
+
+use super::csv::push_run_number;
+use super::names::{Names, unit_roundoff};
+use super::steps::{RUN_NUMBERS, RowHead, StepRows};
+
+/// Reads the batches of one rank, in the order of their steps.
+pub(crate) struct BatchReader {
+    config: Config,
+    has_had_number: [bool; RUN_NUMBERS.len()],
+    shape: String,
+}
+
+impl BatchReader {
+    /// For batches that were measured with this config.
+    pub(crate) fn new(config: Config) -> Self {
+        Self { config, has_had_number: [false; RUN_NUMBERS.len()], shape: String::new() }
+    }
+
+    /// Reads a step: the rows its CSV files have. `tensors[record.tensor.index()]` is a record's tensor.
+    pub(crate) fn read(&mut self, tensors: &[TensorInfo], batch: &StepBatch, names: &mut Names, into: &mut StepRows) {
+        into.begin(batch.step.0);
+        self.push_records(tensors, batch, names, into);
+        let numbers = [batch.loss, batch.learning_rate, batch.grad_norm()];
+        for ((name, value), had) in RUN_NUMBERS.into_iter().zip(numbers).zip(&mut self.has_had_number) {
+            *had |= value.is_some_and(|value| !value.is_nan());
+            if *had {
+                push_run_number(names, into, name, value.unwrap_or(f64::NAN));
+            }
+        }
+    }
+
+    fn push_records(&mut self, tensors: &[TensorInfo], batch: &StepBatch, names: &mut Names, into: &mut StepRows) {
+        for record in &batch.records {
+            let Some(info) = tensors.get(record.tensor.index()) else { continue };
+            let Some(reading) = &record.reading else { continue };
+            if matches!(record.kind, Kind::CommTime | Kind::Scalar) {
+                continue;
+            }
+            let first_call = u32::from(self.config.dialect == Dialect::V2);
+            let micro_step = micro_step_column(&self.config, record.kind).then_some(record.micro_step.0 + first_call);
+            let kind = names.kind(record.kind.name());
+            let tensor = names.tensor(kind, info.vpp_stage, &info.name, micro_step);
+            let (first, plain) = (into.values.len(), record.kind.value_columns());
+            let columns = if plain.is_empty() {
+                let ops = batch.ops_of(&self.config, record.kind);
+                into.values.extend(ops.iter().map(|&op| reading.value(op)));
+                names.columns(ops.iter().map(|op| op.name()))
+            } else {
+                into.values.extend(reading.values());
+                names.columns(plain.iter().copied())
+            };
+            let is_tensor = plain.is_empty();
+            self.shape.clear();
+            let shape =
+                (is_tensor && write!(self.shape, "{}", reading.shape()).is_ok()).then(|| names.shape(&self.shape));
+            let unit = is_tensor.then(|| unit_roundoff(reading.dtype()));
+            into.rows.push(RowHead { tensor, columns, first, shape, unit, table: None });
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A series that departs from the golden run, in words and numbers.
+
+use std::fmt;
+
+use crate::found::Divergence;
+use crate::levels::Beyond;
+use crate::names::TensorKey;
+use crate::noise::{is_in_order, place_of};
+use crate::numbers::short;
+
+/// Between which values a departure would not have been one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// The least.
+    pub lower: f64,
+    /// The most.
+    pub upper: f64,
+}
+
+/// A series beyond what noise explains, in the step in which it first is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Departure {
+    /// The step.
+    pub step: u64,
+    /// What was measured.
+    pub tensor: TensorKey,
+    /// Which of its statistics; `shape` if that is what differs.
+    pub statistic: String,
+    /// The training's value.
+    pub target: f64,
+    /// The golden run's; of several the geometric mean, or the first one's.
+    pub golden: f64,
+    /// Where it might have been; `None` where no bound holds.
+    pub bounds: Option<Bounds>,
+    /// Where the bounds come from, in words.
+    pub source: String,
+    /// How many times as far off it is as it might be.
+    pub excess: f64,
+    /// Other series that are beyond theirs in the same step.
+    pub others: usize,
+    /// Row of its kind, where rows are in order.
+    pub(crate) row: usize,
+}
+
+impl Departure {
+    /// Of the noise model.
+    pub(crate) fn of_divergence(divergence: &Divergence, others: usize) -> Self {
+        let Divergence {
+            step, tensor, statistic, target, golden, difference, bound, bound_source, note, place, ..
+        } = divergence;
+        let scale = (target - golden).abs() / difference;
+        let width = if difference.is_finite() && scale.is_finite() { Some(bound * scale) } else { None };
+        Self {
+            step: *step,
+            tensor: tensor.clone(),
+            statistic: statistic.clone(),
+            target: *target,
+            golden: *golden,
+            bounds: width.map(|width| Bounds { lower: golden - width, upper: golden + width }),
+            source: note.clone().unwrap_or_else(|| bound_source.words().to_owned()),
+            excess: divergence.excess(),
+            others,
+            row: place.1,
+        }
+    }
+
+    /// Of a series' own level.
+    pub(crate) fn of_level(step: u64, tensor: TensorKey, statistic: &str, values: [f64; 2], beyond: Beyond) -> Self {
+        let [target, golden] = values;
+        let Beyond { expected, width, excess, .. } = beyond;
+        let bound = |offset: f64| golden.abs() * (expected + offset).exp();
+        let bounds = Some(Bounds { lower: bound(-width), upper: bound(width) }).filter(|_| golden != 0.0);
+        let source = "how far it usually is from the golden run's".to_owned();
+        Self {
+            step,
+            tensor,
+            statistic: statistic.to_owned(),
+            target,
+            golden,
+            bounds,
+            source,
+            excess,
+            others: 0,
+            row: 0,
+        }
+    }
+
+    /// Of a number that has no noise, or is none.
+    pub(crate) fn without_noise(step: u64, tensor: TensorKey, statistic: &str, values: [f64; 2], source: &str) -> Self {
+        let [target, golden] = values;
+        let (statistic, source) = (statistic.to_owned(), source.to_owned());
+        Self { step, tensor, statistic, target, golden, bounds: None, source, excess: f64::INFINITY, others: 0, row: 0 }
+    }
+}
+
+/// As a clause: `grad_reduced norm of h.3.fc.weight at step 150 is 1.31 times the golden run's (0.2 against 0.153); …`.
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, tensor, statistic, target, golden, bounds, source, others, .. } = self;
+        let TensorKey { kind, name, vpp_stage, micro_step } = tensor;
+        if kind == crate::steps::RUN_KIND {
+            write!(f, "{name}")?;
+        } else if kind == statistic {
+            write!(f, "{kind} of {name}")?;
+        } else {
+            write!(f, "{kind} {statistic} of {name}")?;
+        }
+        if *vpp_stage > 0 {
+            write!(f, " in model chunk {vpp_stage}")?;
+        }
+        if let Some(micro_step) = micro_step.filter(|&micro_step| micro_step > 0) {
+            write!(f, " in micro-batch {micro_step}")?;
+        }
+        write!(f, " at step {step}")?;
+        if statistic == "shape" {
+            return write!(f, ": shape {source}");
+        }
+        let ratio = target / golden;
+        if ratio.is_finite() && ratio > 0.0 && short(ratio) != "1" {
+            write!(f, " is {} times the golden run's", short(ratio))?;
+        } else {
+            write!(f, " is not the golden run's")?;
+        }
+        write!(f, " ({} against {})", short(*target), short(*golden))?;
+        let bounds = bounds.filter(|_| *golden != 0.0);
+        let times = bounds.map(|Bounds { lower, upper }| [lower / golden, upper / golden].map(short));
+        match times {
+            Some([least, most]) if least != most => {
+                let (least, most) = if *golden < 0.0 { (most, least) } else { (least, most) };
+                write!(f, "; bound {least} to {most} times it: {source}")?;
+            }
+            _ => write!(f, ": {source}")?,
+        }
+        if *others > 0 {
+            let series = if *others == 1 { "series parts" } else { "series part" };
+            write!(f, "; {others} other {series} in that step")?;
+        }
+        Ok(())
+    }
+}
+
+/// The cause among those of a step: what stands first in it, then the row where rows are in order, then what is furthest out.
+pub(crate) fn leading(mut departures: Vec<Departure>) -> Option<Departure> {
+    let others = departures.len().checked_sub(1)?;
+    let row = |departure: &Departure| if is_in_order(&departure.tensor.kind) { departure.row } else { 0 };
+    let place = |departure: &Departure| place_of(&departure.tensor.kind, &departure.tensor.name);
+    departures.sort_by(|one, other| {
+        let by_place = place(one).cmp(&place(other)).then(row(one).cmp(&row(other)));
+        by_place.then(other.excess.total_cmp(&one.excess))
+    });
+    let mut first = departures.swap_remove(0);
+    first.others = others;
+    Some(first)
+}

@@ -1,0 +1,173 @@
+//! The golden runs of a rank: opened, and read along with the training.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::ReadRunError;
+use crate::lane::Lane;
+use crate::names::Names;
+use crate::source::{RankSource, ranks_in};
+use crate::steps::StepRows;
+
+/// Why there is nothing to hold a run against.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenGoldenError {
+    /// A run cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadRunError),
+    /// A run has other ranks.
+    #[error("golden run `{}` has no rank {rank}: it has {}", path.display(), listed(found))]
+    NoRank {
+        /// The run.
+        path: PathBuf,
+        /// The rank that was looked for.
+        rank: u32,
+        /// Those it has.
+        found: Vec<u32>,
+    },
+    /// The path is that of the run that is being written, or holds it.
+    #[error("`{}` means this run itself, or holds it (`{}`)", path.display(), own.display())]
+    Itself {
+        /// The path.
+        path: PathBuf,
+        /// The run's directory.
+        own: PathBuf,
+    },
+}
+
+fn listed(ranks: &[u32]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
+    let more = if ranks.len() > SHOWN { ", …" } else { "" };
+    if ranks.is_empty() { "none".to_owned() } else { format!("{}{more}", shown.join(", ")) }
+}
+
+impl OpenGoldenError {
+    /// What to do about it.
+    pub fn hint(&self) -> &str {
+        match self {
+            Self::Read(error @ (ReadRunError::Missing { .. } | ReadRunError::Read { .. })) => error.hint(),
+            Self::Read(_) => {
+                "`golden` is a monitored run: its directory, that of one of its ranks, or a journal (`.tmj`)"
+            }
+            Self::NoRank { .. } => {
+                "name a run of as many ranks, or the directory of one rank: it then serves every rank"
+            }
+            Self::Itself { .. } => {
+                "name the golden run's own directory: `latest`, and the directory that holds all runs, mean the newest run, \
+                 which this one is by now"
+            }
+        }
+    }
+}
+
+/// A word for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Whether something is not as it should be.
+    pub is_warning: bool,
+    /// One sentence.
+    pub message: String,
+}
+
+impl News {
+    pub(crate) fn info(message: String) -> Self {
+        Self { is_warning: false, message }
+    }
+
+    pub(crate) fn warning(message: String) -> Self {
+        Self { is_warning: true, message }
+    }
+}
+
+/// The golden runs of one rank, each at a step.
+pub(crate) struct Golden {
+    lanes: Vec<Lane>,
+    /// The last step the first of them had.
+    last: Option<u64>,
+    is_over: bool,
+}
+
+impl Golden {
+    /// Opens the rank of each run; of a run of one rank that one. `own`: the directory of the run that is being written.
+    pub(crate) fn open(
+        paths: &[PathBuf],
+        rank: u32,
+        own: Option<&Path>,
+        names: &mut Names,
+    ) -> Result<(Self, Vec<News>), OpenGoldenError> {
+        let (mut lanes, mut news) = (Vec::with_capacity(paths.len()), Vec::new());
+        for path in paths {
+            // Whether its files are there already hangs on who is quicker: neither it nor what holds it is asked.
+            if let Some(own) = own.filter(|own| is_within(own, path) || is_within(path, own)) {
+                return Err(OpenGoldenError::Itself { path: path.clone(), own: own.to_path_buf() });
+            }
+            let (ranks, newest) = ranks_in(path)?;
+            let source = of_rank(&ranks, rank).ok_or_else(|| OpenGoldenError::NoRank {
+                path: path.clone(),
+                rank,
+                found: ranks.iter().map(|source| source.rank).collect(),
+            })?;
+            if let Some(newest) = newest {
+                news.push(News::info(newest.in_words("held against").trim_end().to_owned()));
+            }
+            if source.rank != rank {
+                let message =
+                    format!("`{}` has rank {} only: rank {rank} is held against it", path.display(), source.rank);
+                news.push(News::info(message));
+            }
+            let lane = Lane::open(source, names, None)?;
+            news.extend(lane.warnings().iter().cloned().map(News::warning));
+            lanes.push(lane);
+        }
+        Ok((Self { lanes, last: None, is_over: false }, news))
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Goes on to this step, or beyond it where it is missing. A word if the first run has ended before it.
+    pub(crate) fn go_to(&mut self, step: u64, names: &mut Names) -> Result<Option<News>, ReadRunError> {
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            while let Some(at) = lane.step() {
+                if number == 0 {
+                    self.last = self.last.max(Some(at.min(step)));
+                }
+                if at >= step {
+                    break;
+                }
+                lane.advance(names)?;
+            }
+        }
+        let ends = !self.is_over && self.lanes.first().is_none_or(|lane| lane.step().is_none());
+        self.is_over |= ends;
+        Ok(ends.then(|| {
+            let last = self.last.map_or_else(|| "has no step".to_owned(), |last| format!("ends with step {last}"));
+            News::info(format!("the golden run {last}: from step {step} on there is nothing to hold this run against"))
+        }))
+    }
+
+    /// The rows of this step in each run; `None` without the first run's.
+    pub(crate) fn rows(&self, step: u64) -> Option<Vec<Option<&StepRows>>> {
+        let at = |lane: &'_ Lane| lane.step() == Some(step);
+        let rows: Vec<_> = self.lanes.iter().map(|lane| at(lane).then_some(&lane.rows)).collect();
+        rows.first().copied().flatten().is_some().then_some(rows)
+    }
+
+    /// Whether there is no step to come.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
+fn of_rank(ranks: &[RankSource], wanted: u32) -> Option<&RankSource> {
+    match ranks {
+        [only] => Some(only),
+        _ => ranks.iter().find(|source| source.rank == wanted),
+    }
+}
+
+fn is_within(path: &Path, directory: &Path) -> bool {
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    whole(path).starts_with(whole(directory))
+}

@@ -1,0 +1,267 @@
+//! How far each series usually is from the golden run's: for runs that are not equal up to rounding.
+//!
+//! Another seed of dropout, another order of the data or hardware on which noise has long grown give runs that are alike in their
+//! statistics only. Of each norm `d = ln(target / golden)` is followed: its recent level with the scatter around it, and its last
+//! value with the scatter of what it moves by per step. Whichever of the two foretells `d` better is the measure: gradients scatter
+//! around a level, norms of parameters drift slowly and hardly move.
+//!
+//! ```text
+//! residual / scatter > 12 (and half as much again as the largest residual of its kind so far), beyond the least that matters
+//! or twice in a row > 6, to the same side, where a series does not hang on its past (loss, activations, gradients)
+//! ```
+//!
+//! `docs/measurements.md` has what these numbers gave on clean pairs of runs and on planted faults.
+
+use std::collections::HashMap;
+
+/// Steps that level and scatter look back over.
+const HORIZON: f64 = 64.0;
+/// Values of a series before it is judged.
+pub(crate) const MIN_SAMPLES: u32 = 32;
+/// Residuals beyond so many scatters part: clean pairs stay below 10 in five million values.
+const DECISIVE: f64 = 12.0;
+/// And beyond so many times the largest of their kind so far: some trainings have heavier tails.
+const BEYOND_LARGEST: f64 = 1.5;
+/// Of two residuals in a row, to the same side, so many scatters each; clean pairs stay below 4.2.
+const IN_A_ROW: f64 = 6.0;
+/// A residual enters level and scatter as so many scatters at most: a leap must not widen the band by itself.
+const WINSOR: f64 = 5.0;
+/// The least change of a norm that matters, in logarithms, however calm the series is.
+const FLOOR: f64 = 0.05;
+/// As above of parameters: they move by ten-thousandths.
+const PARAMETER_FLOOR: f64 = 1e-3;
+
+/// What a series is, for judging it by its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Temper {
+    /// A norm of parameters.
+    Parameter,
+    /// Made of many steps: a moment, an update.
+    Remembering,
+    /// Each step's own: loss, activation, gradient.
+    Fresh,
+}
+
+/// What is remembered of a series.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    seen: u32,
+    last_step: u64,
+    last: f64,
+    mean: f64,
+    variance: f64,
+    /// Mean square of what it moves by per step.
+    moves: f64,
+    /// The last residual in scatters, with its sign, and the step it was in.
+    residual: f64,
+    /// Whether one run alone was ever zero there.
+    has_been_zero: bool,
+}
+
+/// A value far from where it was expected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Beyond {
+    /// `ln(target / golden)`; infinite where one of them is zero.
+    pub(crate) found: f64,
+    /// What was expected of it.
+    pub(crate) expected: f64,
+    /// How far from that it may be.
+    pub(crate) width: f64,
+    /// How many times as far it is.
+    pub(crate) excess: f64,
+}
+
+/// The levels of all series of a rank.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    /// By tensor and statistic.
+    series: HashMap<(u32, u16), Level>,
+    /// The largest residual that was no finding, by kind.
+    largest: HashMap<u16, f64>,
+}
+
+/// Which series a value is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeriesId {
+    pub(crate) tensor: u32,
+    pub(crate) statistic: u16,
+    pub(crate) kind: u16,
+    pub(crate) temper: Temper,
+}
+
+impl Levels {
+    /// Takes a series' values of a step; whether they are beyond what they have been. `golden` is the first golden run's value,
+    /// or the geometric mean of several. Cost: a look-up and some twenty operations.
+    pub(crate) fn take(&mut self, id: SeriesId, step: u64, target: f64, golden: f64) -> Option<Beyond> {
+        let level = self.series.entry((id.tensor, id.statistic)).or_default();
+        let is_known = level.seen >= MIN_SAMPLES;
+        let (target, golden) = (target.abs(), golden.abs());
+        if (target > 0.0) != (golden > 0.0) {
+            let was_never = !std::mem::replace(&mut level.has_been_zero, true);
+            let found = if target > 0.0 { f64::INFINITY } else { f64::NEG_INFINITY };
+            let beyond = Beyond { found, expected: level.mean, width: 0.0, excess: f64::INFINITY };
+            return (is_known && was_never).then_some(beyond);
+        }
+        if target == 0.0 || !target.is_finite() || !golden.is_finite() {
+            return None;
+        }
+        let found = (target / golden).ln();
+        let outlook = level.outlook(step);
+        let Outlook { expected, scatter } = outlook;
+        let residual = found - expected;
+        let in_scatters = if scatter > 0.0 { residual / scatter } else { residual.signum() * f64::MAX };
+        let floor = if id.temper == Temper::Parameter { PARAMETER_FLOOR } else { FLOOR };
+        let largest = self.largest.entry(id.kind).or_default();
+        let limit = DECISIVE.max(BEYOND_LARGEST * *largest);
+        let is_far = is_known && residual.abs() > floor;
+        let before = std::mem::replace(&mut level.residual, if is_far { in_scatters } else { 0.0 });
+        let is_pair = id.temper == Temper::Fresh
+            && before.signum() == in_scatters.signum()
+            && before.abs().min(in_scatters.abs()) > IN_A_ROW.max(limit / 2.0);
+        let limit = if is_pair { limit / 2.0 } else { limit };
+        let is_beyond = is_far && in_scatters.abs() > limit;
+        if is_far && !is_beyond {
+            *largest = largest.max(in_scatters.abs());
+        }
+        level.learn(step, found, is_known);
+        let width = (limit * scatter).max(floor);
+        is_beyond.then_some(Beyond { found, expected, width, excess: residual.abs() / width })
+    }
+
+    /// Forgets all series, as after an alert: what is usual then has to be learnt anew.
+    pub(crate) fn forget(&mut self) {
+        self.series.clear();
+    }
+}
+
+/// What a series leads one to expect.
+#[derive(Clone, Copy, Debug)]
+struct Outlook {
+    expected: f64,
+    scatter: f64,
+}
+
+impl Level {
+    /// Moves are counted per step: over a gap they may have added up.
+    fn gap(&self, step: u64) -> f64 {
+        step.saturating_sub(self.last_step).max(1) as f64
+    }
+
+    fn outlook(&self, step: u64) -> Outlook {
+        let (around_level, around_last) = (self.variance.sqrt(), self.moves.sqrt() * self.gap(step));
+        if around_last < around_level {
+            Outlook { expected: self.last, scatter: around_last }
+        } else {
+            Outlook { expected: self.mean, scatter: around_level }
+        }
+    }
+
+    fn learn(&mut self, step: u64, found: f64, is_known: bool) {
+        let inside = |value: f64, scatter: f64| {
+            if is_known { value.clamp(-WINSOR * scatter, WINSOR * scatter) } else { value }
+        };
+        let seen = f64::from(self.seen);
+        let share = (1.0 / (seen + 1.0)).max(1.0 / HORIZON);
+        let change = inside(found - self.mean, self.variance.sqrt());
+        if self.seen > 0 {
+            let moved = inside((found - self.last) / self.gap(step), self.moves.sqrt());
+            self.moves += (1.0 / seen).max(1.0 / HORIZON) * (moved * moved - self.moves);
+        }
+        self.mean += share * change;
+        self.variance = (1.0 - share) * (self.variance + share * change * change);
+        (self.last, self.last_step) = (found, step);
+        self.seen = self.seen.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRADIENT: SeriesId = SeriesId { tensor: 0, statistic: 0, kind: 0, temper: Temper::Fresh };
+    const PARAMETER: SeriesId = SeriesId { tensor: 0, statistic: 0, kind: 0, temper: Temper::Parameter };
+
+    /// Values of a normal distribution, the same in every run.
+    struct Noise(u64);
+
+    impl Noise {
+        fn uniform(&mut self) -> f64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        }
+
+        fn normal(&mut self) -> f64 {
+            (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+        }
+    }
+
+    /// The steps found beyond, of values scattered around a level (`walk` 0) or drifting.
+    fn found(id: SeriesId, steps: u64, scatter: f64, walk: f64, planted: impl Fn(u64) -> f64) -> Vec<u64> {
+        let (mut levels, mut noise, mut level) = (Levels::default(), Noise(7), 0.0);
+        let mut found = Vec::new();
+        for step in 0..steps {
+            level += walk * noise.normal();
+            let target = (level + scatter * noise.normal()).exp() * planted(step);
+            if levels.take(id, step, target, 1.0).is_some() {
+                found.push(step);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn scatter_and_drift_are_no_findings_over_many_steps() {
+        assert_eq!(found(GRADIENT, 20_000, 0.1, 0.0, |_| 1.0), [0; 0]);
+        assert_eq!(found(PARAMETER, 20_000, 0.0, 1e-4, |_| 1.0), [0; 0]);
+    }
+
+    #[test]
+    fn a_leap_of_a_parameter_is_found_in_its_step_and_once() {
+        assert_eq!(found(PARAMETER, 400, 0.0, 1e-4, |step| if step < 150 { 1.0 } else { 1.005 }), [150]);
+    }
+
+    #[test]
+    fn a_gradient_is_found_where_it_is_twelve_scatters_out_or_six_twice_in_a_row() {
+        let factor = |from: u64, scatters: f64| move |step| if step == from { f64::exp(0.05 * scatters) } else { 1.0 };
+        assert_eq!(found(GRADIENT, 400, 0.05, 0.0, factor(200, 20.0)), [200]);
+        assert_eq!(found(GRADIENT, 400, 0.05, 0.0, factor(200, 8.0)), [0; 0]);
+        let twice = |step: u64| if (200..202).contains(&step) { f64::exp(0.5) } else { 1.0 };
+        assert_eq!(found(GRADIENT, 400, 0.05, 0.0, twice), [201]);
+    }
+
+    #[test]
+    fn a_gap_is_no_leap() {
+        let mut levels = Levels::default();
+        let mut drift = Noise(3);
+        let mut level = 0.0;
+        for step in 0..500 {
+            level += 1e-3 * drift.normal();
+            let is_lost = step % 100 > 60;
+            if !is_lost {
+                assert_eq!(levels.take(PARAMETER, step, f64::exp(level), 1.0), None, "step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_weight_that_becomes_zero_is_found_and_one_that_often_is_not() {
+        let mut levels = Levels::default();
+        for step in 0..100 {
+            assert_eq!(levels.take(PARAMETER, step, 1.0 + 1e-4 * (step % 3) as f64, 1.0), None);
+        }
+        assert!(levels.take(PARAMETER, 100, 0.0, 1.0).is_some());
+        for step in 101..300 {
+            assert_eq!(levels.take(GRADIENT, step, f64::from(u8::from(step % 2 == 0)), 1.0), None);
+        }
+    }
+
+    #[test]
+    fn what_was_forgotten_is_learnt_anew_before_it_is_judged() {
+        let mut levels = Levels::default();
+        assert!((0..100).all(|step| levels.take(PARAMETER, step, 1.0, 1.0).is_none()));
+        levels.forget();
+        for step in 100..131 {
+            assert_eq!(levels.take(PARAMETER, step, (step as f64).exp(), 1.0), None);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A step of runs that are alike in their statistics only: which series are beyond how far they usually are.
+
+use std::collections::HashSet;
+
+use crate::departure::Departure;
+use crate::levels::{Levels, SeriesId, Temper};
+use crate::names::Names;
+use crate::noise::{KindClass, SETTING, StatisticClass, class_of};
+use crate::steps::{RowHead, StepRows};
+
+/// A value printed with fewer of its digits than this tells nothing of a few percent.
+const COARSE: f64 = 20.0;
+const SETTING_SOURCE: &str = "a setting: no noise";
+const NUMBER_SOURCE: &str = "no number where the golden run has one";
+
+/// What is known of all series of a rank.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    levels: Levels,
+    /// Settings that differ, and series that are no numbers, as was told already.
+    told: HashSet<(u32, u16)>,
+    /// Where each tensor's row is: in the target, and in each golden run.
+    places: Vec<Vec<Option<u32>>>,
+    /// How many golden runs had the last step.
+    present: usize,
+}
+
+/// A number and its likes.
+struct Cell<'a> {
+    id: SeriesId,
+    target: f64,
+    golden: f64,
+    /// By how much the two can be off for having been printed, together.
+    grain: f64,
+    statistic: &'a str,
+    class: StatisticClass,
+}
+
+impl Statistics {
+    /// Looks at a step that the first golden run has.
+    pub(crate) fn look(&mut self, names: &Names, target: &StepRows, golden: &[Option<&StepRows>]) -> Vec<Departure> {
+        let runs: Vec<&StepRows> = golden.iter().copied().flatten().collect();
+        if runs.len() != self.present {
+            // Of fewer runs or more the mean is another one.
+            self.present = runs.len();
+            self.levels.forget();
+        }
+        self.places.resize_with(runs.len() + 1, Vec::new);
+        for (places, rows) in self.places.iter_mut().zip(std::iter::once(target).chain(runs.iter().copied())) {
+            places.clear();
+            places.resize(names.tensors.len(), None);
+            for (place, row) in rows.rows.iter().enumerate() {
+                places[row.tensor as usize] = u32::try_from(place).ok();
+            }
+        }
+        let places = std::mem::take(&mut self.places);
+        let mut found = Vec::new();
+        for (number, row) in target.rows.iter().enumerate() {
+            let tensor = row.tensor as usize;
+            // Of a tensor's rows in a step the last one, as in the golden run.
+            if places[0][tensor] != u32::try_from(number).ok() {
+                continue;
+            }
+            let like = |(places, rows): (&Vec<Option<u32>>, &&'_ StepRows)| {
+                rows.rows.get(places.get(tensor).copied().flatten()? as usize).copied()
+            };
+            let likes: Option<Vec<RowHead>> = places[1..].iter().zip(&runs).map(like).collect();
+            let Some(likes) = likes else { continue };
+            if likes.iter().any(|like| like.shape.is_some() && row.shape.is_some() && like.shape != row.shape) {
+                continue;
+            }
+            self.look_at_row(names, (row, number), target, &likes, &runs, &mut found);
+        }
+        self.places = places;
+        found
+    }
+
+    /// Forgets how far series usually are: it has to be learnt anew.
+    pub(crate) fn forget(&mut self) {
+        self.levels.forget();
+    }
+
+    fn look_at_row(
+        &mut self,
+        names: &Names,
+        (row, number): (&RowHead, usize),
+        target: &StepRows,
+        likes: &[RowHead],
+        runs: &[&StepRows],
+        found: &mut Vec<Departure>,
+    ) {
+        let known = &names.tensors[row.tensor as usize];
+        let kind = class_of(names.kind_name(known.kind), names.bearer_name(known.bearer));
+        let temper = match kind {
+            KindClass::Parameter => Temper::Parameter,
+            KindClass::Elementwise => Temper::Remembering,
+            KindClass::Reduction | KindClass::Exact => Temper::Fresh,
+        };
+        for (column, &statistic) in names.columns_of(row.columns).iter().enumerate() {
+            let text = names.statistic_name(statistic);
+            let class = StatisticClass::of(text);
+            if matches!(class, StatisticClass::NotJudged | StatisticClass::Share) {
+                continue;
+            }
+            let value = |(row, rows): (&RowHead, &&StepRows)| {
+                let columns = names.columns_of(row.columns);
+                let column = columns.iter().position(|&other| other == statistic)?;
+                Some((*rows.values.get(row.first + column)?, rows.digits.half_unit(row.table, column)))
+            };
+            let Some(golden) = likes.iter().zip(runs).map(value).collect::<Option<Vec<_>>>() else { continue };
+            let grain = target.digits.half_unit(row.table, column) + golden[0].1;
+            let cell = Cell {
+                id: SeriesId { tensor: row.tensor, statistic, kind: known.kind, temper },
+                target: target.values[row.first + column],
+                golden: mean_of(&golden),
+                grain,
+                statistic: text,
+                class,
+            };
+            if let Some(mut departure) = self.look_at_cell(names, kind, target.step, &cell) {
+                departure.row = number;
+                found.push(departure);
+            }
+        }
+    }
+
+    fn look_at_cell(&mut self, names: &Names, kind: KindClass, step: u64, cell: &Cell<'_>) -> Option<Departure> {
+        let &Cell { id, target, golden, grain, statistic, class } = cell;
+        let values = [target, golden];
+        let is_broken = |value: f64| if class == StatisticClass::Count { value != 0.0 } else { !value.is_finite() };
+        let is_setting = kind == KindClass::Exact;
+        let wrong = if is_broken(target) && !is_broken(golden) {
+            Some(NUMBER_SOURCE)
+        } else if is_setting && (target - golden).abs() > SETTING * target.abs().max(golden.abs()) + grain {
+            Some(SETTING_SOURCE)
+        } else {
+            None
+        };
+        let series = (id.tensor, id.statistic);
+        let Some(source) = wrong else {
+            self.told.remove(&series);
+            let is_followed = matches!(class, StatisticClass::Norm | StatisticClass::Plain) && !is_setting;
+            if !is_followed || is_broken(golden) || (grain > 0.0 && target.abs().min(golden.abs()) < COARSE * grain) {
+                return None;
+            }
+            let beyond = self.levels.take(id, step, target, golden)?;
+            return Some(Departure::of_level(step, names.key(id.tensor), statistic, values, beyond));
+        };
+        let is_new = self.told.insert(series);
+        is_new.then(|| Departure::without_noise(step, names.key(id.tensor), statistic, values, source))
+    }
+}
+
+/// The geometric mean of several; of one that number itself, with its sign.
+fn mean_of(golden: &[(f64, f64)]) -> f64 {
+    match golden {
+        [(only, _)] => *only,
+        _ if golden.iter().any(|(value, _)| *value == 0.0) => 0.0,
+        _ => (golden.iter().map(|(value, _)| value.abs().ln()).sum::<f64>() / golden.len() as f64).exp(),
+    }
+}

@@ -1,0 +1,176 @@
+//! The rule `Baseline`: the run held against golden ones, on a thread and behind a queue of its own. A golden run on a slow disk
+//! keeps nobody back; a step for which there is no room is passed over.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use trainmon_alerts::{AlertManager, Raised};
+use trainmon_baseline::{BaselineWatch, Departure, Looked, News, TensorKey};
+use trainmon_core::config::{Config, Dialect};
+use trainmon_core::{
+    AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Expectation, Kind, MicroStep, Rank, Statistic, Step,
+    StepBatch, TensorInfo, layer_of, with_causes,
+};
+use trainmon_exporters::{DeliveryReport, ExportError, ExportFailure, Exporter};
+use trainmon_service::Voice;
+
+use crate::books::{Output, SinkShared};
+use crate::run_place::RunPlace;
+
+/// The name of its thread and books.
+const BASELINE: &str = "baseline";
+
+/// The books of the sink, if a config asks for it and this rank measures.
+pub(crate) fn baseline_books(config: &Config, rank_measures: bool) -> Option<Arc<SinkShared>> {
+    let is_asked_for = config.alert.rules.iter().any(|rule| rule.rule == AlertRule::Baseline);
+    (rank_measures && is_asked_for).then(|| Arc::new(SinkShared::new(BASELINE, config.pipeline.queue_steps)))
+}
+
+/// Holds each step against the golden runs, and raises the alerts.
+pub(crate) struct BaselineSink {
+    golden: Vec<PathBuf>,
+    config: Config,
+    rank: Rank,
+    /// Where this run's own files are.
+    own: Option<PathBuf>,
+    /// `None` where there is nothing to hold the run against, or no more.
+    watch: Option<BaselineWatch>,
+    manager: Arc<AlertManager>,
+    voice: Voice,
+}
+
+impl BaselineSink {
+    /// For a config with such a rule. The golden runs are opened on the sink's own thread.
+    pub(crate) fn output(
+        config: &Config,
+        rank: Rank,
+        place: &RunPlace,
+        manager: &Arc<AlertManager>,
+        voice: &Voice,
+        shared: Arc<SinkShared>,
+    ) -> Output {
+        let rule = config.alert.rules.iter().find(|rule| rule.rule == AlertRule::Baseline);
+        let golden = rule.map(|rule| rule.golden.clone()).unwrap_or_default();
+        let own = place.run_directory.clone().or_else(|| place.rank_directory.clone());
+        let (config, manager, voice) = (config.clone(), Arc::clone(manager), voice.clone());
+        Output { exporter: Box::new(Self { golden, config, rank, own, watch: None, manager, voice }), shared }
+    }
+
+    fn open(&mut self) {
+        match BaselineWatch::open(&self.golden, self.rank.0, self.own.as_deref(), self.config.clone()) {
+            Ok((watch, news)) => {
+                self.watch = Some(watch);
+                self.tell(news);
+            }
+            Err(error) => {
+                let message =
+                    format!("no rule `Baseline`: {}; training and everything else go on", with_causes(&error));
+                self.voice.warn(message, Some(error.hint().to_owned()));
+            }
+        }
+    }
+
+    fn tell(&self, news: Vec<News>) {
+        for News { is_warning, message } in news {
+            let message = format!("Baseline: {message}");
+            if is_warning { self.voice.warn(message, None) } else { self.voice.info(message) }
+        }
+    }
+
+    fn act(&self, looked: Looked, step: Step, time: SystemTime) {
+        let Looked { departure, over, findings, news } = looked;
+        self.tell(news);
+        let rank = self.rank;
+        if let Some(departure) = departure {
+            let message = format!("Baseline: beyond the golden run on rank {rank}: {departure}");
+            self.raise(AlertPhase::Begins, 1, &departure, step, time, message);
+        } else if findings > 0 {
+            self.manager.count(AlertRule::Baseline);
+        }
+        if let Some((departure, findings)) = over {
+            let series = self.series(&departure);
+            let message = format!(
+                "Baseline: nothing more is beyond the golden run on rank {rank} at step {step}, {findings} findings after \
+                 {series} departed at step {}",
+                departure.step
+            );
+            self.raise(AlertPhase::Ends, findings, &departure, step, time, message);
+        }
+    }
+
+    fn raise(
+        &self,
+        phase: AlertPhase,
+        findings: u64,
+        departure: &Departure,
+        step: Step,
+        time: SystemTime,
+        message: String,
+    ) {
+        let bounds = departure.bounds;
+        let expected = Expectation {
+            typical: Some(departure.golden),
+            lower: bounds.map(|bounds| bounds.lower),
+            upper: bounds.map(|bounds| bounds.upper),
+        };
+        let (rule, series, value) = (AlertRule::Baseline, self.series(departure), departure.target);
+        self.manager.raise(Raised { rule, phase, findings, step, time, series, value, expected, message });
+    }
+
+    /// What departs, as other alerts say it.
+    fn series(&self, departure: &Departure) -> AlertSeries {
+        let TensorKey { kind, name, vpp_stage, micro_step } = &departure.tensor;
+        let Some(kind) = Kind::from_name(kind) else {
+            let (signal, statistic) = match name.as_str() {
+                "learning_rate" => (AlertSignal::LearningRate, None),
+                "grad_norm" => (AlertSignal::Grad, Some(Statistic::Norm)),
+                _ => (AlertSignal::Loss, None),
+            };
+            return AlertSeries::global(signal, statistic);
+        };
+        // V2 counts from 1.
+        let first = u32::from(self.config.dialect == Dialect::V2);
+        AlertSeries {
+            scope: AlertScope::Tensor,
+            name: name.clone(),
+            signal: AlertSignal::Kind(kind),
+            statistic: Statistic::from_name(&departure.statistic),
+            layer: Some(layer_of(name).to_owned()),
+            micro_step: MicroStep(micro_step.map_or(0, |micro_step| micro_step.saturating_sub(first))),
+            vpp_stage: *vpp_stage,
+        }
+    }
+}
+
+impl Exporter for BaselineSink {
+    fn name(&self) -> &'static str {
+        BASELINE
+    }
+
+    fn reports_deliveries(&mut self, _: &Arc<dyn DeliveryReport>) -> bool {
+        self.open();
+        false
+    }
+
+    fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
+        let Some(watch) = &mut self.watch else { return Ok(()) };
+        match watch.look_at(names, batch) {
+            Ok(looked) => self.act(looked, batch.step, batch.time),
+            Err(error) => {
+                self.watch = None;
+                let message = format!("Baseline: {}; nothing is held against it from here on", with_causes(&error));
+                self.voice.warn(message, Some(error.hint().to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn shutdown(&mut self, _: Instant) -> Result<(), ExportError> {
+        Ok(())
+    }
+
+    fn whereabouts(&self) -> Vec<String> {
+        self.golden.iter().map(|path| format!("held against {}", path.display())).collect()
+    }
+}
