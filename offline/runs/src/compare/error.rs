@@ -7,7 +7,7 @@ use trainmon_dump::journal;
 use trainmon_report::Advise;
 
 use crate::recover::RecoverError;
-use crate::run::RunError;
+use crate::run::{RanksError, RunError};
 
 /// Nothing is left behind: the output directory appears whole or not at all.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +57,19 @@ pub enum CompareRunsError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl From<RanksError> for CompareRunsError {
+    fn from(error: RanksError) -> Self {
+        match error {
+            RanksError::Run(error) => Self::Run(error),
+            RanksError::Journal(error) => Self::Journal(error),
+            RanksError::Journals(error) => Self::Journals(error),
+            RanksError::Missing { path } => Self::Missing { path },
+            RanksError::Read { path, source } => Self::Read { path, source },
+            RanksError::NotARun { path, found } => Self::NotARun { path, found },
+        }
+    }
 }
 
 impl Advise for CompareRunsError {

@@ -26,7 +26,6 @@ mod numbers;
 mod pair;
 mod replay;
 mod report;
-mod source;
 mod steps;
 mod suspects;
 mod terminal;
@@ -40,18 +39,21 @@ use trainmon_core::Dtype;
 use trainmon_report::{Progress, first_of, quoted};
 
 pub use self::report::{Format, write};
-pub use self::source::is_run;
 pub use self::terminal::{as_json, in_words};
 pub use self::verdict::Level;
+pub use crate::run::is_run;
 
 use self::comparison::{Noise, RankComparison, RunComparison};
 use self::error::CompareRunsError;
 use self::found::{Divergence, Gap, Judged};
 use self::pair::StepRange;
-use self::source::{RankPair, RankSource, ranks_in};
+use crate::run::{RankSource, ranks_in};
 
 /// Names listed in a note before it says how many more there are.
 const NAMES_SHOWN: usize = 5;
+
+/// A rank of the target with those of the golden runs that have it, the first of them always.
+type RankPair<'a> = (&'a RankSource, Vec<&'a RankSource>);
 
 /// How to compare.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,8 +10,8 @@ use super::found::Judged;
 use super::journal::JournalReader;
 use super::judge::Judge;
 use super::names::Names;
-use super::source::{Files, RankSource};
 use super::steps::StepRows;
+use crate::run::{Files, RankSource};
 
 /// Which steps two runs have.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::RankPair;
 use super::error::CompareRunsError;
 use super::found::Divergence;
 use super::names::{Names, TensorKey};
 use super::pair::Lane;
-use super::source::RankPair;
 use super::steps::{RUN_KIND, RowHead, StepRows};
 
 /// So many charts.

@@ -2,7 +2,11 @@
 
 use std::io;
 use std::path::PathBuf;
+
+use trainmon_dump::journal;
 use trainmon_report::Advise;
+
+use crate::recover::RecoverError;
 
 const DAMAGED: &str = "the file was damaged or changed by hand: restore it, or take it out of the directory";
 
@@ -93,6 +97,58 @@ impl Advise for RunError {
                 "give a run's directory, that of one rank (rank_0, Nov20_16-05-09-rank0-1f0a9c42), or the one that holds all runs"
             }
             Self::Malformed { .. } | Self::MissingColumn { .. } | Self::RowLength { .. } | Self::Cell { .. } => DAMAGED,
+        }
+    }
+}
+
+/// Why the ranks of a run cannot be found or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RanksError {
+    /// A rank's CSV files cannot be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] journal::RecoverError),
+    /// Journals cannot be found.
+    #[error(transparent)]
+    Journals(#[from] RecoverError),
+    /// Nothing is there.
+    #[error("`{}` does not exist", path.display())]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path cannot be looked at.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else is there.
+    #[error("`{}` is no monitored run: {found}", path.display())]
+    NotARun {
+        /// The path.
+        path: PathBuf,
+        /// What is there instead.
+        found: &'static str,
+    },
+}
+
+impl Advise for RanksError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Run(error) => error.hint(),
+            Self::Journal(error) => error.hint(),
+            Self::Journals(error) => error.hint(),
+            Self::Missing { .. } => "check the path; it is relative to the current directory",
+            Self::Read { .. } => "see that no link on the way leads back to itself, and that you may read it",
+            Self::NotARun { .. } => {
+                "give a monitor's output: a run's directory, that of one of its ranks, the one that holds all runs, or a \
+                 journal"
+            }
         }
     }
 }

@@ -6,33 +6,31 @@ use std::time::SystemTime;
 use trainmon_core::config::TimeTag;
 use trainmon_dump::journal::{FILE_EXTENSION, Recovered};
 
-use super::error::CompareRunsError;
+use super::error::{RanksError, RunError};
+use super::newest::{NewestRun, run_directory_of};
+use super::source::{RunDirectory, file_name, rank_of, runs_in};
 use crate::recover::{RecoverError, journals_in};
-use crate::run::{NewestRun, RunDirectory, RunError, file_name, rank_of, run_directory_of, runs_in};
-
-/// A rank of the target with those of the golden runs that have it, the first of them always.
-pub(super) type RankPair<'a> = (&'a RankSource, Vec<&'a RankSource>);
 
 /// How deep a dump's file lies below its root at most.
 const DUMP_DEPTH: usize = 3;
 
 /// One rank of a run.
 #[derive(Debug)]
-pub(super) struct RankSource {
-    pub(super) rank: u32,
-    pub(super) path: PathBuf,
-    pub(super) files: Files,
+pub(crate) struct RankSource {
+    pub(crate) rank: u32,
+    pub(crate) path: PathBuf,
+    pub(crate) files: Files,
 }
 
 #[derive(Debug)]
-pub(super) enum Files {
+pub(crate) enum Files {
     Csv(RunDirectory),
     Journal,
 }
 
 impl RankSource {
     /// Bytes to read.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
         match &self.files {
             Files::Csv(run) => run.files().map(length).sum(),
@@ -47,7 +45,7 @@ pub fn is_run(path: &Path) -> bool {
 }
 
 /// The ranks of a run, by number. Of several runs they are those of the newest, with the word that they are.
-pub(super) fn ranks_in(path: &Path) -> Result<(Vec<RankSource>, Option<NewestRun>), CompareRunsError> {
+pub(crate) fn ranks_in(path: &Path) -> Result<(Vec<RankSource>, Option<NewestRun>), RanksError> {
     let (run, newest) = run_directory_of(path);
     let mut ranks = find(&run)?;
     ranks.sort_by_cached_key(|source| (source.rank, made(&source.path), source.path.clone()));
@@ -74,21 +72,21 @@ fn made(path: &Path) -> (Option<TimeTag>, Option<SystemTime>) {
     (tag, path.metadata().and_then(|metadata| metadata.modified()).ok())
 }
 
-fn find(path: &Path) -> Result<Vec<RankSource>, CompareRunsError> {
+fn find(path: &Path) -> Result<Vec<RankSource>, RanksError> {
     let facts = path.metadata().map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => CompareRunsError::Missing { path: path.to_path_buf() },
-        _ => CompareRunsError::Read { path: path.to_path_buf(), source },
+        std::io::ErrorKind::NotFound => RanksError::Missing { path: path.to_path_buf() },
+        _ => RanksError::Read { path: path.to_path_buf(), source },
     })?;
     if !facts.is_file() && !facts.is_dir() {
         let found = "it is neither a file nor a directory";
-        return Err(CompareRunsError::NotARun { path: path.to_path_buf(), found });
+        return Err(RanksError::NotARun { path: path.to_path_buf(), found });
     }
     if facts.is_file() {
         if path.extension().is_some_and(|extension| extension == FILE_EXTENSION) {
             return Ok(vec![journal(path)?]);
         }
         let found = "it is a file and no journal (`.tmj`)";
-        return Err(CompareRunsError::NotARun { path: path.to_path_buf(), found });
+        return Err(RanksError::NotARun { path: path.to_path_buf(), found });
     }
     match runs_in(path) {
         // The CSV files may have been left out for the journal.
@@ -98,7 +96,7 @@ fn find(path: &Path) -> Result<Vec<RankSource>, CompareRunsError> {
         Ok(runs) => Ok(runs.into_iter().map(of_csv).collect()),
         Err(RunError::NotARun { found, .. }) => journals(path)?.ok_or_else(|| {
             let found = if holds_dump(path, DUMP_DEPTH) { "it holds dumps (dump.json)" } else { found };
-            CompareRunsError::NotARun { path: path.to_path_buf(), found }
+            RanksError::NotARun { path: path.to_path_buf(), found }
         }),
         Err(error) => Err(error.into()),
     }
@@ -108,7 +106,7 @@ fn of_csv(run: RunDirectory) -> RankSource {
     RankSource { rank: rank_of(&run.path).unwrap_or(0), path: run.path.clone(), files: Files::Csv(run) }
 }
 
-fn journals(path: &Path) -> Result<Option<Vec<RankSource>>, CompareRunsError> {
+fn journals(path: &Path) -> Result<Option<Vec<RankSource>>, RanksError> {
     match journals_in(path) {
         Ok(paths) => paths.iter().map(|path| journal(path)).collect::<Result<_, _>>().map(Some),
         Err(RecoverError::NoJournal { .. }) => Ok(None),
@@ -116,7 +114,7 @@ fn journals(path: &Path) -> Result<Option<Vec<RankSource>>, CompareRunsError> {
     }
 }
 
-fn journal(path: &Path) -> Result<RankSource, CompareRunsError> {
+fn journal(path: &Path) -> Result<RankSource, RanksError> {
     let rank = Recovered::open(path)?.run().rank.0;
     Ok(RankSource { rank, path: path.to_path_buf(), files: Files::Journal })
 }
