@@ -209,11 +209,11 @@ mod tests {
         let places = [
             ("csv", vec!["out/run/rank_0".to_owned()]),
             ("journal", vec!["/disk/run.journal".to_owned()]),
-            ("prometheus", vec!["http://127.0.0.1:9464/metrics".to_owned()]),
+            ("prometheus", vec!["http://127.0.0.1:9464/".to_owned(), "http://127.0.0.1:9464/metrics".to_owned()]),
             ("control", vec!["out/run/control.sock".to_owned(), "out/run/control.json".to_owned()]),
         ];
         let lines = said("{}", 148, Some("out/run"), &places);
-        let expected = "measures nothing\n  files: out/run\n  journal: /disk/run.journal\n  page: http://127.0.0.1:9464/metrics\n  \
+        let expected = "measures nothing\n  files: out/run\n  journal: /disk/run.journal\n  page: http://127.0.0.1:9464/, http://127.0.0.1:9464/metrics\n  \
                         to compare it with another run: trainmon compare out/run OTHER_RUN\n  \
                         to ask how it is: trainmon ctl out/run status";
         assert_eq!(lines, expected);

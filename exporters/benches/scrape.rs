@@ -21,36 +21,43 @@ const ROUNDS: usize = 15;
 
 fn main() -> Result<()> {
     println!(
-        "{:>8} {:>12} {:>12} {:>7} {:>12} {:>10} {:>12}",
-        "series", "table", "prometheus", "ratio", "export", "page", "memory"
+        "{:>8} {:>12} {:>12} {:>7} {:>12} {:>14} {:>10} {:>12}",
+        "series", "table", "prometheus", "ratio", "export", "and live page", "page", "memory"
     );
-    for series in [10_000, 100_000] {
+    for series in [2_000, 10_000, 100_000] {
         let names = names(series);
         let before = resident_bytes();
-        let mut exporter = exporter(series)?;
-        let mut step = 0;
+        let mut exporter = exporter(series, false)?;
         let mut batch = batch(series);
-        let export = median(|| {
-            step += 1;
-            batch.step = Step(step);
-            exporter.export(&names, &batch)
-        })?;
+        let export = export(&mut exporter, &names, &mut batch)?;
         let memory = (resident_bytes() - before) / series as f64;
         let table = median(|| anyhow::Ok(exporter.page()))?;
         let gauges = crate_gauges(&names, &batch)?;
         let by_crate = median(|| TextEncoder::new().encode_to_string(&gauges.collect()))?;
         let ratio = by_crate.as_secs_f64() / table.as_secs_f64();
+        let mut with_page = self::exporter(series, true)?;
+        let with_history = self::export(&mut with_page, &names, &mut batch)?;
         let bytes = exporter.page().len() as f64 / 1e6;
         println!(
-            "{series:>8} {table:>12.2?} {by_crate:>12.2?} {ratio:>6.1}x {export:>12.2?} {bytes:>7.1} MB {memory:>7.0} B/series"
+            "{series:>8} {table:>12.2?} {by_crate:>12.2?} {ratio:>6.1}x {export:>12.2?} {with_history:>14.2?} {bytes:>7.1} MB {memory:>7.0} B/series"
         );
-        exporter.shutdown(Instant::now() + Duration::from_secs(1))?;
+        for mut exporter in [exporter, with_page] {
+            exporter.shutdown(Instant::now() + Duration::from_secs(1))?;
+        }
     }
     Ok(())
 }
 
+/// What a step costs the exporter's thread.
+fn export(exporter: &mut PrometheusExporter, names: &[TensorInfo], batch: &mut StepBatch) -> Result<Duration> {
+    median(|| {
+        batch.step = Step(batch.step.0 + 1);
+        exporter.export(names, batch)
+    })
+}
+
 /// One series per parameter: the dearest tier, with the longest labels.
-fn exporter(series: usize) -> Result<PrometheusExporter> {
+fn exporter(series: usize, page: bool) -> Result<PrometheusExporter> {
     let config = config::Prometheus {
         enabled: true,
         bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -60,6 +67,7 @@ fn exporter(series: usize) -> Result<PrometheusExporter> {
         per_parameter: true,
         per_layer: false,
         interval_max_seconds: 60,
+        page,
         target_file: None,
     };
     let run = RunInfo { run: "bench".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };

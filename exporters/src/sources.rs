@@ -58,6 +58,29 @@ pub struct QueueGauge {
     pub capacity: usize,
 }
 
+impl QueueGauge {
+    /// No queue: of steps that were recorded long ago.
+    pub fn none() -> Self {
+        Self { length: Arc::new(|| 0), capacity: 0 }
+    }
+}
+
+impl Sources {
+    /// What there is beside the batches of a recorded run: their statistics, and counters of alerts.
+    pub fn of_recorded(statistics: MeasuredStatistics, alerts: Arc<AlertBook>) -> Self {
+        Self {
+            ledger: Arc::default(),
+            worker_queue: QueueGauge::none(),
+            sinks: Vec::new(),
+            journal: None,
+            statistics,
+            overhead_budget: None,
+            alerts,
+            collectives: Arc::default(),
+        }
+    }
+}
+
 impl fmt::Debug for QueueGauge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueueGauge").field("length", &(self.length)()).field("capacity", &self.capacity).finish()

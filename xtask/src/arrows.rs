@@ -24,6 +24,7 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-core", may: May::On(&[]) },
     Rule { member: "trainmon-stats", may: May::On(&["trainmon-core"]) },
     Rule { member: "trainmon-service", may: May::On(&["trainmon-core"]) },
+    Rule { member: "trainmon-web", may: May::On(&[]) },
     Rule { member: "trainmon-history", may: May::On(&["trainmon-core"]) },
     Rule {
         member: "trainmon-exporters",

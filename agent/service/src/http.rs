@@ -3,7 +3,9 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::pending;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 /// After a failed accept (out of file descriptors, say): long enough not to spin, short against a scrape.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -29,6 +31,10 @@ pub struct Limits {
     /// Until its answer is read, from the beginning on.
     pub whole: Duration,
 }
+
+/// An extension of an answer that goes on for as long as its reader listens: [`Limits::whole`] does not end it.
+#[derive(Clone, Copy, Debug)]
+pub struct LongLived;
 
 /// A running server. Dropping it stops it without waiting.
 #[derive(Debug)]
@@ -93,15 +99,30 @@ pub async fn serve_connection<F, B>(
     B: Body + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let is_long_lived = AtomicBool::new(false);
     let service = service_fn(|request| {
         let answer = answer(request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        let is_long_lived = &is_long_lived;
+        async move {
+            let answer = answer.await;
+            is_long_lived.store(answer.extensions().get::<LongLived>().is_some(), Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.headers)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
+    let too_long = async {
+        sleep(limits.whole).await;
+        if is_long_lived.load(Ordering::Relaxed) {
+            pending::<()>().await;
+        }
+    };
     // What a client breaks is its own loss.
-    drop(timeout(limits.whole, connection).await);
+    tokio::select! {
+        _ended = connection => {}
+        () = too_long => {}
+    }
 }

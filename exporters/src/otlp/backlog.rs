@@ -74,6 +74,11 @@ impl Waiting {
         self.capacity_bytes
     }
 
+    /// So many bytes wait.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
     /// Adds payloads behind all others; false if nobody will ever take them.
     #[must_use]
     pub(crate) fn push(&self, payloads: Vec<Payload>) -> bool {

@@ -39,9 +39,10 @@ pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, s
     }
 }
 
-/// How full the queues are now. A step that comes from the journal finds them as they are then.
+/// How full the queues are now; one without capacity is none. A step that comes from the journal finds them as they are then.
 fn push_queues(points: &mut Points, times: Times, worker: &QueueGauge, sinks: &[SinkSource]) {
-    let queues = || [(WORKER, worker)].into_iter().chain(sinks.iter().map(|sink| (sink.name, &sink.queue)));
+    let all = || [(WORKER, worker)].into_iter().chain(sinks.iter().map(|sink| (sink.name, &sink.queue)));
+    let queues = || all().filter(|(_, queue)| queue.capacity > 0);
     let number = |count: usize| Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX));
     for (name, queue) in queues() {
         points.gauge(&QUEUE_LENGTH, times.now, vec![text("sink", name)], number((queue.length)()));

@@ -12,6 +12,8 @@
 //! counted. Beside the way: `settings` merges config and `environment`, `resource` says who we are, `alert` makes log
 //! records, `status` speaks to the user.
 //!
+//! The same points of recorded steps go into a file for Prometheus (`openmetrics`): nothing is sent there.
+//!
 //! Every step is sent once. A request whose answer got lost (a broken connection, a timeout) is sent again, as the
 //! protocol wants it: the receiver may then have its points twice, with equal times and values.
 
@@ -21,6 +23,7 @@ mod books;
 mod counters;
 mod detail;
 mod environment;
+mod openmetrics;
 mod points;
 mod request;
 mod resource;
@@ -43,6 +46,7 @@ use trainmon_core::{Alert, StepBatch, TensorInfo};
 pub use self::backlog::Backlog;
 use self::backlog::{JournaledStep, Waiting};
 use self::environment::Signal;
+pub use self::openmetrics::{OpenMetricsOpening, OpenMetricsWriter, Written};
 use self::request::{Envelope, Payload};
 use self::sender::{Lane, Rereading, Stage};
 pub use self::settings::SettingWarning;
@@ -155,6 +159,16 @@ impl OtlpExporter {
             overflow_told: false,
         };
         Ok((exporter, warnings))
+    }
+
+    /// Whether a step would be taken without another one making room. Only of an exporter without a journal is it of use.
+    pub fn has_room(&self) -> bool {
+        self.waiting_bytes() < self.steps.capacity_bytes() / 2
+    }
+
+    /// Bytes of steps that wait to be sent.
+    pub fn waiting_bytes(&self) -> usize {
+        self.steps.waiting_bytes()
     }
 
     fn request_encoder(&self) -> MutexGuard<'_, RequestEncoder> {

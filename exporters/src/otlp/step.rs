@@ -71,9 +71,11 @@ impl StepEncoder {
     /// The points of a step.
     pub(crate) fn encode(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Vec<Metric> {
         self.counters.fold(&self.counters.counts_of(batch));
-        // The clock may have been set back since the start: a sum's start must not lie after its time.
         let now = unix_nanoseconds(batch.time);
-        let times = Times { start: self.start.min(now), now };
+        // The clock may have been set back since the start, or the step be an old one: a sum's start must not lie after its
+        // time, and does not move forward, which would say that the sums began anew.
+        self.start = self.start.min(now);
+        let times = Times { start: self.start, now };
         let mut points = Points::default();
         let number = |points: &mut Points, metric: &catalog::Metric, value: Option<f64>| {
             if let Some(value) = value {

@@ -10,6 +10,8 @@ use tokio::task::AbortHandle;
 pub(crate) const MAX_SILENT: usize = 64;
 /// Several scrapers and a few people; each may hold a page in memory (3 MB at 20 k series).
 pub(crate) const MAX_ANSWERED: usize = 32;
+/// People with the live page open: each takes one for as long as it is.
+pub(crate) const MAX_STREAMS: usize = 16;
 
 /// The connections there are, each kind oldest first. A newcomer never waits for a place: beyond the most there may be the
 /// oldest is cut off.
@@ -17,6 +19,7 @@ pub(crate) const MAX_ANSWERED: usize = 32;
 pub(crate) struct Connections {
     silent: VecDeque<Connection>,
     answered: VecDeque<Connection>,
+    streams: VecDeque<Connection>,
     next: u64,
 }
 
@@ -42,6 +45,13 @@ impl Connections {
         let connection = serve(Place { connections: Arc::clone(connections), number });
         push(&mut known.silent, MAX_SILENT, Connection { number, connection });
     }
+
+    /// Cuts off the answers that go on for as long as their reader listens.
+    pub(crate) fn end_streams(connections: &Mutex<Self>) {
+        for stream in &lock(connections).streams {
+            stream.connection.abort();
+        }
+    }
 }
 
 impl Place {
@@ -53,6 +63,15 @@ impl Place {
             push(&mut connections.answered, MAX_ANSWERED, connection);
         }
     }
+
+    /// The connection's answer goes on for as long as its reader listens: it takes no place of those that end.
+    pub(crate) fn is_stream(&self) {
+        let mut connections = lock(&self.connections);
+        let place = connections.answered.iter().position(|connection| connection.number == self.number);
+        if let Some(connection) = place.and_then(|place| connections.answered.remove(place)) {
+            push(&mut connections.streams, MAX_STREAMS, connection);
+        }
+    }
 }
 
 impl Drop for Place {
@@ -60,6 +79,7 @@ impl Drop for Place {
         let mut connections = lock(&self.connections);
         connections.silent.retain(|connection| connection.number != self.number);
         connections.answered.retain(|connection| connection.number != self.number);
+        connections.streams.retain(|connection| connection.number != self.number);
     }
 }
 

@@ -26,6 +26,15 @@ pub(crate) struct TopEntry {
     pub(crate) norm: f64,
 }
 
+/// What a step comes to as a whole; `None` for what was not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct StepSummary {
+    pub(crate) grad_norm: Option<f64>,
+    pub(crate) update_norm: Option<f64>,
+    /// The largest and the median one.
+    pub(crate) update_ratios: Option<(f64, f64)>,
+}
+
 /// What a scrape works from.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
@@ -120,14 +129,15 @@ impl MetricTable {
     }
 
     /// Takes a step in and publishes it. What a step did not measure keeps its last value.
-    pub(crate) fn export(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) {
+    pub(crate) fn export(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) -> StepSummary {
         self.set_step(batch, now);
-        self.set_gradients(names, batch, now);
-        self.set_updates(batch);
+        let grad_norm = self.set_gradients(names, batch, now);
+        let (update_norm, update_ratios) = self.set_updates(batch);
         self.set_sampling(batch);
         self.set_tiers(names, batch);
         self.counters.add_step(batch);
         self.publish();
+        StepSummary { grad_norm, update_norm, update_ratios }
     }
 
     fn set_step(&mut self, batch: &StepBatch, now: Instant) {
@@ -139,7 +149,7 @@ impl MetricTable {
         self.set(RunGauge::LearningRate, batch.learning_rate);
     }
 
-    fn set_gradients(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) {
+    fn set_gradients(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) -> Option<f64> {
         let GradientSummary { norm, norm_of_records, top, group_norms } = self.gradients.summarise(names, batch);
         self.set(RunGauge::GradNorm, norm);
         self.set(RunGauge::GradNormSelfCheck, batch.grad_norm_check().map(|check| check.ratio()));
@@ -147,7 +157,7 @@ impl MetricTable {
         if let Some(norm) = norm {
             peaks.observe(now, StepMaximum { value: norm, step: batch.step });
         }
-        let Some(norm_of_records) = norm_of_records else { return };
+        let Some(norm_of_records) = norm_of_records else { return norm };
         let slots_before = shown.len();
         *top_step = Some(batch.step);
         shown.clear();
@@ -167,17 +177,20 @@ impl MetricTable {
             let share = (of_group / norm_of_records).powi(2);
             self.run_series.set_member(table, RunGauge::GroupShare, group as usize, labels, share);
         }
+        norm
     }
 
-    fn set_updates(&mut self, batch: &StepBatch) {
-        if self.measured.of(Kind::Update).contains(Statistic::Norm) {
-            self.set(RunGauge::UpdateNorm, update_norm(batch));
-        }
-        let Some((max, median)) = update_ratios(batch, &mut self.ratios) else { return };
+    fn set_updates(&mut self, batch: &StepBatch) -> (Option<f64>, Option<(f64, f64)>) {
+        let has_norms = self.measured.of(Kind::Update).contains(Statistic::Norm);
+        let norm = if has_norms { update_norm(batch) } else { None };
+        self.set(RunGauge::UpdateNorm, norm);
+        let ratios = update_ratios(batch, &mut self.ratios);
+        let Some((max, median)) = ratios else { return (norm, None) };
         for (member, (agg, value)) in [("max", max), ("median", median)].into_iter().enumerate() {
             let labels = || label_text(&[("agg", agg)]);
             self.run_series.set_member(&mut self.working.table, RunGauge::UpdateRatio, member, labels, value);
         }
+        (norm, ratios)
     }
 
     /// What is put together over all tensors has no value while only a part of them is measured.

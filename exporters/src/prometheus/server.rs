@@ -5,18 +5,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Uri};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout_at};
-use trainmon_service::http::{self, ACCEPT_PAUSE, Limits, ServerThread};
+use trainmon_service::http::{self, ACCEPT_PAUSE, Limits, LongLived, ServerThread};
 
+use super::answers::{Answer, Answers};
 use super::connections::{Connections, Place};
-use super::page::PageSource;
 use crate::ExportError;
 
 /// Of fifteen characters only: Linux cuts a thread's name there.
@@ -30,8 +27,6 @@ const LIMITS: Limits = Limits {
 /// What the thread may need beyond the deadline to be gone.
 const JOIN_GRACE: Duration = Duration::from_millis(50);
 
-const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// A running server. Dropping it stops it without waiting.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -41,11 +36,11 @@ pub(crate) struct Server {
 
 impl Server {
     /// Listens on `address` and serves on a thread of its own.
-    pub(crate) fn start(address: SocketAddr, page_source: Arc<PageSource>) -> Result<Self, ExportError> {
-        Self::start_with(address, LIMITS, move |method, path| answer(&page_source, method, path))
+    pub(crate) fn start(address: SocketAddr, answers: Answers) -> Result<Self, ExportError> {
+        Self::start_with(address, LIMITS, move |method, uri| answers.answer(method, uri))
     }
 
-    fn start_with(address: SocketAddr, limits: Limits, answer: impl Answer) -> Result<Self, ExportError> {
+    fn start_with(address: SocketAddr, limits: Limits, answer: impl Answering) -> Result<Self, ExportError> {
         let bind = |source| ExportError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -73,22 +68,25 @@ impl Server {
 }
 
 /// What a request is answered with.
-trait Answer: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static {}
-impl<F: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static> Answer for F {}
+trait Answering: Fn(&Method, &Uri) -> Answer + Clone + Send + Sync + 'static {}
+impl<F: Fn(&Method, &Uri) -> Answer + Clone + Send + Sync + 'static> Answering for F {}
 
 async fn serve_until_stopped(
     listener: TcpListener,
     limits: Limits,
-    answer: impl Answer,
+    answer: impl Answering,
     stopping: oneshot::Receiver<Instant>,
 ) {
-    let mut connections = JoinSet::new();
+    let mut tasks = JoinSet::new();
+    let connections = Arc::new(Mutex::new(Connections::default()));
     let deadline = tokio::select! {
         deadline = stopping => deadline.unwrap_or_else(|_dropped| Instant::now()),
-        never = accept_connections(&listener, limits, &answer, &mut connections) => match never {},
+        never = accept_connections(&listener, limits, &answer, &connections, &mut tasks) => match never {},
     };
     drop(listener);
-    let all_done = async { while connections.join_next().await.is_some() {} };
+    // They would not end by themselves.
+    Connections::end_streams(&connections);
+    let all_done = async { while tasks.join_next().await.is_some() {} };
     // Past the deadline the rest is cut off with the runtime.
     drop(timeout_at(deadline.into(), all_done).await);
 }
@@ -96,15 +94,15 @@ async fn serve_until_stopped(
 async fn accept_connections(
     listener: &TcpListener,
     limits: Limits,
-    answer: &impl Answer,
+    answer: &impl Answering,
+    connections: &Arc<Mutex<Connections>>,
     tasks: &mut JoinSet<()>,
 ) -> Infallible {
-    let connections = Arc::new(Mutex::new(Connections::default()));
     loop {
         // Finished connections leave their results here.
         while tasks.try_join_next().is_some() {}
         match listener.accept().await {
-            Ok((stream, _)) => Connections::admit(&connections, |place| {
+            Ok((stream, _)) => Connections::admit(connections, |place| {
                 tasks.spawn(serve_connection(stream, limits, answer.clone(), place))
             }),
             Err(_) => sleep(ACCEPT_PAUSE).await,
@@ -112,38 +110,16 @@ async fn accept_connections(
     }
 }
 
-async fn serve_connection(stream: TcpStream, limits: Limits, answer: impl Answer, place: Place) {
+async fn serve_connection(stream: TcpStream, limits: Limits, answer: impl Answering, place: Place) {
     let answer = |request: Request<_>| {
         place.has_asked();
-        std::future::ready(answer(request.method(), request.uri().path()))
+        let answer = answer(request.method(), request.uri());
+        if answer.extensions().get::<LongLived>().is_some() {
+            place.is_stream();
+        }
+        std::future::ready(answer)
     };
     http::serve_connection(stream, limits, answer).await;
-}
-
-fn answer(page_source: &PageSource, method: &Method, path: &str) -> Response<Full<Bytes>> {
-    if !matches!(path, "/" | "/metrics" | "/healthz" | "/top") {
-        return response(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "there is /metrics, /healthz and /top\n");
-    }
-    if !matches!(*method, Method::GET | Method::HEAD) {
-        let mut refusal = response(StatusCode::METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", "GET or HEAD\n");
-        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return refusal;
-    }
-    match path {
-        "/metrics" => response(StatusCode::OK, TEXT_FORMAT, page_source.metrics(Instant::now())),
-        "/healthz" => response(StatusCode::OK, "application/json", page_source.health(Instant::now()).to_string()),
-        "/top" => response(StatusCode::OK, "application/json", page_source.top().to_string()),
-        _ => response(StatusCode::OK, "text/html; charset=utf-8", page_source.index()),
-    }
-}
-
-fn response(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 #[cfg(test)]
@@ -151,11 +127,15 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{Ipv4Addr, TcpStream};
 
+    use bytes::Bytes;
+
+    use super::super::answers::whole;
     use super::*;
 
+    const TEXT: &str = "text/plain";
     const FOR_EVER: Duration = Duration::from_hours(1);
 
-    fn start(limits: Limits, answer: impl Answer) -> Server {
+    fn start(limits: Limits, answer: impl Answering) -> Server {
         Server::start_with(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), limits, answer).unwrap()
     }
 
@@ -169,9 +149,9 @@ mod tests {
     fn clients_that_do_not_read_their_answer_keep_nobody_waiting_and_the_oldest_make_room() {
         // More than the sockets' buffers hold.
         let long = Bytes::from(vec![b'x'; 64 << 20]);
-        let whole = long.len();
-        let answer = move |_: &Method, path: &str| {
-            response(StatusCode::OK, TEXT_FORMAT, if path == "/long" { long.clone() } else { Bytes::from("short") })
+        let whole_length = long.len();
+        let answer = move |_: &Method, uri: &Uri| {
+            whole(TEXT, if uri.path() == "/long" { long.clone() } else { Bytes::from("short") })
         };
         let server = start(Limits { headers: FOR_EVER, whole: FOR_EVER }, answer);
         let deaf = |_| {
@@ -189,12 +169,15 @@ mod tests {
             drop(deaf[client].read_to_end(&mut answer));
             answer.len()
         };
-        assert!(read(39) > whole && read(0) < whole, "the youngest gets all of its answer, the oldest was cut off");
+        assert!(
+            read(39) > whole_length && read(0) < whole_length,
+            "the youngest gets all of its answer, the oldest was cut off"
+        );
     }
 
     #[test]
     fn a_client_that_never_finishes_its_headers_is_sent_away() {
-        let answer = |_: &Method, _: &str| response(StatusCode::OK, TEXT_FORMAT, "page");
+        let answer = |_: &Method, _: &Uri| whole(TEXT, "page");
         let server = start(Limits { headers: Duration::from_millis(20), whole: FOR_EVER }, answer);
         for said in ["", "GET /metrics HTTP/1.1\r\nHost: lo"] {
             let mut stream = TcpStream::connect(server.address()).unwrap();

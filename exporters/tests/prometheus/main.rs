@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 #![expect(clippy::print_stdout, reason = "a skipped check says so")]
 
+mod live;
 mod real;
 mod server;
 mod support;

@@ -23,7 +23,8 @@ fn a_step_is_served_with_the_formats_content_type() {
     assert_eq!(value(&answer.body, "trainmon_step"), Some(7.0));
     assert_eq!(value(&answer.body, "trainmon_loss"), Some(2.5));
     assert_eq!(value(&answer.body, "trainmon_grad_norm"), Some(0.5));
-    assert_eq!(exporter.whereabouts(), [format!("http://{}/metrics", exporter.address())]);
+    let address = exporter.address();
+    assert_eq!(exporter.whereabouts(), [format!("http://{address}/"), format!("http://{address}/metrics")]);
 }
 
 #[test]
@@ -38,8 +39,17 @@ fn other_routes_and_methods_are_told_apart() {
     let refused = request(address, "DELETE", "/metrics");
     assert_eq!(refused.status, 405);
     assert!(refused.head.contains("allow: get, head"), "{}", refused.head);
-    let index = request(address, "GET", "/");
+}
+
+#[test]
+fn without_the_page_there_is_a_list_of_what_else_there_is() {
+    let exporter = start(&Prometheus { page: false, ..config() });
+    assert_eq!(exporter.whereabouts(), [format!("http://{}/metrics", exporter.address())]);
+    let index = request(exporter.address(), "GET", "/");
     assert!(index.body.contains("href=\"/metrics\"") && index.body.contains("run-a rank 3"));
+    for path in ["/api/overview", "/api/heatmap", "/api/events"] {
+        assert_eq!(request(exporter.address(), "GET", path).status, 404, "{path}");
+    }
 }
 
 #[test]
@@ -273,7 +283,7 @@ fn every_rank_writes_its_target_file_and_takes_it_away() {
         "labels": { "run": "a \"b\"", "rank": "11" },
     }]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), expected);
-    assert!(exporters[1].whereabouts()[1].ends_with("sd/targets.rank11.json"));
+    assert!(exporters[1].whereabouts()[2].ends_with("sd/targets.rank11.json"));
     for exporter in &mut exporters {
         exporter.shutdown(Instant::now() + PATIENCE).unwrap();
     }

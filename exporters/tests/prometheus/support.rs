@@ -27,6 +27,7 @@ pub(crate) fn config() -> Prometheus {
         per_parameter: false,
         per_layer: true,
         interval_max_seconds: 3600,
+        page: true,
         target_file: None,
     }
 }

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use trainmon_report::{Outcome, Printer};
 
 use crate::verbs::{
-    anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, overflow, parse, recover,
+    anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, overflow, parse, recover, replay,
     run as run_script,
 };
 
@@ -24,6 +24,7 @@ use crate::verbs::{
     "  trainmon compare-runs new/monitor_output old/monitor_output  where two runs part first, beyond noise\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
+    "  trainmon replay monitor_output --to prometheus --blocks  an old run into Prometheus, every step with its own time\n",
     "  trainmon ctl monitor_output set --every 10   a training that runs: measure one step in ten from now on\n",
     "  trainmon config-schema > trainmon.schema.json\n",
     "  trainmon completions bash > ~/.local/share/bash-completion/completions/trainmon\n",
@@ -97,6 +98,11 @@ enum Verb {
     /// loss of power, a damaged disk) are left out and told, one by one.
     #[command(after_long_help = recover::EXAMPLES)]
     Recover(recover::Arguments),
+    /// Send a recorded run to Prometheus or over OpenTelemetry, every step with its own time
+    ///
+    /// Of CSV files, ours or msprobe's, or of a journal: so old runs appear in Grafana beside those that run.
+    #[command(after_long_help = replay::EXAMPLES)]
+    Replay(Box<replay::Arguments>),
     /// Speak to a training that is being watched: status, pause, resume, flush, set
     ///
     /// The config needs `"control": {}`. The run is found by its directory; the socket in it is its owner's alone.
@@ -198,6 +204,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<Outcome> {
         Verb::Merge(arguments) => merge::run(&arguments, printer),
         Verb::Parse(arguments) => parse::run(&arguments, printer),
         Verb::Recover(arguments) => recover::run(&arguments, printer),
+        Verb::Replay(arguments) => replay::run(&arguments, printer),
         Verb::Ctl(arguments) => ctl::run(&arguments, printer),
         Verb::ConfigSchema => {
             printer.json(&trainmon_core::config::json_schema())?;

@@ -1,5 +1,5 @@
 //! Monitored runs: their files, recovered from a journal or read as they lie; two of them compared; their values as TensorBoard's
-//! events; what their alerts found.
+//! events, in Prometheus or over OpenTelemetry; what their alerts found.
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,8 @@ pub mod anomaly;
 pub mod compare;
 pub mod convert;
 pub mod recover;
+pub mod replay;
 mod run;
+pub mod steps;
 
 pub use self::run::{NewestRun, directories, newest_of};

@@ -8,6 +8,6 @@ mod table;
 
 pub use self::error::RunError;
 pub use self::newest::{NewestRun, directories, newest_of, run_directory_of};
-pub use self::rows::{MIXED_PREFIX, RowLayout};
+pub use self::rows::{MIXED_PREFIX, MonitorRow, RowLayout};
 pub use self::source::{RunDirectory, file_name, rank_of, runs_in};
 pub use self::table::{Row, Table};

@@ -61,6 +61,16 @@ impl RowLayout {
         Ok(Self { vpp_stage, step, name, scope, micro_step, shape, dtype, values })
     }
 
+    /// Whether it is the layout of msprobe's V2.
+    pub fn is_v2(&self) -> bool {
+        self.scope.is_some()
+    }
+
+    /// Whether rows tell the shape of their tensor.
+    pub fn has_shape(&self) -> bool {
+        self.shape.is_some()
+    }
+
     /// What a row of the tables with this prefix is about. `None` for a row of msprobe's collectives, which has other
     /// columns than its header says.
     ///

@@ -132,7 +132,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn fault(&self, place: usize, expected: &'static str) -> RunError {
+    /// The error that the cell at a place is not what its column holds.
+    pub fn fault(&self, place: usize, expected: &'static str) -> RunError {
         RunError::Cell {
             path: self.table.to_path_buf(),
             line: self.line(),

@@ -11,6 +11,7 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Eq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of the config")]
 pub struct Prometheus {
     /// Serve the page.
     #[default = true]
@@ -40,6 +41,9 @@ pub struct Prometheus {
     // Four scrapes of Prometheus' usual 15 s.
     #[default = 60]
     pub interval_max_seconds: u64,
+    /// The live page at `/`: curves, heat maps and alerts of the run so far, kept in at most 30 MB.
+    #[default = true]
+    pub page: bool,
     /// A `file_sd` target file to write, for scraping many ranks. Rank 3 writes `targets.rank3.json` where this says
     /// `targets.json`; a `{rank}` in the name is replaced instead.
     #[schemars(length(min = 1))]

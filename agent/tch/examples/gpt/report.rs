@@ -58,7 +58,7 @@ pub(crate) fn show_closing_words(report: &Report) {
     for sink in &report.sinks {
         let what = match sink.name {
             "csv" => "one CSV file per signal, a row per tensor and step; steps.csv has the run's own curves",
-            "prometheus" => "the scrape page; it is there while a training runs",
+            "prometheus" => "the live page, and Prometheus' page; they are there while a training runs",
             _ => "its output",
         };
         for place in &sink.whereabouts {

@@ -12,4 +12,5 @@ pub(crate) mod merge;
 pub(crate) mod overflow;
 pub(crate) mod parse;
 pub(crate) mod recover;
+pub(crate) mod replay;
 pub(crate) mod run;

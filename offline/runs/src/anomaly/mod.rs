@@ -67,6 +67,14 @@ fn findings_of(data: &Path) -> Result<(PathBuf, Option<NewestRun>), AnomalyError
     Ok((beside.filter(|_| !own.is_dir()).unwrap_or(own), newest))
 }
 
+/// Where the findings of the rank of a directory are: in its run's directory of them, or beside the run as in msprobe's
+/// layout. `None` if there are none.
+pub(crate) fn findings_file(rank_directory: &Path, rank: u32) -> Option<PathBuf> {
+    let beside = [Some(rank_directory), rank_directory.parent()];
+    let file = |directory: &Path| directory.join(DIRECTORY).join(format!("rank{rank}")).join(FILE);
+    beside.into_iter().flatten().map(file).find(|file| file.is_file())
+}
+
 /// `rank<R>/anomaly.json`, by rank.
 fn files_in(directory: &Path) -> Result<Vec<(u64, PathBuf)>, AnomalyError> {
     let failed = |source| AnomalyError::ReadDirectory { path: directory.to_path_buf(), source };

@@ -1,0 +1,103 @@
+// A run as the page knows it: kept up to date by the tails that the agent sends.
+
+import {
+  type Alert,
+  type AxisDocument,
+  type Cursor,
+  type CurveDocument,
+  type RunDocument,
+  type Status,
+  type Tables,
+  type TailEvent,
+  toNumber,
+  type WireNumber,
+} from "./contract";
+
+/** By bin: a number, `null` where there is none. NaN and infinities are numbers here. */
+export type Values = (number | null)[];
+
+export interface Curve {
+  name: string;
+  last: Values;
+  /** Empty while bins hold one step each. */
+  low: Values;
+  high: Values;
+}
+
+export class Run {
+  first: number[] = [];
+  last: number[] = [];
+  time: number[] = [];
+  width = 1;
+  readonly curves = new Map<string, Curve>();
+  curvesLeftOut = 0;
+  alerts: Alert[] = [];
+  alertsSeen = 0;
+  tables: Tables;
+  status: Status;
+  cursor: Cursor;
+
+  constructor(document: RunDocument) {
+    const { overview, status } = document;
+    this.tables = overview.tables;
+    this.status = status;
+    this.cursor = overview.cursor;
+    this.curvesLeftOut = overview.curves_left_out;
+    this.alerts = overview.alerts;
+    this.alertsSeen = overview.alerts_seen;
+    this.readSteps(overview.steps);
+    this.readCurves(overview.curves, 0);
+  }
+
+  /** Takes in what came since the cursor. */
+  apply({ tail, status }: TailEvent): void {
+    this.status = status;
+    this.tables = tail.tables;
+    this.cursor = tail.cursor;
+    this.alerts = [...this.alerts, ...tail.alerts].slice(-256);
+    this.alertsSeen = tail.alerts_seen;
+    this.readSteps(tail.steps);
+    this.readCurves(tail.curves, tail.steps.from);
+  }
+
+  /** The newest value of a curve that is not `null`. */
+  newest(name: string): number | null {
+    return this.curves.get(name)?.last.findLast((value) => value !== null) ?? null;
+  }
+
+  /** The bin that a step lies in or, where it was left out, the one before it; -1 before the first. */
+  binAt(step: number): number {
+    let [low, high] = [0, this.first.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.first[middle] ?? 0) <= step) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
+  }
+
+  private readSteps(steps: AxisDocument): void {
+    this.width = steps.width;
+    this.first.splice(steps.from, this.first.length, ...steps.first);
+    this.last.splice(steps.from, this.last.length, ...steps.last);
+    this.time.splice(steps.from, this.time.length, ...steps.time);
+  }
+
+  private readCurves(curves: CurveDocument[], from: number): void {
+    for (const { name, last, low, high } of curves) {
+      const curve = this.curves.get(name) ?? { name, last: [], low: [], high: [] };
+      replace(curve.last, from, last);
+      replace(curve.low, from, low ?? []);
+      replace(curve.high, from, high ?? []);
+      this.curves.set(name, curve);
+    }
+  }
+}
+
+/** Puts values in place of those from a bin on; bins that were never told of have none. */
+function replace(values: Values, from: number, tail: (WireNumber | null)[]): void {
+  if (tail.length === 0) return;
+  while (values.length < from) values.push(null);
+  values.length = from;
+  for (const value of tail) values.push(value === null ? null : toNumber(value));
+}

@@ -1,0 +1,264 @@
+// The curves: a panel for what belongs together, all over the same steps.
+
+import uPlot from "uplot";
+import type { Run, Values } from "../data/run";
+import { button, el } from "../dom";
+import * as format from "../format";
+import { type Mark, marksPlugin } from "./marks";
+import { color } from "./theme";
+
+interface Line {
+  curve: string;
+  label: string;
+}
+
+interface Panel {
+  title: string;
+  lines: Line[];
+  /** Logarithmic from the beginning. */
+  log: boolean;
+  show: (value: number | null) => string;
+}
+
+const line = (curve: string, label: string): Line => ({ curve, label });
+
+/** In the order of the page; a panel without a value is not there. */
+const PANELS: Panel[] = [
+  { title: "Loss", lines: [line("loss", "loss")], log: false, show: format.number },
+  {
+    title: "Gradient norm",
+    lines: [line("grad_norm", "norm"), line("framework_grad_norm", "framework's")],
+    log: true,
+    show: format.number,
+  },
+  {
+    title: "Update ratio",
+    lines: [line("update_ratio_max", "largest"), line("update_ratio_median", "median")],
+    log: true,
+    show: format.number,
+  },
+  { title: "Update norm", lines: [line("update_norm", "norm")], log: true, show: format.number },
+  { title: "Learning rate", lines: [line("learning_rate", "rate")], log: false, show: format.number },
+  {
+    title: "Step time",
+    lines: [line("step_seconds", "step"), line("collect_seconds", "of it trainmon")],
+    log: true,
+    show: format.seconds,
+  },
+  { title: "Collective operations", lines: [line("collective_seconds", "per step")], log: false, show: format.seconds },
+];
+
+/** Panels of the script's own numbers, beyond which the page says that there are more. */
+const MAX_SCALARS = 24;
+const HEIGHT = 168;
+
+export class Curves {
+  readonly element = el("div", { class: "curves" });
+  private readonly more = el("p", { class: "note" });
+  private readonly charts = new Map<string, Chart>();
+  private marks: Mark[] = [];
+
+  constructor() {
+    new ResizeObserver(() => this.resize()).observe(this.element);
+  }
+
+  update(run: Run, marks: Mark[]): void {
+    this.marks = marks;
+    const scalars = [...run.curves.keys()].filter((name) => name.startsWith("scalar/"));
+    const panels = [...PANELS, ...scalars.slice(0, MAX_SCALARS).map(scalarPanel)];
+    for (const panel of panels) {
+      const present = panel.lines.filter(({ curve }) => run.newest(curve) !== null);
+      if (present.length === 0) continue;
+      let chart = this.charts.get(panel.title);
+      if (!chart || chart.lines.length !== present.length) {
+        chart?.destroy();
+        const next = new Chart({ ...panel, lines: present }, () => this.marks);
+        if (chart) chart.element.replaceWith(next.element);
+        else this.element.append(next.element);
+        chart = next;
+        this.charts.set(panel.title, chart);
+      }
+      chart.update(run);
+    }
+    const hidden = Math.max(0, scalars.length - MAX_SCALARS) + run.curvesLeftOut;
+    this.more.textContent = hidden > 0 ? `${hidden} more curves are not drawn.` : "";
+    if (hidden > 0) this.element.append(this.more);
+  }
+
+  /** Draws anew: colours or marks have changed. */
+  redraw(): void {
+    for (const chart of this.charts.values()) chart.restyle();
+  }
+
+  private resize(): void {
+    for (const chart of this.charts.values()) chart.resize();
+  }
+}
+
+function scalarPanel(curve: string): Panel {
+  const name = curve.slice("scalar/".length);
+  return { title: name, lines: [line(curve, "value")], log: false, show: format.number };
+}
+
+class Chart {
+  readonly element: HTMLElement;
+  readonly lines: Line[];
+  private readonly readout = el("span", { class: "readout" });
+  private readonly holder = el("div", { class: "plot" });
+  private plot: uPlot | null = null;
+  private run: Run | null = null;
+  private log: boolean;
+  private isRanged = false;
+
+  constructor(
+    private readonly panel: Panel,
+    private readonly marks: () => Mark[],
+  ) {
+    this.lines = panel.lines;
+    this.log = panel.log;
+    const scale = button(this.scaleName(), "linear or logarithmic", () => {
+      this.log = !this.log;
+      scale.textContent = this.scaleName();
+      this.rebuild();
+    });
+    const title = el("h3", { text: panel.title, title: panel.title });
+    this.element = el("figure", { class: "panel" }, el("figcaption", {}, title, this.readout, scale), this.holder);
+  }
+
+  private scaleName(): string {
+    return this.log ? "log" : "lin";
+  }
+
+  update(run: Run): void {
+    this.run = run;
+    const isRanged = run.width > 1;
+    if (!this.plot || isRanged !== this.isRanged) {
+      this.isRanged = isRanged;
+      this.rebuild();
+    } else {
+      this.plot.setData(this.data(run), true);
+    }
+    this.read(null);
+  }
+
+  resize(): void {
+    const width = this.holder.clientWidth;
+    if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
+  }
+
+  restyle(): void {
+    if (this.run) this.rebuild();
+  }
+
+  destroy(): void {
+    this.plot?.destroy();
+  }
+
+  /** The range of a bin, where it holds several steps, and the newest value of each line. */
+  private data(run: Run): uPlot.AlignedData {
+    const columns = this.lines.flatMap(({ curve }) => {
+      const { last, low, high } = run.curves.get(curve) ?? { last: [], low: [], high: [] };
+      const drawable = (values: Values) => values.map((value) => this.drawable(value));
+      return this.isRanged ? [drawable(high), drawable(low), drawable(last)] : [drawable(last)];
+    });
+    const length = run.last.length;
+    for (const column of columns) while (column.length < length) column.push(null);
+    return [run.last, ...columns] as uPlot.AlignedData;
+  }
+
+  /** What has no place on the scale leaves a gap; `marks` says there what it was. */
+  private drawable(value: number | null): number | null {
+    if (value === null || !Number.isFinite(value)) return null;
+    return this.log && value <= 0 ? null : value;
+  }
+
+  private rebuild(): void {
+    if (!this.run) return;
+    this.plot?.destroy();
+    const ranged = this.isRanged;
+    const colors = [color("accent"), color("second")];
+    const series: uPlot.Series[] = [{}];
+    const bands: uPlot.Band[] = [];
+    this.lines.forEach((_, index) => {
+      const stroke = colors[index] ?? color("text");
+      if (ranged) {
+        const high = series.length;
+        series.push(
+          { stroke: "transparent", points: { show: false } },
+          { stroke: "transparent", points: { show: false } },
+        );
+        bands.push({ series: [high, high + 1], fill: `${stroke}38` });
+      }
+      series.push({ stroke, width: 1.5, points: { show: false }, spanGaps: true });
+    });
+    const options: uPlot.Options = {
+      width: Math.max(200, this.holder.clientWidth || 420),
+      height: HEIGHT,
+      padding: [10, 10, 0, 0],
+      legend: { show: false },
+      cursor: {
+        sync: { key: "steps", scales: ["x", null] },
+        drag: { x: true, y: false, uni: 20 },
+        points: { size: 6 },
+      },
+      scales: { x: { time: false }, y: { distr: this.log ? 3 : 1 } },
+      axes: [this.axis(28, (value) => format.integer(value)), this.axis(58, this.panel.show)],
+      series,
+      bands,
+      hooks: { setCursor: [(plot) => this.read(plot.cursor.idx ?? null)] },
+      plugins: [
+        marksPlugin({
+          marks: this.marks,
+          first: () => this.run?.first ?? [],
+          last: () => this.run?.last ?? [],
+          broken: () => this.broken(),
+        }),
+      ],
+    };
+    this.plot = new uPlot(options, this.data(this.run), this.holder);
+  }
+
+  private axis(size: number, show: (value: number) => string): uPlot.Axis {
+    return {
+      size,
+      font: `11px ${color("font")}`,
+      stroke: color("muted"),
+      grid: { stroke: color("grid"), width: 1 },
+      ticks: { show: false },
+      gap: 6,
+      values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : show(tick))),
+    };
+  }
+
+  /** The bins in which a value was not finite. */
+  private broken(): boolean[] {
+    const run = this.run;
+    const isBroken: boolean[] = [];
+    for (const { curve } of this.lines) {
+      const { last = [], high = [] } = run?.curves.get(curve) ?? {};
+      last.forEach((value, bin) => {
+        const values = [value, high[bin] ?? null];
+        if (values.some((value) => value !== null && !Number.isFinite(value))) isBroken[bin] = true;
+      });
+    }
+    return isBroken;
+  }
+
+  /** Says the values under the pointer, or the newest. */
+  private read(bin: number | null): void {
+    const run = this.run;
+    if (!run) return;
+    const at = bin === null ? null : format.steps(run.first[bin] ?? 0, run.last[bin] ?? 0);
+    const values = this.lines.map(({ curve, label }, index) => {
+      const value = bin === null ? run.newest(curve) : (run.curves.get(curve)?.last[bin] ?? null);
+      const name = this.lines.length > 1 ? el("i", { class: `key key${index}`, text: label }) : null;
+      return el(
+        "span",
+        { class: value !== null && !Number.isFinite(value) ? "value broken" : "value" },
+        name,
+        this.panel.show(value),
+      );
+    });
+    this.readout.replaceChildren(...(at === null ? [] : [el("span", { class: "at", text: `step ${at}` })]), ...values);
+  }
+}

@@ -1,0 +1,358 @@
+//! `trainmon replay` as a person sees it: blocks that a real Prometheus answers from, requests that a receiver gets, and
+//! what cannot be replayed.
+
+#[path = "support/golden.rs"]
+mod golden;
+mod support;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use golden::{golden, skip};
+use support::{Said, program, trainmon};
+
+/// Steps of the run that the tests make.
+const STEPS: u64 = 20;
+const PATIENCE: Duration = Duration::from_mins(1);
+
+struct Desk {
+    dir: TempDir,
+    /// When step 0 ended, in Unix seconds.
+    start: u64,
+}
+
+impl Desk {
+    /// A run of two ranks that ended a while ago, a step every 10 s, with a spike of the gradient at step 12.
+    fn new() -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+        let desk = Self { dir, start: now - 3_600 };
+        for rank in [0, 1] {
+            let mut steps = "step,unix_seconds,step_seconds,loss,learning_rate,grad_norm\n".to_owned();
+            let mut rows = "vpp_stage,name,step,min,max,mean,norm,nans,shape,dtype\n".to_owned();
+            for step in 0..STEPS {
+                let norm = norm(rank, step);
+                let time = desk.time(step) as f64 + 0.25;
+                writeln!(steps, "{step},{time:?},10.0,{:?},0.001,{norm:?}", 2.0 / (step + 1) as f64).expect("text");
+                writeln!(rows, "0,blocks.3.attn.qkv.weight,{step},-1.0,2.0,0.5,{norm:?},0,\"[2, 2]\",torch.float32")
+                    .expect("text");
+            }
+            desk.write(&format!("out/run-a/rank_{rank}/steps.csv"), &steps);
+            desk.write(&format!("out/run-a/rank_{rank}/grad_reduced_0-9999.csv"), &rows);
+        }
+        desk.write("out/run-a/run.json", r#"{"run":"run-a","world_size":2,"started":"2026-11-23T04:38:12Z"}"#);
+        let tag = "0:global/rank0/grad";
+        let message = format!(
+            "Rule Spike reports anomaly signal in ('{tag}', 'norm') at step 12, current value 50.0, history mean 1.0."
+        );
+        let finding = serde_json::json!({ "key": {
+            "rank": 0, "step": 12, "micro_step": 0, "pp_stage": 0, "vpp_stage": 0, "call_id": -1, "tag_name": tag,
+            "message": message, "group_mates": [0],
+        }});
+        desk.write("out/run-a/anomaly_detected/rank0/anomaly.json", &finding.to_string());
+        desk
+    }
+
+    fn time(&self, step: u64) -> u64 {
+        self.start + 10 * step
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("writable");
+        fs::write(path, text).expect("writable");
+    }
+
+    fn replay(&self, arguments: &[&str]) -> Said {
+        let mut command = program(self.dir.path(), [&["replay"], arguments].concat());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
+            command.env_remove(name);
+        }
+        Said::by(&mut command)
+    }
+}
+
+/// The gradient norm of a rank at a step.
+fn norm(rank: u64, step: u64) -> f64 {
+    if step == 12 { 50.0 } else { 1.0 + rank as f64 }
+}
+
+/// Killed when the test ends, however it ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().unwrap_or_default();
+        drop(self.0.wait());
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+fn get(address: SocketAddr, path: &str) -> Option<(u16, Value)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let status = answer.split(' ').nth(1)?.parse().ok()?;
+    let (_, body) = answer.split_once("\r\n\r\n")?;
+    Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
+}
+
+/// Waits until there is something.
+fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(since.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_real_prometheus_answers_from_the_blocks_of_a_past_run() {
+    if !is_installed("promtool") || !is_installed("prometheus") {
+        skip("a_real_prometheus_answers_from_the_blocks_of_a_past_run", "no prometheus on PATH (Debian: prometheus)");
+        return;
+    }
+    let desk = Desk::new();
+    let said = desk.replay(&["out", "--to", "prometheus", "-o", "old", "--blocks"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+    assert!(said.out.starts_with("rank 0: 20 steps, 0 to 19, 20 records, 1 alerts\nrank 1: 20 steps"), "{}", said.out);
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("a port");
+    desk.write("prometheus.yml", "global: {scrape_interval: 1m}\n");
+    let mut server = Server(
+        Command::new("prometheus")
+            .arg(format!("--config.file={}", desk.path("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", desk.path("old/blocks").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts"),
+    );
+    wait_for("Prometheus is ready", || {
+        assert!(server.0.try_wait().expect("known").is_none(), "Prometheus ended");
+        get(address, "/-/ready").filter(|(status, _)| *status == 200)
+    });
+    // Half a second behind the step.
+    let query = |expression: &str, step: u64| {
+        let path = format!("/api/v1/query?query={expression}&time={}.75", desk.time(step));
+        let (_, answer) = get(address, &path).expect("an answer");
+        let results = answer["data"]["result"].as_array().cloned().unwrap_or_default();
+        let of = |result: &Value| {
+            (
+                result["metric"]["rank"].as_str().unwrap_or("").to_owned(),
+                result["value"][1].as_str().unwrap_or("").to_owned(),
+            )
+        };
+        let mut values: Vec<(String, String)> = results.iter().map(of).collect();
+        values.sort();
+        values
+    };
+    let both =
+        |first: &str, second: &str| vec![("0".to_owned(), first.to_owned()), ("1".to_owned(), second.to_owned())];
+    for (step, expected) in [(0, both("1", "2")), (11, both("1", "2")), (12, both("50", "50")), (13, both("1", "2"))] {
+        assert_eq!(query("trainmon_grad_norm", step), expected, "step {step}");
+    }
+    assert_eq!(query("trainmon_steps_total", 4), both("5", "5"));
+    assert_eq!(query("trainmon_layer_norm%7Blayer%3D%22blocks.3%22,group%3D%22attn%22%7D", 12), both("50", "50"));
+    assert_eq!(query("trainmon_alerts_total%7Brule%3D%22Spike%22%7D", 11), both("0", "0"));
+    assert_eq!(query("trainmon_alerts_total%7Brule%3D%22Spike%22%7D", 12), both("1", "0"));
+    assert_eq!(query("trainmon_step_duration_seconds_count", 19), both("20", "20"));
+    assert_eq!(query("trainmon_queue_length", 5), [], "a recorded run has no queue");
+    // The window of a rate reaches over steps: 60 s hold 6 of them.
+    assert_eq!(query("round(60*rate(trainmon_steps_total%5B1m%5D))", 19), both("6", "6"));
+}
+
+/// Answers each request with status 200 and an empty message; gives the paths and bodies.
+fn receiver() -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("a port");
+    let (requests, received) = channel();
+    let serve = move || {
+        for stream in listener.incoming() {
+            let (Ok(stream), requests) = (stream, requests.clone()) else { return };
+            named("connection", move || answer(stream, &requests));
+        }
+    };
+    named("receiver", serve);
+    (address, received)
+}
+
+fn named(name: &str, work: impl FnOnce() + Send + 'static) {
+    drop(std::thread::Builder::new().name(name.to_owned()).spawn(work).expect("a thread"));
+}
+
+fn answer(mut stream: TcpStream, requests: &Sender<(String, Vec<u8>)>) {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+    while let Some(request) = read_request(&mut stream) {
+        if requests.send(request).is_err() || stream.write_all(ANSWER).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).ok()?;
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    })?;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).ok()?;
+    Some((head.split(' ').nth(1)?.to_owned(), body))
+}
+
+#[test]
+fn a_receiver_gets_every_step_with_its_own_time_and_the_alerts() {
+    use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+    use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
+    use prost::Message as _;
+
+    let desk = Desk::new();
+    let (address, received) = receiver();
+    let endpoint = format!("http://{address}");
+    let said = desk.replay(&["out", "--to", "otlp", "--endpoint", &endpoint, "--rank", "0", "--json"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+    let report: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&report["ranks"][0]["steps"], &report["ranks"][0]["alerts"]), (&20.into(), &1.into()), "{report}");
+    let (mut norms, mut logs, mut resources) = (Vec::new(), 0, Vec::new());
+    while let Ok((path, body)) = received.try_recv() {
+        if path == "/v1/logs" {
+            let request = ExportLogsServiceRequest::decode(&*body).expect("log records");
+            logs +=
+                request.resource_logs.iter().flat_map(|r| &r.scope_logs).map(|s| s.log_records.len()).sum::<usize>();
+            continue;
+        }
+        let request = ExportMetricsServiceRequest::decode(&*body).expect("points");
+        for resource in request.resource_metrics {
+            resources.push(format!("{:?}", resource.resource));
+            for metric in resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics) {
+                let Some(Data::Gauge(gauge)) = metric.data.filter(|_| metric.name == "training.grad.norm") else {
+                    continue;
+                };
+                norms.extend(gauge.data_points.into_iter().map(|point| match point.value {
+                    Some(Number::AsDouble(value)) => (point.time_unix_nano / 1_000_000, value),
+                    other => panic!("{other:?}"),
+                }));
+            }
+        }
+    }
+    let expected: Vec<(u64, f64)> = (0..STEPS).map(|step| (desk.time(step) * 1000 + 250, norm(0, step))).collect();
+    assert_eq!(norms, expected);
+    assert_eq!(logs, 1);
+    assert!(resources.iter().all(|resource| resource.contains("run-a-rank0")), "the same for every replay");
+}
+
+#[test]
+fn a_receiver_that_is_not_there_is_an_error_and_not_waited_for_without_end() {
+    let desk = Desk::new();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("a port").port();
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let said = desk.replay(&["out", "--to", "otlp", "--endpoint", &endpoint, "--patience", "1"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
+    let expected = format!("error: `{endpoint}/v1/metrics` took nothing for 1 s; 0 of 20 records had arrived\n");
+    assert!(said.err.starts_with(&expected), "{}", said.err);
+}
+
+#[test]
+fn msprobes_files_need_to_be_told_when_their_steps_were() {
+    let desk = Desk::new();
+    let rows = "vpp_stage,name,step,norm,shape,dtype\n0,a,0,1.5,[2],torch.float32\n0,a,2,2.5,[2],torch.float32\n";
+    desk.write("msprobe/rank_0/grad_reduced_0-9.csv", rows);
+    let said = desk.replay(&["msprobe", "--to", "prometheus", "-o", "text"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
+    assert_eq!(
+        said.err,
+        "error: nothing in the run tells when step 0 was\n\
+         hint: give them with --start 2026-11-20T16:05:09Z --step-seconds 1.5\n"
+    );
+    assert!(!desk.path("text").exists());
+    let times = ["--start", "1970-01-01T00:00:10Z", "--step-seconds", "1.5"];
+    let said = desk.replay(&[&["msprobe", "--to", "prometheus", "-o", "text"], &times[..]].concat());
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    let text = fs::read_to_string(desk.path("text/openmetrics.txt")).expect("there");
+    let norms: Vec<&str> = text.lines().filter(|line| line.starts_with("trainmon_grad_norm{")).collect();
+    let labels = r#"run="msprobe",rank="0""#;
+    assert_eq!(
+        norms,
+        [format!("trainmon_grad_norm{{{labels}}} 1.5 10.000"), format!("trainmon_grad_norm{{{labels}}} 2.5 13.000")]
+    );
+}
+
+#[test]
+fn the_recorded_runs_of_the_real_msprobe_become_text() {
+    let Some(golden) = golden("01_monitor", "golden monitor runs replayed") else { return };
+    let desk = Desk::new();
+    let (mut replayed, mut with_gradients) = (0, 0);
+    for case in names_in(&golden) {
+        let run = golden.join(&case).join("msprobe_out");
+        if !trainmon_runs::compare::is_run(&run) {
+            continue;
+        }
+        let run = run.display().to_string();
+        let times = ["--start", "2026-11-20T16:05:09Z", "--step-seconds", "1"];
+        let said = desk.replay(&[&[&*run, "--to", "prometheus", "-o", &*case], &times[..]].concat());
+        assert_eq!(said.code, Some(0), "{case}: {}", said.err);
+        let text = fs::read_to_string(desk.path(&case).join("openmetrics.txt")).expect("there");
+        assert!(text.contains("\ntrainmon_step{") && text.ends_with("\n# EOF\n"), "{case}");
+        replayed += 1;
+        with_gradients += u32::from(text.contains("\ntrainmon_grad_norm{"));
+    }
+    assert!(replayed > 20 && with_gradients > 15, "{replayed}, {with_gradients}");
+}
+
+#[test]
+fn what_cannot_be_replayed_is_told_and_leaves_nothing() {
+    let desk = Desk::new();
+    for (arguments, expected) in [
+        (&["nowhere", "--to", "prometheus"][..], "error: `nowhere` does not exist\n"),
+        (&["out", "--to", "prometheus", "--rank", "7"], "error: `out` has no rank 7: found 0, 1\n"),
+        (&["out", "--to", "prometheus", "-o", "out"], "error: `out` exists already\n"),
+        (
+            &["out/run-a/run.json", "--to", "prometheus"],
+            "error: `out/run-a/run.json` is no monitored run: it is a file",
+        ),
+    ] {
+        let said = desk.replay(arguments);
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(said.err.starts_with(expected), "{arguments:?}: {}", said.err);
+    }
+    let left: Vec<String> = names_in(desk.dir.path());
+    assert_eq!(left, ["out"]);
+    let help = trainmon(desk.dir.path(), &["replay", "--help"]);
+    assert!(help.out.contains("--to prometheus -o old --blocks"), "{}", help.out);
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("readable");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,101 @@
+//! Why a run cannot be replayed.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_exporters::ExportError;
+use trainmon_report::Advise;
+
+use crate::steps::ReadRunError;
+
+/// Nothing is left behind: an output directory appears whole or not at all. What a receiver has taken it keeps.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The run cannot be read.
+    #[error(transparent)]
+    Run(#[from] ReadRunError),
+    /// The files do not tell when a step was.
+    #[error("nothing in the run tells when step {step} was")]
+    NoTimes {
+        /// The first such step.
+        step: u64,
+    },
+    /// A made-up time is beyond all times.
+    #[error("step {step} would lie beyond all times")]
+    BeyondTime {
+        /// The step.
+        step: u64,
+    },
+    /// The output exists.
+    #[error("`{}` exists already", path.display())]
+    OutputExists {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The output cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no promtool to make blocks with.
+    #[error("cannot start `promtool`")]
+    NoPromtool {
+        /// Why.
+        source: io::Error,
+    },
+    /// promtool made no blocks.
+    #[error("`promtool` has made no blocks: {said}")]
+    Promtool {
+        /// The last lines it wrote.
+        said: String,
+    },
+    /// The exporter cannot start.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// The receiver took nothing for too long.
+    #[error("`{endpoint}` took nothing for {seconds} s; {delivered} of {read} records had arrived")]
+    Unreachable {
+        /// Its address.
+        endpoint: String,
+        /// So long.
+        seconds: u64,
+        /// Records that have arrived.
+        delivered: u64,
+        /// Records read.
+        read: u64,
+    },
+    /// The receiver refused some.
+    #[error("`{endpoint}` refused {failed} of {read} records")]
+    Refused {
+        /// Its address.
+        endpoint: String,
+        /// Records it will never have.
+        failed: u64,
+        /// Records read.
+        read: u64,
+    },
+}
+
+impl Advise for ReplayError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Run(error) => error.hint(),
+            Self::NoTimes { .. } => "give them with --start 2026-11-20T16:05:09Z --step-seconds 1.5",
+            Self::BeyondTime { .. } => "choose another --start or --step-seconds",
+            Self::OutputExists { .. } => "name another directory with --output, or remove this one",
+            Self::Write { .. } => "see that the disk has room and the directory above the output can be written",
+            Self::NoPromtool { .. } => {
+                "install Prometheus (Debian: prometheus), which brings it, or leave --blocks away and make the blocks elsewhere"
+            }
+            Self::Promtool { .. } => "leave --blocks away and look at the text with `promtool check metrics`",
+            Self::Export(error) => error.hint(),
+            Self::Unreachable { .. } => {
+                "is the receiver running, and does it speak this protocol? See --endpoint, --protocol"
+            }
+            Self::Refused { .. } => "what it said is in the warnings; old timestamps are refused by many receivers",
+        }
+    }
+}

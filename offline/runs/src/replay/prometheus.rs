@@ -1,0 +1,172 @@
+//! Into Prometheus: `OpenMetrics` text, and blocks made of it.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jiff::Timestamp;
+use trainmon_core::StepBatch;
+use trainmon_exporters::Sources;
+use trainmon_exporters::otlp::{OpenMetricsOpening, OpenMetricsWriter, Written};
+use trainmon_report::{FreshDirectory, NotMade, Progress, unfinished_in};
+
+use super::alert_counters::AlertCounters;
+use super::error::ReplayError;
+use super::report::{Replayed, ReplayedRank};
+use super::timeline::{MadeUpTimes, Timeline};
+use crate::steps::{RankChoice, ReadRunError, RecordedRank, RecordedRun};
+
+/// The text in the output directory.
+const TEXT: &str = "openmetrics.txt";
+/// The blocks in the output directory.
+const BLOCKS: &str = "blocks";
+const PROMTOOL: &str = "promtool";
+
+/// How to replay into Prometheus.
+#[derive(Clone, Copy, Debug)]
+pub struct PrometheusOptions<'a> {
+    /// The ranks.
+    pub ranks: RankChoice,
+    /// Times for a run that kept none.
+    pub times: Option<MadeUpTimes>,
+    /// Every measured statistic of every tensor, by name.
+    pub per_parameter: bool,
+    /// Whether promtool makes blocks.
+    pub blocks: bool,
+    /// The directory to make; absent: `<run>-prometheus`.
+    pub output: Option<&'a Path>,
+}
+
+/// Writes the run in `path` as `OpenMetrics` text to a new directory, and has promtool make blocks of it.
+///
+/// # Errors
+/// There is no run, a file of it is damaged, nothing tells when its steps were, the output exists or cannot be written,
+/// or promtool fails.
+pub fn to_prometheus(
+    path: &Path,
+    options: PrometheusOptions<'_>,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Replayed, ReplayError> {
+    let run = RecordedRun::open(path, options.ranks)?;
+    let out = options.output.map_or_else(|| PathBuf::from(format!("{}-prometheus", run.name)), Path::to_path_buf);
+    let failed = |source| ReplayError::Write { path: out.clone(), source };
+    let fresh = FreshDirectory::prepare(&out).map_err(|error| match error {
+        NotMade::Exists => ReplayError::OutputExists { path: out.clone() },
+        NotMade::Failed(source) => failed(source),
+    })?;
+    let collected = unfinished_in(fresh.path()).map_err(failed)?;
+    let mut writer = OpenMetricsWriter::new(collected.path());
+    let (mut ranks, mut warnings) = (Vec::new(), Vec::new());
+    let mut progress = RankProgress { done: 0, total: run.bytes(), tell };
+    for rank in &run.ranks {
+        let replayed = write_rank(rank, options, &mut writer, &mut warnings, &mut progress);
+        ranks.push(replayed.map_err(|error| match error {
+            RankError::Write(source) => failed(source),
+            RankError::Replay(error) => error,
+        })?);
+        progress.done += rank.bytes();
+    }
+    let text = fresh.path().join(TEXT);
+    let written = write_text(writer, &text).map_err(failed)?;
+    collected.close().map_err(failed)?;
+    if written.moved > 0 {
+        let moved = written.moved;
+        warnings.push(format!("{moved} steps were not later than the step before: each is written 1 ms behind it"));
+    }
+    if options.blocks {
+        make_blocks(&text, &fresh.path().join(BLOCKS))?;
+    }
+    fresh.put_in_place().map_err(failed)?;
+    let time = |milliseconds| Timestamp::from_millisecond(milliseconds).ok().map(|time| time.to_string());
+    Ok(Replayed {
+        run: run.name,
+        newest: run.newest,
+        ranks,
+        to: out.join(TEXT).display().to_string(),
+        samples: Some(written.samples),
+        blocks: options.blocks.then(|| out.join(BLOCKS)),
+        times: written.range.and_then(|(first, last)| Some((time(first)?, time(last)?))),
+        warnings,
+    })
+}
+
+enum RankError {
+    Write(io::Error),
+    Replay(ReplayError),
+}
+
+impl From<ReplayError> for RankError {
+    fn from(error: ReplayError) -> Self {
+        Self::Replay(error)
+    }
+}
+
+impl From<ReadRunError> for RankError {
+    fn from(error: ReadRunError) -> Self {
+        Self::Replay(error.into())
+    }
+}
+
+struct RankProgress<'a> {
+    done: u64,
+    total: u64,
+    tell: &'a mut dyn FnMut(Progress),
+}
+
+fn write_rank(
+    rank: &RecordedRank,
+    options: PrometheusOptions<'_>,
+    writer: &mut OpenMetricsWriter,
+    warnings: &mut Vec<String>,
+    progress: &mut RankProgress<'_>,
+) -> Result<ReplayedRank, RankError> {
+    let mut reader = rank.open()?;
+    let (alerts, unread) = rank.alerts(&|a, b| b == a + 1)?;
+    warnings.extend(unread);
+    let mut alerts = AlertCounters::new(alerts);
+    let sources = Sources::of_recorded(reader.measured(), alerts.book.clone());
+    let config = reader.config().clone();
+    let per_parameter = options.per_parameter;
+    writer.begin(&OpenMetricsOpening { config: &config, run: rank.run(), sources: &sources, per_parameter });
+    let mut timeline = Timeline::new(options.times);
+    let mut replayed = ReplayedRank { rank: rank.run().rank.0, ..ReplayedRank::default() };
+    let mut batch = StepBatch::default();
+    while reader.next(&mut batch)? {
+        timeline.set(&reader, &mut batch)?;
+        replayed.alerts += alerts.advance(batch.step, batch.time).len() as u64;
+        writer.export(reader.names(), &batch).map_err(RankError::Write)?;
+        replayed.count(&batch);
+        (progress.tell)(Progress { done: progress.done + reader.bytes_read(), total: progress.total });
+    }
+    warnings.extend_from_slice(reader.warnings());
+    Ok(replayed)
+}
+
+impl ReplayedRank {
+    pub(super) fn count(&mut self, batch: &StepBatch) {
+        let (first, _) = self.range.unwrap_or((batch.step.0, batch.step.0));
+        self.range = Some((first, batch.step.0));
+        self.steps += 1;
+        self.records += batch.records.len() as u64;
+    }
+}
+
+fn write_text(writer: OpenMetricsWriter, path: &Path) -> io::Result<Written> {
+    let mut out = io::BufWriter::new(std::fs::File::create_new(path)?);
+    let written = writer.finish(&mut out)?;
+    out.flush()?;
+    Ok(written)
+}
+
+/// Has promtool make blocks. It reads the text once per two hours of the run.
+fn make_blocks(text: &Path, blocks: &Path) -> Result<(), ReplayError> {
+    let made =
+        Command::new(PROMTOOL).args(["tsdb", "create-blocks-from", "openmetrics"]).arg(text).arg(blocks).output();
+    let made = made.map_err(|source| ReplayError::NoPromtool { source })?;
+    if made.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&made.stderr);
+    let lines: Vec<&str> = said.lines().rev().take(3).collect();
+    Err(ReplayError::Promtool { said: lines.into_iter().rev().collect::<Vec<_>>().join("; ") })
+}

@@ -1,0 +1,82 @@
+//! What a replay says: to people, and as JSON.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::error::ReplayError;
+use crate::run::NewestRun;
+
+/// What was replayed.
+#[derive(Debug, Serialize)]
+pub struct Replayed {
+    /// The run's name.
+    pub run: String,
+    /// Which run was taken of a directory that holds several.
+    pub newest: Option<NewestRun>,
+    /// By rank.
+    pub ranks: Vec<ReplayedRank>,
+    /// Where it went: an address, or the `OpenMetrics` file.
+    pub to: String,
+    /// Samples written to a file.
+    pub samples: Option<u64>,
+    /// The directory of Prometheus' blocks, if they were made.
+    pub blocks: Option<PathBuf>,
+    /// The first and the last step's time, RFC 3339.
+    pub times: Option<(String, String)>,
+    /// What is not as it should be, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// What was replayed of one rank.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReplayedRank {
+    /// The rank.
+    pub rank: u32,
+    /// How many steps.
+    pub steps: u64,
+    /// The first and the last of them.
+    pub range: Option<(u64, u64)>,
+    /// Records of tensors in them.
+    pub records: u64,
+    /// Alerts, begun or ended.
+    pub alerts: u64,
+}
+
+impl Replayed {
+    /// For a terminal.
+    pub fn in_words(&self) -> String {
+        let Self { ranks, to, samples, blocks, times, .. } = self;
+        let of_rank = |rank: &ReplayedRank| {
+            let ReplayedRank { rank, steps, range, records, alerts } = rank;
+            let range = range.map_or_else(String::new, |(first, last)| format!(", {first} to {last}"));
+            format!("rank {rank}: {steps} steps{range}, {records} records, {alerts} alerts\n")
+        };
+        let between = times.as_ref().map_or_else(String::new, |(first, last)| format!(", {first} to {last}"));
+        let target = samples.map_or_else(
+            || format!("sent to {to}{between}\n"),
+            |samples| format!("{to}: {samples} samples{between}\n"),
+        );
+        let next = match (blocks, samples) {
+            (Some(blocks), _) => format!("{}: move what is in it into Prometheus' data directory\n", blocks.display()),
+            (None, Some(_)) => format!("next: promtool tsdb create-blocks-from openmetrics {to} blocks\n"),
+            (None, None) => String::new(),
+        };
+        ranks.iter().map(of_rank).collect::<String>() + &target + &next
+    }
+}
+
+/// For programs, a failure too.
+pub fn as_json(replayed: &Result<Replayed, ReplayError>) -> Value {
+    match replayed {
+        Ok(Replayed { run, newest, ranks, to, samples, blocks, times, warnings }) => json!({
+            "ok": true, "run": run, "newest": newest, "ranks": ranks, "to": to, "samples": samples, "blocks": blocks,
+            "times": times, "warnings": warnings, "error": null,
+        }),
+        Err(error) => json!({
+            "ok": false, "run": null, "newest": null, "ranks": [], "to": null, "samples": null, "blocks": null,
+            "times": null, "warnings": [], "error": trainmon_report::as_json(error),
+        }),
+    }
+}

@@ -1,0 +1,246 @@
+//! What the alerts of a run found, as they left it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use trainmon_core::{
+    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, Expectation, Group, Kind,
+    MicroStep, Rank, Statistic, Step, layer_of,
+};
+use trainmon_dump::journal::Recovered;
+
+use super::error::ReadRunError;
+use crate::anomaly::findings_file;
+use crate::run::RanksError;
+
+/// What a recovery writes beside the CSV files.
+const RECOVERED: &str = "alerts.jsonl";
+
+/// The alerts of a journal, and what of them cannot be read.
+pub(super) fn of_journal(path: &Path, rank: u32) -> Result<(Vec<Alert>, Vec<String>), ReadRunError> {
+    let recovered = Recovered::open(path).map_err(RanksError::from)?;
+    Ok(parse_lines(path, rank, recovered.alerts().iter().map(String::as_str)))
+}
+
+/// The alerts beside a rank's CSV files.
+pub(super) fn of_directory(
+    directory: &Path,
+    rank: u32,
+    is_next: &dyn Fn(u64, u64) -> bool,
+) -> Result<(Vec<Alert>, Vec<String>), ReadRunError> {
+    let read = |path: &Path| match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ReadRunError::Alerts { path: path.to_path_buf(), source }),
+    };
+    let recovered = directory.join(RECOVERED);
+    if let Some(lines) = read(&recovered)? {
+        return Ok(parse_lines(&recovered, rank, lines.lines()));
+    }
+    // The journal knows when an alert began and ended; findings only tell each step.
+    for journal in journals_of(directory) {
+        if let Ok(recovered) = Recovered::open(&journal)
+            && !recovered.alerts().is_empty()
+        {
+            return Ok(parse_lines(&journal, rank, recovered.alerts().iter().map(String::as_str)));
+        }
+    }
+    let Some(file) = findings_file(directory, rank) else { return Ok((Vec::new(), Vec::new())) };
+    let Some(text) = read(&file)? else { return Ok((Vec::new(), Vec::new())) };
+    match serde_json::from_str::<BTreeMap<String, Finding>>(&text) {
+        Ok(findings) => Ok((episodes(findings.into_values().collect(), is_next), Vec::new())),
+        // A run that is at work is about to write its end.
+        Err(error) => Ok((Vec::new(), vec![format!("`{}` is no object of findings: {error}", file.display())])),
+    }
+}
+
+fn journals_of(directory: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let is_journal = |path: &std::path::PathBuf| {
+        path.extension().is_some_and(|extension| extension == trainmon_dump::journal::FILE_EXTENSION)
+    };
+    let mut found: Vec<_> = entries.filter(is_journal).collect();
+    found.sort();
+    found
+}
+
+fn parse_lines<'a>(path: &Path, rank: u32, lines: impl Iterator<Item = &'a str>) -> (Vec<Alert>, Vec<String>) {
+    let (mut alerts, mut unreadable) = (Vec::new(), 0_u64);
+    for line in lines.filter(|line| !line.is_empty()) {
+        match serde_json::from_str::<Alert>(line) {
+            Ok(alert) if alert.rank.0 == rank => alerts.push(alert),
+            Ok(_) => {}
+            Err(_) => unreadable += 1,
+        }
+    }
+    alerts.sort_by_key(|alert| alert.step);
+    let warnings = if unreadable == 0 {
+        Vec::new()
+    } else {
+        vec![format!("`{}`: {unreadable} alerts that this version cannot read: left out", path.display())]
+    };
+    (alerts, warnings)
+}
+
+/// A finding as `anomaly.json` has it.
+#[derive(Clone, Debug, Deserialize)]
+struct Finding {
+    rank: u32,
+    step: u64,
+    #[serde(default)]
+    micro_step: u32,
+    #[serde(default)]
+    vpp_stage: u32,
+    tag_name: String,
+    message: String,
+}
+
+/// What a finding's sentence says.
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
+    rule: AlertRule,
+    statistic: Option<Statistic>,
+    value: f64,
+    before: Option<f64>,
+}
+
+/// Tag, rule and statistic of a finding.
+type SeriesKey = (String, &'static str, Option<&'static str>);
+
+/// Findings of one rule on one series in steps that follow each other are one alert.
+fn episodes(findings: Vec<Finding>, is_next: &dyn Fn(u64, u64) -> bool) -> Vec<Alert> {
+    let mut by_series: BTreeMap<SeriesKey, Vec<(Finding, Told)>> = BTreeMap::new();
+    for finding in findings {
+        let Some(told) = told(&finding.message) else { continue };
+        let key = (finding.tag_name.clone(), told.rule.name(), told.statistic.map(Statistic::name));
+        by_series.entry(key).or_default().push((finding, told));
+    }
+    let mut alerts = Vec::new();
+    for mut of_series in by_series.into_values() {
+        of_series.sort_by_key(|(finding, _)| finding.step);
+        for episode in of_series.chunk_by(|(a, _), (b, _)| a.step == b.step || is_next(a.step, b.step)) {
+            if let [(first, told), ..] = episode {
+                alerts.push(alert(first, told, episode.len() as u64));
+            }
+        }
+    }
+    alerts.sort_by_key(|alert| alert.step);
+    alerts
+}
+
+fn alert(finding: &Finding, told: &Told, findings: u64) -> Alert {
+    let severity = match told.rule {
+        AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Stall => AlertSeverity::Critical,
+        _ => AlertSeverity::Warning,
+    };
+    Alert {
+        rule: told.rule,
+        severity,
+        phase: AlertPhase::Begins,
+        findings,
+        step: Step(finding.step),
+        rank: Rank(finding.rank),
+        time: SystemTime::UNIX_EPOCH,
+        series: series(finding, told.statistic),
+        value: told.value,
+        expected: Expectation { typical: told.before, lower: None, upper: None },
+        message: finding.message.clone(),
+        moved_first: None,
+    }
+}
+
+/// `0:fc1.weight/rank0/acc_grad`, `0:fc1.input:0/rank0/actv_grad`, `0:global/rank0/loss`.
+fn series(finding: &Finding, statistic: Option<Statistic>) -> AlertSeries {
+    let mut parts = finding.tag_name.rsplitn(3, '/');
+    let (kind, _rank, place) = (parts.next().unwrap_or(""), parts.next(), parts.next().unwrap_or(&finding.tag_name));
+    let name = place.split_once(':').map_or(place, |(_, name)| name);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = name.rsplit_once(':').filter(|(_, micro)| is_number(micro)).map_or(name, |(name, _)| name);
+    let signal = match kind {
+        "acc_grad" => AlertSignal::Kind(Kind::GradUnreduced),
+        "post_grad" => AlertSignal::Kind(Kind::GradReduced),
+        kind => AlertSignal::from_name(kind).unwrap_or(AlertSignal::Grad),
+    };
+    if name == AlertScope::Global.name() {
+        return AlertSeries::global(signal, statistic);
+    }
+    let scope = match name {
+        name if Group::ALL.iter().any(|group| group.name() == name) => AlertScope::Group,
+        name if layer_of(name) == name => AlertScope::Layer,
+        _ => AlertScope::Tensor,
+    };
+    AlertSeries {
+        scope,
+        name: name.to_owned(),
+        signal,
+        statistic,
+        layer: (scope != AlertScope::Group).then(|| layer_of(name).to_owned()),
+        micro_step: MicroStep(finding.micro_step),
+        vpp_stage: finding.vpp_stage,
+    }
+}
+
+/// `Rule X reports anomaly signal in ('<tag>', '<op>') at step 7, current value 1.0, history mean 0.5.`
+fn told(message: &str) -> Option<Told> {
+    let (rule, rest) = message.strip_prefix("Rule ")?.split_once(" reports anomaly signal in ")?;
+    let rule = AlertRule::ALL.into_iter().find(|known| known.name() == rule)?;
+    let (series, numbers) = rest.rsplit_once(" at step ")?;
+    let statistic = series.rsplit_once(", '").and_then(|(_, op)| Statistic::from_name(op.trim_end_matches("')")));
+    let (_, numbers) = numbers.split_once(", current value ")?;
+    let (value, before) = numbers.split_once(", history mean ")?;
+    let before: f64 = before.trim_end_matches('.').parse().ok()?;
+    Some(Told { rule, statistic, value: value.parse().ok()?, before: (!before.is_nan()).then_some(before) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(step: u64, tag: &str, rule: &str) -> Finding {
+        let message = format!(
+            "Rule {rule} reports anomaly signal in ('{tag}', 'norm') at step {step}, current value 0.5, history mean nan."
+        );
+        Finding { rank: 0, step, micro_step: 0, vpp_stage: 0, tag_name: tag.to_owned(), message }
+    }
+
+    #[test]
+    fn a_finding_says_rule_statistic_value_and_what_was_before() {
+        let message = "Rule AnomalyTurbulence reports anomaly signal in ('0:a/rank0/acc_grad', 'mean') at step 1, \
+                       current value 7.4e-09, history mean 3.5e-09.";
+        let expected = Told {
+            rule: AlertRule::AnomalyTurbulence,
+            statistic: Some(Statistic::Mean),
+            value: 7.4e-9,
+            before: Some(3.5e-9),
+        };
+        assert_eq!(told(message), Some(expected));
+        assert_eq!(told("something else"), None);
+    }
+
+    #[test]
+    fn a_tag_is_a_series() {
+        for (tag, expected) in [
+            ("0:blocks.3.attn.weight/rank0/acc_grad", "grad_unreduced norm of blocks.3.attn.weight"),
+            ("1:.input:0/rank2/actv_grad", "actv_grad norm of .input"),
+            ("0:blocks.3/rank0/grad", "grad norm of layer blocks.3"),
+            ("0:attn/rank0/grad", "grad norm of group attn"),
+            ("0:global/rank0/loss", "loss norm"),
+        ] {
+            let series = series(&finding(0, tag, "Spike"), Some(Statistic::Norm));
+            assert_eq!(series.to_string(), expected, "{tag}");
+        }
+    }
+
+    #[test]
+    fn findings_in_steps_that_follow_each_other_are_one_alert() {
+        let at = |step| finding(step, "0:a.weight/rank0/post_grad", "Spike");
+        let mut findings: Vec<Finding> = [3, 1, 2, 9].map(at).into();
+        findings.push(finding(1, "0:a.weight/rank0/post_grad", "NonFinite"));
+        let alerts = episodes(findings, &|a, b| b == a + 1);
+        let told: Vec<_> = alerts.iter().map(|alert| (alert.step.0, alert.rule.name(), alert.findings)).collect();
+        assert_eq!(told, [(1, "NonFinite", 1), (1, "Spike", 3), (9, "Spike", 1)]);
+    }
+}

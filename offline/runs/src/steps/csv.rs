@@ -1,0 +1,155 @@
+//! A rank's CSV files as batches.
+//!
+//! ```text
+//! one cursor per kind of file ─▶ the lowest step any of them stands at ─▶ its rows, of all of them
+//! ```
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use trainmon_core::config::{Activations, AttentionOrder, Collectives, Config, Features, Signal, Signals, WeightGrad};
+use trainmon_core::{GradNorm, Kind, Statistic, Step, StepBatch};
+use trainmon_exporters::MeasuredStatistics;
+
+use super::cursor::{Cursor, Names, came_again};
+use super::error::ReadRunError;
+use super::facts::FactsCursor;
+use super::reader::StepTimes;
+use crate::run::{MIXED_PREFIX, RunDirectory, RunError};
+
+/// Not of tensors: call stacks.
+const NOT_READ: &str = "stack_info";
+
+/// Reads one rank's files.
+pub(super) struct CsvReader {
+    cursors: Vec<Cursor>,
+    facts: Option<(PathBuf, FactsCursor)>,
+    pub(super) names: Names,
+    pub(super) measured: MeasuredStatistics,
+    pub(super) config: Config,
+    pub(super) times: StepTimes,
+}
+
+impl CsvReader {
+    pub(super) fn open(run: &RunDirectory, warnings: &mut Vec<String>) -> Result<Self, ReadRunError> {
+        for stranger in &run.strangers {
+            warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
+        }
+        let mut cursors = Vec::with_capacity(run.tables.len());
+        let mut measured = MeasuredStatistics::of_kinds(|_| trainmon_core::StatisticSet::EMPTY);
+        let mut ops: Vec<(Kind, Vec<Statistic>)> = Vec::new();
+        for (prefix, paths) in run.tables.iter().filter(|(prefix, _)| *prefix != NOT_READ) {
+            let mut cursor = Cursor::new(prefix, paths);
+            if let Some(columns) = cursor.begin(warnings)? {
+                for kind in kinds_of(prefix) {
+                    measured.set(kind, columns.measured());
+                    ops.push((kind, columns.ops()));
+                }
+            }
+            cursors.push(cursor);
+        }
+        let facts = match &run.steps {
+            Some(path) => FactsCursor::open(path, warnings)?.map(|facts| (path.clone(), facts)),
+            None => None,
+        };
+        let times = if facts.is_some() { StepTimes::Known } else { StepTimes::OfFiles };
+        Ok(Self { cursors, facts, names: Names::default(), measured, config: config_of(&ops), times })
+    }
+
+    /// Reads the next step. `false` at the end.
+    pub(super) fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> Result<bool, RunError> {
+        batch.reset();
+        let mut lowest: Option<u64> = None;
+        for cursor in &mut self.cursors {
+            let step = cursor.peek(warnings)?;
+            lowest = [lowest, step].into_iter().flatten().min();
+        }
+        let told = self.facts.as_mut().map_or(Ok(None), |(_, facts)| facts.peek())?;
+        let Some(step) = [lowest, told].into_iter().flatten().min() else {
+            if let Some((path, facts)) = &mut self.facts
+                && let Some(range) = facts.again.take()
+            {
+                warnings.push(came_again(path, range));
+            }
+            return Ok(false);
+        };
+        batch.step = Step(step);
+        let mut written: f64 = 0.0;
+        for cursor in &mut self.cursors {
+            while cursor.peek(warnings)? == Some(step) {
+                batch.records.extend(cursor.take(&mut self.names, warnings)?);
+                written = written.max(cursor.written);
+            }
+            cursor.last = cursor.last.max(Some(step));
+        }
+        batch.collected = !batch.records.is_empty();
+        batch.grad_norm = GradNorm::OfRecords;
+        let has_line = told == Some(step);
+        let has_time = match &mut self.facts {
+            Some((_, facts)) if has_line => facts.take(batch)?,
+            _ => false,
+        };
+        if !has_time {
+            // As good as is known: the files were written up to then.
+            batch.time = SystemTime::UNIX_EPOCH + Duration::try_from_secs_f64(written).unwrap_or_default();
+            if self.times == StepTimes::Known {
+                self.times = StepTimes::OfFiles;
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn bytes_read(&self) -> u64 {
+        let of_facts = self.facts.as_ref().map_or(0, |(_, facts)| facts.bytes_read());
+        self.cursors.iter().map(Cursor::bytes_read).sum::<u64>() + of_facts
+    }
+}
+
+/// The kinds that rows of a file may be of.
+fn kinds_of(prefix: &str) -> Vec<Kind> {
+    match prefix {
+        MIXED_PREFIX => vec![Kind::MgDirection],
+        "module" => vec![Kind::Actv, Kind::ActvGrad],
+        "weight_grad" => vec![Kind::GradUnreduced, Kind::GradReduced],
+        "param" => vec![Kind::ParamOrigin, Kind::ParamUpdated],
+        "optimizer" => Kind::ALL.into_iter().filter(|kind| kind.is_moment()).collect(),
+        prefix => Kind::from_name(prefix).into_iter().collect(),
+    }
+}
+
+/// A config that measures these kinds with these statistics.
+fn config_of(ops: &[(Kind, Vec<Statistic>)]) -> Config {
+    let signal = |is_of: fn(Kind) -> bool| {
+        let (_, ops) = ops.iter().find(|(kind, _)| is_of(*kind))?;
+        Some(Signal { ops: ops.clone(), eps: 0.0 })
+    };
+    let has = |kind: Kind| ops.iter().any(|(known, _)| *known == kind);
+    let modules = |kind: Kind| has(kind).then(Vec::new);
+    let is_feature = ops.iter().any(|(kind, _)| kind.is_feature());
+    Config {
+        signals: Signals {
+            weight_grad: signal(|kind| matches!(kind, Kind::GradUnreduced | Kind::GradReduced))
+                .map(|signal| WeightGrad { signal, every_micro_batch: false, micro_batches: None }),
+            moments: signal(Kind::is_moment),
+            param: signal(|kind| matches!(kind, Kind::ParamOrigin | Kind::ParamUpdated)),
+            activations: signal(|kind| matches!(kind, Kind::Actv | Kind::ActvGrad)).map(|signal| Activations {
+                signal,
+                forward: has(Kind::Actv),
+                backward: has(Kind::ActvGrad),
+                all: true,
+            }),
+            mg_direction: signal(|kind| kind == Kind::MgDirection),
+            update: signal(|kind| kind == Kind::Update),
+        },
+        adhoc: signal(|kind| kind == Kind::Adhoc),
+        collectives: signal(|kind| kind == Kind::Comm).map(|signal| Collectives { signal, before: true }),
+        features: is_feature.then(|| Features {
+            attention: modules(Kind::AttentionHook),
+            linear: modules(Kind::LinearHook),
+            router_weight: modules(Kind::MoeRouterWeightHook),
+            router_logit: modules(Kind::MoeRouterLogitHook),
+            order: AttentionOrder::SequenceFirst,
+        }),
+        ..Config::default()
+    }
+}

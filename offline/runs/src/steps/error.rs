@@ -1,0 +1,48 @@
+//! Why a recorded run cannot be read.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_report::Advise;
+
+use crate::run::{RanksError, RunError};
+
+/// What is wrong with a run, or with what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadRunError {
+    /// There is no run, or its files cannot be read.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
+    /// A file of the run is damaged.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The run has no such rank.
+    #[error("`{}` has no rank {rank}: found {found}", path.display())]
+    NoSuchRank {
+        /// The run.
+        path: PathBuf,
+        /// The rank asked for.
+        rank: u32,
+        /// The ranks there are.
+        found: String,
+    },
+    /// What the alerts wrote cannot be read.
+    #[error("cannot read `{}`", path.display())]
+    Alerts {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Advise for ReadRunError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Ranks(error) => error.hint(),
+            Self::Run(error) => error.hint(),
+            Self::NoSuchRank { .. } => "name one of these with --rank",
+            Self::Alerts { .. } => "make it readable, or take it out of the directory",
+        }
+    }
+}

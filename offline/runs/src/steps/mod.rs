@@ -1,0 +1,22 @@
+//! A recorded run, step by step, as its exporters were given it: the batch that the training made, read back from the CSV
+//! files (ours or msprobe's) or from the journal.
+//!
+//! ```text
+//! path ─▶ RecordedRun: its ranks ─▶ StepReader: one batch after the other, oldest first
+//!                                ─▶ alerts: what the alerts found, from the journal or anomaly.json
+//! ```
+//!
+//! Memory holds one step and the names, whatever the run's length. A run that is still at work is read as far as it got.
+
+mod alerts;
+mod columns;
+mod csv;
+mod cursor;
+mod error;
+mod facts;
+mod reader;
+mod recorded_run;
+
+pub use self::error::ReadRunError;
+pub use self::reader::{StepReader, StepTimes};
+pub use self::recorded_run::{RankChoice, RecordedRank, RecordedRun};

@@ -1,0 +1,144 @@
+//! A rank's steps, wherever they are kept.
+
+use std::path::Path;
+
+use trainmon_core::config::Config;
+use trainmon_core::{Kind, StatisticSet, StepBatch, TensorInfo};
+use trainmon_dump::journal::Recovered;
+use trainmon_exporters::MeasuredStatistics;
+
+use super::csv::CsvReader;
+use super::error::ReadRunError;
+use crate::run::{RanksError, RunDirectory};
+
+/// What is known of when a step was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepTimes {
+    /// Each step's own.
+    Known,
+    /// Nobody kept the time of some step: it has that of its file.
+    OfFiles,
+}
+
+/// Reads a rank's steps, oldest first. A step that was trained twice is read once, as it was the first time.
+pub struct StepReader {
+    source: Source,
+    warnings: Vec<String>,
+}
+
+enum Source {
+    Csv(Box<CsvReader>),
+    Journal(Box<JournalReader>),
+}
+
+struct JournalReader {
+    recovered: Recovered,
+    config: Config,
+    measured: MeasuredStatistics,
+    next: usize,
+    last: Option<u64>,
+}
+
+impl StepReader {
+    pub(super) fn of_csv(run: &RunDirectory) -> Result<Self, ReadRunError> {
+        let mut warnings = Vec::new();
+        let source = Source::Csv(Box::new(CsvReader::open(run, &mut warnings)?));
+        Ok(Self { source, warnings })
+    }
+
+    pub(super) fn of_journal(path: &Path) -> Result<Self, ReadRunError> {
+        let recovered = Recovered::open(path).map_err(RanksError::from)?;
+        let warnings = recovered.faults().iter().map(|fault| format!("`{}`: {fault}", path.display())).collect();
+        let config = recovered.config();
+        let measured = MeasuredStatistics::of_kinds(|kind| of_config(&config, kind));
+        let journal = JournalReader { recovered, config, measured, next: 0, last: None };
+        Ok(Self { source: Source::Journal(Box::new(journal)), warnings })
+    }
+
+    /// Reads the next step into `batch`. `false` at the end.
+    ///
+    /// # Errors
+    /// A CSV file is damaged (with file, line and column). What is torn in a journal is a warning.
+    pub fn next(&mut self, batch: &mut StepBatch) -> Result<bool, ReadRunError> {
+        match &mut self.source {
+            Source::Csv(reader) => Ok(reader.next(batch, &mut self.warnings)?),
+            Source::Journal(reader) => Ok(reader.next(batch, &mut self.warnings)),
+        }
+    }
+
+    /// The names of the tensors read so far, by their ids.
+    pub fn names(&self) -> &[TensorInfo] {
+        match &self.source {
+            Source::Csv(reader) => &reader.names.all,
+            Source::Journal(reader) => reader.recovered.names(),
+        }
+    }
+
+    /// Which statistics the readings hold.
+    pub fn measured(&self) -> MeasuredStatistics {
+        match &self.source {
+            Source::Csv(reader) => reader.measured,
+            Source::Journal(reader) => reader.measured,
+        }
+    }
+
+    /// A config that measures what was measured: its kinds and statistics, nothing else.
+    pub fn config(&self) -> &Config {
+        match &self.source {
+            Source::Csv(reader) => &reader.config,
+            Source::Journal(reader) => &reader.config,
+        }
+    }
+
+    /// Whether the steps read so far have times of their own.
+    pub fn times(&self) -> StepTimes {
+        match &self.source {
+            Source::Csv(reader) => reader.times,
+            Source::Journal(_) => StepTimes::Known,
+        }
+    }
+
+    /// Bytes read so far of a rank's files; of a journal, as many as its share of the steps.
+    pub fn bytes_read(&self) -> u64 {
+        match &self.source {
+            Source::Csv(reader) => reader.bytes_read(),
+            Source::Journal(reader) => {
+                let length = reader.recovered.path().metadata().map_or(0, |file| file.len());
+                length * reader.next as u64 / (reader.recovered.step_numbers().len() as u64).max(1)
+            }
+        }
+    }
+
+    /// What is not as it should be in the files read so far, a sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+impl JournalReader {
+    fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> bool {
+        while let Some(step) = self.recovered.step(self.next) {
+            self.next += 1;
+            match step {
+                Ok(step) if self.last.is_none_or(|last| step.batch.step.0 > last) => {
+                    self.last = Some(step.batch.step.0);
+                    *batch = step.batch;
+                    return true;
+                }
+                Ok(step) => {
+                    warnings.push(format!(
+                        "`{}`: step {} comes again: what came first is read",
+                        self.recovered.path().display(),
+                        step.batch.step
+                    ));
+                }
+                Err(fault) => warnings.push(format!("`{}`: {fault}", self.recovered.path().display())),
+            }
+        }
+        false
+    }
+}
+
+fn of_config(config: &Config, kind: Kind) -> StatisticSet {
+    config.signal(kind).map_or(StatisticSet::EMPTY, trainmon_core::config::Signal::set)
+}

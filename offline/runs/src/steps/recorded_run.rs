@@ -1,0 +1,154 @@
+//! A run and its ranks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use trainmon_core::{Alert, RUN_FILE, Rank, RunFile, RunInfo};
+use trainmon_dump::journal::Recovered;
+use trainmon_report::first_of;
+
+use super::alerts;
+use super::error::ReadRunError;
+use super::reader::StepReader;
+use crate::run::{Files, NewestRun, RankSource, RanksError, file_name, ranks_in};
+
+/// Which of a run's ranks are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankChoice {
+    /// The lowest there is.
+    First,
+    /// This one.
+    Only(u32),
+    /// All of them.
+    All,
+}
+
+/// A run on disk.
+#[derive(Debug)]
+pub struct RecordedRun {
+    /// What it is called: by its `run.json`, else by its directory.
+    pub name: String,
+    /// How many ranks it had: by its `run.json` or a journal, else as many as are there.
+    pub world_size: u32,
+    /// The directory, or the journal.
+    pub path: PathBuf,
+    /// Which run was taken of a directory that holds several.
+    pub newest: Option<NewestRun>,
+    /// The ranks that are read, in order.
+    pub ranks: Vec<RecordedRank>,
+    /// Every rank there is, in order.
+    pub all_ranks: Vec<u32>,
+}
+
+/// One rank of a run on disk.
+#[derive(Debug)]
+pub struct RecordedRank {
+    source: RankSource,
+    run: RunInfo,
+}
+
+/// How many ranks an error lists.
+const RANKS_SHOWN: usize = 8;
+
+impl RecordedRun {
+    /// Finds the run that a path means: of a directory of several the newest.
+    ///
+    /// # Errors
+    /// There is none, a journal's beginning is damaged, or the rank asked for is not there.
+    pub fn open(path: &Path, choice: RankChoice) -> Result<Self, ReadRunError> {
+        let (sources, newest) = ranks_in(path)?;
+        let all_ranks: Vec<u32> = sources.iter().map(|source| source.rank).collect();
+        let taken = newest.as_ref().map_or_else(|| path.to_path_buf(), |newest| newest.taken.clone());
+        let described = described(&sources)?;
+        let directory = sources.first().map_or(&taken, |source| &source.path);
+        let name = described.as_ref().map_or_else(|| name_of(directory, &taken), |(name, _)| name.clone());
+        let world_size = described.map_or(all_ranks.len() as u32, |(_, world_size)| world_size);
+        let is_chosen = |source: &RankSource, place: usize| match choice {
+            RankChoice::First => place == 0,
+            RankChoice::Only(rank) => source.rank == rank,
+            RankChoice::All => true,
+        };
+        let chosen = sources.into_iter().enumerate().filter(|(place, source)| is_chosen(source, *place));
+        let ranks: Vec<RecordedRank> = chosen
+            .map(|(_, source)| {
+                let run = RunInfo { run: name.clone(), rank: Rank(source.rank), local_rank: Rank(0), world_size };
+                RecordedRank { source, run }
+            })
+            .collect();
+        if let (RankChoice::Only(rank), []) = (choice, &ranks[..]) {
+            let found = first_of(all_ranks.iter().map(u32::to_string), RANKS_SHOWN);
+            return Err(ReadRunError::NoSuchRank { path: taken, rank, found });
+        }
+        Ok(Self { name, world_size, path: taken, newest, ranks, all_ranks })
+    }
+
+    /// Bytes to read.
+    pub fn bytes(&self) -> u64 {
+        self.ranks.iter().map(|rank| rank.source.bytes()).sum()
+    }
+}
+
+impl RecordedRank {
+    /// Whose it is.
+    pub fn run(&self) -> &RunInfo {
+        &self.run
+    }
+
+    /// Its directory, or its journal.
+    pub fn path(&self) -> &Path {
+        &self.source.path
+    }
+
+    /// Bytes to read.
+    pub fn bytes(&self) -> u64 {
+        self.source.bytes()
+    }
+
+    /// Begins to read its steps.
+    ///
+    /// # Errors
+    /// A file cannot be read, or its beginning is damaged.
+    pub fn open(&self) -> Result<StepReader, ReadRunError> {
+        match &self.source.files {
+            Files::Csv(directory) => StepReader::of_csv(directory),
+            Files::Journal => StepReader::of_journal(&self.source.path),
+        }
+    }
+
+    /// What the alerts found on this rank, oldest first: from its journals, else from `anomaly.json`, else from the
+    /// `alerts.jsonl` of a recovery. With what is not as it should be in them. Findings of steps that follow each other
+    /// (`is_next`) are one alert that goes on.
+    ///
+    /// # Errors
+    /// A file is there and cannot be read.
+    pub fn alerts(&self, is_next: &dyn Fn(u64, u64) -> bool) -> Result<(Vec<Alert>, Vec<String>), ReadRunError> {
+        let rank = self.source.rank;
+        match &self.source.files {
+            Files::Journal => alerts::of_journal(&self.source.path, rank),
+            Files::Csv(_) => alerts::of_directory(&self.source.path, rank, is_next),
+        }
+    }
+}
+
+/// Name and number of ranks as `run.json` or a journal tells them.
+fn described(sources: &[RankSource]) -> Result<Option<(String, u32)>, RanksError> {
+    let Some(first) = sources.first() else { return Ok(None) };
+    if matches!(first.files, Files::Journal) {
+        let recovered = Recovered::open(&first.path)?;
+        return Ok(Some((recovered.run().run.clone(), recovered.run().world_size)));
+    }
+    let places = [first.path.parent(), Some(&*first.path)];
+    let read = |directory: &Path| {
+        let file: RunFile = serde_json::from_slice(&fs::read(directory.join(RUN_FILE)).ok()?).ok()?;
+        Some((file.run, file.world_size))
+    };
+    Ok(places.into_iter().flatten().find_map(read))
+}
+
+/// The directory's name; of a rank's directory that of the directory above.
+fn name_of(directory: &Path, path: &Path) -> String {
+    let absolute = directory.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let is_rank = file_name(&absolute).starts_with("rank_");
+    let named = if is_rank { absolute.parent().unwrap_or(&absolute) } else { &absolute };
+    file_name(named).to_owned()
+}
