@@ -1,10 +1,11 @@
 //! What end-to-end tests need: a real training to start, watch and kill; its CSV files read strictly; a small disk that
-//! can be filled; a real Prometheus; a soak.
+//! can be filled; a real Prometheus, and what a large job costs it; a soak.
 //!
 //! The training is the program `trainer` of this crate. Everything is told by [`anyhow::Error`], whose words end a test.
 
 mod csv_files;
 mod http;
+mod load;
 mod prometheus;
 mod ram_disk;
 mod skip;
@@ -14,6 +15,7 @@ mod wait;
 
 pub use csv_files::{CsvFile, CsvTree};
 pub use http::get;
+pub use load::{Borne, Load};
 pub use prometheus::{Prometheus, check_metrics};
 pub use ram_disk::RamDisk;
 pub use skip::skip;

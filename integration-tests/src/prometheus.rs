@@ -24,13 +24,21 @@ impl Prometheus {
     /// # Errors
     /// It does not start.
     pub fn start(directory: &Path, target_files: &Path) -> Result<Option<Self>> {
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let config = directory.join("prometheus.yml");
         let scrape = format!(
             "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: trainmon\n  file_sd_configs:\n  - files: ['{}']\n",
             target_files.display()
         );
-        std::fs::write(&config, scrape)?;
+        Self::start_with(directory, &scrape)
+    }
+
+    /// Starts a server with this configuration, in which `ADDRESS` stands for its own; as [`start`](Self::start) else.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_with(directory: &Path, configuration: &str) -> Result<Option<Self>> {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let config = directory.join("prometheus.yml");
+        std::fs::write(&config, configuration.replace("ADDRESS", &address.to_string()))?;
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
@@ -50,12 +58,12 @@ impl Prometheus {
         Ok(Some(server))
     }
 
-    /// The results of an instant query; the expression must need no escaping in a URL.
+    /// The results of an instant query.
     ///
     /// # Errors
     /// The server does not answer as it should.
     pub fn query(&self, expression: &str) -> Result<Vec<Value>> {
-        let body = get(self.address, &format!("/api/v1/query?query={expression}"))?;
+        let body = get(self.address, &format!("/api/v1/query?query={}", escaped(expression)))?;
         let answer: Value = serde_json::from_str(&body)?;
         Ok(answer["data"]["result"].as_array().cloned().unwrap_or_default())
     }
@@ -69,6 +77,15 @@ impl Prometheus {
         ensure!(results.len() <= 1, "{metric}: {results:?}");
         results.first().map(|series| Ok(series["value"][1].as_str().context("no value")?.parse()?)).transpose()
     }
+}
+
+/// For a URL: what is neither letter nor digit by its code.
+fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
 }
 
 impl Drop for Prometheus {

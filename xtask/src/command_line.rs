@@ -10,7 +10,7 @@ use crate::dist::Architecture;
 use crate::provision::{Matrix, OtherTorch, environment};
 use crate::run::Bench;
 use crate::verify::{Check, Selection};
-use crate::{dist, fuzz, hint, provision, run, soak, torture, verify, workspace};
+use crate::{dist, fuzz, hint, load, provision, run, soak, torture, verify, workspace};
 
 /// The commands of this repository.
 #[derive(Debug, Parser)]
@@ -84,6 +84,12 @@ enum Task {
         /// Optimizer steps
         #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..))]
         steps: u64,
+    },
+    /// Serve the pages of a large job to a real Prometheus and measure what it takes; `-- --help` has the sizes
+    Load {
+        /// `--ranks 256`, `--layers 8`, …
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<String>,
     },
     /// Build the Python extension into the environment of the checks, for working on it
     Develop,
@@ -179,6 +185,7 @@ impl Arguments {
             Task::Fuzz { seconds, only } => fuzz::run(&root, seconds, &only),
             Task::Torture { kills, dir } => torture::run(&root, kills, dir.as_deref()),
             Task::Soak { steps } => soak::run(&root, steps),
+            Task::Load { arguments } => load::run(&root, &arguments),
             Task::Provision => {
                 if let Err(error) = provision::ensure_system_packages().mpi {
                     eprintln!("note: no MPI: {}", hint::render(&error));

@@ -9,6 +9,7 @@ pub mod dist;
 pub mod fuzz;
 pub mod graph;
 pub mod hint;
+pub mod load;
 pub mod process;
 pub mod provision;
 pub mod run;

@@ -8,6 +8,7 @@ mod directory;
 mod disk;
 mod fresh_project;
 mod kill;
+mod load;
 mod memory;
 mod otlp;
 mod port;

@@ -24,7 +24,7 @@ from support.ranks import free_port
 FACTOR = 30
 PROGRAMS = ("prometheus", "prometheus-alertmanager")
 #: Bounds a broken test, not a working one.
-PATIENCE_S = 180
+PATIENCE_S = 300
 
 Found = TypeVar("Found")
 
