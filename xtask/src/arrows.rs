@@ -65,6 +65,10 @@ const RULES: &[Rule] = &[
         may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-baseline", "trainmon-exporters", "trainmon-report"]),
     },
     Rule {
+        member: "trainmon-views",
+        may: May::On(&["trainmon-core", "trainmon-history", "trainmon-report", "trainmon-runs", "trainmon-web"]),
+    },
+    Rule {
         member: "trainmon-cli",
         may: May::On(&[
             "trainmon-core",
@@ -75,6 +79,7 @@ const RULES: &[Rule] = &[
             "trainmon-compare",
             "trainmon-checkpoint",
             "trainmon-runs",
+            "trainmon-views",
         ]),
     },
     Rule { member: "trainmon-integration-tests", may: May::OnAnything },

@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use trainmon_report::{Outcome, Printer};
 
 use crate::verbs::{
-    anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, overflow, parse, recover, replay,
-    run as run_script,
+    anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, overflow, parse, plot, recover,
+    replay, report, run as run_script,
 };
 
 /// Watch, capture and explain trainings.
@@ -24,6 +24,8 @@ use crate::verbs::{
     "  trainmon compare-runs new/monitor_output old/monitor_output  where two runs part first, beyond noise\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
+    "  trainmon plot monitor_output                curves, heat maps and alerts of the newest run, in one page\n",
+    "  trainmon report monitor_output              what moved, since which step, in which layer and rank, how sure\n",
     "  trainmon replay monitor_output --to prometheus --blocks  an old run into Prometheus, every step with its own time\n",
     "  trainmon ctl monitor_output set --every 10   a training that runs: measure one step in ten from now on\n",
     "  trainmon config-schema > trainmon.schema.json\n",
@@ -98,6 +100,16 @@ enum Verb {
     /// loss of power, a damaged disk) are left out and told, one by one.
     #[command(after_long_help = recover::EXAMPLES)]
     Recover(recover::Arguments),
+    /// Draw a run: one page that needs nothing else, or a picture of its curves
+    ///
+    /// Of a finished run or of one that is at work, from its CSV files (ours or msprobe's) or its journal.
+    #[command(after_long_help = plot::EXAMPLES)]
+    Plot(plot::Arguments),
+    /// Tell what a run shows, as evidence of at most 256 KB: what moved, since which step, where, how sure
+    ///
+    /// For a ticket, a chat or a language model: it says what was not measured, and what would settle what is open.
+    #[command(after_long_help = report::EXAMPLES)]
+    Report(report::Arguments),
     /// Send a recorded run to Prometheus or over OpenTelemetry, every step with its own time
     ///
     /// Of CSV files, ours or msprobe's, or of a journal: so old runs appear in Grafana beside those that run.
@@ -204,6 +216,8 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<Outcome> {
         Verb::Merge(arguments) => merge::run(&arguments, printer),
         Verb::Parse(arguments) => parse::run(&arguments, printer),
         Verb::Recover(arguments) => recover::run(&arguments, printer),
+        Verb::Plot(arguments) => plot::run(&arguments, printer),
+        Verb::Report(arguments) => report::run(&arguments, printer),
         Verb::Replay(arguments) => replay::run(&arguments, printer),
         Verb::Ctl(arguments) => ctl::run(&arguments, printer),
         Verb::ConfigSchema => {

@@ -11,6 +11,8 @@ mod files;
 pub(crate) mod merge;
 pub(crate) mod overflow;
 pub(crate) mod parse;
+pub(crate) mod plot;
 pub(crate) mod recover;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod run;

@@ -1,0 +1,66 @@
+//! Why a run cannot be drawn.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_report::Advise;
+use trainmon_runs::steps::ReadRunError;
+
+/// Nothing is left behind: the file appears whole or not at all.
+#[derive(Debug, thiserror::Error)]
+pub enum PlotError {
+    /// The run cannot be read.
+    #[error(transparent)]
+    Run(#[from] ReadRunError),
+    /// There is nothing in it yet.
+    #[error("`{}` has no step yet", path.display())]
+    NoSteps {
+        /// The run.
+        path: PathBuf,
+    },
+    /// The output's name says no format.
+    #[error("`{}`: expected a name that ends with .html, .svg or .png", path.display())]
+    UnknownFormat {
+        /// The output.
+        path: PathBuf,
+    },
+    /// The output exists.
+    #[error("`{}` exists already", path.display())]
+    OutputExists {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The output cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The picture cannot be drawn.
+    #[error("cannot draw the curves: {why}")]
+    Draw {
+        /// What the drawing library says.
+        why: String,
+    },
+    /// The data cannot be written as JSON.
+    #[error("cannot write the data of the page")]
+    Data {
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+impl Advise for PlotError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Run(error) => error.hint(),
+            Self::NoSteps { .. } => "the first appears when the training has made its first step",
+            Self::UnknownFormat { .. } => "name the output run.html, run.svg or run.png",
+            Self::OutputExists { .. } => "name another file with --output, or remove this one",
+            Self::Write { .. } => "see that the disk has room and the directory of the output can be written",
+            Self::Draw { .. } | Self::Data { .. } => "this is a fault of trainmon: please report it",
+        }
+    }
+}

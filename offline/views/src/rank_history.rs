@@ -1,0 +1,142 @@
+//! A rank of a run, read and summed up.
+
+use std::collections::BTreeSet;
+
+use trainmon_core::{Alert, DropReason, Kind, LedgerSnapshot, Phase, RunInfo, Step, StepBatch};
+use trainmon_history::{CostDocument, History, LedgerDocument, Limits, Overview, RunDocument, Status, VERSION};
+use trainmon_runs::steps::{ReadRunError, RecordedRank, StepTimes};
+
+use crate::recorder::Recorder;
+
+/// What was read of a rank.
+#[derive(Debug)]
+pub struct RankHistory {
+    /// Whose it is.
+    pub run: RunInfo,
+    /// Its curves and tensors.
+    pub history: History,
+    /// All its alerts, oldest first; the history holds the newest.
+    pub alerts: Vec<Alert>,
+    /// How many steps.
+    pub steps: u64,
+    /// In how many of them tensors were measured.
+    pub measured_steps: u64,
+    /// The first and the last of them.
+    pub range: Option<(u64, u64)>,
+    /// The kinds of measurements there are.
+    pub kinds: BTreeSet<&'static str>,
+    /// Steps in which a part of the layers was measured only.
+    pub sampled_steps: u64,
+    /// Whether every step has a time of its own.
+    pub times: StepTimes,
+    /// What is not as it should be in the files, a sentence each.
+    pub warnings: Vec<String>,
+    books: LedgerSnapshot,
+    cost: CostDocument,
+}
+
+impl RankHistory {
+    /// Reads a rank. `tell` hears how many bytes of it.
+    ///
+    /// Memory: that of a history, whatever the run's length. Cost: every file once.
+    ///
+    /// # Errors
+    /// A file is damaged.
+    pub fn read(rank: &RecordedRank, limits: Limits, tell: &mut dyn FnMut(u64)) -> Result<Self, ReadRunError> {
+        let mut reader = rank.open()?;
+        let mut recorder = Recorder::new(reader.config());
+        let mut read = Self {
+            run: rank.run().clone(),
+            history: History::new(limits),
+            alerts: Vec::new(),
+            steps: 0,
+            measured_steps: 0,
+            range: None,
+            kinds: BTreeSet::new(),
+            sampled_steps: 0,
+            times: StepTimes::Known,
+            warnings: Vec::new(),
+            books: LedgerSnapshot::default(),
+            cost: CostDocument::default(),
+        };
+        let mut batch = StepBatch::default();
+        let mut measured: Vec<u64> = Vec::new();
+        while reader.next(&mut batch)? {
+            recorder.record(&mut read.history, reader.names(), &batch);
+            read.count(&batch);
+            if !batch.records.is_empty() {
+                measured.push(batch.step.0);
+            }
+            tell(reader.bytes_read());
+        }
+        read.times = reader.times();
+        read.warnings = reader.warnings().to_vec();
+        // Alerts look at measured steps: those between which nothing was measured follow each other.
+        let place = |step: u64| measured.partition_point(|&other| other < step);
+        let (alerts, unread) = rank.alerts(&|a, b| place(b) <= place(a) + 1)?;
+        read.warnings.extend(unread);
+        for alert in &alerts {
+            read.history.alert(alert.clone());
+        }
+        read.alerts = alerts;
+        Ok(read)
+    }
+
+    fn count(&mut self, batch: &StepBatch) {
+        let Step(step) = batch.step;
+        let (first, _) = self.range.unwrap_or((step, step));
+        self.range = Some((first, step));
+        self.steps += 1;
+        self.measured_steps += u64::from(!batch.records.is_empty());
+        self.sampled_steps += u64::from(batch.sampling_stride > 1);
+        self.kinds.extend(
+            batch.records.iter().map(|record| record.kind).filter(|&kind| kind != Kind::Scalar).map(Kind::name),
+        );
+        self.books = batch.books;
+        let seconds = |phase| batch.cost.get(phase).as_secs_f64();
+        self.cost.steps += 1;
+        self.cost.step_seconds += batch.duration.map_or(0.0, |duration| duration.as_secs_f64());
+        self.cost.measure_seconds += seconds(Phase::Measure);
+        self.cost.launch_seconds += seconds(Phase::Launch);
+        self.cost.offer_seconds += seconds(Phase::Offer);
+        self.cost.bytes_read += batch.bytes_read;
+        self.cost.sampling = Some(batch.sampling_ratio());
+    }
+
+    /// Records that were lost on their way.
+    pub fn dropped(&self) -> u64 {
+        DropReason::ALL.into_iter().map(|reason| self.books.dropped[reason as usize]).sum()
+    }
+
+    /// Its curves, worst tensors and alerts.
+    pub fn overview(&self) -> Overview {
+        self.history.overview()
+    }
+
+    /// All that a page or a terminal shows, without heat maps.
+    pub fn document(&self) -> RunDocument {
+        RunDocument { version: VERSION, overview: self.overview(), status: self.status(), heat_maps: Vec::new() }
+    }
+
+    /// Who it is, and what the monitor said of itself at the end.
+    pub fn status(&self) -> Status {
+        let LedgerSnapshot { observed, not_sampled, accepted, .. } = self.books;
+        let has_books = self.books != LedgerSnapshot::default();
+        let has_cost = self.cost.bytes_read > 0 || self.cost.measure_seconds > 0.0;
+        Status {
+            run: self.run.run.clone(),
+            rank: self.run.rank.0,
+            world_size: self.run.world_size,
+            step: self.range.map(|(_, last)| last),
+            ledger: has_books.then(|| LedgerDocument {
+                observed,
+                not_sampled,
+                accepted,
+                dropped: self.dropped(),
+                ..LedgerDocument::default()
+            }),
+            cost: has_cost.then_some(self.cost),
+            ..Status::default()
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What would settle the open questions.
+
+use trainmon_core::AlertRule;
+
+use super::document::{Certainty, Direction, Moved, NextStep, Report};
+use super::gaps::Coverage;
+
+/// So many steps before the first sign a second run should measure everything.
+const LEAD: u64 = 5;
+
+/// The sentence that answers what happened.
+pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
+    let alerts = report.alerts.len() as u64 + report.left_out.alerts;
+    let steps: u64 = report.ranks.iter().map(|rank| rank.steps).max().unwrap_or(0);
+    let seen = format!("{steps} steps, {} series", coverage.series());
+    let Some(first) = first_certain(report) else {
+        return match alerts {
+            0 => format!("Nothing left what it was before ({seen}), and there is no alert."),
+            _ => format!("{}, and no series left what it was before ({seen}).", alerts_in_words(report, alerts)),
+        };
+    };
+    let certainty = match first.certainty {
+        Certainty::Certain => "It is certain".to_owned(),
+        certainty => format!("It is {} ({:.0} deviations)", certainty.words(), first.deviations),
+    };
+    let others = report.moved.len() as u64 + report.left_out.moved - 1;
+    let others =
+        if others == 0 { String::new() } else { format!("; {others} other series follow or moved on their own") };
+    let alerts = if alerts == 0 { "no alert".to_owned() } else { alerts_in_words(report, alerts) };
+    format!("{certainty} that {}{others} ({seen}); {alerts}.", movement_in_words(first))
+}
+
+fn alerts_in_words(report: &Report, alerts: u64) -> String {
+    let first = report.alerts.first();
+    let first = first.map_or_else(String::new, |alert| format!(", the first {} at step {}", alert.rule, alert.step));
+    if alerts == 1 { format!("1 alert{first}") } else { format!("{alerts} alerts{first}") }
+}
+
+/// The earliest departure that is not merely possible; else the earliest.
+pub(super) fn first_certain(report: &Report) -> Option<&Moved> {
+    let is_told = |moved: &&Moved| moved.certainty > Certainty::Possible && !is_of_the_machine(moved);
+    report.moved.iter().find(is_told).or_else(|| report.moved.first())
+}
+
+/// Times say something of the machine, not of the training's numbers.
+fn is_of_the_machine(moved: &Moved) -> bool {
+    moved.signal.ends_with("_seconds") || moved.signal == "comm_time"
+}
+
+/// `the norm of grad_reduced of blocks.3.fc.weight rises at step 7 on rank 0, from 1.0 to 50`.
+pub(super) fn movement_in_words(moved: &Moved) -> String {
+    let Moved { step, step_up_to, rank, signal, statistic, tensor, direction, value, usual, returned, .. } = moved;
+    let what = match (tensor, statistic) {
+        (Some(tensor), Some(statistic)) => format!("{signal} {statistic} of {tensor}"),
+        _ => signal.clone(),
+    };
+    let when = if step == step_up_to { format!("step {step}") } else { format!("steps {step} to {step_up_to}") };
+    let how = match direction {
+        Direction::Rises => "rises",
+        Direction::Falls => "falls",
+        Direction::NotFinite => "is not finite",
+    };
+    let from = usual.map_or_else(String::new, |usual| format!(", from {} to {}", short(usual), short(*value)));
+    let end = if *returned { ", and returned" } else { "" };
+    format!("{what} {how} at {when} on rank {rank}{from}{end}")
+}
+
+/// A number in four digits.
+pub(super) fn short(value: f64) -> String {
+    let magnitude = value.abs();
+    if value == 0.0 || !value.is_finite() || (1e-3..1e5).contains(&magnitude) {
+        let decimals =
+            if magnitude >= 1.0 && value.is_finite() { (3.0 - magnitude.log10().floor()).max(0.0) as usize } else { 6 };
+        let text = format!("{value:.decimals$}");
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        return text.to_owned();
+    }
+    format!("{value:.3e}")
+}
+
+/// The questions that are open, the most telling first.
+pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &str) -> Vec<NextStep> {
+    let mut next = Vec::new();
+    let first = first_certain(report);
+    if let Some(first) = first {
+        of_movement(first, coverage, run, &mut next);
+        of_ranks(first, report, &mut next);
+    }
+    if report.alerts.iter().any(|alert| alert.rule == AlertRule::NormMismatch) {
+        next.push(NextStep {
+            question: "Which of the two gradient norms is right?".to_owned(),
+            action:
+                "Look at clipping and at parameters outside the optimizer: the framework's norm and the monitor's part."
+                    .to_owned(),
+            command: None,
+        });
+    }
+    let first_rank = report.ranks.first().map_or(0, |rank| rank.rank);
+    let is_covered = coverage.has(&["grad_unreduced", "grad_reduced"]);
+    if !is_covered {
+        next.push(NextStep {
+            question: "Which layer is it?".to_owned(),
+            action: "Measure weight gradients: without them nothing is known by layer.".to_owned(),
+            command: Some("trainmon run --config monitor.json train.py   # {\"wg_distribution\": true}".to_owned()),
+        });
+    }
+    if first.is_some() || !report.alerts.is_empty() {
+        next.push(NextStep {
+            question: "When did it look right?".to_owned(),
+            action: "Look at the curves and the layers by step.".to_owned(),
+            command: Some(format!("trainmon plot {run} --rank {first_rank}")),
+        });
+    }
+    next
+}
+
+fn of_movement(first: &Moved, coverage: &Coverage, run: &str, next: &mut Vec<NextStep>) {
+    let before = first.step.saturating_sub(LEAD);
+    let place = first.layer.clone().or_else(|| first.tensor.clone());
+    if first.signal == "learning_rate" {
+        next.push(NextStep {
+            question: "Was the learning rate meant to change?".to_owned(),
+            action: format!("Look at the schedule at step {}: everything after it may follow from that.", first.step),
+            command: None,
+        });
+        return;
+    }
+    if is_of_the_machine(first) {
+        next.push(NextStep {
+            question: "Which rank is slow, and in which operation?".to_owned(),
+            action: "Measure collective operations on all ranks (`cc_distribution`) and compare their times."
+                .to_owned(),
+            command: None,
+        });
+        return;
+    }
+    next.push(NextStep {
+        question: "Is it the data, or the machine?".to_owned(),
+        action: format!(
+            "Run again from a checkpoint before step {} with the same order of data: what comes again at the same step is the \
+             data or the code; what does not is noise, or the machine.",
+            first.step
+        ),
+        command: Some(format!("trainmon compare-runs SECOND_RUN {run}")),
+    });
+    if !coverage.has(&["actv"]) {
+        let at = place.map_or_else(String::new, |layer| format!(" of {layer}"));
+        next.push(NextStep {
+            question: "Did it come in with the activations, or is it made in the backward pass?".to_owned(),
+            action: format!("Measure activations and their gradients{at} from step {before} on, in every step."),
+            command: Some("trainmon ctl RUN set --on activations --every 1".to_owned()),
+        });
+    }
+    if first.direction == Direction::NotFinite {
+        next.push(NextStep {
+            question: "Which operator makes the first value that is not finite?".to_owned(),
+            action: format!(
+                "Capture steps {before} to {} with msprobe, level `mix`, on rank {}.",
+                first.step, first.rank
+            ),
+            command: Some("trainmon overflow DUMP".to_owned()),
+        });
+    } else {
+        next.push(NextStep {
+            question: "Which operator differs from a run that is well?".to_owned(),
+            action: format!(
+                "Capture step {} of this run and of a good one with msprobe, and compare the captures.",
+                first.step
+            ),
+            command: Some("trainmon compare DUMP GOOD_DUMP".to_owned()),
+        });
+    }
+}
+
+/// Of several ranks that were read, some moved and others did not.
+fn of_ranks(first: &Moved, report: &Report, next: &mut Vec<NextStep>) {
+    if report.ranks.len() < 2 {
+        return;
+    }
+    let moved: Vec<u32> = report.ranks.iter().filter(|rank| rank.moved > 0).map(|rank| rank.rank).collect();
+    if let [only] = moved[..] {
+        next.push(NextStep {
+            question: format!("Why rank {only} alone?"),
+            action: format!(
+                "No other rank shows a departure: give rank {only} another machine, or swap its data with another rank's, and \
+                 run again from before step {}.",
+                first.step
+            ),
+            command: None,
+        });
+    }
+}

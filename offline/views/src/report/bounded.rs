@@ -1,0 +1,145 @@
+//! A report within its size, whatever the run's.
+
+use super::document::{Moved, Report};
+use super::markdown;
+
+/// What a ticket, a chat and a language model take.
+pub const MOST_BYTES: usize = 256 * 1000;
+
+/// Longer names and messages are shortened in their middle: both ends of a tensor's name say something.
+const MOST_TEXT: usize = 160;
+/// The first lengths of lists; halved until everything fits.
+const LENGTHS: Lengths = Lengths { moved: 200, alerts: 200, curves: 96, ranks: 128, sentences: 40 };
+
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    moved: usize,
+    alerts: usize,
+    curves: usize,
+    ranks: usize,
+    sentences: usize,
+}
+
+impl Lengths {
+    fn halved(self) -> Self {
+        let Self { moved, alerts, curves, ranks, sentences } = self;
+        let half = |length: usize| (length / 2).max(1);
+        Self {
+            moved: half(moved),
+            alerts: half(alerts),
+            curves: half(curves),
+            ranks: half(ranks),
+            sentences: half(sentences),
+        }
+    }
+}
+
+/// The report as JSON and as Markdown, both within [`MOST_BYTES`]; what finds no room is counted in it. `finish` writes the
+/// sentences that tell of the rest.
+///
+/// # Errors
+/// The report is no JSON.
+pub(super) fn fit(mut report: Report, finish: impl Fn(&mut Report)) -> Result<Report, serde_json::Error> {
+    shorten(&mut report);
+    let mut lengths = LENGTHS;
+    loop {
+        cut(&mut report, lengths);
+        finish(&mut report);
+        let is_small = json(&report)?.len() <= MOST_BYTES && markdown::markdown(&report).len() <= MOST_BYTES;
+        // A list of one each is some kilobytes: it always fits.
+        if is_small || lengths.moved == 1 {
+            return Ok(report);
+        }
+        lengths = lengths.halved();
+    }
+}
+
+/// As it is written to a file.
+pub(super) fn json(report: &Report) -> Result<String, serde_json::Error> {
+    Ok(serde_json::to_string_pretty(report)? + "\n")
+}
+
+fn cut(report: &mut Report, lengths: Lengths) {
+    let Lengths { moved, alerts, curves, ranks, sentences } = lengths;
+    report.left_out.moved += keep_moved(&mut report.moved, moved);
+    report.left_out.alerts += truncate(&mut report.alerts, alerts);
+    report.left_out.curves += truncate(&mut report.curves, curves);
+    report.left_out.ranks += truncate(&mut report.ranks, ranks);
+    report.left_out.sentences +=
+        truncate(&mut report.warnings, sentences) + truncate(&mut report.not_measured, sentences);
+}
+
+fn truncate<T>(list: &mut Vec<T>, most: usize) -> u64 {
+    let beyond = list.len().saturating_sub(most);
+    list.truncate(most);
+    beyond as u64
+}
+
+/// The earliest half, and of the rest the farthest.
+fn keep_moved(moved: &mut Vec<Moved>, most: usize) -> u64 {
+    let beyond = moved.len().saturating_sub(most);
+    if beyond > 0 {
+        let mut rest = moved.split_off(most.div_ceil(2));
+        rest.sort_by(|a, b| b.deviations.total_cmp(&a.deviations));
+        rest.truncate(most / 2);
+        rest.sort_by_key(|moved| moved.step);
+        moved.append(&mut rest);
+    }
+    beyond as u64
+}
+
+fn shorten(report: &mut Report) {
+    let mut shortened = 0;
+    let mut short = |text: &mut String| {
+        if let Some(shorter) = shortened_text(text) {
+            *text = shorter;
+            shortened += 1;
+        }
+    };
+    short(&mut report.run);
+    for moved in &mut report.moved {
+        short(&mut moved.signal);
+        moved.tensor.as_mut().into_iter().chain(&mut moved.layer).chain(&mut moved.statistic).for_each(&mut short);
+    }
+    for alert in &mut report.alerts {
+        short(&mut alert.series);
+        alert.layer.as_mut().into_iter().chain(&mut alert.moved_first).for_each(&mut short);
+    }
+    report.curves.iter_mut().for_each(|curve| short(&mut curve.name));
+    report.warnings.iter_mut().chain(&mut report.not_measured).for_each(|text| {
+        // A sentence with a path in it is longer than a name.
+        if text.len() > 4 * MOST_TEXT {
+            short(text);
+        }
+    });
+    report.left_out.shortened = shortened;
+}
+
+/// Both ends, where it is too long.
+fn shortened_text(text: &str) -> Option<String> {
+    if text.len() <= MOST_TEXT {
+        return None;
+    }
+    let half = MOST_TEXT / 2 - 2;
+    let (mut head, mut tail) = (half, text.len() - half);
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    Some(format!("{}…{}", &text[..head], &text[tail..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_keeps_both_ends_and_whole_characters() {
+        let name = format!("start{}.weight", "ü".repeat(200));
+        let short = shortened_text(&name).unwrap();
+        assert!(short.len() <= MOST_TEXT && short.starts_with("start") && short.ends_with(".weight"), "{short}");
+        assert_eq!(shortened_text("a.weight"), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! What a rank's history shows.
+
+use trainmon_core::{Alert, AlertPhase, layer_of};
+use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, Overview};
+
+use super::document::{Certainty, CurveSummary, Moved, RankSummary, ReportedAlert};
+use super::movement::{Departure, Point, first_departure};
+use crate::rank_history::RankHistory;
+
+/// So many departures and alerts of a rank are kept: more than a report has room for.
+const MOST: usize = 400;
+
+/// What a rank comes to.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    pub(super) summary: RankSummary,
+    pub(super) moved: Vec<Moved>,
+    pub(super) alerts: Vec<ReportedAlert>,
+    pub(super) curves: Vec<CurveSummary>,
+    /// Series looked at.
+    pub(super) series: u64,
+    /// Series with too few values to be looked at.
+    pub(super) too_short: u64,
+    pub(super) steps_per_value: u64,
+    pub(super) steps_per_tensor_value: u64,
+    pub(super) rows_left_out: u64,
+}
+
+impl Evidence {
+    pub(super) fn of(history: &RankHistory) -> Self {
+        let rank = history.run.rank.0;
+        let overview = history.overview();
+        let mut search = Search { rank, moved: Vec::new(), series: 0, too_short: 0 };
+        for curve in &overview.curves {
+            search.curve(&overview.steps, curve);
+        }
+        for kind in &overview.tables.kinds {
+            // The first statistic is the norm, or the kind's first number: one departure of a tensor says enough.
+            let map = kind.statistics.first().and_then(|statistic| history.history.heat_map(&kind.name, statistic, 0));
+            if let Some(map) = map {
+                search.tensors(&map);
+            }
+        }
+        let Search { mut moved, series, too_short, .. } = search;
+        let count = moved.len() as u64;
+        earliest_and_farthest(&mut moved);
+        let begun = |alert: &&Alert| alert.phase == AlertPhase::Begins;
+        Self {
+            summary: RankSummary {
+                rank,
+                steps: history.steps,
+                range: history.range,
+                measured_steps: history.measured_steps,
+                alerts: history.alerts.iter().filter(begun).count() as u64,
+                moved: count,
+                dropped: history.dropped(),
+            },
+            moved,
+            alerts: history.alerts.iter().filter(begun).take(MOST).map(reported).collect(),
+            curves: overview.curves.iter().map(|curve| curve_summary(rank, &overview.steps, curve)).collect(),
+            series,
+            too_short,
+            steps_per_value: overview.steps.state.width,
+            steps_per_tensor_value: columns_width(&overview),
+            rows_left_out: overview.tables.rows_left_out,
+        }
+    }
+}
+
+fn columns_width(overview: &Overview) -> u64 {
+    overview.tables.columns.width
+}
+
+/// In the order of their steps; of one step the farthest first. Of too many, the earliest and the farthest stay.
+fn earliest_and_farthest(moved: &mut Vec<Moved>) {
+    let farthest_first = |a: &Moved, b: &Moved| b.deviations.total_cmp(&a.deviations);
+    moved.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| farthest_first(a, b)));
+    if moved.len() > MOST {
+        let mut rest = moved.split_off(MOST / 2);
+        rest.sort_by(farthest_first);
+        rest.truncate(MOST / 2);
+        moved.append(&mut rest);
+        moved.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| farthest_first(a, b)));
+    }
+}
+
+struct Search {
+    rank: u32,
+    moved: Vec<Moved>,
+    series: u64,
+    too_short: u64,
+}
+
+impl Search {
+    fn curve(&mut self, steps: &AxisDocument, curve: &CurveDocument) {
+        let points: Vec<Point> = (0..steps.first.len())
+            .filter_map(|bin| {
+                let at = |values: &[Option<f64>]| values.get(bin).copied().flatten();
+                // Of a bin of several steps the value farthest up: what does not show there hardly shows at all.
+                let value = at(&curve.high).or_else(|| at(&curve.last))?;
+                Some(Point { first_step: steps.first[bin], last_step: steps.last[bin], value })
+            })
+            .collect();
+        if let Some(departure) = self.look(&points) {
+            self.moved.push(moved(self.rank, &departure, &curve.name, None, None));
+        }
+    }
+
+    fn tensors(&mut self, map: &HeatMap) {
+        let width = map.columns.first.len();
+        for (name, values) in map.names.iter().zip(map.values.chunks(width.max(1))) {
+            let points: Vec<Point> = values
+                .iter()
+                .enumerate()
+                .filter(|(_, value)| **value != ABSENT)
+                .map(|(column, &value)| Point {
+                    first_step: map.columns.first[column],
+                    last_step: map.columns.last[column],
+                    value: f64::from(value),
+                })
+                .collect();
+            if let Some(departure) = self.look(&points) {
+                self.moved.push(moved(self.rank, &departure, &map.kind, Some(&map.statistic), Some(name)));
+            }
+        }
+    }
+
+    fn look(&mut self, points: &[Point]) -> Option<Departure> {
+        self.series += 1;
+        if points.len() <= super::movement::LEAST {
+            self.too_short += 1;
+        }
+        first_departure(points)
+    }
+}
+
+fn moved(rank: u32, departure: &Departure, signal: &str, statistic: Option<&str>, tensor: Option<&str>) -> Moved {
+    let Departure { at, usual, direction, deviations, held_against, returned } = *departure;
+    Moved {
+        step: at.first_step,
+        step_up_to: at.last_step,
+        rank,
+        signal: signal.to_owned(),
+        statistic: statistic.map(str::to_owned),
+        tensor: tensor.map(str::to_owned),
+        layer: tensor.map(|tensor| layer_of(tensor).to_owned()),
+        direction,
+        value: at.value,
+        usual,
+        deviations,
+        held_against,
+        certainty: Certainty::of(deviations),
+        returned,
+    }
+}
+
+fn reported(alert: &Alert) -> ReportedAlert {
+    let Alert { rule, severity, phase, findings, step, rank, series, value, expected, moved_first, .. } = alert;
+    let passed = |bound: &f64, is_upper: bool| if is_upper { *value > *bound } else { *value < *bound };
+    let bound =
+        expected.upper.filter(|upper| passed(upper, true)).or(expected.lower.filter(|lower| passed(lower, false)));
+    ReportedAlert {
+        step: step.0,
+        rank: rank.0,
+        rule: *rule,
+        severity: *severity,
+        phase: *phase,
+        findings: *findings,
+        series: series.to_string(),
+        layer: series.layer.clone(),
+        value: *value,
+        usual: expected.typical,
+        bound,
+        moved_first: moved_first.as_ref().map(ToString::to_string),
+    }
+}
+
+fn curve_summary(rank: u32, steps: &AxisDocument, curve: &CurveDocument) -> CurveSummary {
+    let CurveDocument { name, last, low, high } = curve;
+    // While bins hold one step each, both are the value itself.
+    let (low, high) = if high.is_empty() { (last, last) } else { (low, high) };
+    let finite = |values: &[Option<f64>]| -> Vec<(usize, f64)> {
+        let with_place = values.iter().enumerate().filter_map(|(bin, value)| Some((bin, (*value)?)));
+        with_place.filter(|(_, value)| value.is_finite()).collect()
+    };
+    let largest = finite(high).into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a });
+    CurveSummary {
+        rank,
+        name: name.clone(),
+        first: last.iter().copied().find_map(|value| value),
+        last: last.iter().rev().copied().find_map(|value| value),
+        smallest: finite(low).into_iter().map(|(_, value)| value).reduce(f64::min),
+        largest: largest.map(|(_, value)| value),
+        largest_at: largest.and_then(|(bin, _)| steps.first.get(bin).copied()),
+        not_finite: high.iter().flatten().filter(|value| !value.is_finite()).count() as u64,
+    }
+}

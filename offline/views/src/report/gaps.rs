@@ -1,0 +1,127 @@
+//! What nobody can tell from a run.
+
+use std::collections::BTreeSet;
+
+use trainmon_history::curves;
+use trainmon_report::first_of;
+use trainmon_runs::steps::StepTimes;
+
+use super::evidence::Evidence;
+use crate::rank_history::RankHistory;
+
+/// What a run may measure, with the words for it and the key of the config.
+const KINDS: [(&[&str], &str); 7] = [
+    (&["grad_unreduced", "grad_reduced"], "weight gradients (`wg_distribution`)"),
+    (&["grad_unreduced"], "gradients before aggregation and clipping"),
+    (&["actv"], "activations (`xy_distribution` with `forward_only`)"),
+    (&["actv_grad"], "gradients of activations (`xy_distribution`)"),
+    (
+        &["exp_avg", "exp_avg_sq", "momentum_buffer", "optimizer_state", "sum", "square_avg"],
+        "optimizer moments (`mv_distribution`)",
+    ),
+    (&["param_origin", "param_updated"], "parameters (`param_distribution`)"),
+    (&["update", "update_ratio"], "updates and update ratios (`update`)"),
+];
+/// Names a sentence lists.
+const SHOWN: usize = 8;
+
+/// What is known of all ranks together.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    kinds: BTreeSet<&'static str>,
+    curves: BTreeSet<String>,
+    steps: u64,
+    measured_steps: u64,
+    sampled_steps: u64,
+    dropped: u64,
+    without_times: bool,
+    alerts: u64,
+    too_short: u64,
+    series: u64,
+    rows_left_out: u64,
+    ranks: Vec<u32>,
+}
+
+impl Coverage {
+    pub(super) fn add(&mut self, history: &RankHistory, evidence: &Evidence) {
+        self.kinds.extend(&history.kinds);
+        self.curves.extend(evidence.curves.iter().map(|curve| curve.name.clone()));
+        self.steps += history.steps;
+        self.measured_steps += history.measured_steps;
+        self.sampled_steps += history.sampled_steps;
+        self.dropped += history.dropped();
+        self.without_times |= history.times == StepTimes::OfFiles;
+        self.alerts += history.alerts.len() as u64;
+        self.too_short += evidence.too_short;
+        self.series += evidence.series;
+        self.rows_left_out += evidence.rows_left_out;
+        self.ranks.push(history.run.rank.0);
+    }
+
+    /// Whether any of these kinds was measured.
+    pub(super) fn has(&self, kinds: &[&str]) -> bool {
+        kinds.iter().any(|kind| self.kinds.contains(kind))
+    }
+
+    /// Series looked at.
+    pub(super) fn series(&self) -> u64 {
+        self.series
+    }
+
+    /// A sentence each.
+    pub(super) fn gaps(&self, world_size: u32) -> Vec<String> {
+        let mut gaps = Vec::new();
+        let missing: Vec<&str> = KINDS.iter().filter(|(kinds, _)| !self.has(kinds)).map(|(_, words)| *words).collect();
+        if !missing.is_empty() {
+            gaps.push(format!("Not measured: {}.", missing.join(", ")));
+        }
+        for (curve, what) in [
+            (curves::LOSS, "the loss was not told (`watch.log(loss=…)`)"),
+            (curves::LEARNING_RATE, "the learning rate was not told"),
+            (curves::GRAD_NORM, "the gradient norm is not known"),
+            (curves::STEP_SECONDS, "no step has a duration"),
+        ] {
+            if !self.curves.contains(curve) {
+                gaps.push(format!("{}.", capitalised(what)));
+            }
+        }
+        let ranks = self.ranks.len() as u64;
+        if ranks < u64::from(world_size) {
+            let shown = first_of(self.ranks.iter().map(u32::to_string), SHOWN);
+            gaps.push(format!("{ranks} of {world_size} ranks were read: {shown}."));
+        }
+        if self.measured_steps < self.steps {
+            let (steps, measured) = (self.steps, self.measured_steps);
+            gaps.push(format!("Tensors were measured in {measured} of {steps} steps (over all ranks)."));
+        }
+        for (count, what) in [
+            (self.sampled_steps, "steps measured a part of the layers only, to keep the overhead budget"),
+            (self.dropped, "records were lost on their way: a queue was full"),
+            (self.rows_left_out, "tensors were too many to be looked at"),
+            (
+                self.too_short,
+                "series have too few values for a usual level; of them only values that are not finite are told",
+            ),
+        ] {
+            if count > 0 {
+                gaps.push(format!("{count} {what}."));
+            }
+        }
+        if self.without_times {
+            gaps.push("When steps were is not known: the files keep no times.".to_owned());
+        }
+        if self.alerts == 0 {
+            gaps.push(
+                "Whether alert rules were on is not recorded: no alert means that there was none, or that nobody looked \
+                 (`alert` with `\"dump\": true`, or the journal)."
+                    .to_owned(),
+            );
+        }
+        gaps
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}

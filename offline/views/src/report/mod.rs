@@ -1,0 +1,135 @@
+//! `trainmon report`: what a run shows, as evidence of bounded size: for a ticket, a chat, a language model.
+//!
+//! ```text
+//! rank after rank: history ─▶ movement, evidence: what left its usual level, since when ─▶ gaps: what was not measured
+//!                                                                                        ─▶ advice: what would settle it
+//!                                       all of it ─▶ bounded: what fits ─▶ document: JSON, markdown
+//! ```
+//!
+//! Memory: one rank's history at a time, whatever the run's size.
+
+mod advice;
+mod bounded;
+mod document;
+mod error;
+mod evidence;
+mod gaps;
+mod markdown;
+mod movement;
+
+use std::io::Write as _;
+use std::path::Path;
+
+use trainmon_history::Limits;
+use trainmon_report::{NotMade, Progress, write_new};
+use trainmon_runs::steps::{RankChoice, RecordedRun};
+
+pub use self::bounded::MOST_BYTES;
+pub use self::document::{
+    Certainty, CurveSummary, Direction, LeftOut, Method, Moved, NextStep, RankSummary, Report, ReportedAlert, VERSION,
+};
+pub use self::error::ReportError;
+use self::evidence::Evidence;
+use self::gaps::Coverage;
+use crate::rank_history::RankHistory;
+
+/// How departures are found, in words.
+const METHOD: &str = "Each curve, and of each tensor the norm (or the number measured in its place), is looked at step by \
+    step: a value is told of that lies 8 deviations or more from the median of the up to 32 values before it, where a \
+    deviation is 1.48 times their median distance from it, and at least 2 %. Magnitudes are compared by their logarithms. 12 \
+    values are needed for a level. A trend is no departure, and an earlier step is no proof of a cause.";
+
+/// More series than a page has: the report looks at every tensor there is room for.
+const LIMITS: Limits = Limits { steps: 4096, curves: 128, columns: 384, rows: 16_384, alerts: 1 };
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportFormat {
+    /// For people.
+    Markdown,
+    /// For programs.
+    Json,
+}
+
+/// Looks at all ranks of the run in `path`, or at one.
+///
+/// # Errors
+/// There is no run, no such rank, or a file of it is damaged.
+pub fn report(path: &Path, rank: Option<u32>, tell: &mut dyn FnMut(Progress)) -> Result<Report, ReportError> {
+    let choice = rank.map_or(RankChoice::All, RankChoice::Only);
+    let run = RecordedRun::open(path, choice)?;
+    let (total, mut done) = (run.bytes(), 0);
+    let mut coverage = Coverage::default();
+    let mut report = empty(&run);
+    for rank in &run.ranks {
+        let history = RankHistory::read(rank, LIMITS, &mut |bytes| tell(Progress { done: done + bytes, total }))?;
+        let evidence = Evidence::of(&history);
+        coverage.add(&history, &evidence);
+        let method = &mut report.method;
+        method.steps_per_value = method.steps_per_value.max(evidence.steps_per_value);
+        method.steps_per_tensor_value = method.steps_per_tensor_value.max(evidence.steps_per_tensor_value);
+        report.left_out.moved += evidence.summary.moved.saturating_sub(evidence.moved.len() as u64);
+        report.left_out.alerts += evidence.summary.alerts.saturating_sub(evidence.alerts.len() as u64);
+        report.moved.extend(evidence.moved);
+        report.alerts.extend(evidence.alerts);
+        report.curves.extend(evidence.curves);
+        report.ranks.push(evidence.summary);
+        report.warnings.extend(history.warnings);
+        done += rank.bytes();
+    }
+    report.moved.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| b.deviations.total_cmp(&a.deviations)));
+    report.alerts.sort_by_key(|alert| (alert.step, alert.rank));
+    report.method.series = coverage.series();
+    report.not_measured = coverage.gaps(run.world_size);
+    let said = path.display().to_string();
+    let finish = |report: &mut Report| {
+        report.summary = advice::summary(report, &coverage);
+        report.next = advice::next_steps(report, &coverage, &said);
+    };
+    Ok(bounded::fit(report, finish)?)
+}
+
+fn empty(run: &RecordedRun) -> Report {
+    Report {
+        version: VERSION,
+        trainmon: env!("CARGO_PKG_VERSION"),
+        run: run.name.clone(),
+        newest: run.newest.clone(),
+        world_size: run.world_size,
+        summary: String::new(),
+        next: Vec::new(),
+        moved: Vec::new(),
+        alerts: Vec::new(),
+        curves: Vec::new(),
+        ranks: Vec::new(),
+        not_measured: Vec::new(),
+        method: Method { words: METHOD, ..Method::default() },
+        warnings: Vec::new(),
+        left_out: LeftOut::default(),
+    }
+}
+
+impl Report {
+    /// As text, at most [`MOST_BYTES`].
+    ///
+    /// # Errors
+    /// It is no JSON.
+    pub fn text(&self, format: ReportFormat) -> Result<String, ReportError> {
+        Ok(match format {
+            ReportFormat::Markdown => markdown::markdown(self),
+            ReportFormat::Json => bounded::json(self)?,
+        })
+    }
+}
+
+/// Writes a report to a new file.
+///
+/// # Errors
+/// There is a file already, or it cannot be written.
+pub fn write(text: &str, out: &Path) -> Result<(), ReportError> {
+    let written = write_new(out, |file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error {
+        NotMade::Exists => ReportError::OutputExists { path: out.to_path_buf() },
+        NotMade::Failed(source) => ReportError::Write { path: out.to_path_buf(), source },
+    })
+}
