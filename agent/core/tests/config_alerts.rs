@@ -2,6 +2,8 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+use std::path::Path;
+
 use trainmon_core::config::{AlertActions, Alerting, Config, RuleArgs};
 use trainmon_core::{AlertRule, AlertScope, AlertSeverity, AlertSignal, Kind};
 
@@ -79,6 +81,37 @@ fn a_rule_says_what_it_looks_at_and_what_is_done() {
     assert_eq!(alert.rules[1].actions, AlertActions { webhook: true, command: true, ..LOG });
     let webhook = alert.webhook.expect("described");
     assert_eq!((webhook.timeout_ms, webhook.retries), (5_000, 4));
+}
+
+#[test]
+fn a_baseline_names_one_golden_run_or_several_and_looks_at_everything() {
+    let alert = alerting(r#"{"rules": [{"rule_name": "Baseline", "golden": "runs/a", "actions": ["log", "stop"]}]}"#);
+    let rule = &alert.rules[0];
+    assert_eq!((rule.rule, rule.scope, rule.signals.len()), (AlertRule::Baseline, AlertScope::Tensor, 0));
+    assert_eq!(rule.golden, [Path::new("runs/a")]);
+    assert!(rule.actions.stop);
+    let alert = alerting(r#"{"rules": [{"rule_name": "Baseline", "golden": ["runs/a", "b.tmj"]}]}"#);
+    assert_eq!(alert.rules[0].golden, [Path::new("runs/a"), Path::new("b.tmj")]);
+    for (rules, words) in [
+        (r#"[{"rule_name": "Baseline"}]"#, ["alert.rules[0].golden", "a run's directory or journal"]),
+        (r#"[{"rule_name": "Baseline", "golden": []}]"#, ["alert.rules[0].golden", "add \"golden\""]),
+        (r#"[{"rule_name": "Spike", "golden": "a"}]"#, ["alert.rules[0].golden", "leave `golden` out"]),
+        (r#"[{"rule_name": "Baseline", "golden": 1}]"#, ["alert.rules[0].golden", "text in quotes"]),
+        (
+            r#"[{"rule_name": "Baseline", "golden": "a", "on": {"signal": "grad"}}]"#,
+            ["alert.rules[0].on", "all that both runs measured"],
+        ),
+        (
+            r#"[{"rule_name": "Baseline", "golden": "a", "args": {"steps": 3}}]"#,
+            ["alert.rules[0].args.steps", "`Baseline` has no parameters"],
+        ),
+        (
+            r#"[{"rule_name": "Baseline", "golden": "a"}, {"rule_name": "Baseline", "golden": "b"}]"#,
+            ["alert.rules[1].rule_name", "name all golden runs in one rule"],
+        ),
+    ] {
+        assert_refused(&format!(r#"{{"rules": {rules}}}"#), &words);
+    }
 }
 
 #[test]

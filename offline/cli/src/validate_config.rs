@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_core::config::{Config, ConfigErrors, Diagnostic, Parsed};
+use trainmon_core::config::{Config, ConfigErrors, Diagnostic, DiagnosticKind, Parsed, Rule};
 use trainmon_report::Advise;
+use trainmon_runs::compare::why_no_run;
 
 /// What there is to say about one config file. Its JSON form is the output of `trainmon check-config --json`.
 #[derive(Debug, Serialize)]
@@ -86,6 +87,27 @@ impl Advise for Unreadable {
     }
 }
 
+/// Golden runs that are not there, or are none: a training says so and goes on without the rule. They may lie on another machine.
+fn golden_runs_missing(file: &str, config: &Config) -> Vec<Diagnostic> {
+    let of_rule = |(index, rule): (usize, &Rule)| {
+        let key = format!("alert.rules[{index}].golden");
+        let missing = rule.golden.iter().filter_map(|path| why_no_run(path));
+        let diagnostic = |(why, hint): (String, String)| Diagnostic {
+            file: file.to_owned(),
+            line: 0,
+            column: 0,
+            key: key.clone(),
+            kind: DiagnosticKind::NoEffect,
+            expected: None,
+            found: Some(format!("{why}: `{}` would be held against nothing", rule.rule)),
+            suggestion: None,
+            hint: Some(hint),
+        };
+        missing.map(diagnostic).collect::<Vec<_>>()
+    };
+    config.alert.rules.iter().enumerate().flat_map(of_rule).collect()
+}
+
 /// Reads and validates one file, with the environment variables of this process.
 ///
 /// # Errors
@@ -100,7 +122,8 @@ pub(crate) fn validate(path: &Path) -> Result<Report, Unreadable> {
     let parsed = Config::parse(&text, &file, &|name| std::env::var(name).ok());
     let findings = |diagnostics: Vec<Diagnostic>| diagnostics.into_iter().map(Finding::from).collect();
     Ok(match parsed {
-        Ok(Parsed { config, warnings }) => {
+        Ok(Parsed { config, mut warnings }) => {
+            warnings.extend(golden_runs_missing(&file, &config));
             Report { file, ok: true, errors: Vec::new(), warnings: findings(warnings), config: Some(config), text }
         }
         Err(ConfigErrors { errors, warnings }) => {

@@ -159,6 +159,23 @@ fn a_file_that_is_not_text_is_an_error() {
 }
 
 #[test]
+fn a_golden_run_that_is_not_there_is_a_warning_that_names_it() {
+    let rules = json!([{"rule_name": "Baseline", "golden": ["nowhere", "train.json"]}]);
+    let config = json!({"wg_distribution": true, "alert": {"rules": rules}});
+    let desk = Desk::with(&config.to_string());
+    let said = desk.run(&["check-config", "train.json"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let expected = "warning: train.json: key `alert.rules[0].golden`: `nowhere` does not exist: `Baseline` would be held against nothing\n\
+        hint: check the path; it is relative to the current directory\n";
+    assert!(said.err.starts_with(expected), "{}", said.err);
+    assert!(
+        said.err.contains("`train.json` is no monitored run: it is a file and no journal (`.tmj`)"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
 fn a_usage_error_exits_with_two_and_help_with_zero() {
     let desk = Desk::with("{}");
     let wrong = desk.run(&["check-confg"]);

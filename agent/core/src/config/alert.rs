@@ -390,11 +390,11 @@ impl Rule {
             actions,
         };
         chosen.check(&own, on, &format!("{key}.on"), report);
-        chosen.check_golden(on, &key, report);
+        chosen.check_golden(on, golden.as_ref(), &key, report);
         chosen
     }
 
-    fn check_golden(&self, on: &AlertOnFile, rule_key: &str, report: &mut Report<'_>) {
+    fn check_golden(&self, on: &AlertOnFile, golden: Option<&GoldenPaths>, rule_key: &str, report: &mut Report<'_>) {
         let key = format!("{rule_key}.golden");
         if self.rule != AlertRule::Baseline {
             if report.has(&key) {
@@ -403,11 +403,22 @@ impl Rule {
             }
             return;
         }
-        if self.golden.is_empty() || self.golden.iter().any(|path| path.as_os_str().is_empty()) {
-            let place = report.place(if report.has(&key) { &key } else { rule_key });
+        let is_missing = match golden {
+            // One that is no path was refused as such.
+            None => !report.has(&key),
+            Some(GoldenPaths::One(path)) => path.as_os_str().is_empty(),
+            Some(GoldenPaths::Several(paths)) => {
+                paths.is_empty() || paths.iter().any(|path| path.as_os_str().is_empty())
+            }
+        };
+        if is_missing {
             let fault = Fault::new(DiagnosticKind::MissingKey, "no run to be held against")
                 .expected("a run's directory or journal");
-            report.error(place, &key, fault.hint("add \"golden\": \"monitor_output/RUN\""));
+            report.error(
+                report.place(if report.has(&key) { &key } else { rule_key }),
+                &key,
+                fault.hint("add \"golden\": \"monitor_output/RUN\""),
+            );
         }
         if on.scope.is_some() || on.signal.is_some() || !on.targets.is_empty() {
             let key = format!("{rule_key}.on");

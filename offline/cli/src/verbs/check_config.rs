@@ -49,7 +49,12 @@ fn print(validated: &Result<Report, Unreadable>, full: bool, printer: &mut Print
         let diagnostic = &finding.diagnostic;
         // A line of this object may hold a key to a receiver: it is not shown.
         let is_secret = diagnostic.key.starts_with("otlp");
-        if is_secret { String::new() } else { excerpt(&report.text, diagnostic.line, diagnostic.column) }
+        // What no line is to be blamed for has none.
+        if is_secret || diagnostic.line == 0 {
+            String::new()
+        } else {
+            excerpt(&report.text, diagnostic.line, diagnostic.column)
+        }
     };
     for warning in &report.warnings {
         printer.warning(&warning.message, &below(warning), warning.diagnostic.hint.as_deref());

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use trainmon_baseline::{Divergence, Gap, Judged, RankPair, RankSource, StepRange, ranks_in};
-use trainmon_core::Dtype;
+use trainmon_core::{Dtype, with_causes};
 use trainmon_report::{Progress, first_of, quoted};
 
 pub use trainmon_baseline::is_run;
@@ -32,6 +32,12 @@ pub use self::verdict::Level;
 
 use self::comparison::{Noise, RankComparison, RunComparison};
 use self::error::CompareRunsError;
+
+/// Why a path is no run that another could be held against, and what to do about it; `None` if it is one.
+pub fn why_no_run(path: &Path) -> Option<(String, String)> {
+    let error = ranks_in(path).err()?;
+    Some((with_causes(&error), error.hint().to_owned()))
+}
 
 /// Names listed in a note before it says how many more there are.
 const NAMES_SHOWN: usize = 5;
