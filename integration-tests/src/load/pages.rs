@@ -109,6 +109,7 @@ fn start(rank: u32, ranks: u32, target_file: &Path) -> Result<PrometheusExporter
         top_k: 8,
         per_parameter: false,
         per_layer: true,
+        page: false,
         interval_max_seconds: 60,
         target_file: Some(target_file.to_owned()),
     };

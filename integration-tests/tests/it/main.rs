@@ -8,6 +8,7 @@ mod directory;
 mod disk;
 mod fresh_project;
 mod kill;
+mod live_page;
 mod load;
 mod memory;
 mod otlp;
