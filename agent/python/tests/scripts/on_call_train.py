@@ -7,6 +7,7 @@ a while: `spike` (one step's loss times 50), `nan` (one step), `dead` (a layer w
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -18,8 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import trainmon
 
-#: Long enough that several trainings share two cores without being late.
-PAUSE_S = 0.04
+#: From the beginning of one step to that of the next: so long that trainings which share a core end theirs before, and
+#: none becomes slower because the machine is busy.
+PERIOD_S = 0.06
 WIDTH = 16
 DEAD_STEPS = 40
 
@@ -65,11 +67,12 @@ def main() -> None:
     optimizer = torch.optim.AdamW(net.parameters(), lr=2e-4)
     with trainmon.watch(model, optimizer, config=config) as watch:
         data = torch.Generator().manual_seed(rank)
-        step = 0
-        while True:
+        due = time.monotonic()
+        for step in itertools.count():
             train_step(step, faults, net, model, optimizer, watch, data)
-            step += 1
-            time.sleep(PAUSE_S)
+            # What was missed is not made up for.
+            due = max(due + PERIOD_S, time.monotonic())
+            time.sleep(max(0.0, due - time.monotonic()))
 
 
 def train_step(
@@ -83,10 +86,12 @@ def train_step(
 ) -> None:
     net.layers[1].is_dead = step - faults.get("dead", step + 1) in range(DEAD_STEPS)
     while step == faults.get("stall") and not Path("go").exists():
-        time.sleep(PAUSE_S)
+        time.sleep(PERIOD_S)
     inputs = torch.randn(64, WIDTH, generator=data)
     optimizer.zero_grad()
-    error = (model(inputs).squeeze(1) - inputs.sum(1)).square().mean()
+    # Data with noise, as all data: without it the loss would vanish, and what is left of it scatter over decades.
+    targets = inputs.sum(1) + torch.randn(64, generator=data)
+    error = (model(inputs).squeeze(1) - targets).square().mean()
     factors = {faults.get("spike"): 50.0, faults.get("nan"): float("nan")}
     loss = error * factors.get(step, 1.0)
     loss.backward()
