@@ -183,6 +183,9 @@ impl Arguments {
                 if let Err(error) = provision::ensure_system_packages().mpi {
                     eprintln!("note: no MPI: {}", hint::render(&error));
                 }
+                if let Err(error) = provision::web(&root) {
+                    eprintln!("note: nothing builds the live page: {}", hint::render(&error));
+                }
                 let found = provision::libtorch(&root)?;
                 println!("libtorch: {} ({})", found.dir.display(), found.origin);
                 println!("otlp receiver: {}", provision::otlp_receiver(&root)?.program("python").display());

@@ -123,10 +123,10 @@ export class App implements Listener {
       {},
       this.curves.element,
       el("section", { class: "heat-section" }, heatHead, this.heatView.element),
-      el("div", { class: "tables" }, worst.element, ratios.element, collectives.element),
+      el("div", { class: "tables" }, worst.element, collectives.element),
     );
     const alerts = el("section", { class: "alerts-section" }, el("h2", { text: "Alerts" }), this.alerts.element);
-    const side = el("aside", {}, alerts, cost.element, ledger.element);
+    const side = el("aside", {}, alerts, ratios.element, cost.element, ledger.element);
     const columns = el("div", { class: "columns" }, main, side);
     return el("div", { class: "page" }, this.header.element, this.header.figures, columns, this.help.element);
   }

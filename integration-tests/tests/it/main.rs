@@ -8,6 +8,7 @@ mod directory;
 mod disk;
 mod fresh_project;
 mod kill;
+mod live_page;
 mod memory;
 mod otlp;
 mod port;

@@ -1,5 +1,5 @@
 //! Getting what builds and checks need beyond Rust: libtorch, a C++ compiler, a Python environment, Prometheus,
-//! a browser.
+//! a browser, and what builds the page it is driven to.
 
 mod disk;
 pub mod environment;
@@ -9,6 +9,7 @@ mod python;
 mod system;
 mod uv;
 mod version;
+mod web;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -42,6 +43,14 @@ pub fn python(root: &Path) -> Result<Environment> {
 /// It cannot be made; the error carries a hint.
 pub fn otlp_receiver(root: &Path) -> Result<Environment> {
     python::otlp(root)
+}
+
+/// Makes sure of what builds the live page and drives a browser to it; 20 s the first time, 10 ms afterwards.
+///
+/// # Errors
+/// There is no npm, or it cannot fetch them.
+pub fn web(root: &Path) -> Result<()> {
+    web::ensure(root)
 }
 
 /// Makes sure of the tools that build a release; some seconds the first time, 10 ms afterwards.

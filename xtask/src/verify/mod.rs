@@ -130,6 +130,9 @@ impl CheckRun {
             if let Err(error) = provision::otlp_receiver(&self.root) {
                 eprintln!("  note: no receiver for the OTLP tests: {}", hint::render(&error));
             }
+            if let Err(error) = provision::web(&self.root) {
+                eprintln!("  note: nothing builds the live page, its tests are skipped: {}", hint::render(&error));
+            }
             let libtorch = provision::libtorch(&self.root);
             (system.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), libtorch)
         });

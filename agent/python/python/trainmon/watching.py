@@ -27,6 +27,7 @@ from trainmon.measurer import Label, Lane, Measurer
 from trainmon.modules import Activations
 from trainmon.new_parameters import NewParameters
 from trainmon.norm import GlobalNorm
+from trainmon.notebook import show_link
 from trainmon.optimizing import OptimizerStep
 from trainmon.parameters import Parameter, choose, register
 from trainmon.scaling import LossScale
@@ -121,6 +122,7 @@ class Watch:
         self._attach(models)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
         monitor.announce(sum(one.is_watched for one in self.parameters), len(self.parameters))
+        guard.run("link to the live page", lambda: show_link(monitor))
         _live.add(self)
 
     def _register(self, only: Iterable[torch.Tensor] | None) -> list[Parameter]:

@@ -67,7 +67,7 @@ export class Alerts {
       "li",
       { class: classes.join(" ") },
       head,
-      el("p", { text: alert.message }),
+      el("p", { text: words(alert) }),
       isOver ? null : firstMove(alert),
     );
     item.tabIndex = 0;
@@ -77,6 +77,12 @@ export class Alerts {
     });
     return item;
   }
+}
+
+/** Without what stands beside it already: the rule, and what moved first. */
+function words({ rule, message }: Alert): string {
+  const [said = ""] = message.split("; moved first: ");
+  return said.startsWith(`${rule}: `) ? said.slice(rule.length + 2) : said;
 }
 
 function seriesWords({ series }: Alert): string {

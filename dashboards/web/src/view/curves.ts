@@ -50,7 +50,8 @@ const PANELS: Panel[] = [
 
 /** Panels of the script's own numbers, beyond which the page says that there are more. */
 const MAX_SCALARS = 24;
-const HEIGHT = 168;
+/** Above it a linear scale shows the largest value only. */
+const WIDE = 30;
 
 export class Curves {
   readonly element = el("div", { class: "curves" });
@@ -104,10 +105,13 @@ class Chart {
   readonly element: HTMLElement;
   readonly lines: Line[];
   private readonly readout = el("span", { class: "readout" });
+  private readonly scale: HTMLButtonElement;
   private readonly holder = el("div", { class: "plot" });
   private plot: uPlot | null = null;
   private run: Run | null = null;
   private log: boolean;
+  /** Until the reader chooses a scale, the values do. */
+  private isChosen = false;
   private isRanged = false;
 
   constructor(
@@ -116,21 +120,36 @@ class Chart {
   ) {
     this.lines = panel.lines;
     this.log = panel.log;
-    const scale = button(this.scaleName(), "linear or logarithmic", () => {
-      this.log = !this.log;
-      scale.textContent = this.scaleName();
-      this.rebuild();
+    this.scale = button(this.scaleName(), "linear or logarithmic", () => {
+      this.isChosen = true;
+      this.setScale(!this.log);
     });
     const title = el("h3", { text: panel.title, title: panel.title });
-    this.element = el("figure", { class: "panel" }, el("figcaption", {}, title, this.readout, scale), this.holder);
+    this.element = el("figure", { class: "panel" }, el("figcaption", {}, title, this.readout, this.scale), this.holder);
   }
 
   private scaleName(): string {
     return this.log ? "log" : "lin";
   }
 
+  private setScale(log: boolean): void {
+    this.log = log;
+    this.scale.textContent = this.scaleName();
+    this.rebuild();
+  }
+
+  /** A spike must not press all other values to the ground. */
+  private isWide(run: Run): boolean {
+    const values = this.lines.flatMap(({ curve }) => run.curves.get(curve)?.last ?? []);
+    const finite = values.filter((value): value is number => value !== null && Number.isFinite(value));
+    const sorted = Float64Array.from(finite).sort();
+    const [least, middle, most] = [sorted[0] ?? 0, sorted[sorted.length >> 1] ?? 0, sorted.at(-1) ?? 0];
+    return least > 0 && most > WIDE * middle;
+  }
+
   update(run: Run): void {
     this.run = run;
+    if (!this.isChosen && !this.log && this.isWide(run)) this.setScale(true);
     const isRanged = run.width > 1;
     if (!this.plot || isRanged !== this.isRanged) {
       this.isRanged = isRanged;
@@ -143,7 +162,10 @@ class Chart {
 
   resize(): void {
     const width = this.holder.clientWidth;
-    if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
+    const height = this.holder.clientHeight;
+    if (this.plot && width > 0 && (width !== this.plot.width || height !== this.plot.height)) {
+      this.plot.setSize({ width, height });
+    }
   }
 
   restyle(): void {
@@ -193,7 +215,7 @@ class Chart {
     });
     const options: uPlot.Options = {
       width: Math.max(200, this.holder.clientWidth || 420),
-      height: HEIGHT,
+      height: this.holder.clientHeight || 168,
       padding: [10, 10, 0, 0],
       legend: { show: false },
       cursor: {

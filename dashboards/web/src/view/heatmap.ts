@@ -8,7 +8,7 @@ import { css, palette, pixel } from "./palette";
 import { type Coloring, type Grid, type Scale, scaleOf } from "./scale";
 import { color, current, hideTip, showTip } from "./theme";
 
-const LABELS = 230;
+const MAX_LABELS = 260;
 const AXIS = 22;
 const MIN_ROW = 3;
 const MAX_ROW = 18;
@@ -35,6 +35,8 @@ export class HeatView {
   private alertSteps: number[] = [];
   private chosenStep: number | null = null;
   private frame = 0;
+  /** Room for the names, in CSS pixels. */
+  private labels = 80;
 
   constructor() {
     this.scroller = el("div", { class: "heat-scroller", aria: { label: "heat map" } }, this.canvas, this.spacer);
@@ -68,6 +70,8 @@ export class HeatView {
     const { heat, options } = this;
     this.grid = heat ? gridOf(heat, options.filter, options.grouping) : null;
     this.scale = this.grid && heat ? scaleOf(this.grid, options.coloring, heat.statistic === "zeros") : null;
+    // Few rows need no more room than that; the style says what many may have.
+    this.scroller.style.height = `${Math.max(6, this.shown) * MAX_ROW + AXIS}px`;
     this.paint();
     this.drawLegend();
     this.schedule();
@@ -97,7 +101,7 @@ export class HeatView {
 
   private rowHeight(): number {
     const room = this.scroller.clientHeight - AXIS;
-    return Math.max(MIN_ROW, Math.min(MAX_ROW, Math.floor(room / Math.max(1, this.shown))));
+    return Math.max(MIN_ROW, Math.min(MAX_ROW, room / Math.max(1, this.shown)));
   }
 
   private schedule(): void {
@@ -126,16 +130,17 @@ export class HeatView {
       context.fillText(this.heat ? "No tensor matches the filter." : "Nothing was measured yet.", 12, 20);
       return;
     }
+    this.labels = labelWidth(context, row >= NAMED_ROW ? this.grid.names : this.grid.groups.map(({ name }) => name));
     const visible = Math.min(this.shown * row, height - AXIS);
     context.imageSmoothingEnabled = false;
     const from = this.scroller.scrollTop / row;
-    context.drawImage(this.image, 0, from, this.grid.columns, visible / row, LABELS, 0, this.plotWidth(), visible);
+    context.drawImage(this.image, 0, from, this.grid.columns, visible / row, this.labels, 0, this.plotWidth(), visible);
     this.drawNames(context, row, visible);
     this.drawSteps(context, visible);
   }
 
   private plotWidth(): number {
-    return Math.max(50, this.scroller.clientWidth - LABELS - 8);
+    return Math.max(50, this.scroller.clientWidth - this.labels - 8);
   }
 
   private drawNames(context: CanvasRenderingContext2D, row: number, visible: number): void {
@@ -147,7 +152,11 @@ export class HeatView {
     if (row >= NAMED_ROW) {
       context.fillStyle = color("text");
       for (let index = first; index < grid.names.length && index * row - top < visible; index += 1) {
-        context.fillText(shortened(context, grid.names[index] ?? ""), LABELS - 8, (index + 0.5) * row - top);
+        context.fillText(
+          shortened(context, grid.names[index] ?? "", this.labels),
+          this.labels - 8,
+          (index + 0.5) * row - top,
+        );
       }
       return;
     }
@@ -157,11 +166,16 @@ export class HeatView {
       const begin = group.row * row - top;
       if (end <= 0 || begin > visible) continue;
       context.fillStyle = color("line");
-      context.fillRect(LABELS - 4, Math.max(0, begin), 2, Math.max(1, Math.min(end, visible) - Math.max(0, begin) - 1));
+      context.fillRect(
+        this.labels - 4,
+        Math.max(0, begin),
+        2,
+        Math.max(1, Math.min(end, visible) - Math.max(0, begin) - 1),
+      );
       const middle = (Math.max(0, begin) + Math.min(end, visible)) / 2;
       if (middle - 6 < free) continue;
       context.fillStyle = color("muted");
-      context.fillText(shortened(context, group.name), LABELS - 8, middle);
+      context.fillText(shortened(context, group.name, this.labels), this.labels - 8, middle);
       free = middle + 6;
     }
   }
@@ -176,15 +190,19 @@ export class HeatView {
     const labels = Math.max(2, Math.min(heat.columns, Math.floor(width / 110)));
     for (let index = 0; index < labels; index += 1) {
       const column = Math.round((index * (heat.columns - 1)) / Math.max(1, labels - 1));
-      const x = LABELS + (column + 0.5) * cell;
+      const x = this.labels + (column + 0.5) * cell;
       const text = format.integer(heat.first[column] ?? 0);
       const half = context.measureText(text).width / 2;
-      context.fillText(text, Math.max(LABELS + half, Math.min(LABELS + width - half, x)), visible + AXIS / 2 + 1);
+      context.fillText(
+        text,
+        Math.max(this.labels + half, Math.min(this.labels + width - half, x)),
+        visible + AXIS / 2 + 1,
+      );
     }
     for (const step of this.alertSteps) {
       const column = heat.last.findIndex((last) => last >= step);
       if (column < 0) continue;
-      const x = LABELS + (column + 0.5) * cell;
+      const x = this.labels + (column + 0.5) * cell;
       const isChosen = step === this.chosenStep;
       context.fillStyle = color(isChosen ? "critical" : "warning");
       context.beginPath();
@@ -235,7 +253,7 @@ export class HeatView {
     const { heat, grid, scale } = this;
     if (!heat || !grid || !scale) return;
     const box = this.canvas.getBoundingClientRect();
-    const column = Math.floor(((event.clientX - box.left - LABELS) / this.plotWidth()) * heat.columns);
+    const column = Math.floor(((event.clientX - box.left - this.labels) / this.plotWidth()) * heat.columns);
     const offset = event.clientY - box.top;
     const row = Math.floor((offset + this.scroller.scrollTop) / this.rowHeight());
     const name = grid.names[row];
@@ -262,13 +280,19 @@ export class HeatView {
   }
 }
 
+/** As wide as the longest of the names, within bounds. */
+function labelWidth(context: CanvasRenderingContext2D, names: string[]): number {
+  const longest = names.reduce((longest, name) => (name.length > longest.length ? name : longest), "");
+  return Math.max(60, Math.min(MAX_LABELS, Math.ceil(context.measureText(longest).width) + 20));
+}
+
 /** The end of a name says which tensor it is. */
-function shortened(context: CanvasRenderingContext2D, name: string): string {
-  if (context.measureText(name).width <= LABELS - 16) return name;
+function shortened(context: CanvasRenderingContext2D, name: string, room: number): string {
+  if (context.measureText(name).width <= room - 16) return name;
   let [low, high] = [0, name.length];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (context.measureText(`…${name.slice(middle)}`).width <= LABELS - 16) high = middle;
+    if (context.measureText(`…${name.slice(middle)}`).width <= room - 16) high = middle;
     else low = middle + 1;
   }
   return `…${name.slice(low)}`;

@@ -14,12 +14,12 @@ export interface Mark {
   isChosen: boolean;
 }
 
-/** Of the alerts that begin, those of one step together. */
+/** Of the alerts that begin, and the chosen one, those of one step together. */
 export function marksOf(alerts: Alert[], chosen: Alert | null): Mark[] {
   const marks = new Map<number, Mark>();
   const weight = { info: 0, warning: 1, critical: 2 };
   for (const alert of alerts) {
-    if (alert.phase !== "begins") continue;
+    if (alert.phase !== "begins" && alert !== chosen) continue;
     const { step, severity } = alert;
     const mark = marks.get(step) ?? { step, alerts: [], severity, isChosen: false };
     mark.alerts.push(alert);

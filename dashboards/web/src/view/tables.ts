@@ -7,6 +7,13 @@ import { matcher } from "./grid";
 
 type Cell = Node | string;
 
+/** In standard deviations: nearer than that is every other tensor. */
+const NEWS = 3;
+/** That far is no chance. */
+const FAR = 6;
+/** So many are shown where none is farther than the others. */
+const FEW = 5;
+
 function table(head: [string, "text" | "number"][], rows: Cell[][]): HTMLElement {
   const cells = (row: Cell[]) => row.map((cell, index) => el("td", { class: head[index]?.[1] ?? "text" }, cell));
   return el(
@@ -32,7 +39,9 @@ function words(kind: string): string {
 
 export function worst(tables: Tables, filter: string, most: number): HTMLElement {
   const matches = matcher(filter);
-  const states = tables.worst.filter((state) => matches(`${state.name} ${state.kind}`)).slice(0, most);
+  const matching = tables.worst.filter((state) => matches(`${state.name} ${state.kind}`));
+  const standing = matching.filter((state) => isFar(state, NEWS)).length;
+  const states = matching.slice(0, standing > 0 ? Math.min(standing, most) : FEW);
   if (states.length === 0) {
     return el("p", {
       class: "note",
@@ -44,7 +53,6 @@ export function worst(tables: Tables, filter: string, most: number): HTMLElement
     const usual = state.usual === null ? null : toNumber(state.usual);
     const deviations = toNumber(state.deviations);
     const isBroken = !Number.isFinite(value);
-    const isFar = Math.abs(deviations) >= 6;
     const sign = deviations >= 0 ? "+" : "−";
     const distance = Math.abs(deviations) >= 100 ? "> 99" : Math.abs(deviations).toFixed(1);
     return [
@@ -53,11 +61,11 @@ export function worst(tables: Tables, filter: string, most: number): HTMLElement
       el("span", { class: isBroken ? "broken" : "", text: format.number(value) }),
       format.number(usual),
       format.factor(value, usual),
-      el("span", { class: isBroken || isFar ? "far" : "", text: isBroken ? "not finite" : `${sign}${distance} σ` }),
+      el("span", { class: isFar(state, FAR) ? "far" : "", text: isBroken ? "not finite" : `${sign}${distance} σ` }),
       format.integer(state.step),
     ];
   };
-  return table(
+  const rows = table(
     [
       ["tensor", "text"],
       ["kind", "text"],
@@ -69,6 +77,12 @@ export function worst(tables: Tables, filter: string, most: number): HTMLElement
     ],
     states.map(row),
   );
+  const calm = el("p", { class: "note", text: `None of them is farther than ${NEWS} σ.` });
+  return el("div", {}, rows, standing > 0 ? null : calm);
+}
+
+function isFar({ value, deviations }: TensorState, least: number): boolean {
+  return !Number.isFinite(toNumber(value)) || Math.abs(toNumber(deviations)) >= least;
 }
 
 export function ratios(tables: Tables): HTMLElement | null {

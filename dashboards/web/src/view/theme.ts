@@ -34,9 +34,13 @@ export function start(): void {
 
 export function toggle(): void {
   const theme: Theme = current() === "dark" ? "light" : "dark";
-  document.documentElement.dataset.theme = theme;
+  const isSystems = theme === (system.matches ? "dark" : "light");
+  if (isSystems) delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
   try {
-    localStorage.setItem(KEY, theme);
+    // Who comes back to the system's choice follows it from then on.
+    if (isSystems) localStorage.removeItem(KEY);
+    else localStorage.setItem(KEY, theme);
   } catch {
     // It holds until the page is closed.
   }

@@ -22,6 +22,8 @@ use model::{Tower, examples, layers, parameter_hash};
 
 const MICRO_BATCHES: u32 = 2;
 const LEARNING_RATE: f64 = 1e-2;
+/// What a loss is multiplied by that is to stand out.
+const SPIKE: f64 = 1e3;
 
 /// Trains a small network, watched by the monitor.
 #[derive(Debug, Parser)]
@@ -44,6 +46,9 @@ struct Arguments {
     /// Leave right after this step, as Python's `os._exit` does
     #[arg(long)]
     leave_after: Option<u64>,
+    /// Multiply the loss of this step by a thousand
+    #[arg(long)]
+    spike_at: Option<u64>,
     /// Train without a monitor
     #[arg(long)]
     no_monitor: bool,
@@ -99,7 +104,8 @@ fn train(
         for micro_batch in 0..MICRO_BATCHES {
             let (inputs, targets) = examples(step * u64::from(MICRO_BATCHES) + u64::from(micro_batch));
             let error = tower.forward(&inputs) - targets;
-            let share = error.square().mean(Kind::Float) / f64::from(MICRO_BATCHES);
+            let factor = if arguments.spike_at == Some(step) { SPIKE } else { 1.0 };
+            let share = factor * error.square().mean(Kind::Float) / f64::from(MICRO_BATCHES);
             share.f_backward()?;
             loss += share.f_double_value(&[])?;
         }

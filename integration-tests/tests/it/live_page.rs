@@ -1,0 +1,179 @@
+//! The live page of a real training in a real browser; the page is what its sources make of it.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use trainmon_integration_tests::{Training, get, skip, wait_for};
+
+use crate::support::{Scene, TRAINER};
+
+const STEPS: u64 = 90;
+const SPIKE: u64 = 60;
+/// The training rests after this step, with the spike's alert behind it, until the browser has seen all it wants at rest.
+const PAUSE: u64 = 79;
+
+fn web() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards/web")
+}
+
+/// Why the programs of `dashboards/web` cannot run here.
+fn missing() -> Option<String> {
+    if Command::new("node").arg("--version").output().is_err() {
+        return Some("no node on PATH (Debian: nodejs npm)".to_owned());
+    }
+    let modules = web().join("node_modules/esbuild");
+    (!modules.is_dir()).then(|| "no dashboards/web/node_modules: `cargo xtask provision` fetches it".to_owned())
+}
+
+/// The whole path: the driver looks nothing up.
+fn chromium() -> Option<PathBuf> {
+    let directories: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    names.into_iter().find_map(|name| directories.iter().map(|path| path.join(name)).find(|program| program.is_file()))
+}
+
+fn node(arguments: &[&str]) -> Result<()> {
+    let ended = Command::new("node").args(arguments).current_dir(web()).output()?;
+    let said = || format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    ensure!(ended.status.success(), "node {}: {}", arguments.join(" "), said());
+    Ok(())
+}
+
+#[test]
+fn the_committed_page_is_what_its_sources_make() -> Result<()> {
+    if let Some(reason) = missing() {
+        return Ok(skip("the_committed_page_is_what_its_sources_make", &reason)?);
+    }
+    let fresh = tempfile::tempdir()?;
+    node(&["build.mjs", fresh.path().to_str().context("no text")?])?;
+    for name in ["run.html", "run.csp"] {
+        let (committed, made) =
+            (std::fs::read(web().join("dist").join(name))?, std::fs::read(fresh.path().join(name))?);
+        ensure!(committed == made, "dashboards/web/dist/{name} lags behind: run `npm run build` there and commit it");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_pages_sources_satisfy_types_and_lints() -> Result<()> {
+    if let Some(reason) = missing() {
+        return Ok(skip("the_pages_sources_satisfy_types_and_lints", &reason)?);
+    }
+    node(&["node_modules/typescript/bin/tsc", "--noEmit"])?;
+    node(&["node_modules/@biomejs/biome/bin/biome", "check"])
+}
+
+/// A training of twelve layers whose loss jumps, with a rule that speaks early.
+fn start(scene: &Scene) -> Result<(Training, SocketAddr)> {
+    let targets = scene.path().join("targets.json");
+    let config = serde_json::json!({
+        "wg_distribution": true, "update": true, "ops": ["norm", "zeros"], "format": ["prometheus"], "queue_steps": STEPS,
+        "prometheus": {"port": 0, "target_file": targets},
+        "alert": {"rules": [{"rule_name": "Spike", "args": {"min_samples": 16, "window": 32}}]},
+    });
+    std::fs::write(scene.config(), config.to_string())?;
+    let trainer = scene.trainer(STEPS).option("--layers", "12").option("--spike-at", SPIKE.to_string());
+    // At the end too: with the training the page ends.
+    let trainer = trainer.option("--pause-after", PAUSE.to_string()).option("--pause-after", (STEPS - 1).to_string());
+    let mut training = trainer.start()?;
+    training.wait_for_step(PAUSE)?;
+    let targets: Value = serde_json::from_str(&std::fs::read_to_string(scene.path().join("targets.rank0.json"))?)?;
+    let address: SocketAddr = targets[0]["targets"][0].as_str().context("no target")?.parse()?;
+    wait_for("alert of the spike", || {
+        let overview: Value = serde_json::from_str(&get(address, "/api/overview")?)?;
+        let is_there = overview["status"]["step"] == PAUSE && overview["overview"]["alerts_seen"].as_u64() > Some(0);
+        Ok(is_there.then_some(()))
+    })?;
+    Ok((training, address))
+}
+
+/// The browser's driver; killed when dropped.
+struct Driver(Child);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// What the driver saw; `resume` is called when it wants the training to go on.
+fn drive(chromium: &Path, address: SocketAddr, resume: impl FnOnce() -> Result<()>) -> Result<Value> {
+    let mut command = Command::new("node");
+    command.arg("tests/drive.mjs").arg(chromium).arg(format!("http://{address}/")).current_dir(web());
+    // Pictures to look at, for who asks for them.
+    command.args(std::env::var_os("TRAINMON_SCREENSHOTS"));
+    let mut driver = Driver(command.stdout(Stdio::piped()).spawn()?);
+    let mut lines = BufReader::new(driver.0.stdout.take().context("stdout")?).lines();
+    let report = if lines.next().transpose()?.as_deref() == Some("resume") {
+        resume()?;
+        lines.next().transpose()?
+    } else {
+        None
+    };
+    Ok(serde_json::from_str(&report.context("the browser's driver failed; its own words are above")?)?)
+}
+
+#[test]
+fn a_browser_shows_a_running_training_and_its_alert() -> Result<()> {
+    const TEST: &str = "a_browser_shows_a_running_training_and_its_alert";
+    if let Some(reason) = missing() {
+        return Ok(skip(TEST, &reason)?);
+    }
+    let Some(chromium) = chromium() else { return Ok(skip(TEST, "no Chromium on PATH (Debian: chromium)")?) };
+    let scene = Scene::new("")?;
+    let (mut training, address) = start(&scene)?;
+    let seen = drive(&chromium, address, || training.resume())?;
+    let views = seen["views"].as_array().context("no views")?;
+    assert_eq!(views.len(), 4, "two sizes in two themes");
+    for view in views {
+        assert_drawn(view);
+    }
+    assert_ne!(views[0]["background"], views[1]["background"], "dark is another colour than light");
+    assert!(seen["hover"].as_str().is_some_and(|said| said.contains(&format!("Spike step {SPIKE}"))), "{seen}");
+    assert_keys(&seen["keys"]);
+    assert_ne!(seen["steps"][0], seen["steps"][1], "a step made while the page is open is shown");
+
+    // The same numbers as without anyone watching.
+    training.resume()?;
+    let ended = training.end()?;
+    ensure!(ended.status.success(), "{}: {}", ended.status, ended.stderr);
+    let unwatched = trainmon_integration_tests::Trainer::unwatched(TRAINER, STEPS);
+    let unwatched = unwatched.option("--layers", "12").option("--spike-at", SPIKE.to_string()).run()?;
+    for line in ["parameters", "final loss"] {
+        assert_eq!(ended.line(line)?, unwatched.line(line)?, "{line}");
+    }
+    Ok(())
+}
+
+/// Curves, the alert's mark and the heat map are there, and nothing went wrong behind them.
+fn assert_drawn(view: &Value) {
+    assert_eq!((&view["said"], &view["foreign"]), (&serde_json::json!([]), &serde_json::json!([])), "{view}");
+    assert_eq!(view["isOverflowing"], false, "{view}");
+    let panels = view["panels"].as_array().map_or(&[][..], Vec::as_slice);
+    for title in ["Loss", "Gradient norm", "Update ratio", "Update norm", "Step time"] {
+        let panel = panels.iter().find(|panel| panel["title"] == title);
+        let pixels = |of: &str| panel.and_then(|panel| panel[of].as_u64()).unwrap_or(0);
+        assert!(pixels("curve") > 100, "no curve of {title}: {view}");
+        assert!(pixels("marks") > 20, "no mark on {title}: {view}");
+    }
+    assert!(view["heatColors"].as_u64() > Some(20), "{view}");
+}
+
+fn assert_keys(keys: &Value) {
+    let rows = |of: &Value| of.as_str().and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    assert_eq!(keys["focus"], "filter", "`/` goes to the filter: {keys}");
+    assert_eq!(rows(&keys["before"]["rows"]), Some(24), "twelve weights and biases: {keys}");
+    assert_eq!(rows(&keys["filtered"]), Some(3), "weights of layers 1, 10 and 11: {keys}");
+    assert_eq!(keys["cleared"], keys["before"]["rows"], "Escape clears the filter: {keys}");
+    let marks = |of: &Value| of["panels"][0]["marks"].as_u64();
+    assert!(marks(&keys["chosen"]) > marks(&keys["before"]), "the chosen alert stands out: {keys}");
+    assert_eq!(rows(&keys["grouped"]), Some(12), "`g` shows layers: {keys}");
+    assert!(keys["legend"].as_str().is_some_and(|legend| legend.contains("median")), "`c` shows changes: {keys}");
+    assert_ne!(keys["toggled"], keys["before"]["background"], "`t` changes the theme: {keys}");
+    assert_eq!((&keys["help"], &keys["helpClosed"]), (&Value::Bool(true), &Value::Bool(true)), "{keys}");
+}
