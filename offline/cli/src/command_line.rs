@@ -8,7 +8,7 @@ use trainmon_report::{Outcome, Printer};
 
 use crate::verbs::{
     anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, overflow, parse, plot, recover,
-    replay, report, run as run_script,
+    replay, report, run as run_script, top,
 };
 
 /// Watch, capture and explain trainings.
@@ -25,6 +25,7 @@ use crate::verbs::{
     "  trainmon convert --to tensorboard monitor_output -o events\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
     "  trainmon plot monitor_output                curves, heat maps and alerts of the newest run, in one page\n",
+    "  trainmon top http://127.0.0.1:9464          a training that runs, in the terminal\n",
     "  trainmon report monitor_output              what moved, since which step, in which layer and rank, how sure\n",
     "  trainmon replay monitor_output --to prometheus --blocks  an old run into Prometheus, every step with its own time\n",
     "  trainmon ctl monitor_output set --every 10   a training that runs: measure one step in ten from now on\n",
@@ -110,6 +111,11 @@ enum Verb {
     /// For a ticket, a chat or a language model: it says what was not measured, and what would settle what is open.
     #[command(after_long_help = report::EXAMPLES)]
     Report(report::Arguments),
+    /// Watch a run in the terminal: curves, the worst layers, alerts, the books
+    ///
+    /// By the address of its page while it runs, or by its directory, running or finished.
+    #[command(after_long_help = top::EXAMPLES)]
+    Top(top::Arguments),
     /// Send a recorded run to Prometheus or over OpenTelemetry, every step with its own time
     ///
     /// Of CSV files, ours or msprobe's, or of a journal: so old runs appear in Grafana beside those that run.
@@ -218,6 +224,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<Outcome> {
         Verb::Recover(arguments) => recover::run(&arguments, printer),
         Verb::Plot(arguments) => plot::run(&arguments, printer),
         Verb::Report(arguments) => report::run(&arguments, printer),
+        Verb::Top(arguments) => top::run(arguments, printer),
         Verb::Replay(arguments) => replay::run(&arguments, printer),
         Verb::Ctl(arguments) => ctl::run(&arguments, printer),
         Verb::ConfigSchema => {

@@ -12,5 +12,6 @@ pub mod plot;
 mod rank_history;
 mod recorder;
 pub mod report;
+pub mod top;
 
 pub use self::rank_history::RankHistory;

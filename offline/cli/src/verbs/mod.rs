@@ -16,3 +16,4 @@ pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod top;

@@ -1,0 +1,177 @@
+//! Where the run comes from: an agent's address or a directory, read on a thread of its own.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use trainmon_history::{Limits, RunDocument, VERSION};
+use trainmon_runs::steps::{RankChoice, ReadRunError, RecordedRun};
+use ureq::Agent;
+
+use super::error::TopError;
+use crate::rank_history::RankHistory;
+
+/// An agent is asked so often; one that does not answer too.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// An answer may take so long.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// No overview is larger: 128 curves of 2,048 bins are some 10 MB.
+const MOST_BYTES: u64 = 64 << 20;
+/// A directory's files are looked at so often, and no more than this share of the time is spent on reading them.
+const READ_EVERY: Duration = Duration::from_secs(2);
+const READING_SHARE: u32 = 10;
+
+/// What is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The address of an agent's page: `http://127.0.0.1:9464`.
+    Agent(String),
+    /// A run's directory, or its journal.
+    Run(PathBuf),
+}
+
+/// What the thread has found.
+pub(super) enum News {
+    /// The run as it is now.
+    Run(Box<RunDocument>),
+    /// It cannot be read now; it is tried again.
+    Trouble(String),
+    /// It never will be.
+    Failed(TopError),
+}
+
+/// The thread; it ends when this is dropped.
+pub(super) struct Source {
+    news: Receiver<News>,
+    end: Arc<End>,
+}
+
+/// Tells the thread to end, in the middle of a pause too.
+#[derive(Default)]
+struct End {
+    is_over: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl End {
+    /// Waits; true if it is over.
+    fn wait(&self, pause: Duration) -> bool {
+        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_going_on = |(): &mut ()| !self.is_over.load(Ordering::Relaxed);
+        drop(self.changed.wait_timeout_while(guard, pause, is_going_on).unwrap_or_else(PoisonError::into_inner));
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        let guard = self.end.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.end.is_over.store(true, Ordering::Relaxed);
+        drop(guard);
+        self.end.changed.notify_all();
+    }
+}
+
+impl Source {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// A rank of an address is asked for, or there is no thread.
+    pub(super) fn start(target: Target, rank: Option<u32>) -> Result<Self, TopError> {
+        if let (Target::Agent(_), Some(rank)) = (&target, rank) {
+            return Err(TopError::RankOfAgent { rank });
+        }
+        let (tell, news) = channel();
+        let end = Arc::new(End::default());
+        let until = Arc::clone(&end);
+        let thread = std::thread::Builder::new().name("trainmon-top".to_owned());
+        let work = move || match target {
+            Target::Agent(address) => ask(&address, &tell, &until),
+            Target::Run(path) => read(&path, rank, &tell, &until),
+        };
+        thread.spawn(work).map_err(|source| TopError::Thread { source })?;
+        Ok(Self { news, end })
+    }
+
+    /// What has come since the last call.
+    pub(super) fn news(&mut self) -> impl Iterator<Item = News> {
+        self.news.try_iter()
+    }
+
+    /// Waits for the first.
+    ///
+    /// # Errors
+    /// The thread has ended without any.
+    pub(super) fn first(&mut self) -> Result<News, TopError> {
+        self.news.recv().map_err(|_ended| TopError::NoAnswer { why: "the reading thread has ended".to_owned() })
+    }
+}
+
+/// Asks an agent again and again.
+fn ask(address: &str, tell: &Sender<News>, end: &End) {
+    let config = Agent::config_builder()
+        .timeout_global(Some(TIMEOUT))
+        .user_agent(concat!("trainmon/", env!("CARGO_PKG_VERSION")))
+        .build();
+    let agent: Agent = config.into();
+    let url = format!("{address}/api/overview");
+    loop {
+        let news = match overview(&agent, &url) {
+            Ok(run) if run.version == VERSION => News::Run(run),
+            Ok(run) => News::Failed(TopError::Version { expected: VERSION, found: run.version }),
+            Err(why) => News::Trouble(format!("`{url}`: {why}")),
+        };
+        if tell.send(news).is_err() || end.wait(ASK_EVERY) {
+            return;
+        }
+    }
+}
+
+fn overview(agent: &Agent, url: &str) -> Result<Box<RunDocument>, String> {
+    let mut answer = agent.get(url).call().map_err(|error| error.to_string())?;
+    let text = answer.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| format!("no overview of a run: {error}"))
+}
+
+/// Reads a directory, and again when its files have grown.
+fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<News>, end: &End) {
+    let choice = rank.map_or(RankChoice::First, RankChoice::Only);
+    let mut last: Option<(PathBuf, u64)> = None;
+    loop {
+        let began = Instant::now();
+        let state = RecordedRun::open(path, choice).map(|run| (run.path.clone(), run.bytes(), run));
+        let news = match state {
+            Ok((run_path, bytes, _)) if last.as_ref() == Some(&(run_path.clone(), bytes)) => None,
+            Ok((run_path, bytes, run)) => {
+                let read = document(&run);
+                // What could not be read is tried again.
+                last = read.is_ok().then_some((run_path, bytes));
+                Some(read)
+            }
+            Err(error) => Some(Err(error)),
+        };
+        let news = news.map(|news| match news {
+            Ok(run) => News::Run(run),
+            // A run that is being started has no files yet; a rotation takes one away for a moment.
+            Err(error) if last.is_some() => News::Trouble(error.to_string()),
+            Err(error) => News::Failed(error.into()),
+        });
+        if news.is_some_and(|news| tell.send(news).is_err()) {
+            return;
+        }
+        if end.wait(READ_EVERY.max(READING_SHARE * began.elapsed())) {
+            return;
+        }
+    }
+}
+
+fn document(run: &RecordedRun) -> Result<Box<RunDocument>, ReadRunError> {
+    let Some(rank) = run.ranks.first() else {
+        return Err(ReadRunError::NoSuchRank { path: run.path.clone(), rank: 0, found: "none".to_owned() });
+    };
+    let history = RankHistory::read(rank, Limits::default(), &mut |_| {})?;
+    Ok(Box::new(history.document()))
+}

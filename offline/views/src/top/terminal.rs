@@ -1,0 +1,135 @@
+//! The terminal, taken and given back: at the end, on an error, on a panic, and when a signal says to end.
+
+use std::io::{self, Stdout};
+use std::panic::PanicHookInfo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::{Frame, Terminal};
+
+/// A terminal in raw mode, its other screen shown. Gives it back when dropped.
+pub(super) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    _given_back: GivenBack,
+    signals: Signals,
+}
+
+type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
+
+/// Restores the terminal, and the hook of panics that was there.
+struct GivenBack {
+    hook: Option<Arc<Hook>>,
+}
+
+impl GivenBack {
+    /// From here on whatever happens gives the terminal back; a panic before it says what it has to say.
+    fn arm() -> Self {
+        let hook: Arc<Hook> = Arc::from(std::panic::take_hook());
+        let inner = Arc::clone(&hook);
+        std::panic::set_hook(Box::new(move |info| {
+            restore();
+            inner(info);
+        }));
+        Self { hook: Some(hook) }
+    }
+}
+
+impl Drop for GivenBack {
+    fn drop(&mut self) {
+        restore();
+        // In a panic hooks cannot be changed.
+        if let Some(hook) = self.hook.take().filter(|_| !std::thread::panicking()) {
+            std::panic::set_hook(Box::new(move |info| hook(info)));
+        }
+    }
+}
+
+/// As it was. Nobody is left to hear that it failed.
+fn restore() {
+    drop(disable_raw_mode());
+    drop(execute!(io::stdout(), LeaveAlternateScreen, Show));
+}
+
+impl Screen {
+    pub(super) fn open() -> io::Result<Self> {
+        let signals = Signals::watch()?;
+        let given_back = GivenBack::arm();
+        enable_raw_mode()?;
+        execute!(io::stdout(), EnterAlternateScreen)?;
+        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        Ok(Self { terminal, _given_back: given_back, signals })
+    }
+
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(drop)
+    }
+
+    /// A key or another size of the terminal, if there is one before the time is up.
+    pub(super) fn next_event(&mut self, within: Duration) -> io::Result<Option<Event>> {
+        let is_there = match event::poll(within) {
+            Ok(is_there) => is_there,
+            // A signal: the caller looks.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
+            Err(error) => return Err(error),
+        };
+        if !is_there {
+            return Ok(None);
+        }
+        let event = event::read()?;
+        if let Event::Key(key) = &event
+            && key.modifiers.contains(KeyModifiers::CONTROL)
+            && key.code == KeyCode::Char('l')
+        {
+            self.terminal.clear()?;
+        }
+        Ok(Some(event))
+    }
+
+    /// Whether a signal says to end.
+    pub(super) fn is_told_to_end(&self) -> bool {
+        self.signals.has_come()
+    }
+}
+
+/// SIGINT, SIGTERM and SIGHUP, noted instead of obeyed at once; as before when dropped.
+struct Signals {
+    has_come: Arc<AtomicBool>,
+    #[cfg(unix)]
+    registered: Vec<signal_hook::SigId>,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn watch() -> io::Result<Self> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let mut signals = Self { has_come: Arc::default(), registered: Vec::new() };
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signals.registered.push(signal_hook::flag::register(signal, Arc::clone(&signals.has_come))?);
+        }
+        Ok(signals)
+    }
+
+    #[cfg(not(unix))]
+    fn watch() -> io::Result<Self> {
+        Ok(Self { has_come: Arc::default() })
+    }
+
+    fn has_come(&self) -> bool {
+        self.has_come.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for registered in self.registered.drain(..) {
+            signal_hook::low_level::unregister(registered);
+        }
+    }
+}
