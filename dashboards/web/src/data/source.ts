@@ -15,6 +15,8 @@ export interface Listener {
 
 export interface Source {
   start(listener: Listener): void;
+  /** Whether there may be such a heat map. */
+  has(kind: string, statistic: string): boolean;
   /** `from` is the first column wanted. Rejects if there is none such. */
   heatMap(kind: string, statistic: string, from: number): Promise<HeatMap>;
 }
@@ -44,9 +46,17 @@ export class FileSource implements Source {
     listener.connection("file");
   }
 
+  has(kind: string, statistic: string): boolean {
+    return this.find(kind, statistic) !== undefined;
+  }
+
   heatMap(kind: string, statistic: string): Promise<HeatMap> {
-    const map = this.run.heat_maps?.find((map) => map.kind === kind && map.statistic === statistic);
+    const map = this.find(kind, statistic);
     return map ? Promise.resolve(map) : Promise.reject(new Error(`this file holds no ${statistic} of ${kind}`));
+  }
+
+  private find(kind: string, statistic: string): HeatMap | undefined {
+    return this.run.heat_maps?.find((map) => map.kind === kind && map.statistic === statistic);
   }
 }
 
@@ -60,6 +70,10 @@ export class AgentSource implements Source {
     window.setInterval(() => {
       if (this.events && Date.now() - this.heard > SILENCE_MS) this.lost(listener, "the agent went silent");
     }, RETRY_MS);
+  }
+
+  has(): boolean {
+    return true;
   }
 
   async heatMap(kind: string, statistic: string, from: number): Promise<HeatMap> {

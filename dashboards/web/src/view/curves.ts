@@ -216,7 +216,7 @@ class Chart {
     const options: uPlot.Options = {
       width: Math.max(200, this.holder.clientWidth || 420),
       height: this.holder.clientHeight || 168,
-      padding: [10, 10, 0, 0],
+      padding: [10, 16, 0, 0],
       legend: { show: false },
       cursor: {
         sync: { key: "steps", scales: ["x", null] },
