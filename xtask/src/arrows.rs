@@ -59,7 +59,7 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-tensors", may: May::On(&["trainmon-dump", "trainmon-report"]) },
     Rule { member: "trainmon-compare", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },
     Rule { member: "trainmon-checkpoint", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },
-    // Of the exporters the writers of files alone: it recovers and converts recorded runs with them.
+    // Of the exporters the writers of files and OTLP: it recovers, converts and replays recorded runs with them.
     Rule {
         member: "trainmon-runs",
         may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-baseline", "trainmon-exporters", "trainmon-report"]),

@@ -91,7 +91,7 @@ fn a_run_that_is_well_says_so_and_exits_with_zero() {
 
 #[test]
 fn a_huge_run_stays_within_256_kb_and_says_what_was_left_out() {
-    const TENSORS: usize = 3_000;
+    const TENSORS: usize = 1_500;
     let dir = TempDir::new().expect("a temporary directory");
     let mut rows = "vpp_stage,name,step,norm,shape,dtype\n".to_owned();
     let mut findings = serde_json::Map::new();
@@ -156,4 +156,26 @@ fn a_report_goes_to_a_new_file_in_the_format_of_its_name() {
         said.err.starts_with("r.md: ")
             && fs::read_to_string(desk.path("r.md")).expect("there").starts_with("# Run `run-a`")
     );
+}
+
+#[test]
+fn the_examples_of_the_guide_are_what_the_commands_say() {
+    let guide = include_str!("../../../docs/views.md");
+    let desk = Desk::with(&MadeRun { steps: 80, spike: Some(50), not_finite: None }, 2);
+    MadeRun::write_finding(&desk.path("out/run-a"), 1, 50, "Spike", TENSORS[1]);
+    for (arguments, lines) in [
+        (&["plot", "out"][..], 0..1),
+        (&["report", "out"], 2..3),
+        (&["replay", "out", "--to", "prometheus", "-o", "old"], 0..2),
+    ] {
+        let said = trainmon(desk.dir.path(), arguments);
+        let said: Vec<&str> = said.out.lines().collect();
+        for line in &said[lines] {
+            assert!(guide.contains(&format!("\n{line}\n")), "the guide lacks what {arguments:?} says:\n{line}");
+        }
+    }
+    for verb in ["plot", "report", "top", "replay"] {
+        let help = trainmon(desk.dir.path(), &[verb, "--help"]);
+        assert!(help.out.contains("Examples:\n") && guide.contains(&format!("trainmon {verb} ")), "{verb}");
+    }
 }

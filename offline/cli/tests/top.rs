@@ -127,7 +127,8 @@ fn a_run_fits_a_small_and_a_large_terminal() {
     let desk = desk();
     for size in [(80, 24), (200, 60)] {
         let mut session = Session::start(desk.path(), &["out"], size, &[]);
-        let screen = session.wait_for("the run", |screen| screen.contains("run-a"));
+        // The last line is drawn last.
+        let screen = session.wait_for("the run", |screen| screen.contains("? help"));
         assert!(screen.starts_with("run-a  rank 0 of 1  step 59"), "{screen}");
         for text in [
             "loss",
@@ -156,13 +157,17 @@ fn a_run_fits_a_small_and_a_large_terminal() {
 fn keys_sort_filter_move_and_help() {
     let desk = desk();
     let mut session = Session::start(desk.path(), &["out"], (100, 30), &[]);
-    let screen = session.wait_for("the run", |screen| screen.contains("by deviation"));
     let place =
         |screen: &str, name: &str| screen.lines().position(|line| line.contains(name) && line.contains("grad_reduced"));
-    assert!(place(&screen, TENSORS[1]) < place(&screen, TENSORS[0]), "the farthest first:\n{screen}");
+    let is_before = |screen: &str, first: &str, second: &str| {
+        place(screen, first).is_some_and(|first| place(screen, second).is_some_and(|second| first < second))
+    };
+    session.wait_for("the farthest first", |screen| {
+        screen.contains("by deviation") && is_before(screen, TENSORS[1], TENSORS[0])
+    });
     session.press("ss");
-    let screen = session.wait_for("sorted by name", |screen| screen.contains("by name"));
-    assert!(place(&screen, TENSORS[0]) < place(&screen, TENSORS[1]), "{screen}");
+    session
+        .wait_for("sorted by name", |screen| screen.contains("by name") && is_before(screen, TENSORS[0], TENSORS[1]));
     session.press("/head");
     session.wait_for("filtered", |screen| screen.contains("/head") && !screen.contains("blocks.0"));
     session.press("\r");
@@ -310,8 +315,9 @@ fn an_agent_is_shown_and_asked_again_until_it_answers() {
     let mut session = Session::start(desk.path(), &[&url], (120, 30), &[]);
     session.wait_for("the run", |screen| screen.contains("run-a  rank 0 of 1  step 59"));
     agent.is_on.store(false, Ordering::Relaxed);
-    let screen = session.wait_for("no answer", |screen| screen.contains("NO ANSWER"));
-    assert!(screen.contains("blocks.1.mlp.weight"), "the last state stays:\n{screen}");
+    session.wait_for("no answer, and the last state", |screen| {
+        screen.contains("NO ANSWER") && screen.contains("blocks.1.mlp.weight")
+    });
     agent.is_on.store(true, Ordering::Relaxed);
     session.wait_for("it answers again", |screen| !screen.contains("NO ANSWER"));
     session.press("q");

@@ -24,8 +24,11 @@ pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
         certainty => format!("It is {} ({:.0} deviations)", certainty.words(), first.deviations),
     };
     let others = report.moved.len() as u64 + report.left_out.moved - 1;
-    let others =
-        if others == 0 { String::new() } else { format!("; {others} other series follow or moved on their own") };
+    let others = match others {
+        0 => String::new(),
+        1 => "; 1 other series moved too".to_owned(),
+        others => format!("; {others} other series moved too"),
+    };
     let alerts = if alerts == 0 { "no alert".to_owned() } else { alerts_in_words(report, alerts) };
     format!("{certainty} that {}{others} ({seen}); {alerts}.", movement_in_words(first))
 }
@@ -36,10 +39,13 @@ fn alerts_in_words(report: &Report, alerts: u64) -> String {
     if alerts == 1 { format!("1 alert{first}") } else { format!("{alerts} alerts{first}") }
 }
 
-/// The earliest departure that is not merely possible; else the earliest.
+/// The earliest departure that is not merely possible; else the earliest. Of one step a tensor goes before a sum over all of
+/// them, and then the farthest.
 pub(super) fn first_certain(report: &Report) -> Option<&Moved> {
     let is_told = |moved: &&Moved| moved.certainty > Certainty::Possible && !is_of_the_machine(moved);
-    report.moved.iter().find(is_told).or_else(|| report.moved.first())
+    let first = report.moved.iter().find(is_told).or_else(|| report.moved.first())?;
+    let mut of_step = report.moved.iter().filter(|moved| moved.step == first.step).filter(is_told);
+    Some(of_step.find(|moved| moved.tensor.is_some()).unwrap_or(first))
 }
 
 /// Times say something of the machine, not of the training's numbers.

@@ -175,7 +175,7 @@ mod tests {
     fn neither_noise_nor_a_trend_nor_the_first_steps_are_departures() {
         assert_eq!(first_departure(&points((0..500).map(noisy))), None);
         assert_eq!(first_departure(&points((0..500).map(|s| 10.0 * (-0.01 * s as f64).exp() * noisy(s)))), None);
-        assert_eq!(first_departure(&points((0..500).map(|s| -3.0 + 0.01 * s as f64))), None);
+        assert_eq!(first_departure(&points((0..500).map(|s| -3.0 + 0.01 * f64::from(s)))), None);
         assert_eq!(first_departure(&points([1.0, 100.0, 1.0, 1e-9])), None);
     }
 
