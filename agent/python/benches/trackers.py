@@ -7,7 +7,8 @@ trains the same model in a process of its own; they step one at a time in rotati
 Weights & Biases in every step where the contender's name has `wandb` in it, as one that uses it does: `wandb.log` is
 that alone.
 `trainmon` measures the weight gradients (norm, min, max, mean) into CSV files; `wandb.watch` makes histograms of them.
-The ratio of a round is that of the contender's step to the unmonitored step of the same round.
+The ratio of a round is that of the contender's step to the unmonitored step of the same round. Processor time is that
+of all threads of the training's process; what a tracker's own process does is not in it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ CONTENDERS = (
     "trainmon+mlflow",
     "wandb.watch",
 )
+CLOCKS = ("wall", "cpu")
 
 
 def config_of(contender: str) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def train(contender: str, size: Size, output: str, pipe: Connection) -> None:
     pipe.send("ready")
     while pipe.recv() == "step":
         tokens = torch.randint(0, size.vocabulary, (size.batch, size.length + 1), generator=generator)
-        started = time.perf_counter()
+        started = time.perf_counter(), time.process_time()
         optimizer.zero_grad()
         loss = functional.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
@@ -84,7 +86,7 @@ def train(contender: str, size: Size, output: str, pipe: Connection) -> None:
         optimizer.step()
         if run is not None:
             run.log({"loss": float(loss.detach())})
-        pipe.send(time.perf_counter() - started)
+        pipe.send((time.perf_counter() - started[0], time.process_time() - started[1]))
     pipe.send(watch.close() if watch is not None else "")
     pipe.close()
     if run is not None:
@@ -92,10 +94,10 @@ def train(contender: str, size: Size, output: str, pipe: Connection) -> None:
     os._exit(0)
 
 
-def race(contenders: list[str], size: Size, rounds: int, warm: int) -> dict[str, list[float]]:
-    """All contenders, each in a fresh process."""
+def race(contenders: list[str], size: Size, rounds: int, warm: int) -> dict[str, list[tuple[float, float]]]:
+    """All contenders, each in a fresh process: wall and processor seconds of their steps."""
     context = multiprocessing.get_context("spawn")
-    taken: dict[str, list[float]] = {contender: [] for contender in contenders}
+    taken: dict[str, list[tuple[float, float]]] = {contender: [] for contender in contenders}
     pipes: dict[str, Any] = {}
     workers = []
     with tempfile.TemporaryDirectory() as base:
@@ -123,6 +125,27 @@ def race(contenders: list[str], size: Size, rounds: int, warm: int) -> dict[str,
     return taken
 
 
+def show(sets: list[dict[str, list[tuple[float, float]]]], clock: str) -> dict[str, Any]:
+    """Prints a line for each contender by one clock; gives the figures for a script."""
+
+    def times(contender: str) -> list[float]:
+        return [1e3 * both[CLOCKS.index(clock)] for one in sets for both in one[contender]]
+
+    base = times("none")
+    middle, low, high = summary(base)
+    print(f"{clock}: step alone {middle:.2f} ms [{low:.2f} .. {high:.2f}]")
+    figures = {}
+    for contender in [one for one in sets[0] if one != "none"]:
+        pairs = list(zip(times(contender), base, strict=True))
+        added, ratio = summary([one - alone for one, alone in pairs]), summary([one / alone for one, alone in pairs])
+        figures[contender] = {"added_ms": added, "ratio": ratio}
+        print(
+            f"  {contender:<22} adds {added[0]:8.2f} ms [{added[1]:.2f} .. {added[2]:.2f}], "
+            f"ratio {ratio[0]:.3f} [{ratio[1]:.3f} .. {ratio[2]:.3f}]"
+        )
+    return figures
+
+
 def main() -> None:
     """Runs the race and prints a line for each contender."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,21 +166,10 @@ def main() -> None:
     for _ in range(arguments.starts):
         sets.append(race(contenders, size, arguments.rounds, arguments.warm))
         loads.append(os.getloadavg()[0])
-    base = [seconds for one in sets for seconds in one["none"]]
-    middle, low, high = summary([1e3 * one for one in base])
     parameters = sum(one.numel() for one in build(size).parameters()) / 1e6
-    print(f"{parameters:.1f} M parameters, {len(base)} rounds, load {', '.join(f'{load:.1f}' for load in loads)}")
-    print(f"step alone {middle:.2f} ms [{low:.2f} .. {high:.2f}]")
-    figures = {}
-    for contender in [one for one in contenders if one != "none"]:
-        times = [seconds for one in sets for seconds in one[contender]]
-        added = summary([1e3 * (one - alone) for one, alone in zip(times, base, strict=True)])
-        ratio = summary([one / alone for one, alone in zip(times, base, strict=True)])
-        figures[contender] = {"added_ms": added, "ratio": ratio}
-        print(
-            f"  {contender:<22} adds {added[0]:8.2f} ms [{added[1]:.2f} .. {added[2]:.2f}], "
-            f"ratio {ratio[0]:.3f} [{ratio[1]:.3f} .. {ratio[2]:.3f}]"
-        )
+    rounds = arguments.starts * arguments.rounds
+    print(f"{parameters:.1f} M parameters, {rounds} rounds, load {', '.join(f'{load:.1f}' for load in loads)}")
+    figures = {clock: show(sets, clock) for clock in CLOCKS}
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(figures, indent=1))
 

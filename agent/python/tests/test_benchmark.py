@@ -55,8 +55,10 @@ def test_a_monitor_and_wandbs_own_are_raced(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     raced = json.loads(figures.read_text(encoding="utf-8"))
-    assert list(raced) == ["trainmon", "wandb.watch"] and "2 rounds" in done.stdout
-    for found in raced.values():
+    assert "2 rounds" in done.stdout
+    assert list(raced) == ["wall", "cpu"]
+    assert all(list(found) == ["trainmon", "wandb.watch"] for found in raced.values())
+    for found in [*raced["wall"].values(), *raced["cpu"].values()]:
         for middle, low, high in (found["added_ms"], found["ratio"]):
             assert low <= middle <= high and math.isfinite(high)
 
