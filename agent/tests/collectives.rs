@@ -156,8 +156,9 @@ fn the_scrape_page_has_counts_sizes_and_a_histogram_per_operation_and_group() {
     let run = Run::of(r#"{"wg_distribution": true, "format": ["prometheus"], "prometheus": {"port": 0}}"#);
     let group = run.monitor.collective_group("dp", 2);
     all_reduce(&group, &mut [1.0; 256]);
-    let [_live_page, address] = &run.monitor.whereabouts()[0].1[..] else { panic!("a page for people, one for Prometheus") };
-    let page = ureq::get(address).call().unwrap().body_mut().read_to_string().unwrap();
+    // The first is the live page.
+    let address = run.monitor.whereabouts()[0].1[1].clone();
+    let page = ureq::get(&address).call().unwrap().body_mut().read_to_string().unwrap();
     let labels = r#"{op="all_reduce",process_group="dp"}"#;
     for line in [
         format!("trainmon_collective_operations_total{labels} 1"),

@@ -21,7 +21,7 @@ const MAX_RATIOS: usize = 10;
 const UPDATE_RATIO: &str = "update_ratio";
 
 impl History {
-    /// Everything but the heat maps. Cost: 10 µs per curve of 2,048 bins, 50 ns per row.
+    /// Everything but the heat maps. Cost: a pass over all curves and rows (`benches/history.rs`).
     pub fn overview(&self) -> Overview {
         Overview {
             version: VERSION,
@@ -58,7 +58,7 @@ impl History {
     /// One statistic of one kind, from a column on: 0 for all of it. `None` for a kind that has no rows, or a statistic that its
     /// rows have not.
     ///
-    /// Cost: 1 ns per value, 100 ns per row.
+    /// Cost: a pass over its values and names (`benches/history.rs`).
     pub fn heat_map(&self, kind: &str, statistic: &str, from: usize) -> Option<HeatMap> {
         let statistic_index = statistics_of(kind).iter().position(|&name| name == statistic)?;
         let kind_index = self.rows.kinds().iter().position(|name| **name == *kind)?;

@@ -43,8 +43,9 @@ use crate::{ExportError, ExportFailure, Exporter, RunInfo, Sources};
 
 /// Serves the live page, `/metrics`, `/healthz` and `/top` over HTTP on a thread of its own.
 ///
-/// A step costs the exporter's thread about 50 ns per record, and 20 ns more with the page; a scrape costs the server's thread about 40 ns per series
-/// and waits for no step. Memory: some 600 bytes per series with the longest labels (measured by `benches/scrape.rs`).
+/// A step costs the exporter's thread about 50 ns per record without the live page; a scrape costs the server's thread about
+/// 40 ns per series and waits for no step. Memory: some 600 bytes per series with the longest labels (measured by
+/// `benches/scrape.rs`, which takes steps in with the page, too); of the page, see [`trainmon_history::History`].
 #[derive(Debug)]
 pub struct PrometheusExporter {
     metric_table: MetricTable,

@@ -19,8 +19,7 @@ use super::page::PageSource;
 /// What both threads share.
 #[derive(Debug)]
 pub(crate) struct LiveRun {
-    /// Held while a step is put in (20 ns per record), and while a document is read from it (a millisecond, or two for the largest
-    /// heat map). Neither the training thread nor a scrape takes it.
+    /// Held while a step is put in, and while a document is read from it. Neither the training thread nor a scrape takes it.
     state: Mutex<LiveState>,
     /// Goes up with every step and alert: whoever waits for news looks here, without the lock.
     changes: AtomicU64,
