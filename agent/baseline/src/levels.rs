@@ -79,7 +79,7 @@ struct Level {
 
 /// A value far from where it was expected.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Beyond {
+pub(crate) struct Excess {
     /// `ln(target / golden)`; infinite where one of them is zero.
     pub(crate) found: f64,
     /// What was expected of it.
@@ -87,7 +87,7 @@ pub(crate) struct Beyond {
     /// How far from that it may be.
     pub(crate) width: f64,
     /// How many times as far it is.
-    pub(crate) excess: f64,
+    pub(crate) times: f64,
 }
 
 /// The levels of all series of a rank.
@@ -145,14 +145,14 @@ pub(crate) struct SeriesId {
 impl Levels {
     /// Takes a series' values of a step; whether they are beyond what they have been. `golden` is the first golden run's value,
     /// or the geometric mean of several. Cost: a look-up and some twenty operations.
-    pub(crate) fn take(&mut self, id: SeriesId, step: u64, target: f64, golden: f64) -> Option<Beyond> {
+    pub(crate) fn take(&mut self, id: SeriesId, step: u64, target: f64, golden: f64) -> Option<Excess> {
         let level = self.series.entry((id.tensor, id.statistic)).or_default();
         let is_known = level.seen >= MIN_SAMPLES;
         let (target, golden) = (target.abs(), golden.abs());
         if (target > 0.0) != (golden > 0.0) {
             let was_never = !std::mem::replace(&mut level.has_been_zero, true);
             let found = if target > 0.0 { f64::INFINITY } else { f64::NEG_INFINITY };
-            let beyond = Beyond { found, expected: level.mean, width: 0.0, excess: f64::INFINITY };
+            let beyond = Excess { found, expected: level.mean, width: 0.0, times: f64::INFINITY };
             return (is_known && was_never).then_some(beyond);
         }
         if target == 0.0 || !target.is_finite() || !golden.is_finite() {
@@ -183,7 +183,7 @@ impl Levels {
         }
         level.learn(step, found, is_known);
         let width = (limit * scatter).max(floor);
-        is_beyond.then_some(Beyond { found, expected, width, excess: residual.abs() / width })
+        is_beyond.then_some(Excess { found, expected, width, times: residual.abs() / width })
     }
 
     /// Forgets all series, as after an alert: what is usual then has to be learnt anew.
