@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::found::Divergence;
-use crate::levels::Beyond;
+use crate::levels::Excess;
 use crate::names::TensorKey;
 use crate::noise::{is_in_order, place_of};
 use crate::numbers::short;
@@ -65,9 +65,9 @@ impl Departure {
     }
 
     /// Of a series' own level.
-    pub(crate) fn of_level(step: u64, tensor: TensorKey, statistic: &str, values: [f64; 2], beyond: Beyond) -> Self {
+    pub(crate) fn of_level(step: u64, tensor: TensorKey, statistic: &str, values: [f64; 2], beyond: Excess) -> Self {
         let [target, golden] = values;
-        let Beyond { expected, width, excess, .. } = beyond;
+        let Excess { expected, width, times: excess, .. } = beyond;
         let bound = |offset: f64| golden.abs() * (expected + offset).exp();
         let bounds = Some(Bounds { lower: bound(-width), upper: bound(width) }).filter(|_| golden != 0.0);
         let source = "how far it usually is from the golden run's".to_owned();
