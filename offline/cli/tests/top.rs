@@ -264,6 +264,22 @@ fn the_page_of_a_real_exporter_is_shown() {
     exporter.shutdown(Instant::now() + PATIENCE).expect("ends");
 }
 
+#[test]
+fn an_address_with_encryption_or_a_rank_is_refused() {
+    let dir = TempDir::new().expect("a temporary directory");
+    for (arguments, expected) in [
+        (
+            &["top", "https://localhost:9464"][..],
+            "error: `https://localhost:9464`: an agent's page is served without encryption\n",
+        ),
+        (&["top", "http://localhost:9464", "--rank", "3"], "error: --rank 3: an address is that of one rank\n"),
+    ] {
+        let said = trainmon(dir.path(), arguments);
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
+        assert!(said.err.starts_with(expected) && said.err.contains("hint: "), "{}", said.err);
+    }
+}
+
 /// Serves `/api/overview` until it is switched off, as an agent does.
 struct FakeAgent {
     address: SocketAddr,
