@@ -328,6 +328,71 @@ fn the_recorded_runs_of_the_real_msprobe_become_text() {
 }
 
 #[test]
+fn a_journal_and_the_csv_files_of_one_run_say_the_same() {
+    use trainmon_core::config::Config;
+    use trainmon_core::{Kind, MicroStep, Rank, Record, Step, StepBatch, TensorId, TensorInfo, TensorStats};
+    use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
+    use trainmon_exporters::{CsvExporter, Exporter as _};
+
+    const CONFIG: &str = r#"{"wg_distribution": true, "ops": ["norm", "mean", "zeros", "nans"], "ndigits": 12}"#;
+    let desk = Desk::new();
+    let config = Config::parse(CONFIG, "t", &|_| None).expect("a good config").config;
+    let csv = config.csv.as_ref().expect("CSV is the default");
+    let run = JournalRun { run: "run-b".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
+    let spec = JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv, storage: Storage::Auto };
+    let mut journal = Journal::create(&desk.path("run-b.tmj"), &spec).expect("room");
+    let mut files = CsvExporter::in_directory(&config, csv, desk.path("run-b/rank_0"));
+    let names = ["blocks.0.weight", "head.weight"].map(|name| TensorInfo { name: name.into(), vpp_stage: 0 });
+    for step in 0..12 {
+        let record = |tensor: u32| {
+            let norm = if step == 9 && tensor == 1 { f64::NAN } else { 0.5 * f64::from(tensor + 1) + step as f64 };
+            let reading = TensorStats {
+                norm,
+                mean: 0.25,
+                zeros: 0,
+                nans: u64::from(norm.is_nan()),
+                ..TensorStats::of_value(1.0)
+            };
+            Record {
+                tensor: TensorId(tensor),
+                kind: Kind::GradReduced,
+                micro_step: MicroStep(0),
+                reading: Some(reading.into()),
+            }
+        };
+        let batch = StepBatch {
+            step: Step(step),
+            time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + step),
+            duration: (step > 0).then_some(Duration::from_secs(1)),
+            loss: Some(2.0 - 0.125 * step as f64),
+            collected: true,
+            records: vec![record(0), record(1)],
+            ..StepBatch::default()
+        };
+        journal.append(&names, &batch).expect("room");
+        files.export(&names, &batch).expect("room");
+    }
+    journal.close().expect("room");
+    let text = |run: &str, out: &str| -> Vec<String> {
+        let said = desk.replay(&[run, "--to", "prometheus", "-o", out]);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{run}");
+        let text = fs::read_to_string(desk.path(out).join("openmetrics.txt")).expect("there");
+        let of_training = ["loss", "grad_norm", "layer_", "group_", "top_", "step", "nonfinite", "zero_"];
+        let is_of_training = |line: &&str| of_training.iter().any(|name| line.starts_with(&format!("trainmon_{name}")));
+        // Counters at zero of what the config might measure and no file has.
+        let is_in_files = |line: &&str| !line.contains("tensor=\"adhoc\"");
+        text.lines().filter(is_of_training).filter(is_in_files).map(str::to_owned).collect()
+    };
+    let (journal, files) = (text("run-b.tmj", "from-journal"), text("run-b", "from-csv"));
+    assert!(journal.len() > 200, "{}", journal.len());
+    let only_in = |one: &[String], other: &[String]| -> Vec<String> {
+        one.iter().filter(|line| !other.contains(line)).take(5).cloned().collect()
+    };
+    assert_eq!((only_in(&journal, &files), only_in(&files, &journal)), (Vec::new(), Vec::new()));
+    assert_eq!(journal.len(), files.len());
+}
+
+#[test]
 fn what_cannot_be_replayed_is_told_and_leaves_nothing() {
     let desk = Desk::new();
     for (arguments, expected) in [

@@ -193,7 +193,7 @@ fn keys_sort_filter_move_and_help() {
 #[test]
 fn no_color_is_respected_and_signals_give_the_terminal_back() {
     let desk = desk();
-    for (signal, environment) in [("TERM", &[("NO_COLOR", "1")][..]), ("INT", &[][..]), ("HUP", &[][..])] {
+    for (signal, environment) in [("TERM", &[("NO_COLOR", "1")][..]), ("INT", &[][..])] {
         let session = Session::start(desk.path(), &["out"], (80, 24), environment);
         session.wait_for("the run", |screen| screen.contains("run-a"));
         let has_colour = {
@@ -209,6 +209,26 @@ fn no_color_is_respected_and_signals_give_the_terminal_back() {
         let sent = std::process::Command::new("kill").args([&format!("-{signal}"), &*id]).status().expect("kill");
         assert!(sent.success());
         assert!(session.ended().success(), "{signal}");
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    let desk = desk();
+    let Session { mut child, master, keys, output } = Session::start(desk.path(), &["out"], (80, 24), &[]);
+    let since = Instant::now();
+    while !output.lock().expect("not poisoned").0.screen().contents().contains("run-a") {
+        assert!(since.elapsed() < PATIENCE, "it shows nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let id = child.process_id().expect("it runs");
+    drop((master, keys));
+    // The thread that reads the screen holds the terminal open until the program closes it: the system's word alone.
+    assert!(std::process::Command::new("kill").args(["-HUP", &id.to_string()]).status().expect("kill").success());
+    let since = Instant::now();
+    while child.try_wait().expect("known").is_none() {
+        assert!(since.elapsed() < PATIENCE, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -262,6 +282,22 @@ fn the_page_of_a_real_exporter_is_shown() {
     assert!(said.out.starts_with("live-run  rank 3 of 8  step 19"), "{}", said.out);
     assert!(said.out.contains("blocks.7.attn.weight") && said.out.contains("500.00"), "{}", said.out);
     exporter.shutdown(Instant::now() + PATIENCE).expect("ends");
+}
+
+#[test]
+fn an_address_with_encryption_or_a_rank_is_refused() {
+    let dir = TempDir::new().expect("a temporary directory");
+    for (arguments, expected) in [
+        (
+            &["top", "https://localhost:9464"][..],
+            "error: `https://localhost:9464`: an agent's page is served without encryption\n",
+        ),
+        (&["top", "http://localhost:9464", "--rank", "3"], "error: --rank 3: an address is that of one rank\n"),
+    ] {
+        let said = trainmon(dir.path(), arguments);
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
+        assert!(said.err.starts_with(expected) && said.err.contains("hint: "), "{}", said.err);
+    }
 }
 
 /// Serves `/api/overview` until it is switched off, as an agent does.

@@ -16,6 +16,10 @@ const STATISTICS: [&str; 3] = ["norm", "absmax", "zeros"];
 
 /// The page of a rank. Heat maps that find no room are left out, the least interesting ones first, which is said.
 pub(super) fn page(history: &RankHistory, warnings: &mut Vec<String>) -> Result<String, PlotError> {
+    page_within(MOST_BYTES, history, warnings)
+}
+
+fn page_within(most: usize, history: &RankHistory, warnings: &mut Vec<String>) -> Result<String, PlotError> {
     let mut document = history.document();
     let failed = |source| PlotError::Data { source };
     let mut bytes = serde_json::to_string(&document).map_err(failed)?.len();
@@ -23,7 +27,7 @@ pub(super) fn page(history: &RankHistory, warnings: &mut Vec<String>) -> Result<
     for (kind, statistic) in maps_by_interest(history) {
         let Some(map) = history.history.heat_map(&kind, &statistic, 0).filter(has_values) else { continue };
         let length = serde_json::to_string(&map).map_err(failed)?.len();
-        if bytes + length > MOST_BYTES {
+        if bytes + length > most {
             left_out.push(format!("{statistic} of {kind}"));
             continue;
         }
@@ -32,7 +36,7 @@ pub(super) fn page(history: &RankHistory, warnings: &mut Vec<String>) -> Result<
     }
     if !left_out.is_empty() {
         let shown = trainmon_report::first_of(left_out.iter().map(String::as_str), 5);
-        warnings.push(format!("heat maps beyond {} MiB are left out: {shown}", MOST_BYTES >> 20));
+        warnings.push(format!("heat maps that find no room in {most} bytes are left out: {shown}"));
     }
     let data = serde_json::to_string(&document).map_err(failed)?;
     Ok(trainmon_web::page_with_data(&data))
@@ -56,4 +60,40 @@ fn maps_by_interest(history: &RankHistory) -> Vec<(String, String)> {
     }
     maps.sort_by_key(|(of_statistic, of_kind, ..)| (*of_statistic, *of_kind));
     maps.into_iter().map(|(.., kind, statistic)| (kind, statistic)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use trainmon_history::Limits;
+    use trainmon_runs::steps::{RankChoice, RecordedRun};
+
+    use super::*;
+
+    #[test]
+    fn maps_that_find_no_room_are_left_out_the_least_telling_first_and_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut rows = "vpp_stage,name,step,norm,absmax,zeros,shape,dtype\n".to_owned();
+        for step in 0..20 {
+            for tensor in 0..50 {
+                writeln!(rows, "0,layers.{tensor}.weight,{step},1.5,1.0,0.5,\"[2, 2]\",torch.float32").unwrap();
+            }
+        }
+        for kind in ["grad_reduced", "exp_avg"] {
+            std::fs::write(directory.path().join(format!("{kind}_0-99.csv")), &rows).unwrap();
+        }
+        let run = RecordedRun::open(directory.path(), RankChoice::First).unwrap();
+        let history = RankHistory::read(&run.ranks[0], Limits::default(), &mut |_| {}).unwrap();
+        let mut warnings = Vec::new();
+        let whole = page(&history, &mut warnings).unwrap();
+        assert_eq!((whole.matches("\"layer_of\":[0").count(), warnings.len()), (6, 0));
+        let most = serde_json::to_string(&history.document()).unwrap().len() + 20_000;
+        let smaller = page_within(most, &history, &mut warnings).unwrap();
+        let kept = smaller.matches("\"layer_of\":[0").count();
+        assert!((1..6).contains(&kept), "{kept}");
+        assert!(smaller.len() < trainmon_web::RUN_PAGE.len() + most + 1_000);
+        assert!(warnings[0].ends_with("zeros of exp_avg"), "{warnings:?}");
+        assert!(smaller.contains(r#""kind":"grad_reduced","statistic":"norm""#), "the most telling stays");
+    }
 }

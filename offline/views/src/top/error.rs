@@ -25,6 +25,12 @@ pub enum TopError {
         /// The agent's.
         found: u32,
     },
+    /// An address with encryption.
+    #[error("`{address}`: an agent's page is served without encryption")]
+    Encrypted {
+        /// The address.
+        address: String,
+    },
     /// A rank of an address.
     #[error("--rank {rank}: an address is that of one rank")]
     RankOfAgent {
@@ -50,6 +56,7 @@ impl Advise for TopError {
                 "is the training running with `\"prometheus\": {}` in its config? Its start says the address"
             }
             Self::Version { .. } => "use the program of the same version as the training's trainmon",
+            Self::Encrypted { .. } => "use http://; from afar through a tunnel: ssh -L 9464:localhost:9464 HOST",
             Self::RankOfAgent { .. } => {
                 "each rank has an address of its own: the port is the first one plus the local rank"
             }

@@ -79,10 +79,15 @@ impl Source {
     /// Begins to read.
     ///
     /// # Errors
-    /// A rank of an address is asked for, or there is no thread.
+    /// A rank of an address is asked for, the address is encrypted, or there is no thread.
     pub(super) fn start(target: Target, rank: Option<u32>) -> Result<Self, TopError> {
         if let (Target::Agent(_), Some(rank)) = (&target, rank) {
             return Err(TopError::RankOfAgent { rank });
+        }
+        if let Target::Agent(address) = &target
+            && address.starts_with("https://")
+        {
+            return Err(TopError::Encrypted { address: address.clone() });
         }
         let (tell, news) = channel();
         let end = Arc::new(End::default());

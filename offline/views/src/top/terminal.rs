@@ -97,7 +97,8 @@ impl Screen {
     }
 }
 
-/// SIGINT, SIGTERM and SIGHUP, noted instead of obeyed at once; as before when dropped.
+/// SIGINT and SIGTERM, noted instead of obeyed at once; as before when dropped. SIGHUP ends the program: the terminal is gone,
+/// there is nothing to give back, and crossterm reads the end of its input for ever.
 struct Signals {
     has_come: Arc<AtomicBool>,
     #[cfg(unix)]
@@ -107,9 +108,9 @@ struct Signals {
 impl Signals {
     #[cfg(unix)]
     fn watch() -> io::Result<Self> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        use signal_hook::consts::{SIGINT, SIGTERM};
         let mut signals = Self { has_come: Arc::default(), registered: Vec::new() };
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM] {
             signals.registered.push(signal_hook::flag::register(signal, Arc::clone(&signals.has_come))?);
         }
         Ok(signals)
