@@ -152,7 +152,8 @@ try {
     report.views.push({ ...view, ...seen, said, foreign });
     await page.close();
   }
-  console.log(JSON.stringify(report));
 } finally {
   await browser.close();
 }
+// Last of all: who reads it may end this process.
+console.log(JSON.stringify(report));
