@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::prometheus::Prometheus;
-use pages::Pages;
+use pages::ServedRanks;
 
 /// How long a server may take until it has scraped every rank as often as asked: it starves before it is this late.
 const PATIENCE_IN_SCRAPES: u32 = 6;
@@ -60,7 +60,7 @@ impl Load {
     /// The machine cannot serve so many ranks, or the server does not come to scrape them all.
     pub fn run(&self, directory: &Path) -> Result<Option<Borne>> {
         let targets = directory.join("targets");
-        let mut pages = Pages::serve(self.ranks, self.layers, &targets.join("rank.json"))?;
+        let mut pages = ServedRanks::serve(self.ranks, self.layers, &targets.join("rank.json"))?;
         pages.step(self.step)?;
         let Some(server) = Prometheus::start_with(directory, &self.config(&targets))? else { return Ok(None) };
         let borne = self.measure(&mut pages, &server);
@@ -81,7 +81,7 @@ impl Load {
         )
     }
 
-    fn measure(&self, pages: &mut Pages, server: &Prometheus) -> Result<Borne> {
+    fn measure(&self, pages: &mut ServedRanks, server: &Prometheus) -> Result<Borne> {
         let patience = self.scrape * self.scrapes * PATIENCE_IN_SCRAPES;
         let deadline = Instant::now() + patience;
         let enough = format!("count(count_over_time(up{{run=\"load\"}}[1h])>={})", self.scrapes);

@@ -29,13 +29,13 @@ const KINDS: [Kind; 5] = [Kind::GradUnreduced, Kind::GradReduced, Kind::ExpAvg, 
 const MAX_SERIES: usize = 1_000_000;
 
 /// Ranks of one run, each with a page of its own.
-pub(super) struct Pages {
+pub(super) struct ServedRanks {
     exporters: Vec<PrometheusExporter>,
     tensors: Vec<TensorInfo>,
     step: u64,
 }
 
-impl Pages {
+impl ServedRanks {
     /// Serves the pages of so many ranks, and writes their target files beside `target_file`.
     ///
     /// # Errors
