@@ -63,7 +63,7 @@ pub struct Soaked {
     pub tenths: Tenths,
     /// What the receiver saw.
     pub served: Served,
-    /// ServedRanks fetched while the training ran.
+    /// Pages fetched while the training ran.
     pub pages: usize,
     /// From the first step to the last.
     pub took: Duration,
