@@ -140,7 +140,10 @@ class Chart {
 
   /** A spike must not press all other values to the ground. */
   private isWide(run: Run): boolean {
-    const values = this.lines.flatMap(({ curve }) => run.curves.get(curve)?.last ?? []);
+    const values = this.lines.flatMap(({ curve }) => {
+      const { last, high } = run.curves.get(curve) ?? { last: [], high: [] };
+      return high.length > 0 ? high : last;
+    });
     const finite = values.filter((value): value is number => value !== null && Number.isFinite(value));
     const sorted = Float64Array.from(finite).sort();
     const [least, middle, most] = [sorted[0] ?? 0, sorted[sorted.length >> 1] ?? 0, sorted.at(-1) ?? 0];
@@ -205,10 +208,9 @@ class Chart {
       const stroke = colors[index] ?? color("text");
       if (ranged) {
         const high = series.length;
-        series.push(
-          { stroke: "transparent", points: { show: false } },
-          { stroke: "transparent", points: { show: false } },
-        );
+        // A bin is narrower than a pixel: a spike of one step shows as a line, not as an area.
+        const edge = { stroke: `${stroke}a0`, width: 1, points: { show: false }, spanGaps: true };
+        series.push({ ...edge }, { ...edge });
         bands.push({ series: [high, high + 1], fill: `${stroke}38` });
       }
       series.push({ stroke, width: 1.5, points: { show: false }, spanGaps: true });

@@ -42,7 +42,9 @@ export class Header {
     this.where.textContent = [
       status.world_size > 1 ? `rank ${status.rank} of ${status.world_size}` : `rank ${status.rank}`,
       status.host,
-    ].join(" · ");
+    ]
+      .filter((fact) => fact !== "")
+      .join(" · ");
     document.title = `${status.run} · trainmon`;
     this.fill(run);
     this.say();
