@@ -43,7 +43,7 @@ export class Header {
       status.world_size > 1 ? `rank ${status.rank} of ${status.world_size}` : `rank ${status.rank}`,
       status.host,
     ]
-      .filter((fact) => fact !== "")
+      .filter((fact) => fact)
       .join(" · ");
     document.title = `${status.run} · trainmon`;
     this.fill(run);
