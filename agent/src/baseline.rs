@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use trainmon_alerts::{AlertManager, Raised};
-use trainmon_baseline::{BaselineWatch, Departure, Looked, News, TensorKey};
+use trainmon_baseline::{BaselineWatch, Departure, Looked, News, Over, TensorKey};
 use trainmon_core::config::{Config, Dialect};
 use trainmon_core::{
     AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSignal, Expectation, Kind, MicroStep, Rank, Statistic, Step,
@@ -88,11 +88,18 @@ impl BaselineSink {
         } else if findings > 0 {
             self.manager.count(AlertRule::Baseline);
         }
-        if let Some((departure, findings)) = over {
+        if let Some(Over { departure, findings, still_wrong, for_want_of_golden }) = over {
             let series = self.series(&departure);
+            let how = match (for_want_of_golden, still_wrong) {
+                (true, _) => "the golden run is over".to_owned(),
+                (false, 0) => "nothing more is beyond the golden run".to_owned(),
+                (false, 1) => "nothing new is beyond the golden run; what was told still differs".to_owned(),
+                (false, still) => {
+                    format!("nothing new is beyond the golden run; {still} numbers that were told still differ")
+                }
+            };
             let message = format!(
-                "Baseline: nothing more is beyond the golden run on rank {rank} at step {step}, {findings} findings after \
-                 {series} departed at step {}",
+                "Baseline: {how} on rank {rank} at step {step}, {findings} findings after {series} departed at step {}",
                 departure.step
             );
             self.raise(AlertPhase::Ends, findings, &departure, step, time, message);

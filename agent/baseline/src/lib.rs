@@ -53,4 +53,4 @@ pub use self::pair::{PairedRank, StepRange, compare_rank};
 pub use self::run::NewestRun;
 pub use self::source::{Files, RankPair, RankSource, is_run, ranks_in};
 pub use self::steps::{RUN_KIND, RowHead, StepRows};
-pub use self::watch::{BaselineWatch, Looked};
+pub use self::watch::{BaselineWatch, Looked, Over};

@@ -19,7 +19,7 @@ impl ColumnsPlan {
         let is = |wanted: &[&str], statistic: u16| wanted.contains(&names.statistic_name(statistic));
         let place = |wanted: &[&str]| statistics.iter().position(|&statistic| is(wanted, statistic));
         let numbered = statistics.iter().enumerate();
-        let extremes = numbered.filter(|(_, statistic)| is(&["min", "max", "abs_max"], **statistic));
+        let extremes = numbered.filter(|(_, statistic)| is(&["min", "max", "absmax"], **statistic));
         let extremes = extremes.map(|(place, _)| place).collect();
         let classed =
             statistics.iter().map(|&statistic| (statistic, StatisticClass::of(names.statistic_name(statistic))));

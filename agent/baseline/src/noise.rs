@@ -116,7 +116,7 @@ impl StatisticClass {
         match name {
             "norm" | "std" => Self::Norm,
             "mean" => Self::Mean,
-            "min" | "max" | "abs_max" => Self::Extreme,
+            "min" | "max" | "absmax" => Self::Extreme,
             "zeros" => Self::Share,
             "nans" | "infs" => Self::Count,
             "id" | "crc32" | "xor64" | "count" => Self::NotJudged,

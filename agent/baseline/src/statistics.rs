@@ -11,13 +11,15 @@ use crate::steps::{RowHead, StepRows};
 /// A value printed with fewer of its digits than this tells nothing of a few percent.
 const COARSE: f64 = 20.0;
 const SETTING_SOURCE: &str = "a setting: no noise";
+/// In place of a statistic's number.
+const SHAPE: u16 = u16::MAX;
 const NUMBER_SOURCE: &str = "no number where the golden run has one";
 
 /// What is known of all series of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     levels: Levels,
-    /// Settings that differ, and series that are no numbers, as was told already.
+    /// Settings and shapes that differ, and series that are no numbers, as was told already.
     told: HashSet<(u32, u16)>,
     /// Where each tensor's row is: in the target, and in each golden run.
     places: Vec<Vec<Option<u32>>>,
@@ -67,6 +69,7 @@ impl Statistics {
             let likes: Option<Vec<RowHead>> = places[1..].iter().zip(&runs).map(like).collect();
             let Some(likes) = likes else { continue };
             if likes.iter().any(|like| like.shape.is_some() && row.shape.is_some() && like.shape != row.shape) {
+                found.extend(self.shape_departs(names, (row, number), target.step, likes[0].shape));
                 continue;
             }
             self.look_at_row(names, (row, number), target, &likes, &runs, &mut found);
@@ -78,6 +81,34 @@ impl Statistics {
     /// Forgets how far series usually are: it has to be learnt anew.
     pub(crate) fn forget(&mut self) {
         self.levels.forget();
+    }
+
+    /// Forgets what was told of settings, shapes and numbers that are none: nobody heard it.
+    pub(crate) fn forget_told(&mut self) {
+        self.told.clear();
+    }
+
+    /// How many settings, shapes and numbers that are none still differ.
+    pub(crate) fn still_wrong(&self) -> usize {
+        self.told.len()
+    }
+
+    /// Another shape than the golden run's, the first time a tensor has one. Of activations it is the batch's affair.
+    fn shape_departs(
+        &mut self,
+        names: &Names,
+        (row, number): (&RowHead, usize),
+        step: u64,
+        golden: Option<u16>,
+    ) -> Option<Departure> {
+        let kind = names.kind_name(names.tensors[row.tensor as usize].kind);
+        let (one, other) = (row.shape?, golden?);
+        if one == other || kind.starts_with("actv") || !self.told.insert((row.tensor, SHAPE)) {
+            return None;
+        }
+        let note = format!("{} against {}", names.shape_text(one), names.shape_text(other));
+        let departure = Departure::without_noise(step, names.key(row.tensor), "shape", [f64::NAN; 2], &note);
+        Some(Departure { row: number, ..departure })
     }
 
     fn look_at_row(
@@ -139,7 +170,8 @@ impl Statistics {
         let series = (id.tensor, id.statistic);
         let Some(source) = wrong else {
             self.told.remove(&series);
-            let is_followed = matches!(class, StatisticClass::Norm | StatisticClass::Plain) && !is_setting;
+            let has_level = matches!(class, StatisticClass::Norm | StatisticClass::Plain) || statistic == "absmax";
+            let is_followed = has_level && !is_setting;
             if !is_followed || is_broken(golden) || (grain > 0.0 && target.abs().min(golden.abs()) < COARSE * grain) {
                 return None;
             }

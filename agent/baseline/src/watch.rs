@@ -47,12 +47,25 @@ enum Measure {
 pub struct Looked {
     /// What parts, the cause first: what stands first in the order of a step.
     pub departure: Option<Departure>,
-    /// The departure that is over, with the number of steps in which something was beyond.
-    pub over: Option<(Departure, u64)>,
+    /// The departure that is over.
+    pub over: Option<Over>,
     /// Steps in which something is beyond while an earlier departure stands; 1 or 0.
     pub findings: u64,
     /// Words for the user.
     pub news: Vec<News>,
+}
+
+/// A departure that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Over {
+    /// What departed.
+    pub departure: Departure,
+    /// The number of steps in which something was beyond.
+    pub findings: u64,
+    /// Settings, shapes and numbers that are none, which were told and still differ.
+    pub still_wrong: usize,
+    /// Whether it is over because the golden run is.
+    pub for_want_of_golden: bool,
 }
 
 /// Holds one rank of a training against golden runs.
@@ -64,8 +77,10 @@ pub struct BaselineWatch {
     judge: Judge,
     statistics: Statistics,
     measure: Measure,
-    /// Steps in common so far, and the last of them.
+    /// Steps in common so far in which a tensor was measured in both, and the last common step of all.
     common: u64,
+    /// Steps before the first of those in which this run alone measured tensors.
+    unpaired: u32,
     last: Option<u64>,
     /// Whether it was told what only one side measures.
     is_told: bool,
@@ -97,13 +112,14 @@ impl BaselineWatch {
         let (golden, news) = Golden::open(golden, rank, own, &mut names)?;
         let watch = Self {
             names,
-            reader: BatchReader::new(config),
+            reader: BatchReader::of_training(config),
             rows: StepRows::default(),
             judge: Judge::new(rank, golden.runs(), 0.0),
             golden,
             statistics: Statistics::default(),
             measure: Measure::Rounding,
             common: 0,
+            unpaired: 0,
             last: None,
             is_told: false,
             standing: None,
@@ -121,7 +137,7 @@ impl BaselineWatch {
     pub fn look_at(&mut self, tensors: &[TensorInfo], batch: &StepBatch) -> Result<Looked, ReadRunError> {
         let mut rows = std::mem::take(&mut self.rows);
         self.reader.read(tensors, batch, &mut self.names, &mut rows);
-        let looked = self.look_at_rows(&rows);
+        let looked = self.look_at_rows(&mut rows);
         self.rows = rows;
         looked
     }
@@ -138,7 +154,10 @@ impl BaselineWatch {
         let mut lane = Lane::open(source, &mut watch.names, None)?;
         let mut found = Vec::new();
         while let Some(step) = lane.step() {
-            let looked = watch.look_at_rows(&lane.rows)?;
+            let mut rows = std::mem::take(&mut lane.rows);
+            let looked = watch.look_at_rows(&mut rows);
+            lane.rows = rows;
+            let looked = looked?;
             if looked != Looked::default() {
                 found.push((step, looked));
             }
@@ -147,25 +166,40 @@ impl BaselineWatch {
         Ok(found)
     }
 
-    fn look_at_rows(&mut self, target: &StepRows) -> Result<Looked, ReadRunError> {
+    fn look_at_rows(&mut self, target: &mut StepRows) -> Result<Looked, ReadRunError> {
         let mut looked = Looked::default();
-        if self.golden.is_over() || self.last.is_some_and(|last| target.step <= last) {
+        if self.golden.is_over() {
+            looked.over = self.end(true);
+            return Ok(looked);
+        }
+        if self.last.is_some_and(|last| target.step <= last) {
             return Ok(looked);
         }
         looked.news.extend(self.golden.go_to(target.step, &mut self.names)?);
         let Some(golden) = self.golden.rows(target.step) else { return Ok(looked) };
+        let first_golden = golden.first().copied().flatten();
+        // A loss or a norm that the golden run was not told in this step.
+        target.rows.retain(|row| !is_of_run(&self.names, row.tensor) || !lacks_number(first_golden, row.tensor));
+        let target = &*target;
         let gap = self.last.map_or(1, |last| target.step - last);
-        (self.common, self.last) = (self.common + 1, Some(target.step));
+        let has_tensors = target.rows.iter().any(|row| !is_of_run(&self.names, row.tensor));
+        let is_paired = has_tensors && first_golden.is_some_and(|golden| shares_tensor(&self.names, target, golden));
+        (self.common, self.last) = (self.common + u64::from(is_paired), Some(target.step));
         // Both look at every step: when noise has grown large, what is usual is known already.
         let beyond = self.statistics.look(&self.names, target, &golden);
+        // Whether the runs are equal up to rounding, numbers of the run alone do not tell.
+        if self.common == 0 {
+            looked.news.extend(self.unpaired_news(has_tensors));
+            self.by_usual(beyond, true, &mut looked);
+            return Ok(looked);
+        }
         let parted = if self.measure == Measure::Rounding {
             self.judge.step_after(gap, &mut self.names, target, &golden);
             self.judge.take_found()
         } else {
             Vec::new()
         };
-        let has_tensors = target.rows.iter().any(|row| !self.is_of_run(row.tensor));
-        if has_tensors && !std::mem::replace(&mut self.is_told, true) {
+        if is_paired && !std::mem::replace(&mut self.is_told, true) {
             looked.news.extend(self.one_sided());
         }
         match self.measure {
@@ -188,7 +222,7 @@ impl BaselineWatch {
             );
             looked.news.push(News::info(message));
             // Beside what no seed explains: settings, NaN, other shapes.
-            parted.retain(|divergence| divergence.note.is_some());
+            parted.retain(|divergence| divergence.note.is_some() && !divergence.tensor.kind.starts_with("actv"));
             let shapes = parted.iter().map(|divergence| Departure::of_divergence(divergence, 0));
             self.begin(beyond.into_iter().chain(shapes).collect(), looked);
             return;
@@ -208,6 +242,9 @@ impl BaselineWatch {
             looked.news.push(News::info(message));
             self.begin(beyond, looked);
         }
+        if self.measure == Measure::Rounding {
+            self.statistics.forget_told();
+        }
     }
 
     /// Of runs that are alike in their statistics only.
@@ -219,24 +256,34 @@ impl BaselineWatch {
             }
             Some(standing) => {
                 standing.quiet += u32::from(has_tensors);
-                if standing.quiet >= QUIET_STEPS
-                    && let Some(Standing { departure, findings, .. }) = self.standing.take()
-                {
-                    looked.over = Some((departure, findings));
+                if standing.quiet >= QUIET_STEPS {
+                    looked.over = self.end(false);
                     self.statistics.forget();
                 }
             }
         }
     }
 
+    fn end(&mut self, for_want_of_golden: bool) -> Option<Over> {
+        let Standing { departure, findings, .. } = self.standing.take()?;
+        Some(Over { departure, findings, still_wrong: self.statistics.still_wrong(), for_want_of_golden })
+    }
+
+    /// The word that nothing can be held against the golden run, once that has been so for some steps.
+    fn unpaired_news(&mut self, has_tensors: bool) -> Option<News> {
+        self.unpaired += u32::from(has_tensors);
+        if !has_tensors || self.unpaired != QUIET_STEPS {
+            return None;
+        }
+        let message = "this run and the golden one have no tensor in common that was measured in the same step: of tensors nothing \
+                       is held against it";
+        Some(News::warning(message.to_owned()))
+    }
+
     fn begin(&mut self, beyond: Vec<Departure>, looked: &mut Looked) {
         let Some(departure) = leading(beyond) else { return };
         self.standing = Some(Standing { departure: departure.clone(), findings: 1, quiet: 0 });
         (looked.departure, looked.findings) = (Some(departure), 1);
-    }
-
-    fn is_of_run(&self, tensor: u32) -> bool {
-        self.names.tensors.get(tensor as usize).is_some_and(|known| self.names.kind_name(known.kind) == RUN_KIND)
     }
 
     /// What is not held against the golden run, since only one side measures it.
@@ -254,11 +301,6 @@ impl BaselineWatch {
             }
         }
         let mut news = Vec::new();
-        if kinds.values().all(|counts| counts[0] == 0) {
-            let message = "this run and the golden one have no tensor in common that was measured alike: nothing is held against it";
-            news.push(News::warning(message.to_owned()));
-            return news;
-        }
         let only: Vec<String> = kinds
             .iter()
             .filter(|(_, counts)| counts[1] > 0)
@@ -278,4 +320,18 @@ impl BaselineWatch {
         }
         news
     }
+}
+
+fn is_of_run(names: &Names, tensor: u32) -> bool {
+    names.tensors.get(tensor as usize).is_some_and(|known| names.kind_name(known.kind) == RUN_KIND)
+}
+
+fn lacks_number(golden: Option<&StepRows>, tensor: u32) -> bool {
+    let row = golden.and_then(|golden| golden.rows.iter().find(|row| row.tensor == tensor));
+    row.is_some_and(|row| golden.and_then(|golden| golden.values.get(row.first)).is_some_and(|value| value.is_nan()))
+}
+
+fn shares_tensor(names: &Names, target: &StepRows, golden: &StepRows) -> bool {
+    let of_golden: BTreeSet<u32> = golden.rows.iter().map(|row| row.tensor).collect();
+    target.rows.iter().any(|row| !is_of_run(names, row.tensor) && of_golden.contains(&row.tensor))
 }
