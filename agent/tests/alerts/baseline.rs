@@ -26,9 +26,11 @@ struct Training {
     weight: f64,
     /// As above on the learning rate, of every step.
     rate: fn(u64) -> f64,
+    /// Whether the loss is told in a step.
+    tells_loss: fn(u64) -> bool,
 }
 
-const CLEAN: Training = Training { seed: 1, steps: STEPS, first: 0, weight: 1.0, rate: |_| 1.0 };
+const CLEAN: Training = Training { seed: 1, steps: STEPS, first: 0, weight: 1.0, rate: |_| 1.0, tells_loss: |_| true };
 
 /// A number between -1 and 1 that hangs on all of these.
 fn random(seed: u64, step: u64, index: usize, kind: Kind) -> f64 {
@@ -57,7 +59,11 @@ impl Training {
         for step in self.first..self.steps {
             let rate = 1e-3 * (self.rate)(step);
             let loss = 2.0 * (0.01 * random(self.seed, step, 99, Kind::Adhoc)).exp();
-            let facts = StepFacts { loss: Some(loss), learning_rate: Some(rate), ..StepFacts::default() };
+            let facts = StepFacts {
+                loss: (self.tells_loss)(step).then_some(loss),
+                learning_rate: Some(rate),
+                ..StepFacts::default()
+            };
             run.step_with(facts, |index, kind| self.factor(step, index, kind));
         }
         run.finish();
@@ -146,6 +152,24 @@ fn a_run_that_is_the_golden_one_to_the_last_bit_is_held_to_it_and_several_golden
         let (_, alerts) = Training { seed: 5, weight, ..CLEAN }.held_against(&[&first, &second]);
         let steps: Vec<u64> = alerts.iter().map(|alert| alert.step.0).collect();
         assert_eq!(steps.first(), Some(&PLANTED).filter(|_| weight > 1.0), "{alerts:?}");
+    }
+}
+
+#[test]
+fn a_loss_that_one_of_the_runs_was_not_told_is_no_departure() {
+    let directory = tempfile::tempdir().unwrap();
+    let seldom = |step: u64| step.is_multiple_of(10);
+    let all = golden(&directory.path().join("1"), CLEAN);
+    let few = golden(&directory.path().join("2"), Training { tells_loss: seldom, ..CLEAN });
+    for seed in [1, 2] {
+        for golden in &all {
+            let (_, alerts) = Training { seed, tells_loss: seldom, ..CLEAN }.held_against(&[golden]);
+            assert!(alerts.is_empty(), "{alerts:?}");
+        }
+        for golden in &few {
+            let (_, alerts) = Training { seed, ..CLEAN }.held_against(&[golden]);
+            assert!(alerts.is_empty(), "{alerts:?}");
+        }
     }
 }
 
