@@ -90,7 +90,7 @@ impl Advise for ReplayError {
             Self::NoPromtool { .. } => {
                 "install Prometheus (Debian: prometheus), which brings it, or leave --blocks away and make the blocks elsewhere"
             }
-            Self::Promtool { .. } => "leave --blocks away and look at the text with `promtool check metrics`",
+            Self::Promtool { .. } => "leave --blocks away and look at the line of the text that promtool names",
             Self::Export(error) => error.hint(),
             Self::Unreachable { .. } => {
                 "is the receiver running, and does it speak this protocol? See --endpoint, --protocol"

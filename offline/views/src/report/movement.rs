@@ -62,15 +62,18 @@ pub(super) fn first_departure(points: &[Point]) -> Option<Departure> {
     let mut found: Option<(Departure, Baseline)> = None;
     for &point in points {
         if !point.value.is_finite() {
-            if let Some((departure, _)) = found {
-                return Some(Departure { returned: false, ..departure });
+            // What departed and came back is another matter.
+            if let Some((departure, _)) = found
+                && !departure.returned
+            {
+                return Some(departure);
             }
             return Some(Departure {
                 at: point,
                 usual: Baseline::of(&before).map(|baseline| unlevel(baseline.median, is_magnitude)),
                 direction: Direction::NotFinite,
                 deviations: f64::INFINITY,
-                held_against: before.len(),
+                held_against: before.len().min(WINDOW),
                 returned: points.last().is_some_and(|last| last.value.is_finite()),
             });
         }

@@ -145,6 +145,7 @@ fn overview(agent: &Agent, url: &str) -> Result<Box<RunDocument>, String> {
 fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<News>, end: &End) {
     let choice = rank.map_or(RankChoice::First, RankChoice::Only);
     let mut last: Option<(PathBuf, u64)> = None;
+    let mut has_shown = false;
     loop {
         let began = Instant::now();
         let state = RecordedRun::open(path, choice).map(|run| (run.path.clone(), run.bytes(), run));
@@ -159,9 +160,12 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<News>, end: &En
             Err(error) => Some(Err(error)),
         };
         let news = news.map(|news| match news {
-            Ok(run) => News::Run(run),
+            Ok(run) => {
+                has_shown = true;
+                News::Run(run)
+            }
             // A run that is being started has no files yet; a rotation takes one away for a moment.
-            Err(error) if last.is_some() => News::Trouble(error.to_string()),
+            Err(error) if has_shown => News::Trouble(error.to_string()),
             Err(error) => News::Failed(error.into()),
         });
         if news.is_some_and(|news| tell.send(news).is_err()) {
