@@ -28,6 +28,8 @@ export class App implements Listener {
   readonly element: HTMLElement;
   private run: Run | null = null;
   private heat: Heat | null = null;
+  /** The newest step when it was last asked for. */
+  private heatStep: number | undefined;
   private isAsking = false;
   private readonly heatOptions = { filter: "", grouping: "tensors" as Grouping, coloring: "value" as Coloring };
   private readonly help = new Help();
@@ -81,7 +83,9 @@ export class App implements Listener {
   begin(document: RunDocument): void {
     this.run = new Run(document);
     this.heat = null;
+    this.heatStep = undefined;
     this.show();
+    this.showHeat();
     void this.askHeat(true);
   }
 
@@ -245,11 +249,14 @@ export class App implements Listener {
     const { generation, bins } = run.tables.columns;
     const rows = run.tables.kinds.find(({ name }) => name === kind)?.rows ?? 0;
     const isNew = !have || have.generation !== generation || have.columns !== bins || have.rows !== rows;
-    if (!isOther && !isNew && run.tables.columns.width === 1) return;
+    const step = run.last.at(-1);
+    // The newest of merged columns changes with every step, and with nothing else.
+    if (!isOther && !isNew && (run.tables.columns.width === 1 || step === this.heatStep)) return;
     this.isAsking = true;
     try {
       const goesOn = have && have.generation === generation && have.rows === rows;
       this.take(await this.source.heatMap(kind, statistic, goesOn ? have.settled : 0));
+      this.heatStep = step;
     } catch {
       // The connection's state says so already, and the next second asks again.
     } finally {

@@ -20,12 +20,12 @@ export class Alerts {
   update(alerts: Alert[]): void {
     const newestFirst = alerts.toReversed();
     const key = `${newestFirst.length} ${newestFirst[0]?.time} ${newestFirst[0]?.rule} ${newestFirst.at(-1)?.step}`;
-    if (key === this.shown) return;
-    this.shown = key;
     // After a new beginning the alerts are other objects, but the same ones.
     const before = this.chosen && JSON.stringify(this.chosen);
     this.chosen = newestFirst.find((alert) => alert === this.chosen || JSON.stringify(alert) === before) ?? null;
     this.alerts = newestFirst;
+    if (key === this.shown) return;
+    this.shown = key;
     this.render();
   }
 

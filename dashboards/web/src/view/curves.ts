@@ -67,19 +67,30 @@ export class Curves {
     this.marks = marks;
     const scalars = [...run.curves.keys()].filter((name) => name.startsWith("scalar/"));
     const panels = [...PANELS, ...scalars.slice(0, MAX_SCALARS).map(scalarPanel)];
+    const shown = new Set<string>();
     for (const panel of panels) {
       const present = panel.lines.filter(({ curve }) => run.newest(curve) !== null);
-      if (present.length === 0) continue;
-      let chart = this.charts.get(panel.title);
+      // A script's number may be called as a panel is.
+      const key = panel.lines[0]?.curve;
+      if (present.length === 0 || key === undefined) continue;
+      shown.add(key);
+      let chart = this.charts.get(key);
       if (!chart || chart.lines.length !== present.length) {
         chart?.destroy();
         const next = new Chart({ ...panel, lines: present }, () => this.marks);
         if (chart) chart.element.replaceWith(next.element);
         else this.element.append(next.element);
         chart = next;
-        this.charts.set(panel.title, chart);
+        this.charts.set(key, chart);
       }
       chart.update(run);
+    }
+    // Another run may have begun on the same port.
+    for (const [key, chart] of this.charts) {
+      if (shown.has(key)) continue;
+      chart.destroy();
+      chart.element.remove();
+      this.charts.delete(key);
     }
     const hidden = Math.max(0, scalars.length - MAX_SCALARS) + run.curvesLeftOut;
     this.more.textContent = hidden > 0 ? `${hidden} more curves are not drawn.` : "";
@@ -140,14 +151,18 @@ class Chart {
 
   /** A spike must not press all other values to the ground. */
   private isWide(run: Run): boolean {
+    const sorted = Float64Array.from(this.finite(run, "high")).sort();
+    const [middle, most] = [sorted[sorted.length >> 1] ?? 0, sorted.at(-1) ?? 0];
+    return most > WIDE * middle && this.finite(run, "low").every((value) => value > 0);
+  }
+
+  /** The ends of the bins; where each holds one step, the values. */
+  private finite(run: Run, end: "low" | "high"): number[] {
     const values = this.lines.flatMap(({ curve }) => {
-      const { last, high } = run.curves.get(curve) ?? { last: [], high: [] };
-      return high.length > 0 ? high : last;
+      const found = run.curves.get(curve);
+      return found ? (found[end].length > 0 ? found[end] : found.last) : [];
     });
-    const finite = values.filter((value): value is number => value !== null && Number.isFinite(value));
-    const sorted = Float64Array.from(finite).sort();
-    const [least, middle, most] = [sorted[0] ?? 0, sorted[sorted.length >> 1] ?? 0, sorted.at(-1) ?? 0];
-    return least > 0 && most > WIDE * middle;
+    return values.filter((value): value is number => value !== null && Number.isFinite(value));
   }
 
   update(run: Run): void {
@@ -158,9 +173,21 @@ class Chart {
       this.isRanged = isRanged;
       this.rebuild();
     } else {
-      this.plot.setData(this.data(run), true);
+      this.setData(this.plot, run);
     }
     this.read(null);
+  }
+
+  /** New values; the steps that the reader chose to see stay. */
+  private setData(plot: uPlot, run: Run): void {
+    const steps = plot.data[0];
+    const { min, max } = plot.scales.x ?? {};
+    const [first, last] = [steps[0], steps.at(-1)];
+    const isKnown = min != null && max != null && first !== undefined && last !== undefined;
+    plot.batch(() => {
+      plot.setData(this.data(run), true);
+      if (isKnown && (min > first || max < last)) plot.setScale("x", { min, max });
+    });
   }
 
   resize(): void {
@@ -181,9 +208,11 @@ class Chart {
 
   /** The range of a bin, where it holds several steps, and the newest value of each line. */
   private data(run: Run): uPlot.AlignedData {
+    const positive = this.log ? this.finite(run, "low").filter((value) => value > 0) : [];
+    const floor = positive.reduce((least, value) => Math.min(least, value), Number.POSITIVE_INFINITY) / 2;
     const columns = this.lines.flatMap(({ curve }) => {
       const { last, low, high } = run.curves.get(curve) ?? { last: [], low: [], high: [] };
-      const drawable = (values: Values) => values.map((value) => this.drawable(value));
+      const drawable = (values: Values) => values.map((value) => this.drawable(value, floor));
       return this.isRanged ? [drawable(high), drawable(low), drawable(last)] : [drawable(last)];
     });
     const length = run.last.length;
@@ -191,10 +220,10 @@ class Chart {
     return [run.last, ...columns] as uPlot.AlignedData;
   }
 
-  /** What has no place on the scale leaves a gap; `marks` says there what it was. */
-  private drawable(value: number | null): number | null {
+  /** What is not finite has no place; `marks` says there what it was. On a logarithmic scale 0 stands below all others. */
+  private drawable(value: number | null, floor: number): number | null {
     if (value === null || !Number.isFinite(value)) return null;
-    return this.log && value <= 0 ? null : value;
+    return this.log && value <= 0 ? (Number.isFinite(floor) ? floor : null) : value;
   }
 
   private rebuild(): void {
@@ -259,9 +288,9 @@ class Chart {
     const run = this.run;
     const isBroken: boolean[] = [];
     for (const { curve } of this.lines) {
-      const { last = [], high = [] } = run?.curves.get(curve) ?? {};
+      const { last = [], low = [], high = [] } = run?.curves.get(curve) ?? {};
       last.forEach((value, bin) => {
-        const values = [value, high[bin] ?? null];
+        const values = [value, low[bin] ?? null, high[bin] ?? null];
         if (values.some((value) => value !== null && !Number.isFinite(value))) isBroken[bin] = true;
       });
     }

@@ -63,6 +63,8 @@ export function listen(keys: Keys, help: Help): void {
     const target = event.target as HTMLElement;
     const isTyping = target instanceof HTMLInputElement || target instanceof HTMLSelectElement;
     if (event.key === "Escape") {
+      // The browser closes the dialog.
+      if (help.element.open) return;
       if (target instanceof HTMLInputElement) target.blur();
       keys.clear();
       return;
