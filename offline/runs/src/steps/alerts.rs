@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde::Deserialize;
+use trainmon_baseline::journals_in;
 use trainmon_core::{
     Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, Expectation, Group, Kind,
     MicroStep, Rank, Statistic, Step, layer_of,
@@ -40,31 +41,30 @@ pub(super) fn of_directory(
     if let Some(lines) = read(&recovered)? {
         return Ok(parse_lines(&recovered, rank, lines.lines()));
     }
-    // The journal knows when an alert began and ended; findings only tell each step.
-    for journal in journals_of(directory) {
-        if let Ok(recovered) = Recovered::open(&journal)
-            && !recovered.alerts().is_empty()
-        {
-            return Ok(parse_lines(&journal, rank, recovered.alerts().iter().map(String::as_str)));
+    // A journal knows when an alert began and ended; findings only tell each step. It holds the last steps alone.
+    let (mut alerts, mut warnings) = (Vec::new(), Vec::new());
+    for journal in journals_in(directory).unwrap_or_default() {
+        match of_journal(&journal, rank) {
+            Ok((found, unreadable)) => {
+                alerts.extend(found);
+                warnings.extend(unreadable);
+            }
+            Err(error) => warnings.push(format!("`{}`: its alerts cannot be read: {error}", journal.display())),
         }
     }
-    let Some(file) = findings_file(directory, rank) else { return Ok((Vec::new(), Vec::new())) };
-    let Some(text) = read(&file)? else { return Ok((Vec::new(), Vec::new())) };
+    alerts.sort_by_key(|alert| alert.step);
+    let first_of_journals = alerts.first().map_or(u64::MAX, |alert: &Alert| alert.step.0);
+    let Some(file) = findings_file(directory, rank) else { return Ok((alerts, warnings)) };
+    let Some(text) = read(&file)? else { return Ok((alerts, warnings)) };
     match serde_json::from_str::<BTreeMap<String, Finding>>(&text) {
-        Ok(findings) => Ok((episodes(findings.into_values().collect(), is_next), Vec::new())),
+        Ok(findings) => {
+            let earlier = findings.into_values().filter(|finding| finding.step < first_of_journals).collect();
+            alerts.splice(0..0, episodes(earlier, is_next));
+        }
         // A run that is at work is about to write its end.
-        Err(error) => Ok((Vec::new(), vec![format!("`{}` is no object of findings: {error}", file.display())])),
+        Err(error) => warnings.push(format!("`{}` is no object of findings: {error}", file.display())),
     }
-}
-
-fn journals_of(directory: &Path) -> Vec<std::path::PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
-    let is_journal = |path: &std::path::PathBuf| {
-        path.extension().is_some_and(|extension| extension == trainmon_dump::journal::FILE_EXTENSION)
-    };
-    let mut found: Vec<_> = entries.filter(is_journal).collect();
-    found.sort();
-    found
+    Ok((alerts, warnings))
 }
 
 fn parse_lines<'a>(path: &Path, rank: u32, lines: impl Iterator<Item = &'a str>) -> (Vec<Alert>, Vec<String>) {

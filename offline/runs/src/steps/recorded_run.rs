@@ -115,8 +115,8 @@ impl RecordedRank {
         }
     }
 
-    /// What the alerts found on this rank, oldest first: from its journals, else from `anomaly.json`, else from the
-    /// `alerts.jsonl` of a recovery. With what is not as it should be in them. Findings of steps that follow each other
+    /// What the alerts found on this rank, oldest first: from the `alerts.jsonl` of a recovery, else from its journals, and from
+    /// `anomaly.json` what lies before those. With what is not as it should be in them. Findings of steps that follow each other
     /// (`is_next`) are one alert that goes on.
     ///
     /// # Errors
