@@ -19,6 +19,9 @@ use crate::{hint, process, provision, workspace};
 /// Where the package, its tests and the settings of the tools are.
 const PACKAGE: &str = "agent/python";
 
+/// Tests with a real Prometheus and Alertmanager, from there.
+const LIVE_SERVERS: &str = "tests/on_call/test_real_servers.py";
+
 /// The fault laboratory, from there.
 const FAULTS: &str = "../../integration-tests/faults";
 
@@ -71,21 +74,38 @@ pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
 pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) -> Result<Tests, Failure> {
     let environment = ready(root)?;
     let pythons = torch_pythons(root, wheel, skip_log, matrix)?;
-    let mut command = bytecode_kept(root, environment.command("pytest"));
+    let run = |arguments: &[&str]| {
+        let mut command = bytecode_kept(root, environment.command("pytest"));
+        command.args(["-q", "--no-header", "--color=no", "--durations=10"]).args(arguments);
+        command.current_dir(root.join(PACKAGE)).env(SKIP_LOG, skip_log);
+        // Threads of several processes that wait for each other by spinning would take each other's cores.
+        command.env("OMP_NUM_THREADS", "1");
+        // Code that torch compiled for these instructions; beside other checkouts' it may be for others.
+        command.env("TORCHINDUCTOR_CACHE_DIR", workspace::provisioned(root).join("python/inductor"));
+        if matrix == Matrix::Full {
+            command.env(MATRIX, "full");
+        }
+        command.env(TORCH_PYTHONS, &pythons).env(PROGRAM, workspace::cargo_target(root).join("debug/trainmon"));
+        let line = process::shown(&command);
+        let captured = process::capture(command)?;
+        let tests = Tests::of_pytest(&captured.text);
+        judged(&line, &captured, tests)
+    };
     // Most tests wait for processes of their own. What a file makes for all its tests is made once: a file stays together.
     let processes = thread::available_parallelism().map_or(2, NonZero::get);
-    command.args(["-q", "--no-header", "--color=no", "--dist=loadfile", "--durations=10", "tests"]);
-    command.arg(format!("--numprocesses={processes}")).current_dir(root.join(PACKAGE)).env(SKIP_LOG, skip_log);
-    // Threads of several processes that wait for each other by spinning would take each other's cores.
-    command.env("OMP_NUM_THREADS", "1");
-    if matrix == Matrix::Full {
-        command.env(MATRIX, "full");
+    let processes = format!("--numprocesses={processes}");
+    let beside_others = run(&["--dist=loadfile", &processes, &format!("--ignore={LIVE_SERVERS}"), "tests"]);
+    // Nine trainings and two servers, in fast motion: others would take the time they need from them.
+    let alone = run(&[LIVE_SERVERS]);
+    match (beside_others, alone) {
+        (Ok(one), Ok(other)) => Ok(one.and(other)),
+        (Err(one), Err(other)) => {
+            Err(Failure { tests: one.tests.and(other.tests), text: format!("{}\n{}", one.text, other.text) })
+        }
+        (Err(failure), Ok(tests)) | (Ok(tests), Err(failure)) => {
+            Err(Failure { tests: failure.tests.and(tests), text: failure.text })
+        }
     }
-    command.env(TORCH_PYTHONS, pythons).env(PROGRAM, workspace::cargo_target(root).join("debug/trainmon"));
-    let line = process::shown(&command);
-    let captured = process::capture(command)?;
-    let tests = Tests::of_pytest(&captured.text);
-    judged(&line, &captured, tests)
 }
 
 /// The Pythons with other versions of torch, all with the same wheel. What cannot be made is skipped by name.

@@ -63,6 +63,17 @@ pub struct Took {
 }
 
 impl Tests {
+    /// Both together.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.counts.passed += other.counts.passed;
+        self.counts.failed += other.counts.failed;
+        self.counts.skipped += other.counts.skipped;
+        self.passed.extend(other.passed);
+        self.took.extend(other.took);
+        self
+    }
+
     /// Reads the output of `cargo test`; of anything else, nothing.
     pub fn of_output(output: &str) -> Self {
         let passed = output.lines().filter_map(|line| line.trim().strip_prefix("test ")?.strip_suffix(" ... ok"));
