@@ -24,7 +24,7 @@ use crate::report::{Report, SinkReport, WORKER_HINT};
 use crate::requests::Requests;
 use crate::rotation::Rotation;
 use crate::run_place::RunPlace;
-use crate::scalars::ScalarNames;
+use crate::scalar_names::ScalarNames;
 use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 use crate::worker::Worker;

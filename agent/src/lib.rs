@@ -55,6 +55,7 @@ mod report;
 mod requests;
 mod rotation;
 mod run_place;
+mod scalar_names;
 mod scalars;
 mod settlement;
 mod sink;
@@ -62,6 +63,7 @@ mod start;
 mod step_facts;
 mod thread_time;
 mod throttle;
+mod unmatched;
 mod worker;
 
 /// The guide's example compiles.

@@ -1,6 +1,5 @@
 //! Custom scalars: numbers that the training's script tells under names of its own.
 
-use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -13,14 +12,6 @@ use crate::recorder::Pushed;
 const MAX_NAMES: usize = 1000;
 /// The longest name, in bytes.
 const MAX_NAME_BYTES: usize = 256;
-
-/// The names told so far.
-#[derive(Debug, Default)]
-pub(crate) struct ScalarNames {
-    known: HashMap<Box<str>, TensorId>,
-    is_full_told: bool,
-    is_unfit_told: bool,
-}
 
 impl Monitor {
     /// Tells a number of the step in progress under a name of the caller's own (`accuracy`): a custom scalar, which goes

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its terminal")]
 
 pub mod arrows;
+mod circles;
 pub mod command_line;
 pub mod dependencies;
 pub mod dist;

@@ -8,7 +8,12 @@ use serde_json::{Map, Value};
 use trainmon_agent::ConfigFile;
 use trainmon_agent::core::config::{self, Config, Dialect, Parsed};
 
-use crate::start::{ConfigError, config_error, variable, with_hint};
+use crate::config_error::{ConfigError, config_error, with_hint};
+
+/// A variable of the environment; an empty one is none.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
 
 /// A config that was read.
 #[pyclass(frozen, name = "ParsedConfig", module = "trainmon._trainmon")]

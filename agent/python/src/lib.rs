@@ -12,6 +12,7 @@
 mod arguments;
 mod board;
 mod config;
+mod config_error;
 mod copies;
 mod exit;
 mod hold;
@@ -49,13 +50,13 @@ mod _trainmon {
     #[pymodule_export]
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]
+    use super::config_error::ConfigError;
+    #[pymodule_export]
     use super::hold::PyHold;
     #[pymodule_export]
     use super::monitor::PyMonitor;
     #[pymodule_export]
     use super::program::run_program;
-    #[pymodule_export]
-    use super::start::ConfigError;
 
     /// The tail of a parameter's name that says where in the model it is.
     #[pyfunction]

@@ -5,20 +5,13 @@ use std::path::{Path, PathBuf};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use trainmon_agent::core::Rank;
-use trainmon_agent::core::config::{ConfigErrors, Diagnostic, FileLayout, FrontTask};
+use trainmon_agent::core::config::{FileLayout, FrontTask};
 use trainmon_agent::{Monitor, Options, RankError, Ranks, RunNameError, SharedBoard, StartError};
 
 use crate::board::PyBoard;
-use crate::config::PyConfig;
+use crate::config::{PyConfig, variable};
 use crate::listener::voice;
 use crate::tracker::trackers;
-
-pyo3::create_exception!(
-    trainmon._trainmon,
-    ConfigError,
-    PyValueError,
-    "A config file that cannot be read or is wrong. The text names every fault with its place and a hint."
-);
 
 /// What the package does of what a config may ask of a front: everything but guarding collective operations.
 const TASKS: [FrontTask; 6] = [
@@ -100,10 +93,6 @@ fn program(py: Python<'_>) -> Option<String> {
     }
 }
 
-pub(crate) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 /// This process's place in the job: the launcher's word, the caller's where it gives one.
 fn ranks(wishes: &Wishes) -> PyResult<Ranks> {
     let Wishes { rank, local_rank, world_size, .. } = *wishes;
@@ -128,18 +117,6 @@ fn ranks(wishes: &Wishes) -> PyResult<Ranks> {
         return Err(PyRuntimeError::new_err(format!("rank {rank} lies outside a job of {size} processes")));
     }
     Ok(ranks)
-}
-
-pub(crate) fn config_error(errors: &ConfigErrors) -> PyErr {
-    let lines: Vec<String> = errors.errors.iter().map(with_hint).collect();
-    ConfigError::new_err(lines.join("\n"))
-}
-
-pub(crate) fn with_hint(fault: &Diagnostic) -> String {
-    match &fault.hint {
-        Some(hint) => format!("{fault}\n  hint: {hint}"),
-        None => fault.to_string(),
-    }
 }
 
 /// An error and its causes in one line.

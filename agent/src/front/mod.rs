@@ -7,7 +7,6 @@ mod cached;
 mod device;
 mod label;
 mod snapshot;
-mod targets;
 
 pub use cached::CachedReading;
 pub use device::{DeviceColumn, DevicePlan, DeviceRow};

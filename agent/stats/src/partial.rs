@@ -1,7 +1,5 @@
 //! What has been found so far, and how two such findings make one.
 
-use crate::kernel::Totals;
-
 /// A float64 sum that keeps what rounding dropped (Neumaier), for the few thousand block sums of a large tensor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
@@ -29,6 +27,15 @@ impl Sum {
     pub(crate) fn value(self) -> f64 {
         if self.total.is_finite() { self.total + self.lost } else { self.total }
     }
+}
+
+/// What a block of floats gives before NaN and infinities are looked for.
+pub(crate) struct Totals {
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) sum: f64,
+    pub(crate) squares: f64,
+    pub(crate) zeros: u64,
 }
 
 /// A number type that extremes are kept in.

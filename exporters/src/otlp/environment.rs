@@ -2,7 +2,6 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::settings::SettingWarning;
 use crate::DeliveryReport;
 
 /// Looks an environment variable up. An empty one is as good as none: so says the specification.
@@ -80,6 +79,15 @@ pub(crate) fn look_up(env: Lookup<'_>, signal: Signal, name: &str) -> Option<Fou
         let value = env(&variable).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())?;
         Some(Found { variable, value, is_specific })
     })
+}
+
+/// Something in the environment that is not as it should be and was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingWarning {
+    /// What and why. Values of headers are not in it.
+    pub message: String,
+    /// What to do.
+    pub hint: &'static str,
 }
 
 /// The specification's switch for everything of OpenTelemetry in a process.

@@ -45,11 +45,11 @@ use trainmon_core::{Alert, StepBatch, TensorInfo};
 
 pub use self::backlog::Backlog;
 use self::backlog::{JournaledStep, Waiting};
+pub use self::environment::SettingWarning;
 use self::environment::Signal;
 pub use self::openmetrics::{OpenMetricsOpening, OpenMetricsWriter, Written};
 use self::request::{Envelope, Payload};
 use self::sender::{Lane, Rereading, Stage};
-pub use self::settings::SettingWarning;
 use self::settings::Settings;
 use self::step::StepEncoder;
 use self::transport::Transport;

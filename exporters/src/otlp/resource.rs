@@ -6,8 +6,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
+use super::environment::SettingWarning;
 use super::environment::{Lookup, key_values};
-use super::settings::SettingWarning;
 use crate::RunInfo;
 
 const ATTRIBUTES_VARIABLE: &str = "OTEL_RESOURCE_ATTRIBUTES";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::Uri;
 use trainmon_core::config::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 
-use super::environment::{Found, Lookup, Signal, key_values, look_up};
+use super::environment::{Found, Lookup, SettingWarning, Signal, key_values, look_up};
 use crate::ExportError;
 
 /// The specification's: a receiver that takes longer is as good as absent.
@@ -33,15 +33,6 @@ pub(crate) struct Tls {
     pub(crate) certificate: Option<PathBuf>,
     /// Certificate and key.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
-}
-
-/// Something in the environment that is not as it should be and was left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingWarning {
-    /// What and why. Values of headers are not in it.
-    pub message: String,
-    /// What to do.
-    pub hint: &'static str,
 }
 
 impl Settings {

@@ -25,6 +25,8 @@ pub enum Check {
     Docs,
     /// Crates with features compile without any, and with each alone
     Features,
+    /// The unit tests of what reads raw memory and foreign bytes, under the address sanitizer
+    Sanitizer,
     /// Python: no lint, no type error, formatted, and the extension is what its stub says
     PythonLint,
     /// Python: the tests of the front, in the environment of the checks
@@ -48,6 +50,7 @@ impl Check {
             Self::Doctests => "doctests",
             Self::Docs => "docs",
             Self::Features => "features",
+            Self::Sanitizer => "sanitizer",
             Self::PythonLint => "python-lint",
             Self::PythonTests => "python-tests",
             Self::Install => "install",

@@ -22,6 +22,10 @@ pub(super) struct Compiler {
 const LINTS: [(&str, &str); 2] =
     [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
 
+/// What has unsafe code and no foreign library: kernels over raw memory, mapped files. libtorch and Python would need to be
+/// built with the sanitizer, too.
+const SANITIZED: [&str; 3] = ["trainmon-stats", "trainmon-dump", "trainmon-core"];
+
 /// What a build without `otlp` and `webhook` must not contain, by the beginning of the crate's name.
 const NOT_WITHOUT_TLS: [&str; 4] = ["rustls", "hyper-rustls", "ring ", "tonic"];
 
@@ -41,6 +45,25 @@ impl CheckRun {
             self.cargo(&[&lint[..], &["--", "-D", "warnings"]].concat(), &[])?;
         }
         self.tls_stays_out()
+    }
+
+    /// Whatever the sanitizer's runtime is shipped for. Leaks are looked for too.
+    pub(super) fn sanitizer(&self) -> Result<Tests, Failure> {
+        let arch = std::env::consts::ARCH;
+        if !(cfg!(target_os = "linux") && matches!(arch, "x86_64" | "aarch64")) {
+            self.skip("sanitizer", "the toolchain has no address sanitizer for this platform")?;
+            return Ok(Tests::default());
+        }
+        // A target of its own name keeps the flags from build scripts and macros, a folder of its own the other builds whole.
+        let target = format!("{arch}-unknown-linux-gnu");
+        let packages = SANITIZED.iter().flat_map(|package| ["--package", package]);
+        let arguments: Vec<&str> =
+            ["test", "--lib", "--no-fail-fast", "--target", &target, "--target-dir", "target/sanitizer"]
+                .into_iter()
+                .chain(packages)
+                .collect();
+        // The sanitizer comes with the stable toolchain, the flag that asks for it does not.
+        self.cargo(&arguments, &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address")])
     }
 
     /// A build with the CSV files alone has neither TLS nor gRPC in it.

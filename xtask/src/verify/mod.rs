@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::graph::Graph;
 use crate::provision::Matrix;
-use crate::{arrows, dependencies, dist, hint, process, provision, sources, workspace};
+use crate::{arrows, circles, dependencies, dist, hint, process, provision, sources, workspace};
 pub use check::{Check, Selection};
 use compile::Compiler;
 use process::Captured;
@@ -103,6 +103,7 @@ impl CheckRun {
             Check::Doctests => self.compile(&["test", "--doc", "--no-fail-fast"], &[]),
             Check::Docs => self.compile(&["doc", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
             Check::Features => self.features(),
+            Check::Sanitizer => self.sanitizer(),
             Check::PythonLint => self.compile_python().and_then(|_| python::lint(&self.root)),
             Check::PythonTests => self.compile_python().and_then(|_| {
                 let wheel = self.wheel()?;
@@ -200,8 +201,9 @@ fn arrows(root: &Path) -> Result<(), Failure> {
 /// `cargo xtask check arrows`.
 ///
 /// # Errors
-/// A broken arrow, or cargo does not give the graph.
+/// A broken arrow, a circle of modules, or cargo does not give the graph.
 pub fn check_arrows(root: &Path) -> Result<()> {
+    refuse(&circles::violations(root)?)?;
     refuse(&arrows::violations(&Graph::of_workspace(root)?))
 }
 

@@ -5,7 +5,7 @@ use jsonc_parser::common::Ranged;
 use serde_json::{Map, Number, Value};
 
 use super::diagnostic::DiagnosticKind as Kind;
-use super::report::{Fault, Report};
+use super::report::{Fault, Report, join};
 use super::schema::SchemaNode;
 use super::similar::did_you_mean;
 
@@ -208,16 +208,6 @@ impl Checker<'_, '_, '_> {
         } else {
             self.report.warn(at, key, Fault::new(Kind::UnknownKey, "unknown key, it has no effect"));
         }
-    }
-}
-
-/// Joins a key path and a name; a name that is not a plain word is quoted.
-pub(super) fn join(key: &str, name: &str) -> String {
-    let is_word = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '/'));
-    match (key.is_empty(), is_word) {
-        (true, true) => name.to_owned(),
-        (false, true) => format!("{key}.{name}"),
-        (_, false) => format!("{key}[{name:?}]"),
     }
 }
 

@@ -138,7 +138,7 @@ impl Otlp {
             check_endpoint(endpoint, *protocol, report);
         }
         for name in headers.keys().filter(|name| !is_header_name(name)) {
-            let key = super::check::join("otlp.headers", name);
+            let key = super::report::join("otlp.headers", name);
             let fault =
                 Fault::new(Kind::OutOfRange, "is no header").expected("letters, digits and `-`, as in `x-api-key`");
             report.error(report.place(&key), &key, fault);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::effective::{Config, TargetRule, Targets, Window};
-use super::signals::{Signal, Signals};
+use super::signals::{DEFAULT_EPS, Signal, SignalName, Signals};
 use crate::{Kind, Statistic};
 
 /// The part of a config that may change while the training runs. Complete in itself: who has the latest plan needs none
@@ -79,23 +79,6 @@ pub struct PlanChange {
     pub kinds: Vec<(SignalName, bool)>,
 }
 
-/// A signal that can be switched on and off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignalName {
-    /// Weight gradients.
-    WeightGrad,
-    /// Optimizer moments.
-    Moments,
-    /// Parameters.
-    Param,
-    /// Module inputs and outputs.
-    Activations,
-    /// Agreement of gradient and first moment.
-    MgDirection,
-    /// Updates.
-    Update,
-}
-
 impl PlanChange {
     /// Whether the change names a key of the window: counting then starts anew at the switch.
     pub fn restarts_window(&self) -> bool {
@@ -120,7 +103,7 @@ impl PlanChange {
     pub fn applied_to(&self, plan: &Plan, config: &Config) -> Plan {
         let mut plan = plan.clone();
         let template = plan.signals.first().or_else(|| config.signals.first()).cloned();
-        let template = template.unwrap_or(Signal { ops: vec![Statistic::Norm], eps: super::file::DEFAULT_EPS });
+        let template = template.unwrap_or(Signal { ops: vec![Statistic::Norm], eps: DEFAULT_EPS });
         let every_module = plan.targets.is_empty();
         for &(name, is_on) in &self.kinds {
             plan.signals.switch(name, is_on, &config.signals, &template, every_module);

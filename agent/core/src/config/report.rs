@@ -5,6 +5,16 @@ use std::collections::HashMap;
 use super::diagnostic::{Diagnostic, DiagnosticKind};
 use super::source::LineIndex;
 
+/// Joins a key path and a name; a name that is not a plain word is quoted.
+pub(super) fn join(key: &str, name: &str) -> String {
+    let is_word = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '/'));
+    match (key.is_empty(), is_word) {
+        (true, true) => name.to_owned(),
+        (false, true) => format!("{key}.{name}"),
+        (_, false) => format!("{key}[{name:?}]"),
+    }
+}
+
 /// A fault before it has a place.
 pub(super) struct Fault {
     kind: DiagnosticKind,

@@ -2,8 +2,27 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::SignalName;
 use crate::{Kind, Statistic, StatisticSet};
+
+/// msprobe's threshold for `zeros`.
+pub(super) const DEFAULT_EPS: f64 = 1e-8;
+
+/// A signal that can be switched on and off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalName {
+    /// Weight gradients.
+    WeightGrad,
+    /// Optimizer moments.
+    Moments,
+    /// Parameters.
+    Param,
+    /// Module inputs and outputs.
+    Activations,
+    /// Agreement of gradient and first moment.
+    MgDirection,
+    /// Updates.
+    Update,
+}
 
 /// The signals, each with its statistics; `None` is off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

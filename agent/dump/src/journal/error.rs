@@ -111,7 +111,7 @@ impl JournalError {
 pub(super) enum HeaderFault {
     Empty,
     NotAJournal,
-    CutOff { length: u64 },
+    CutOff { expected: u64, length: u64 },
     Damaged,
     Version { found: u32, known: u32 },
 }
@@ -215,9 +215,7 @@ impl HeaderFault {
         match self {
             Self::Empty => RecoverError::Empty { path },
             Self::NotAJournal => RecoverError::NotAJournal { path },
-            Self::CutOff { length } => {
-                RecoverError::CutOff { path, expected: super::layout::HEADER_READ as u64, found: length }
-            }
+            Self::CutOff { expected, length } => RecoverError::CutOff { path, expected, found: length },
             Self::Damaged => RecoverError::HeaderDamaged { path },
             Self::Version { found, known } => RecoverError::Version { path, found, known },
         }

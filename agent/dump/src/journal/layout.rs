@@ -122,7 +122,7 @@ impl Layout {
             return Err(HeaderFault::NotAJournal);
         }
         if bytes.len() < HEADER_BYTES {
-            return Err(HeaderFault::CutOff { length: bytes.len() as u64 });
+            return Err(HeaderFault::CutOff { expected: HEADER_READ as u64, length: bytes.len() as u64 });
         }
         let version = u32_at(bytes, 16);
         // A later version may place its checksum elsewhere: it is told apart before the checksum is asked.
@@ -179,7 +179,7 @@ mod tests {
         let bytes = Layout::new(5, 1 << 20, b"{}").encode();
         assert_eq!(Layout::decode(b""), Err(HeaderFault::Empty));
         assert_eq!(Layout::decode(b"step,loss\n"), Err(HeaderFault::NotAJournal));
-        assert_eq!(Layout::decode(&bytes[..50]), Err(HeaderFault::CutOff { length: 50 }));
+        assert_eq!(Layout::decode(&bytes[..50]), Err(HeaderFault::CutOff { expected: HEADER_READ as u64, length: 50 }));
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

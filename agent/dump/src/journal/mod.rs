@@ -37,6 +37,7 @@ mod scan;
 mod secrets;
 mod state;
 mod step;
+mod store;
 mod view;
 mod writer;
 

@@ -9,7 +9,7 @@ use super::error::JournalError;
 use super::frame::FrameHeader;
 use super::number_names::{NumberNames, StoredNames};
 use super::step::decode_step;
-use super::writer::Shared;
+use super::store::Shared;
 
 /// Reads steps back and flushes. Cheap to clone.
 ///

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use trainmon_core::config::{Config, Csv};
@@ -12,8 +12,8 @@ use trainmon_core::{RunInfo, StepBatch, TensorInfo};
 use super::bytes::ByteSink as _;
 use super::error::JournalError;
 use super::facts::{Facts, FileFacts};
-use super::frame::{FrameHeader, FrameKind};
-use super::layout::{Layout, STATE_AT, file_name};
+use super::frame::FrameKind;
+use super::layout::{Layout, file_name};
 use super::medium::{Medium, Storage};
 use super::number_names::StoredNames;
 use super::region::{Label, RegionWriter};
@@ -21,6 +21,7 @@ use super::retention::earlier_journals;
 use super::secrets::without_secrets;
 use super::state::State;
 use super::step::{encode_step, put_name};
+use super::store::{Shared, Store};
 use super::view::JournalView;
 
 /// What a journal is made for.
@@ -36,32 +37,6 @@ pub struct JournalSpec<'a> {
     pub csv: &'a Csv,
     /// How the bytes get to the operating system.
     pub storage: Storage,
-}
-
-/// What the writer and those who read along share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) medium: Medium,
-    pub(super) store: Mutex<Store>,
-}
-
-impl Shared {
-    /// Held by the writer while one frame is copied, by readers for a look at the index.
-    pub(super) fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The regions and what stands in them.
-#[derive(Debug)]
-pub(super) struct Store {
-    journal: u64,
-    state: State,
-    names: RegionWriter,
-    alerts: RegionWriter,
-    pub(super) steps: RegionWriter,
-    /// The steps in the ring, oldest first.
-    pub(super) index: VecDeque<FrameHeader>,
 }
 
 /// A journal being written, by one thread at a time; [`Journal::view`] gives others a look.
@@ -253,36 +228,5 @@ impl Journal {
         let header = store.names.append(&self.shared.medium, store.journal, label, &self.content)?;
         self.names_stored += count as usize;
         Ok(header.total())
-    }
-}
-
-impl Store {
-    fn write_state(&mut self, medium: &Medium) -> Result<(), JournalError> {
-        self.state.generation += 1;
-        let copy = STATE_AT[(self.state.generation % 2) as usize];
-        medium.write(copy, &self.state.encode(self.journal))
-    }
-
-    fn append_step(&mut self, medium: &Medium, label: Label, content: &[u8]) -> Result<u64, JournalError> {
-        let floor = self.steps.floor_after(content.len());
-        // Before the first byte is written: a look at the index never leads to a frame that is being overwritten.
-        while self.index.front().is_some_and(|oldest| oldest.at < floor) {
-            self.index.pop_front();
-        }
-        self.state.steps_begun = self.steps.next_seq() + 1;
-        self.state.steps_end = self.steps.end_after(content.len());
-        self.write_state(medium)?;
-        let header = self.steps.append(medium, self.journal, label, content)?;
-        if header.kind == FrameKind::Step {
-            self.index.push_back(header);
-        }
-        Ok(header.total())
-    }
-
-    /// Leaves a frame without content for a step that was too large.
-    fn note_lost(&mut self, medium: &Medium, label: Label) -> Result<(), JournalError> {
-        self.state.lost_steps += 1;
-        self.state.lost_records += u64::from(label.records);
-        self.append_step(medium, Label { kind: FrameKind::LostStep, ..label }, &[]).map(drop)
     }
 }

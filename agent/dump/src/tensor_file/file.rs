@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use trainmon_core::{Dtype, Shape};
-
+use super::contents::{Contents, Entry, Place, Unreadable};
 use super::error::{FormatError, TensorFileError};
 use super::file_bytes::FileBytes;
 use super::pickle::{Item, Pickled};
 use super::stored::{StoredTensor, byte_length};
-use super::strided::{Strided, gather};
+use super::strided::gather;
 use super::{atb, npy, safe, torch, tree};
 
 /// How a file is laid out.
@@ -25,46 +24,6 @@ pub enum Format {
     Torch,
     /// torch's before 1.6.
     TorchLegacy,
-}
-
-/// A tensor a file lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Where it stands: the keys and indices that lead to it, joined by dots; empty if it is all there is.
-    pub name: String,
-    /// The element type.
-    pub dtype: Dtype,
-    /// The sizes.
-    pub shape: Shape,
-}
-
-/// A tensor that is there and cannot be read.
-#[derive(Debug)]
-pub struct Unreadable {
-    /// As for [`Entry`].
-    pub name: String,
-    /// Why.
-    pub trouble: FormatError,
-}
-
-/// Where a tensor's elements are.
-#[derive(Debug)]
-pub(super) enum Place {
-    /// Row by row from this byte of the file on.
-    Contiguous { from: u64 },
-    /// In a storage, a part of the file.
-    View { from: u64, length: u64, view: Strided },
-    /// Read already.
-    Ready(StoredTensor),
-}
-
-/// What a reader finds in a file.
-#[derive(Debug, Default)]
-pub(super) struct Contents {
-    pub(super) tensors: Vec<(Entry, Place)>,
-    pub(super) unreadable: Vec<Unreadable>,
-    pub(super) metadata: Vec<(String, String)>,
-    pub(super) pickled: Option<Pickled>,
 }
 
 /// An open file of tensors. Opening reads names, dtypes and shapes; elements are read when asked for.

@@ -17,6 +17,7 @@
 //! with SIGBUS, as it does with every program that maps files: do not compare a checkpoint that is being written.
 
 mod atb;
+mod contents;
 mod element;
 mod error;
 mod file;
@@ -24,6 +25,7 @@ mod file_bytes;
 mod npy;
 pub mod pickle;
 mod python_literal;
+mod rebuild;
 mod safe;
 mod stored;
 mod strided;
@@ -32,8 +34,9 @@ mod tree;
 pub mod write;
 mod zip;
 
+pub use contents::{Entry, Unreadable};
 pub use error::{FormatError, TensorFileError};
-pub use file::{Entry, Format, TensorFile, Unreadable};
+pub use file::{Format, TensorFile};
 pub use file_bytes::FileBytes;
 pub use pickle::{Item, Kind, Pickled};
 pub use stored::StoredTensor;

@@ -3,8 +3,8 @@
 use safetensors::{Dtype as Name, SafeTensors};
 use trainmon_core::{Dtype, Shape};
 
+use super::contents::{Contents, Entry, Place, Unreadable};
 use super::error::FormatError;
-use super::file::{Contents, Entry, Place, Unreadable};
 
 /// The header's length is a number of 8 bytes, then comes JSON.
 pub(super) fn looks_like_it(bytes: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 
 use super::error::FormatError;
 use super::pickle::{Item, Kind};
-use super::torch::{View, tensor_of};
+use super::rebuild::{View, tensor_of};
 
 /// Real structures are some ten deep.
 const MAX_DEPTH: usize = 64;

@@ -15,7 +15,8 @@ use std::arch::x86_64::{
 
 use super::double::{DoubleLanes, LEAST_SQUARED};
 use super::single::{Single, SingleLanes};
-use super::{LANES, SINGLE_LANES, Totals};
+use super::{LANES, SINGLE_LANES};
+use crate::partial::Totals;
 
 /// # Safety
 /// AVX2 is there, 32 elements are readable, `half` and `quarter` are 0 or 1.

@@ -17,7 +17,8 @@ use std::arch::x86_64::{
 };
 
 use super::double::LEAST_SQUARED;
-use super::{LANES, SINGLE_LANES, Totals};
+use super::{LANES, SINGLE_LANES};
+use crate::partial::Totals;
 
 const ALL: u16 = u16::MAX;
 /// The float32 in one register.

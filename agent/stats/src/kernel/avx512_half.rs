@@ -13,9 +13,10 @@ use std::arch::x86_64::{
     _mm512_slli_epi32, _mm512_store_ps, _mm512_storeu_si512,
 };
 
+use super::SINGLE_LANES;
 use super::avx512::{Moments, SIXTEEN, ask_ahead, widen_at};
 use super::single::Half;
-use super::{SINGLE_LANES, Totals};
+use crate::partial::Totals;
 
 /// The bits of a 16-bit float's magnitude.
 const MAGNITUDE: i16 = i16::MAX;

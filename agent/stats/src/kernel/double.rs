@@ -4,11 +4,11 @@
 
 use trainmon_core::Scalar;
 
-use super::{Arithmetic, LANES, Totals, ZeroBound, fold_lanes, sum_of_lanes};
+use super::{Arithmetic, LANES, ZeroBound, fold_lanes, sum_of_lanes};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::isa::Isa;
-use crate::partial::Partial;
+use crate::partial::{Partial, Totals};
 
 const MAGNITUDE: u64 = 0x7fff_ffff_ffff_ffff;
 

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 
 use trainmon_core::Scalar;
 
-use super::{Arithmetic, Totals, ZeroBound, double};
+use super::{Arithmetic, ZeroBound, double};
 use crate::isa::Isa;
 use crate::layout::Plain;
-use crate::partial::{Extreme, Partial};
+use crate::partial::{Extreme, Partial, Totals};
 
 /// Elements widened at a time; they stay in the level-1 cache.
 const CHUNK: usize = 1024;

@@ -32,15 +32,6 @@ const LANES: usize = 16;
 /// all for the 16-bit floats.
 const SINGLE_LANES: usize = 32;
 
-/// What a block of floats gives before NaN and infinities are looked for.
-pub(crate) struct Totals {
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-    pub(crate) sum: f64,
-    pub(crate) squares: f64,
-    pub(crate) zeros: u64,
-}
-
 /// The bound below which a magnitude counts as zero, in each arithmetic it may be compared in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZeroBound {

@@ -9,12 +9,12 @@ use std::marker::PhantomData;
 
 use trainmon_core::Scalar;
 
-use super::{Arithmetic, SINGLE_LANES, Totals, ZeroBound, fold_lanes, sum_of_lanes};
+use super::{Arithmetic, SINGLE_LANES, ZeroBound, fold_lanes, sum_of_lanes};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, avx512_half};
 use crate::isa::Isa;
 use crate::layout::Plain;
-use crate::partial::Partial;
+use crate::partial::{Partial, Totals};
 
 const MAGNITUDE: u32 = 0x7fff_ffff;
 const INFINITY: u32 = 0x7f80_0000;

@@ -4,6 +4,7 @@
 
 mod hook;
 mod optimizer;
+mod options;
 mod pending;
 mod tensor;
 
@@ -11,6 +12,7 @@ use std::ffi::{CStr, c_char};
 
 pub(crate) use hook::{AccumulatedHook, GradientHook, after_backward, on_gradient};
 pub(crate) use optimizer::{DEFAULTS, Moment, RawOptimizer};
+pub use options::{GroupOptions, OptimizerKind};
 pub(crate) use pending::Pending;
 pub(crate) use tensor::{Description, TensorRef, Unreadable, grad_mode_enabled};
 

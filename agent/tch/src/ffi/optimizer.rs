@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use tch::Tensor;
 use torch_sys::C_tensor;
 
+use super::options::{GroupOptions, OptimizerKind};
 use super::{TensorRef, check};
-use crate::optimizer::{GroupOptions, OptimizerKind};
 
 /// Defined in shim/optimizer.cpp.
 #[repr(C)]

@@ -12,9 +12,10 @@ use tch::{Tensor, nn};
 use trainmon_agent::core::Kind;
 
 pub use error::{CheckpointError, OptimizerError};
-pub use kind::{Adagrad, GroupOptions, OptimizerConfig, OptimizerKind, Settings};
+pub use kind::{Adagrad, OptimizerConfig, Settings};
 
 use crate::ffi::{DEFAULTS, RawOptimizer};
+pub use crate::ffi::{GroupOptions, OptimizerKind};
 use crate::moments::MomentSource;
 use crate::names::{self, NamedParameter};
 

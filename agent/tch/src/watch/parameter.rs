@@ -8,12 +8,18 @@ use tch::nn::VarStore;
 use trainmon_agent::Monitor;
 use trainmon_agent::core::TensorId;
 use trainmon_agent::core::config::{Targets, squash_name};
-use trainmon_agent::front::CachedReading;
+use trainmon_agent::front::{CachedReading, Snapshot};
 
 use super::shared::Contents;
-use super::update::BeforeStep;
-use crate::ffi::AccumulatedHook;
+use crate::ffi::{AccumulatedHook, TensorRef};
 use crate::names;
+
+/// A parameter as it was before the step, where it lies.
+#[derive(Default)]
+pub(super) struct BeforeStep {
+    pub(super) on_host: Snapshot,
+    pub(super) on_device: Option<Tensor>,
+}
 
 /// One parameter of one model.
 pub(super) struct Parameter {
@@ -35,6 +41,11 @@ pub(super) struct Parameter {
     pub(super) before: BeforeStep,
     /// Whether a step with a gradient was taken under this watch.
     pub(super) was_stepped: bool,
+}
+
+/// Whether a backward pass gave it a gradient.
+pub(super) fn has_gradient(parameter: &Tensor) -> bool {
+    TensorRef::new(parameter).and_then(|leaf| leaf.with_grad(|_| ())).is_some()
 }
 
 /// What a parameter's gradient hook leaves behind within one step.

@@ -9,7 +9,7 @@ use trainmon_agent::core::{Kind, TensorStats};
 use trainmon_agent::front::Label;
 use trainmon_agent::stats::sign_agreement;
 
-use super::parameter::Parameter;
+use super::parameter::{Parameter, has_gradient};
 use super::shared::Shared;
 use super::{gradients, update};
 use crate::device::Target;
@@ -59,10 +59,6 @@ pub(super) fn after(shared: &Arc<Shared>, parameters: &mut [Parameter], moments:
         parameter.was_stepped |= has_gradient(&parameter.tensor);
     }
     gradients::begin_next_step(shared, parameters);
-}
-
-pub(super) fn has_gradient(parameter: &Tensor) -> bool {
-    TensorRef::new(parameter).and_then(|leaf| leaf.with_grad(|_| ())).is_some()
 }
 
 fn measure_moments(shared: &Shared, parameters: &[Parameter], moments: &dyn MomentSource) {

@@ -4,21 +4,13 @@ use std::time::Instant;
 
 use tch::Tensor;
 use trainmon_agent::core::{Kind, Phase, Reading};
-use trainmon_agent::front::{Change, Label, NoChange, Snapshot};
+use trainmon_agent::front::{Change, Label, NoChange};
 use trainmon_agent::stats::Request;
 
-use super::parameter::Parameter;
+use super::parameter::{BeforeStep, Parameter, has_gradient};
 use super::shared::Shared;
-use super::step::has_gradient;
 use crate::device::Target;
 use crate::ffi::{Description, TensorRef};
-
-/// A parameter as it was before the step, where it lies.
-#[derive(Default)]
-pub(super) struct BeforeStep {
-    on_host: Snapshot,
-    on_device: Option<Tensor>,
-}
 
 /// Copies every parameter that has a gradient.
 pub(super) fn keep_copies(shared: &Shared, parameters: &mut [Parameter]) {

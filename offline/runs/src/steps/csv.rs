@@ -14,7 +14,7 @@ use trainmon_exporters::MeasuredStatistics;
 use super::cursor::{Cursor, Names, came_again};
 use super::error::ReadRunError;
 use super::facts::FactsCursor;
-use super::reader::StepTimes;
+use super::times::StepTimes;
 use crate::run::{MIXED_PREFIX, RunDirectory, RunError};
 
 /// Not of tensors: call stacks.

@@ -16,7 +16,9 @@ mod error;
 mod facts;
 mod reader;
 mod recorded_run;
+mod times;
 
 pub use self::error::ReadRunError;
-pub use self::reader::{StepReader, StepTimes};
+pub use self::reader::StepReader;
 pub use self::recorded_run::{RankChoice, RecordedRank, RecordedRun};
+pub use self::times::StepTimes;

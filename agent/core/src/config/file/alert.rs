@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
+use crate::config::alert::DEFAULT_MAX_SERIES;
 use crate::config::{Command, Webhook};
 use crate::{AlertRule, AlertScope, AlertSeverity, AlertSignal};
 
@@ -33,8 +34,7 @@ pub(in crate::config) struct AlertFile {
     /// The most series the rules follow; values of more are counted, not looked at.
     #[schemars(range(min = 1, max = 1_000_000))]
     #[schemars(extend("x-msprobe" = "not in msprobe, whose history has no bound"))]
-    // Ten thousand tensors with gradient and one moment: 20 MiB with full windows.
-    #[default = 20_000]
+    #[default(DEFAULT_MAX_SERIES)]
     pub(in crate::config) max_series: usize,
 }
 

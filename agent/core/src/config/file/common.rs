@@ -15,9 +15,6 @@ use crate::config::{
 
 /// msprobe's "no end": more steps than any run has.
 const UNLIMITED_STEPS: u64 = 100_000_000;
-/// msprobe's threshold for `zeros`.
-pub(in crate::config) const DEFAULT_EPS: f64 = 1e-8;
-
 /// The keys both dialects share.
 #[derive(Clone, Debug, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

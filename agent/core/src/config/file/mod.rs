@@ -18,6 +18,6 @@ mod v2;
 
 pub(super) use alert::{AlertAction, AlertArgsFile, AlertFile, AlertOnFile, AlertRuleFile, GoldenPaths, SignalNames};
 pub(super) use change::{ChangeFile, KindsFile, TargetsFile};
-pub(super) use common::{CommonFile, DEFAULT_EPS, Format, Op};
+pub(super) use common::{CommonFile, Format, Op};
 pub(super) use v1::{CollectivesFile, FeatureTargetsFile, V1File};
 pub(super) use v2::{CcFile, RankFile, SignalFile, V2File};

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::common::{CommonFile, DEFAULT_EPS, Op};
+use super::common::{CommonFile, Op};
 use crate::config::effective::AttentionOrder;
+use crate::config::signals::DEFAULT_EPS;
 
 /// A `TrainerMon` config: flat keys, one CSV per kind of tensor.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::common::{CommonFile, DEFAULT_EPS, Op};
+use super::common::{CommonFile, Op};
 use crate::Statistic;
+use crate::config::signals::DEFAULT_EPS;
 
 /// A `TrainerMonitorV2` config: one object per monitor, one CSV per monitor. `monitors` or `framework` tells it from the
 /// flat form.

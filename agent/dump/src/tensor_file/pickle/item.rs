@@ -47,6 +47,13 @@ pub enum Kind<'a> {
     Persistent,
 }
 
+impl Pickled {
+    /// The outermost value.
+    pub fn root(&self) -> Item<'_> {
+        Item::new(self, self.root)
+    }
+}
+
 impl<'a> Item<'a> {
     pub(super) fn new(pickled: &'a Pickled, id: Id) -> Self {
         Self { pickled, id }

@@ -1,7 +1,5 @@
 //! The table of values a pickle makes.
 
-use super::item::Item;
-
 /// A value's place in the table. Values name each other, also in circles, so nothing here follows names by recursion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id(pub(super) u32);
@@ -51,11 +49,6 @@ pub struct Pickled {
 }
 
 impl Pickled {
-    /// The outermost value.
-    pub fn root(&self) -> Item<'_> {
-        Item::new(self, self.root)
-    }
-
     /// How many values there are.
     pub fn len(&self) -> usize {
         self.values.len()

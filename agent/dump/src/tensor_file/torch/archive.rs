@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::tensor_file::contents::Contents;
 use crate::tensor_file::error::FormatError;
-use crate::tensor_file::file::Contents;
 use crate::tensor_file::file_bytes::FileBytes;
 use crate::tensor_file::pickle;
 use crate::tensor_file::zip::{self, ZipEntry};

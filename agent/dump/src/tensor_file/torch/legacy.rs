@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use super::rebuild::Storage;
+use crate::tensor_file::contents::Contents;
 use crate::tensor_file::error::{FormatError, part};
-use crate::tensor_file::file::Contents;
 use crate::tensor_file::file_bytes::FileBytes;
 use crate::tensor_file::pickle::{self, Item, Pickled};
+use crate::tensor_file::rebuild::Storage;
 use crate::tensor_file::tree::{self, Found};
 
 /// `PROTO 2`, `LONG1` of ten bytes: the magic number, then `STOP`.

@@ -3,16 +3,15 @@
 
 mod archive;
 mod legacy;
-mod rebuild;
 
 use std::collections::HashSet;
 
 pub(super) use self::archive::{ARCHIVE_MAGIC, read_archive};
 pub(super) use self::legacy::{looks_legacy, read_legacy};
-pub(super) use self::rebuild::{View, tensor_of};
+use super::contents::{Contents, Entry, Place, Unreadable};
 use super::error::FormatError;
-use super::file::{Contents, Entry, Place, Unreadable};
 use super::pickle::Pickled;
+use super::rebuild::View;
 use super::tree::{self, Found};
 
 /// Names are kept for every tensor; shared structures could otherwise fill the memory with them.

@@ -1,38 +1,40 @@
 //! From the file's form to the effective config.
 
+mod alert;
+
 use crate::Statistic;
 
-use super::alert::Alerting;
-use super::collectives;
-use super::control::Control;
-use super::diagnostic::DiagnosticKind as Kind;
-use super::effective::{Config, Csv, Dialect, Features, FileLayout, Pipeline, TargetRule, Targets, Window};
-use super::file::{
-    ChangeFile, CommonFile, DEFAULT_EPS, FeatureTargetsFile, Format, KindsFile, Op, RankFile, SignalFile, TargetsFile,
-    V1File, V2File,
+use crate::config::alert::Alerting;
+use crate::config::collectives;
+use crate::config::control::Control;
+use crate::config::diagnostic::DiagnosticKind as Kind;
+use crate::config::effective::{Config, Csv, Dialect, Features, FileLayout, Pipeline, TargetRule, Targets, Window};
+use crate::config::file::{
+    ChangeFile, CommonFile, FeatureTargetsFile, Format, KindsFile, Op, RankFile, SignalFile, TargetsFile, V1File,
+    V2File,
 };
-use super::journal::Journal;
-use super::otlp::Otlp;
-use super::plan::{PlanChange, SignalName};
-use super::prometheus::Prometheus;
-use super::report::{Fault, Report};
-use super::signals::{Activations, Signal, Signals, WeightGrad};
-use super::tensorboard::TensorBoard;
-use super::time_tag::{TimeTag, TimeWindow};
+use crate::config::journal::Journal;
+use crate::config::otlp::Otlp;
+use crate::config::plan::PlanChange;
+use crate::config::prometheus::Prometheus;
+use crate::config::report::{Fault, Report};
+use crate::config::signals::{Activations, DEFAULT_EPS, Signal, SignalName, Signals, WeightGrad};
+use crate::config::tensorboard::TensorBoard;
+use crate::config::time_tag::{TimeTag, TimeWindow};
 
 /// The environment variable that switches V1's dynamic mode on: the config file is watched while the training runs.
 pub const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
 
 /// Reads one environment variable.
-pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(in crate::config) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The effective config of a `TrainerMon` file.
-pub(super) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'_>) -> Config {
+pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &mut Report<'_>) -> Config {
     let dynamic_on = dynamic_on(file, env, report);
     let signal = Signal { ops: statistics(&file.ops, &[Statistic::Norm]), eps: file.eps };
     let when = |is_on: bool| is_on.then(|| signal.clone());
     for (name, value) in &file.targets {
-        let key = super::check::join("targets", name);
+        let key = crate::config::report::join("targets", name);
         if value.as_object().is_some_and(|inner| !inner.is_empty()) {
             let fault = Fault::new(Kind::NoEffect, "what stands in the braces has no effect");
             report.warn(report.place(&key), &key, fault.hint("inputs and outputs are always measured both"));
@@ -172,7 +174,7 @@ fn features(file: &V1File, report: &mut Report<'_>) -> Option<Features> {
 }
 
 /// The effective config of a `TrainerMonitorV2` file.
-pub(super) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
+pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
     check_window(&file.common, report);
     let outputs = Outputs::of(&file.common, report);
     let monitors = file.monitors;
@@ -352,7 +354,7 @@ fn asked_for<T: Clone + Default>(
 }
 
 /// A change as the rest of trainmon reads it.
-pub(super) fn change(file: ChangeFile) -> PlanChange {
+pub(in crate::config) fn change(file: ChangeFile) -> PlanChange {
     let ChangeFile { targets, start_step, stop_step, step_interval, collect_times, ops, eps, kinds } = file;
     let KindsFile { weight_grad, moments, param, activations, mg_direction, update } = kinds.unwrap_or_default();
     let kinds = [

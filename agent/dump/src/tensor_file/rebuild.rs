@@ -2,9 +2,9 @@
 
 use trainmon_core::{Dtype, Shape};
 
-use crate::tensor_file::error::FormatError;
-use crate::tensor_file::pickle::{Item, Kind};
-use crate::tensor_file::strided::Strided;
+use super::error::FormatError;
+use super::pickle::{Item, Kind};
+use super::strided::Strided;
 
 /// A parameter wraps a tensor, a subclass wraps that; no more is real, and a pickle may contain itself.
 const MAX_WRAPPERS: usize = 8;
@@ -12,14 +12,14 @@ const MAX_WRAPPERS: usize = 8;
 const MAX_SIZES: usize = 64;
 
 /// A tensor: a view into a storage.
-pub(in crate::tensor_file) struct View<'a> {
+pub(super) struct View<'a> {
     /// The storage's key in the file.
-    pub(in crate::tensor_file) key: &'a str,
+    pub(super) key: &'a str,
     /// The storage's size, as the pickle says.
-    pub(in crate::tensor_file) storage_bytes: u64,
+    pub(super) storage_bytes: u64,
     /// Bytes of what its size is counted in.
-    pub(in crate::tensor_file) storage_width: u64,
-    pub(in crate::tensor_file) strided: Strided,
+    pub(super) storage_width: u64,
+    pub(super) strided: Strided,
 }
 
 /// A storage, as a pickle refers to it.
@@ -31,7 +31,7 @@ pub(super) struct Storage<'a> {
 }
 
 /// The tensor this is, or why it is one that cannot be read; `None` if it is none.
-pub(in crate::tensor_file) fn tensor_of(item: Item<'_>) -> Option<Result<View<'_>, FormatError>> {
+pub(super) fn tensor_of(item: Item<'_>) -> Option<Result<View<'_>, FormatError>> {
     let (module, name) = item.class()?;
     call(module, name, item.args()?, 0)
 }
