@@ -17,7 +17,7 @@
 //! exporter's, `opening` and `report` are what is said at the beginning and the end, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
 //! `requests` says what is measured, `step_facts` what the training tells of a step, `cost` keeps what the monitor itself costs,
 //! `run_place` is where files go, `throttle` and `rotation` keep the overhead budget, `scalars` takes what a script tells under
-//! names of its own, `late` counts what a step left without, `settlement` takes the reports of exporters that deliver later.
+//! names of its own (`scalar_names`), `unmatched` names targets that are nothing of the model, `late` counts what a step left without, `settlement` takes the reports of exporters that deliver later.
 //! `trainmon-control` changes what is measured while the training runs, `trainmon-alerts` looks at every step in the worker,
 //! `trainmon-service` is what all their threads need.
 //!

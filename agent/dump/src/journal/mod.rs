@@ -16,7 +16,7 @@
 //!
 //! The rooms: `layout` places the regions, `facts` is the run and its config, `number_names` the names of the numbers used
 //! in records, `record` and `step` turn a batch into bytes and back, `medium` is the file as memory or by calls,
-//! `region` appends frames, `writer` and `view` are the two ends in the running process, `secrets` is what is left out
+//! `region` appends frames, `writer` and `view` are the two ends in the running process and `store` is what they share, `secrets` is what is left out
 //! of the config, `retention` takes the oldest files away, `scan` finds frames afterwards, `reader` puts them together
 //! (`names` by tensor), and `fault` is what it says of the rest.
 
