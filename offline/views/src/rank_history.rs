@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use trainmon_core::{Alert, DropReason, Kind, LedgerSnapshot, Phase, RunInfo, Step, StepBatch};
-use trainmon_history::{CostDocument, History, LedgerDocument, Limits, Overview, RunDocument, Status, VERSION};
+use trainmon_core::config::Signal;
+use trainmon_core::{Alert, DropReason, Kind, LedgerSnapshot, Phase, RunInfo, StatisticSet, Step, StepBatch};
+use trainmon_history::{
+    CostDocument, History, HistoryFiller, LedgerDocument, Limits, Overview, RunDocument, Status, VERSION,
+};
 use trainmon_runs::steps::{ReadRunError, RecordedRank, StepTimes};
-
-use crate::recorder::Recorder;
 
 /// What was read of a rank.
 #[derive(Debug)]
@@ -44,7 +45,8 @@ impl RankHistory {
     /// A file is damaged.
     pub fn read(rank: &RecordedRank, limits: Limits, tell: &mut dyn FnMut(u64)) -> Result<Self, ReadRunError> {
         let mut reader = rank.open()?;
-        let mut recorder = Recorder::new(reader.config());
+        let config = reader.config().clone();
+        let mut filler = HistoryFiller::new(|kind| config.signal(kind).map_or(StatisticSet::EMPTY, Signal::set));
         let mut read = Self {
             run: rank.run().clone(),
             history: History::new(limits),
@@ -62,7 +64,8 @@ impl RankHistory {
         let mut batch = StepBatch::default();
         let mut measured: Vec<u64> = Vec::new();
         while reader.next(&mut batch)? {
-            recorder.record(&mut read.history, reader.names(), &batch);
+            let figures = filler.figures(&batch);
+            filler.add(&mut read.history, reader.names(), &batch, &figures);
             read.count(&batch);
             if !batch.records.is_empty() {
                 measured.push(batch.step.0);

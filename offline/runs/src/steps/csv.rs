@@ -11,18 +11,18 @@ use trainmon_core::config::{Activations, AttentionOrder, Collectives, Config, Fe
 use trainmon_core::{GradNorm, Kind, Statistic, Step, StepBatch};
 use trainmon_exporters::MeasuredStatistics;
 
-use super::cursor::{Cursor, Names, came_again};
+use super::cursor::{Kept, Names, take};
 use super::error::ReadRunError;
 use super::facts::FactsCursor;
 use super::reader::StepTimes;
-use crate::run::{MIXED_PREFIX, RunDirectory, RunError};
+use crate::run::{MIXED_PREFIX, RunDirectory, RunError, TableCursor, came_again};
 
 /// Not of tensors: call stacks.
 const NOT_READ: &str = "stack_info";
 
 /// Reads one rank's files.
 pub(super) struct CsvReader {
-    cursors: Vec<Cursor>,
+    cursors: Vec<TableCursor<Kept>>,
     facts: Option<(PathBuf, FactsCursor)>,
     pub(super) names: Names,
     pub(super) measured: MeasuredStatistics,
@@ -39,8 +39,8 @@ impl CsvReader {
         let mut measured = MeasuredStatistics::of_kinds(|_| trainmon_core::StatisticSet::EMPTY);
         let mut ops: Vec<(Kind, Vec<Statistic>)> = Vec::new();
         for (prefix, paths) in run.tables.iter().filter(|(prefix, _)| *prefix != NOT_READ) {
-            let mut cursor = Cursor::new(prefix, paths);
-            if let Some(columns) = cursor.begin(warnings)? {
+            let mut cursor = TableCursor::new(prefix, paths, true, Kept::of);
+            if let Some(Kept { columns, .. }) = cursor.begin(&mut |warning| warnings.push(warning))? {
                 for kind in kinds_of(prefix) {
                     measured.set(kind, columns.measured());
                     ops.push((kind, columns.ops()));
@@ -60,8 +60,13 @@ impl CsvReader {
     pub(super) fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> Result<bool, RunError> {
         batch.reset();
         let mut lowest: Option<u64> = None;
+        let mut warn = |warning| {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        };
         for cursor in &mut self.cursors {
-            let step = cursor.peek(warnings)?;
+            let step = cursor.peek(&mut warn)?;
             lowest = [lowest, step].into_iter().flatten().min();
         }
         let told = self.facts.as_mut().map_or(Ok(None), |(_, facts)| facts.peek())?;
@@ -69,18 +74,19 @@ impl CsvReader {
             if let Some((path, facts)) = &mut self.facts
                 && let Some(range) = facts.again.take()
             {
-                warnings.push(came_again(path, range));
+                warn(came_again(path, range));
             }
             return Ok(false);
         };
         batch.step = Step(step);
         let mut written: f64 = 0.0;
         for cursor in &mut self.cursors {
-            while cursor.peek(warnings)? == Some(step) {
-                batch.records.extend(cursor.take(&mut self.names, warnings)?);
-                written = written.max(cursor.written);
+            while cursor.peek(&mut warn)? == Some(step) {
+                let (record, of_table) = take(cursor, &mut self.names, &mut warn)?;
+                batch.records.extend(record);
+                written = written.max(of_table);
             }
-            cursor.last = cursor.last.max(Some(step));
+            cursor.finish_step(step);
         }
         batch.collected = !batch.records.is_empty();
         batch.grad_norm = GradNorm::OfRecords;
@@ -101,7 +107,7 @@ impl CsvReader {
 
     pub(super) fn bytes_read(&self) -> u64 {
         let of_facts = self.facts.as_ref().map_or(0, |(_, facts)| facts.bytes_read());
-        self.cursors.iter().map(Cursor::bytes_read).sum::<u64>() + of_facts
+        self.cursors.iter().map(TableCursor::bytes_read).sum::<u64>() + of_facts
     }
 }
 

@@ -134,8 +134,8 @@ impl RecordedRank {
 fn described(sources: &[RankSource]) -> Result<Option<(String, u32)>, RanksError> {
     let Some(first) = sources.first() else { return Ok(None) };
     if matches!(first.files, Files::Journal) {
-        let recovered = Recovered::open(&first.path)?;
-        return Ok(Some((recovered.run().run.clone(), recovered.run().world_size)));
+        let run = Recovered::run_of(&first.path)?;
+        return Ok(Some((run.run, run.world_size)));
     }
     let places = [first.path.parent(), Some(&*first.path)];
     let read = |directory: &Path| {
