@@ -62,7 +62,7 @@ impl HistoryFiller {
 
     /// What the records of a step come to.
     pub fn figures(&mut self, batch: &StepBatch) -> StepFigures {
-        let has_norm = |kind: Kind| self.measured[kind as usize].contains(Statistic::Norm);
+        let has_norm = |kind: Kind| self.measured(batch, kind).contains(Statistic::Norm);
         let of_records = || {
             let is_unreduced = batch.records.iter().any(|record| record.kind == Kind::GradUnreduced);
             let kind = if is_unreduced { Kind::GradUnreduced } else { Kind::GradReduced };
@@ -98,7 +98,7 @@ impl HistoryFiller {
             } else if (is_last || !accumulates(record.kind))
                 && let Some(row) = self.row(history, record, tensor)
             {
-                let cell = self.cell(record.kind, reading);
+                let cell = cell(record.kind, reading, self.measured(batch, record.kind));
                 if last[record.kind as usize].0 == 0 {
                     history.set(row, step, cell);
                 } else {
@@ -160,25 +160,29 @@ impl HistoryFiller {
         if let RowPlace::At(row) = places[index] { Some(row) } else { None }
     }
 
-    /// What was not measured is absent.
-    fn cell(&self, kind: Kind, reading: &Reading) -> Cell {
-        const ASKED: [Statistic; STATISTICS] = [Statistic::Norm, Statistic::AbsMax, Statistic::Zeros];
-        let mut cell = cell_of(kind, reading);
-        let Some(stats) = reading.tensor() else { return cell };
-        let measured = self.measured[kind as usize];
-        for (value, statistic) in cell.iter_mut().zip(ASKED) {
-            if !measured.contains(statistic) {
-                *value = ABSENT;
-            }
+    /// What a batch's readings of a kind hold: what was asked for while the training ran, else what was asked for at its start.
+    fn measured(&self, batch: &StepBatch, kind: Kind) -> StatisticSet {
+        match &batch.ops {
+            Some(ops) => ops.iter().copied().collect(),
+            None => self.measured[kind as usize],
         }
-        if !measured.contains(Statistic::AbsMax)
-            && measured.contains(Statistic::Min)
-            && measured.contains(Statistic::Max)
-        {
-            cell[1] = cell_value(magnitude(stats));
-        }
-        cell
     }
+}
+
+/// What was not measured is absent.
+fn cell(kind: Kind, reading: &Reading, measured: StatisticSet) -> Cell {
+    const ASKED: [Statistic; STATISTICS] = [Statistic::Norm, Statistic::AbsMax, Statistic::Zeros];
+    let mut cell = cell_of(kind, reading);
+    let Some(stats) = reading.tensor() else { return cell };
+    for (value, statistic) in cell.iter_mut().zip(ASKED) {
+        if !measured.contains(statistic) {
+            *value = ABSENT;
+        }
+    }
+    if !measured.contains(Statistic::AbsMax) && measured.contains(Statistic::Min) && measured.contains(Statistic::Max) {
+        cell[1] = cell_value(magnitude(stats));
+    }
+    cell
 }
 
 /// The largest magnitude, of the extremes; NaN if one is.
@@ -257,6 +261,16 @@ mod tests {
         assert_eq!(history.heat_map("grad_reduced", "absmax", 0).unwrap().values, [3.0]);
         assert_eq!(history.heat_map("grad_reduced", "norm", 0).unwrap().values, [ABSENT]);
         assert!(history.overview().curves.iter().all(|curve| curve.name != curves::GRAD_NORM));
+    }
+
+    #[test]
+    fn statistics_that_are_changed_while_the_training_runs_are_followed() {
+        let of_norm =
+            StepBatch { ops: Some([Statistic::Norm].into()), ..step(2, vec![record(Kind::GradReduced, 0, 3.0)]) };
+        let of_all = step(1, vec![record(Kind::GradReduced, 0, 2.0)]);
+        let history = filled(everything, Limits::default(), &[of_all, of_norm]);
+        assert_eq!(history.heat_map("grad_reduced", "norm", 0).unwrap().values, [2.0, 3.0]);
+        assert_eq!(history.heat_map("grad_reduced", "absmax", 0).unwrap().values, [2.0, ABSENT]);
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl StepEncoder {
             world_size: run.world_size,
             measured,
             sources: sources.clone(),
-            counters: Counters::new(measured),
+            counters: Counters::new(measured, sources.has_account),
             gradients: Gradients::new(TOP, measured),
             layers: Cells::new(Tier::Layer, measured),
             layer_attributes: Vec::new(),

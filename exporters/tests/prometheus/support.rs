@@ -51,6 +51,7 @@ pub(crate) fn sources() -> Sources {
         overhead_budget: Some(0.01),
         alerts: alerts(),
         collectives: Arc::default(),
+        has_account: true,
     }
 }
 

@@ -143,3 +143,32 @@ impl RankHistory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trainmon_history::ABSENT;
+    use trainmon_runs::steps::{RankChoice, RecordedRun};
+
+    use super::*;
+
+    #[test]
+    fn statistics_that_were_changed_in_mid_run_are_read_by_the_columns_of_each_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let rank = directory.path().join("run-a/rank_0");
+        std::fs::create_dir_all(&rank).unwrap();
+        let tables = [
+            ("grad_reduced_0-1.csv", "vpp_stage,name,step,norm\n0,w,0,1.0\n0,w,1,2.0\n"),
+            ("grad_reduced_2-3.csv", "vpp_stage,name,step,min,max\n0,w,2,-3.0,2.0\n0,w,3,-1.0,4.0\n"),
+        ];
+        for (name, text) in tables {
+            std::fs::write(rank.join(name), text).unwrap();
+        }
+        let run = RecordedRun::open(&directory.path().join("run-a"), RankChoice::First).unwrap();
+        let read = RankHistory::read(&run.ranks[0], Limits::default(), &mut |_| {}).unwrap();
+        let values = |statistic| read.history.heat_map("grad_reduced", statistic, 0).unwrap().values;
+        assert_eq!(values("norm"), [1.0, 2.0, ABSENT, ABSENT]);
+        assert_eq!(values("absmax"), [ABSENT, ABSENT, 3.0, 4.0]);
+        let worst = read.history.overview().tables.worst;
+        assert!(worst.iter().all(|state| state.value.is_finite()), "what was not measured is not broken: {worst:?}");
+    }
+}

@@ -28,6 +28,8 @@ pub(super) struct CsvReader {
     pub(super) measured: MeasuredStatistics,
     pub(super) config: Config,
     pub(super) times: StepTimes,
+    /// Whether the step read last has a time of its own.
+    pub(super) has_time: bool,
 }
 
 impl CsvReader {
@@ -53,7 +55,7 @@ impl CsvReader {
             None => None,
         };
         let times = if facts.is_some() { StepTimes::Known } else { StepTimes::OfFiles };
-        Ok(Self { cursors, facts, names: Names::default(), measured, config: config_of(&ops), times })
+        Ok(Self { cursors, facts, names: Names::default(), measured, config: config_of(&ops), times, has_time: false })
     }
 
     /// Reads the next step. `false` at the end.
@@ -82,9 +84,14 @@ impl CsvReader {
         let mut written: f64 = 0.0;
         for cursor in &mut self.cursors {
             while cursor.peek(&mut warn)? == Some(step) {
-                let (record, of_table) = take(cursor, &mut self.names, &mut warn)?;
-                batch.records.extend(record);
-                written = written.max(of_table);
+                let Some(taken) = take(cursor, &mut self.names, &mut warn)? else { continue };
+                written = written.max(taken.written);
+                let Some(record) = taken.record else { continue };
+                let asked = self.config.signal(record.kind).filter(|_| record.kind.value_columns().is_empty());
+                if batch.ops.is_none() && asked.is_some_and(|signal| signal.ops[..] != taken.ops[..]) {
+                    batch.ops = Some(taken.ops);
+                }
+                batch.records.push(record);
             }
             cursor.finish_step(step);
         }
@@ -95,6 +102,7 @@ impl CsvReader {
             Some((_, facts)) if has_line => facts.take(batch)?,
             _ => false,
         };
+        self.has_time = has_time;
         if !has_time {
             // As good as is known: the files were written up to then.
             batch.time = SystemTime::UNIX_EPOCH + Duration::try_from_secs_f64(written).unwrap_or_default();
@@ -103,6 +111,11 @@ impl CsvReader {
             }
         }
         Ok(true)
+    }
+
+    /// Whether the run kept a table of what it did and cost, step by step.
+    pub(super) fn has_facts(&self) -> bool {
+        self.facts.is_some()
     }
 
     pub(super) fn bytes_read(&self) -> u64 {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use trainmon_core::{Kind, MicroStep, Record, TensorId, TensorInfo};
+use trainmon_core::{Kind, MicroStep, Record, Statistic, TensorId, TensorInfo};
 
 use super::columns::NumberColumns;
 use crate::run::{RowLayout, RunError, Table, TableCursor};
@@ -35,24 +35,37 @@ pub(super) struct Kept {
     /// When the table was last written, in Unix seconds.
     written: f64,
     pub(super) columns: NumberColumns,
+    /// The statistics it has columns for: other ones after they were changed while the training ran.
+    ops: Arc<[Statistic]>,
+}
+
+/// A row that was handed out.
+pub(super) struct Taken {
+    /// None of a kind that trainmon does not know.
+    pub(super) record: Option<Record>,
+    /// When it was written at the latest, in Unix seconds.
+    pub(super) written: f64,
+    /// The statistics of its table.
+    pub(super) ops: Arc<[Statistic]>,
 }
 
 impl Kept {
     pub(super) fn of(table: &Table, layout: &RowLayout) -> Self {
         let columns = NumberColumns::of(layout);
-        Self { first_micro_step: u32::from(layout.is_v2()), written: table.unix_seconds, columns }
+        let ops = columns.ops().into();
+        Self { first_micro_step: u32::from(layout.is_v2()), written: table.unix_seconds, columns, ops }
     }
 }
 
-/// Hands out the row that the cursor stands at, and when it was written at the latest. No record of one of a kind that trainmon does
-/// not know.
+/// Hands out the row that the cursor stands at, if there is one.
 pub(super) fn take(
     cursor: &mut TableCursor<Kept>,
     names: &mut Names,
     warn: &mut dyn FnMut(String),
-) -> Result<(Option<Record>, f64), RunError> {
+) -> Result<Option<Taken>, RunError> {
     let is_optimizer = cursor.prefix() == "optimizer";
-    let taken = cursor.take(|path, Kept { first_micro_step, written, columns }, row, of| {
+    cursor.take(|path, Kept { first_micro_step, written, columns, ops }, row, of| {
+        let taken = |record| Taken { record, written: *written, ops: Arc::clone(ops) };
         let (kind, name) = match Kind::from_name(of.kind) {
             Some(kind) => (kind, of.name.to_owned()),
             // The state of an optimizer that nobody knows by name.
@@ -60,12 +73,11 @@ pub(super) fn take(
             None => {
                 let what = format!("`{}`: rows of `{}`, which is no kind of tensor", path.display(), of.kind);
                 warn(format!("{what}: left out"));
-                return Ok((None, *written));
+                return Ok(taken(None));
             }
         };
         let reading = columns.reading(kind, of, row)?;
         let micro_step = MicroStep(of.micro_step.map_or(0, |number| number.saturating_sub(*first_micro_step)));
-        Ok((Some(Record { tensor: names.id(of.vpp_stage, &name), kind, micro_step, reading }), *written))
-    })?;
-    Ok(taken.unwrap_or((None, 0.0)))
+        Ok(taken(Some(Record { tensor: names.id(of.vpp_stage, &name), kind, micro_step, reading })))
+    })
 }

@@ -104,6 +104,11 @@ impl RecordedRank {
         self.source.bytes()
     }
 
+    /// Whether it is read from a journal: of a fixed size, and in memory its file's time does not tell of writes either.
+    pub fn is_journal(&self) -> bool {
+        matches!(self.source.files, Files::Journal)
+    }
+
     /// Begins to read its steps.
     ///
     /// # Errors

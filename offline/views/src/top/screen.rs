@@ -213,8 +213,8 @@ fn tensor_line(tensor: &TensorState, columns: Columns) -> String {
 }
 
 fn draw_alerts(frame: &mut Frame<'_>, run: &RunDocument, state: &State, area: Rect) {
-    let seen = run.overview.alerts_seen;
-    let block = Block::bordered().title(format!(" alerts: {seen} "));
+    let begun = run.overview.alerts_begun;
+    let block = Block::bordered().title(format!(" alerts: {begun} "));
     let inside = block.inner(area);
     frame.render_widget(block, area);
     // The newest first.
