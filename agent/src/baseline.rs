@@ -173,6 +173,11 @@ impl Exporter for BaselineSink {
         Ok(())
     }
 
+    /// They are of its own making, or of no concern to it.
+    fn takes_alerts(&self) -> bool {
+        false
+    }
+
     fn shutdown(&mut self, _: Instant) -> Result<(), ExportError> {
         Ok(())
     }

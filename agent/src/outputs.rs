@@ -270,6 +270,7 @@ impl Opening<'_> {
             overhead_budget: self.config.overhead_budget,
             alerts: Arc::clone(self.alerts),
             collectives: Arc::clone(self.collectives),
+            has_account: true,
         }
     }
 }

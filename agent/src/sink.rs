@@ -49,6 +49,7 @@ pub(crate) struct Sink {
     done: Receiver<()>,
     alerts: Arc<AlertBook>,
     voice: Voice,
+    takes_alerts: bool,
 }
 
 impl Sink {
@@ -56,6 +57,7 @@ impl Sink {
     pub(crate) fn start(output: Output, context: SinkContext) -> Result<Self, std::io::Error> {
         let Output { exporter, shared } = output;
         let name = shared.name;
+        let takes_alerts = exporter.takes_alerts();
         let (queue, batches) = bounded(shared.capacity);
         let (alive, done) = bounded(0);
         let (voice, alerts) = (context.voice.clone(), Arc::clone(&context.alerts));
@@ -78,12 +80,16 @@ impl Sink {
             }
             thread.run(&batches);
         })?;
-        Ok(Self { queue, shared, done, alerts, voice })
+        Ok(Self { queue, shared, done, alerts, voice, takes_alerts })
     }
 
     /// Passes a step on; if the exporter's queue is full it is lost to this exporter alone, with its alerts.
     pub(crate) fn offer(&self, delivery: &Arc<Delivery>) {
-        let (records, alerts) = (delivery.records(), delivery.alerts.len() as u64);
+        let alerts = if self.takes_alerts { delivery.alerts.len() as u64 } else { 0 };
+        let records = delivery.records();
+        if delivery.batch.is_none() && alerts == 0 {
+            return;
+        }
         let given_up = self.shared.given_up();
         if *given_up {
             // The books are closed, and have this step as abandoned; of its alerts nobody knew.
@@ -141,7 +147,7 @@ impl Sink {
 
     /// Says that nothing more comes: the thread finishes what is queued, then ends.
     pub(crate) fn close(self, deadline: Instant) -> ClosingSink {
-        let Self { queue, shared, done, alerts, voice } = self;
+        let Self { queue, shared, done, alerts, voice, takes_alerts: _ } = self;
         shared.close_by(deadline);
         drop(queue);
         ClosingSink { shared, done, alerts, voice }
@@ -207,8 +213,10 @@ impl SinkThread {
                 self.export(batch);
                 self.shared.add_step_done();
             }
-            for alert in &delivery.alerts {
-                self.alert(alert);
+            if self.exporter.takes_alerts() {
+                for alert in &delivery.alerts {
+                    self.alert(alert);
+                }
             }
             if let Some(batch) = Arc::into_inner(delivery).and_then(|delivery| delivery.batch) {
                 self.context.returns.give_back(batch);

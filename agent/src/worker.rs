@@ -191,6 +191,7 @@ mod tests {
         name: &'static str,
         written: Arc<Mutex<Vec<(&'static str, u64)>>>,
         gate: Arc<(Mutex<bool>, Condvar)>,
+        takes_alerts: bool,
     }
 
     impl Exporter for Scribe {
@@ -203,6 +204,10 @@ mod tests {
             drop(opened.wait_while(is_closed.lock().unwrap(), |is_closed| *is_closed).unwrap());
             self.written.lock().unwrap().push((self.name, batch.step.0));
             Ok(())
+        }
+
+        fn takes_alerts(&self) -> bool {
+            self.takes_alerts
         }
 
         fn shutdown(&mut self, _: Instant) -> Result<(), ExportError> {
@@ -223,22 +228,33 @@ mod tests {
         gate: Arc<(Mutex<bool>, Condvar)>,
     }
 
+    type Gate = Arc<(Mutex<bool>, Condvar)>;
+
+    fn context(returns: &crate::queue::BatchReturns) -> SinkContext {
+        SinkContext {
+            tensors: TensorTable::default(),
+            returns: returns.clone(),
+            costs: Arc::new(crate::cost::CostBook::new()),
+            alerts: Arc::default(),
+            voice: Voice::new(|_| {}),
+        }
+    }
+
+    /// A sink that writes down what it gets once its gate is open.
+    fn sink(context: &SinkContext, queue_steps: usize, scribe: Scribe) -> (Sink, Gate) {
+        let (gate, shared) = (Arc::clone(&scribe.gate), Arc::new(SinkShared::new(scribe.name, queue_steps)));
+        (Sink::start(Output { exporter: Box::new(scribe), shared }, context.clone()).unwrap(), gate)
+    }
+
     impl Desk {
         fn new(queue_steps: usize, is_closed: bool) -> Self {
             let (_queue, source) = batch_queue(16);
-            let context = SinkContext {
-                tensors: TensorTable::default(),
-                returns: source.returns.clone(),
-                costs: Arc::new(crate::cost::CostBook::new()),
-                alerts: Arc::default(),
-                voice: Voice::new(|_| {}),
-            };
+            let context = context(&source.returns);
             let written = Arc::<Mutex<Vec<_>>>::default();
             let start = |name, queue_steps, is_closed| {
                 let gate = Arc::new((Mutex::new(is_closed), Condvar::new()));
-                let exporter = Scribe { name, written: Arc::clone(&written), gate: Arc::clone(&gate) };
-                let shared = Arc::new(SinkShared::new(name, queue_steps));
-                (Sink::start(Output { exporter: Box::new(exporter), shared }, context.clone()).unwrap(), gate)
+                let scribe = Scribe { name, written: Arc::clone(&written), gate, takes_alerts: true };
+                sink(&context, queue_steps, scribe)
             };
             let (journal, gate) = start("journal", queue_steps, is_closed);
             let (other, _) = start("other", 64, false);
@@ -309,5 +325,50 @@ mod tests {
         desk.journal.close(deadline).finish(deadline);
         assert!(books.ledger.snapshot().balances());
         assert_eq!(books.ledger.snapshot().exported, 3);
+    }
+
+    #[test]
+    fn alerts_are_lost_to_those_who_have_a_place_for_them_and_to_no_others() {
+        let (_queue, source) = batch_queue(16);
+        for (takes_alerts, lost) in [(true, 17), (false, 0)] {
+            let context = context(&source.returns);
+            let gate = Arc::new((Mutex::new(true), Condvar::new()));
+            let scribe = Scribe { name: "other", written: Arc::default(), gate, takes_alerts };
+            let (other, gate) = sink(&context, 2, scribe);
+            for number in 0..20 {
+                other.offer(&Arc::new(Delivery { alerts: vec![alert()], ..Desk::step(number) }));
+                while number == 0 && other.shared().queued.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+                    std::thread::yield_now();
+                }
+            }
+            assert_eq!(context.alerts.snapshot().lost, lost);
+            let books = other.shared();
+            assert_eq!(books.ledger.snapshot().dropped, 17, "steps are lost either way");
+            // An alert without a step takes no room of one who has no use for it.
+            other.offer(&Arc::new(Delivery { batch: None, alerts: vec![alert()] }));
+            assert_eq!(context.alerts.snapshot().lost, if takes_alerts { lost + 1 } else { 0 });
+            *gate.0.lock().unwrap() = false;
+            gate.1.notify_all();
+            let deadline = Instant::now() + Duration::from_mins(2);
+            other.close(deadline).finish(deadline);
+            assert!(books.ledger.snapshot().balances());
+        }
+    }
+
+    fn alert() -> trainmon_core::Alert {
+        trainmon_core::Alert {
+            rule: trainmon_core::AlertRule::Spike,
+            severity: trainmon_core::AlertSeverity::Warning,
+            phase: trainmon_core::AlertPhase::Begins,
+            findings: 1,
+            step: Step(0),
+            rank: trainmon_core::Rank(0),
+            time: std::time::SystemTime::UNIX_EPOCH,
+            series: trainmon_core::AlertSeries::global(trainmon_core::AlertSignal::Loss, None),
+            value: 1.0,
+            expected: trainmon_core::Expectation::default(),
+            message: String::new(),
+            moved_first: None,
+        }
     }
 }

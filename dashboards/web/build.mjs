@@ -1,4 +1,5 @@
-// Builds dist/run.html, the page in one file, and dist/run.csp, the policy to serve it with. The same sources give the same bytes.
+// Builds what the crate trainmon-web holds: dist/run.html, the page of a run in one file, with run.csp, the policy to serve it with;
+// style, scripts and policies of the reports that Rust writes. The same sources give the same bytes.
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -8,6 +9,8 @@ import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const output = process.argv[2] ?? join(here, "dist");
+/** Reports with a script; `compare-runs` does without. */
+const REPORTS = ["compare", "checkpoint"];
 
 async function bundle(entry) {
   const result = await build({
@@ -21,13 +24,16 @@ async function bundle(entry) {
     charset: "utf8",
     legalComments: "none",
   });
-  return result.outputFiles[0].text.trim();
+  const text = result.outputFiles[0].text.trim();
+  if (text.includes("</script") || text.includes("</style")) throw new Error(`${entry} would end its own element`);
+  return text;
 }
 
 const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+const write = (name, text) => writeFileSync(join(output, name), text);
+mkdirSync(output, { recursive: true });
 
 const [script, style] = await Promise.all([bundle("src/main.ts"), bundle("src/style.css")]);
-if (script.includes("</script") || style.includes("</style")) throw new Error("the bundle would end its own element");
 const policy = [
   "default-src 'none'",
   `script-src ${hash(script)}`,
@@ -45,9 +51,18 @@ const page = readFileSync(join(here, "src/run.html"), "utf8")
   .replace("{{notice}}", () => notice)
   .replace("{{style}}", () => style)
   .replace("{{script}}", () => script);
-
-mkdirSync(output, { recursive: true });
-writeFileSync(join(output, "run.html"), page);
+write("run.html", page);
 // In a header it may also say who frames the page: nobody.
-writeFileSync(join(output, "run.csp"), `${policy}; frame-ancestors 'none'`);
+write("run.csp", `${policy}; frame-ancestors 'none'`);
+
+write("report.css", await bundle("src/report/report.css"));
+for (const name of REPORTS) {
+  const script = await bundle(`src/report/${name}.ts`);
+  write(`${name}.js`, script);
+  // A bar's width is an attribute of its element, so styles may stand anywhere; scripts may not.
+  write(
+    `${name}.csp`,
+    `default-src 'none'; script-src ${hash(script)}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'`,
+  );
+}
 console.log(`${join(output, "run.html")}: ${(page.length / 1024).toFixed(0)} KiB`);

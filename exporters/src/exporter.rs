@@ -47,13 +47,18 @@ pub trait Exporter: Send {
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure>;
 
     /// Delivers one alert: after the batch of the step it was found in, before the next one's. An exporter that has no
-    /// place for alerts leaves this as it is.
+    /// place for alerts leaves this as it is, and says so ([`takes_alerts`](Self::takes_alerts)).
     ///
     /// # Errors
     /// The alert is lost to this exporter; it counts as such.
     fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
         let _ = alert;
         Ok(())
+    }
+
+    /// Whether it has a place for alerts. One that has none is offered none, and loses none where its queue is full.
+    fn takes_alerts(&self) -> bool {
+        true
     }
 
     /// Finishes: flushes what is buffered and closes, by `deadline`.

@@ -25,6 +25,9 @@ pub struct Sources {
     pub alerts: Arc<AlertBook>,
     /// What collective operations amount to.
     pub collectives: Arc<CollectiveBook>,
+    /// Whether steps tell what measuring them cost and what became of their records. A recorded run may have kept none of it, as
+    /// msprobe's files: zeros in its place would be made up.
+    pub has_account: bool,
 }
 
 /// What the journal counts beside its books.
@@ -67,7 +70,7 @@ impl QueueGauge {
 
 impl Sources {
     /// What there is beside the batches of a recorded run: their statistics, and counters of alerts.
-    pub fn of_recorded(statistics: MeasuredStatistics, alerts: Arc<AlertBook>) -> Self {
+    pub fn of_recorded(statistics: MeasuredStatistics, alerts: Arc<AlertBook>, has_account: bool) -> Self {
         Self {
             ledger: Arc::default(),
             worker_queue: QueueGauge::none(),
@@ -77,6 +80,7 @@ impl Sources {
             overhead_budget: None,
             alerts,
             collectives: Arc::default(),
+            has_account,
         }
     }
 }

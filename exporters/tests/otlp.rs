@@ -243,6 +243,7 @@ fn start(otlp: &Otlp, config: &Config, journal: Option<Arc<dyn Backlog>>) -> (Ot
         journal: None,
         alerts: Arc::default(),
         collectives: Arc::default(),
+        has_account: true,
         statistics: MeasuredStatistics::everything(),
         overhead_budget: None,
     };

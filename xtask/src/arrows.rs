@@ -55,7 +55,7 @@ const RULES: &[Rule] = &[
         may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats", "trainmon-cli"]),
     },
     // What is done after a run: each kind of comparison by itself, what they share below them, the program above them.
-    Rule { member: "trainmon-report", may: May::On(&[]) },
+    Rule { member: "trainmon-report", may: May::On(&["trainmon-web"]) },
     Rule { member: "trainmon-tensors", may: May::On(&["trainmon-dump", "trainmon-report"]) },
     Rule { member: "trainmon-compare", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },
     Rule { member: "trainmon-checkpoint", may: May::On(&["trainmon-core", "trainmon-dump", "trainmon-report"]) },

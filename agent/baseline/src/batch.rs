@@ -13,31 +13,25 @@ use super::steps::{RUN_NUMBERS, RowHead, StepRows};
 pub(crate) struct BatchReader {
     config: Config,
     has_had_number: [bool; RUN_NUMBERS.len()],
-    /// Whether a number that a step lacks has a row without a number, as a table has.
-    fills_gaps: bool,
     shape: String,
 }
 
 impl BatchReader {
     /// For batches that were measured with this config.
     pub(crate) fn new(config: Config) -> Self {
-        Self { config, has_had_number: [false; RUN_NUMBERS.len()], fills_gaps: true, shape: String::new() }
-    }
-
-    /// As [`Self::new`], and a number that a step does not tell has no row in it: nobody told it, which is no finding.
-    pub(crate) fn of_training(config: Config) -> Self {
-        Self { fills_gaps: false, ..Self::new(config) }
+        Self { config, has_had_number: [false; RUN_NUMBERS.len()], shape: String::new() }
     }
 
     /// Reads a step: the rows its CSV files have. `tensors[record.tensor.index()]` is a record's tensor.
     pub(crate) fn read(&mut self, tensors: &[TensorInfo], batch: &StepBatch, names: &mut Names, into: &mut StepRows) {
         into.begin(batch.step.0);
+        into.skipped = batch.skipped_steps;
         self.push_records(tensors, batch, names, into);
         let numbers = [batch.loss, batch.learning_rate, batch.grad_norm()];
         for ((name, value), had) in RUN_NUMBERS.into_iter().zip(numbers).zip(&mut self.has_had_number) {
             *had |= value.is_some_and(|value| !value.is_nan());
-            if *had && (self.fills_gaps || value.is_some()) {
-                push_run_number(names, into, name, value.unwrap_or(f64::NAN));
+            if let Some(value) = value.filter(|_| *had) {
+                push_run_number(names, into, name, value);
             }
         }
     }

@@ -67,9 +67,13 @@ impl Departure {
     /// Of a series' own level.
     pub(crate) fn of_level(step: u64, tensor: TensorKey, statistic: &str, values: [f64; 2], beyond: Excess) -> Self {
         let [target, golden] = values;
-        let Excess { expected, width, times: excess, .. } = beyond;
-        let bound = |offset: f64| golden.abs() * (expected + offset).exp();
-        let bounds = Some(Bounds { lower: bound(-width), upper: bound(width) }).filter(|_| golden != 0.0);
+        let Excess { expected, width, times: excess, size, .. } = beyond;
+        let bound = |offset: f64| match size {
+            Some(size) => golden + size * (expected + offset),
+            None => golden.abs() * (expected + offset).exp(),
+        };
+        let bounds = Some(Bounds { lower: bound(-width), upper: bound(width) });
+        let bounds = bounds.filter(|_| golden != 0.0 || size.is_some());
         let source = "how far it usually is from the golden run's".to_owned();
         Self {
             step,
@@ -113,7 +117,8 @@ impl fmt::Display for Departure {
         }
         write!(f, " at step {step}")?;
         if statistic == "shape" {
-            return write!(f, ": shape {source}");
+            write!(f, ": shape {source}")?;
+            return write_others(f, *others);
         }
         let ratio = target / golden;
         if ratio.is_finite() && ratio > 0.0 && short(ratio) != "1" {
@@ -122,6 +127,11 @@ impl fmt::Display for Departure {
             write!(f, " is not the golden run's")?;
         }
         write!(f, " ({} against {})", short(*target), short(*golden))?;
+        if let Some(Bounds { lower, upper }) = bounds.filter(|bounds| bounds.lower <= 0.0 && bounds.upper >= 0.0) {
+            // Of a number around zero no multiple says anything.
+            write!(f, "; bound {} to {}: {source}", short(lower), short(upper))?;
+            return write_others(f, *others);
+        }
         let bounds = bounds.filter(|_| *golden != 0.0);
         let times = bounds.map(|Bounds { lower, upper }| [lower / golden, upper / golden].map(short));
         match times {
@@ -131,11 +141,15 @@ impl fmt::Display for Departure {
             }
             _ => write!(f, ": {source}")?,
         }
-        if *others > 0 {
-            let series = if *others == 1 { "series parts" } else { "series part" };
-            write!(f, "; {others} other {series} in that step")?;
-        }
-        Ok(())
+        write_others(f, *others)
+    }
+}
+
+fn write_others(f: &mut fmt::Formatter<'_>, others: usize) -> fmt::Result {
+    match others {
+        0 => Ok(()),
+        1 => write!(f, "; 1 other series departs in that step"),
+        _ => write!(f, "; {others} other series depart in that step"),
     }
 }
 

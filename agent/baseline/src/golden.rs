@@ -1,6 +1,9 @@
 //! The golden runs of a rank: opened, and read along with the training.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+use trainmon_core::LATEST_RUN;
 
 use crate::error::ReadRunError;
 use crate::lane::Lane;
@@ -82,8 +85,8 @@ impl News {
 /// The golden runs of one rank, each at a step.
 pub(crate) struct Golden {
     lanes: Vec<Lane>,
-    /// The last step the first of them had.
-    last: Option<u64>,
+    /// By lane: what was said of its files.
+    told: Vec<BTreeSet<String>>,
     is_over: bool,
 }
 
@@ -98,7 +101,7 @@ impl Golden {
         let (mut lanes, mut news) = (Vec::with_capacity(paths.len()), Vec::new());
         for path in paths {
             // Whether its files are there already hangs on who is quicker: neither it nor what holds it is asked.
-            if let Some(own) = own.filter(|own| is_within(own, path) || is_within(path, own)) {
+            if let Some(own) = own.filter(|own| is_within(own, path) || is_within(path, own) || is_latest(path, own)) {
                 return Err(OpenGoldenError::Itself { path: path.clone(), own: own.to_path_buf() });
             }
             let (ranks, newest) = ranks_in(path)?;
@@ -119,32 +122,35 @@ impl Golden {
             news.extend(lane.warnings().iter().cloned().map(News::warning));
             lanes.push(lane);
         }
-        Ok((Self { lanes, last: None, is_over: false }, news))
+        let told = lanes.iter().map(|lane| lane.warnings().clone()).collect();
+        Ok((Self { lanes, told, is_over: false }, news))
     }
 
     pub(crate) fn runs(&self) -> usize {
         self.lanes.len()
     }
 
-    /// Goes on to this step, or beyond it where it is missing. A word if the first run has ended before it.
-    pub(crate) fn go_to(&mut self, step: u64, names: &mut Names) -> Result<Option<News>, ReadRunError> {
-        for (number, lane) in self.lanes.iter_mut().enumerate() {
-            while let Some(at) = lane.step() {
-                if number == 0 {
-                    self.last = self.last.max(Some(at.min(step)));
-                }
-                if at >= step {
-                    break;
-                }
-                lane.advance(names)?;
+    /// Goes on to this step, or beyond it where it is missing. With words for the user: that the first run has ended before it, and
+    /// what was met in the files on the way.
+    pub(crate) fn go_to(&mut self, step: u64, names: &mut Names) -> Result<Vec<News>, ReadRunError> {
+        let mut news = Vec::new();
+        for (lane, told) in self.lanes.iter_mut().zip(&mut self.told) {
+            lane.go_to(step, names)?;
+            if lane.warnings().len() > told.len() {
+                news.extend(lane.warnings().difference(told).cloned().map(News::warning));
+                told.clone_from(lane.warnings());
             }
         }
         let ends = !self.is_over && self.lanes.first().is_none_or(|lane| lane.step().is_none());
         self.is_over |= ends;
-        Ok(ends.then(|| {
-            let last = self.last.map_or_else(|| "has no step".to_owned(), |last| format!("ends with step {last}"));
-            News::info(format!("the golden run {last}: from step {step} on there is nothing to hold this run against"))
-        }))
+        if ends {
+            let last = self.lanes.first().and_then(Lane::last_step);
+            let last = last.map_or_else(|| "has no step".to_owned(), |last| format!("ends with step {last}"));
+            news.push(News::info(format!(
+                "the golden run {last}: from step {step} on there is nothing to hold this run against"
+            )));
+        }
+        Ok(news)
     }
 
     /// The rows of this step in each run; `None` without the first run's.
@@ -165,6 +171,16 @@ fn of_rank(ranks: &[RankSource], wanted: u32) -> Option<&RankSource> {
         [only] => Some(only),
         _ => ranks.iter().find(|source| source.rank == wanted),
     }
+}
+
+/// Whether the path goes by the link to the newest of the runs beside this one: it leads to this run, or does so in a moment.
+fn is_latest(path: &Path, own: &Path) -> bool {
+    let runs = |of: &Path| {
+        of.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }.canonicalize())
+    };
+    let Some(Ok(own_runs)) = runs(own) else { return false };
+    let is_link = |of: &&Path| of.file_name().is_some_and(|name| name == LATEST_RUN);
+    path.ancestors().filter(is_link).any(|link| matches!(runs(link), Some(Ok(runs)) if runs == own_runs))
 }
 
 fn is_within(path: &Path, directory: &Path) -> bool {

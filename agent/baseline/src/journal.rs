@@ -27,6 +27,12 @@ impl JournalReader {
         Ok(Self { recovered, batches, next: 0, last: None, warnings })
     }
 
+    /// Goes on at the last of the steps before this one, without reading those between.
+    pub(super) fn pass_over(&mut self, step: u64) {
+        let rest = self.recovered.step_numbers().skip(self.next);
+        self.next += rest.take_while(|number| number.0 < step).count().saturating_sub(1);
+    }
+
     /// Reads the next step. `false` at the end.
     pub(super) fn next(&mut self, names: &mut Names, into: &mut StepRows) -> bool {
         while let Some(step) = self.recovered.step(self.next) {

@@ -16,6 +16,7 @@ pub struct Lane {
     pub rows: StepRows,
     /// Whether `rows` is a step; not so behind the end.
     is_at_step: bool,
+    last: Option<u64>,
     bytes: u64,
 }
 
@@ -34,7 +35,7 @@ impl Lane {
             Files::Csv(run) => Reader::Csv(Box::new(CsvReader::new(run, only)?)),
             Files::Journal => Reader::Journal(Box::new(JournalReader::open(&source.path)?)),
         };
-        let mut lane = Self { reader, rows: StepRows::default(), is_at_step: true, bytes: source.bytes() };
+        let mut lane = Self { reader, rows: StepRows::default(), is_at_step: true, last: None, bytes: source.bytes() };
         lane.advance(names)?;
         Ok(lane)
     }
@@ -49,6 +50,26 @@ impl Lane {
                 Reader::Csv(reader) => reader.next(names, &mut self.rows)?,
                 Reader::Journal(reader) => reader.next(names, &mut self.rows),
             };
+            self.last = self.last.max(self.step());
+        }
+        Ok(())
+    }
+
+    /// Goes to the first step at or behind this one. What lies before it is not read where that can be told without reading: steps
+    /// of a journal, and CSV files whose names say that they end before it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn go_to(&mut self, step: u64, names: &mut Names) -> Result<(), ReadRunError> {
+        if self.step().is_none_or(|at| at >= step) {
+            return Ok(());
+        }
+        match &mut self.reader {
+            Reader::Csv(reader) => reader.pass_over(step),
+            Reader::Journal(reader) => reader.pass_over(step),
+        }
+        while self.step().is_some_and(|at| at < step) {
+            self.advance(names)?;
         }
         Ok(())
     }
@@ -66,6 +87,11 @@ impl Lane {
                 (self.bytes as f64 * read as f64 / all.max(1) as f64) as u64
             }
         }
+    }
+
+    /// The last step it stood at.
+    pub(crate) fn last_step(&self) -> Option<u64> {
+        self.last
     }
 
     /// What was left out so far.

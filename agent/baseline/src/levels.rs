@@ -55,8 +55,10 @@ pub(crate) enum Temper {
     Parameter,
     /// Made of many steps: a moment, an update.
     Remembering,
-    /// Each step's own: loss, activation, gradient.
+    /// Each step's own: activation, gradient.
     Fresh,
+    /// As above, and a number that may be near zero or below: the loss.
+    Signed,
 }
 
 /// What is remembered of a series.
@@ -75,12 +77,14 @@ struct Level {
     unlearnt: Option<f64>,
     /// Whether one run alone was ever zero there.
     has_been_zero: bool,
+    /// Of a signed number: how large the golden run's usually is.
+    size: f64,
 }
 
 /// A value far from where it was expected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Excess {
-    /// `ln(target / golden)`; infinite where one of them is zero.
+    /// `ln(target / golden)`, infinite where one of them is zero; of a signed number `(target - golden) / size`.
     pub(crate) found: f64,
     /// What was expected of it.
     pub(crate) expected: f64,
@@ -88,6 +92,8 @@ pub(crate) struct Excess {
     pub(crate) width: f64,
     /// How many times as far it is.
     pub(crate) times: f64,
+    /// Of a signed number: how large it usually is.
+    pub(crate) size: Option<f64>,
 }
 
 /// The levels of all series of a rank.
@@ -148,17 +154,42 @@ impl Levels {
     pub(crate) fn take(&mut self, id: SeriesId, step: u64, target: f64, golden: f64) -> Option<Excess> {
         let level = self.series.entry((id.tensor, id.statistic)).or_default();
         let is_known = level.seen >= MIN_SAMPLES;
+        if id.temper == Temper::Signed {
+            return self.take_signed(id, step, target, golden);
+        }
         let (target, golden) = (target.abs(), golden.abs());
         if (target > 0.0) != (golden > 0.0) {
             let was_never = !std::mem::replace(&mut level.has_been_zero, true);
             let found = if target > 0.0 { f64::INFINITY } else { f64::NEG_INFINITY };
-            let beyond = Excess { found, expected: level.mean, width: 0.0, times: f64::INFINITY };
+            let beyond = Excess { found, expected: level.mean, width: 0.0, times: f64::INFINITY, size: None };
             return (is_known && was_never).then_some(beyond);
         }
         if target == 0.0 || !target.is_finite() || !golden.is_finite() {
             return None;
         }
-        let found = (target / golden).ln();
+        self.take_found(id, step, (target / golden).ln(), None)
+    }
+
+    /// Of a number that may be near zero or below: its logarithm says nothing there. It is held against how large it usually is.
+    fn take_signed(&mut self, id: SeriesId, step: u64, target: f64, golden: f64) -> Option<Excess> {
+        if !target.is_finite() || !golden.is_finite() {
+            return None;
+        }
+        let level = self.series.entry((id.tensor, id.statistic)).or_default();
+        let share = (1.0 / (f64::from(level.seen) + 1.0)).max(1.0 / HORIZON);
+        level.size += share * (golden.abs() - level.size);
+        // A leap of both runs is no leap between them.
+        let size = level.size.max(golden.abs());
+        if size == 0.0 && target == 0.0 {
+            return None;
+        }
+        let found = if size > 0.0 { (target - golden) / size } else { target.signum() };
+        self.take_found(id, step, found, Some(size))
+    }
+
+    fn take_found(&mut self, id: SeriesId, step: u64, found: f64, size: Option<f64>) -> Option<Excess> {
+        let level = self.series.entry((id.tensor, id.statistic)).or_default();
+        let is_known = level.seen >= MIN_SAMPLES;
         let outlook = level.outlook(step);
         let Outlook { expected, scatter } = outlook;
         let residual = found - expected;
@@ -170,7 +201,7 @@ impl Levels {
         let limit = limit * (1.0 + YOUNG / f64::from(level.seen.max(1)));
         let is_far = is_known && residual.abs() > floor;
         let before = std::mem::replace(&mut level.residual, if is_far { in_scatters } else { 0.0 });
-        let is_pair = id.temper == Temper::Fresh
+        let is_pair = matches!(id.temper, Temper::Fresh | Temper::Signed)
             && before.signum() == in_scatters.signum()
             && before.abs().min(in_scatters.abs()) > IN_A_ROW * limit;
         let limit = if is_pair { IN_A_ROW * limit } else { limit };
@@ -183,7 +214,7 @@ impl Levels {
         }
         level.learn(step, found, is_known);
         let width = (limit * scatter).max(floor);
-        is_beyond.then_some(Excess { found, expected, width, times: residual.abs() / width })
+        is_beyond.then_some(Excess { found, expected, width, times: residual.abs() / width, size })
     }
 
     /// Forgets all series, as after an alert: what is usual then has to be learnt anew.
@@ -271,6 +302,23 @@ mod tests {
     fn scatter_and_drift_are_no_findings_over_many_steps() {
         assert_eq!(found(GRADIENT, 20_000, 0.1, 0.0, |_| 1.0), [0; 0]);
         assert_eq!(found(PARAMETER, 20_000, 0.0, 1e-4, |_| 1.0), [0; 0]);
+    }
+
+    #[test]
+    fn a_loss_may_cross_zero_and_a_leap_of_it_is_found_there() {
+        let loss = SeriesId { temper: Temper::Signed, ..GRADIENT };
+        let found = |planted: u64| {
+            let (mut levels, mut noise) = (Levels::default(), Noise(11));
+            let beyond = |step: &u64| {
+                let golden = 1.0 - 0.005 * *step as f64 + 0.05 * noise.normal();
+                let leap = if *step == planted { 3.0 } else { 0.0 };
+                levels.take(loss, *step, golden + 0.02 * noise.normal() + leap, golden).is_some()
+            };
+            (0..600).filter(beyond).collect::<Vec<u64>>()
+        };
+        assert_eq!(found(1000), [0; 0], "from 1 to -2, through zero");
+        assert_eq!(found(200), [200], "where it is all but zero");
+        assert_eq!(found(400), [400], "below");
     }
 
     /// More by hand for the figures of docs/measurements.md: 40.

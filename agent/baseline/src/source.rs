@@ -126,7 +126,8 @@ fn journals(path: &Path) -> Result<Option<Vec<RankSource>>, ReadRunError> {
 }
 
 fn journal(path: &Path) -> Result<RankSource, ReadRunError> {
-    let rank = Recovered::open(path)?.run().rank.0;
+    // Of other ranks' journals nothing more is read.
+    let rank = Recovered::run_of(path)?.rank.0;
     Ok(RankSource { rank, path: path.to_path_buf(), files: Files::Journal })
 }
 

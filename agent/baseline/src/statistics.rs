@@ -6,7 +6,7 @@ use crate::departure::Departure;
 use crate::levels::{Levels, SeriesId, Temper};
 use crate::names::Names;
 use crate::noise::{KindClass, SETTING, StatisticClass, class_of};
-use crate::steps::{RowHead, StepRows};
+use crate::steps::{LOSS, RUN_KIND, RowHead, StepRows};
 
 /// A value printed with fewer of its digits than this tells nothing of a few percent.
 const COARSE: f64 = 20.0;
@@ -122,7 +122,9 @@ impl Statistics {
     ) {
         let known = &names.tensors[row.tensor as usize];
         let kind = class_of(names.kind_name(known.kind), names.bearer_name(known.bearer));
+        let is_loss = names.kind_name(known.kind) == RUN_KIND && names.bearer_name(known.bearer) == LOSS;
         let temper = match kind {
+            _ if is_loss => Temper::Signed,
             KindClass::Parameter => Temper::Parameter,
             KindClass::Elementwise => Temper::Remembering,
             KindClass::Reduction | KindClass::Exact => Temper::Fresh,
@@ -143,7 +145,7 @@ impl Statistics {
             let cell = Cell {
                 id: SeriesId { tensor: row.tensor, statistic, kind: known.kind, temper },
                 target: target.values[row.first + column],
-                golden: mean_of(&golden),
+                golden: if is_loss { arithmetic_mean_of(&golden) } else { mean_of(&golden) },
                 grain,
                 statistic: text,
                 class,
@@ -181,6 +183,10 @@ impl Statistics {
         let is_new = self.told.insert(series);
         is_new.then(|| Departure::without_noise(step, names.key(id.tensor), statistic, values, source))
     }
+}
+
+fn arithmetic_mean_of(golden: &[(f64, f64)]) -> f64 {
+    golden.iter().map(|(value, _)| value).sum::<f64>() / golden.len() as f64
 }
 
 /// The geometric mean of several; of one that number itself, with its sign.

@@ -4,7 +4,8 @@
 pub const RUN_KIND: &str = "run";
 pub(super) const RUN_STATISTIC: &str = "value";
 /// Those of `steps.csv` that are the training's, not the monitor's.
-pub(super) const RUN_NUMBERS: [&str; 3] = ["loss", "learning_rate", "grad_norm"];
+pub(super) const LOSS: &str = "loss";
+pub(super) const RUN_NUMBERS: [&str; 3] = [LOSS, "learning_rate", "grad_norm"];
 
 /// So many decimals are all there are: the number was not rounded for printing.
 const ALL_DECIMALS: u16 = 16;
@@ -16,6 +17,8 @@ const TELLING_DECIMALS: u16 = 3;
 pub struct StepRows {
     /// The step.
     pub step: u64,
+    /// Steps that the optimizer left out since the step before it: a loss scaler found an overflow, say.
+    pub(super) skipped: u64,
     /// Its rows.
     pub rows: Vec<RowHead>,
     /// The numbers of all of them.
@@ -50,6 +53,7 @@ pub(crate) struct Digits {
 impl StepRows {
     pub(super) fn begin(&mut self, step: u64) {
         self.step = step;
+        self.skipped = 0;
         self.rows.clear();
         self.values.clear();
     }

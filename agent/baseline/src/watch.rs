@@ -82,6 +82,8 @@ pub struct BaselineWatch {
     /// Steps before the first of those in which this run alone measured tensors.
     unpaired: u32,
     last: Option<u64>,
+    /// Whether the optimizer left steps out in one of the runs that it made in the other.
+    skips_differ: bool,
     /// Whether it was told what only one side measures.
     is_told: bool,
     standing: Option<Standing>,
@@ -112,7 +114,7 @@ impl BaselineWatch {
         let (golden, news) = Golden::open(golden, rank, own, &mut names)?;
         let watch = Self {
             names,
-            reader: BatchReader::of_training(config),
+            reader: BatchReader::new(config),
             rows: StepRows::default(),
             judge: Judge::new(rank, golden.runs(), 0.0),
             golden,
@@ -121,6 +123,7 @@ impl BaselineWatch {
             common: 0,
             unpaired: 0,
             last: None,
+            skips_differ: false,
             is_told: false,
             standing: None,
         };
@@ -180,6 +183,7 @@ impl BaselineWatch {
         let first_golden = golden.first().copied().flatten();
         // A loss or a norm that the golden run was not told in this step.
         target.rows.retain(|row| !is_of_run(&self.names, row.tensor) || !lacks_number(first_golden, row.tensor));
+        self.skips_differ |= first_golden.is_some_and(|golden| golden.skipped != target.skipped);
         let target = &*target;
         let gap = self.last.map_or(1, |last| target.step - last);
         let has_tensors = target.rows.iter().any(|row| !is_of_run(&self.names, row.tensor));
@@ -227,7 +231,15 @@ impl BaselineWatch {
             self.begin(beyond.into_iter().chain(shapes).collect(), looked);
             return;
         }
-        if !parted.is_empty() {
+        if !parted.is_empty() && self.skips_differ {
+            self.measure = Measure::Usual;
+            let message = format!(
+                "the optimizer left steps out in one of the runs that it made in the other (a loss scaler, say): from step {step} on \
+                 they are not equal, and each series is held against how far it usually is from the golden run's"
+            );
+            looked.news.push(News::info(message));
+            self.begin(beyond, looked);
+        } else if !parted.is_empty() {
             let place = leader_of(&parted);
             looked.departure = Some(Departure::of_divergence(&parted[place], parted.len() - 1));
             looked.findings = 1;

@@ -26,6 +26,7 @@ mod python_float;
 mod reading;
 mod shape;
 mod statistic;
+mod summary;
 mod tensors;
 mod view;
 
@@ -50,5 +51,6 @@ pub use python_float::{python_float, write_python_float};
 pub use reading::{Reading, Scalar, TensorStats, Values};
 pub use shape::{MAX_DIMS, Shape, ShapeError};
 pub use statistic::{Statistic, StatisticSet};
+pub use summary::{combine_norms, largest};
 pub use tensors::{TensorInfo, TensorTable};
 pub use view::{Element, TensorView, ViewError};

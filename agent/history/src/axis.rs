@@ -89,6 +89,11 @@ impl Axis {
         change
     }
 
+    /// Removes what lies at `step` and after it, without adding it: the run was resumed there.
+    pub(crate) fn go_back(&mut self, step: u64) -> AxisChange {
+        AxisChange { truncated_to: self.truncate(step), merged: false }
+    }
+
     fn truncate(&mut self, step: u64) -> Option<usize> {
         self.bins.last().filter(|bin| bin.last >= step)?;
         self.generation += 1;

@@ -1,30 +1,46 @@
-//! A number per step along an axis: the range and the newest value of each bin.
+//! A number per step along an axis: the range and the newest value of each bin, and whether one was not finite.
 
 use crate::axis::AxisChange;
 
 /// The values of one bin.
 ///
-/// A value that is not finite is kept: `high` is NaN as soon as one value is, so that no bin hides one.
+/// One that is not finite hides no other, and none hides it: it has a mark of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
-    /// The smallest value that is not NaN; NaN if all are.
+    /// The smallest finite value; without one, a value that is not finite.
     low: f64,
-    /// The largest value; NaN if any is.
+    /// The largest finite value; without one, a value that is not finite.
     high: f64,
     /// The newest value.
     last: f64,
+    content: Content,
 }
 
-/// A bin without a value: no value makes the low end larger than the high one.
-const ABSENT: Range = Range { low: f64::INFINITY, high: f64::NEG_INFINITY, last: f64::NAN };
+/// What a bin's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Nothing,
+    Finite,
+    /// Some are not finite.
+    Mixed,
+    /// None is finite.
+    Broken,
+}
+
+const ABSENT: Range = Range { low: f64::NAN, high: f64::NAN, last: f64::NAN, content: Content::Nothing };
 
 impl Range {
     fn of(value: f64) -> Self {
-        Self { low: value, high: value, last: value }
+        let content = if value.is_finite() { Content::Finite } else { Content::Broken };
+        Self { low: value, high: value, last: value, content }
     }
 
     fn is_absent(self) -> bool {
-        self.low > self.high
+        self.content == Content::Nothing
+    }
+
+    fn is_broken(self) -> bool {
+        matches!(self.content, Content::Mixed | Content::Broken)
     }
 
     /// This and what comes after it.
@@ -35,9 +51,13 @@ impl Range {
         if later.is_absent() {
             return self;
         }
-        let high = if self.high.is_nan() || later.high.is_nan() { f64::NAN } else { self.high.max(later.high) };
-        // `f64::min` takes the one that is not NaN.
-        Self { low: self.low.min(later.low), high, last: later.last }
+        let (low, high) = match (self.content, later.content) {
+            (Content::Broken, _) => (later.low, later.high),
+            (_, Content::Broken) => (self.low, self.high),
+            _ => (self.low.min(later.low), self.high.max(later.high)),
+        };
+        let content = if self.content == later.content { self.content } else { Content::Mixed };
+        Self { low, high, last: later.last, content }
     }
 }
 
@@ -70,14 +90,19 @@ impl Curve {
         self.read(first, end, |range| range.last)
     }
 
-    /// As [`Curve::last`]: the smallest value.
+    /// As [`Curve::last`]: the smallest finite value, or one that is not finite where all are such.
     pub(crate) fn low(&self, first: usize, end: usize) -> Vec<Option<f64>> {
         self.read(first, end, |range| range.low)
     }
 
-    /// As [`Curve::last`]: the largest value, NaN if any is.
+    /// As [`Curve::low`]: the largest.
     pub(crate) fn high(&self, first: usize, end: usize) -> Vec<Option<f64>> {
         self.read(first, end, |range| range.high)
+    }
+
+    /// The bins from `first` on to `end` in which a value is not finite.
+    pub(crate) fn broken(&self, first: usize, end: usize) -> Vec<usize> {
+        (first..end).filter(|&bin| self.0.get(bin).is_some_and(|range| range.is_broken())).collect()
     }
 
     fn read(&self, first: usize, end: usize, of: impl Fn(&Range) -> f64) -> Vec<Option<f64>> {
@@ -113,11 +138,13 @@ mod tests {
         }
         curve.add(1, f64::INFINITY);
         curve.follow(MERGED);
-        assert!(curve.high(0, 1)[0].unwrap().is_nan());
+        assert_eq!(curve.broken(0, 2), [0]);
         assert_eq!((curve.low(0, 1), curve.last(0, 1)), (vec![Some(1.0)], vec![Some(f64::INFINITY)]));
+        assert_eq!(curve.high(0, 1), [Some(2.0)], "nor does it hide the largest of the others");
         let mut only_nan = Curve::default();
         only_nan.add(0, f64::NAN);
         assert!(only_nan.low(0, 1)[0].unwrap().is_nan());
+        assert_eq!(only_nan.broken(0, 1), [0]);
     }
 
     #[test]

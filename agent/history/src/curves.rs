@@ -21,6 +21,20 @@ pub const COLLECT_SECONDS: &str = "collect_seconds";
 /// Time inside collective operations, of the measured ones.
 pub const COLLECTIVE_SECONDS: &str = "collective_seconds";
 
+/// All of them: they find room however many numbers the script tells.
+pub const BUILT_IN: [&str; 10] = [
+    LOSS,
+    LEARNING_RATE,
+    GRAD_NORM,
+    FRAMEWORK_GRAD_NORM,
+    UPDATE_NORM,
+    UPDATE_RATIO_MAX,
+    UPDATE_RATIO_MEDIAN,
+    STEP_SECONDS,
+    COLLECT_SECONDS,
+    COLLECTIVE_SECONDS,
+];
+
 /// The curve of a number that the training's script tells under a name of its own.
 pub fn scalar(name: &str) -> String {
     format!("scalar/{name}")

@@ -6,7 +6,7 @@ use trainmon_core::{Alert, number};
 use crate::numbers;
 
 /// Goes up with every change that an older reader would misunderstand.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Everything the page shows: what is given to a page in a file, and what the live page asks for part by part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,6 +52,8 @@ pub struct Overview {
     pub alerts: Vec<Alert>,
     /// Alerts ever seen.
     pub alerts_seen: u64,
+    /// Of those, alerts that begin: an alert that ends is none.
+    pub alerts_begun: u64,
 }
 
 /// What is given whole every time: it is short, and changes with every step.
@@ -104,12 +106,24 @@ pub struct CurveDocument {
     /// By bin: the newest value, `null` where there is none.
     #[serde(with = "numbers")]
     pub last: Vec<Option<f64>>,
-    /// By bin: the smallest; empty while bins hold one step each.
+    /// By bin: the smallest finite value, or one that is not finite where all are such; empty while bins hold one step each.
     #[serde(with = "numbers", default, skip_serializing_if = "Vec::is_empty")]
     pub low: Vec<Option<f64>>,
-    /// By bin: the largest, NaN if any value is; empty while bins hold one step each.
+    /// As `low`: the largest.
     #[serde(with = "numbers", default, skip_serializing_if = "Vec::is_empty")]
     pub high: Vec<Option<f64>>,
+    /// The bins, counted from the axis' first, in which a value was not finite; empty while bins hold one step each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<usize>,
+}
+
+impl CurveDocument {
+    /// Whether a value of a bin, counted from the first that is told of here, was not finite; `from`: that bin's place on the axis.
+    pub fn is_broken(&self, bin: usize, from: usize) -> bool {
+        let is_broken =
+            |values: &[Option<f64>]| values.get(bin).copied().flatten().is_some_and(|value| !value.is_finite());
+        is_broken(&self.last) || self.broken.contains(&(from + bin))
+    }
 }
 
 /// A kind of measurement that has rows.
@@ -163,6 +177,8 @@ pub struct Tail {
     pub alerts: Vec<Alert>,
     /// Alerts ever seen.
     pub alerts_seen: u64,
+    /// Of those, alerts that begin.
+    pub alerts_begun: u64,
 }
 
 /// One statistic of one kind: rows are tensors, columns are steps.

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use trainmon_core::Alert;
+use trainmon_core::{Alert, AlertPhase};
 
 use crate::axis::Axis;
 use crate::curve::Curve;
+use crate::curves;
 use crate::rows::{Cell, RowId, Rows};
 
 /// How much a [`History`] keeps.
@@ -14,7 +15,7 @@ use crate::rows::{Cell, RowId, Rows};
 pub struct Limits {
     /// Bins of the curves.
     pub steps: usize,
-    /// Curves; those above are counted, not kept.
+    /// Curves of numbers that the script tells; those above are counted, not kept. The built-in ones are not counted.
     pub curves: usize,
     /// Columns of the heat maps.
     pub columns: usize,
@@ -41,8 +42,8 @@ pub struct CurveId(usize);
 /// Steps are opened in their order by [`History::step`]; afterwards values may come in any order. When an axis is full, its
 /// neighbours are merged: a curve keeps smallest, largest and newest value, a row the largest.
 ///
-/// Memory with the limits of [`Limits::default`]: 19 MB for the rows (8192 x 192 columns x 12 B), 6 MB for the curves (128 x
-/// 2048 bins x 24 B), names and alerts beside; it is taken as rows and curves come. Of 148 parameters with six kinds of
+/// Memory with the limits of [`Limits::default`]: 19 MB for the rows (8192 x 192 columns x 12 B), 9 MB for the curves (138 x
+/// 2048 bins x 32 B), names and alerts beside; it is taken as rows and curves come. Of 148 parameters with six kinds of
 /// measurements 2 MB are in use.
 #[derive(Debug)]
 pub struct History {
@@ -53,11 +54,14 @@ pub struct History {
     pub(crate) columns: Axis,
     pub(crate) curves: Vec<(Arc<str>, Curve)>,
     curve_ids: HashMap<Arc<str>, CurveId>,
+    scalar_curves: usize,
     pub(crate) curves_left_out: u64,
     pub(crate) rows: Rows,
     pub(crate) alerts: VecDeque<Alert>,
     /// Alerts ever seen.
     pub(crate) alerts_seen: u64,
+    /// Of those, the ones that begin.
+    pub(crate) alerts_begun: u64,
 }
 
 impl History {
@@ -69,10 +73,12 @@ impl History {
             columns: Axis::new(limits.columns),
             curves: Vec::new(),
             curve_ids: HashMap::new(),
+            scalar_curves: 0,
             curves_left_out: 0,
             rows: Rows::new(limits.rows),
             alerts: VecDeque::new(),
             alerts_seen: 0,
+            alerts_begun: 0,
         }
     }
 
@@ -87,6 +93,10 @@ impl History {
         self.curves.iter_mut().for_each(|(_, curve)| curve.follow(change));
         if measured {
             let change = self.columns.push(step, time);
+            self.rows.follow(change);
+        } else if change.truncated_to.is_some() {
+            // No tensor is measured in this step: what was measured in it and after it goes all the same.
+            let change = self.columns.go_back(step);
             self.rows.follow(change);
         }
         if change.truncated_to.is_some() {
@@ -104,17 +114,20 @@ impl History {
         &self.columns
     }
 
-    /// The curve of that name, made if there is none yet; ask once and keep it. `None` above the limit, which is counted.
+    /// The curve of that name, made if there is none yet; ask once and keep it. `None` above the limit, which is counted: the
+    /// built-in ones ([`curves::BUILT_IN`]) always find room.
     pub fn curve(&mut self, name: &str) -> Option<CurveId> {
         if let Some(&curve) = self.curve_ids.get(name) {
             return Some(curve);
         }
-        if self.curves.len() >= self.limits.curves {
+        let is_built_in = curves::BUILT_IN.contains(&name);
+        if !is_built_in && self.scalar_curves >= self.limits.curves {
             self.curves_left_out += 1;
             return None;
         }
         let (name, id): (Arc<str>, _) = (name.into(), CurveId(self.curves.len()));
         self.curve_ids.insert(Arc::clone(&name), id);
+        self.scalar_curves += usize::from(!is_built_in);
         self.curves.push((name, Curve::default()));
         Some(id)
     }
@@ -147,7 +160,8 @@ impl History {
         if self.alerts.len() >= self.limits.alerts {
             self.alerts.pop_front();
         }
-        self.alerts.push_back(alert);
         self.alerts_seen += 1;
+        self.alerts_begun += u64::from(alert.phase == AlertPhase::Begins);
+        self.alerts.push_back(alert);
     }
 }

@@ -9,6 +9,7 @@ mod axis;
 mod curve;
 pub mod curves;
 mod document;
+mod fill;
 mod history;
 mod level;
 mod numbers;
@@ -20,5 +21,6 @@ pub use document::{
     AxisDocument, AxisState, CollectiveDocument, CostDocument, Cursor, CurveDocument, HeatMap, KindDocument,
     LedgerDocument, Overview, QueueDocument, RunDocument, SinkDocument, Status, Tables, Tail, TensorState, VERSION,
 };
+pub use fill::{HistoryFiller, StepFigures, unix_seconds};
 pub use history::{CurveId, History, Limits};
-pub use rows::{ABSENT, Cell, NO_CELL, RowId, STATISTICS, cell_of, cell_value, statistics_of};
+pub use rows::{ABSENT, Cell, NO_CELL, RowId, STATISTICS, statistics_of};

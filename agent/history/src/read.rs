@@ -32,6 +32,7 @@ impl History {
             tables: self.tables(),
             alerts: self.alerts.iter().cloned().collect(),
             alerts_seen: self.alerts_seen,
+            alerts_begun: self.alerts_begun,
         }
     }
 
@@ -52,6 +53,7 @@ impl History {
             tables: self.tables(),
             alerts: self.alerts.iter().skip(read).cloned().collect(),
             alerts_seen: self.alerts_seen,
+            alerts_begun: self.alerts_begun,
         })
     }
 
@@ -101,6 +103,7 @@ impl History {
             last: curve.last(from, end),
             low: if is_merged { curve.low(from, end) } else { Vec::new() },
             high: if is_merged { curve.high(from, end) } else { Vec::new() },
+            broken: if is_merged { curve.broken(from, end) } else { Vec::new() },
         };
         self.curves.iter().map(document).collect()
     }

@@ -34,7 +34,7 @@ pub fn statistics_of(kind: &str) -> &'static [&'static str] {
 
 /// A value as a cell holds it: its magnitude. What is too large or too small for a float32 becomes the largest or the smallest
 /// there is, lest it read as infinite or zero.
-pub fn cell_value(value: f64) -> f32 {
+pub(crate) fn cell_value(value: f64) -> f32 {
     let magnitude = value.abs();
     if magnitude == 0.0 || !magnitude.is_finite() {
         return magnitude as f32;
@@ -42,8 +42,8 @@ pub fn cell_value(value: f64) -> f32 {
     magnitude.clamp(f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)) as f32
 }
 
-/// A record's cell. A statistic that was not measured is whatever the reading holds for it: overwrite it with [`ABSENT`].
-pub fn cell_of(kind: Kind, reading: &Reading) -> Cell {
+/// A record's cell. A statistic that was not measured is whatever the reading holds for it.
+pub(crate) fn cell_of(kind: Kind, reading: &Reading) -> Cell {
     match reading {
         Reading::Tensor(stats) => [cell_value(stats.norm), cell_value(stats.abs_max), cell_value(stats.zeros_ratio())],
         Reading::Values(values) => {
@@ -99,7 +99,8 @@ impl Row {
     }
 }
 
-fn larger(a: Cell, b: Cell) -> Cell {
+/// Number by number the larger, NaN above all.
+pub(crate) fn larger(a: Cell, b: Cell) -> Cell {
     let mut cell = a;
     for (place, value) in cell.iter_mut().zip(b) {
         // A NaN that is there already fails both tests, and stays.

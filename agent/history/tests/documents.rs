@@ -50,7 +50,7 @@ fn an_overview_survives_json_and_has_ranges_only_where_bins_are_merged() {
     history.alert(alert(8));
     let overview = history.overview();
     let json = serde_json::to_value(&overview).unwrap();
-    assert_eq!(json["version"], 1);
+    assert_eq!(json["version"], 2);
     assert_eq!(json["curves"][0]["last"], serde_json::json!([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, "NaN"]));
     assert!(json["curves"][0].get("low").is_none());
     assert_eq!(json["steps"]["first"], serde_json::json!([1, 2, 3, 4, 5, 6, 7, 8]));
@@ -61,8 +61,13 @@ fn an_overview_survives_json_and_has_ranges_only_where_bins_are_merged() {
     history.step(9, 0.0, false);
     let curve = history.overview().curves.remove(0);
     assert_eq!(curve.low, [Some(1.0), Some(3.0), Some(5.0), Some(7.0), None]);
-    assert_eq!(curve.high[..3], [Some(2.0), Some(4.0), Some(6.0)]);
-    assert!(curve.high[3].unwrap().is_nan(), "a NaN is not covered by its neighbour");
+    assert_eq!(
+        curve.high,
+        [Some(2.0), Some(4.0), Some(6.0), Some(8.0), None],
+        "what is finite is not covered by a NaN"
+    );
+    assert_eq!(curve.broken, [3], "nor a NaN by its neighbour");
+    assert!(curve.is_broken(3, 0) && !curve.is_broken(2, 0));
 }
 
 #[test]
@@ -87,7 +92,10 @@ fn a_tail_holds_the_bin_that_may_still_grow_and_what_came_after_it() {
         [8, 9],
         "of four, the two that are kept"
     );
-    assert_eq!(tail.alerts_seen, 5);
+    assert_eq!((tail.alerts_seen, tail.alerts_begun), (5, 5));
+    history.alert(Alert { phase: AlertPhase::Ends, ..alert(10) });
+    let overview = history.overview();
+    assert_eq!((overview.alerts_seen, overview.alerts_begun), (6, 5), "the end of an alert is none");
 }
 
 #[test]
@@ -175,6 +183,15 @@ fn a_run_of_any_length_stays_within_the_limits() {
     assert!(map.values.is_sorted(), "each column has the largest value of its steps");
     // Two numbers per cell and three per point at most, as the documentation of `History` says.
     assert_eq!(size_of::<trainmon_history::Cell>(), 12);
+}
+
+#[test]
+fn a_run_that_resumes_without_measuring_forgets_its_columns_too() {
+    let mut history = history(Limits { columns: 64, steps: 64, ..SMALL }, 30);
+    history.step(21, 0.0, false);
+    let map = history.heat_map("grad_reduced", "norm", 0).unwrap();
+    assert_eq!((map.columns.last.last(), map.values.len()), (Some(&20), 20));
+    assert!(history.columns().generation() > 0, "a reader is told to begin anew");
 }
 
 #[test]

@@ -215,6 +215,22 @@ fn what_is_no_golden_run_is_said_with_its_path_and_training_goes_on() {
     let own = config(r#""format": "csv","#, &rule(&[&output], ""));
     let run = Training { steps: 5, ..CLEAN }.run(own, &output);
     assert_eq!(run.heard.containing("means this run itself, or holds it"), 1, "{}", run.heard.all());
+    // So does the link to the newest, wherever it leads at this moment: another rank may have moved it, or not yet.
+    let runs = base.join("runs");
+    golden_beside(&runs, &rank);
+    let link = runs.join("latest");
+    let own = config(r#""format": "csv","#, &rule(&[&link], ""));
+    let run = Training { steps: 5, ..CLEAN }.run(own, &runs);
+    assert_eq!(run.heard.containing("means this run itself, or holds it"), 1, "{}", run.heard.all());
+}
+
+/// A finished run among others, to which the link leads.
+fn golden_beside(runs: &Path, rank: &Path) {
+    let old = runs.join("old").join("rank_0");
+    std::fs::create_dir_all(&old).unwrap();
+    std::fs::copy(rank.join("steps.csv"), old.join("steps.csv")).unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("old", runs.join("latest")).unwrap();
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn assert_steps_file(directory: &std::path::Path, strides: &[u32]) {
         let row = row.unwrap();
         let stride = strides[row[step].parse::<usize>().unwrap()];
         assert_eq!(row[ratio].parse::<f64>().unwrap(), 1.0 / f64::from(stride));
-        assert_eq!(row[norm].parse::<f64>().unwrap().is_nan(), stride > 1, "{row:?}");
+        assert_eq!(row[norm].is_empty(), stride > 1, "{row:?}");
         lines += 1;
     }
     assert_eq!(lines, strides.len());

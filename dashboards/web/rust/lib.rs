@@ -1,7 +1,7 @@
-//! The page of a run: one HTML file without any request to elsewhere.
+//! The page of a run, one HTML file without any request to elsewhere; style and scripts of the reports of comparisons.
 //!
-//! It is built by `npm run build` (dashboards/web) and committed, so that a build of Rust needs no Node; a test of the
-//! end-to-end tests builds it anew and fails if it differs.
+//! They are built by `npm run build` (dashboards/web) and committed, so that a build of Rust needs no Node; a test of the
+//! end-to-end tests builds them anew and fails if one differs.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,35 @@ pub const RUN_PAGE: &str = include_str!("../dist/run.html");
 
 /// The policy to serve [`RUN_PAGE`] with: its own script and style by their hashes, requests to where it comes from, nothing else.
 pub const CONTENT_SECURITY_POLICY: &str = include_str!("../dist/run.csp");
+
+/// The look of all reports.
+pub const REPORT_STYLE: &str = include_str!("../dist/report.css");
+
+/// What a kind of report does besides being read.
+#[derive(Clone, Copy, Debug)]
+pub struct Behaviour {
+    /// The report's script; empty: it has none.
+    pub script: &'static str,
+    /// What a report with this script is allowed, for its `Content-Security-Policy`: this script by its hash and inline styles.
+    pub policy: &'static str,
+}
+
+impl Behaviour {
+    /// A page to be read, without a script.
+    pub const NONE: Self = Self {
+        script: "",
+        policy: "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    };
+
+    /// Captures compared. The page holds a `ReportData` (`dashboards/web/src/report/data.ts`) in the element `data`; the script
+    /// adds a searchable table of its rows to the element `values`.
+    pub const COMPARE: Self =
+        Self { script: include_str!("../dist/compare.js"), policy: include_str!("../dist/compare.csp") };
+
+    /// Checkpoints compared: the script hides the rows of the table `tensors` that the fields `search` and `verdict` do not want.
+    pub const CHECKPOINT: Self =
+        Self { script: include_str!("../dist/checkpoint.js"), policy: include_str!("../dist/checkpoint.csp") };
+}
 
 /// Where the data goes.
 const EMPTY_DATA: &str = r#"<script type="application/json" id="run-data">null</script>"#;
@@ -38,6 +67,20 @@ mod tests {
         }
         assert!(CONTENT_SECURITY_POLICY.contains("default-src 'none'"), "{CONTENT_SECURITY_POLICY}");
         assert!(!CONTENT_SECURITY_POLICY.contains("unsafe"), "{CONTENT_SECURITY_POLICY}");
+    }
+
+    #[test]
+    fn a_report_asks_nobody_and_runs_no_script_but_its_own() {
+        for Behaviour { script, policy } in [Behaviour::NONE, Behaviour::COMPARE, Behaviour::CHECKPOINT] {
+            assert!(policy.starts_with("default-src 'none';"), "{policy}");
+            assert_eq!(policy.contains("script-src 'sha256-"), !script.is_empty(), "{policy}");
+            assert!(!policy.contains("script-src 'unsafe"), "{policy}");
+            for text in [script, REPORT_STYLE] {
+                for foreign in ["://", "@import", "url(", "</", "fetch(", "XMLHttpRequest"] {
+                    assert!(!text.contains(foreign), "{foreign}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -4,18 +4,19 @@ import type { Alert, HeatMap, RunDocument, Status, TailEvent } from "./data/cont
 import { Heat } from "./data/heat";
 import { Run } from "./data/run";
 import type { Connection, Listener, Source } from "./data/source";
-import { button, el, select, setOptions } from "./dom";
-import * as format from "./format";
+import { button, el, select, setOptions } from "./shared/dom";
+import * as format from "./shared/format";
+import { goTo, type Keyboard, listen } from "./shared/keys";
+import * as theme from "./shared/theme";
 import { Alerts } from "./view/alerts";
 import { Curves } from "./view/curves";
 import type { Grouping } from "./view/grid";
 import { Header } from "./view/header";
 import { HeatView } from "./view/heatmap";
-import { Help, listen } from "./view/keys";
 import { marksOf } from "./view/marks";
+import { runHelp } from "./view/run_help";
 import type { Coloring } from "./view/scale";
 import * as tables from "./view/tables";
-import * as theme from "./view/theme";
 
 /** Rows of the table of the worst tensors. */
 const WORST = 15;
@@ -32,7 +33,7 @@ export class App implements Listener {
   private heatStep: number | undefined;
   private isAsking = false;
   private readonly heatOptions = { filter: "", grouping: "tensors" as Grouping, coloring: "value" as Coloring };
-  private readonly help = new Help();
+  private readonly help = runHelp();
   private readonly header: Header;
   private readonly curves = new Curves();
   private readonly heatView = new HeatView();
@@ -135,27 +136,30 @@ export class App implements Listener {
     return el("div", { class: "page" }, this.header.element, this.header.figures, columns, this.help.element);
   }
 
-  private keys() {
+  private keys(): Keyboard {
+    const older = () => this.alerts.move(1);
+    const newer = () => this.alerts.move(-1);
     return {
-      filter: () => {
-        this.filter.focus();
-        this.filter.select();
+      actions: {
+        "/": () => goTo(this.filter),
+        j: older,
+        n: older,
+        k: newer,
+        p: newer,
+        g: () => {
+          this.grouping.value = this.heatOptions.grouping === "tensors" ? "layers" : "tensors";
+          this.group(this.grouping.value as Grouping);
+        },
+        c: () => {
+          this.coloring.value = this.heatOptions.coloring === "value" ? "change" : "value";
+          this.colorBy(this.coloring.value as Coloring);
+        },
+        t: () => theme.toggle(),
       },
-      older: () => this.alerts.move(1),
-      newer: () => this.alerts.move(-1),
-      clear: () => {
+      escape: () => {
         this.filter.value = "";
         this.applyFilter();
         this.alerts.choose(null);
-      },
-      theme: () => theme.toggle(),
-      grouping: () => {
-        this.grouping.value = this.heatOptions.grouping === "tensors" ? "layers" : "tensors";
-        this.group(this.grouping.value as Grouping);
-      },
-      coloring: () => {
-        this.coloring.value = this.heatOptions.coloring === "value" ? "change" : "value";
-        this.colorBy(this.coloring.value as Coloring);
       },
     };
   }

@@ -2,7 +2,7 @@
 
 import { App } from "./app";
 import { AgentSource, dataInPage, FileSource } from "./data/source";
-import * as theme from "./view/theme";
+import * as theme from "./shared/theme";
 
 theme.start();
 const data = dataInPage();

@@ -5,7 +5,7 @@
 // The run has an alert already and is at rest. At the line `resume` it is to go on.
 
 import { join } from "node:path";
-import puppeteer from "puppeteer-core";
+import { launch, measure, proxy, readoutAt } from "./browser.mjs";
 
 const [executablePath, url, screenshots] = process.argv.slice(2);
 const VIEWS = [
@@ -15,14 +15,9 @@ const VIEWS = [
   { width: 2560, height: 1400, theme: "dark" },
 ];
 
-const browser = await puppeteer.launch({
-  executablePath,
-  // Root has no sandbox, and a container's /dev/shm is small.
-  args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb"],
-});
-
+const browser = await launch(executablePath);
 /** A page that keeps what it says and asks for. */
-async function open({ width, height, theme }) {
+async function open({ width, height, theme }, at = url) {
   const page = await browser.newPage();
   const said = [];
   const asked = [];
@@ -38,46 +33,13 @@ async function open({ width, height, theme }) {
   page.on("request", (request) => asked.push(request.url()));
   await page.setViewport({ width, height });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
-  await page.goto(url, { waitUntil: "domcontentloaded" });
+  await page.goto(at, { waitUntil: "domcontentloaded" });
   await page.waitForSelector('.state[data-kind="live"]');
   await page.waitForSelector(".alert.critical, .alert.warning");
   await page.waitForFunction(() => document.querySelectorAll(".panel canvas").length >= 4);
   await page.waitForFunction(() => document.querySelector(".legend canvas"));
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
   return { page, said, asked };
-}
-
-/** By panel, how many pixels have the colour of the curve, and of an alert; of the heat map, how many colours it has. */
-function measure(page) {
-  return page.evaluate(async () => {
-    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-    const style = getComputedStyle(document.documentElement);
-    const color = (name) => {
-      const value = Number.parseInt(style.getPropertyValue(`--${name}`).trim().slice(1), 16);
-      return [(value >> 16) & 255, (value >> 8) & 255, value & 255];
-    };
-    const pixels = (canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-    const count = (data, [red, green, blue]) => {
-      let found = 0;
-      for (let at = 0; at < data.length; at += 4) {
-        const distance = Math.abs(data[at] - red) + Math.abs(data[at + 1] - green) + Math.abs(data[at + 2] - blue);
-        if (data[at + 3] > 200 && distance < 24) found += 1;
-      }
-      return found;
-    };
-    const panels = [...document.querySelectorAll(".panel")].map((panel) => {
-      const data = pixels(panel.querySelector("canvas"));
-      return {
-        title: panel.querySelector("h3").textContent,
-        curve: count(data, color("accent")),
-        marks: count(data, color("critical")) + count(data, color("warning")),
-      };
-    });
-    const heat = new Uint32Array(pixels(document.querySelector(".heat-canvas")).buffer);
-    const isOverflowing = document.documentElement.scrollWidth > document.documentElement.clientWidth;
-    const background = getComputedStyle(document.body).backgroundColor;
-    return { panels, heatColors: new Set(heat).size, isOverflowing, background };
-  });
 }
 
 const text = (page, selector) => page.$eval(selector, (element) => element.textContent);
@@ -129,6 +91,37 @@ async function hover(page) {
   return "";
 }
 
+const stepIn = (readout) => Number(readout.match(/step ([\d\u2009]+)/)?.[1].replaceAll("\u2009", "") ?? -1);
+
+/** Drags over the middle of the first panel: the steps that it and the last panel begin with, before and after. */
+async function zoom(page) {
+  const last = (await page.$$(".panel")).length - 1;
+  const begins = async () => [stepIn(await readoutAt(page, 0, 0)), stepIn(await readoutAt(page, last, 0))];
+  const before = await begins();
+  const box = await (await page.$(".panel .u-over")).boundingBox();
+  const y = box.y + box.height / 2;
+  await page.mouse.move(box.x + 0.4 * box.width, y);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 0.7 * box.width, y, { steps: 8 });
+  await page.mouse.up();
+  return { before, after: await begins(), begins, reset: () => page.mouse.click(box.x + 9, y, { clickCount: 2 }) };
+}
+
+/** The agent goes away and comes back: what the page says, and whether its curves are there all along. */
+async function reconnect() {
+  const way = await proxy(url);
+  const { page } = await open(VIEWS[0], way.url);
+  await way.cut();
+  await page.waitForSelector('.state[data-kind="lost"]');
+  const lost = { state: await text(page, ".state"), curve: (await measure(page)).panels[0].curve };
+  await way.mend();
+  await page.waitForSelector('.state[data-kind="live"]');
+  const back = { state: await text(page, ".state"), curve: (await measure(page)).panels[0].curve };
+  await page.close();
+  await way.cut();
+  return { lost, back };
+}
+
 const report = { views: [] };
 try {
   for (const view of VIEWS) {
@@ -141,12 +134,17 @@ try {
       report.hover = await hover(page);
       await page.mouse.move(2, 2);
       report.keys = await keys(page);
+      report.reconnect = await reconnect();
     }
     if (isLast) {
+      const { before: whole, after: zoomed, begins, reset } = await zoom(page);
       const before = await text(page, ".figures dd");
       console.log("resume");
       await page.waitForFunction((before) => document.querySelector(".figures dd").textContent !== before, {}, before);
       report.steps = [before, await text(page, ".figures dd")];
+      const later = await begins();
+      await reset();
+      report.zoom = { whole, zoomed, later, reset: await begins() };
     }
     const foreign = asked.filter((address) => !address.startsWith(url) && !address.startsWith("data:"));
     report.views.push({ ...view, ...seen, said, foreign });

@@ -148,6 +148,10 @@ impl Exporter for CsvExporter {
         failure.map_or(Ok(()), Err)
     }
 
+    fn takes_alerts(&self) -> bool {
+        false
+    }
+
     fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
         self.open.clear();
         Ok(())

@@ -55,7 +55,10 @@ fn line(batch: &StepBatch) -> Vec<u8> {
         Some(seconds(Phase::Offer)),
     ] {
         out.push(b',');
-        push_float(&mut out, value.unwrap_or(f64::NAN));
+        // Nobody told it: an empty cell. `nan` is a number that is none.
+        if let Some(value) = value {
+            push_float(&mut out, value);
+        }
     }
     let dropped: u64 = DropReason::ALL.into_iter().map(|reason| batch.books.dropped[reason as usize]).sum();
     let counts = [

@@ -23,9 +23,20 @@ const WORKER: &str = "worker";
 /// Gives the points of the account. The gradient norm's z-score is among them where the step is the newest the alerts have
 /// looked at: their book has that step's only, and another's would have the wrong time.
 pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, sources: &Sources) {
-    let Sources { ledger: _, worker_queue, sinks, journal, statistics: _, overhead_budget, alerts, collectives } =
-        sources;
-    push_records(points, times, batch, sinks);
+    let Sources {
+        ledger: _,
+        worker_queue,
+        sinks,
+        journal,
+        statistics: _,
+        overhead_budget,
+        alerts,
+        collectives,
+        has_account,
+    } = sources;
+    if *has_account {
+        push_records(points, times, batch, sinks);
+    }
     push_queues(points, times, worker_queue, sinks);
     push_alerts(points, times, batch.step, alerts);
     push_collectives(points, times, &collectives.all());

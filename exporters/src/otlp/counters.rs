@@ -74,6 +74,8 @@ impl StepCounts {
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
     measured: MeasuredStatistics,
+    /// Whether steps tell what they cost.
+    has_account: bool,
     steps: u64,
     skipped_steps: u64,
     norm_mismatches: u64,
@@ -85,7 +87,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(measured: MeasuredStatistics) -> Self {
+    pub(crate) fn new(measured: MeasuredStatistics, has_account: bool) -> Self {
         let mut nonfinite: Vec<(&'static str, u64)> = Vec::new();
         let counted = |kind: &Kind| kind.value_columns().is_empty() && !measured.of(*kind).is_empty();
         for label in Kind::ALL.into_iter().filter(counted).map(tensor_label) {
@@ -96,6 +98,7 @@ impl Counters {
         }
         Self {
             measured,
+            has_account,
             steps: 0,
             skipped_steps: 0,
             norm_mismatches: 0,
@@ -134,9 +137,11 @@ impl Counters {
     /// Gives the sums as of the step folded last.
     pub(crate) fn push(&self, points: &mut Points, times: Times) {
         points.sum(&STEPS, times, Vec::new(), self.steps);
-        points.sum(&SKIPPED_STEPS, times, Vec::new(), self.skipped_steps);
+        if self.has_account {
+            points.sum(&SKIPPED_STEPS, times, Vec::new(), self.skipped_steps);
+            points.sum(&BYTES_READ, times, Vec::new(), self.bytes_read);
+        }
         points.sum(&GRAD_NORM_MISMATCHES, times, Vec::new(), self.norm_mismatches);
-        points.sum(&BYTES_READ, times, Vec::new(), self.bytes_read);
         for &(tensor, total) in &self.nonfinite {
             points.sum(&NONFINITE_ELEMENTS, times, vec![text("tensor", tensor)], total);
         }
@@ -144,7 +149,7 @@ impl Counters {
             points.histogram(metric, times, attributes, bounds, buckets.clone(), *sum);
         };
         push(points, &STEP_DURATION, Vec::new(), &self.step_seconds);
-        for (phase, seconds) in &self.collect_seconds {
+        for (phase, seconds) in self.collect_seconds.iter().filter(|_| self.has_account) {
             push(points, &COLLECT_DURATION, vec![text("phase", phase.name())], seconds);
         }
     }

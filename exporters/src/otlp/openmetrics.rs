@@ -311,7 +311,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("trainmon-openmetrics-{}-{run}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let run = RunInfo { run: run.to_owned(), rank: Rank(1), local_rank: Rank(0), world_size: 2 };
-        let sources = Sources::of_recorded(MeasuredStatistics::everything(), Arc::default());
+        let sources = Sources::of_recorded(MeasuredStatistics::everything(), Arc::default(), true);
         let mut writer = OpenMetricsWriter::new(&directory);
         let config = Config::default();
         writer.begin(&OpenMetricsOpening { config: &config, run: &run, sources: &sources, per_parameter: false });

@@ -17,9 +17,7 @@ use super::counters::{Counters, StepCounts};
 use super::detail::Detail;
 use super::points::{Points, Times};
 use super::resource::text;
-use crate::summary::{
-    CellValue, Cells, GradientSummary, Gradients, Tier, last_micro_steps, update_norm, update_ratios,
-};
+use crate::summary::{CellValue, Cells, GradientSummary, Gradients, Tier};
 use crate::{MeasuredStatistics, RunInfo, Sources};
 
 /// As many of the largest gradient norms as the scrape page has by default.
@@ -49,7 +47,7 @@ impl StepEncoder {
             world_size: run.world_size,
             measured,
             sources: sources.clone(),
-            counters: Counters::new(measured),
+            counters: Counters::new(measured, sources.has_account),
             gradients: Gradients::new(TOP, measured),
             layers: Cells::new(Tier::Layer, measured),
             layer_attributes: Vec::new(),
@@ -91,9 +89,9 @@ impl StepEncoder {
         self.push_gradients(&mut points, now, names, batch);
         number(&mut points, &GRAD_NORM_SELF_CHECK, batch.grad_norm_check().map(|check| check.ratio()));
         if self.measured.of(Kind::Update).contains(Statistic::Norm) {
-            number(&mut points, &UPDATE_NORM, update_norm(batch));
+            number(&mut points, &UPDATE_NORM, batch.update_norm());
         }
-        if let Some((max, median)) = update_ratios(batch, &mut self.ratios) {
+        if let Some((max, median)) = batch.update_ratios(&mut self.ratios) {
             for (agg, value) in [("max", max), ("median", median)] {
                 points.gauge(&UPDATE_RATIO, now, vec![text("agg", agg)], Value::AsDouble(value));
             }
@@ -124,7 +122,7 @@ impl StepEncoder {
     }
 
     fn push_layers(&mut self, points: &mut Points, now: u64, names: &[TensorInfo], batch: &StepBatch) {
-        let last = last_micro_steps(batch);
+        let last = batch.last_micro_steps();
         for record in &batch.records {
             let stats = record.reading.as_ref().and_then(Reading::tensor);
             let (Some(stats), Some(tensor)) = (stats, names.get(record.tensor.index())) else { continue };

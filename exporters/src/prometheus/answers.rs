@@ -6,11 +6,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Uri};
 use trainmon_history::Cursor;
 use trainmon_service::http::LongLived;
 
 use super::body::AnswerBody;
+use super::hosts::{KnownHosts, REFUSAL};
 use super::live::{Events, LiveRun, SharedLiveRun};
 use super::page::PageSource;
 
@@ -29,12 +31,14 @@ pub(crate) struct Answers {
     pub(crate) page: Arc<PageSource>,
     /// `None` where the config says that there is to be no page.
     pub(crate) live: Option<SharedLiveRun>,
+    pub(crate) hosts: KnownHosts,
 }
 
 pub(crate) type Answer = Response<AnswerBody>;
 
 impl Answers {
-    pub(crate) fn answer(&self, method: &Method, uri: &Uri) -> Answer {
+    pub(crate) fn answer(&self, request: &Parts) -> Answer {
+        let (method, uri) = (&request.method, &request.uri);
         let of_page = |path| matches!(path, "/api/overview" | "/api/heatmap" | "/api/events");
         let path = uri.path();
         let live = self.live.as_ref().filter(|_| of_page(path));
@@ -45,6 +49,10 @@ impl Answers {
             let mut refusal = refusal(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
             refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return refusal;
+        }
+        // A scraper finds its targets by whatever names there are; the page and what it reads are for people's browsers.
+        if !matches!(path, "/metrics" | "/healthz") && !self.hosts.allows(request) {
+            return refusal(StatusCode::FORBIDDEN, REFUSAL);
         }
         let now = Instant::now();
         match (path, live) {

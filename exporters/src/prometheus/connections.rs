@@ -46,10 +46,11 @@ impl Connections {
         push(&mut known.silent, MAX_SILENT, Connection { number, connection });
     }
 
-    /// Cuts off the answers that go on for as long as their reader listens.
-    pub(crate) fn end_streams(connections: &Mutex<Self>) {
-        for stream in &lock(connections).streams {
-            stream.connection.abort();
+    /// Cuts off the answers that go on for as long as their reader listens, and connections without a request.
+    pub(crate) fn end_unanswered(connections: &Mutex<Self>) {
+        let connections = lock(connections);
+        for waiting in connections.streams.iter().chain(&connections.silent) {
+            waiting.connection.abort();
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{Group, Kind, Statistic, Step, StepBatch, TensorInfo};
+use trainmon_history::StepFigures;
 
 use super::counters::Counters;
 use super::interval_max::{IntervalMax, StepMaximum};
@@ -17,22 +18,13 @@ use super::scalar_series::ScalarSeries;
 use super::series::{Table, label_text};
 use super::tier_series::{Budget, TierSeries};
 use crate::MeasuredStatistics;
-use crate::summary::{GradientSummary, Gradients, Tier, last_micro_steps, update_norm, update_ratios};
+use crate::summary::{GradientSummary, Gradients, Tier};
 
 /// One of the largest gradient norms, with its name.
 #[derive(Clone, Debug)]
 pub(crate) struct TopEntry {
     pub(crate) tensor: TensorInfo,
     pub(crate) norm: f64,
-}
-
-/// What a step comes to as a whole; `None` for what was not measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct StepSummary {
-    pub(crate) grad_norm: Option<f64>,
-    pub(crate) update_norm: Option<f64>,
-    /// The largest and the median one.
-    pub(crate) update_ratios: Option<(f64, f64)>,
 }
 
 /// What a scrape works from.
@@ -129,7 +121,7 @@ impl MetricTable {
     }
 
     /// Takes a step in and publishes it. What a step did not measure keeps its last value.
-    pub(crate) fn export(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) -> StepSummary {
+    pub(crate) fn export(&mut self, names: &[TensorInfo], batch: &StepBatch, now: Instant) -> StepFigures {
         self.set_step(batch, now);
         let grad_norm = self.set_gradients(names, batch, now);
         let (update_norm, update_ratios) = self.set_updates(batch);
@@ -137,7 +129,7 @@ impl MetricTable {
         self.set_tiers(names, batch);
         self.counters.add_step(batch);
         self.publish();
-        StepSummary { grad_norm, update_norm, update_ratios }
+        StepFigures { grad_norm, update_norm, update_ratios }
     }
 
     fn set_step(&mut self, batch: &StepBatch, now: Instant) {
@@ -182,9 +174,9 @@ impl MetricTable {
 
     fn set_updates(&mut self, batch: &StepBatch) -> (Option<f64>, Option<(f64, f64)>) {
         let has_norms = self.measured.of(Kind::Update).contains(Statistic::Norm);
-        let norm = if has_norms { update_norm(batch) } else { None };
+        let norm = if has_norms { batch.update_norm() } else { None };
         self.set(RunGauge::UpdateNorm, norm);
-        let ratios = update_ratios(batch, &mut self.ratios);
+        let ratios = batch.update_ratios(&mut self.ratios);
         let Some((max, median)) = ratios else { return (norm, None) };
         for (member, (agg, value)) in [("max", max), ("median", median)].into_iter().enumerate() {
             let labels = || label_text(&[("agg", agg)]);
@@ -211,7 +203,7 @@ impl MetricTable {
     }
 
     fn set_tiers(&mut self, names: &[TensorInfo], batch: &StepBatch) {
-        let last = last_micro_steps(batch);
+        let last = batch.last_micro_steps();
         for record in &batch.records {
             let (Some(reading), Some(tensor)) = (&record.reading, names.get(record.tensor.index())) else { continue };
             self.counters.add_reading(record, reading, self.measured);

@@ -13,6 +13,7 @@ mod body;
 mod collectives;
 mod connections;
 mod counters;
+mod hosts;
 mod interval_max;
 mod live;
 mod metric_table;
@@ -33,6 +34,7 @@ use trainmon_core::{Alert, StepBatch, TensorInfo, config};
 
 use self::answers::Answers;
 use self::counters::Counters;
+use self::hosts::KnownHosts;
 use self::live::{HistoryWriter, LiveRun};
 use self::metric_table::MetricTable;
 use self::page::PageSource;
@@ -83,7 +85,8 @@ impl PrometheusExporter {
         metric_table.allow_series(config.max_series.saturating_sub(reserved));
         let live = config.page.then(|| Arc::new(LiveRun::new()));
         let history = live.clone().map(|live| HistoryWriter::new(live, statistics, overhead_budget));
-        let server = Server::start(address, Answers { page: Arc::clone(&page_source), live })?;
+        let hosts = KnownHosts::new(&page_source.host);
+        let server = Server::start(address, Answers { page: Arc::clone(&page_source), live, hosts })?;
         let target = target(server.address(), &page_source.host);
         let target_file = match &config.target_file {
             Some(path) => Some(TargetFile::write(path, &target, &page_source.run)?),
@@ -110,9 +113,9 @@ impl Exporter for PrometheusExporter {
 
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
         let now = Instant::now();
-        let summary = self.metric_table.export(names, batch, now);
+        let figures = self.metric_table.export(names, batch, now);
         if let Some(history) = &mut self.history {
-            history.export(names, batch, &summary, now);
+            history.export(names, batch, &figures, now);
         }
         Ok(())
     }

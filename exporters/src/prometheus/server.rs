@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hyper::{Method, Request, Uri};
+use hyper::Request;
+use hyper::http::request::Parts;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -37,7 +38,7 @@ pub(crate) struct Server {
 impl Server {
     /// Listens on `address` and serves on a thread of its own.
     pub(crate) fn start(address: SocketAddr, answers: Answers) -> Result<Self, ExportError> {
-        Self::start_with(address, LIMITS, move |method, uri| answers.answer(method, uri))
+        Self::start_with(address, LIMITS, move |request| answers.answer(request))
     }
 
     fn start_with(address: SocketAddr, limits: Limits, answer: impl Answering) -> Result<Self, ExportError> {
@@ -68,8 +69,8 @@ impl Server {
 }
 
 /// What a request is answered with.
-trait Answering: Fn(&Method, &Uri) -> Answer + Clone + Send + Sync + 'static {}
-impl<F: Fn(&Method, &Uri) -> Answer + Clone + Send + Sync + 'static> Answering for F {}
+trait Answering: Fn(&Parts) -> Answer + Clone + Send + Sync + 'static {}
+impl<F: Fn(&Parts) -> Answer + Clone + Send + Sync + 'static> Answering for F {}
 
 async fn serve_until_stopped(
     listener: TcpListener,
@@ -84,8 +85,8 @@ async fn serve_until_stopped(
         never = accept_connections(&listener, limits, &answer, &connections, &mut tasks) => match never {},
     };
     drop(listener);
-    // They would not end by themselves.
-    Connections::end_streams(&connections);
+    // They would not end by themselves: pages that are open, and sockets that a browser keeps ready for later.
+    Connections::end_unanswered(&connections);
     let all_done = async { while tasks.join_next().await.is_some() {} };
     // Past the deadline the rest is cut off with the runtime.
     drop(timeout_at(deadline.into(), all_done).await);
@@ -113,7 +114,7 @@ async fn accept_connections(
 async fn serve_connection(stream: TcpStream, limits: Limits, answer: impl Answering, place: Place) {
     let answer = |request: Request<_>| {
         place.has_asked();
-        let answer = answer(request.method(), request.uri());
+        let answer = answer(&request.into_parts().0);
         if answer.extensions().get::<LongLived>().is_some() {
             place.is_stream();
         }
@@ -150,8 +151,8 @@ mod tests {
         // More than the sockets' buffers hold.
         let long = Bytes::from(vec![b'x'; 64 << 20]);
         let whole_length = long.len();
-        let answer = move |_: &Method, uri: &Uri| {
-            whole(TEXT, if uri.path() == "/long" { long.clone() } else { Bytes::from("short") })
+        let answer = move |request: &Parts| {
+            whole(TEXT, if request.uri.path() == "/long" { long.clone() } else { Bytes::from("short") })
         };
         let server = start(Limits { headers: FOR_EVER, whole: FOR_EVER }, answer);
         let deaf = |_| {
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_client_that_never_finishes_its_headers_is_sent_away() {
-        let answer = |_: &Method, _: &Uri| whole(TEXT, "page");
+        let answer = |_: &Parts| whole(TEXT, "page");
         let server = start(Limits { headers: Duration::from_millis(20), whole: FOR_EVER }, answer);
         for said in ["", "GET /metrics HTTP/1.1\r\nHost: lo"] {
             let mut stream = TcpStream::connect(server.address()).unwrap();

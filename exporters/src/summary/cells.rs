@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use trainmon_core::catalog::{LAYER_ABS_MAX, LAYER_MEAN, LAYER_NORM, Metric, PARAMETER_NORM, ZERO_ELEMENTS_RATIO};
-use trainmon_core::{Group, Kind, Record, Statistic, StatisticSet, TensorInfo, TensorStats, layer_of};
+use trainmon_core::{
+    Group, Kind, Record, Statistic, StatisticSet, TensorInfo, TensorStats, combine_norms, largest, layer_of,
+};
 
 use crate::MeasuredStatistics;
 
@@ -133,17 +135,6 @@ impl Sums {
             _ => None,
         }
     }
-}
-
-/// The norm over two sets of elements, to the last digit or so. Finite as long as the result is; NaN if either is.
-pub(crate) fn combine_norms(a: f64, b: f64) -> f64 {
-    // IEEE's hypot gives infinity for (infinity, NaN).
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.hypot(b) }
-}
-
-/// The larger; NaN if either is.
-pub(crate) fn largest(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! What a step says about its gradients and updates as a whole: norm, largest parameters, shares, update ratios.
 
-use trainmon_core::{GradNorm, Group, Kind, MicroStep, Reading, Statistic, StepBatch, TensorId, TensorInfo};
+use trainmon_core::{GradNorm, Group, Kind, Reading, Statistic, StepBatch, TensorId, TensorInfo, combine_norms};
 
-use super::cells::{combine_norms, largest};
 use crate::MeasuredStatistics;
 
 /// The most slots of `trainmon_top_grad_norm`.
@@ -26,16 +25,6 @@ pub(crate) struct GradientSummary {
     pub(crate) top: Vec<TopNorm>,
     /// By [`Group`]; `None` for a group without gradient.
     pub(crate) group_norms: [Option<f64>; Group::ALL.len()],
-}
-
-/// The last micro-batch of each kind: gradients accumulate, so the last reading is the step's.
-pub(crate) fn last_micro_steps(batch: &StepBatch) -> [MicroStep; Kind::ALL.len()] {
-    let mut last = [MicroStep(0); Kind::ALL.len()];
-    for record in &batch.records {
-        let of_kind = &mut last[record.kind as usize];
-        *of_kind = record.micro_step.max(*of_kind);
-    }
-    last
 }
 
 /// Puts a step's gradients together; keeps the groups of tensors it has seen.
@@ -70,7 +59,7 @@ impl Gradients {
         if batch.grad_norm == GradNorm::OfRecords {
             summary.norm = summary.norm_of_records;
         }
-        let last = last_micro_steps(batch)[kind as usize];
+        let last = batch.last_micro_steps()[kind as usize];
         self.learn_groups(names);
         for record in batch.records.iter().filter(|record| record.kind == kind) {
             let Some(Reading::Tensor(reading)) = record.reading.filter(|_| !unreduced || record.micro_step == last)
@@ -100,33 +89,4 @@ impl Gradients {
             top.insert(place, candidate);
         }
     }
-}
-
-/// The L2 norm over the step's updates of all parameters; `None` where only a part was measured.
-pub(crate) fn update_norm(batch: &StepBatch) -> Option<f64> {
-    if batch.sampling_stride > 1 {
-        return None;
-    }
-    let norms = readings_of(batch, Kind::Update).filter_map(|reading| Some(reading.tensor()?.norm));
-    norms.reduce(combine_norms)
-}
-
-/// Largest and median update ratio over the parameters; `None` where only a part was measured. NaN counts as largest in
-/// both.
-pub(crate) fn update_ratios(batch: &StepBatch, scratch: &mut Vec<f64>) -> Option<(f64, f64)> {
-    scratch.clear();
-    if batch.sampling_stride > 1 {
-        return None;
-    }
-    scratch.extend(readings_of(batch, Kind::UpdateRatio).filter_map(|reading| reading.values().first()));
-    let max = scratch.iter().copied().reduce(largest)?;
-    let middle = scratch.len() / 2;
-    let is_even = scratch.len().is_multiple_of(2);
-    let (below, &mut upper, _) = scratch.select_nth_unstable_by(middle, f64::total_cmp);
-    let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even).unwrap_or(upper);
-    Some((max, f64::midpoint(lower, upper)))
-}
-
-fn readings_of(batch: &StepBatch, kind: Kind) -> impl Iterator<Item = &Reading> {
-    batch.records.iter().filter(move |record| record.kind == kind).filter_map(|record| record.reading.as_ref())
 }

@@ -13,5 +13,5 @@ pub(crate) use cells::{CellValue, Cells, Tier, tensor_label};
 pub(crate) use durations::{COLLECT_SECONDS, COLLECTIVE_SECONDS, STEP_SECONDS, collective_durations, phases_in_step};
 #[cfg(feature = "prometheus")]
 pub(crate) use gradient::MAX_TOP;
-pub(crate) use gradient::{GradientSummary, Gradients, last_micro_steps, update_norm, update_ratios};
+pub(crate) use gradient::{GradientSummary, Gradients};
 pub(crate) use nonfinite::nonfinite_elements;

@@ -1,6 +1,6 @@
 //! The live page over real HTTP: the page, its documents, its events.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Instant, SystemTime};
 
@@ -14,8 +14,8 @@ use trainmon_exporters::{Exporter, PrometheusExporter};
 use trainmon_history::{HeatMap, RunDocument};
 
 use crate::support::{
-    PATIENCE, collectives, config, connect, gradient, names, record, request, run, scrape, sources, start, step, value,
-    wait_for,
+    PATIENCE, collectives, config, connect, gradient, names, record, request, request_as, run, scrape, sources, start,
+    step, value, wait_for,
 };
 
 const OVERVIEW: &str = "/api/overview";
@@ -220,6 +220,35 @@ fn open_pages_end_at_once_at_shutdown() {
     exporter.shutdown(deadline).unwrap();
     assert!(Instant::now() < deadline, "the stream did not hold up the shutdown until its deadline");
     while events.next().is_some() {}
+}
+
+#[test]
+fn a_socket_without_a_request_does_not_hold_up_the_shutdown() {
+    let mut exporter = start(&config());
+    // Browsers keep one ready for the next request.
+    let mut idle = connect(exporter.address());
+    scrape(exporter.address());
+    let deadline = Instant::now() + PATIENCE;
+    exporter.shutdown(deadline).unwrap();
+    assert!(Instant::now() < deadline);
+    assert!(!matches!(idle.read(&mut [0]), Ok(1..)), "nothing was said to it");
+}
+
+#[test]
+fn a_page_of_elsewhere_reads_nothing_and_a_scraper_may_use_any_name() {
+    let mut exporter = start(&config());
+    export(&mut exporter, 1, 1.0);
+    let status = |path: &str, host: &str| request_as(exporter.address(), host, "GET", path).status;
+    for path in ["/", OVERVIEW, "/api/events", "/api/heatmap?kind=grad_reduced&statistic=norm", "/top"] {
+        assert_eq!(status(path, "rebound.example:9464"), 403, "{path}");
+    }
+    for host in ["localhost:9464", "127.0.0.1:9464", "[::1]:9464"] {
+        assert_eq!(status(OVERVIEW, host), 200, "{host}");
+    }
+    assert_eq!(
+        (status("/metrics", "node17.cluster.example"), status("/healthz", "node17.cluster.example")),
+        (200, 200)
+    );
 }
 
 #[test]

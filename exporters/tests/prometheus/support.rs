@@ -51,6 +51,7 @@ pub(crate) fn sources() -> Sources {
         overhead_budget: Some(0.01),
         alerts: alerts(),
         collectives: Arc::default(),
+        has_account: true,
     }
 }
 
@@ -137,8 +138,13 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 }
 
 pub(crate) fn request(address: SocketAddr, method: &str, path: &str) -> Answer {
+    request_as(address, "localhost", method, path)
+}
+
+/// As who calls the server by that name.
+pub(crate) fn request_as(address: SocketAddr, host: &str, method: &str, path: &str) -> Answer {
     let mut stream = connect(address);
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();

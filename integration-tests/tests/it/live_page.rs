@@ -1,4 +1,4 @@
-//! The live page of a real training in a real browser; the page is what its sources make of it.
+//! The live page of a real training in a real browser; the pages are what their sources make.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -44,13 +44,14 @@ fn node(arguments: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn the_committed_page_is_what_its_sources_make() -> Result<()> {
+fn the_committed_pages_are_what_their_sources_make() -> Result<()> {
     if let Some(reason) = missing() {
-        return Ok(skip("the_committed_page_is_what_its_sources_make", &reason)?);
+        return Ok(skip("the_committed_pages_are_what_their_sources_make", &reason)?);
     }
     let fresh = tempfile::tempdir()?;
     node(&["build.mjs", fresh.path().to_str().context("no text")?])?;
-    for name in ["run.html", "run.csp"] {
+    let names = ["run.html", "run.csp", "report.css", "compare.js", "compare.csp", "checkpoint.js", "checkpoint.csp"];
+    for name in names {
         let (committed, made) =
             (std::fs::read(web().join("dist").join(name))?, std::fs::read(fresh.path().join(name))?);
         ensure!(committed == made, "dashboards/web/dist/{name} lags behind: run `npm run build` there and commit it");
@@ -137,6 +138,8 @@ fn a_browser_shows_a_running_training_and_its_alert() -> Result<()> {
     assert!(seen["hover"].as_str().is_some_and(|said| said.contains(&format!("Spike step {SPIKE}"))), "{seen}");
     assert_keys(&seen["keys"]);
     assert_ne!(seen["steps"][0], seen["steps"][1], "a step made while the page is open is shown");
+    assert_zoom(&seen["zoom"]);
+    assert_reconnect(&seen["reconnect"]);
 
     // The same numbers as without anyone watching.
     training.resume()?;
@@ -164,6 +167,25 @@ fn assert_drawn(view: &Value) {
     assert!(view["heatColors"].as_u64() > Some(20), "{view}");
 }
 
+/// Steps dragged over are shown on all curves, stay so when the run goes on, and all come back.
+fn assert_zoom(zoom: &Value) {
+    assert!(zoom["whole"].as_array().is_some_and(|first| first.iter().all(|step| step.as_u64() < Some(5))), "{zoom}");
+    let zoomed = zoom["zoomed"][0].as_u64();
+    assert!((Some(20)..Some(50)).contains(&zoomed), "{zoom}");
+    assert_eq!(zoom["zoomed"][1], zoom["zoomed"][0], "all curves show the same steps: {zoom}");
+    assert_eq!(zoom["later"], zoom["zoomed"], "a step more does not move what the reader chose: {zoom}");
+    assert_eq!(zoom["reset"], zoom["whole"], "{zoom}");
+}
+
+/// While the agent is away the page says so and shows what it has; when it answers again, the page goes on by itself.
+fn assert_reconnect(reconnect: &Value) {
+    assert_eq!(reconnect["lost"]["state"], "disconnected: retrying", "{reconnect}");
+    assert_eq!(reconnect["back"]["state"], "live", "{reconnect}");
+    for state in ["lost", "back"] {
+        assert!(reconnect[state]["curve"].as_u64() > Some(100), "{reconnect}");
+    }
+}
+
 fn assert_keys(keys: &Value) {
     let rows = |of: &Value| of.as_str().and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
     assert_eq!(keys["focus"], "filter", "`/` goes to the filter: {keys}");
@@ -176,4 +198,25 @@ fn assert_keys(keys: &Value) {
     assert!(keys["legend"].as_str().is_some_and(|legend| legend.contains("median")), "`c` shows changes: {keys}");
     assert_ne!(keys["toggled"], keys["before"]["background"], "`t` changes the theme: {keys}");
     assert_eq!((&keys["help"], &keys["helpClosed"]), (&Value::Bool(true), &Value::Bool(true)), "{keys}");
+}
+
+#[test]
+fn a_browser_shows_the_range_of_steps_that_share_a_bin() -> Result<()> {
+    const TEST: &str = "a_browser_shows_the_range_of_steps_that_share_a_bin";
+    if let Some(reason) = missing() {
+        return Ok(skip(TEST, &reason)?);
+    }
+    let Some(chromium) = chromium() else { return Ok(skip(TEST, "no Chromium on PATH (Debian: chromium)")?) };
+    let ended = Command::new("node").arg("tests/merged.mjs").arg(chromium).current_dir(web()).output()?;
+    ensure!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let seen: Value = serde_json::from_slice(&ended.stdout)?;
+    let (calm, spiked) = (&seen["calm"], &seen["spiked"]);
+    assert_eq!((&calm["said"], &spiked["said"]), (&serde_json::json!([]), &serde_json::json!([])));
+    // One spike of one step among 400 bins of four: a thin line where the others have room no more.
+    let above = |of: &Value| of["above"].as_u64().unwrap_or(0);
+    assert!((5..200).contains(&above(spiked)) && above(calm) > 4 * above(spiked), "{seen}");
+    assert_eq!(calm["broken"], 0, "{seen}");
+    assert!(spiked["broken"].as_u64() > Some(20), "a NaN within a bin has its mark: {seen}");
+    assert!(calm["readout"].as_str().is_some_and(|said| said.contains("step 796–799")), "{seen}");
+    Ok(())
 }

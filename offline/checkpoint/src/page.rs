@@ -1,13 +1,10 @@
 //! The comparison as one page for a browser: every tensor, the worst first, to be searched and filtered. It loads nothing.
 
 use maud::{Markup, html};
-use trainmon_report::html::{list, page, script};
+use trainmon_report::html::{Behaviour, list, page};
 
 use super::comparison::{Comparison, Side, TensorRow, Verdict};
 use super::report::{word, worst_first};
-
-/// Rows stay in the document; the script hides those that are not asked for.
-const SCRIPT: &str = include_str!("page.js");
 
 const COLUMNS: [&str; 9] =
     ["tensor", "verdict", "dtype", "shape", "l2", "l2 / |b|", "cosine", "max abs", "elements that differ"];
@@ -60,8 +57,7 @@ pub(super) fn html(comparison: &Comparison) -> String {
         }
         "\n"
     };
-    let scripts = html! { "\n" (script(SCRIPT)) };
-    page("compare-checkpoint", &sentence, "", &content, &scripts).into_string()
+    page("compare-checkpoint", &sentence, Behaviour::CHECKPOINT, &content, &html! {}).into_string()
 }
 
 fn sentence(comparison: &Comparison) -> String {

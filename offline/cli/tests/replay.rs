@@ -182,15 +182,24 @@ fn a_real_prometheus_answers_from_the_blocks_of_a_past_run() {
     assert_eq!(query("round(60*rate(trainmon_steps_total%5B1m%5D))", 19), both("6", "6"));
 }
 
+const TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+const REFUSED: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 24\r\n\r\nout of bounds timestamps";
+
 /// Answers each request with status 200 and an empty message; gives the paths and bodies.
 fn receiver() -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
+    receiver_that(|_| TAKEN)
+}
+
+/// As above, with an answer by the request's path.
+fn receiver_that(answers: fn(&str) -> &'static [u8]) -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("a port");
     let (requests, received) = channel();
     let serve = move || {
         for stream in listener.incoming() {
             let (Ok(stream), requests) = (stream, requests.clone()) else { return };
-            named("connection", move || answer(stream, &requests));
+            named("connection", move || answer(stream, &requests, answers));
         }
     };
     named("receiver", serve);
@@ -201,10 +210,10 @@ fn named(name: &str, work: impl FnOnce() + Send + 'static) {
     drop(std::thread::Builder::new().name(name.to_owned()).spawn(work).expect("a thread"));
 }
 
-fn answer(mut stream: TcpStream, requests: &Sender<(String, Vec<u8>)>) {
-    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+fn answer(mut stream: TcpStream, requests: &Sender<(String, Vec<u8>)>, answers: fn(&str) -> &'static [u8]) {
     while let Some(request) = read_request(&mut stream) {
-        if requests.send(request).is_err() || stream.write_all(ANSWER).is_err() {
+        let answer = answers(&request.0);
+        if requests.send(request).is_err() || stream.write_all(answer).is_err() {
             return;
         }
     }
@@ -276,8 +285,50 @@ fn a_receiver_that_is_not_there_is_an_error_and_not_waited_for_without_end() {
     let endpoint = format!("http://127.0.0.1:{port}");
     let said = desk.replay(&["out", "--to", "otlp", "--endpoint", &endpoint, "--patience", "1"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
-    let expected = format!("error: `{endpoint}/v1/metrics` took nothing for 1 s; 0 of 20 records had arrived\n");
+    let expected = format!("error: `{endpoint}/v1/metrics` took nothing for 1 s; 0 of 20 records had arrived: ");
     assert!(said.err.starts_with(&expected), "{}", said.err);
+    assert!(said.err.lines().next().is_some_and(|line| line.contains("onnect")), "why: {}", said.err);
+}
+
+#[test]
+fn what_a_receiver_says_is_in_the_error_and_alerts_that_it_refuses_are_one() {
+    let desk = Desk::new();
+    let replay = |answers: fn(&str) -> &'static [u8], more: &[&str]| {
+        let (address, received) = receiver_that(answers);
+        let endpoint = format!("http://{address}");
+        let arguments = ["out", "--to", "otlp", "--endpoint", &endpoint, "--rank", "0"];
+        let said = desk.replay(&[&arguments[..], more].concat());
+        (said, received)
+    };
+    let (said, _received) = replay(|_| REFUSED, &[]);
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    assert!(said.err.contains("refused 20 of 20 records and 1 alerts: "), "{}", said.err);
+    assert!(said.err.contains("out of bounds timestamps"), "{}", said.err);
+    // Metrics arrive, log records do not.
+    let no_logs = |path: &str| if path == "/v1/logs" { REFUSED } else { TAKEN };
+    let (said, _received) = replay(no_logs, &[]);
+    assert_eq!(said.code, Some(2), "an alert is missing: {}{}", said.out, said.err);
+    assert!(said.err.contains("refused 0 of 20 records and 1 alerts: "), "{}", said.err);
+    assert!(said.err.contains("see --no-alerts"), "{}", said.err);
+    let (said, _received) = replay(no_logs, &["--no-alerts"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+}
+
+#[test]
+fn a_step_that_the_file_of_steps_lacks_at_the_end_is_replayed_at_the_pace_of_those_before() {
+    let desk = Desk::new();
+    let file = desk.path("out/run-a/rank_0/steps.csv");
+    let text = fs::read_to_string(&file).expect("there");
+    let lines: Vec<&str> = text.lines().collect();
+    // A training that was killed between its files.
+    fs::write(&file, lines[..lines.len() - 1].join("\n") + "\n").expect("writable");
+    let said = desk.replay(&["out", "--to", "prometheus", "-o", "text", "--rank", "0"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(said.err.contains("rank 0: step 19 has no time of its own: it is reckoned"), "{}", said.err);
+    let text = fs::read_to_string(desk.path("text/openmetrics.txt")).expect("there");
+    let last = format!(" {}.250", desk.time(19));
+    let of_step = text.lines().find(|line| line.starts_with("trainmon_step{") && line.ends_with(&last));
+    assert!(of_step.is_some_and(|line| line.contains("} 19")), "{of_step:?}");
 }
 
 #[test]
@@ -297,6 +348,9 @@ fn msprobes_files_need_to_be_told_when_their_steps_were() {
     let said = desk.replay(&[&["msprobe", "--to", "prometheus", "-o", "text"], &times[..]].concat());
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
     let text = fs::read_to_string(desk.path("text/openmetrics.txt")).expect("there");
+    for made_up in ["trainmon_collect_duration", "trainmon_records_", "trainmon_bytes_read", "trainmon_skipped_steps"] {
+        assert!(!text.contains(made_up), "nobody told {made_up}");
+    }
     let norms: Vec<&str> = text.lines().filter(|line| line.starts_with("trainmon_grad_norm{")).collect();
     let labels = r#"run="msprobe",rank="0""#;
     assert_eq!(

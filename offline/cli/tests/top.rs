@@ -244,6 +244,35 @@ fn files_that_grow_are_read_again() {
 }
 
 #[test]
+fn a_journal_is_read_again_while_the_training_writes_it() {
+    use trainmon_core::config::Config;
+    use trainmon_core::{Kind, MicroStep, Rank, Record, Step, StepBatch, TensorId, TensorInfo, TensorStats};
+    use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
+
+    let dir = TempDir::new().expect("a temporary directory");
+    let config = Config::parse(r#"{"wg_distribution": true, "ops": ["norm"]}"#, "t", &|_| None).expect("good").config;
+    let csv = config.csv.as_ref().expect("CSV is the default");
+    let run = JournalRun { run: "run-j".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };
+    let spec = JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv, storage: Storage::Auto };
+    let mut journal = Journal::create(&dir.path().join("run-j.tmj"), &spec).expect("room");
+    let names = [TensorInfo { name: "head.weight".into(), vpp_stage: 0 }];
+    let mut write = |step: u64| {
+        let reading = TensorStats { norm: 1.0 + step as f64, ..TensorStats::of_value(1.0) };
+        let (tensor, kind, micro_step) = (TensorId(0), Kind::GradReduced, MicroStep(0));
+        let records = vec![Record { tensor, kind, micro_step, reading: Some(reading.into()) }];
+        let batch = StepBatch { step: Step(step), collected: true, records, loss: Some(1.0), ..StepBatch::default() };
+        journal.append(&names, &batch).expect("room");
+    };
+    (0..3).for_each(&mut write);
+    let mut session = Session::start(dir.path(), &["run-j.tmj"], (100, 30), &[]);
+    session.wait_for("the journal", |screen| screen.contains("run-j  rank 0 of 1  step 2"));
+    (3..8).for_each(&mut write);
+    session.wait_for("what was written since", |screen| screen.contains("step 7"));
+    session.press("q");
+    assert!(session.ended().success());
+}
+
+#[test]
 fn once_and_an_output_that_is_no_terminal_are_one_frame_of_plain_text() {
     let desk = desk();
     for arguments in [&["top", "out", "--once"][..], &["top", "out"]] {
@@ -263,7 +292,7 @@ fn the_page_of_a_real_exporter_is_shown() {
 
     let config = trainmon_core::config::Prometheus { port: 0, ..trainmon_core::config::Prometheus::default() };
     let run = RunInfo { run: "live-run".to_owned(), rank: Rank(3), local_rank: Rank(0), world_size: 8 };
-    let sources = Sources::of_recorded(MeasuredStatistics::everything(), Arc::default());
+    let sources = Sources::of_recorded(MeasuredStatistics::everything(), Arc::default(), true);
     let mut exporter = PrometheusExporter::start(&config, run, sources).expect("a page");
     let names = [TensorInfo { name: "blocks.7.attn.weight".into(), vpp_stage: 0 }];
     for step in 0..20 {

@@ -1,37 +1,34 @@
-//! What every page we write has in common.
+//! What every page we write has in common. Style and scripts are those of `dashboards/web`.
 
 use maud::{Markup, PreEscaped, html};
+pub use trainmon_web::Behaviour;
+use trainmon_web::REPORT_STYLE;
 
-/// Nothing is loaded, from anywhere: what a name out of a file might smuggle in has nobody to call.
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
-
-/// The look all pages share.
-const STYLE: &str = include_str!("page.css");
-
-/// A whole page. The title is the command and its answer, `style` what this kind of page has besides; `scripts` stand behind the
-/// content.
-pub fn page(command: &str, sentence: &str, style: &str, content: &Markup, scripts: &Markup) -> Markup {
+/// A whole page. The title is the command and its answer; `data`, if there is some, stands behind the content, before the script
+/// of this kind of page.
+pub fn page(command: &str, sentence: &str, behaviour: Behaviour, content: &Markup, data: &Markup) -> Markup {
+    let Behaviour { script, policy } = behaviour;
     html! {
         (PreEscaped("<!doctype html>\n"))
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                // Nothing is loaded, from anywhere: what a name out of a file might smuggle in has nobody to call.
+                meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="viewport" content="width=device-width";
                 title { "trainmon " (command) ": " (sentence) }
-                style { "\n" (PreEscaped(STYLE)) (PreEscaped(style)) }
+                style { (PreEscaped(REPORT_STYLE)) }
             }
             "\n"
-            body { main { "\n" (content) } (scripts) }
+            body {
+                main { "\n" (content) }
+                (data)
+                // The policy has its hash: not a byte may stand beside it.
+                @if !script.is_empty() { "\n" script { (PreEscaped(script)) } "\n" }
+            }
         }
         "\n"
     }
-}
-
-/// A script of ours, not of a name's.
-pub fn script(source: &str) -> Markup {
-    html! { script { "\n" (PreEscaped(source)) } "\n" }
 }
 
 /// A list of texts, or nothing.

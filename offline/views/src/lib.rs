@@ -10,7 +10,6 @@
 
 pub mod plot;
 mod rank_history;
-mod recorder;
 pub mod report;
 pub mod top;
 

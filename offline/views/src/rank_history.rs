@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use trainmon_core::{Alert, DropReason, Kind, LedgerSnapshot, Phase, RunInfo, Step, StepBatch};
-use trainmon_history::{CostDocument, History, LedgerDocument, Limits, Overview, RunDocument, Status, VERSION};
+use trainmon_core::config::Signal;
+use trainmon_core::{Alert, DropReason, Kind, LedgerSnapshot, Phase, RunInfo, StatisticSet, Step, StepBatch};
+use trainmon_history::{
+    CostDocument, History, HistoryFiller, LedgerDocument, Limits, Overview, RunDocument, Status, VERSION,
+};
 use trainmon_runs::steps::{ReadRunError, RecordedRank, StepTimes};
-
-use crate::recorder::Recorder;
 
 /// What was read of a rank.
 #[derive(Debug)]
@@ -44,7 +45,8 @@ impl RankHistory {
     /// A file is damaged.
     pub fn read(rank: &RecordedRank, limits: Limits, tell: &mut dyn FnMut(u64)) -> Result<Self, ReadRunError> {
         let mut reader = rank.open()?;
-        let mut recorder = Recorder::new(reader.config());
+        let config = reader.config().clone();
+        let mut filler = HistoryFiller::new(|kind| config.signal(kind).map_or(StatisticSet::EMPTY, Signal::set));
         let mut read = Self {
             run: rank.run().clone(),
             history: History::new(limits),
@@ -62,7 +64,8 @@ impl RankHistory {
         let mut batch = StepBatch::default();
         let mut measured: Vec<u64> = Vec::new();
         while reader.next(&mut batch)? {
-            recorder.record(&mut read.history, reader.names(), &batch);
+            let figures = filler.figures(&batch);
+            filler.add(&mut read.history, reader.names(), &batch, &figures);
             read.count(&batch);
             if !batch.records.is_empty() {
                 measured.push(batch.step.0);
@@ -138,5 +141,34 @@ impl RankHistory {
             cost: has_cost.then_some(self.cost),
             ..Status::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trainmon_history::ABSENT;
+    use trainmon_runs::steps::{RankChoice, RecordedRun};
+
+    use super::*;
+
+    #[test]
+    fn statistics_that_were_changed_in_mid_run_are_read_by_the_columns_of_each_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let rank = directory.path().join("run-a/rank_0");
+        std::fs::create_dir_all(&rank).unwrap();
+        let tables = [
+            ("grad_reduced_0-1.csv", "vpp_stage,name,step,norm\n0,w,0,1.0\n0,w,1,2.0\n"),
+            ("grad_reduced_2-3.csv", "vpp_stage,name,step,min,max\n0,w,2,-3.0,2.0\n0,w,3,-1.0,4.0\n"),
+        ];
+        for (name, text) in tables {
+            std::fs::write(rank.join(name), text).unwrap();
+        }
+        let run = RecordedRun::open(&directory.path().join("run-a"), RankChoice::First).unwrap();
+        let read = RankHistory::read(&run.ranks[0], Limits::default(), &mut |_| {}).unwrap();
+        let values = |statistic| read.history.heat_map("grad_reduced", statistic, 0).unwrap().values;
+        assert_eq!(values("norm"), [1.0, 2.0, ABSENT, ABSENT]);
+        assert_eq!(values("absmax"), [ABSENT, ABSENT, 3.0, 4.0]);
+        let worst = read.history.overview().tables.worst;
+        assert!(worst.iter().all(|state| state.value.is_finite()), "what was not measured is not broken: {worst:?}");
     }
 }

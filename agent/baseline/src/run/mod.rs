@@ -1,11 +1,13 @@
 //! A monitored run's CSV files, ours or msprobe's: found, and read row by row.
 
+mod cursor;
 mod error;
 mod newest;
 mod rows;
 mod source;
 mod table;
 
+pub use self::cursor::{TableCursor, came_again};
 pub use self::error::RunError;
 pub use self::newest::{NewestRun, directories, newest_of, run_directory_of};
 pub use self::rows::{MIXED_PREFIX, MonitorRow, RowLayout};

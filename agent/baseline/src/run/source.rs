@@ -107,10 +107,17 @@ fn table_name(name: &str) -> Option<(&str, Place)> {
         Some("") => 1,
         Some(number) => number.strip_prefix('.')?.parse().ok()?,
     };
-    let (prefix, steps) = stem.rsplit_once('_')?;
+    let (prefix, _) = stem.rsplit_once('_')?;
+    let (first, _) = steps_of_table(Path::new(name))?;
+    Some((prefix, (first, order)))
+}
+
+/// The first and the last step that a table may hold, as its name says.
+pub(super) fn steps_of_table(path: &Path) -> Option<(u64, u64)> {
+    let (stem, _) = file_name(path).split_once(".csv")?;
+    let (_, steps) = stem.rsplit_once('_')?;
     let (first, last) = steps.strip_prefix("step").unwrap_or(steps).split_once('-')?;
-    last.parse::<u64>().ok()?;
-    Some((prefix, (first.parse().ok()?, order)))
+    Some((first.parse().ok()?, last.parse().ok()?))
 }
 
 /// The rank in `Nov20_16-05-09-rank3-1f0a9c42`, `rank_3`.

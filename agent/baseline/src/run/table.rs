@@ -132,6 +132,14 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// As [`Self::number`]; `None` for an empty cell, which is a number that nobody told.
+    ///
+    /// # Errors
+    /// There is something else.
+    pub fn told_number(&self, place: usize) -> Result<Option<f64>, RunError> {
+        if self.text(place).is_empty() { Ok(None) } else { self.number(place).map(Some) }
+    }
+
     /// The error that the cell at a place is not what its column holds.
     pub fn fault(&self, place: usize, expected: &'static str) -> RunError {
         RunError::Cell {

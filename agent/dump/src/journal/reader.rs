@@ -31,6 +31,31 @@ pub struct RecoveredStep {
     pub names_known: usize,
 }
 
+/// What a journal begins with, which says what all the rest means.
+struct Beginning {
+    file: File,
+    /// The file's length.
+    found: u64,
+    layout: Layout,
+    facts: Facts,
+}
+
+impl Beginning {
+    fn read(path: &Path) -> Result<Self, RecoverError> {
+        let read = |source| RecoverError::Read { path: path.to_path_buf(), source };
+        let file = File::open(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
+        if metadata.is_dir() {
+            return Err(RecoverError::Directory { path: path.to_path_buf() });
+        }
+        let mut header = [0; HEADER_READ];
+        let length = read_up_to(&file, 0, &mut header).map_err(read)?;
+        let layout = Layout::decode(&header[..length]).map_err(|fault| fault.of(path))?;
+        let facts = read_facts(path, &file, &layout, metadata.len())?;
+        Ok(Self { file, found: metadata.len(), layout, facts })
+    }
+}
+
 /// A journal file, every record of it checked.
 ///
 /// The file may be in use: what its process writes meanwhile is read or not, and what it overwrites between
@@ -56,15 +81,7 @@ impl Recovered {
     /// The file cannot be read, is no journal, or its beginning (which says what all the rest means) is damaged.
     pub fn open(path: &Path) -> Result<Self, RecoverError> {
         let read = |source| RecoverError::Read { path: path.to_path_buf(), source };
-        let file = File::open(path).map_err(read)?;
-        let metadata = file.metadata().map_err(read)?;
-        if metadata.is_dir() {
-            return Err(RecoverError::Directory { path: path.to_path_buf() });
-        }
-        let mut header = [0; HEADER_READ];
-        let length = read_up_to(&file, 0, &mut header).map_err(read)?;
-        let layout = Layout::decode(&header[..length]).map_err(|fault| fault.of(path))?;
-        let facts = read_facts(path, &file, &layout, metadata.len())?;
+        let Beginning { file, found, layout, facts } = Beginning::read(path)?;
         let number_names = NumberNames::of(&facts.number_names);
         let mut recovered = Self {
             path: path.to_path_buf(),
@@ -78,11 +95,19 @@ impl Recovered {
             alerts: Vec::new(),
             faults: Vec::new(),
         };
-        if metadata.len() < layout.file_length {
-            recovered.faults.push(Fault::CutOff { expected: layout.file_length, found: metadata.len() });
+        if found < layout.file_length {
+            recovered.faults.push(Fault::CutOff { expected: layout.file_length, found });
         }
         recovered.read_regions().map_err(read)?;
         Ok(recovered)
+    }
+
+    /// Which process wrote a journal. Cost: its beginning is read, not its steps.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn run_of(path: &Path) -> Result<RunInfo, RecoverError> {
+        Ok(Beginning::read(path)?.facts.run)
     }
 
     /// The file.

@@ -116,7 +116,7 @@ def facts(run: Path) -> tuple[dict[Key, list[float]], dict[int, float]]:
             step = int(row.pop("step"))
             times[step] = float(row.pop("unix_seconds"))
             for place, (column, cell) in enumerate(row.items()):
-                if cell != "nan":
+                if cell not in ("", "nan"):
                     # First those about the training.
                     group = "run" if place < 6 else "monitor"
                     found[Key("", f"{group}/{column}", step)] = [float(cell)]

@@ -21,6 +21,7 @@ export interface CurveDocument {
   last: (WireNumber | null)[];
   low?: (WireNumber | null)[];
   high?: (WireNumber | null)[];
+  broken?: number[];
 }
 
 export interface KindDocument {
@@ -96,6 +97,7 @@ export interface Overview {
   tables: Tables;
   alerts: Alert[];
   alerts_seen: number;
+  alerts_begun: number;
 }
 
 export interface Tail {
@@ -106,6 +108,7 @@ export interface Tail {
   tables: Tables;
   alerts: Alert[];
   alerts_seen: number;
+  alerts_begun: number;
 }
 
 export interface HeatMap {
@@ -189,7 +192,7 @@ export interface TailEvent {
 }
 
 /** The version of the documents that this page understands. */
-export const VERSION = 1;
+export const VERSION = 2;
 
 export function toNumber(value: WireNumber): number {
   if (typeof value === "number") return value;

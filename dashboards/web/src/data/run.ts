@@ -19,9 +19,11 @@ export type Values = (number | null)[];
 export interface Curve {
   name: string;
   last: Values;
-  /** Empty while bins hold one step each. */
+  /** The range of the finite values; empty while bins hold one step each. */
   low: Values;
   high: Values;
+  /** The bins in which a value was not finite, while they hold several steps. */
+  broken: Set<number>;
 }
 
 export class Run {
@@ -32,7 +34,8 @@ export class Run {
   readonly curves = new Map<string, Curve>();
   curvesLeftOut = 0;
   alerts: Alert[] = [];
-  alertsSeen = 0;
+  /** All of the run; `alerts` are the newest. */
+  alertsBegun = 0;
   tables: Tables;
   status: Status;
   cursor: Cursor;
@@ -44,7 +47,7 @@ export class Run {
     this.cursor = overview.cursor;
     this.curvesLeftOut = overview.curves_left_out;
     this.alerts = overview.alerts;
-    this.alertsSeen = overview.alerts_seen;
+    this.alertsBegun = overview.alerts_begun;
     this.readSteps(overview.steps);
     this.readCurves(overview.curves, 0);
   }
@@ -55,7 +58,7 @@ export class Run {
     this.tables = tail.tables;
     this.cursor = tail.cursor;
     this.alerts = [...this.alerts, ...tail.alerts].slice(-256);
-    this.alertsSeen = tail.alerts_seen;
+    this.alertsBegun = tail.alerts_begun;
     this.readSteps(tail.steps);
     this.readCurves(tail.curves, tail.steps.from);
   }
@@ -84,11 +87,12 @@ export class Run {
   }
 
   private readCurves(curves: CurveDocument[], from: number): void {
-    for (const { name, last, low, high } of curves) {
-      const curve = this.curves.get(name) ?? { name, last: [], low: [], high: [] };
+    for (const { name, last, low, high, broken } of curves) {
+      const curve = this.curves.get(name) ?? { name, last: [], low: [], high: [], broken: new Set() };
       replace(curve.last, from, last);
       replace(curve.low, from, low ?? []);
       replace(curve.high, from, high ?? []);
+      curve.broken = new Set([...[...curve.broken].filter((bin) => bin < from), ...(broken ?? [])]);
       this.curves.set(name, curve);
     }
   }

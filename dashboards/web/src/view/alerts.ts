@@ -1,8 +1,8 @@
 // The list of alerts, newest first, with what moved first; one of them is chosen.
 
 import { type Alert, toNumber } from "../data/contract";
-import { el } from "../dom";
-import * as format from "../format";
+import { el } from "../shared/dom";
+import * as format from "../shared/format";
 
 export class Alerts {
   readonly element = el("ol", { class: "alerts", aria: { label: "alerts, newest first" } });

@@ -2,10 +2,10 @@
 
 import uPlot from "uplot";
 import type { Run, Values } from "../data/run";
-import { button, el } from "../dom";
-import * as format from "../format";
+import { button, el } from "../shared/dom";
+import * as format from "../shared/format";
 import { type Mark, marksPlugin } from "./marks";
-import { color } from "./theme";
+import { color } from "../shared/theme";
 
 interface Line {
   curve: string;
@@ -288,10 +288,9 @@ class Chart {
     const run = this.run;
     const isBroken: boolean[] = [];
     for (const { curve } of this.lines) {
-      const { last = [], low = [], high = [] } = run?.curves.get(curve) ?? {};
-      last.forEach((value, bin) => {
-        const values = [value, low[bin] ?? null, high[bin] ?? null];
-        if (values.some((value) => value !== null && !Number.isFinite(value))) isBroken[bin] = true;
+      const found = run?.curves.get(curve);
+      found?.last.forEach((value, bin) => {
+        if ((value !== null && !Number.isFinite(value)) || found.broken.has(bin)) isBroken[bin] = true;
       });
     }
     return isBroken;

@@ -1,6 +1,7 @@
 // Which rows of a heat map are shown: those that the filter leaves, by layer, or a row for each layer.
 
 import { ABSENT, type Heat } from "../data/heat";
+import { matcher } from "../shared/filter";
 import type { Grid } from "./scale";
 
 export type Grouping = "tensors" | "layers";
@@ -12,15 +13,6 @@ export function gridOf(heat: Heat, filter: string, grouping: Grouping): Grid {
   // Layers in the order they came, rows of one layer together.
   rows.sort((a, b) => (heat.layerOf[a] ?? 0) - (heat.layerOf[b] ?? 0) || a - b);
   return grouping === "layers" ? byLayer(heat, rows) : byTensor(heat, rows);
-}
-
-/** Words that all have to be in the name, in any order; case does not matter. */
-export function matcher(filter: string): (name: string) => boolean {
-  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  return (name) => {
-    const lower = name.toLowerCase();
-    return words.every((word) => lower.includes(word));
-  };
 }
 
 function byTensor(heat: Heat, rows: number[]): Grid {

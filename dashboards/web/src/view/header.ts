@@ -2,8 +2,8 @@
 
 import type { Run } from "../data/run";
 import type { Connection } from "../data/source";
-import { el } from "../dom";
-import * as format from "../format";
+import { el } from "../shared/dom";
+import * as format from "../shared/format";
 import { costShare } from "./tables";
 
 /** Longer than a slow step takes. */
@@ -53,7 +53,6 @@ export class Header {
   private fill(run: Run): void {
     const share = costShare(run.status.cost);
     const step = run.status.step ?? run.last.at(-1) ?? null;
-    const begins = run.alerts.filter((alert) => alert.phase === "begins").length;
     const lost = run.status.ledger
       ? run.status.ledger.dropped + sum(run.status.ledger.sinks.map((sink) => sink.lost))
       : null;
@@ -65,7 +64,7 @@ export class Header {
       ["learning rate", format.number(run.newest("learning_rate")), false],
       ["step time", format.seconds(run.newest("step_seconds")), false],
       ["trainmon's share", share === null ? "–" : format.percent(share), false],
-      ["alerts", format.integer(begins), begins > 0],
+      ["alerts", format.integer(run.alertsBegun), run.alertsBegun > 0],
       ["records lost", lost === null ? "–" : format.integer(lost), (lost ?? 0) > 0],
     ];
     this.figures.replaceChildren(

@@ -1,12 +1,12 @@
 // The heat map: tensors by step, drawn on a canvas as large as what is seen of it, so that thousands of rows scroll smoothly.
 
 import { ABSENT, type Heat } from "../data/heat";
-import { el } from "../dom";
-import * as format from "../format";
+import { el } from "../shared/dom";
+import * as format from "../shared/format";
 import { type Grouping, gridOf } from "./grid";
 import { css, palette, pixel } from "./palette";
 import { type Coloring, type Grid, type Scale, scaleOf } from "./scale";
-import { color, current, hideTip, showTip } from "./theme";
+import { color, current, hideTip, showTip } from "../shared/theme";
 
 const MAX_LABELS = 260;
 const AXIS = 22;

@@ -2,9 +2,9 @@
 
 import type uPlot from "uplot";
 import type { Alert } from "../data/contract";
-import { el } from "../dom";
-import * as format from "../format";
-import { color, hideTip, showTip } from "./theme";
+import { el } from "../shared/dom";
+import * as format from "../shared/format";
+import { color, hideTip, showTip } from "../shared/theme";
 
 /** The alerts of one step. */
 export interface Mark {

@@ -1,11 +1,10 @@
 // The tables: the worst tensors now, collective operations, what the monitor costs, where every record went.
 
 import { type Collective, type Cost, type Ledger, type Tables, type TensorState, toNumber } from "../data/contract";
-import { el } from "../dom";
-import * as format from "../format";
-import { matcher } from "./grid";
-
-type Cell = Node | string;
+import { el } from "../shared/dom";
+import { matcher } from "../shared/filter";
+import * as format from "../shared/format";
+import { type Cell, table } from "../shared/table";
 
 /** In standard deviations: nearer than that is every other tensor. */
 const NEWS = 3;
@@ -13,20 +12,6 @@ const NEWS = 3;
 const FAR = 6;
 /** So many are shown where none is farther than the others. */
 const FEW = 5;
-
-function table(head: [string, "text" | "number"][], rows: Cell[][]): HTMLElement {
-  const cells = (row: Cell[]) => row.map((cell, index) => el("td", { class: head[index]?.[1] ?? "text" }, cell));
-  return el(
-    "div",
-    { class: "table" },
-    el(
-      "table",
-      {},
-      el("thead", {}, el("tr", {}, ...head.map(([name, kind]) => el("th", { class: kind, text: name })))),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...cells(row)))),
-    ),
-  );
-}
 
 function name(state: TensorState): HTMLElement {
   return el("span", { class: "tensor", text: state.name, title: state.name });

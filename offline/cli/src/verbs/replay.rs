@@ -28,6 +28,7 @@ pub(crate) const EXAMPLES: &str = concat!(
 
 /// What to replay, and where to.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Arguments {
     /// The run: its directory, that of one of its ranks, the one that holds all runs (the newest is taken), or a journal
     run: PathBuf,
@@ -46,6 +47,9 @@ pub(crate) struct Arguments {
     /// otlp: seconds the receiver may take nothing before it counts as unreachable
     #[arg(long, value_name = "S", default_value_t = 30)]
     patience: u64,
+    /// otlp: send no alerts, for a receiver that takes metrics only
+    #[arg(long)]
+    no_alerts: bool,
     /// prometheus: the directory to make [default: <run>-prometheus]
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -127,7 +131,7 @@ fn replay(arguments: &Arguments) -> Result<Replayed, ReplayError> {
                 per_parameter: *per_parameter,
                 endpoint: endpoint.as_deref(),
                 protocol,
-                logs: true,
+                logs: !arguments.no_alerts,
                 patience: Some(Duration::from_secs((*patience).max(1))),
                 environment: &|name| std::env::var(name).ok(),
             };

@@ -340,11 +340,19 @@ fn a_browser_draws_the_rows_in_sight_and_a_fragment_filters_them() {
     let detail = unescaped(between(&document, "<aside id=\"detail\"", "</aside>"));
     assert!(detail.contains("Functional.layer_norm.2.forward.output.0") && detail.contains(FRAME), "{detail}");
 
-    // The reader asks for the first error, and the table goes there.
+    // A script that is none of the page's own does not run, whoever got it in there.
     let page = std::fs::read_to_string(&report).unwrap();
     let asked = root.path().join("asked.html");
-    let click = "<script>document.getElementById('first').click()</script></body>";
-    std::fs::write(&asked, page.replace("</body>", click)).unwrap();
+    let act = |script: &str| page.replace("</body>", &format!("<script>{script}</script></body>"));
+    std::fs::write(&asked, act("document.title = 'broken'")).unwrap();
+    assert!(!browse(chromium, &asked, "").unwrap().contains("<title>broken"));
+
+    // The reader asks for the first error, and the table goes there; then by the keyboard for the next and for the dark.
+    let own = between(&page, "script-src ", ";");
+    let keys =
+        "const press = (key) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));";
+    let click = format!("{keys} document.getElementById('first').click(); press('t');");
+    std::fs::write(&asked, act(&click).replacen(own, "'unsafe-inline'", 1)).unwrap();
     let document = browse(chromium, &asked, "").unwrap();
     let chosen = between(&document, "aria-selected=\"true\"", "</tr>");
     assert!(chosen.contains(">error<") && chosen.contains("Functional.linear.5.forward.output.0"), "{chosen}");
@@ -352,4 +360,9 @@ fn a_browser_draws_the_rows_in_sight_and_a_fragment_filters_them() {
         between(&document, "<aside id=\"detail\"", "</aside>")
             .contains("<h3>Functional.linear.5.forward.output.0</h3>")
     );
+    assert!(between(&document, "<html", ">").contains("data-theme=\"dark\""));
+    let pressed = act(&format!("{keys} press('n');")).replacen(own, "'unsafe-inline'", 1);
+    std::fs::write(&asked, pressed).unwrap();
+    let document = browse(chromium, &asked, "").unwrap();
+    assert!(between(&document, "aria-selected=\"true\"", "</tr>").contains("Functional.linear.5.forward.output.0"));
 }

@@ -26,7 +26,7 @@ fn the_report_is_whole_and_the_html_file_needs_nothing_else() {
     for absent in ["<script", "http:", "https:", "src=", "NaN"] {
         assert!(!html.contains(absent), "{absent}");
     }
-    assert!(html.contains("prefers-color-scheme: dark") && html.contains(">step 23</text>"));
+    assert!(html.contains("prefers-color-scheme:dark") && html.contains(">step 23</text>"));
     assert!(read("compare.md").contains("| 23 | 0 | grad_reduced of `layers.2.weight` |"));
     let again = desk.compare(&["fault", "golden", "-o", "report"]);
     assert_eq!(again.code, Some(2));

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use maud::{Markup, PreEscaped, html};
-use trainmon_report::html::{list, page, script};
+use trainmon_report::html::{Behaviour, list, page};
 
 use super::place::{Line, Link, Place, Role, Stacks, SuspectFacts};
 use super::rows::CollectedRows;
@@ -15,8 +15,6 @@ use crate::deviation::{Deviation, What};
 use crate::first::{Finding, Kind};
 use crate::{messages, text};
 
-const SCRIPT: &str = include_str!("assets/page.js");
-const TABLE: &str = include_str!("assets/table.html");
 /// Where the rows go: they are too many to be made part of a text.
 const ROWS: &str = "<!--rows-->";
 /// Operators behind the finding that are in sight.
@@ -37,7 +35,7 @@ pub(super) fn write(
             section {
                 h2 { "How far values are apart" }
                 "\n"
-                p class="soft" {
+                p class="muted" {
                     "Each bar counts the values whose difference is from this part of their size up to the next; every level has \
                      a scale of its own. " q { "other" } ": differences that are no question of size, like a shape, NaN on one \
                      side, or no counterpart."
@@ -49,7 +47,14 @@ pub(super) fn write(
             "\n"
         }
         @if has_rows {
-            (PreEscaped(TABLE.replace("<!--left-out-->", &left_out(rows).into_string())))
+            // The page's script makes the table.
+            section id="values" {
+                h2 { "All values" }
+                "\n"
+                (left_out(rows))
+                noscript { p { "This table needs JavaScript; the CSV files hold the same." } }
+            }
+            "\n"
         } @else {
             section {
                 h2 { "All values" }
@@ -58,15 +63,13 @@ pub(super) fn write(
             "\n"
         }
     };
-    let scripts = html! {
+    let data = html! {
         @if has_rows {
             "\n"
             script type="application/json" id="data" { "\n" (PreEscaped(ROWS)) "\n" }
-            "\n"
-            (script(SCRIPT))
         }
     };
-    let page = page("compare", &sentence, "", &content, &scripts).into_string();
+    let page = page("compare", &sentence, Behaviour::COMPARE, &content, &data).into_string();
     match page.split_once(ROWS) {
         None => to.write_all(page.as_bytes()),
         Some((before, behind)) => {
@@ -99,7 +102,7 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
             h1 { (sentence) }
             "\n"
             (list(&messages::details(answer)))
-            p class="soft" {
+            p class="muted" {
                 "Target " code { (target.display()) } ", golden "
                 @for (index, path) in goldens.iter().enumerate() {
                     @if index > 0 { ", " }
@@ -171,7 +174,7 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
                 "\n"
                 div class="suspects" { @for one in &place.suspects { (suspect(one, &place.at)) } }
                 @if place.more_suspects > 0 {
-                    p class="soft" { (place.more_suspects) " more values differ; the table has them." }
+                    p class="muted" { (place.more_suspects) " more values differ; the table has them." }
                 }
             }
             "\n"
@@ -181,9 +184,9 @@ fn place_html(place: &Place, answer: &Answer) -> Markup {
             "\n"
             @if !place.modules.is_empty() {
                 p class="modules" {
-                    span class="soft" { "inside" } " "
+                    span class="muted" { "inside" } " "
                     @for (index, module) in place.modules.iter().enumerate() {
-                        @if index > 0 { " " span class="soft" { "›" } " " }
+                        @if index > 0 { " " span class="muted" { "›" } " " }
                         code { (module) }
                     }
                 }
@@ -213,7 +216,7 @@ fn suspect(suspect: &SuspectFacts, at: &(String, u64)) -> Markup {
             h3 { a href=(rows_of(name, at)) { (name) } }
             p {
                 "differs in " (deviation.what.word()) ": " strong { (size(*deviation)) } ", bound " (bound) " "
-                span class="soft" { "(" (source) ")" }
+                span class="muted" { "(" (source) ")" }
             }
             @if !values.is_empty() {
                 table {
@@ -308,7 +311,7 @@ fn stacks(stacks: &Stacks) -> Markup {
         }
     };
     let table = html! {
-        p class="soft" { "The stacks of " code { (stacks.operator) } ", innermost frame first." }
+        p class="muted" { "The stacks of " code { (stacks.operator) } ", innermost frame first." }
         "\n"
         div class="scroll" {
             table class="stacks" {

@@ -1,7 +1,7 @@
 //! The comparison as one HTML file: no network, no scripts, light or dark as the reader's system is.
 
 use maud::{Markup, PreEscaped, html};
-use trainmon_report::html::{self, list};
+use trainmon_report::html::{self, Behaviour, list};
 
 use trainmon_baseline::{Divergence, short};
 
@@ -13,23 +13,6 @@ use super::verdict::Level;
 
 /// Rows of a table; the CSV file has all.
 const ROWS: usize = 200;
-
-/// The charts', beside what all pages have.
-const STYLE: &str = "\
-:root { --target: #c2410c; --golden: #2563eb; --apart: #6d28d9; }
-@media (prefers-color-scheme: dark) { :root { --target: #fb923c; --golden: #7aa7ff; --apart: #b79cff; } }
-td.number, th.number { text-align: right; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 1rem; }
-figure { margin: 0; padding: .8rem; background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
-figcaption { font-size: 13px; margin-bottom: .3rem; overflow-wrap: anywhere; }
-svg { width: 100%; height: auto; } svg polyline { fill: none; stroke-width: 1.5; }
-svg polyline.target { stroke: var(--target); stroke-dasharray: 5 3; } svg polyline.golden { stroke: var(--golden); }
-svg polyline.apart { stroke: var(--apart); } svg circle.target { fill: var(--target); } svg circle.golden { fill: var(--golden); }
-svg circle.apart { fill: var(--apart); } svg line.parting { stroke: var(--error); } svg text.parting { fill: var(--error); }
-svg line.bound { stroke: var(--soft); stroke-dasharray: 2 3; }
-.key span { margin-right: 1.2rem; } .key i { display: inline-block; width: 1.4rem; height: 0; border-top: 2px solid; margin-right: .4rem;
-  vertical-align: middle; }
-";
 
 /// The whole file.
 pub(super) fn page(comparison: &RunComparison) -> String {
@@ -56,7 +39,7 @@ pub(super) fn page(comparison: &RunComparison) -> String {
         @if !notes.is_empty() { h2 { "Notes" } "\n" (list(notes)) }
         @if !warnings.is_empty() { h2 { "Left out" } "\n" (list(warnings)) }
     };
-    html::page("compare-runs", &verdict.sentence, STYLE, &content, &html! {}).into_string()
+    html::page("compare-runs", &verdict.sentence, Behaviour::NONE, &content, &html! {}).into_string()
 }
 
 fn charts(curves: &[Curve]) -> Markup {
@@ -67,7 +50,7 @@ fn charts(curves: &[Curve]) -> Markup {
             h2 { (if parts { "The leading tensors" } else { "The series closest to their bounds" }) }
             "\n"
             p class="key" {
-                @for (class, text) in key { span { i style=(format!("color:var(--{class})")) {} (text) } }
+                @for (class, text) in key { span { i class=(class) {} (text) } }
             }
             "\n"
             div class="charts" {

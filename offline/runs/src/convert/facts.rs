@@ -27,8 +27,8 @@ fn fact_tag(column: &str) -> String {
     known.map_or_else(|| format!("monitor/{column}"), |fact| fact.tag.to_owned())
 }
 
-/// Writes the numbers of `steps.csv` to `out` and gives back the times. NaN means in this file that nobody told the
-/// number as well as that it is none: until a column has had a number, NaN is passed over.
+/// Writes the numbers of `steps.csv` to `out` and gives back the times. An empty cell is a number that nobody told, and so is NaN
+/// until its column has had a number.
 pub(super) fn convert_facts(
     table: &mut Table,
     out: &Path,
@@ -45,7 +45,7 @@ pub(super) fn convert_facts(
         let (step, time): (u64, f64) = (row.integer(step_column)?, row.number(time_column)?);
         let mut points = Vec::with_capacity(facts.len());
         for ((place, tag), has_had_number) in facts.iter().zip(&mut has_had_number) {
-            let value = row.number(*place)?;
+            let Some(value) = row.told_number(*place)? else { continue };
             *has_had_number |= !value.is_nan();
             if *has_had_number {
                 points.push(Point { tag, value: Value::Scalar(value) });

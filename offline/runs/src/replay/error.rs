@@ -1,7 +1,7 @@
 //! Why a run cannot be replayed.
 
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use trainmon_exporters::ExportError;
 use trainmon_report::Advise;
@@ -56,7 +56,7 @@ pub enum ReplayError {
     #[error(transparent)]
     Export(#[from] ExportError),
     /// The receiver took nothing for too long.
-    #[error("`{endpoint}` took nothing for {seconds} s; {delivered} of {read} records had arrived")]
+    #[error("`{endpoint}` took nothing for {seconds} s; {delivered} of {read} records had arrived{said}")]
     Unreachable {
         /// Its address.
         endpoint: String,
@@ -66,9 +66,11 @@ pub enum ReplayError {
         delivered: u64,
         /// Records read.
         read: u64,
+        /// What was heard of it.
+        said: Said,
     },
     /// The receiver refused some.
-    #[error("`{endpoint}` refused {failed} of {read} records")]
+    #[error("`{endpoint}` refused {failed} of {read} records and {alerts} alerts{said}")]
     Refused {
         /// Its address.
         endpoint: String,
@@ -76,7 +78,21 @@ pub enum ReplayError {
         failed: u64,
         /// Records read.
         read: u64,
+        /// Alerts it will never have.
+        alerts: u64,
+        /// What it said.
+        said: Said,
     },
+}
+
+/// The words of a receiver, behind a sentence.
+#[derive(Debug)]
+pub struct Said(pub Vec<String>);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0.join("; ")) }
+    }
 }
 
 impl Advise for ReplayError {
@@ -95,7 +111,10 @@ impl Advise for ReplayError {
             Self::Unreachable { .. } => {
                 "is the receiver running, and does it speak this protocol? See --endpoint, --protocol"
             }
-            Self::Refused { .. } => "what it said is in the warnings; old timestamps are refused by many receivers",
+            Self::Refused { failed: 0, .. } => {
+                "alerts are log records, which this receiver may not take: see --no-alerts"
+            }
+            Self::Refused { .. } => "old timestamps are refused by many receivers",
         }
     }
 }

@@ -13,7 +13,7 @@ use trainmon_exporters::{DeliveryReport, Exporter as _, Sources};
 use trainmon_report::Progress;
 
 use super::alert_counters::AlertCounters;
-use super::error::ReplayError;
+use super::error::{ReplayError, Said};
 use super::report::{Replayed, ReplayedRank};
 use super::timeline::{MadeUpTimes, Timeline};
 use crate::steps::{RankChoice, RecordedRank, RecordedRun};
@@ -91,7 +91,7 @@ impl Sending {
         let (alerts, unread) = rank.alerts(&|a, b| b == a + 1)?;
         warnings.extend(unread);
         let alerts = AlertCounters::new(alerts);
-        let sources = Sources::of_recorded(reader.measured(), alerts.book.clone());
+        let sources = Sources::of_recorded(reader.measured(), alerts.book.clone(), reader.has_account());
         let endpoint = options.endpoint.map(str::to_owned);
         let (protocol, per_parameter, logs) = (options.protocol, options.per_parameter, options.logs);
         let config = Otlp { endpoint, protocol, per_parameter, logs, ..Otlp::default() };
@@ -142,7 +142,8 @@ impl Sending {
         }
         self.finish(replayed.records)?;
         warnings.extend_from_slice(self.reader.warnings());
-        warnings.extend(self.deliveries.warnings());
+        warnings.extend(timeline.warning(replayed.rank));
+        warnings.extend(self.deliveries.words());
         Ok(replayed)
     }
 
@@ -176,10 +177,13 @@ impl Sending {
         if Instant::now() >= deadline || self.exporter.waiting_bytes() > 0 {
             return Err(self.unreachable(read));
         }
-        match self.deliveries.failed.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            failed => Err(ReplayError::Refused { endpoint: self.endpoint.clone(), failed, read }),
+        let [failed, alerts] =
+            [&self.deliveries.failed, &self.deliveries.alerts_lost].map(|count| count.load(Ordering::Relaxed));
+        if failed == 0 && alerts == 0 {
+            return Ok(());
         }
+        let said = Said(self.deliveries.words());
+        Err(ReplayError::Refused { endpoint: self.endpoint.clone(), failed, read, alerts, said })
     }
 
     fn unreachable(&self, read: u64) -> ReplayError {
@@ -188,6 +192,7 @@ impl Sending {
             seconds: self.patience.as_secs(),
             delivered: self.deliveries.exported.load(Ordering::Relaxed),
             read,
+            said: Said(self.deliveries.words()),
         }
     }
 }
@@ -217,11 +222,13 @@ fn resource_attributes(rank: &RecordedRank, users: Option<String>) -> String {
 struct Deliveries {
     exported: AtomicU64,
     failed: AtomicU64,
+    alerts_lost: AtomicU64,
     said: Mutex<BTreeSet<String>>,
 }
 
 impl Deliveries {
-    fn warnings(&self) -> Vec<String> {
+    /// What was said of them, each once.
+    fn words(&self) -> Vec<String> {
         std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
     }
 }
@@ -238,9 +245,7 @@ impl DeliveryReport for Deliveries {
     fn alerts_delivered(&self, _alerts: u64) {}
 
     fn alerts_lost(&self, alerts: u64) {
-        if alerts > 0 {
-            self.warn(&format!("{alerts} alerts did not arrive"), "");
-        }
+        self.alerts_lost.fetch_add(alerts, Ordering::Relaxed);
     }
 
     fn info(&self, _message: &str) {}

@@ -124,7 +124,7 @@ fn write_rank(
     let (alerts, unread) = rank.alerts(&|a, b| b == a + 1)?;
     warnings.extend(unread);
     let mut alerts = AlertCounters::new(alerts);
-    let sources = Sources::of_recorded(reader.measured(), alerts.book.clone());
+    let sources = Sources::of_recorded(reader.measured(), alerts.book.clone(), reader.has_account());
     let config = reader.config().clone();
     let per_parameter = options.per_parameter;
     writer.begin(&OpenMetricsOpening { config: &config, run: rank.run(), sources: &sources, per_parameter });
@@ -139,6 +139,7 @@ fn write_rank(
         (progress.tell)(Progress { done: progress.done + reader.bytes_read(), total: progress.total });
     }
     warnings.extend_from_slice(reader.warnings());
+    warnings.extend(timeline.warning(replayed.rank));
     Ok(replayed)
 }
 

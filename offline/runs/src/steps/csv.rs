@@ -11,23 +11,25 @@ use trainmon_core::config::{Activations, AttentionOrder, Collectives, Config, Fe
 use trainmon_core::{GradNorm, Kind, Statistic, Step, StepBatch};
 use trainmon_exporters::MeasuredStatistics;
 
-use super::cursor::{Cursor, Names, came_again};
+use super::cursor::{Kept, Names, take};
 use super::error::ReadRunError;
 use super::facts::FactsCursor;
 use super::times::StepTimes;
-use crate::run::{MIXED_PREFIX, RunDirectory, RunError};
+use crate::run::{MIXED_PREFIX, RunDirectory, RunError, TableCursor, came_again};
 
 /// Not of tensors: call stacks.
 const NOT_READ: &str = "stack_info";
 
 /// Reads one rank's files.
 pub(super) struct CsvReader {
-    cursors: Vec<Cursor>,
+    cursors: Vec<TableCursor<Kept>>,
     facts: Option<(PathBuf, FactsCursor)>,
     pub(super) names: Names,
     pub(super) measured: MeasuredStatistics,
     pub(super) config: Config,
     pub(super) times: StepTimes,
+    /// Whether the step read last has a time of its own.
+    pub(super) has_time: bool,
 }
 
 impl CsvReader {
@@ -39,8 +41,8 @@ impl CsvReader {
         let mut measured = MeasuredStatistics::of_kinds(|_| trainmon_core::StatisticSet::EMPTY);
         let mut ops: Vec<(Kind, Vec<Statistic>)> = Vec::new();
         for (prefix, paths) in run.tables.iter().filter(|(prefix, _)| *prefix != NOT_READ) {
-            let mut cursor = Cursor::new(prefix, paths);
-            if let Some(columns) = cursor.begin(warnings)? {
+            let mut cursor = TableCursor::new(prefix, paths, true, Kept::of);
+            if let Some(Kept { columns, .. }) = cursor.begin(&mut |warning| warnings.push(warning))? {
                 for kind in kinds_of(prefix) {
                     measured.set(kind, columns.measured());
                     ops.push((kind, columns.ops()));
@@ -53,15 +55,20 @@ impl CsvReader {
             None => None,
         };
         let times = if facts.is_some() { StepTimes::Known } else { StepTimes::OfFiles };
-        Ok(Self { cursors, facts, names: Names::default(), measured, config: config_of(&ops), times })
+        Ok(Self { cursors, facts, names: Names::default(), measured, config: config_of(&ops), times, has_time: false })
     }
 
     /// Reads the next step. `false` at the end.
     pub(super) fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> Result<bool, RunError> {
         batch.reset();
         let mut lowest: Option<u64> = None;
+        let mut warn = |warning| {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        };
         for cursor in &mut self.cursors {
-            let step = cursor.peek(warnings)?;
+            let step = cursor.peek(&mut warn)?;
             lowest = [lowest, step].into_iter().flatten().min();
         }
         let told = self.facts.as_mut().map_or(Ok(None), |(_, facts)| facts.peek())?;
@@ -69,18 +76,24 @@ impl CsvReader {
             if let Some((path, facts)) = &mut self.facts
                 && let Some(range) = facts.again.take()
             {
-                warnings.push(came_again(path, range));
+                warn(came_again(path, range));
             }
             return Ok(false);
         };
         batch.step = Step(step);
         let mut written: f64 = 0.0;
         for cursor in &mut self.cursors {
-            while cursor.peek(warnings)? == Some(step) {
-                batch.records.extend(cursor.take(&mut self.names, warnings)?);
-                written = written.max(cursor.written);
+            while cursor.peek(&mut warn)? == Some(step) {
+                let Some(taken) = take(cursor, &mut self.names, &mut warn)? else { continue };
+                written = written.max(taken.written);
+                let Some(record) = taken.record else { continue };
+                let asked = self.config.signal(record.kind).filter(|_| record.kind.value_columns().is_empty());
+                if batch.ops.is_none() && asked.is_some_and(|signal| signal.ops[..] != taken.ops[..]) {
+                    batch.ops = Some(taken.ops);
+                }
+                batch.records.push(record);
             }
-            cursor.last = cursor.last.max(Some(step));
+            cursor.finish_step(step);
         }
         batch.collected = !batch.records.is_empty();
         batch.grad_norm = GradNorm::OfRecords;
@@ -89,6 +102,7 @@ impl CsvReader {
             Some((_, facts)) if has_line => facts.take(batch)?,
             _ => false,
         };
+        self.has_time = has_time;
         if !has_time {
             // As good as is known: the files were written up to then.
             batch.time = SystemTime::UNIX_EPOCH + Duration::try_from_secs_f64(written).unwrap_or_default();
@@ -99,9 +113,14 @@ impl CsvReader {
         Ok(true)
     }
 
+    /// Whether the run kept a table of what it did and cost, step by step.
+    pub(super) fn has_facts(&self) -> bool {
+        self.facts.is_some()
+    }
+
     pub(super) fn bytes_read(&self) -> u64 {
         let of_facts = self.facts.as_ref().map_or(0, |(_, facts)| facts.bytes_read());
-        self.cursors.iter().map(Cursor::bytes_read).sum::<u64>() + of_facts
+        self.cursors.iter().map(TableCursor::bytes_read).sum::<u64>() + of_facts
     }
 }
 

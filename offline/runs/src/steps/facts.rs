@@ -8,8 +8,8 @@ use trainmon_core::{DropReason, GradNorm, LedgerSnapshot, Phase, PhaseTimes, Ste
 
 use crate::run::{Row, RunError, Table};
 
-/// Reads `steps.csv` line by line. NaN means there that nobody told the number as well as that it is none: until a column
-/// has had a number, NaN is passed over.
+/// Reads `steps.csv` line by line. An empty cell is a number that nobody told, and so is NaN until its column has had a number:
+/// files of versions that wrote NaN for both are read, too.
 pub(super) struct FactsCursor {
     table: Table,
     step: usize,
@@ -89,12 +89,11 @@ impl FactsCursor {
     pub(super) fn take(&mut self, batch: &mut StepBatch) -> Result<bool, RunError> {
         self.last = self.pending.take();
         let row = self.table.row(&self.cells);
-        let untold = Untold::of(&self.table, &row)?;
         let mut has_time = false;
         for (place, column, has_had_number) in &mut self.columns {
-            let value = row.number(*place)?;
+            let Some(value) = row.told_number(*place)? else { continue };
             *has_had_number |= !value.is_nan();
-            if *has_had_number && !(value.is_nan() && untold.holds(*column)) {
+            if *has_had_number {
                 has_time |= *column == Column::UnixSeconds;
                 set(batch, *column, value, &row, *place)?;
             }
@@ -107,33 +106,6 @@ impl FactsCursor {
 
     pub(super) fn bytes_read(&self) -> u64 {
         self.table.bytes_read()
-    }
-}
-
-/// Which numbers of a line may be `nan` because nobody told them: the file has the same word for those that are none.
-#[derive(Clone, Copy)]
-struct Untold {
-    /// Nothing was measured in the step, or a part of the gradients only.
-    norm: bool,
-    /// As above, or the gradients are finite: they would not be, of a loss that is none.
-    facts: bool,
-}
-
-impl Untold {
-    fn of(table: &Table, row: &Row<'_>) -> Result<Self, RunError> {
-        let number = |name| table.place_of(name).map(|place| row.number(place)).transpose();
-        let is_measured = number("records")?.is_none_or(|records| records > 0.0);
-        let is_whole = number("sampling_ratio")?.is_none_or(|ratio| ratio >= 1.0);
-        let has_norm = number("grad_norm")?.is_some_and(f64::is_finite);
-        Ok(Self { norm: !is_measured || !is_whole, facts: !is_measured || has_norm })
-    }
-
-    fn holds(self, column: Column) -> bool {
-        match column {
-            Column::GradNorm => self.norm,
-            Column::Loss | Column::LearningRate | Column::FrameworkGradNorm => self.facts,
-            _ => false,
-        }
     }
 }
 

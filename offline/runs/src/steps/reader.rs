@@ -82,6 +82,22 @@ impl StepReader {
         }
     }
 
+    /// Whether steps tell what measuring them cost and what became of their records: msprobe's files do not.
+    pub fn has_account(&self) -> bool {
+        match &self.source {
+            Source::Csv(reader) => reader.has_facts(),
+            Source::Journal(_) => true,
+        }
+    }
+
+    /// Whether the step read last has a time of its own.
+    pub fn has_time(&self) -> bool {
+        match &self.source {
+            Source::Csv(reader) => reader.has_time,
+            Source::Journal(_) => true,
+        }
+    }
+
     /// Whether the steps read so far have times of their own.
     pub fn times(&self) -> StepTimes {
         match &self.source {

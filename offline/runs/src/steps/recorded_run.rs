@@ -104,6 +104,11 @@ impl RecordedRank {
         self.source.bytes()
     }
 
+    /// Whether it is read from a journal: of a fixed size, and in memory its file's time does not tell of writes either.
+    pub fn is_journal(&self) -> bool {
+        matches!(self.source.files, Files::Journal)
+    }
+
     /// Begins to read its steps.
     ///
     /// # Errors
@@ -134,8 +139,8 @@ impl RecordedRank {
 fn described(sources: &[RankSource]) -> Result<Option<(String, u32)>, RanksError> {
     let Some(first) = sources.first() else { return Ok(None) };
     if matches!(first.files, Files::Journal) {
-        let recovered = Recovered::open(&first.path)?;
-        return Ok(Some((recovered.run().run.clone(), recovered.run().world_size)));
+        let run = Recovered::run_of(&first.path)?;
+        return Ok(Some((run.run, run.world_size)));
     }
     let places = [first.path.parent(), Some(&*first.path)];
     let read = |directory: &Path| {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use trainmon_core::AlertPhase;
 use trainmon_history::Limits;
 use trainmon_report::{NotMade, Progress, write_new};
 use trainmon_runs::NewestRun;
@@ -95,7 +96,8 @@ pub fn plot(
     })?;
     let RankHistory { run, alerts, steps, range, .. } = &history;
     let other_ranks = all_ranks.into_iter().filter(|&other| other != run.rank.0).collect();
-    let (rank, steps, range, alerts) = (run.rank.0, *steps, *range, alerts.len());
+    let alerts = alerts.iter().filter(|alert| alert.phase == AlertPhase::Begins).count();
+    let (rank, steps, range) = (run.rank.0, *steps, *range);
     Ok(Plotted { out, newest, run: name, rank, other_ranks, steps, range, alerts, warnings })
 }
 

@@ -99,10 +99,9 @@ impl Place {
                 if value.is_finite() {
                     let (low, high) = place.range.unwrap_or((value, value));
                     place.range = Some((low.min(value), high.max(value)));
-                } else {
-                    place.has_non_finite = true;
                 }
             }
+            place.has_non_finite |= curve.is_broken(bin, steps.from);
             place.last = curve.last[bin].filter(|value| value.is_finite()).or(place.last);
         }
         place
@@ -181,7 +180,16 @@ mod tests {
             last: steps,
             time,
         };
-        (axis, CurveDocument { name: "loss".to_owned(), last: last.to_vec(), low: Vec::new(), high: Vec::new() })
+        (
+            axis,
+            CurveDocument {
+                name: "loss".to_owned(),
+                last: last.to_vec(),
+                low: Vec::new(),
+                high: Vec::new(),
+                broken: Vec::new(),
+            },
+        )
     }
 
     #[test]

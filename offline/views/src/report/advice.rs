@@ -13,6 +13,9 @@ pub(super) fn summary(report: &Report, coverage: &Coverage) -> String {
     let alerts = report.alerts.len() as u64 + report.left_out.alerts;
     let steps: u64 = report.ranks.iter().map(|rank| rank.steps).max().unwrap_or(0);
     let seen = format!("{steps} steps, {} series", coverage.series());
+    if !coverage.has_steps() && alerts == 0 {
+        return "The run has no step yet: there is nothing to tell of it.".to_owned();
+    }
     let Some(first) = first_certain(report) else {
         return match alerts {
             0 => format!("Nothing left what it was before ({seen}), and there is no alert."),
@@ -90,7 +93,7 @@ pub(super) fn next_steps(report: &Report, coverage: &Coverage, run: &str) -> Vec
     let first = first_certain(report);
     if let Some(first) = first {
         of_movement(first, coverage, run, &mut next);
-        of_ranks(first, report, &mut next);
+        of_ranks(first, coverage, &mut next);
     }
     if report.alerts.iter().any(|alert| alert.rule == AlertRule::NormMismatch) {
         next.push(NextStep {
@@ -179,12 +182,11 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &str, next: &mut Vec<Nex
 }
 
 /// Of several ranks that were read, some moved and others did not.
-fn of_ranks(first: &Moved, report: &Report, next: &mut Vec<NextStep>) {
-    if report.ranks.len() < 2 {
+fn of_ranks(first: &Moved, coverage: &Coverage, next: &mut Vec<NextStep>) {
+    if coverage.ranks() < 2 {
         return;
     }
-    let moved: Vec<u32> = report.ranks.iter().filter(|rank| rank.moved > 0).map(|rank| rank.rank).collect();
-    if let [only] = moved[..] {
+    if let Some(only) = coverage.moved_alone() {
         next.push(NextStep {
             question: format!("Why rank {only} alone?"),
             action: format!(

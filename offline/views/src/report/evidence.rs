@@ -4,7 +4,7 @@ use trainmon_core::{Alert, AlertPhase, layer_of};
 use trainmon_history::{ABSENT, AxisDocument, CurveDocument, HeatMap, Overview};
 
 use super::document::{Certainty, CurveSummary, Moved, RankSummary, ReportedAlert};
-use super::movement::{Departure, Point, first_departure};
+use super::movement::{Departure, Direction, Point, first_departure};
 use crate::rank_history::RankHistory;
 
 /// So many departures and alerts of a rank are kept: more than a report has room for.
@@ -93,15 +93,23 @@ struct Search {
 
 impl Search {
     fn curve(&mut self, steps: &AxisDocument, curve: &CurveDocument) {
-        let points: Vec<Point> = (0..steps.first.len())
-            .filter_map(|bin| {
-                let at = |values: &[Option<f64>]| values.get(bin).copied().flatten();
-                // Of a bin of several steps the value farthest up: what does not show there hardly shows at all.
-                let value = at(&curve.high).or_else(|| at(&curve.last))?;
-                Some(Point { first_step: steps.first[bin], last_step: steps.last[bin], value })
-            })
-            .collect();
-        if let Some(departure) = self.look(&points) {
+        let points = |ends: &[Option<f64>]| -> Vec<Point> {
+            let value = |bin: usize| match ends.get(bin).copied().flatten() {
+                Some(_) if curve.is_broken(bin, steps.from) => Some(f64::NAN),
+                value => value,
+            };
+            let point =
+                |bin| Some(Point { first_step: steps.first[bin], last_step: steps.last[bin], value: value(bin)? });
+            (0..steps.first.len()).filter_map(point).collect()
+        };
+        let departure = if curve.high.is_empty() {
+            self.look(&points(&curve.last))
+        } else {
+            // Of a bin of several steps a rise shows in its largest value, a fall in its smallest.
+            let fall = first_departure(&points(&curve.low)).filter(|fall| fall.direction == Direction::Falls);
+            earlier(self.look(&points(&curve.high)), fall)
+        };
+        if let Some(departure) = departure {
             self.moved.push(moved(self.rank, &departure, &curve.name, None, None));
         }
     }
@@ -131,6 +139,18 @@ impl Search {
             self.too_short += 1;
         }
         first_departure(points)
+    }
+}
+
+/// The departure that began first; of one bin the farther.
+fn earlier(one: Option<Departure>, other: Option<Departure>) -> Option<Departure> {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let is_later = other.at.first_step > one.at.first_step;
+            let is_nearer = other.at.first_step == one.at.first_step && other.deviations <= one.deviations;
+            Some(if is_later || is_nearer { one } else { other })
+        }
+        (one, other) => one.or(other),
     }
 }
 
@@ -176,7 +196,7 @@ fn reported(alert: &Alert) -> ReportedAlert {
 }
 
 fn curve_summary(rank: u32, steps: &AxisDocument, curve: &CurveDocument) -> CurveSummary {
-    let CurveDocument { name, last, low, high } = curve;
+    let CurveDocument { name, last, low, high, broken: _ } = curve;
     // While bins hold one step each, both are the value itself.
     let (low, high) = if high.is_empty() { (last, last) } else { (low, high) };
     let finite = |values: &[Option<f64>]| -> Vec<(usize, f64)> {
@@ -192,6 +212,6 @@ fn curve_summary(rank: u32, steps: &AxisDocument, curve: &CurveDocument) -> Curv
         smallest: finite(low).into_iter().map(|(_, value)| value).reduce(f64::min),
         largest: largest.map(|(_, value)| value),
         largest_at: largest.and_then(|(bin, _)| steps.first.get(bin).copied()),
-        not_finite: high.iter().flatten().filter(|value| !value.is_finite()).count() as u64,
+        not_finite: (0..last.len()).filter(|&bin| curve.is_broken(bin, steps.from)).count() as u64,
     }
 }

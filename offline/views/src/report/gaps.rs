@@ -40,6 +40,9 @@ pub(super) struct Coverage {
     series: u64,
     rows_left_out: u64,
     ranks: Vec<u32>,
+    /// Ranks with a series that moved.
+    moved_ranks: Vec<u32>,
+    tensor_bins: u64,
 }
 
 impl Coverage {
@@ -56,6 +59,23 @@ impl Coverage {
         self.series += evidence.series;
         self.rows_left_out += evidence.rows_left_out;
         self.ranks.push(history.run.rank.0);
+        self.moved_ranks.extend((evidence.summary.moved > 0).then_some(history.run.rank.0));
+        self.tensor_bins = self.tensor_bins.max(evidence.steps_per_tensor_value);
+    }
+
+    /// How many ranks were read.
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// The only rank with a series that moved, if there is only one.
+    pub(super) fn moved_alone(&self) -> Option<u32> {
+        if let [only] = self.moved_ranks[..] { Some(only) } else { None }
+    }
+
+    /// Whether there is a step at all.
+    pub(super) fn has_steps(&self) -> bool {
+        self.steps > 0
     }
 
     /// Whether any of these kinds was measured.
@@ -106,6 +126,13 @@ impl Coverage {
             if count > 0 {
                 gaps.push(format!("{count} {what}."));
             }
+        }
+        if self.tensor_bins > 1 {
+            gaps.push(format!(
+                "Of each {} measured steps the largest value of a tensor is kept: where a tensor falls in some of them only, that is \
+                 not seen.",
+                self.tensor_bins
+            ));
         }
         if self.without_times {
             gaps.push("When steps were is not known: the files keep no times.".to_owned());

@@ -119,10 +119,15 @@ fn draw_curves(frame: &mut Frame<'_>, run: &RunDocument, curves: &[(String, usiz
     let width = usize::from(inside.width).saturating_sub(CURVE_NAME + NUMBER + 2);
     let line = |(name, place): &(String, usize)| {
         let curve = &run.overview.curves[*place];
-        let values = if curve.high.is_empty() { &curve.last } else { &curve.high };
+        let mut values = if curve.high.is_empty() { curve.last.clone() } else { curve.high.clone() };
+        for &bin in &curve.broken {
+            if let Some(value) = values.get_mut(bin) {
+                *value = Some(f64::NAN);
+            }
+        }
         let newest = curve.last.iter().rev().flatten().next();
         let newest = newest.map_or_else(|| "–".to_owned(), |value| number(*value));
-        let spark = spark::line(values, width);
+        let spark = spark::line(&values, width);
         let mut spans = vec![Span::raw(format!("{:CURVE_NAME$} {newest:>NUMBER$} ", shortened(name, CURVE_NAME)))];
         // What is not finite is to be seen.
         for piece in spark.split_inclusive(spark::NOT_FINITE) {
@@ -208,8 +213,8 @@ fn tensor_line(tensor: &TensorState, columns: Columns) -> String {
 }
 
 fn draw_alerts(frame: &mut Frame<'_>, run: &RunDocument, state: &State, area: Rect) {
-    let seen = run.overview.alerts_seen;
-    let block = Block::bordered().title(format!(" alerts: {seen} "));
+    let begun = run.overview.alerts_begun;
+    let block = Block::bordered().title(format!(" alerts: {begun} "));
     let inside = block.inner(area);
     frame.render_widget(block, area);
     // The newest first.

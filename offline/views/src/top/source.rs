@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use trainmon_history::{Limits, RunDocument, VERSION};
-use trainmon_runs::steps::{RankChoice, ReadRunError, RecordedRun};
+use trainmon_runs::steps::{RankChoice, ReadRunError, RecordedRank, RecordedRun};
 use ureq::Agent;
 
 use super::error::TopError;
@@ -150,7 +150,13 @@ fn read(path: &std::path::Path, rank: Option<u32>, tell: &Sender<News>, end: &En
         let began = Instant::now();
         let state = RecordedRun::open(path, choice).map(|run| (run.path.clone(), run.bytes(), run));
         let news = match state {
-            Ok((run_path, bytes, _)) if last.as_ref() == Some(&(run_path.clone(), bytes)) => None,
+            // A journal does not grow: it is read again and again.
+            Ok((run_path, bytes, run))
+                if !run.ranks.iter().any(RecordedRank::is_journal)
+                    && last.as_ref() == Some(&(run_path.clone(), bytes)) =>
+            {
+                None
+            }
             Ok((run_path, bytes, run)) => {
                 let read = document(&run);
                 // What could not be read is tried again.

@@ -134,3 +134,58 @@ impl Drop for Signals {
         }
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::io::Read as _;
+
+    use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+
+    use super::*;
+
+    /// Set for the process that is to panic.
+    const IS_CHILD: &str = "TRAINMON_TEST_PANICS_IN_TOP";
+    const TEST: &str = "top::terminal::tests::a_panic_gives_the_terminal_back_before_it_says_what_it_has_to_say";
+    const LAST_WORDS: &str = "the last words";
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_says_what_it_has_to_say() {
+        if std::env::var_os(IS_CHILD).is_some() {
+            let mut screen = Screen::open().unwrap();
+            screen.draw(|frame| frame.render_widget("drawn", frame.area())).unwrap();
+            panic!("{LAST_WORDS}");
+        }
+        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut command = CommandBuilder::new(std::env::current_exe().unwrap());
+        command.args(["--exact", TEST, "--nocapture", "--test-threads=1"]);
+        command.env(IS_CHILD, "1");
+        command.env("TERM", "xterm-256color");
+        let mut child = pair.slave.spawn_command(command).unwrap();
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        // Held until its modes were looked at.
+        let slave = pair.slave;
+        let read = std::thread::Builder::new().name("terminal".to_owned()).spawn(move || {
+            let (mut said, mut bytes) = (Vec::new(), [0; 4096]);
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                said.extend_from_slice(&bytes[..count]);
+            }
+            String::from_utf8_lossy(&said).into_owned()
+        });
+        let read = read.unwrap();
+        assert!(!child.wait().unwrap().success());
+        let modes = pair.master.get_termios().unwrap();
+        assert_eq!(
+            modes.local_flags.bits() & (libc::ICANON | libc::ECHO),
+            libc::ICANON | libc::ECHO,
+            "raw mode is over"
+        );
+        drop(slave);
+        drop(pair.master);
+        let said = read.join().unwrap();
+        let place = |what: &str| said.find(what).unwrap_or_else(|| panic!("no {what:?} in {said:?}"));
+        let [there, frame, back, words] = ["\x1b[?1049h", "drawn", "\x1b[?1049l", LAST_WORDS].map(place);
+        assert!(there < frame && frame < back && back < words, "{said:?}");
+        assert!(said[frame..words].contains("\x1b[?25h"), "the cursor is shown again: {said:?}");
+    }
+}

@@ -3,6 +3,7 @@
 type Child = Node | string | null | undefined | false;
 
 interface Properties {
+  id?: string;
   class?: string;
   title?: string;
   role?: string;
@@ -17,6 +18,7 @@ export function el<Tag extends keyof HTMLElementTagNameMap>(
   ...children: Child[]
 ): HTMLElementTagNameMap[Tag] {
   const element = document.createElement(tag);
+  if (properties.id) element.id = properties.id;
   if (properties.class) element.className = properties.class;
   if (properties.title) element.title = properties.title;
   if (properties.role) element.setAttribute("role", properties.role);

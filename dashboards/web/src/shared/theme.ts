@@ -1,6 +1,6 @@
 // Dark or light: the system's choice, unless the reader makes another. The colours stand in style.css alone.
 
-import { el } from "../dom";
+import { el } from "./dom";
 
 export type Theme = "dark" | "light";
 

@@ -1,0 +1,141 @@
+// The report of a comparison of captures: its values, to be searched, sorted and looked at one by one.
+
+import { el } from "../shared/dom";
+import { goTo } from "../shared/keys";
+import { columnsOf } from "./columns";
+import { ERROR, type ReportData, Rows } from "./data";
+import { detail } from "./detail";
+import { Filters, ResultBar } from "./filters";
+import { frame } from "./frame";
+import { RowGrid } from "./grid";
+import { Selection } from "./selection";
+
+class Values {
+  private readonly columns;
+  private readonly selection;
+  private readonly filters;
+  private readonly grid;
+  private readonly bar = new ResultBar(
+    (direction) => this.goToError(direction),
+    () => this.clear(),
+  );
+  private readonly detail = el("aside", { id: "detail", aria: { label: "the chosen row" } });
+
+  constructor(
+    private readonly rows: Rows,
+    section: HTMLElement,
+  ) {
+    this.columns = columnsOf(rows);
+    this.selection = new Selection(this.columns);
+    this.filters = new Filters(rows, this.columns, this.selection, {
+      rows: () => this.update(),
+      columns: () => this.redraw(),
+    });
+    this.grid = new RowGrid(rows, this.columns.all, this.selection, {
+      sort: (key) => {
+        this.selection.sortBy(key);
+        this.update();
+      },
+      choose: (row) => this.choose(row),
+    });
+    section.append(this.filters.element, this.bar.element, this.grid.element, this.detail);
+  }
+
+  /** Begins as the address says. */
+  start(): void {
+    this.selection.read(location.hash, this.rows.total);
+    this.filters.show();
+    this.update();
+    this.grid.scrollTo(this.selection.row);
+    this.choose(this.selection.row);
+  }
+
+  goToSearch(): void {
+    goTo(this.filters.search);
+  }
+
+  /** To the first, the one before or the one behind the chosen row. */
+  goToError(direction: -1 | 0 | 1): void {
+    const { shown } = this.grid;
+    const here = shown.indexOf(this.selection.row);
+    const by = direction < 0 ? -1 : 1;
+    let at = direction !== 0 && here >= 0 ? here + direction : by > 0 ? 0 : shown.length - 1;
+    for (; at >= 0 && at < shown.length; at += by) {
+      const row = shown[at] ?? -1;
+      if (this.rows.level(row) !== ERROR) continue;
+      this.grid.scrollTo(row);
+      return this.choose(row);
+    }
+  }
+
+  close(): void {
+    if (this.selection.row >= 0) this.choose(-1);
+  }
+
+  private clear(): void {
+    this.selection.clear();
+    this.filters.show();
+    this.update();
+  }
+
+  private update(): void {
+    const shown = Int32Array.from(this.selection.rows(this.rows));
+    this.grid.show(shown);
+    const errors = shown.reduce((sum, row) => sum + Number(this.rows.level(row) === ERROR), 0);
+    this.bar.show(shown.length, this.rows.total, errors);
+    this.remember();
+  }
+
+  private redraw(): void {
+    this.grid.drawHead();
+    this.grid.drawRows();
+    this.remember();
+  }
+
+  private choose(row: number): void {
+    this.selection.row = row;
+    this.grid.drawRows();
+    this.detail.hidden = row < 0;
+    this.detail.replaceChildren(...(row < 0 ? [] : detail(this.rows, row, () => this.close())));
+    this.remember();
+  }
+
+  private remember(): void {
+    try {
+      history.replaceState(null, "", this.selection.write());
+    } catch {
+      // A browser may refuse it for files.
+    }
+  }
+}
+
+const data = document.getElementById("data")?.textContent;
+const section = document.getElementById("values");
+if (data && section) {
+  const values = new Values(new Rows(JSON.parse(data) as ReportData), section);
+  frame({
+    actions: {
+      "/": () => values.goToSearch(),
+      n: () => values.goToError(1),
+      p: () => values.goToError(-1),
+    },
+    escape: () => values.close(),
+    keys: [
+      ["/", "search: words, in any cell"],
+      ["n  p", "next, previous error"],
+      ["↑  ↓", "in the table: choose a row"],
+      ["Esc", "close the chosen row"],
+    ],
+    pointer: [
+      ["click", "on a row: all of it; on a column's title: sort by it"],
+      ["hover", "a cell that is cut: all of its text"],
+    ],
+  });
+  window.addEventListener("hashchange", () => {
+    values.start();
+    section.scrollIntoView();
+  });
+  values.start();
+} else {
+  frame({ actions: {}, escape: () => {}, keys: [], pointer: [] });
+}

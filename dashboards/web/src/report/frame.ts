@@ -1,0 +1,25 @@
+// What every report has around its content: the theme's switch and the keys' help.
+
+import { button, el } from "../shared/dom";
+import { Help, type HelpLine, type Keyboard, listen } from "../shared/keys";
+import * as theme from "../shared/theme";
+
+/** Of the report: keys besides `t` and `?`. */
+export interface ReportKeys extends Keyboard {
+  keys: HelpLine[];
+  pointer: HelpLine[];
+}
+
+export function frame(report: ReportKeys): void {
+  theme.start();
+  const help = new Help(report.keys, report.pointer);
+  const controls = el(
+    "div",
+    { class: "controls" },
+    button("◐", "dark or light (t)", () => theme.toggle(), "icon"),
+    button("?", "keys (?)", () => help.toggle(), "icon"),
+  );
+  document.querySelector("main")?.prepend(controls);
+  document.body.append(help.element);
+  listen({ actions: { ...report.actions, t: () => theme.toggle() }, escape: report.escape }, help);
+}

@@ -1,0 +1,83 @@
+// What the drivers of the page share: a browser, what can be seen of a page, a way to the agent that can be cut.
+
+import { createServer, connect } from "node:net";
+import puppeteer from "puppeteer-core";
+
+export function launch(executablePath) {
+  return puppeteer.launch({
+    executablePath,
+    // Root has no sandbox, and a container's /dev/shm is small.
+    args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb"],
+  });
+}
+
+/** By panel, how many pixels have the colour of the curve, of an alert, of a value that is not finite; the heat map's colours. */
+export function measure(page) {
+  return page.evaluate(async () => {
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const style = getComputedStyle(document.documentElement);
+    const color = (name) => {
+      const value = Number.parseInt(style.getPropertyValue(`--${name}`).trim().slice(1), 16);
+      return [(value >> 16) & 255, (value >> 8) & 255, value & 255];
+    };
+    const pixels = (canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    const count = (data, [red, green, blue]) => {
+      let found = 0;
+      for (let at = 0; at < data.length; at += 4) {
+        const distance = Math.abs(data[at] - red) + Math.abs(data[at + 1] - green) + Math.abs(data[at + 2] - blue);
+        if (data[at + 3] > 200 && distance < 24) found += 1;
+      }
+      return found;
+    };
+    const panels = [...document.querySelectorAll(".panel")].map((panel) => {
+      const data = pixels(panel.querySelector("canvas"));
+      return {
+        title: panel.querySelector("h3").textContent,
+        curve: count(data, color("accent")),
+        marks: count(data, color("critical")) + count(data, color("warning")),
+        broken: count(data, color("broken")),
+      };
+    });
+    const map = document.querySelector(".heat-canvas");
+    const heat = new Uint32Array(map?.width ? pixels(map).buffer : 0);
+    const isOverflowing = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+    const background = getComputedStyle(document.body).backgroundColor;
+    return { panels, heatColors: new Set(heat).size, isOverflowing, background };
+  });
+}
+
+/** Which step a panel names under the pointer, at a share of its width. */
+export async function readoutAt(page, panel, share) {
+  await page.waitForSelector(".panel .u-over");
+  const element = (await page.$$(".panel"))[panel];
+  const box = await (await element.$(".u-over")).boundingBox();
+  await page.mouse.move(box.x + share * box.width, box.y + box.height / 2);
+  return element.$eval(".readout .at", (at) => at.textContent);
+}
+
+/** The same address on another port, with `cut` and `mend`: as when an agent goes away and comes back. */
+export async function proxy(url) {
+  const { hostname, port } = new URL(url);
+  const sockets = new Set();
+  const server = createServer((client) => {
+    const agent = connect(Number(port), hostname);
+    for (const [one, other] of [
+      [client, agent],
+      [agent, client],
+    ]) {
+      sockets.add(one);
+      one.pipe(other);
+      one.on("error", () => other.destroy());
+      one.on("close", () => sockets.delete(one));
+    }
+  });
+  const listen = (at) => new Promise((done) => server.listen(at, "127.0.0.1", done));
+  await listen(0);
+  const own = server.address().port;
+  const cut = () =>
+    new Promise((done) => {
+      server.close(done);
+      for (const socket of sockets) socket.destroy();
+    });
+  return { url: `http://127.0.0.1:${own}/`, cut, mend: () => listen(own) };
+}

@@ -1,0 +1,83 @@
+//! Under which names the page answers: a page of elsewhere whose name was made to lead here must not read it (DNS rebinding).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use hyper::header::HOST;
+use hyper::http::request::Parts;
+use hyper::http::uri::Authority;
+
+/// For who asked under another name.
+pub(super) const REFUSAL: &str = "this page answers under localhost, an IP address, the machine's own name, or a name without \
+    dots; under other names there are /metrics and /healthz\n";
+
+/// The names of this machine.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownHosts {
+    machine: String,
+}
+
+impl KnownHosts {
+    /// `machine`: its name, with or without its domain.
+    pub(crate) fn new(machine: &str) -> Self {
+        Self { machine: machine.trim_end_matches('.').to_ascii_lowercase() }
+    }
+
+    /// Whether a request was made under a name that nobody else can have led here. One that names no host was not made by a
+    /// browser.
+    pub(super) fn allows(&self, request: &Parts) -> bool {
+        let in_header = || request.headers.get(HOST).map(|host| host.to_str().ok()?.parse::<Authority>().ok());
+        match request.uri.authority().map(|authority| Some(authority.clone())).or_else(in_header) {
+            None => true,
+            Some(authority) => authority.is_some_and(|authority| self.knows(authority.host())),
+        }
+    }
+
+    fn knows(&self, host: &str) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let is_address =
+            host.parse::<Ipv4Addr>().is_ok() || address.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
+        // A name without dots is no domain that somebody elsewhere could own.
+        is_address || !host.contains('.') || host == self.machine || host.ends_with(".localhost")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::Request;
+
+    use super::*;
+
+    fn allows(uri: &str, host: Option<&str>) -> bool {
+        let request = Request::get(uri);
+        let request = host.into_iter().fold(request, |request, host| request.header(HOST, host));
+        KnownHosts::new("Node-17.cluster.example").allows(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn names_that_somebody_elsewhere_may_own_are_refused() {
+        for host in [
+            "localhost:9464",
+            "127.0.0.1",
+            "10.1.2.3:9464",
+            "[::1]:9464",
+            "node-17.cluster.example:80",
+            "trainer",
+            "NODE-17.cluster.example.",
+        ] {
+            assert!(allows("/", Some(host)), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:9464",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "a b",
+            "::1.evil.example",
+        ] {
+            assert!(!allows("/", Some(host)), "{host}");
+        }
+        assert!(allows("/", None), "no browser asks without a host");
+        assert!(!allows("http://evil.example/", Some("localhost")), "the address asked for goes before the header");
+    }
+}
