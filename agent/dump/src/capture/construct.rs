@@ -74,7 +74,7 @@ impl Construct {
         let mut children = Vec::with_capacity(entries.len());
         for (child, parent) in entries.iter() {
             let parent = match parent {
-                _ if child == "megatron_micro_step_number" => continue,
+                _ if child == MICRO_STEPS => continue,
                 JsonValue::Null => Parent::default(),
                 JsonValue::Str(name) => Parent { name: Some(shared.text(name)), micro_step: None },
                 JsonValue::Array(pair) => match &pair[..] {
