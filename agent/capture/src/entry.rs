@@ -1,6 +1,6 @@
 //! One call in the making.
 
-use trainmon_dump::capture::{EntryRecord, Node};
+use trainmon_dump::capture::{EntryRecord, Node, part};
 
 use crate::session::{Session, StackId};
 use crate::values::Values;
@@ -28,11 +28,11 @@ impl Part<'_> {
     /// The key in the entry; of a saved value, which is the entry itself, none.
     fn key(&self) -> &str {
         match self {
-            Self::InputArgs => "input_args",
-            Self::InputKwargs => "input_kwargs",
-            Self::Input => "input",
-            Self::Output => "output",
-            Self::Parameters => "parameters",
+            Self::InputArgs => part::INPUT_ARGS,
+            Self::InputKwargs => part::INPUT_KWARGS,
+            Self::Input => part::INPUT,
+            Self::Output => part::OUTPUT,
+            Self::Parameters => part::PARAMETERS,
             Self::Gradient(parameter) => parameter,
             Self::Saved => "",
         }
@@ -41,7 +41,7 @@ impl Part<'_> {
     /// What stands for it in the names of files.
     fn category(&self) -> &str {
         match self {
-            Self::InputArgs | Self::Input => "input",
+            Self::InputArgs | Self::Input => part::INPUT,
             Self::InputKwargs => "kwargs",
             other => other.key(),
         }
@@ -64,7 +64,9 @@ pub struct Entry<'s> {
     stack: Option<StackId>,
     moves_to_end: bool,
     is_output: bool,
-    is_nan: Option<Option<bool>>,
+    /// Whether its outputs were told, and whether a NaN or an infinity is among them; `None`: nobody could look.
+    has_output: bool,
+    is_nan: Option<bool>,
 }
 
 impl<'s> Entry<'s> {
@@ -78,6 +80,7 @@ impl<'s> Entry<'s> {
             stack: None,
             moves_to_end: false,
             is_output: false,
+            has_output: false,
             is_nan: None,
         }
     }
@@ -119,7 +122,7 @@ impl<'s> Entry<'s> {
         *end = self.values.json.len();
         let nonfinite = self.values.has_nonfinite.take();
         if self.is_output {
-            self.is_nan = Some(nonfinite);
+            (self.has_output, self.is_nan) = (true, nonfinite);
         }
     }
 
@@ -150,17 +153,18 @@ impl<'s> Entry<'s> {
     pub fn append(mut self) {
         self.end_part();
         let session = self.values.session;
-        let checks = session.checks_for_nan().then_some(self.is_nan).flatten();
+        let checks = session.checks_for_nan() && self.has_output;
         let mut parts: Vec<(&str, &[u8])> = Vec::with_capacity(self.parts.len() + 1);
         let mut from = 0;
         for (key, end) in &self.parts {
             parts.push((key, &self.values.json.as_bytes()[from..*end]));
             from = *end;
         }
-        if let Some(found) = checks {
-            parts.push(("is_nan", found.map_or(b"null".as_slice(), |found| if found { b"1" } else { b"0" })));
+        if checks {
+            parts.push((part::IS_NAN, self.is_nan.map_or(b"null".as_slice(), |found| if found { b"1" } else { b"0" })));
         }
-        let node = self.node.as_ref().map(|(parent, micro_step)| Node { parent: parent.as_deref(), micro_step: *micro_step });
+        let node =
+            self.node.as_ref().map(|(parent, micro_step)| Node { parent: parent.as_deref(), micro_step: *micro_step });
         let record = EntryRecord {
             name: &self.name,
             moves_to_end: self.moves_to_end,
@@ -168,6 +172,6 @@ impl<'s> Entry<'s> {
             stack: self.stack.map(|stack| stack.0),
             parts: &parts,
         };
-        session.append(&record, checks == Some(Some(true)));
+        session.append(&record, checks && self.is_nan == Some(true));
     }
 }

@@ -13,7 +13,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use trainmon_core::config::TensorFormat;
 use trainmon_core::{Dtype, Shape};
 use trainmon_dump::capture::Hole;
-use trainmon_dump::tensor_file::{StoredTensor, WriteError, write_npy, write_pt_of_one, write_safetensors};
+use trainmon_dump::tensor_file::StoredTensor;
+use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_one, write_safetensors};
 
 /// Threads that write. They wait for the disk, not for a core.
 const WRITERS: usize = 2;
@@ -188,7 +189,8 @@ impl Shared {
 
     fn write_beside(&self, temporary: &str, dtype: Dtype, shape: Shape, bytes: Vec<u8>) -> Result<u64, WriteError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
+        let file =
+            openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
         let mut out = Counted { out: File::from(file), count: 0 };
         let tensor = StoredTensor::new(dtype, shape, bytes.into())
             .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;

@@ -97,10 +97,9 @@ impl CapturePlan {
                 self.config.level != CaptureLevel::Debug
                     && self.config.tensor_list.iter().any(|text| name.contains(&**text))
             }
-            CaptureTask::DiffCheck
-            | CaptureTask::Structure
-            | CaptureTask::NanCheck
-            | CaptureTask::OverflowCheck => false,
+            CaptureTask::DiffCheck | CaptureTask::Structure | CaptureTask::NanCheck | CaptureTask::OverflowCheck => {
+                false
+            }
         }
     }
 }

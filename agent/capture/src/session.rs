@@ -125,7 +125,10 @@ struct State {
 
 impl fmt::Debug for Session {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Session").field("place", &self.place).field("progress", &self.progress()).finish_non_exhaustive()
+        to.debug_struct("Session")
+            .field("place", &self.place)
+            .field("progress", &self.progress())
+            .finish_non_exhaustive()
     }
 }
 
@@ -142,7 +145,10 @@ impl Session {
             let now = opened.directory.path();
             listener(&Notice {
                 message: format!("`{}` was used by another run, and is now `{}`", now.display(), aside.display()),
-                hint: Some("nothing of it was changed; remove it when it is not needed, or name another `dump_path`".to_owned()),
+                hint: Some(
+                    "nothing of it was changed; remove it when it is not needed, or name another `dump_path`"
+                        .to_owned(),
+                ),
             });
         }
         // What checksums are held against is a capture of tensors to its readers.
@@ -224,16 +230,12 @@ impl Session {
 
     fn count(&self, name: &str) -> u64 {
         let mut state = self.state.lock();
-        match state.counters.get_mut(name) {
-            Some(count) => {
-                *count += 1;
-                *count - 1
-            }
-            None => {
-                state.counters.insert(name.to_owned(), 1);
-                0
-            }
+        if let Some(count) = state.counters.get_mut(name) {
+            *count += 1;
+            return *count - 1;
         }
+        state.counters.insert(name.to_owned(), 1);
+        0
     }
 
     /// A call begins. Whether it is captured: if not, neither are its outputs. Every call is to be told, and its
@@ -374,7 +376,7 @@ impl Session {
     }
 
     /// Hands a tensor to the writers of files.
-    pub(crate) fn save(&self, file: TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8])) {
+    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8])) {
         if !self.is_on() || std::process::id() != self.process {
             return;
         }
@@ -384,7 +386,7 @@ impl Session {
         if config.compress {
             name.push_str(".zst");
         }
-        files.put(&file, name, size, copy);
+        files.put(file, name, size, copy);
     }
 
     fn files(&self) -> Option<Arc<Files>> {
@@ -435,7 +437,7 @@ impl Session {
         if let (Some(file), Some(found)) = (&later.file, bytes) {
             let of = TensorFile { hole: file.hole, path: &file.path, dtype: found.dtype, shape: found.shape };
             if found.bytes.len() == found.shape.elements() * found.dtype.size() && !found.bytes.is_empty() {
-                self.save(of, found.bytes.len(), |target| target.copy_from_slice(found.bytes));
+                self.save(&of, found.bytes.len(), |target| target.copy_from_slice(found.bytes));
             }
         }
         self.write_fills(&fills);
@@ -563,7 +565,7 @@ impl Records {
         }
     }
 
-    fn file_done(&self, hole: Hole, written: Result<(&str, u64), trainmon_dump::tensor_file::WriteError>) {
+    fn file_done(&self, hole: Hole, written: Result<(&str, u64), trainmon_dump::tensor_file::write::WriteError>) {
         match written {
             Ok((name, bytes)) => {
                 let mut frames = Frames::new();

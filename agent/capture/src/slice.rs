@@ -36,7 +36,8 @@ mod tests {
             let part = sliced(&view, &[slice]);
             let mut bytes = vec![0; part.size_in_bytes()];
             trainmon_stats::copy_contiguous(&part, &mut bytes);
-            let numbers: Vec<i64> = bytes.chunks(8).map(|chunk| i64::from_le_bytes(chunk.try_into().unwrap())).collect();
+            let numbers: Vec<i64> =
+                bytes.chunks(8).map(|chunk| i64::from_le_bytes(chunk.try_into().unwrap())).collect();
             (part.shape().dims().to_vec(), numbers)
         };
         let slice = |dim, begin, end| Slice { dim, begin, end, size: None };

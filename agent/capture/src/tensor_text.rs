@@ -72,7 +72,9 @@ impl Measured {
         }
         let mut wanted = StatisticSet::EMPTY;
         if self.numbers.is_some() {
-            wanted = [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm].into_iter().fold(wanted, StatisticSet::with);
+            wanted = [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm]
+                .into_iter()
+                .fold(wanted, StatisticSet::with);
         }
         if session.checks_for_nan() {
             wanted = wanted.with(Statistic::Nans).with(Statistic::Infs);
@@ -92,10 +94,10 @@ impl Measured {
             _ => DigestText::Crc32(stats.crc32),
         });
         if saves && part.elements() > 0 {
-            let shape = self.shape.map_or_else(|| Shape::new(tensor.shape).unwrap_or(part.shape()), |shape| shape);
+            let shape = self.shape.unwrap_or_else(|| Shape::new(tensor.shape).unwrap_or(part.shape()));
             let hole = session.new_hole();
             let copy = |target: &mut [u8]| copy_contiguous(&part, target);
-            session.save(TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), copy);
+            session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), copy);
             self.file = Some(hole);
         }
     }
@@ -152,7 +154,12 @@ pub(crate) fn digest_of(bytes: &[u8], summary: Summary) -> DigestText {
 /// What is told of a device's findings.
 pub(crate) fn device_numbers(found: &DeviceNumbers) -> [NumberText; 4] {
     let float = |value: Option<f64>| value.map_or(NumberText::Null, NumberText::Float);
-    [found.max.map_or(NumberText::Null, scalar), found.min.map_or(NumberText::Null, scalar), float(found.mean), float(found.norm)]
+    [
+        found.max.map_or(NumberText::Null, scalar),
+        found.min.map_or(NumberText::Null, scalar),
+        float(found.mean),
+        float(found.norm),
+    ]
 }
 
 fn scalar(value: Scalar) -> NumberText {
@@ -172,7 +179,11 @@ fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [Nu
     let (max, min) = (scalar(stats.max), scalar(stats.min));
     match precision {
         _ if stats.dtype == Dtype::Bool => {
-            if is_scalar { [max; 4] } else { [max, min, NumberText::Null, NumberText::Null] }
+            if is_scalar {
+                [max; 4]
+            } else {
+                [max, min, NumberText::Null, NumberText::Null]
+            }
         }
         Precision::High => [max, min, NumberText::Float(stats.mean), NumberText::Float(stats.norm)],
         Precision::Low => low_numbers(stats, is_scalar, max, min),

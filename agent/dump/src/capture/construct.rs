@@ -9,6 +9,7 @@ use jiter::JsonValue;
 use super::error::CaptureError;
 use super::shared::{Hashes, Shared};
 use super::stack::whole;
+use super::words::MICRO_STEPS;
 
 /// Where a node hangs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -237,7 +237,12 @@ fn leaf(fields: &Fields<'_>, shared: &mut Shared) -> Option<Leaf> {
         && field(fields, key::CLASS_TYPE).is_some()
     {
         let plain = |name| field(fields, name).map_or(Plain::Null, plain);
-        let peer = Peer { operation: plain(key::OPERATION), rank: plain(key::PEER), tag: plain(key::TAG), group_id: plain(key::GROUP_ID) };
+        let peer = Peer {
+            operation: plain(key::OPERATION),
+            rank: plain(key::PEER),
+            tag: plain(key::TAG),
+            group_id: plain(key::GROUP_ID),
+        };
         return leaf(tensor, shared).map(|leaf| match leaf {
             Leaf::Tensor(facts) => Leaf::Tensor(Box::new(TensorFacts { peer: Some(Box::new(peer)), ..*facts })),
             other => other,

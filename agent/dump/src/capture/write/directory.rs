@@ -71,7 +71,8 @@ impl RankDirectory {
             move |source: io::Error| WriteError::Write { path, source }
         };
         DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(root).map_err(failed(root))?;
-        let root_file = OpenOptions::new().read(true).custom_flags(libc_directory()).open(root).map_err(failed(root))?;
+        let root_file =
+            OpenOptions::new().read(true).custom_flags(libc_directory()).open(root).map_err(failed(root))?;
         let root_path = std::path::absolute(root).map_err(failed(root))?;
         let (step_name, name) = (format!("step{step}"), rank.to_string());
         let step_path = root_path.join(&step_name);
@@ -147,7 +148,9 @@ impl RankDirectory {
     pub(super) fn read(&self, name: &str) -> Result<File, WriteError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let opened = openat(&self.rank, name, flags, Mode::empty());
-        opened.map(File::from).map_err(|source| WriteError::Read { path: self.path().join(name), source: source.into() })
+        opened
+            .map(File::from)
+            .map_err(|source| WriteError::Read { path: self.path().join(name), source: source.into() })
     }
 
     /// Makes a file that is not there yet, to be read and written.
@@ -175,16 +178,23 @@ impl RankDirectory {
     fn append_to(&self, name: &str) -> Result<File, WriteError> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&self.rank, name, flags, Mode::from_raw_mode(FILE_MODE));
-        opened.map(File::from).map_err(|source| WriteError::Write { path: self.path().join(name), source: source.into() })
+        opened
+            .map(File::from)
+            .map_err(|source| WriteError::Write { path: self.path().join(name), source: source.into() })
     }
 
     /// Makes a file appear whole: `write` fills one beside it, which then takes its place.
-    pub(super) fn replace(&self, name: &str, write: impl FnOnce(&mut File) -> Result<(), WriteError>) -> Result<(), WriteError> {
+    pub(super) fn replace(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut File) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
         let temporary = format!(".{name}.tmp");
         let failed = |source: Errno| WriteError::Write { path: self.path().join(name), source: source.into() };
         self.remove(&temporary)?;
         let mut file = self.create_new(&temporary)?;
-        let written = write(&mut file).and_then(|()| renameat(&self.rank, &*temporary, &self.rank, name).map_err(failed));
+        let written =
+            write(&mut file).and_then(|()| renameat(&self.rank, &*temporary, &self.rank, name).map_err(failed));
         if written.is_err() {
             // What was begun is of no use; that it cannot be removed changes nothing.
             let _gone = self.remove(&temporary).is_ok();

@@ -48,8 +48,12 @@ impl WriteError {
         match self {
             Self::Write { .. } => "check that the disk has room and the directory may be written",
             Self::Read { .. } => "check the path and its permissions",
-            Self::NotADirectory { .. } => "symbolic links below `dump_path` are not followed; remove it, or name another `dump_path`",
-            Self::InUse { .. } => "give each process a rank of its own (`start(rank_id=…)`), or each run its own `dump_path`",
+            Self::NotADirectory { .. } => {
+                "symbolic links below `dump_path` are not followed; remove it, or name another `dump_path`"
+            }
+            Self::InUse { .. } => {
+                "give each process a rank of its own (`start(rank_id=…)`), or each run its own `dump_path`"
+            }
             Self::NoRecords { .. } => "name a rank directory of a capture that was cut short, or a directory above it",
         }
     }

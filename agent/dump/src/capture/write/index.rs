@@ -70,7 +70,8 @@ impl Index {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(error) => return Err(error),
         }
-        let mut frames = FrameReader { file, at: MAGIC.len() as u64, end: file.metadata()?.len(), buffer: Vec::new(), from: 0 };
+        let mut frames =
+            FrameReader { file, at: MAGIC.len() as u64, end: file.metadata()?.len(), buffer: Vec::new(), from: 0 };
         while let Some((at, content)) = frames.next()? {
             let Some(said) = read(content) else { break };
             index.take(said, content, at);

@@ -250,8 +250,15 @@ mod tests {
     fn what_is_written_is_read_back() {
         let node = Node { parent: Some("Module.a.A.forward.0"), micro_step: Some(3) };
         let parts: [(&str, &[u8]); 2] = [("input_args", b"[]"), ("output", b"[null]")];
-        let whole = EntryRecord { name: "X.0.forward", moves_to_end: true, node: Some(node), stack: Some(7), parts: &parts };
-        let bare = EntryRecord { name: "optimizer", moves_to_end: false, node: Some(Node::default()), stack: None, parts: &[] };
+        let whole =
+            EntryRecord { name: "X.0.forward", moves_to_end: true, node: Some(node), stack: Some(7), parts: &parts };
+        let bare = EntryRecord {
+            name: "optimizer",
+            moves_to_end: false,
+            node: Some(Node::default()),
+            stack: None,
+            parts: &[],
+        };
         let mut frames = Frames::new();
         frames.header(b"{}");
         frames.entry(&whole);
@@ -265,7 +272,9 @@ mod tests {
         };
         let [header, first, second, stack, fills] = &said[..] else { panic!("{said:?}") };
         assert_eq!(header, &Said::Header(b"{}"));
-        let Said::Entry(EntrySaid { name, moves_to_end, node: read_node, stack: read_stack, parts: read_parts }) = first else {
+        let Said::Entry(EntrySaid { name, moves_to_end, node: read_node, stack: read_stack, parts: read_parts }) =
+            first
+        else {
             panic!("{first:?}")
         };
         assert_eq!((*name, *moves_to_end, *read_node, *read_stack), ("X.0.forward", true, Some(node), Some(7)));

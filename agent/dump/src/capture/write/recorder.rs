@@ -72,7 +72,10 @@ impl Recorder {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         if self.is_broken {
-            return Err(WriteError::Write { path: self.path.clone(), source: io::Error::other("it was refused before") });
+            return Err(WriteError::Write {
+                path: self.path.clone(),
+                source: io::Error::other("it was refused before"),
+            });
         }
         match self.file.write_all(bytes) {
             Ok(()) => {

@@ -248,7 +248,10 @@ mod tests {
             written(|json| json.memory_format("channels_last")),
             r#"{"type":"torch.memory_format","format":"channels_last"}"#
         );
-        assert_eq!((crc32_text(0xa), xor64_text(0x0003_0201)), ("0000000a".to_owned(), "0x0000000000030201".to_owned()));
+        assert_eq!(
+            (crc32_text(0xa), xor64_text(0x0003_0201)),
+            ("0000000a".to_owned(), "0x0000000000030201".to_owned())
+        );
     }
 
     #[test]
@@ -257,7 +260,12 @@ mod tests {
             kind: "torch.Tensor",
             dtype: "torch.float32",
             shape: &[2],
-            numbers: Some([NumberText::Float(2.0), NumberText::Float(1.0), NumberText::Null, NumberText::Hole(Hole(1))]),
+            numbers: Some([
+                NumberText::Float(2.0),
+                NumberText::Float(1.0),
+                NumberText::Null,
+                NumberText::Hole(Hole(1)),
+            ]),
             requires_grad: Some(false),
             spread: Some(("[0,1]", r#"[{"Shard":{"dim":0}}]"#)),
             file: Some(Hole(2)),
@@ -268,7 +276,8 @@ mod tests {
             "{\"type\":\"torch.Tensor\",\"dtype\":\"torch.float32\",\"shape\":[2],\"Max\":2.0,\"Min\":1.0,\"Mean\":null,\"Norm\":\u{1}00000001,\
              \"requires_grad\":false,\"device_mesh\":[0,1],\"placements\":[{\"Shard\":{\"dim\":0}}]\u{2}00000002,\"md5\":\"00000001\"}"
         );
-        let summed = TensorText { numbers: None, spread: None, digest: Some(DigestText::Xor64(3)), file: None, ..tensor };
+        let summed =
+            TensorText { numbers: None, spread: None, digest: Some(DigestText::Xor64(3)), file: None, ..tensor };
         assert_eq!(
             written(|json| json.tensor(&summed)),
             r#"{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"md5":"0x0000000000000003","requires_grad":false}"#
