@@ -48,6 +48,26 @@ impl Part<'_> {
     }
 }
 
+/// What the part in the making needs when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Current {
+    Plain,
+    /// Stands in a list of its own.
+    Gradient,
+    /// Is looked through for NaN.
+    Output,
+}
+
+impl Current {
+    fn of(part: Part<'_>) -> Self {
+        match part {
+            Part::Gradient(_) => Self::Gradient,
+            Part::Output => Self::Output,
+            _ => Self::Plain,
+        }
+    }
+}
+
 /// A call in the making. Nothing of it is kept before [`append`](Self::append), and nothing if it is dropped without.
 ///
 /// A call may be appended in several pieces, say its inputs before it runs and its outputs after: they become one entry. A
@@ -59,11 +79,10 @@ pub struct Entry<'s> {
     values: Values<'s>,
     /// Key and end of each part in the text.
     parts: Vec<(String, usize)>,
-    is_gradient: bool,
+    current: Current,
     node: Option<(Option<String>, Option<u32>)>,
     stack: Option<StackId>,
     moves_to_end: bool,
-    is_output: bool,
     /// Whether its outputs were told, and whether a NaN or an infinity is among them; `None`: nobody could look.
     has_output: bool,
     is_nan: Option<bool>,
@@ -75,11 +94,10 @@ impl<'s> Entry<'s> {
             name: name.to_owned(),
             values: Values::new(session, saves_tensors),
             parts: Vec::new(),
-            is_gradient: false,
+            current: Current::Plain,
             node: None,
             stack: None,
             moves_to_end: false,
-            is_output: false,
             has_output: false,
             is_nan: None,
         }
@@ -93,7 +111,7 @@ impl<'s> Entry<'s> {
     /// Begins a part. One that the plan does not want is begun like any other: ask [`wants`](Self::wants) first.
     pub fn part(&mut self, part: Part<'_>) -> &mut Values<'s> {
         self.end_part();
-        self.is_output = part == Part::Output;
+        self.current = Current::of(part);
         self.parts.push((part.key().to_owned(), usize::MAX));
         let values = &mut self.values;
         values.json.begin_piece();
@@ -103,8 +121,7 @@ impl<'s> Entry<'s> {
             values.path.push('.');
             values.path.push_str(part.category());
         }
-        self.is_gradient = matches!(part, Part::Gradient(_));
-        if self.is_gradient {
+        if self.current == Current::Gradient {
             values.json.begin_list();
         }
         values
@@ -113,7 +130,7 @@ impl<'s> Entry<'s> {
     fn end_part(&mut self) {
         let Some((_, end)) = self.parts.last_mut().filter(|(_, end)| *end == usize::MAX) else { return };
         self.values.close();
-        if self.is_gradient {
+        if self.current == Current::Gradient {
             self.values.json.end_list();
         }
         if self.values.json.is_piece_empty() {
@@ -121,7 +138,7 @@ impl<'s> Entry<'s> {
         }
         *end = self.values.json.len();
         let nonfinite = self.values.has_nonfinite.take();
-        if self.is_output {
+        if self.current == Current::Output {
             (self.has_output, self.is_nan) = (true, nonfinite);
         }
     }
