@@ -110,6 +110,27 @@ impl<'a> TensorView<'a> {
         unsafe { Self::from_raw_parts(bytes.as_ptr(), dtype, dims, &shape.contiguous_strides()[..dims.len()]) }
     }
 
+    /// The elements from `begin` up to, and without, `end` in dimension `dim`.
+    ///
+    /// # Panics
+    /// There is no such dimension. Ends beyond its size are moved to it; an `end` before `begin` gives an empty view.
+    #[must_use]
+    pub fn narrowed(&self, dim: usize, begin: i64, end: i64) -> Self {
+        let size = self.shape.dims()[dim];
+        let begin = begin.clamp(0, size);
+        let kept = end.clamp(begin, size) - begin;
+        let mut dims = [0; MAX_DIMS];
+        let count = self.shape.dims().len();
+        dims[..count].copy_from_slice(self.shape.dims());
+        dims[dim] = kept;
+        // Smaller sizes of a shape that is one are one.
+        let shape = Shape::new(&dims[..count]).unwrap_or_default();
+        let bytes = (begin * self.strides[dim]) as usize * self.dtype.size();
+        // Where elements are left, the first one lies within the memory; wrapping, for where none are.
+        let data = if shape.elements() == 0 { self.data } else { self.data.wrapping_add(bytes) };
+        Self { data, shape, ..*self }
+    }
+
     /// The address of the first element; dangling when there is none.
     pub fn data(&self) -> *const u8 {
         self.data

@@ -7,6 +7,7 @@
 //! ```
 
 mod alert;
+mod capture;
 mod check;
 mod collectives;
 mod control;
@@ -32,6 +33,10 @@ mod tracker;
 mod unmatched;
 
 pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
+pub use capture::{
+    CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, NumberRanges,
+    NumberRangesError, ParsedCapture, Precision, RiskLevel, Slice, Summary, TensorFormat,
+};
 pub use control::Control;
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{

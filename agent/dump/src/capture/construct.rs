@@ -9,6 +9,7 @@ use jiter::JsonValue;
 use super::error::CaptureError;
 use super::shared::{Hashes, Shared};
 use super::stack::whole;
+use super::words::MICRO_STEPS;
 
 /// Where a node hangs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,7 +75,7 @@ impl Construct {
         let mut children = Vec::with_capacity(entries.len());
         for (child, parent) in entries.iter() {
             let parent = match parent {
-                _ if child == "megatron_micro_step_number" => continue,
+                _ if child == MICRO_STEPS => continue,
                 JsonValue::Null => Parent::default(),
                 JsonValue::Str(name) => Parent { name: Some(shared.text(name)), micro_step: None },
                 JsonValue::Array(pair) => match &pair[..] {

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::CaptureError;
+use super::words::file;
 
 /// The names under which documents are found, in this order.
-const DOCUMENTS: [&str; 2] = ["dump.json", "debug.json"];
+const DOCUMENTS: [&str; 2] = [file::DUMP, file::DEBUG];
 
 /// What a path was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +63,14 @@ pub struct RankFiles {
 impl RankFiles {
     /// Whether it holds values a script saved by name.
     pub fn is_debug(&self) -> bool {
-        self.document.file_name().is_some_and(|name| name == "debug.json")
+        self.document.file_name().is_some_and(|name| name == file::DEBUG)
     }
 
     fn beside(document: PathBuf, rank: u64) -> Self {
         let directory = document.parent().unwrap_or(Path::new("")).to_path_buf();
         let existing = |name: &str| Some(directory.join(name)).filter(|path| path.exists());
-        let (stack, construct) = (existing("stack.json"), existing("construct.json"));
-        Self { rank, document, stack, construct, tensors: existing("dump_tensor_data") }
+        let (stack, construct) = (existing(file::STACK), existing(file::CONSTRUCT));
+        Self { rank, document, stack, construct, tensors: existing(file::TENSORS) }
     }
 }
 

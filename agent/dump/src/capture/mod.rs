@@ -17,6 +17,8 @@ mod error;
 mod parse;
 mod shared;
 mod stack;
+mod words;
+mod write;
 
 pub use construct::{Construct, Parent};
 pub use directory::{DumpKind, RankFiles, StepFiles, Tree, find};
@@ -24,3 +26,8 @@ pub use document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Ta
 pub use error::{CaptureError, Place};
 pub use parse::{Json, operator_json, parse_document};
 pub use stack::Stacks;
+pub use words::part;
+pub use write::{
+    DigestText, EntryRecord, Frames, Header, Hole, JsonText, Made, Node, NumberText, Opened, RankDirectory, RankName,
+    Recorder, TensorText, WriteError, crc32_text, data_name_member, documents_of, group_id, recover, xor64_text,
+};

@@ -8,6 +8,7 @@ use jiter::{Jiter, JiterError, JsonValue, Peek};
 use super::document::{Document, Framework, Leaf, Operator, Peer, Plain, Section, Task, TensorFacts, Value};
 use super::error::CaptureError;
 use super::shared::Shared;
+use super::words::{document as head, part, value as key};
 
 /// Reads the text of a `dump.json` or `debug.json`; `path` is named in errors. Takes time and memory linear in the text.
 ///
@@ -42,10 +43,10 @@ impl<'j> Reader<'j> {
         let mut key = self.well(key)?;
         while let Some(name) = key {
             match name.as_str() {
-                "task" => task = Some(self.task()?),
-                "level" => level = self.text()?,
-                "framework" => framework = self.framework()?,
-                "data" => operators = Some(self.operators()?),
+                head::TASK => task = Some(self.task()?),
+                head::LEVEL => level = self.text()?,
+                head::FRAMEWORK => framework = self.framework()?,
+                head::DATA => operators = Some(self.operators()?),
                 _ => {
                     let skipped = self.json.next_skip();
                     self.well(skipped)?;
@@ -109,7 +110,7 @@ impl<'j> Reader<'j> {
     fn operator(&mut self, name: &str, json: &JsonValue<'j>) -> Result<Vec<Value>, CaptureError> {
         let shared = &mut self.shared;
         // A saved value (debug.json) is the value itself.
-        if name.contains(".debug") && !has_sections(json) {
+        if name.contains(part::SAVED) && !has_sections(json) {
             let mut leaves = Leaves::of(Section::Saved, shared);
             leaves.walk(json);
             return Ok(leaves.values);
@@ -117,7 +118,8 @@ impl<'j> Reader<'j> {
         let JsonValue::Object(parts) = json else {
             return Err(self.unexpected(name, "an object with inputs and outputs", kind_of(json)));
         };
-        if name.rsplit('.').nth(1) == Some("parameters_grad") || name.ends_with(".parameters_grad") {
+        let mut ends = name.rsplit('.');
+        if ends.next() == Some(part::PARAMETERS_GRAD) || ends.next() == Some(part::PARAMETERS_GRAD) {
             let mut leaves = Leaves::of(Section::ParameterGradient, shared);
             for (parameter, gradient) in parts.iter() {
                 leaves.inside(parameter, |leaves| match gradient {
@@ -128,11 +130,11 @@ impl<'j> Reader<'j> {
             return Ok(leaves.values);
         }
         let mut leaves = Leaves::of(Section::Input, shared);
-        for (part, content) in parts.iter() {
-            let (section, prefix) = match &**part {
-                "input_args" | "input_kwargs" | "input" => (Section::Input, "input"),
-                "parameters" => (Section::Parameter, "parameters"),
-                "output" => (Section::Output, "output"),
+        for (name, content) in parts.iter() {
+            let (section, prefix) = match &**name {
+                part::INPUT_ARGS | part::INPUT_KWARGS | part::INPUT => (Section::Input, part::INPUT),
+                part::PARAMETERS => (Section::Parameter, part::PARAMETERS),
+                part::OUTPUT => (Section::Output, part::OUTPUT),
                 // `is_recompute`, `is_nan`: facts about the call, no values.
                 _ => continue,
             };
@@ -160,7 +162,7 @@ impl<'j> Reader<'j> {
 
 fn has_sections(json: &JsonValue<'_>) -> bool {
     let JsonValue::Object(parts) = json else { return false };
-    parts.iter().any(|(key, _)| matches!(&**key, "input_args" | "input" | "output"))
+    parts.iter().any(|(key, _)| matches!(&**key, part::INPUT_ARGS | part::INPUT | part::OUTPUT))
 }
 
 fn kind_of(json: &JsonValue<'_>) -> &'static str {
@@ -231,40 +233,45 @@ fn field<'f, 'j>(fields: &'f Fields<'j>, name: &str) -> Option<&'f JsonValue<'j>
 
 /// The leaf an object describes; `None` if it is a container.
 fn leaf(fields: &Fields<'_>, shared: &mut Shared) -> Option<Leaf> {
-    if let Some(JsonValue::Object(tensor)) = field(fields, "tensor")
-        && field(fields, "class_type").is_some()
+    if let Some(JsonValue::Object(tensor)) = field(fields, key::TENSOR)
+        && field(fields, key::CLASS_TYPE).is_some()
     {
         let plain = |name| field(fields, name).map_or(Plain::Null, plain);
-        let peer = Peer { operation: plain("op"), rank: plain("peer"), tag: plain("tag"), group_id: plain("group_id") };
+        let peer = Peer {
+            operation: plain(key::OPERATION),
+            rank: plain(key::PEER),
+            tag: plain(key::TAG),
+            group_id: plain(key::GROUP_ID),
+        };
         return leaf(tensor, shared).map(|leaf| match leaf {
             Leaf::Tensor(facts) => Leaf::Tensor(Box::new(TensorFacts { peer: Some(Box::new(peer)), ..*facts })),
             other => other,
         });
     }
-    let Some(JsonValue::Str(kind)) = field(fields, "type") else { return None };
-    if let Some(ranks) = field(fields, "group_ranks") {
-        let id = field(fields, "group_id").and_then(text);
+    let Some(JsonValue::Str(kind)) = field(fields, key::TYPE) else { return None };
+    if let Some(ranks) = field(fields, key::GROUP_RANKS) {
+        let id = field(fields, key::GROUP_ID).and_then(text);
         return Some(Leaf::Group { ranks: plain(ranks), id });
     }
-    if field(fields, "dtype").is_some() && field(fields, "shape").is_some() {
+    if field(fields, key::DTYPE).is_some() && field(fields, key::SHAPE).is_some() {
         return Some(Leaf::Tensor(Box::new(tensor(kind, fields, shared))));
     }
-    Some(Leaf::Plain { kind: (&**kind).into(), value: field(fields, "value").map_or(Plain::Null, plain) })
+    Some(Leaf::Plain { kind: (&**kind).into(), value: field(fields, key::VALUE).map_or(Plain::Null, plain) })
 }
 
 fn tensor(kind: &str, fields: &Fields<'_>, shared: &mut Shared) -> TensorFacts {
     let plain_at = |name| field(fields, name).map_or(Plain::Null, plain);
     TensorFacts {
         kind: shared.text(kind),
-        dtype: shared.plain(plain_at("dtype")),
-        shape: shared.plain(plain_at("shape")),
-        statistics: ["Max", "Min", "Mean", "Norm"].map(plain_at),
-        requires_grad: match field(fields, "requires_grad") {
+        dtype: shared.plain(plain_at(key::DTYPE)),
+        shape: shared.plain(plain_at(key::SHAPE)),
+        statistics: key::STATISTICS.map(plain_at),
+        requires_grad: match field(fields, key::REQUIRES_GRAD) {
             Some(JsonValue::Bool(value)) => Some(*value),
             _ => None,
         },
-        data_name: field(fields, "data_name").and_then(text),
-        digest: field(fields, "md5").map(plain),
+        data_name: field(fields, key::DATA_NAME).and_then(text),
+        digest: field(fields, key::DIGEST).map(plain),
         peer: None,
     }
 }
@@ -306,7 +313,7 @@ pub fn operator_json(text: &[u8], path: &Path, operator: &str) -> Result<Option<
     let key = reader.json.next_object().map(|key| key.map(str::to_owned));
     let mut key = reader.well(key)?;
     while let Some(name) = key {
-        if name == "data" {
+        if name == head::DATA {
             let first = reader.json.next_object().map(|key| key.map(str::to_owned));
             let mut inner = reader.well(first)?;
             while let Some(name) = inner {

@@ -1,0 +1,194 @@
+//! One call in the making.
+
+use trainmon_dump::capture::{EntryRecord, Node, part};
+
+use crate::session::{Session, StackId};
+use crate::values::Values;
+
+/// One of an entry's parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'p> {
+    /// A call's positional arguments: a list.
+    InputArgs,
+    /// Its keyword arguments: an object.
+    InputKwargs,
+    /// What came out, of a call or of its backward: a list.
+    Output,
+    /// A module's own parameters: an object.
+    Parameters,
+    /// A backward's gradients of what came out: a list.
+    Input,
+    /// The gradient of a parameter of this name: one tensor.
+    Gradient(&'p str),
+    /// A value a script saved: any.
+    Saved,
+}
+
+impl Part<'_> {
+    /// The key in the entry; of a saved value, which is the entry itself, none.
+    fn key(&self) -> &str {
+        match self {
+            Self::InputArgs => part::INPUT_ARGS,
+            Self::InputKwargs => part::INPUT_KWARGS,
+            Self::Input => part::INPUT,
+            Self::Output => part::OUTPUT,
+            Self::Parameters => part::PARAMETERS,
+            Self::Gradient(parameter) => parameter,
+            Self::Saved => "",
+        }
+    }
+
+    /// What stands for it in the names of files.
+    fn category(&self) -> &str {
+        match self {
+            Self::InputArgs | Self::Input => part::INPUT,
+            Self::InputKwargs => "kwargs",
+            other => other.key(),
+        }
+    }
+}
+
+/// What the part in the making needs when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Current {
+    Plain,
+    /// Stands in a list of its own.
+    Gradient,
+    /// Is looked through for NaN.
+    Output,
+}
+
+impl Current {
+    fn of(part: Part<'_>) -> Self {
+        match part {
+            Part::Gradient(_) => Self::Gradient,
+            Part::Output => Self::Output,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// A call in the making. Nothing of it is kept before [`append`](Self::append), and nothing if it is dropped without.
+///
+/// A call may be appended in several pieces, say its inputs before it runs and its outputs after: they become one entry. A
+/// part given twice is the later one.
+#[derive(Debug)]
+#[must_use = "an entry is kept when it is appended"]
+pub struct Entry<'s> {
+    name: String,
+    values: Values<'s>,
+    /// Key and end of each part in the text.
+    parts: Vec<(String, usize)>,
+    current: Current,
+    node: Option<(Option<String>, Option<u32>)>,
+    stack: Option<StackId>,
+    moves_to_end: bool,
+    /// Whether its outputs were told, and whether a NaN or an infinity is among them; `None`: nobody could look.
+    has_output: bool,
+    is_nan: Option<bool>,
+}
+
+impl<'s> Entry<'s> {
+    pub(crate) fn new(session: &'s Session, name: &str, saves_tensors: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            values: Values::new(session, saves_tensors),
+            parts: Vec::new(),
+            current: Current::Plain,
+            node: None,
+            stack: None,
+            moves_to_end: false,
+            has_output: false,
+            is_nan: None,
+        }
+    }
+
+    /// Whether this part is kept. What is not need not be walked.
+    pub fn wants(&self, part: Part<'_>) -> bool {
+        self.values.session.plan().wants_part(part)
+    }
+
+    /// Begins a part. One that the plan does not want is begun like any other: ask [`wants`](Self::wants) first.
+    pub fn part(&mut self, part: Part<'_>) -> &mut Values<'s> {
+        self.end_part();
+        self.current = Current::of(part);
+        self.parts.push((part.key().to_owned(), usize::MAX));
+        let values = &mut self.values;
+        values.json.begin_piece();
+        values.path.clear();
+        values.path.push_str(&self.name);
+        if part != Part::Saved {
+            values.path.push('.');
+            values.path.push_str(part.category());
+        }
+        if self.current == Current::Gradient {
+            values.json.begin_list();
+        }
+        values
+    }
+
+    fn end_part(&mut self) {
+        let Some((_, end)) = self.parts.last_mut().filter(|(_, end)| *end == usize::MAX) else { return };
+        self.values.close();
+        if self.current == Current::Gradient {
+            self.values.json.end_list();
+        }
+        if self.values.json.is_piece_empty() {
+            self.values.json.null();
+        }
+        *end = self.values.json.len();
+        let nonfinite = self.values.has_nonfinite.take();
+        if self.current == Current::Output {
+            (self.has_output, self.is_nan) = (true, nonfinite);
+        }
+    }
+
+    /// In `construct.json` the entry stands under the innermost module that is open on this thread.
+    pub fn inside_open_module(&mut self) {
+        let (parent, micro_step) = self.values.session.innermost();
+        self.node = Some((parent, micro_step));
+    }
+
+    /// In `construct.json` the entry stands under this parent: `optimizer`, `clip_grad`, a module; or under none.
+    pub fn under(&mut self, parent: Option<&str>) {
+        let (_, micro_step) = self.values.session.innermost();
+        self.node = Some((parent.map(str::to_owned), micro_step));
+    }
+
+    /// Where the call came from.
+    pub fn stack(&mut self, stack: StackId) {
+        self.stack = Some(stack);
+    }
+
+    /// The entry moves to the end of the document: a module does when its output is there, so that what it is made of stands
+    /// before it.
+    pub fn move_to_end(&mut self) {
+        self.moves_to_end = true;
+    }
+
+    /// Hands the entry to the kernel: from here on it survives whatever ends the process. Cost: one system call.
+    pub fn append(mut self) {
+        self.end_part();
+        let session = self.values.session;
+        let checks = session.checks_for_nan() && self.has_output;
+        let mut parts: Vec<(&str, &[u8])> = Vec::with_capacity(self.parts.len() + 1);
+        let mut from = 0;
+        for (key, end) in &self.parts {
+            parts.push((key, &self.values.json.as_bytes()[from..*end]));
+            from = *end;
+        }
+        if checks {
+            parts.push((part::IS_NAN, self.is_nan.map_or(b"null".as_slice(), |found| if found { b"1" } else { b"0" })));
+        }
+        let node =
+            self.node.as_ref().map(|(parent, micro_step)| Node { parent: parent.as_deref(), micro_step: *micro_step });
+        let record = EntryRecord {
+            name: &self.name,
+            moves_to_end: self.moves_to_end,
+            node,
+            stack: self.stack.map(|stack| stack.0),
+            parts: &parts,
+        };
+        session.append(&record, checks && self.is_nan == Some(true));
+    }
+}

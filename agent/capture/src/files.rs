@@ -1,0 +1,235 @@
+//! Tensor files: written by a few threads, from copies, in bounded memory.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use trainmon_core::config::TensorFormat;
+use trainmon_core::{Dtype, Shape};
+use trainmon_dump::capture::Hole;
+use trainmon_dump::tensor_file::StoredTensor;
+use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_one, write_safetensors};
+
+/// Threads that write. They wait for the disk, not for a core.
+const WRITERS: usize = 2;
+/// Files: for the owner, and to be read by the group.
+const FILE_MODE: u32 = 0o640;
+/// zstd's level: the fastest that is not a compromise of its own.
+const ZSTD_LEVEL: i32 = 3;
+
+/// A tensor that becomes a file.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorFile<'p> {
+    /// Filled with its name when it is whole.
+    pub(crate) hole: Hole,
+    /// The value's place, of which its name is made.
+    pub(crate) path: &'p str,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Shape,
+}
+
+/// One file to write.
+struct Job {
+    hole: Hole,
+    name: String,
+    dtype: Dtype,
+    shape: Shape,
+    bytes: Vec<u8>,
+}
+
+/// How files are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    pub(crate) format: TensorFormat,
+    pub(crate) compress: bool,
+    /// Bytes that may wait.
+    pub(crate) bound: usize,
+}
+
+/// Told of each file: its hole, and its name and size or why there is none.
+pub(crate) type Done = Box<dyn Fn(Hole, Result<(&str, u64), WriteError>) + Send + Sync>;
+
+/// The threads and what waits for them.
+pub(crate) struct Files {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    writing: Writing,
+    directory: OwnedFd,
+    queue: Mutex<Queue>,
+    /// Something was taken from the queue, or is finished.
+    changed: Condvar,
+    done: Done,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// Bytes of jobs that wait or are being written.
+    bytes: usize,
+    /// Jobs being written.
+    running: usize,
+    is_closed: bool,
+    /// Temporary names given.
+    names: u64,
+}
+
+impl Files {
+    /// Starts the threads. They write into `directory` and follow no link.
+    pub(crate) fn start(directory: OwnedFd, writing: Writing, done: Done) -> io::Result<Self> {
+        let (queue, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { writing, directory, queue, changed, done });
+        let files = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
+        for _ in 0..WRITERS {
+            let shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name("trainmon-capture".to_owned()).spawn(move || shared.run())?;
+            files.threads.lock().push(thread);
+        }
+        Ok(files)
+    }
+
+    /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
+    /// taken when it is alone.
+    pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, copy: impl FnOnce(&mut [u8])) {
+        let mut queue = self.shared.queue.lock();
+        while queue.bytes > 0 && queue.bytes + size > self.shared.writing.bound {
+            self.shared.changed.wait(&mut queue);
+        }
+        queue.bytes += size;
+        drop(queue);
+        let mut bytes = vec![0; size];
+        copy(&mut bytes);
+        let job = Job { hole: file.hole, name, dtype: file.dtype, shape: file.shape, bytes };
+        self.shared.queue.lock().jobs.push_back(job);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until every file is written.
+    pub(crate) fn drain(&self) {
+        let mut queue = self.shared.queue.lock();
+        while !queue.jobs.is_empty() || queue.running > 0 {
+            self.shared.changed.wait(&mut queue);
+        }
+    }
+
+    /// Files and bytes that wait.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let queue = self.shared.queue.lock();
+        (queue.jobs.len() + queue.running, queue.bytes)
+    }
+
+    /// Ends the threads, once everything is written.
+    pub(crate) fn close(&self) {
+        self.shared.queue.lock().is_closed = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            // A writer that panicked has told what it could not write.
+            let _ended = thread.join().is_ok();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while let Some((job, temporary)) = self.next() {
+            let size = job.bytes.len();
+            let hole = job.hole;
+            let written = catch_unwind(AssertUnwindSafe(|| {
+                let (name, written) = self.write(job, &temporary);
+                (self.done)(hole, written.map(|bytes| (&*name, bytes)));
+            }));
+            if written.is_err() {
+                let panicked = WriteError::Write(io::Error::other("its writer panicked"));
+                let _told = catch_unwind(AssertUnwindSafe(|| (self.done)(hole, Err(panicked)))).is_ok();
+            }
+            let mut queue = self.queue.lock();
+            queue.running -= 1;
+            queue.bytes -= size;
+            drop(queue);
+            self.changed.notify_all();
+        }
+    }
+
+    fn next(&self) -> Option<(Job, String)> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                queue.running += 1;
+                queue.names += 1;
+                let temporary = format!(".{}.tmp", queue.names);
+                return Some((job, temporary));
+            }
+            if queue.is_closed {
+                return None;
+            }
+            self.changed.wait(&mut queue);
+        }
+    }
+
+    /// Writes a file that appears whole.
+    fn write(&self, job: Job, temporary: &str) -> (String, Result<u64, WriteError>) {
+        let Job { name, dtype, shape, bytes, hole: _ } = job;
+        let written = self.write_beside(temporary, dtype, shape, bytes).and_then(|size| {
+            renameat(&self.directory, temporary, &self.directory, &*name).map_err(io::Error::from)?;
+            Ok(size)
+        });
+        if written.is_err() {
+            let _gone = unlinkat(&self.directory, temporary, AtFlags::empty()).is_ok();
+        }
+        (name, written)
+    }
+
+    fn write_beside(&self, temporary: &str, dtype: Dtype, shape: Shape, bytes: Vec<u8>) -> Result<u64, WriteError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
+        let mut out = Counted { out: File::from(file), count: 0 };
+        let tensor = StoredTensor::new(dtype, shape, bytes.into())
+            .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
+        if self.writing.compress {
+            let mut encoder = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
+            self.encode(tensor, &mut encoder)?;
+            encoder.finish()?;
+        } else {
+            let mut buffered = BufWriter::new(&mut out);
+            let encoded = self.encode(tensor, &mut buffered).and_then(|()| Ok(buffered.flush()?));
+            let (_out, _rest) = buffered.into_parts();
+            encoded?;
+        }
+        Ok(out.count)
+    }
+
+    fn encode(&self, tensor: StoredTensor, out: &mut impl Write) -> Result<(), WriteError> {
+        match self.writing.format {
+            TensorFormat::Pt => write_pt_of_one(&tensor, out),
+            TensorFormat::Npy => write_npy(&tensor, out),
+            TensorFormat::Safetensors => write_safetensors(&[("tensor".to_owned(), tensor)], out),
+        }
+    }
+}
+
+/// Counts the bytes that pass.
+struct Counted<W> {
+    out: W,
+    count: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        self.count += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,52 @@
+//! Captures in the making: what a front tells of calls and their values becomes a dump, as msprobe's tools read it.
+//!
+//! A front (Python, tch) knows the framework: it finds calls, names them, and walks their values. Everything else is here:
+//!
+//! ```text
+//! CapturePlan        which steps, ranks, names and halves; made of the config, lives as long as the capture is on
+//!   └─ Session       one step of one rank: counters, scope, open modules, stacks; its record file and tensor files
+//!        └─ Entry    one call: its parts, written by Values; appended at once to the record file
+//! ```
+//!
+//! A front's walk through one call:
+//!
+//! ```text
+//! let call = session.begin_call("Functional", "relu");            // counts: Functional.relu.0.forward
+//! if session.begin(&call.forward, Direction::Forward) {           // scope, list, risk, data_mode
+//!     let mut entry = session.entry(&call.forward);
+//!     entry.inside_open_module();
+//!     entry.stack(session.stack(&frames));
+//!     let values = entry.part(Part::InputArgs);
+//!     values.begin_list(); values.tensor(&tensor); values.end_list();
+//!     entry.append();                                             // in the kernel's hands now
+//! }
+//! …the call itself…
+//! let mut entry = session.entry(&call.forward);                   // the same way: Part::Output
+//! session.end(&call.forward);                                     // the scope may close
+//! ```
+//!
+//! Nothing here panics into the host, waits for a device, or returns an error from the middle of a step: what goes wrong is
+//! told to the [`Listener`], once for each kind, and written to `dump_error_info.log`.
+
+mod entry;
+mod files;
+mod log;
+mod names;
+mod plan;
+mod risk;
+mod scope;
+mod session;
+mod slice;
+mod tensor;
+mod tensor_text;
+mod values;
+
+pub use entry::{Entry, Part};
+pub use plan::{CapturePlan, Direction};
+pub use session::{CallName, CapturePlace, FoundBytes, Listener, Notice, OpenError, Progress, Session, StackId};
+pub use tensor::{Content, DeviceNumbers, Later, LaterValue, Tensor};
+pub use trainmon_core::config::{
+    CaptureConfig, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Slice, Summary,
+    TensorFormat,
+};
+pub use values::{Peer, Values};

@@ -1,0 +1,47 @@
+//! `dump_error_info.log`: what went wrong while capturing, once for each kind.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::fmt::Write as _;
+
+use jiff::Zoned;
+use parking_lot::Mutex;
+use trainmon_dump::capture::RankDirectory;
+
+/// Kinds that were told.
+#[derive(Debug, Default)]
+pub(crate) struct ErrorLog {
+    told: Mutex<HashSet<String>>,
+}
+
+impl ErrorLog {
+    /// Appends a note, unless one of this kind is there.
+    pub(crate) fn note(&self, directory: &RankDirectory, kind: &str, message: &str, stack: &[String]) {
+        if !self.told.lock().insert(kind.to_owned()) {
+            return;
+        }
+        let mut text = format!("[{}] {kind}: {message}\n", Zoned::now().strftime("%Y-%m-%d %H:%M:%S %z"));
+        if !stack.is_empty() {
+            text.push_str("Call stack (most recent call last):\n");
+            for line in stack {
+                // Writing to a String does not fail.
+                let _written = writeln!(text, "{line}").is_ok();
+            }
+        }
+        text.push('\n');
+        // A log of errors that cannot be written has nobody left to tell.
+        let _written = directory.append_to_error_log(text.as_bytes()).is_ok();
+    }
+}
+
+/// An error with what is behind it.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(behind) = cause {
+        text.push_str(": ");
+        text.push_str(&behind.to_string());
+        cause = behind.source();
+    }
+    text
+}

@@ -1,0 +1,223 @@
+//! What a document says of a tensor: numbers, checksum, file.
+
+use half::{bf16, f16};
+use trainmon_core::config::{CaptureTask, Precision, Summary};
+use trainmon_core::{Dtype, Scalar, Shape, Statistic, StatisticSet, TensorStats, TensorView};
+use trainmon_dump::capture::{DigestText, Hole, JsonText, NumberText, TensorText};
+use trainmon_stats::{Request, copy_contiguous, measure};
+
+use crate::files::TensorFile;
+use crate::session::Session;
+use crate::slice::sliced;
+use crate::tensor::{Content, DeviceNumbers, Later, LaterFile, Tensor};
+
+/// A tensor, measured.
+pub(crate) struct Measured {
+    numbers: Option<[NumberText; 4]>,
+    digest: Option<DigestText>,
+    file: Option<Hole>,
+    /// That of the part that is captured, if only a part is.
+    shape: Option<Shape>,
+    /// Whether a NaN or an infinity is among its elements; `None` if nobody looked.
+    pub(crate) is_nonfinite: Option<bool>,
+    pub(crate) later: Option<Later>,
+}
+
+impl Measured {
+    /// Measures, sums and copies in the host's memory, now: what the training does to the tensor later is not seen.
+    pub(crate) fn of(session: &Session, tensor: &Tensor<'_>, path: &str, saves: bool) -> Self {
+        let config = session.plan().config();
+        let mut measured = Self::nothing(config.task, config.summary);
+        match tensor.content {
+            Content::Unreadable => {
+                measured.digest = measured.digest.map(|_| DigestText::Null);
+            }
+            Content::Host(view) => measured.read(session, tensor, &view, path, saves),
+            Content::Bytes(bytes) => {
+                let digest = if config.summary == Summary::Xor { xor_of(bytes).into() } else { crc_of(bytes).into() };
+                measured.digest = measured.digest.map(|_| digest);
+            }
+            Content::Later => {
+                let numbers = measured.numbers.is_some().then(|| [(); 4].map(|()| session.new_hole()));
+                let digest = measured.digest.is_some().then(|| session.new_hole());
+                let file = saves.then(|| LaterFile { hole: session.new_hole(), path: path.to_owned() });
+                measured.numbers = numbers.map(|holes| holes.map(NumberText::Hole));
+                measured.digest = digest.map(DigestText::Hole);
+                measured.file = file.as_ref().map(|file| file.hole);
+                let looks_for_nan = session.checks_for_nan();
+                measured.later = Some(Later { numbers, digest, file, looks_for_nan });
+            }
+        }
+        measured
+    }
+
+    /// Which keys there are, no values yet.
+    fn nothing(task: CaptureTask, summary: Summary) -> Self {
+        let says_numbers = !matches!(task, CaptureTask::NanCheck | CaptureTask::OverflowCheck);
+        Self {
+            numbers: (says_numbers && summary != Summary::Xor).then_some([NumberText::Null; 4]),
+            digest: (says_numbers && summary != Summary::Statistics).then_some(DigestText::Null),
+            file: None,
+            shape: None,
+            is_nonfinite: None,
+            later: None,
+        }
+    }
+
+    fn read(&mut self, session: &Session, tensor: &Tensor<'_>, view: &TensorView<'_>, path: &str, saves: bool) {
+        let config = session.plan().config();
+        let part = sliced(view, &config.slice);
+        if part.shape() != view.shape() {
+            self.shape = Some(part.shape());
+        }
+        let mut wanted = StatisticSet::EMPTY;
+        if self.numbers.is_some() {
+            wanted = [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm]
+                .into_iter()
+                .fold(wanted, StatisticSet::with);
+        }
+        if session.checks_for_nan() {
+            wanted = wanted.with(Statistic::Nans).with(Statistic::Infs);
+        }
+        if self.digest.is_some() {
+            wanted = wanted.with(if config.summary == Summary::Xor { Statistic::Xor64 } else { Statistic::Crc32 });
+        }
+        let stats = measure(&part, Request { statistics: wanted, eps: 0.0 });
+        if self.numbers.is_some() {
+            self.numbers = Some(numbers_of(&stats, tensor.shape.is_empty() && self.shape.is_none(), config.precision));
+        }
+        if session.checks_for_nan() {
+            self.is_nonfinite = Some(stats.nonfinite() > 0);
+        }
+        self.digest = self.digest.map(|_| match config.summary {
+            Summary::Xor => DigestText::Xor64(stats.xor64),
+            _ => DigestText::Crc32(stats.crc32),
+        });
+        if saves && part.elements() > 0 {
+            let shape = self.shape.unwrap_or_else(|| Shape::new(tensor.shape).unwrap_or(part.shape()));
+            let hole = session.new_hole();
+            let copy = |target: &mut [u8]| copy_contiguous(&part, target);
+            session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), copy);
+            self.file = Some(hole);
+        }
+    }
+
+    pub(crate) fn write(&self, json: &mut JsonText, tensor: &Tensor<'_>) {
+        let shape = self.shape.as_ref().map_or(tensor.shape, Shape::dims);
+        json.tensor(&TensorText {
+            kind: if tensor.kind.is_empty() { "torch.Tensor" } else { tensor.kind },
+            dtype: tensor.dtype,
+            shape,
+            numbers: self.numbers,
+            requires_grad: tensor.requires_grad,
+            spread: tensor.spread,
+            file: self.file,
+            digest: self.digest,
+        });
+    }
+}
+
+struct Crc(u32);
+struct Xor(u64);
+
+impl From<Crc> for DigestText {
+    fn from(crc: Crc) -> Self {
+        Self::Crc32(crc.0)
+    }
+}
+
+impl From<Xor> for DigestText {
+    fn from(xor: Xor) -> Self {
+        Self::Xor64(xor.0)
+    }
+}
+
+fn crc_of(bytes: &[u8]) -> Crc {
+    Crc(crc32fast::hash(bytes))
+}
+
+/// The exclusive or of little-endian 64-bit words, the tail padded with zeros.
+fn xor_of(bytes: &[u8]) -> Xor {
+    let words = bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    });
+    Xor(words.fold(0, |all, word| all ^ word))
+}
+
+/// The checksum of bytes that came from a device, as the summary wants it.
+pub(crate) fn digest_of(bytes: &[u8], summary: Summary) -> DigestText {
+    if summary == Summary::Xor { xor_of(bytes).into() } else { crc_of(bytes).into() }
+}
+
+/// What is told of a device's findings.
+pub(crate) fn device_numbers(found: &DeviceNumbers) -> [NumberText; 4] {
+    let float = |value: Option<f64>| value.map_or(NumberText::Null, NumberText::Float);
+    [
+        found.max.map_or(NumberText::Null, scalar),
+        found.min.map_or(NumberText::Null, scalar),
+        float(found.mean),
+        float(found.norm),
+    ]
+}
+
+fn scalar(value: Scalar) -> NumberText {
+    match value {
+        Scalar::Float(value) => NumberText::Float(value),
+        Scalar::Int(value) => NumberText::Int(value),
+        Scalar::UInt(value) => NumberText::UInt(value),
+        Scalar::Bool(value) => NumberText::Bool(value),
+    }
+}
+
+/// Max, min, mean and norm as a document has them.
+fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [NumberText; 4] {
+    if stats.count == 0 {
+        return [NumberText::Null; 4];
+    }
+    let (max, min) = (scalar(stats.max), scalar(stats.min));
+    match precision {
+        _ if stats.dtype == Dtype::Bool => {
+            if is_scalar {
+                [max; 4]
+            } else {
+                [max, min, NumberText::Null, NumberText::Null]
+            }
+        }
+        Precision::High => [max, min, NumberText::Float(stats.mean), NumberText::Float(stats.norm)],
+        Precision::Low => low_numbers(stats, is_scalar, max, min),
+    }
+}
+
+/// As msprobe computes them: in the tensor's dtype, and not of every one.
+fn low_numbers(stats: &TensorStats, is_scalar: bool, max: NumberText, min: NumberText) -> [NumberText; 4] {
+    match stats.dtype {
+        Dtype::F8E4M3Fn | Dtype::F8E4M3Fnuz | Dtype::F8E5M2 | Dtype::F8E5M2Fnuz => [NumberText::Null; 4],
+        Dtype::Complex64 | Dtype::Complex128 => {
+            let mean = if stats.dtype == Dtype::Complex64 { f64::from(stats.mean as f32) } else { stats.mean };
+            [max, min, NumberText::Float(mean), NumberText::Null]
+        }
+        _ if is_scalar => [max; 4],
+        Dtype::F32 | Dtype::F16 | Dtype::Bf16 => {
+            let mean = mean_in_single(stats);
+            let norm = if stats.norm * stats.norm > f64::from(f32::MAX) { f64::INFINITY } else { stats.norm };
+            [max, min, NumberText::Float(rounded(mean, stats.dtype)), NumberText::Float(rounded(norm, stats.dtype))]
+        }
+        _ => [max, min, NumberText::Null, NumberText::Null],
+    }
+}
+
+/// torch sums narrow floats in float32: a sum beyond it is infinite, and so is its mean.
+fn mean_in_single(stats: &TensorStats) -> f64 {
+    let sum = stats.mean * stats.count as f64;
+    if sum.abs() > f64::from(f32::MAX) { f64::INFINITY.copysign(sum) } else { stats.mean }
+}
+
+fn rounded(value: f64, dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F16 => f16::from_f64(value).to_f64(),
+        Dtype::Bf16 => bf16::from_f64(value).to_f64(),
+        _ => f64::from(value as f32),
+    }
+}

@@ -1,0 +1,283 @@
+//! `dump.json` and what lies beside it, made of a record file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use jiter::JsonValue;
+
+use super::super::words::{MICRO_STEPS, document, file};
+use super::directory::RankDirectory;
+use super::error::WriteError;
+use super::index::{Index, Piece};
+use super::recorder::EXTRA_INFO;
+use super::text::{HOLE_LENGTH, JsonText, MEMBER_HOLE, VALUE_HOLE, hole_at};
+
+/// Collected before the system is called.
+const BUFFER: usize = 1 << 18;
+
+/// A hole's filling may have holes: a saved value's gradient its file. More than that nobody writes.
+const DEEPEST_FILL: u32 = 4;
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// `dump.json` or `debug.json`.
+    pub document: PathBuf,
+    /// Entries in it.
+    pub entries: usize,
+    /// Bytes at the record file's end that were no whole frame.
+    pub torn: u64,
+}
+
+/// Makes a directory's documents of its record file, each appearing whole. The record file stays.
+///
+/// Cost: time linear in the record file, which is read twice; memory for the names of its entries, not for their values.
+///
+/// # Errors
+/// There is no record file, or the system refuses.
+pub fn documents_of(directory: &RankDirectory) -> Result<Made, WriteError> {
+    let path = directory.path();
+    let records = directory.read(file::RECORDS)?;
+    let read = |source| WriteError::Read { path: path.join(file::RECORDS), source };
+    let Some(index) = Index::of(&records).map_err(read)? else {
+        return Err(WriteError::NoRecords { path: path.join(file::RECORDS) });
+    };
+    let torn = records.metadata().map_err(read)?.len() - index.whole;
+    let source = Source { records, index, path: path.clone(), directory: directory.tensors_path() };
+    let header = source.header();
+    let name = if header.level == "debug" { file::DEBUG } else { file::DUMP };
+    if header.extra_info && header.level != "debug" {
+        directory.replace(file::STACK, |to| source.write(to, file::STACK, Source::stacks))?;
+        directory.replace(file::CONSTRUCT, |to| source.write(to, file::CONSTRUCT, Source::construct))?;
+    }
+    // Last: where it is, the others are.
+    let mut entries = 0;
+    directory.replace(name, |to| {
+        source.write(to, name, |source, to| {
+            entries = source.document(&header, to)?;
+            Ok(())
+        })
+    })?;
+    Ok(Made { document: path.join(name), entries, torn })
+}
+
+/// As [`documents_of`], and removes the record file when they are there.
+///
+/// # Errors
+/// As there; [`WriteError::InUse`] if a process still writes it.
+pub fn recover(path: &Path) -> Result<Made, WriteError> {
+    let directory = RankDirectory::open(path)?;
+    directory.refuse_if_in_use()?;
+    let made = documents_of(&directory)?;
+    directory.remove(file::RECORDS)?;
+    Ok(made)
+}
+
+struct Heading {
+    task: String,
+    level: String,
+    framework: String,
+    extra_info: bool,
+}
+
+/// Why a document cannot be made: what is read and what is written fail apart.
+enum Fault {
+    Read(std::io::Error),
+    Write(std::io::Error),
+}
+
+struct Source {
+    records: File,
+    index: Index,
+    path: PathBuf,
+    /// That of the tensor files.
+    directory: Option<PathBuf>,
+}
+
+impl Source {
+    fn header(&self) -> Heading {
+        let text = |fields: &[(std::borrow::Cow<'_, str>, JsonValue<'_>)], key: &str| {
+            let found = fields.iter().find(|(name, _)| name == key).map(|(_, value)| value);
+            if let Some(JsonValue::Str(text)) = found { text.to_string() } else { String::new() }
+        };
+        match JsonValue::parse(&self.index.header, false) {
+            Ok(JsonValue::Object(fields)) => Heading {
+                task: text(&fields, document::TASK),
+                level: text(&fields, document::LEVEL),
+                framework: text(&fields, document::FRAMEWORK),
+                extra_info: !fields.iter().any(|(key, value)| key == EXTRA_INFO && *value == JsonValue::Bool(false)),
+            },
+            _ => Heading {
+                task: "statistics".to_owned(),
+                level: String::new(),
+                framework: "pytorch".to_owned(),
+                extra_info: true,
+            },
+        }
+    }
+
+    fn write(
+        &self,
+        to: &mut File,
+        name: &str,
+        write: impl FnOnce(&Self, &mut BufWriter<&mut File>) -> Result<(), Fault>,
+    ) -> Result<(), WriteError> {
+        let mut to = BufWriter::with_capacity(BUFFER, to);
+        let written = write(self, &mut to).and_then(|()| to.flush().map_err(Fault::Write));
+        // What could not be written is not tried once more when the buffer goes.
+        let (_file, _rest) = to.into_parts();
+        written.map_err(|fault| match fault {
+            Fault::Read(source) => WriteError::Read { path: self.path.join(file::RECORDS), source },
+            Fault::Write(source) => WriteError::Write { path: self.path.join(name), source },
+        })
+    }
+
+    fn document(&self, header: &Heading, to: &mut impl Write) -> Result<usize, Fault> {
+        let mut head = JsonText::new();
+        head.begin_object();
+        for (key, value) in
+            [(document::TASK, &header.task), (document::LEVEL, &header.level), (document::FRAMEWORK, &header.framework)]
+        {
+            head.key(key);
+            head.text(value);
+        }
+        head.key(document::DIRECTORY);
+        match self.directory.as_deref().map(Path::to_string_lossy) {
+            Some(path) => head.text(&path),
+            None => head.null(),
+        }
+        head.key(document::DATA);
+        put(to, head.as_bytes())?;
+        put(to, b"{")?;
+        let mut count = 0;
+        let mut buffer = Vec::new();
+        let described = self.index.in_order.iter().map(|&number| &self.index.entries[number as usize]);
+        for entry in described.filter(|entry| !entry.parts.is_empty()) {
+            put(to, if count == 0 { b"\n" } else { b",\n" })?;
+            count += 1;
+            put(to, quoted(&entry.name).as_bytes())?;
+            put(to, b":")?;
+            let [(key, piece)] = entry.parts[..] else {
+                self.parts(&entry.parts, &mut buffer, to)?;
+                continue;
+            };
+            if self.index.keys[key as usize].is_empty() {
+                self.value(piece, &mut buffer, to)?;
+            } else {
+                self.parts(&entry.parts, &mut buffer, to)?;
+            }
+        }
+        put(to, b"\n}}\n")?;
+        Ok(count)
+    }
+
+    fn parts(&self, parts: &[(u32, Piece)], buffer: &mut Vec<u8>, to: &mut impl Write) -> Result<(), Fault> {
+        for (place, &(key, piece)) in parts.iter().enumerate() {
+            put(to, if place == 0 { b"{" } else { b"," })?;
+            put(to, quoted(&self.index.keys[key as usize]).as_bytes())?;
+            put(to, b":")?;
+            self.value(piece, buffer, to)?;
+        }
+        put(to, b"}")
+    }
+
+    /// A part's JSON with its holes filled, and the holes of what fills them.
+    fn value(&self, piece: Piece, buffer: &mut Vec<u8>, to: &mut impl Write) -> Result<(), Fault> {
+        self.read(piece, buffer)?;
+        self.filled(buffer, DEEPEST_FILL, to)
+    }
+
+    fn filled(&self, json: &[u8], depth: u32, to: &mut impl Write) -> Result<(), Fault> {
+        let mut rest = json;
+        while let Some(at) = rest.iter().position(|&byte| byte == VALUE_HOLE || byte == MEMBER_HOLE) {
+            let (before, hole) = rest.split_at(at);
+            put(to, before)?;
+            match hole_at(hole).and_then(|hole| self.index.fills.get(&hole)).filter(|_| depth > 0) {
+                Some(&fill) => {
+                    let mut filling = Vec::new();
+                    self.read(fill, &mut filling)?;
+                    self.filled(&filling, depth - 1, to)?;
+                }
+                None if hole[0] == VALUE_HOLE => put(to, b"null")?,
+                None => {}
+            }
+            rest = hole.get(HOLE_LENGTH..).unwrap_or_default();
+        }
+        put(to, rest)
+    }
+
+    fn read(&self, piece: Piece, buffer: &mut Vec<u8>) -> Result<(), Fault> {
+        buffer.resize(piece.length as usize, 0);
+        self.records.read_exact_at(buffer, piece.at).map_err(Fault::Read)
+    }
+
+    fn stacks(&self, to: &mut BufWriter<&mut File>) -> Result<(), Fault> {
+        put(to, b"{")?;
+        let mut buffer = Vec::new();
+        let used = self.index.stacks.iter().filter(|(_, stack)| !stack.entries.is_empty() && stack.lines.length > 0);
+        for (place, (_, stack)) in used.enumerate() {
+            put(to, if place == 0 { b"\n" } else { b",\n" })?;
+            put(to, format!("\"{place}\":[").as_bytes())?;
+            let mut names = JsonText::new();
+            names.begin_list();
+            for &entry in &stack.entries {
+                names.text(&self.index.entries[entry as usize].name);
+            }
+            names.end_list();
+            put(to, names.as_bytes())?;
+            put(to, b",")?;
+            self.read(stack.lines, &mut buffer)?;
+            put(to, &buffer)?;
+            put(to, b"]")?;
+        }
+        put(to, b"\n}\n")
+    }
+
+    fn construct(&self, to: &mut BufWriter<&mut File>) -> Result<(), Fault> {
+        let mut most = None;
+        let mut json = JsonText::new();
+        json.begin_object();
+        for &number in &self.index.nodes {
+            let entry = &self.index.entries[number as usize];
+            let Some((parent, micro_step)) = &entry.node else { continue };
+            json.key(&entry.name);
+            let put_parent = |json: &mut JsonText| match parent {
+                Some(parent) => json.text(parent),
+                None => json.null(),
+            };
+            match micro_step {
+                Some(step) => {
+                    json.begin_list();
+                    put_parent(&mut json);
+                    json.unsigned(u64::from(*step));
+                    json.end_list();
+                    most = most.max(Some(*step));
+                }
+                None => put_parent(&mut json),
+            }
+            if json.len() > BUFFER {
+                put(to, json.as_bytes())?;
+                json.forget();
+            }
+        }
+        if let Some(most) = most {
+            json.key(MICRO_STEPS);
+            json.unsigned(u64::from(most));
+        }
+        json.end_object();
+        put(to, json.as_bytes())?;
+        put(to, b"\n")
+    }
+}
+
+fn put(to: &mut impl Write, bytes: &[u8]) -> Result<(), Fault> {
+    to.write_all(bytes).map_err(Fault::Write)
+}
+
+fn quoted(text: &str) -> String {
+    let mut json = JsonText::new();
+    json.text(text);
+    String::from_utf8_lossy(json.as_bytes()).into_owned()
+}

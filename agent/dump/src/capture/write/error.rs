@@ -1,0 +1,60 @@
+//! Why a capture cannot be written.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A capture's directory or file could not be made or written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The system refuses.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// What was to be written.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refuses to give back what was written.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// What was to be read.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A symbolic link, or something else that is no directory, stands where a directory belongs.
+    #[error("`{}` is no directory of its own", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another process that still runs captures into the same directory.
+    #[error("`{}` is being written by another process", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Not a record file, or none of a version known here.
+    #[error("`{}` is no record file of a capture", path.display())]
+    NoRecords {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl WriteError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Write { .. } => "check that the disk has room and the directory may be written",
+            Self::Read { .. } => "check the path and its permissions",
+            Self::NotADirectory { .. } => {
+                "symbolic links below `dump_path` are not followed; remove it, or name another `dump_path`"
+            }
+            Self::InUse { .. } => {
+                "give each process a rank of its own (`start(rank_id=…)`), or each run its own `dump_path`"
+            }
+            Self::NoRecords { .. } => "name a rank directory of a capture that was cut short, or a directory above it",
+        }
+    }
+}

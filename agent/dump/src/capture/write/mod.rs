@@ -1,0 +1,18 @@
+//! Writing a capture: the record file while it is made, the documents when it ends.
+
+mod directory;
+mod documents;
+mod error;
+mod index;
+mod record;
+mod recorder;
+mod text;
+mod value;
+
+pub use directory::{Opened, RankDirectory, RankName};
+pub use documents::{Made, documents_of, recover};
+pub use error::WriteError;
+pub use record::{EntryRecord, Frames, Node};
+pub use recorder::{Header, Recorder};
+pub use text::{Hole, JsonText};
+pub use value::{DigestText, NumberText, TensorText, crc32_text, data_name_member, group_id, xor64_text};
