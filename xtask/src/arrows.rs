@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
     Rule {
         member: "trainmon-python",
         // The program too: whoever installs the package has the command, and nothing is compiled for it twice.
-        may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats", "trainmon-cli"]),
+        may: May::On(&["trainmon-agent", "trainmon-capture", "trainmon-core", "trainmon-stats", "trainmon-cli"]),
     },
     // What is done after a run: each kind of comparison by itself, what they share below them, the program above them.
     Rule { member: "trainmon-report", may: May::On(&[]) },

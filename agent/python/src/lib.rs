@@ -11,6 +11,7 @@
 
 mod arguments;
 mod board;
+mod capture;
 mod config;
 mod copies;
 mod exit;
@@ -46,6 +47,8 @@ mod _trainmon {
     use super::tensor::HostTensor;
     use super::{Bound, DeviceColumn, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, pyfunction};
 
+    #[pymodule_export]
+    use super::capture::{CallMode, ModuleCall, PyCapture, PyCaptureConfig};
     #[pymodule_export]
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]

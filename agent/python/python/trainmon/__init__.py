@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 from trainmon._trainmon import ConfigError, __version__
 
 if TYPE_CHECKING:
+    from trainmon.capture.debugger import PrecisionDebugger
     from trainmon.starting import watch
     from trainmon.trainer import TrainerMon
     from trainmon.trainer_v2 import TrainerMonitorV2
     from trainmon.watching import Watch
 
-__all__ = ["ConfigError", "TrainerMon", "TrainerMonitorV2", "Watch", "__version__", "watch"]
+__all__ = ["ConfigError", "PrecisionDebugger", "TrainerMon", "TrainerMonitorV2", "Watch", "__version__", "watch"]
 
 #: Where the names are that need torch.
 _LAZY = {
+    "PrecisionDebugger": "trainmon.capture.debugger",
     "TrainerMon": "trainmon.trainer",
     "TrainerMonitorV2": "trainmon.trainer_v2",
     "Watch": "trainmon.watching",
