@@ -48,7 +48,7 @@ mod _trainmon {
     use super::{Bound, DeviceColumn, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, pyfunction};
 
     #[pymodule_export]
-    use super::capture::{CallMode, ModuleCall, PyCapture, PyCaptureConfig};
+    use super::capture::{CallMode, ModuleCall, OperatorCall, PyCapture, PyCaptureConfig};
     #[pymodule_export]
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use trainmon_capture::{Direction, Entry, Part};
 
-use crate::capture::call::place;
+use crate::capture::call::{place, tell_modules_around};
 use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::Busy;
 use crate::capture::values::Walk;
@@ -84,6 +84,7 @@ fn record_backward(
             write_gradients(active, &mut entry, into, of);
         }
         entry.append();
+        tell_modules_around(active);
     }
     session.end(name);
 }

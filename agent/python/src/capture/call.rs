@@ -147,11 +147,15 @@ impl Shared {
         if is_kept || active.has_construct {
             let mut entry = session.entry(&name.forward);
             place(active, &mut entry);
-            if is_kept {
+            // Of backward alone the calls' places are still told.
+            if is_kept || (is_entry && !session.plan().wants_direction(Direction::Forward)) {
                 self.tell_stack(py, active, &mut entry);
+            }
+            if is_kept {
                 write_inputs(active, operator, shown, &mut entry);
             }
             entry.append();
+            tell_modules_around(active);
         }
         Begun { active: Arc::clone(active), name, is_kept, is_entry }
     }
@@ -197,7 +201,21 @@ fn write_inputs(active: &Active, operator: &Operator, shown: &Arguments<'_, '_>,
         Walk::new(&active.kinds, values).list_without(shown.args, |place| filled.contains(&place));
     }
     if entry.wants(Part::InputKwargs) {
-        Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords(shown.kwargs);
+        let filled = &operator.filled_keys;
+        let is_filled = |key: &str| filled.iter().any(|it| it == key);
+        Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords_without(shown.kwargs, is_filled);
+    }
+}
+
+/// Gives the modules around their places in `construct.json`: a reader that goes through it in order meets a parent before
+/// its children are complete.
+pub(crate) fn tell_modules_around(active: &Active) {
+    if active.has_construct {
+        thread::tell_around(|module, parent| {
+            let mut entry = active.session.entry(module);
+            entry.under(parent);
+            entry.append();
+        });
     }
 }
 

@@ -1,4 +1,4 @@
-//! Captures from Python: what `trainmon.capture` is made of.
+//! Captures from Python: what `trainmon.captures` is made of.
 //!
 //! The mode (`call`) finds an operator by its identity (`operators`), writes its values (`values`, `tensors`, `kinds`) and
 //! where it came from (`stacks`); `modules` and `backward` are what hooks call. `entrance` stands where a function's arguments
@@ -6,6 +6,7 @@
 
 mod backward;
 mod call;
+mod collective;
 mod config;
 mod entrance;
 mod kinds;
@@ -25,6 +26,8 @@ use pyo3::types::{PyDict, PyTuple};
 use trainmon_capture::{CapturePlace, CapturePlan, Listener, Notice, Session};
 
 pub(crate) use crate::capture::config::PyCaptureConfig;
+use crate::capture::call::Arguments;
+pub(crate) use crate::capture::collective::OperatorCall;
 use crate::capture::entrance::Entrance;
 pub(crate) use crate::capture::modules::ModuleCall;
 use crate::capture::shared::Shared;
@@ -40,7 +43,7 @@ fn capture_error(error: &dyn std::error::Error) -> PyErr {
     ConfigError::new_err(text)
 }
 
-/// The mode that torch calls with every function: the base of `trainmon.capture.mode.Mode`.
+/// The mode that torch calls with every function: the base of `trainmon.captures.mode.Mode`.
 #[pyclass(frozen, subclass, module = "trainmon._trainmon")]
 pub(crate) struct CallMode(Arc<Shared>);
 
@@ -77,8 +80,29 @@ impl PyCapture {
     }
 
     /// Adds a function; gives its number.
-    fn add_operator(&self, function: &Bound<'_, PyAny>, prefix: &str, api: &str, is_seen: bool) -> usize {
-        self.0.operators.add(function, prefix, api, is_seen)
+    #[pyo3(signature = (function, prefix, api, is_seen, filled = vec![], filled_keys = vec![]))]
+    fn add_operator(
+        &self,
+        function: &Bound<'_, PyAny>,
+        prefix: &str,
+        api: &str,
+        is_seen: bool,
+        filled: Vec<usize>,
+        filled_keys: Vec<String>,
+    ) -> usize {
+        self.0.operators.add(function, (prefix, api), is_seen, (filled, filled_keys))
+    }
+
+    /// A call of a function whose end the caller tells. `None`: it is not captured.
+    #[pyo3(signature = (operator, args, kwargs = None))]
+    fn begin_operator(
+        &self,
+        py: Python<'_>,
+        operator: usize,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Option<OperatorCall> {
+        self.0.begin_operator(py, operator, &Arguments { args, kwargs })
     }
 
     /// What stands in for a function while a capture is on.
@@ -149,6 +173,7 @@ impl PyCapture {
 
     /// Ends the step.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        thread::leave_all_modules();
         let Some(active) = self.0.end() else { return Ok(()) };
         let made = py.detach(|| active.session.finish());
         made.map(drop).map_err(|error| capture_error(&error))

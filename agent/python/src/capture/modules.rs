@@ -11,8 +11,9 @@ use pyo3::types::{PyDict, PyTuple};
 use trainmon_capture::{CallName, Direction, Part, Session};
 
 use crate::capture::backward::write_gradients;
+use crate::capture::call::tell_modules_around;
 use crate::capture::shared::{Active, Quiet, Shared};
-use crate::capture::thread::Busy;
+use crate::capture::thread::{self, Busy};
 use crate::capture::values::Walk;
 
 /// A module's call, from its beginning to its end, and its gradients.
@@ -44,13 +45,14 @@ impl Shared {
             let session = &active.session;
             let name = session.begin_module_call(module);
             let is_kept = session.begin_module(&name.forward, Direction::Forward);
-            if is_kept {
+            thread::enter_module(&name.forward);
+            if is_kept || !session.plan().wants_direction(Direction::Forward) {
                 let mut entry = session.entry(&name.forward);
                 self.tell_stack(py, &active, &mut entry);
-                if entry.wants(Part::InputArgs) {
+                if is_kept && entry.wants(Part::InputArgs) {
                     Walk::new(&active.kinds, entry.part(Part::InputArgs)).list(args);
                 }
-                if entry.wants(Part::InputKwargs) {
+                if is_kept && entry.wants(Part::InputKwargs) {
                     Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords(kwargs);
                 }
                 entry.append();
@@ -80,6 +82,9 @@ impl Shared {
             let session = &active.session;
             if session.wants_gradients(module) {
                 let mut entry = session.entry(&active.gradients.name(session, module, parameter));
+                if !entry.wants(Part::Gradient(parameter)) {
+                    return Ok(());
+                }
                 Walk::new(&active.kinds, entry.part(Part::Gradient(parameter))).value(gradient);
                 entry.append();
             }
@@ -123,10 +128,12 @@ impl ModuleCall {
             let _quiet = Quiet::new(py)?;
             let session = &active.session;
             let is_on = self.shared.is_on();
+            thread::leave_module(&self.name.forward);
             if is_on && (active.has_construct || self.is_kept) {
                 let mut entry = session.entry(&self.name.forward);
                 // Its parent is the module around it: it is closed first.
                 session.end_module(&self.name.forward);
+                tell_modules_around(&active);
                 if active.has_construct {
                     entry.inside_open_module();
                 }
@@ -149,6 +156,7 @@ impl ModuleCall {
         self.shared.guarded(py, "module backward", || {
             let is_kept = active.session.begin_module(&self.name.backward, Direction::Backward);
             self.is_backward_kept.store(is_kept, Ordering::Relaxed);
+            thread::enter_module(&self.name.backward);
             Ok(())
         });
     }
@@ -161,6 +169,8 @@ impl ModuleCall {
             let _quiet = Quiet::new(py)?;
             let session = &active.session;
             session.end_module(&self.name.backward);
+            thread::leave_module(&self.name.backward);
+            tell_modules_around(&active);
             let is_kept = self.is_backward_kept.load(Ordering::Relaxed);
             if is_kept || active.has_construct {
                 let mut entry = session.entry(&self.name.backward);

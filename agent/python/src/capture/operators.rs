@@ -17,8 +17,10 @@ pub(crate) struct Operator {
     pub(crate) api: String,
     /// Its index in the table is its number.
     _function: Py<PyAny>,
-    /// Positional arguments that hold nothing before the call: buffers it fills.
+    /// Arguments that hold nothing before the call, buffers it fills: by place.
     pub(crate) filled: Vec<usize>,
+    /// By keyword.
+    pub(crate) filled_keys: Vec<String>,
 }
 
 /// The table of one process.
@@ -40,14 +42,21 @@ struct Table {
 
 impl Operators {
     /// Adds a function; gives its number. `is_seen`: the mode is called with this very object.
-    pub(crate) fn add(&self, function: &Bound<'_, PyAny>, prefix: &str, api: &str, is_seen: bool) -> usize {
+    pub(crate) fn add(
+        &self,
+        function: &Bound<'_, PyAny>,
+        (prefix, api): (&str, &str),
+        is_seen: bool,
+        (filled, filled_keys): (Vec<usize>, Vec<String>),
+    ) -> usize {
         let mut table = self.table.write();
         let number = table.all.len();
         table.all.push(std::sync::Arc::new(Operator {
             prefix: prefix.to_owned(),
             api: api.to_owned(),
             _function: function.clone().unbind(),
-            filled: Vec::new(),
+            filled,
+            filled_keys,
         }));
         if is_seen {
             table.by_address.entry(function.as_ptr() as usize).or_insert(number);
@@ -78,7 +87,7 @@ impl Operators {
         if let Some((_, body)) = self.inside.lock().get(&address) {
             return body.as_ref().map(|body| body.bind(py).clone());
         }
-        let body = INSIDE.import(py, "trainmon.capture.operators", "inside_of").and_then(|find| find.call1((function,)));
+        let body = INSIDE.import(py, "trainmon.captures.operators", "inside_of").and_then(|find| find.call1((function,)));
         let body = body.map_err(|error| swallow(py, error)).ok().filter(|body| !body.is_none());
         let kept = (function.clone().unbind(), body.clone().map(Bound::unbind));
         self.inside.lock().insert(address, kept);

@@ -49,7 +49,7 @@ impl Stacks {
             return Ok(known);
         }
         let lines: Vec<String> =
-            RENDER.import(py, "trainmon.capture.stacks", "lines_of")?.call1((innermost,))?.extract()?;
+            RENDER.import(py, "trainmon.captures.stacks", "lines_of")?.call1((innermost,))?.extract()?;
         let id = session.stack(&lines);
         let mut known = self.known.lock();
         known.codes.extend(codes.into_iter().map(|code| (code.as_ptr() as usize, code.unbind())));

@@ -1,5 +1,5 @@
 //! A tensor among a call's values: measured where it lies, or, where that is not possible, through what
-//! `trainmon.capture.tensors` makes of it.
+//! `trainmon.captures.tensors` makes of it.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -72,7 +72,7 @@ fn write_other(
     put: &mut (dyn FnMut(&mut Values<'_>, &Tensor<'_>) + Send),
 ) {
     static READABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let found = READABLE.import(py, "trainmon.capture.tensors", "readable").and_then(|readable| {
+    let found = READABLE.import(py, "trainmon.captures.tensors", "readable").and_then(|readable| {
         let found = readable.call1((object,))?;
         found.extract::<Found<'_>>()
     });

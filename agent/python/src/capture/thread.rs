@@ -21,6 +21,7 @@ pub(crate) struct Announced {
 thread_local! {
     static BUSY: Cell<u32> = const { Cell::new(0) };
     static ANNOUNCED: RefCell<Option<Announced>> = const { RefCell::new(None) };
+    static OPEN: RefCell<Vec<OpenModule>> = const { RefCell::new(Vec::new()) };
     static PARENT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -42,6 +43,60 @@ impl Drop for Busy {
     fn drop(&mut self) {
         BUSY.set(BUSY.get().saturating_sub(1));
     }
+}
+
+/// A module's call or backward that this thread is in.
+struct OpenModule {
+    name: String,
+    /// Whether it stands in `construct.json` already.
+    is_told: bool,
+}
+
+/// A module is entered.
+pub(crate) fn enter_module(name: &str) {
+    OPEN.with(|open| {
+        if let Ok(mut open) = open.try_borrow_mut() {
+            open.push(OpenModule { name: name.to_owned(), is_told: false });
+        }
+    });
+}
+
+/// It is left; those inside that were not are, too.
+pub(crate) fn leave_module(name: &str) {
+    OPEN.with(|open| {
+        if let Ok(mut open) = open.try_borrow_mut()
+            && let Some(at) = open.iter().rposition(|one| one.name == name)
+        {
+            open.truncate(at);
+        }
+    });
+}
+
+/// Forgets what was entered and never left, in a step that has ended.
+pub(crate) fn leave_all_modules() {
+    OPEN.with(|open| {
+        if let Ok(mut open) = open.try_borrow_mut() {
+            open.clear();
+        }
+    });
+}
+
+/// Tells of the modules around, the outermost first, with the parent of each; of each once.
+pub(crate) fn tell_around(mut tell: impl FnMut(&str, Option<&str>)) {
+    OPEN.with(|open| {
+        let Ok(mut open) = open.try_borrow_mut() else { return };
+        for at in 0..open.len() {
+            if !open[at].is_told {
+                open[at].is_told = true;
+                tell(&open[at].name, at.checked_sub(1).map(|around| &*open[around].name));
+            }
+        }
+    });
+}
+
+/// Ends a [`Busy`] that was forgotten on purpose.
+pub(crate) fn no_longer_busy() {
+    BUSY.set(BUSY.get().saturating_sub(1));
 }
 
 /// Announces a call, unless one is announced. Whether it was.

@@ -65,20 +65,33 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
 
     /// Keyword arguments, as an object.
     pub(crate) fn keywords(&mut self, values: Option<&Bound<'_, PyDict>>) {
+        self.keywords_without(values, |_| false);
+    }
+
+    /// As [`keywords`](Self::keywords); those whose key `is_hidden` says are `null`.
+    pub(crate) fn keywords_without(
+        &mut self,
+        values: Option<&Bound<'_, PyDict>>,
+        is_hidden: impl Fn(&str) -> bool,
+    ) {
         self.to.begin_object();
         if let Some(values) = values {
-            self.entries(values);
+            self.entries(values, is_hidden);
         }
         self.to.end_object();
     }
 
-    fn entries(&mut self, values: &Bound<'_, PyDict>) {
+    fn entries(&mut self, values: &Bound<'_, PyDict>, is_hidden: impl Fn(&str) -> bool) {
         for (key, value) in values.iter() {
             // A key may be any object: its text is what names it.
             let Ok(key) = key.str() else { continue };
             let key = key.to_string_lossy();
             self.to.key(&key);
-            self.value(&value);
+            if is_hidden(&key) {
+                self.to.null();
+            } else {
+                self.value(&value);
+            }
         }
     }
 
@@ -180,7 +193,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         });
         self.to.begin_object();
         match entries {
-            Ok(entries) => self.entries(&entries),
+            Ok(entries) => self.entries(&entries, |_| false),
             Err(error) => swallow(py, error),
         }
         self.to.end_object();

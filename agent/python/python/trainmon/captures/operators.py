@@ -186,8 +186,10 @@ def inside_of(function: types.FunctionType) -> Any:
     if function.__name__ in _QUIET:
         return None
     wrapped = getattr(function, "__wrapped__", None)
+    if isinstance(wrapped, types.FunctionType):
+        # A method of an operator, with the question around it; or a logger around a function that asks.
+        return inside_of(wrapped) or (None if _asks(wrapped) else wrapped)
     if wrapped is not None:
-        # A method of an operator, with the question around it.
         return wrapped
     asked = [name for name in _CHECKS if name in function.__code__.co_names]
     if not asked:
@@ -196,6 +198,10 @@ def inside_of(function: types.FunctionType) -> Any:
     body = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     body.__kwdefaults__ = function.__kwdefaults__
     return functools.update_wrapper(body, function)
+
+
+def _asks(function: types.FunctionType) -> bool:
+    return any(name in function.__code__.co_names for name in (*_CHECKS, "handle_torch_function"))
 
 
 def _never(*_arguments: Any) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 
 from trainmon._trainmon import CaptureConfig, ConfigError
-from trainmon.capture.session import CaptureSession, tell
-from trainmon.capture.watching import ConfigFile
-from trainmon.capture.window import TokenRange
+from trainmon.captures.session import CaptureSession, tell
+from trainmon.captures.watching import ConfigFile
+from trainmon.captures.window import TokenRange
 
 _lock = threading.RLock()
 

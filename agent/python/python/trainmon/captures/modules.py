@@ -12,8 +12,8 @@ from torch.utils.hooks import RemovableHandle
 
 from trainmon._hooks import Hook
 from trainmon._trainmon import Capture, ModuleCall
-from trainmon.capture.backward import BackwardPass
-from trainmon.capture.mode import Mode
+from trainmon.captures.backward import BackwardPass
+from trainmon.captures.mode import Mode
 
 
 class _Call:

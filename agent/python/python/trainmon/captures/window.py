@@ -9,7 +9,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._hooks import Hook
-from trainmon.capture.session import CaptureSession
+from trainmon.captures.session import CaptureSession
 
 
 class TokenRange:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from trainmon._trainmon import Capture
-from trainmon.capture import stacks
-from trainmon.capture.operators import CALLS, SPELLED_AS, Operator, operators
+from trainmon.captures import stacks
+from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, operators
 
 _MARK = "<entrance>"
 

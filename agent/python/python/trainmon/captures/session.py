@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from trainmon._trainmon import Capture, CaptureConfig
-from trainmon.capture.collectives import Collectives
-from trainmon.capture.entrances import Entrances
-from trainmon.capture.mode import Mode
-from trainmon.capture.modules import ModuleHooks
-from trainmon.capture.optimizers import OptimizerNodes
+from trainmon.captures.collectives import Collectives
+from trainmon.captures.entrances import Entrances
+from trainmon.captures.mode import Mode
+from trainmon.captures.modules import ModuleHooks
+from trainmon.captures.optimizers import OptimizerNodes
 
 
 class CaptureSession:
