@@ -177,6 +177,8 @@ impl ModuleCall {
                 if active.has_construct {
                     entry.inside_open_module();
                 }
+                // Its place in the file is that of its end, though `construct.json` knows it from before.
+                entry.move_to_end();
                 if is_kept {
                     write_gradients(&active, &mut entry, into, of);
                 }
