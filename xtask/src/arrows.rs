@@ -34,6 +34,7 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-control", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-dump", may: May::On(&["trainmon-core"]) },
     Rule { member: "trainmon-baseline", may: May::On(&["trainmon-core", "trainmon-dump"]) },
+    Rule { member: "trainmon-capture", may: May::On(&["trainmon-core", "trainmon-stats", "trainmon-dump"]) },
     Rule {
         member: "trainmon-agent",
         may: May::On(&[
@@ -48,7 +49,10 @@ const RULES: &[Rule] = &[
         ]),
     },
     // The fronts see the agent and what it re-exports.
-    Rule { member: "trainmon-tch", may: May::On(&["trainmon-agent", "trainmon-core", "trainmon-stats"]) },
+    Rule {
+        member: "trainmon-tch",
+        may: May::On(&["trainmon-agent", "trainmon-capture", "trainmon-core", "trainmon-stats"]),
+    },
     Rule {
         member: "trainmon-python",
         // The program too: whoever installs the package has the command, and nothing is compiled for it twice.
@@ -222,9 +226,10 @@ mod tests {
         **trainmon-exporters -> trainmon-core, trainmon-service, tokio
         **trainmon-dump -> trainmon-core
         **trainmon-baseline -> trainmon-core, trainmon-dump
+        **trainmon-capture -> trainmon-core, trainmon-dump, trainmon-stats
         **trainmon-agent -> trainmon-core, trainmon-stats, trainmon-dump, trainmon-baseline, trainmon-exporters, trainmon-alerts, trainmon-control
-        *trainmon-tch -> trainmon-agent, trainmon-stats, tch
-        *trainmon-python -> trainmon-agent, trainmon-cli, pyo3
+        *trainmon-tch -> trainmon-agent, trainmon-capture, trainmon-stats, tch
+        *trainmon-python -> trainmon-agent, trainmon-capture, trainmon-cli, pyo3
         **trainmon-report -> serde
         **trainmon-tensors -> trainmon-dump, trainmon-report
         **trainmon-compare -> trainmon-core, trainmon-dump, trainmon-report

@@ -19,8 +19,8 @@ pub struct Peer<'p> {
     pub group: &'p [u64],
 }
 
-/// Nesting beyond this is cut off: a list that contains itself has no end.
-const DEEPEST: usize = 400;
+/// Nesting beyond this is cut off: a list that contains itself has no end, and readers of JSON stop at 200.
+const DEEPEST: usize = 160;
 
 /// Where one value stands in what contains it.
 #[derive(Clone, Copy, Debug)]

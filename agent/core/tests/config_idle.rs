@@ -53,9 +53,8 @@ fn a_training_given_the_config_of_a_capture_measures_nothing_and_is_told() {
     let text = r#"{"task": "tensor", "level": "L0", "step": [1]}"#;
     let parsed = Config::parse_for_training(text, "c.json", &|_| None).expect("accepted");
     let kinds: Vec<DiagnosticKind> = parsed.warnings.iter().map(|warning| warning.kind).collect();
-    assert_eq!(kinds, [DiagnosticKind::Nothing, DiagnosticKind::NotImplemented]);
+    assert_eq!(kinds, [DiagnosticKind::Nothing, DiagnosticKind::Conflict]);
     let errors = Config::parse(text, "c.json", &|_| None).expect_err("refused");
-    assert_eq!(errors.errors[0].message(), "key `task`: `task: tensor` is not implemented yet");
-    let misspelt = Config::parse(r#"{"task": "tensr"}"#, "c.json", &|_| None).expect_err("refused");
-    assert_eq!(misspelt.errors[0].suggestion.as_deref(), Some("tensor"));
+    let message = "key `task`: `task: tensor` is of the config of a capture, and this is a monitor";
+    assert_eq!(errors.errors[0].message(), message);
 }

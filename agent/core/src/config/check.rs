@@ -67,12 +67,14 @@ impl Checker<'_, '_, '_> {
             return None;
         }
         if form.is_integer() {
-            let Ok(exact) = text.trim_start_matches('-').parse::<u64>() else {
+            // A zero may have a sign.
+            let exact = text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<u64>().map(Value::from));
+            let Ok(exact) = exact else {
                 let fault = fault(Kind::OutOfRange).hint(format!("the largest integer is {}", u64::MAX));
                 self.report.error(literal.range.start, key, fault);
                 return None;
             };
-            return Some(Value::from(exact));
+            return Some(exact);
         }
         Number::from_f64(value).map(Value::Number)
     }
@@ -99,7 +101,7 @@ impl Checker<'_, '_, '_> {
         }
         match forms.iter().find(|form| form.words().contains(&text)) {
             Some(form) if form.is_not_implemented() => {
-                self.report.lacks(at, key, text, "leave it out");
+                self.report.lacks(at, key, text, form.hint().unwrap_or("leave it out"));
                 None
             }
             Some(_) => Some(Value::from(text)),

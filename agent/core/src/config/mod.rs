@@ -34,8 +34,8 @@ mod unmatched;
 
 pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
 pub use capture::{
-    CaptureConfig, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, NumberRanges, NumberRangesError,
-    Precision, RiskLevel, Slice, Summary, TensorFormat,
+    CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, NumberRanges,
+    NumberRangesError, ParsedCapture, Precision, RiskLevel, Slice, Summary, TensorFormat,
 };
 pub use control::Control;
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};

@@ -14,7 +14,6 @@ use super::normalise::{self, Environment};
 use super::plan::PlanChange;
 use super::report::{Fault, Reader, Report};
 use super::schema::{SchemaNode, change_schema, json_schema};
-use super::similar::did_you_mean;
 use super::source;
 
 /// What a front measures where nothing is configured, as the text of a file: [`Config::default`], without the scrape page,
@@ -201,34 +200,13 @@ struct Task<'a> {
     offset: usize,
 }
 
-/// msprobe's names of what a capture may do.
-const TASKS: [&str; 11] = [
-    "statistics",
-    "tensor",
-    "structure",
-    "nan_check",
-    "overflow_check",
-    "exception_dump",
-    "diff_check",
-    "acc_check",
-    "config_check",
-    "run_ut",
-    "free_benchmark",
-];
-
 /// A config of a capture is one fault, not an unknown key for each of its keys. A training that is given one measures
 /// nothing.
 fn of_capture(task: &Task<'_>, report: &mut Report<'_>) -> Config {
-    const HINT: &str = "it is the config of a capture; a monitor's has keys like `wg_distribution`, and no `task` (docs/configuration.md)";
     let found = task.name.unwrap_or("something else than text");
-    let is_known = task.name.is_some_and(|name| TASKS.contains(&name));
-    if is_known {
-        report.lacks(task.offset, "task", &format!("task: {found}"), HINT);
-    } else {
-        let meant = task.name.and_then(|name| did_you_mean(name, TASKS));
-        let fault = Fault::new(Kind::UnknownValue, format!("{found:?}")).expected("the task of a capture");
-        report.error(task.offset, "task", fault.suggestion(meant).hint(HINT));
-    }
+    let found = format!("task: {found}` is of the config of a capture, and this is a monitor");
+    let hint = "give it to `PrecisionDebugger` or `trainmon.capture`; a monitor's config has keys like `wg_distribution`, and no `task`";
+    report.misplaced(task.offset, "task", &format!("`{found}"), hint);
     Config::of_empty_file(Dialect::V1)
 }
 

@@ -105,6 +105,15 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Something belongs into another file: an error of a check, and without effect in a training.
+    pub(super) fn misplaced(&mut self, offset: usize, key: &str, found: &str, hint: &str) {
+        let fault = Fault::new(DiagnosticKind::Conflict, found).hint(hint);
+        match self.reader {
+            Reader::Check => self.error(offset, key, fault),
+            Reader::Training | Reader::MsprobeTraining => self.warn(offset, key, fault),
+        }
+    }
+
     /// Something makes no sense that msprobe takes all the same.
     pub(super) fn refuse(&mut self, offset: usize, key: &str, fault: Fault) {
         match self.reader {

@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
+use super::capture::CaptureFile;
 use super::effective::Dialect;
 use super::file::{ChangeFile, V1File, V2File};
 
-/// The JSON Schema of a config file in either dialect: draft 2020-12, generated from the types the file is read into.
+/// The JSON Schema of a config file, of a monitor in either dialect or of a capture: draft 2020-12, generated from the types the file is read into.
 ///
 /// Beside the standard keywords it carries the `x-` marks described at the types.
 ///
@@ -22,14 +23,19 @@ fn generate() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let v1 = generator.subschema_for::<V1File>().to_value();
     let v2 = generator.subschema_for::<V2File>().to_value();
+    let capture = generator.subschema_for::<CaptureFile>().to_value();
     let definitions = generator.take_definitions(true);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "trainmon config",
-        "description": "A `monitors` or `framework` key makes it a TrainerMonitorV2 config, anything else a TrainerMon config.",
-        "if": { "anyOf": [{ "required": ["monitors"] }, { "required": ["framework"] }] },
-        "then": v2,
-        "else": v1,
+        "description": "A `task` key makes it the config of a capture, a `monitors` or `framework` key a TrainerMonitorV2 config, anything else a TrainerMon config.",
+        "if": { "required": ["task"] },
+        "then": capture,
+        "else": {
+            "if": { "anyOf": [{ "required": ["monitors"] }, { "required": ["framework"] }] },
+            "then": v2,
+            "else": v1,
+        },
         "$defs": definitions,
     })
 }
@@ -58,7 +64,12 @@ impl<'a> SchemaNode<'a> {
             Dialect::V1 => "else",
             Dialect::V2 => "then",
         };
-        Self { document, node: &document[branch] }
+        Self { document, node: &document["else"][branch] }
+    }
+
+    /// The schema of a capture's file.
+    pub(super) fn of_capture(document: &'a Value) -> Self {
+        Self { document, node: &document["then"] }
     }
 
     /// A document that is one schema.

@@ -8,9 +8,9 @@ const INTRODUCTION: &str = "\
 <!-- Generated from the config's types (agent/core/src/config). Regenerate:
      TRAINMON_REGENERATE=1 cargo test -p trainmon-cli --test generated_files -->
 
-One JSON file; `//` and `/* */` comments and trailing commas are allowed. A file with a `monitors` or `framework` key is
-read as msprobe's `TrainerMonitorV2` config, any other as its `TrainerMon` config; both take the keys of this project
-as well. Without a file, weight gradients, moments and parameters of everything are measured on every step.
+One JSON file; `//` and `/* */` comments and trailing commas are allowed. A file with a `task` key is the config of a
+[capture](#captures). One with a `monitors` or `framework` key is read as msprobe's `TrainerMonitorV2` config, any other as
+its `TrainerMon` config; both take the keys of this project as well. Without a file, weight gradients, moments and parameters of everything are measured on every step.
 
 - `trainmon check-config FILE` shows what a file means, or everything that is wrong with it.
 - A wrong type, range, name or value is an error with line, column and key. A key that resembles a real one is an error
@@ -36,7 +36,8 @@ What `ops` may name, each a column in the order given. `shape` and `dtype` are a
 /// The page, in Markdown.
 pub(crate) fn markdown() -> String {
     let schema = trainmon_core::config::json_schema();
-    let (v1, v2) = (resolve(schema, &schema["else"]), resolve(schema, &schema["then"]));
+    let (v1, v2) = (resolve(schema, &schema["else"]["else"]), resolve(schema, &schema["else"]["then"]));
+    let capture = resolve(schema, &schema["then"]);
     let mut page = Page { schema, lines: vec![INTRODUCTION.to_owned()], pending: Vec::new(), done: Vec::new() };
 
     page.line("## TrainerMon\n\nFlat keys; one CSV file per kind of tensor.\n");
@@ -49,6 +50,10 @@ pub(crate) fn markdown() -> String {
     page.line("\n## TrainerMonitorV2\n\nOne object per monitor, one CSV file per monitor. From the flat form it takes");
     page.line(format!("{}; in addition:\n", shared.join(", ")));
     page.table("", v2, |name| !is_shared(name));
+    page.drain();
+
+    page.line("\n## Captures\n\nA file with a `task` key is the config of a capture: what `PrecisionDebugger` and `trainmon.capture` are given.\n");
+    page.table("", capture, |_| true);
     page.drain();
 
     page.line(STATISTICS);

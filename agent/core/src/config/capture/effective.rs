@@ -146,7 +146,7 @@ impl TensorFormat {
 }
 
 /// Which halves of a call are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "two independent choices of two each")]
 pub struct DataMode {
     /// Calls.
@@ -184,7 +184,7 @@ pub struct Slice {
 pub const DEFAULT_CAPTURE_POOL_MIB: u64 = 512;
 
 /// A capture's effective config.
-#[derive(Clone, Debug, PartialEq, SmartDefault)]
+#[derive(Clone, Debug, PartialEq, SmartDefault, Serialize)]
 pub struct CaptureConfig {
     /// What is kept.
     pub task: CaptureTask,

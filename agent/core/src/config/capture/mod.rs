@@ -1,10 +1,15 @@
 //! The config of a capture: what `PrecisionDebugger` and `trainmon.capture` are given, msprobe's keys and our own.
 
 mod effective;
+mod file;
+mod normalise;
 mod numbers;
+mod parse;
 
 pub use effective::{
     CaptureConfig, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, Precision, RiskLevel, Slice, Summary,
     TensorFormat,
 };
+pub(in crate::config) use file::CaptureFile;
 pub use numbers::{NumberRanges, NumberRangesError};
+pub use parse::{CaptureDialect, ParsedCapture};

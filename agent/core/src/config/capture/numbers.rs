@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::ser::{Serialize, SerializeSeq as _, Serializer};
+
 /// The largest rank or step that may be listed.
 const LARGEST: u64 = 1_000_000;
 
@@ -106,6 +108,21 @@ impl NumberRanges {
     /// Every one, in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
         self.0.iter().flat_map(|&(from, to)| from..=to)
+    }
+}
+
+/// As a config has it: `[0, "2-5"]`.
+impl Serialize for NumberRanges {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut list = to.serialize_seq(Some(self.0.len()))?;
+        for &(first, last) in &self.0 {
+            if first == last {
+                list.serialize_element(&first)?;
+            } else {
+                list.serialize_element(&format!("{first}-{last}"))?;
+            }
+        }
+        list.end()
     }
 }
 

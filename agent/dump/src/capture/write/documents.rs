@@ -17,6 +17,9 @@ use super::text::{HOLE_LENGTH, JsonText, MEMBER_HOLE, VALUE_HOLE, hole_at};
 /// Collected before the system is called.
 const BUFFER: usize = 1 << 18;
 
+/// A hole's filling may have holes: a saved value's gradient its file. More than that nobody writes.
+const DEEPEST_FILL: u32 = 4;
+
 /// What was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
@@ -180,18 +183,22 @@ impl Source {
         put(to, b"}")
     }
 
-    /// A part's JSON with its holes filled.
+    /// A part's JSON with its holes filled, and the holes of what fills them.
     fn value(&self, piece: Piece, buffer: &mut Vec<u8>, to: &mut impl Write) -> Result<(), Fault> {
         self.read(piece, buffer)?;
-        let mut rest = &buffer[..];
-        let mut filling = Vec::new();
+        self.filled(buffer, DEEPEST_FILL, to)
+    }
+
+    fn filled(&self, json: &[u8], depth: u32, to: &mut impl Write) -> Result<(), Fault> {
+        let mut rest = json;
         while let Some(at) = rest.iter().position(|&byte| byte == VALUE_HOLE || byte == MEMBER_HOLE) {
             let (before, hole) = rest.split_at(at);
             put(to, before)?;
-            match hole_at(hole).and_then(|hole| self.index.fills.get(&hole)) {
+            match hole_at(hole).and_then(|hole| self.index.fills.get(&hole)).filter(|_| depth > 0) {
                 Some(&fill) => {
+                    let mut filling = Vec::new();
                     self.read(fill, &mut filling)?;
-                    put(to, &filling)?;
+                    self.filled(&filling, depth - 1, to)?;
                 }
                 None if hole[0] == VALUE_HOLE => put(to, b"null")?,
                 None => {}

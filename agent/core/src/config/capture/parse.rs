@@ -1,0 +1,125 @@
+//! The way from text to [`CaptureConfig`].
+
+use jsonc_parser::common::Ranged;
+use serde_json::{Map, Value};
+
+use super::effective::{CaptureConfig, Precision};
+use super::file::CaptureFile;
+use super::normalise;
+use crate::config::check::{self, Checker};
+use crate::config::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
+use crate::config::report::{Fault, Reader, Report};
+use crate::config::schema::{SchemaNode, json_schema};
+use crate::config::source;
+
+/// Whose names a training uses: what is not configured is as there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaptureDialect {
+    /// `trainmon.capture`: mean and norm right (`precision: "high"`).
+    #[default]
+    Trainmon,
+    /// `PrecisionDebugger`: as msprobe computes them.
+    Msprobe,
+}
+
+/// A capture's config that was read, and what its author should know about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParsedCapture {
+    /// The effective config.
+    pub config: CaptureConfig,
+    /// Keys without effect, in the order of the file.
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl CaptureConfig {
+    /// Reads a capture's config: JSON with comments and trailing commas. What this version does not have is an error; in
+    /// [`parse_over`](Self::parse_over), which a training starts with, a warning.
+    ///
+    /// # Errors
+    /// Every fault of the text at once, in the order of the file, each with its line and column.
+    pub fn parse(text: &str, file: &str, dialect: CaptureDialect) -> Result<ParsedCapture, ConfigErrors> {
+        parse_as(text, file, dialect, Reader::Check)
+    }
+
+    /// Reads the config that a training starts with, with keys of `over` (a constructor's arguments) in the place of the
+    /// text's outermost ones.
+    ///
+    /// # Errors
+    /// Every fault of the text, each with its place; if it has none, every fault that comes with the keys given. Those have
+    /// line and column 0.
+    pub fn parse_over(
+        text: &str,
+        over: &Map<String, Value>,
+        file: &str,
+        dialect: CaptureDialect,
+    ) -> Result<ParsedCapture, ConfigErrors> {
+        let alone = parse_as(text, file, dialect, Reader::Training)?;
+        let tree = source::parse(without_mark(text)).ok();
+        let Some(Value::Object(mut merged)) = tree.as_ref().map(check::to_json) else { return Ok(alone) };
+        merged.extend(over.clone());
+        let without_place = |fault: &mut Diagnostic| (fault.line, fault.column) = (0, 0);
+        let mut parsed = parse_as(&Value::Object(merged).to_string(), "arguments", dialect, Reader::Training).map_err(
+            |mut errors| {
+                errors.errors.iter_mut().chain(&mut errors.warnings).for_each(without_place);
+                errors
+            },
+        )?;
+        for warning in &mut parsed.warnings {
+            let is_of_text = |known: &&Diagnostic| (&known.key, known.kind) == (&warning.key, warning.kind);
+            match alone.warnings.iter().find(is_of_text) {
+                Some(known) => *warning = known.clone(),
+                None => without_place(warning),
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// Whether a config file's text is that of a capture: it has the key `task`. `false` for what is no JSON.
+    pub fn is_meant_by(text: &str) -> bool {
+        let tree = source::parse(without_mark(text));
+        tree.is_ok_and(|tree| tree.as_object().is_some_and(|object| object.get("task").is_some()))
+    }
+}
+
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+fn parse_as(text: &str, file: &str, dialect: CaptureDialect, reader: Reader) -> Result<ParsedCapture, ConfigErrors> {
+    let text = without_mark(text);
+    let mut report = Report::new(file, text, reader);
+    let config = read(text, dialect, &mut report);
+    let has_errors = report.has_errors();
+    let (errors, warnings) = report.finish();
+    match config {
+        Some(config) if !has_errors => Ok(ParsedCapture { config, warnings }),
+        _ => Err(ConfigErrors { errors, warnings }),
+    }
+}
+
+fn read(text: &str, dialect: CaptureDialect, report: &mut Report<'_>) -> Option<CaptureConfig> {
+    let tree = match source::parse(text) {
+        Ok(tree) => tree,
+        Err(syntax) => {
+            let fault = Fault::new(Kind::Syntax, syntax.found);
+            report.error(syntax.offset, "", syntax.hint.into_iter().fold(fault, Fault::hint));
+            return None;
+        }
+    };
+    let mut checker = Checker { report, other_dialect_keys: Vec::new() };
+    let value = checker.check(SchemaNode::of_capture(json_schema()), &tree, "")?;
+    let file: CaptureFile = match serde_json::from_value(value) {
+        Ok(file) => file,
+        // The checks leave nothing to refuse; should they ever, it is an error like any other.
+        Err(_) if report.has_errors() => return None,
+        Err(error) => {
+            report.error(tree.start(), "", Fault::new(Kind::WrongType, error.to_string()));
+            return None;
+        }
+    };
+    let precision = match dialect {
+        CaptureDialect::Trainmon => Precision::High,
+        CaptureDialect::Msprobe => Precision::Low,
+    };
+    Some(normalise::from_file(file, precision, report))
+}
