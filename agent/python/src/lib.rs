@@ -11,6 +11,7 @@
 
 mod arguments;
 mod board;
+mod capture;
 mod config;
 mod config_error;
 mod copies;
@@ -47,6 +48,8 @@ mod _trainmon {
     use super::tensor::HostTensor;
     use super::{Bound, DeviceColumn, Kind, PyAny, PyModule, PyModuleMethods as _, PyResult, PyTuple, pyfunction};
 
+    #[pymodule_export]
+    use super::capture::{CallMode, ModuleCall, OperatorCall, PyCapture, PyCaptureConfig};
     #[pymodule_export]
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]

@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 from trainmon._trainmon import ConfigError, __version__
 
 if TYPE_CHECKING:
+    from trainmon.captures.debugger import PrecisionDebugger
+    from trainmon.captures.seeding import seed_all
     from trainmon.starting import watch
     from trainmon.trainer import TrainerMon
     from trainmon.trainer_v2 import TrainerMonitorV2
     from trainmon.watching import Watch
 
-__all__ = ["ConfigError", "TrainerMon", "TrainerMonitorV2", "Watch", "__version__", "watch"]
+__all__ = ["ConfigError", "PrecisionDebugger", "TrainerMon", "TrainerMonitorV2", "Watch", "__version__", "seed_all", "watch"]
 
 #: Where the names are that need torch.
 _LAZY = {
+    "PrecisionDebugger": "trainmon.captures.debugger",
     "TrainerMon": "trainmon.trainer",
     "TrainerMonitorV2": "trainmon.trainer_v2",
     "Watch": "trainmon.watching",
+    "seed_all": "trainmon.captures.seeding",
     "watch": "trainmon.starting",
 }
 

@@ -1,0 +1,177 @@
+"""What ranks send each other, captured while a capture is on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from trainmon._trainmon import Capture, OperatorCall
+from trainmon.captures.entrances import exchange_code
+
+#: The operations, and which of their arguments are filled by them: they hold nothing before.
+_OPERATIONS: dict[str, tuple[list[int], list[str]]] = {
+    "send": ([], []),
+    "recv": ([0], []),
+    "broadcast": ([], []),
+    "all_reduce": ([], []),
+    "reduce": ([], []),
+    "all_gather": ([0], []),
+    "gather": ([1], []),
+    "isend": ([], []),
+    "irecv": ([0], ["tensor"]),
+    "scatter": ([0], []),
+    "reduce_scatter": ([0], []),
+    "_reduce_scatter_base": ([0], []),
+    "_all_gather_base": ([0], []),
+    "all_to_all_single": ([0], []),
+    "all_to_all": ([0], []),
+    "all_gather_into_tensor": ([0], []),
+    "reduce_scatter_tensor": ([0], []),
+    "batch_isend_irecv": ([], []),
+}
+#: Arguments that say nothing afterwards: a buffer that was sent may be written again.
+_HIDDEN_AFTER = {"isend": [0]}
+
+
+class Collectives:
+    """torch.distributed's operations. What an operation filled is recorded when it is complete: at its return, or when
+    the caller has waited for it."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._undo: list[Callable[[], None]] = []
+        self._numbers: dict[str, int] = {}
+        self._pending: list[_Pending] = []
+
+    def attach(self) -> None:
+        """From here on they are captured."""
+        if self._undo or not torch.distributed.is_available():
+            return
+        for name, (filled, keys) in _OPERATIONS.items():
+            function = getattr(torch.distributed.distributed_c10d, name, None)
+            if function is None:
+                continue
+            if name not in self._numbers:
+                self._numbers[name] = self._capture.add_operator(function, "Distributed", name, False, filled, keys)
+            self._undo.append(exchange_code(function, self._around(name)))
+
+    def detach(self) -> None:
+        """Everything is as it was. Operations that are complete, though nobody waited for them, are recorded."""
+        while self._undo:
+            self._undo.pop()()
+        pending, self._pending = self._pending, []
+        for one in pending:
+            one.end_if_complete()
+
+    def _around(self, name: str) -> Callable[[Any], Any]:
+        number = self._numbers[name]
+
+        def around(original: Callable[..., Any]) -> Callable[..., Any]:
+            def operation(*args: Any, **kwargs: Any) -> Any:
+                call = self._capture.begin_operator(number, args, kwargs)
+                if call is None:
+                    return original(*args, **kwargs)
+                try:
+                    result = original(*args, **kwargs)
+                finally:
+                    call.returned()
+                return self._returned(name, call, (*args, *kwargs.values()), result)
+
+            return operation
+
+        return around
+
+    def _returned(self, name: str, call: OperatorCall, outputs: tuple[Any, ...], result: Any) -> Any:
+        """Gives what the caller is to get: the result, its works told of being waited for."""
+        try:
+            works = list(_works_of(result))
+            if not works:
+                call.end(outputs, _HIDDEN_AFTER.get(name, []))
+                return result
+            pending = _Pending(call, outputs, _HIDDEN_AFTER.get(name, []), works)
+            self._pending.append(pending)
+            told = [_told_work(work, pending) for work in works]
+            return told if isinstance(result, list) else told[0]
+        except Exception as error:
+            self._capture.note("collective", f"{name}: {error}")
+            return result
+
+
+class _Pending:
+    """An operation whose works were handed to the caller."""
+
+    def __init__(self, call: OperatorCall, outputs: tuple[Any, ...], hidden: list[int], works: list[Any]) -> None:
+        self._call = call
+        self._outputs: tuple[Any, ...] | None = outputs
+        self._hidden = hidden
+        self._waited = {id(work): False for work in works}
+        self._works = works
+
+    def was_waited_for(self, work: Any) -> None:
+        self._waited[id(work)] = True
+        if all(self._waited.values()):
+            self._end()
+
+    def end_if_complete(self) -> None:
+        if self._outputs is not None and all(work.is_completed() for work in self._works):
+            self._end()
+
+    def _end(self) -> None:
+        outputs, self._outputs = self._outputs, None
+        if outputs is not None:
+            self._call.end(outputs, self._hidden)
+
+
+def _works_of(result: Any) -> Iterator[Any]:
+    for one in result if isinstance(result, list) else [result]:
+        if isinstance(one, torch.distributed.Work):
+            yield one
+
+
+def _told_work(work: Any, pending: _Pending) -> Any:
+    """A work that tells when it was waited for, and is otherwise the one it stands for."""
+    return _class()(work, pending)
+
+
+def _class() -> type:
+    """Made when it is needed: not every torch has torch.distributed."""
+    global _told_class  # noqa: PLW0603
+    if _told_class is None:
+        _told_class = _make_class()
+    return _told_class
+
+
+_told_class: type | None = None
+
+
+def _make_class() -> type:
+    class ToldWork(torch.distributed.Work):  # type: ignore[misc]
+        """A work around another."""
+
+        def __init__(self, work: Any, pending: _Pending) -> None:
+            super().__init__()
+            self._work = work
+            self._pending = pending
+
+        def wait(self, *args: Any, **kwargs: Any) -> Any:
+            result = self._work.wait(*args, **kwargs)
+            try:
+                self._pending.was_waited_for(self._work)
+            except Exception:
+                # The operation is complete, and that is what the caller asked for.
+                pass
+            return result
+
+    def passing(name: str) -> Callable[..., Any]:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return getattr(self._work, name)(*args, **kwargs)
+
+        method.__name__ = name
+        return method
+
+    for name in dir(torch.distributed.Work):
+        if not name.startswith("_") and name != "wait" and callable(getattr(torch.distributed.Work, name)):
+            setattr(ToldWork, name, passing(name))
+    return ToldWork

@@ -1,0 +1,253 @@
+"""`PrecisionDebugger`: msprobe's interface to captures."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, ClassVar
+
+import torch
+
+from trainmon._trainmon import CaptureConfig, ConfigError
+from trainmon.captures.session import CaptureSession, tell
+from trainmon.captures.watching import ConfigFile
+from trainmon.captures.window import TokenRange
+
+_lock = threading.RLock()
+
+#: What a capture is made of without a config.
+_DEFAULT = '{"task": "statistics", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1", "statistics": {}}'
+
+
+class PrecisionDebugger:
+    """Captures the steps that its config names.
+
+    One in a process: a second construction gives the first one, whatever its arguments. A script builds it, calls `start`
+    and `stop` around what is to be captured, and `step` at the end of each step. It may also be used as a context manager:
+    `start` at the beginning, `stop` and `step` at the end, also when something raises.
+    """
+
+    _instance: ClassVar[PrecisionDebugger | None] = None
+    _is_made: bool
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> PrecisionDebugger:
+        with _lock:
+            if cls._instance is None:
+                instance = super().__new__(cls)
+                instance._is_made = False
+                cls._instance = instance
+            return cls._instance
+
+    def __init__(
+        self,
+        config_path: str | None = None,
+        task: str | None = None,
+        dump_path: str | None = None,
+        level: str | None = None,
+        step: list[int | str] | None = None,
+    ) -> None:
+        """The arguments outrank the config file. Raises `ConfigError` on a config that is wrong."""
+        with _lock:
+            if self._is_made:
+                return
+            try:
+                self._make(config_path, task, dump_path, level, step)
+            except BaseException:
+                PrecisionDebugger._instance = None
+                raise
+            self._is_made = True
+
+    def _make(
+        self,
+        config_path: str | None,
+        task: str | None,
+        dump_path: str | None,
+        level: str | None,
+        step: list[int | str] | None,
+    ) -> None:
+        self._arguments = (task, dump_path, level, None if step is None else json.dumps(step))
+        self._file = ConfigFile(config_path)
+        config = CaptureConfig.read(self._file.text() if config_path is not None else _DEFAULT, *self._arguments)
+        self._session = CaptureSession(config)
+        self._is_enabled = config.dump_enable is not False
+        self._file.begins(config.dump_enable)
+        self._loop = 0
+        self._init_step = 0
+        self._is_over = False
+        self._rank: int | None = None
+        self._is_first = True
+        self._tokens: TokenRange | None = None
+
+    @classmethod
+    def _get(cls) -> PrecisionDebugger:
+        instance = cls._instance
+        if instance is None:
+            raise RuntimeError("build `PrecisionDebugger` before calling its methods")
+        return instance
+
+    @classmethod
+    def start(
+        cls,
+        model: Any = None,
+        token_range: list[int] | tuple[int, int] | None = None,
+        rank_id: int | None = None,
+        scheduled_tokens: dict[str, int] | None = None,
+    ) -> None:
+        """Captures from now on, if this step is one to capture.
+
+        `model`: a module or a list of them; needed for modules (L0, mix) and for `token_range`, the first and last call of
+        the model to capture, from 0. `rank_id` names the rank where torch.distributed does not. `scheduled_tokens`: the
+        tokens of each request in this step, for a config's `request_id`.
+        """
+        with _lock:
+            cls._get()._start(model, token_range, rank_id, scheduled_tokens)
+
+    @classmethod
+    def stop(cls) -> None:
+        """Captures no more, and writes what was captured. `start` in the same step goes on."""
+        with _lock:
+            self = cls._get()
+            self._reload()
+            if self._is_over:
+                return
+            self._session.stop()
+            self._session.write()
+            if self._tokens is not None:
+                self._tokens.end()
+
+    @classmethod
+    def step(cls) -> None:
+        """A step has ended."""
+        with _lock:
+            self = cls._get()
+            self._reload()
+            if self._is_over:
+                return
+            self._session.stop()
+            self._session.finish()
+            self._loop += 1
+
+    @classmethod
+    def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Captures a value by name, with level `debug`: tensors, numbers, texts, and lists and dicts of them. With
+        `save_backward` the gradients of its tensors, too, when they come."""
+        with _lock:
+            cls._get()._save(variable, name, save_backward)
+
+    @classmethod
+    def set_init_step(cls, step: int) -> None:
+        """The number of the step that comes next, of a training that is resumed."""
+        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+            raise ValueError(f"set_init_step: expected an integer from 0 on, found {step!r}")
+        with _lock:
+            self = cls._get()
+            self._init_step = step
+            self._loop = 0
+
+    def __enter__(self) -> PrecisionDebugger:
+        self.start(self._model_of_context)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+        self.step()
+
+    def __call__(self, model: Any = None) -> PrecisionDebugger:
+        """The model for `with debugger(model):`."""
+        self._model_of_context = model
+        return self
+
+    _model_of_context: Any = None
+
+    def _start(self, model: Any, token_range: Any, rank_id: int | None, scheduled: dict[str, int] | None) -> None:
+        self._reload()
+        config = self._session.config
+        step = self._loop + self._init_step
+        if not self._is_enabled or config.level == "debug" or self._is_over:
+            return
+        models, is_list = _models_of(model, config)
+        if config.is_past(step):
+            self._session.stop()
+            self._is_over = True
+            tell("all steps of the config are captured", None)
+            return
+        if not config.wants_step(step):
+            return
+        if self._is_first:
+            self._is_first = False
+            self._rank = rank_of_process(rank_id)
+            if token_range is not None:
+                self._tokens = TokenRange(models, token_range, self._session)
+        self._join_rank(rank_id)
+        if not config.wants_rank(self._rank) or not self._session.begin(step, self._rank):
+            return
+        if self._tokens is not None:
+            self._tokens.begin(models, is_list)
+        else:
+            self._session.start(models, is_list)
+
+    def _join_rank(self, rank_id: int | None) -> None:
+        """The process may have joined its group since."""
+        if self._rank is None:
+            self._rank = rank_of_process(rank_id)
+            if self._rank is not None and self._session.capture.is_open:
+                self._session.capture.set_rank(self._rank)
+
+    def _save(self, variable: Any, name: str, save_backward: bool) -> None:
+        config = self._session.config
+        if config.level != "debug" or config.task not in {"tensor", "statistics"} or not self._is_enabled:
+            return
+        step = self._loop + self._init_step
+        if not _can_be_saved(variable):
+            tell(f"save: `{name}` is not saved: it is a {type(variable).__name__}", "tensors, numbers and texts can be")
+            return
+        if config.wants_step(step) and self._session.begin(step, self._rank):
+            self._session.capture.save(variable, name, save_backward)
+
+    def _reload(self) -> None:
+        """Looks at the config file, if it has the switch."""
+        changed = self._file.changed(self._is_enabled)
+        if changed is None:
+            return
+        try:
+            config = CaptureConfig.read(changed, *self._arguments)
+        except ConfigError as error:
+            self._is_enabled = False
+            tell(f"the capture is off: its config was changed and is wrong: {error}", None)
+            return
+        if config.dump_enable is not None:
+            self._is_enabled = config.dump_enable
+        self._session.config = config
+
+
+def _models_of(model: Any, config: CaptureConfig) -> tuple[list[torch.nn.Module], bool]:
+    if model is None:
+        if config.wants_modules:
+            tell("`start` was given no model: modules are not captured", "call `start(model)`")
+        return [], False
+    is_list = isinstance(model, list | tuple)
+    models = list(model) if is_list else [model]
+    for one in models:
+        if not isinstance(one, torch.nn.Module):
+            raise TypeError(f"start: expected a module or a list of modules, found `{type(one).__name__}`")
+    return models, is_list
+
+
+def rank_of_process(rank_id: int | None) -> int | None:
+    """The rank given, or that of torch.distributed; none if it has none (yet)."""
+    if rank_id is not None:
+        return rank_id
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return None
+
+
+def _can_be_saved(value: Any, depth: int = 0) -> bool:
+    if depth > 400:
+        return False
+    if isinstance(value, list | tuple):
+        return all(_can_be_saved(one, depth + 1) for one in value)
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _can_be_saved(one, depth + 1) for key, one in value.items())
+    return isinstance(value, torch.Tensor | int | float | str)

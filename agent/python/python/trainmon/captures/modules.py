@@ -1,0 +1,165 @@
+"""Modules: their calls, their gradients and those of their parameters, by hooks that are there while a capture is on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from trainmon._hooks import Hook
+from trainmon._trainmon import Capture, ModuleCall
+from trainmon.captures.backward import BackwardPass
+from trainmon.captures.mode import Mode
+
+
+class _Call:
+    """A module's call under way in a thread."""
+
+    __slots__ = ("backward", "call", "has_pushed", "module", "outer_error")
+
+    def __init__(self, module: torch.nn.Module, call: ModuleCall | None, has_pushed: bool) -> None:
+        self.module = module
+        self.call = call
+        self.has_pushed = has_pushed
+        self.backward: BackwardPass | None = None
+        self.outer_error = sys.exc_info()[1]
+
+
+class _Calls(threading.local):
+    def __init__(self) -> None:
+        self.open: list[_Call] = []
+
+
+class ModuleHooks:
+    """Hooks on every module of the models."""
+
+    def __init__(self, capture: Capture, mode: Mode | None, wants_backward: bool) -> None:
+        """`mode` is put on in threads where it is not on, while a module is called there."""
+        self._capture = capture
+        self._mode = mode
+        self._wants_backward = wants_backward
+        self._handles: list[RemovableHandle] = []
+        self._calls = _Calls()
+        self._parameters: set[int] = set()
+
+    def attach(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
+        """Hooks the modules, first those of the first model."""
+        for number, model in enumerate(models):
+            for name, module in named_modules(model):
+                path = f"{number}.{name}" if is_list else name
+                self._attach_one(module, f"Module.{path}.{type(module).__name__}")
+
+    def _attach_one(self, module: torch.nn.Module, name: str) -> None:
+        entering, leaving = self._hooks(name)
+        self._handles.append(module.register_forward_pre_hook(Hook(entering), with_kwargs=True))
+        self._handles.append(module.register_forward_hook(Hook(leaving), with_kwargs=True, always_call=True))
+
+    def detach(self) -> None:
+        """Removes all hooks."""
+        while self._handles:
+            self._handles.pop().remove()
+        self._parameters.clear()
+        self._calls = _Calls()
+
+    def _hooks(self, name: str) -> tuple[Any, Any]:
+        def entering(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            try:
+                return self._enter(module, name, args, kwargs)
+            except Exception as error:
+                self._capture.note("module", f"{name}: {error}")
+                return None
+
+        def leaving(module: torch.nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
+            try:
+                return self._leave(module, name, output)
+            except Exception as error:
+                self._capture.note("module", f"{name}: {error}")
+                return None
+
+        return entering, leaving
+
+    def _enter(self, module: torch.nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self._capture.begin_module(name, args, kwargs)
+        # Before what may fail: `_leave` takes the topmost of this module.
+        has_pushed = call is not None and self._mode is not None and self._mode.push_if_absent()
+        state = _Call(module, call, has_pushed)
+        self._calls.open.append(state)
+        if call is None or not self._wants_backward or not torch.is_grad_enabled():
+            return None
+        state.backward = BackwardPass(call)
+        hooked = state.backward.take_inputs(args)
+        return None if hooked is args else (hooked, kwargs)
+
+    def _leave(self, module: torch.nn.Module, name: str, output: Any) -> Any:
+        state = self._take(module)
+        if state is None:
+            return None
+        if state.has_pushed and self._mode is not None:
+            self._mode.pop()
+        if state.call is None:
+            return None
+        error = sys.exc_info()[1]
+        failed = output is None and error is not None and error is not state.outer_error
+        state.call.end(output, module._parameters, failed)
+        if failed:
+            return None
+        if self._wants_backward and torch.is_grad_enabled():
+            self._await_parameters(module, name)
+        if state.backward is None:
+            return None
+        hooked = state.backward.take_outputs(output)
+        return None if hooked is output else hooked
+
+    def _take(self, module: torch.nn.Module) -> _Call | None:
+        """The innermost call of this module. Those inside it that never ended (what raised was no `Exception`) are gone."""
+        calls = self._calls.open
+        for place in range(len(calls) - 1, -1, -1):
+            if calls[place].module is module:
+                found = calls[place]
+                for gone in calls[place + 1 :]:
+                    if gone.has_pushed and self._mode is not None:
+                        self._mode.pop()
+                del calls[place:]
+                return found
+        return None
+
+    def _await_parameters(self, module: torch.nn.Module, name: str) -> None:
+        for key, parameter in module._parameters.items():
+            if parameter is None or not parameter.requires_grad or id(parameter) in self._parameters:
+                continue
+            self._parameters.add(id(parameter))
+            arrived = Hook(self._arrival(name, key))
+            self._handles.append(parameter.register_post_accumulate_grad_hook(arrived))
+
+    def _arrival(self, name: str, key: str) -> Any:
+        def arrived(parameter: torch.Tensor) -> None:
+            try:
+                gradient = getattr(parameter, "main_grad", None)
+                gradient = parameter.grad if gradient is None else gradient
+                if gradient is not None:
+                    self._capture.parameter_gradient(name, key, gradient)
+            except Exception as error:
+                self._capture.note("parameters_grad", f"{name}.{key}: {error}")
+
+        return arrived
+
+
+def named_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """What is hooked of a model: everything in it, not the model itself. Compiled modules are passed over, but for the
+    wrapper `torch.compile` made; so are scripted ones and FSDP's wrappers."""
+    compiled: list[str] = []
+    for name, module in model.named_modules():
+        if any(name.startswith(prefix) for prefix in compiled):
+            continue
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            compiled.append(f"{name}." if name else "")
+            continue
+        if "_orig_mod" in module._modules:
+            compiled.append(f"{name}._orig_mod" if name else "_orig_mod")
+        if not name or isinstance(module, torch.jit.ScriptModule) or type(module).__name__ == "FullyShardedDataParallel":
+            continue
+        yield name, module

@@ -1,0 +1,208 @@
+"""Which functions of torch are captured, and by what names.
+
+The names are msprobe's: prefix, and the last part of the function's own. Which functions: those that torch lets itself be
+overridden (`torch.overrides`), without what only asks a tensor something, moves its memory, or is internal.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Operator(NamedTuple):
+    """A function to be captured."""
+
+    prefix: str
+    """`Functional`, `Tensor`, `Torch`, `VF`."""
+    api: str
+    """Its name in a dump."""
+    owner: Any
+    """Where the name is bound."""
+    function: Any
+    """What is bound there."""
+
+
+#: Methods that tell of a tensor or hand out its memory, and internal ones, by pattern.
+_NO_METHODS = (
+    "is_* q_* qscheme dequantize int_repr *storage* *dense* *sparse* *coalesce* *indices values to_mkldnn"
+    # Queries and conversions to Python.
+    " data_ptr const_data_ptr dim dim_order element_size get_device item ndimension nelement numel size tolist type"
+    # Copies and moves of memory.
+    " apply_ as_strided* clone contiguous copy_ cpu cuda detach detach_ ipu module_load mtia pin_memory record_stream"
+    " requires_grad_ resize resize_as retain_grad set_ share_memory_ view xpu zero_ slice_inverse resolve_conj conj"
+    " conj_physical_ select_scatter"
+    # Graphs and hooks.
+    " backward register_hook register_post_accumulate_grad_hook"
+    # What msprobe leaves to its inner calls, or does not know.
+    " cdouble chalf cross hash_tensor index index_reduce* istft nonzero_static positive put random_ scatter_reduce*"
+    " subtract_ swapaxes_ trace uniform_"
+).split()
+
+#: The methods with two underscores that are operators. The others serve Python.
+_DUNDERS = (
+    "__add__ __and__ __bool__ __div__ __eq__ __floordiv__ __ge__ __gt__ __iadd__ __iand__ __idiv__ __ifloordiv__"
+    " __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ __ixor__ __le__ __lshift__ __lt__ __matmul__"
+    " __mod__ __mul__ __ne__ __nonzero__ __or__ __pow__ __radd__ __rdiv__ __rmod__ __rmul__ __ror__"
+    " __rpow__ __rshift__ __rsub__ __rxor__ __setitem__ __sub__ __truediv__ __xor__"
+).split()
+
+#: Methods that `torch.overrides` does not name.
+_MORE_METHODS = "eig lstsq q_zero_point solve stride symeig unflatten".split()
+
+#: Functions of `torch` that are none, by pattern.
+_NO_FUNCTIONS = (
+    "_* *_copy sym_* q_* quantize* fake_quantize* fbgemm* *fake_quant miopen* is_* *indices rnn_* *_like view_as_*"
+    " adjoint allclose as_strided_* autocast batch_norm bitwise_left_shift bitwise_right_shift complex conj"
+    " conj_physical* corrcoef dequantize detach* get_device gradient hash_tensor imag index_reduce int_repr isreal lobpcg"
+    " lu meshgrid native_channel_shuffle native_dropout nonzero_static numel orgqr ormqr pca_lowrank positive put"
+    " quantized_* resize_as_sparse_ resolve_conj rms_norm scatter_reduce select_scatter slice_inverse slice_scatter"
+    " svd_lowrank trace trapezoid unique unravel_index zero_"
+    # `torch.gru` is what `nn.GRU` calls as `_VF.gru`, which msprobe does not see.
+    " gru"
+).split()
+
+#: Functions of `torch` that `torch.overrides` does not name (most make a tensor out of nothing), or that a pattern
+#: above would leave out.
+_MORE_FUNCTIONS = (
+    "_adaptive_avg_pool2d _add_relu _add_relu_ _aminmax _batch_norm_impl_index _convolution _foreach_norm _fused_adamw_"
+    " _softmax_backward_data arange bartlett_window blackman_window eig eye full full_like hamming_window hann_window"
+    " index_copy kaiser_window linspace logspace lstsq matrix_rank max_pool1d_with_indices narrow_copy normal range"
+    " scalar_tensor solve sparse_coo_tensor symeig tril_indices triu_indices vander"
+).split()
+
+#: Functions of `torch.linalg` that are none.
+_NO_LINALG = "LinAlgError cholesky eig eigh eigvals eigvalsh ldl_solve lu_solve solve_triangular tensorinv".split()
+
+#: Functions of `torch.nn.functional` that are none, and those that `torch.overrides` does not name.
+_NO_FUNCTIONAL = "_threshold linear_cross_entropy log_sigmoid native_channel_shuffle rms_norm".split()
+_MORE_FUNCTIONAL = (
+    "celu_ elu_ hardsigmoid hardswish hardtanh_ leaky_relu_ logsigmoid relu_ rrelu_ selu_ sigmoid tanh threshold"
+    " threshold_ upsample upsample_bilinear upsample_nearest"
+).split()
+
+#: What `a + b` and its like are called as: torch tells a mode of the method only.
+SPELLED_AS = {
+    "__add__": "add",
+    "__div__": "div",
+    "__ge__": "ge",
+    "__gt__": "gt",
+    "__iadd__": "add_",
+    "__idiv__": "div_",
+    "__ifloordiv__": "floor_divide_",
+    "__imod__": "remainder_",
+    "__imul__": "mul_",
+    "__isub__": "sub_",
+    "__le__": "le",
+    "__lt__": "lt",
+    "__matmul__": "matmul",
+    "__mod__": "remainder",
+    "__mul__": "mul",
+    "__ne__": "ne",
+    "__nonzero__": "__bool__",
+    "__radd__": "add",
+    "__rmul__": "mul",
+    "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor",
+    "__sub__": "sub",
+    "__truediv__": "div",
+}
+
+#: The same of functions: they do nothing but call another.
+CALLS = {
+    "sigmoid": torch.Tensor.sigmoid,
+    "tanh": torch.Tensor.tanh,
+    "upsample": torch.nn.functional.interpolate,
+    "upsample_bilinear": torch.nn.functional.interpolate,
+    "upsample_nearest": torch.nn.functional.interpolate,
+}
+
+
+def operators() -> Iterator[Operator]:
+    """All of them. Where one function has several names (`F.conv1d` is `torch.conv1d`), the first is its name."""
+    yield Operator("VF", "lstm", torch._VF, torch._VF.lstm)
+    yield from _bound("Functional", torch.nn.functional, functional_names())
+    yield from _bound("Tensor", torch.Tensor, tensor_names())
+    yield from _bound("Torch", torch, torch_names())
+    yield from _bound("Torch", torch.linalg, linalg_names())
+
+
+def functional_names() -> list[str]:
+    """Of `torch.nn.functional`."""
+    named = _overridable(torch.nn.functional)
+    return sorted((named - set(_NO_FUNCTIONAL)) | set(_MORE_FUNCTIONAL))
+
+
+def tensor_names() -> list[str]:
+    """Methods of tensors."""
+    named = {name for name in _overridable(torch.Tensor) if not name.startswith("_") and not _any(name, _NO_METHODS)}
+    return sorted(named | set(_DUNDERS) | set(_MORE_METHODS))
+
+
+def torch_names() -> list[str]:
+    """Of `torch` itself."""
+    in_place = {name for name in dir(torch._C._VariableFunctions) if name.endswith("_") and not name.startswith("_")}
+    named = _overridable(torch) | _overridable(torch.functional) | in_place
+    return sorted({name for name in named if not _any(name, _NO_FUNCTIONS)} | set(_MORE_FUNCTIONS))
+
+
+def linalg_names() -> list[str]:
+    """Of `torch.linalg`."""
+    public = {name for name in dir(torch.linalg) if not name.startswith("_") and callable(getattr(torch.linalg, name))}
+    return sorted(name for name in public - set(_NO_LINALG) if not isinstance(getattr(torch.linalg, name), type))
+
+
+def _overridable(owner: Any) -> set[str]:
+    functions = torch.overrides.get_overridable_functions().get(owner, [])
+    return {name for name in (getattr(one, "__name__", "") for one in functions) if name}
+
+
+def _any(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _bound(prefix: str, owner: Any, names: list[str]) -> Iterator[Operator]:
+    for name in names:
+        function = getattr(owner, name, None)
+        if callable(function):
+            yield Operator(prefix, name, owner, function)
+
+
+#: What a Python function of torch asks before its own work.
+_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+#: Methods whose inside is nobody's business: they print, copy or store a tensor.
+_QUIET = {"__repr__", "__format__", "__deepcopy__", "__reduce_ex__", "__setstate__", "__array__", "__dlpack__", "storage"}
+
+
+def inside_of(function: types.FunctionType) -> Any:
+    """The body of a Python function of torch without its question whether a mode is on; none if it has no such
+    question. `Tensor.backward` and `torch.autograd.grad` are such: what is recomputed inside is to be seen."""
+    if function.__name__ in _QUIET:
+        return None
+    wrapped = getattr(function, "__wrapped__", None)
+    if isinstance(wrapped, types.FunctionType):
+        # A method of an operator, with the question around it; or a logger around a function that asks.
+        return inside_of(wrapped) or (None if _asks(wrapped) else wrapped)
+    if wrapped is not None:
+        return wrapped
+    asked = [name for name in _CHECKS if name in function.__code__.co_names]
+    if not asked:
+        return None
+    names = {**function.__globals__, **dict.fromkeys(asked, _never)}
+    body = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    body.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(body, function)
+
+
+def _asks(function: types.FunctionType) -> bool:
+    return any(name in function.__code__.co_names for name in (*_CHECKS, "handle_torch_function"))
+
+
+def _never(*_arguments: Any) -> bool:
+    return False

@@ -1,0 +1,76 @@
+"""`seed_all`: what makes two runs of a program alike."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_LARGEST_SEED = 2**32 - 1
+
+
+def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_enhanced: bool = False) -> None:
+    """Seeds Python's, numpy's and torch's generators, of all devices.
+
+    `mode`: deterministic algorithms only (`torch.use_deterministic_algorithms`). `rm_dropout`: dropout keeps everything
+    from now on. `is_enhanced`: every call of a random function gives what the first would give: the states of all generators
+    are put back around it. Raises `TypeError` and `ValueError` on other arguments.
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise TypeError(f"seed_all: seed: expected an integer, found `{type(seed).__name__}`")
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise ValueError(f"seed_all: seed: expected 0 to {_LARGEST_SEED}, found {seed}")
+    for name, flag in (("mode", mode), ("rm_dropout", rm_dropout), ("is_enhanced", is_enhanced)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"seed_all: {name}: expected a bool, found `{type(flag).__name__}`")
+    random.seed(seed)
+    # Of processes that are started from here: this one's is fixed already.
+    os.environ["PYTHONHASHSEED"] = str(seed)
+    numpy = _numpy()
+    if numpy is not None:
+        numpy.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(mode)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    if rm_dropout:
+        remove_dropout()
+    if is_enhanced:
+        from trainmon.captures.random_state import repeat_random_calls
+
+        repeat_random_calls()
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        return None
+    return numpy
+
+
+def remove_dropout() -> None:
+    """Dropout keeps everything: a probability that is none is refused as before, and the kernel still runs."""
+    functional = torch.nn.functional
+    for name in ("dropout", "dropout2d", "dropout3d"):
+        original = getattr(functional, name)
+        if not hasattr(original, "_keeps_everything"):
+            setattr(functional, name, _keeping(original))
+
+
+def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        return original(input, 0.0, training, inplace)
+
+    dropout._keeps_everything = True  # type: ignore[attr-defined]
+    return dropout

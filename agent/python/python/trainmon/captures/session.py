@@ -1,0 +1,108 @@
+"""A capture: what is put in place when it starts, and taken away when it stops."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from trainmon._trainmon import Capture, CaptureConfig
+from trainmon.captures.collectives import Collectives
+from trainmon.captures.entrances import Entrances
+from trainmon.captures.mode import Mode
+from trainmon.captures.modules import ModuleHooks
+from trainmon.captures.optimizers import OptimizerNodes
+
+
+class CaptureSession:
+    """Starts and stops the capture of steps. While it is stopped nothing of it is on the training's path."""
+
+    def __init__(self, config: CaptureConfig) -> None:
+        self.config = config
+        self.capture = Capture()
+        self._process = os.getpid()
+        self._entrances: Entrances | None = None
+        self._mode: Mode | None = None
+        self._modules: ModuleHooks | None = None
+        self._optimizers = OptimizerNodes(self.capture)
+        self._collectives = Collectives(self.capture)
+
+    def begin(self, step: int, rank: int | None) -> bool:
+        """Begins a step's files, if they are not begun. False: it cannot, and the user was told."""
+        if self.capture.is_open:
+            return True
+        try:
+            self.capture.begin(self.config, step, rank, tell)
+        except ValueError as error:
+            tell(f"step {step} is not captured: {error}", None)
+            return False
+        return True
+
+    def start(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
+        """Captures what is called from now on, in this process."""
+        if os.getpid() != self._process or not self.capture.is_open:
+            return
+        if self.capture.is_on:
+            self.stop()
+        if self.config.wants_functions:
+            self._start_functions()
+        if self.config.wants_modules:
+            self._modules = ModuleHooks(self.capture, self._mode, self.config.wants_backward)
+            self._modules.attach(models, is_list)
+        self.capture.switch(True)
+
+    def _start_functions(self) -> None:
+        if self._entrances is None:
+            self._entrances = Entrances(self.capture)
+        if self._mode is None:
+            self._mode = Mode(self.capture)
+        self._entrances.open()
+        self._optimizers.attach()
+        self._collectives.attach()
+        self.capture.set_mode(self._mode)
+        self._mode.start()
+
+    def stop(self) -> None:
+        """Captures no more, and takes everything away."""
+        if os.getpid() != self._process:
+            return
+        self.capture.switch(False)
+        if self._mode is not None:
+            self._mode.stop()
+        if self._modules is not None:
+            self._modules.detach()
+            self._modules = None
+        self._collectives.detach()
+        self._optimizers.detach()
+        if self._entrances is not None:
+            self._entrances.close()
+        self.capture.set_mode(None)
+
+    def write(self) -> None:
+        """Writes the step's files as they are now."""
+        if os.getpid() == self._process:
+            _told(self.capture.write)
+
+    def finish(self) -> None:
+        """Ends the step."""
+        if os.getpid() == self._process:
+            _told(self.capture.finish)
+
+
+def _told(act: Any) -> None:
+    try:
+        act()
+    except ValueError as error:
+        tell(str(error), "the record file is kept: `trainmon recover` makes the files of it")
+
+
+def tell(message: str, hint: str | None) -> None:
+    """Tells the user."""
+    try:
+        sys.stderr.write(f"trainmon: {message}" + (f"\n  {hint}\n" if hint else "\n"))
+    except (OSError, ValueError, AttributeError):
+        # Nobody is there to hear it.
+        pass

@@ -1,0 +1,30 @@
+"""Where a captured call came from, as text."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+from types import CodeType, FrameType
+
+#: Frames of this package are not the training's.
+_OURS = str(Path(__file__).resolve().parent.parent)
+
+#: Code that stands in for a function of torch while a capture is on: what is further in is the function itself.
+entrances: set[CodeType] = set()
+
+
+def lines_of(frame: FrameType) -> list[str]:
+    """The frames from this one outwards, each as `File <path>, line <n>, in <function>, \\n <source line>`."""
+    found: list[str] = []
+    outer: FrameType | None = frame
+    while outer is not None:
+        code = outer.f_code
+        if code in entrances:
+            # The call came from outside of it: what the function did before we were asked is its own business.
+            found.clear()
+        elif not code.co_filename.startswith(_OURS):
+            number = outer.f_lineno
+            source = linecache.getline(code.co_filename, number, outer.f_globals).strip()
+            found.append(f"File {code.co_filename}, line {number}, in {code.co_name}, \n {source}")
+        outer = outer.f_back
+    return found

@@ -1,0 +1,103 @@
+"""Tensors without plain memory of their own: how far their elements can be read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+#: The type's name in a dump, the dtype, the shape, a host tensor with the elements (or none), mesh and placements.
+Found = tuple[str, str, list[int], Any, tuple[str, str] | None]
+
+
+def readable(value: Any) -> Found:
+    """What a dump says of this tensor or array. Elements that nobody has (a meta or fake tensor, one inside a transform, a
+    result that is not there yet) are none. Runs no `__torch_function__` and no dispatch mode of the host."""
+    with torch._C.DisableTorchFunction(), torch.no_grad(), _without_dispatch_modes():
+        if not isinstance(value, torch.Tensor):
+            return _array(value)
+        kind, elements, spread = _inside(value)
+        return kind, str(value.dtype), _shape_of(value), _on_host(elements), spread
+
+
+def _without_dispatch_modes() -> Any:
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
+def _array(value: Any) -> Found:
+    import numpy
+
+    elements = None
+    try:
+        elements = torch.from_numpy(numpy.array(value, order="C", copy=True))
+    except TypeError:
+        # Texts, objects, dates: torch has no such dtype.
+        pass
+    return "numpy.ndarray", str(value.dtype), list(value.shape), elements, None
+
+
+def _inside(value: torch.Tensor) -> tuple[str, torch.Tensor | None, tuple[str, str] | None]:
+    """The type's name, and the tensor whose memory holds the elements."""
+    functorch = torch._C._functorch
+    if functorch.is_batchedtensor(value):
+        return "BatchedTensor", None, None
+    if functorch.is_gradtrackingtensor(value):
+        return "GradTrackingTensor", functorch.get_unwrapped(value), None
+    name = type(value).__name__
+    if name == "DTensor":
+        return "torch.distributed.tensor.DTensor", _local(value), _spread(value)
+    if name == "FakeTensor":
+        return "torch._subclasses.fake_tensor.FakeTensor", None, None
+    if name == "AsyncCollectiveTensor":
+        return "torch.distributed._functional_collectives.AsyncCollectiveTensor", None, None
+    if name == "NestedTensor":
+        return "torch.nested._internal.nested_tensor.NestedTensor", value.values(), None
+    if value.is_nested:
+        # All elements, one tensor after the other.
+        return "torch.Tensor", torch._nested_view_from_buffer and value.values(), None
+    wraps = type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return "torch.Tensor", None if wraps else value, None
+
+
+def _local(value: Any) -> torch.Tensor | None:
+    local = value._local_tensor
+    return None if type(local).__name__ == "AsyncCollectiveTensor" else local
+
+
+def _spread(value: Any) -> tuple[str, str]:
+    mesh = value.device_mesh.mesh.tolist()
+    return json.dumps(mesh), json.dumps([_placement(one) for one in value.placements])
+
+
+def _placement(placement: Any) -> dict[str, Any]:
+    if placement.is_shard():
+        return {"Shard": {"dim": placement.dim}}
+    if placement.is_replicate():
+        return {"Replicate": {}}
+    return {"Partial": {"reduce_op": str(getattr(placement, "reduce_op", ""))}}
+
+
+def _shape_of(value: torch.Tensor) -> list[int]:
+    try:
+        return [int(size) for size in value.shape]
+    except (RuntimeError, TypeError, ValueError):
+        # A nested tensor of another layout has no sizes, a symbolic one no numbers.
+        return []
+
+
+def _on_host(elements: torch.Tensor | None) -> torch.Tensor | None:
+    """A tensor whose memory can be read in place, or none."""
+    if elements is None or elements.is_meta:
+        return None
+    if elements.layout is not torch.strided:
+        return None
+    if elements.is_quantized:
+        elements = elements.dequantize()
+    if not elements.is_cpu:
+        elements = elements.detach().to("cpu")
+    elements = elements.detach().resolve_conj().resolve_neg()
+    # More dimensions than a view may have, or memory that is nobody's.
+    return elements.reshape(-1) if elements.dim() > 8 else elements

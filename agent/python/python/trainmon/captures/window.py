@@ -1,0 +1,53 @@
+"""`token_range`: only some of the model's calls are captured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from trainmon._hooks import Hook
+from trainmon.captures.session import CaptureSession
+
+
+class TokenRange:
+    """Counts the calls of the first model, and captures those from the first to the last of a range."""
+
+    def __init__(self, models: Sequence[torch.nn.Module], token_range: Any, session: CaptureSession) -> None:
+        if not models:
+            raise ValueError("token_range: `start` needs the model whose calls are counted")
+        if not isinstance(token_range, list | tuple) or len(token_range) != 2:
+            raise TypeError(f"token_range: expected two integers, found {token_range!r}")
+        first, last = token_range
+        if not all(isinstance(one, int) and not isinstance(one, bool) for one in (first, last)) or not 0 <= first <= last:
+            raise ValueError(f"token_range: expected two integers, 0 <= first <= last, found {token_range!r}")
+        self._first, self._last = first, last
+        self._session = session
+        self._calls = 0
+        self._handles: list[RemovableHandle] = []
+
+    def begin(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
+        """Counts from now on."""
+        self.end()
+        self._calls = 0
+
+        def entering(_module: torch.nn.Module, _args: Any) -> None:
+            if self._calls == self._first:
+                self._session.start(models, is_list)
+            self._calls += 1
+
+        def leaving(_module: torch.nn.Module, _args: Any, _output: Any) -> None:
+            if self._calls == self._last + 1:
+                self._session.stop()
+
+        self._handles = [
+            models[0].register_forward_pre_hook(Hook(entering)),
+            models[0].register_forward_hook(Hook(leaving)),
+        ]
+
+    def end(self) -> None:
+        """Counts no more."""
+        while self._handles:
+            self._handles.pop().remove()

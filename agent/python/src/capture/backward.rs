@@ -1,0 +1,104 @@
+//! Gradients: what autograd's nodes tell of them.
+
+use std::sync::{Arc, Weak};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use trainmon_capture::{Direction, Entry, Part};
+
+use crate::capture::call::{place, tell_modules_around};
+use crate::capture::shared::{Active, Quiet, Shared};
+use crate::capture::thread::Busy;
+use crate::capture::values::Walk;
+
+/// The node of the first tensor in a result; `None`: nothing goes back through it.
+pub(crate) fn first_node<'py>(py: Python<'py>, result: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut first = result.clone();
+    // A tuple of tuples, as an LSTM gives.
+    for _ in 0..4 {
+        let inner = if let Ok(values) = first.cast::<PyTuple>() {
+            values.iter().next()
+        } else if let Ok(values) = first.cast::<PyList>() {
+            values.iter().next()
+        } else {
+            break;
+        };
+        match inner {
+            Some(inner) => first = inner,
+            None => return Ok(None),
+        }
+    }
+    let Some(node) = first.getattr_opt(intern!(py, "grad_fn"))? else { return Ok(None) };
+    Ok((!node.is_none()).then_some(node))
+}
+
+/// What a node calls when its gradients are there. Lives as long as the graph; a step that has ended is not kept by it.
+#[pyclass(frozen, module = "trainmon._trainmon")]
+pub(crate) struct GradientHook {
+    shared: Arc<Shared>,
+    active: Weak<Active>,
+    name: String,
+    is_entry: bool,
+}
+
+impl GradientHook {
+    pub(crate) fn new(
+        py: Python<'_>,
+        shared: Arc<Shared>,
+        active: &Arc<Active>,
+        name: &str,
+        is_entry: bool,
+    ) -> PyResult<Py<Self>> {
+        Py::new(py, Self { shared, active: Arc::downgrade(active), name: name.to_owned(), is_entry })
+    }
+}
+
+#[pymethods]
+impl GradientHook {
+    /// `into`: the gradients of what the node was made of; `of`: those of what came out of it.
+    fn __call__(&self, py: Python<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
+        let Some(active) = self.active.upgrade().filter(|_| !Busy::is_on()) else { return };
+        let _busy = Busy::new();
+        self.shared.guarded(py, "backward", || {
+            let _quiet = Quiet::new(py)?;
+            record_backward(&active, &self.name, self.is_entry, into, of);
+            Ok(())
+        });
+    }
+}
+
+fn record_backward(
+    active: &Active,
+    name: &str,
+    is_entry: bool,
+    into: &Bound<'_, PyAny>,
+    of: &Bound<'_, PyAny>,
+) {
+    let session = &active.session;
+    let is_kept = session.begin(name, Direction::Backward) && is_entry;
+    if is_kept || active.has_construct {
+        let mut entry = session.entry(name);
+        place(active, &mut entry);
+        if is_kept {
+            write_gradients(active, &mut entry, into, of);
+        }
+        entry.append();
+        tell_modules_around(active);
+    }
+    session.end(name);
+}
+
+pub(crate) fn write_gradients(
+    active: &Active,
+    entry: &mut Entry<'_>,
+    into: &Bound<'_, PyAny>,
+    of: &Bound<'_, PyAny>,
+) {
+    if entry.wants(Part::Input) {
+        Walk::new(&active.kinds, entry.part(Part::Input)).output(of);
+    }
+    if entry.wants(Part::Output) {
+        Walk::new(&active.kinds, entry.part(Part::Output)).output(into);
+    }
+}

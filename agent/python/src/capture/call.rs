@@ -1,0 +1,230 @@
+//! One call of a function of torch, from its arguments to its result.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use trainmon_capture::{CallName, Direction, Entry, Part};
+
+use crate::capture::backward::{self, GradientHook};
+use crate::capture::operators::{Operator, is_entry};
+use crate::capture::shared::{Active, Quiet, Shared};
+use crate::capture::thread::{self, Busy};
+use crate::capture::values::Walk;
+use crate::swallow::swallow;
+
+/// The arguments as they are written.
+pub(crate) struct Arguments<'a, 'py> {
+    pub(crate) args: &'a Bound<'py, PyTuple>,
+    pub(crate) kwargs: Option<&'a Bound<'py, PyDict>>,
+}
+
+/// A call that was begun.
+pub(crate) struct Begun {
+    pub(crate) active: Arc<Active>,
+    pub(crate) name: CallName,
+    /// Whether values are kept: the names alone otherwise.
+    pub(crate) is_kept: bool,
+    pub(crate) is_entry: bool,
+}
+
+impl Shared {
+    /// The body of the mode: calls `function`, and records it if it is an operator. What the function raises is raised; what
+    /// goes wrong here is not.
+    pub(crate) fn call<'py>(
+        self: &Arc<Self>,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = function.py();
+        if Busy::is_on() {
+            return function.call(args, kwargs);
+        }
+        let Some(active) = self.active() else { return function.call(args, kwargs) };
+        let address = function.as_ptr() as usize;
+        let announced = thread::take_announced(address);
+        let operator = match &announced {
+            Some(call) => self.operators.get(call.operator),
+            None => self.operators.find(address),
+        };
+        let Some(operator) = operator else { return self.call_inside(function, args, kwargs) };
+        let given = announced.map(|call| (call.args.into_bound(py), call.kwargs.map(|kwargs| kwargs.into_bound(py))));
+        let shown = match &given {
+            Some((args, kwargs)) => Arguments { args, kwargs: kwargs.as_ref() },
+            None => Arguments { args, kwargs },
+        };
+        self.run(&active, &operator, function, (args, kwargs), &shown)
+    }
+
+    /// As [`call`](Self::call), of a function that no mode sees.
+    pub(crate) fn call_operator<'py>(
+        self: &Arc<Self>,
+        operator: usize,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let active = self.active().filter(|_| !Busy::is_on());
+        match active.zip(self.operators.get(operator)) {
+            Some((active, operator)) => self.run(&active, &operator, function, (args, kwargs), &Arguments { args, kwargs }),
+            None => function.call(args, kwargs),
+        }
+    }
+
+    /// Calls a function, and records the call.
+    fn run<'py>(
+        self: &Arc<Self>,
+        active: &Arc<Active>,
+        operator: &Arc<Operator>,
+        function: &Bound<'py, PyAny>,
+        (args, kwargs): (&Bound<'py, PyTuple>, Option<&Bound<'py, PyDict>>),
+        shown: &Arguments<'_, 'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = function.py();
+        let _busy = Busy::new();
+        let begun = self.guarded(py, "operator", || {
+            let _quiet = Quiet::unless_plain(py)?;
+            Ok(self.begin_call(py, active, operator, shown))
+        });
+        let result = function.call(args, kwargs);
+        if let Some(begun) = begun {
+            self.guarded(py, "operator", || {
+                if let Ok(result) = &result {
+                    let _quiet = Quiet::unless_plain(py)?;
+                    self.end_call(py, &begun, result)?;
+                }
+                begun.active.session.end(&begun.name.forward);
+                Ok(())
+            });
+        }
+        result
+    }
+
+    /// A function that is no operator. One in Python is run with the mode on: what it calls are operators again.
+    fn call_inside<'py>(
+        self: &Arc<Self>,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some(body) = self.operators.inside_of(function) else { return function.call(args, kwargs) };
+        let Some(_mode) = self.mode_again(function.py()) else { return function.call(args, kwargs) };
+        body.call(args, kwargs)
+    }
+
+    /// Runs what is ours. Its failure is noted, and does not reach the host.
+    pub(crate) fn guarded<R>(&self, py: Python<'_>, what: &str, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
+        match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(Ok(done)) => Some(done),
+            Ok(Err(error)) => {
+                self.note(what, &error.to_string());
+                swallow(py, error);
+                None
+            }
+            Err(_panic) => {
+                self.note(what, "panicked");
+                None
+            }
+        }
+    }
+
+    /// Names a call and records what goes into it.
+    pub(crate) fn begin_call(
+        &self,
+        py: Python<'_>,
+        active: &Arc<Active>,
+        operator: &Arc<Operator>,
+        shown: &Arguments<'_, '_>,
+    ) -> Begun {
+        let session = &active.session;
+        let name = session.begin_call(&operator.prefix, &operator.api);
+        let is_inside = session.begin(&name.forward, Direction::Forward);
+        let is_entry = is_entry(session.plan(), operator);
+        let is_kept = is_inside && is_entry;
+        if is_kept || active.has_construct {
+            let mut entry = session.entry(&name.forward);
+            place(active, &mut entry);
+            // Of backward alone the calls' places are still told.
+            if is_kept || (is_entry && !session.plan().wants_direction(Direction::Forward)) {
+                self.tell_stack(py, active, &mut entry);
+            }
+            if is_kept {
+                write_inputs(active, operator, shown, &mut entry);
+            }
+            entry.append();
+            tell_modules_around(active);
+        }
+        Begun { active: Arc::clone(active), name, is_kept, is_entry }
+    }
+
+    /// Where a forward call came from.
+    pub(crate) fn tell_stack(&self, py: Python<'_>, active: &Active, entry: &mut Entry<'_>) {
+        if !active.session.plan().config().extra_info {
+            return;
+        }
+        match active.stacks.of_caller(py, &active.session) {
+            Ok(stack) => entry.stack(stack),
+            Err(error) => {
+                self.note("stack", &error.to_string());
+                swallow(py, error);
+            }
+        }
+    }
+
+    /// Records what came out, and asks for its gradients.
+    pub(crate) fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Begun { active, name, is_kept, is_entry } = begun;
+        if *is_kept {
+            let mut entry = active.session.entry(&name.forward);
+            if entry.wants(Part::Output) {
+                Walk::new(&active.kinds, entry.part(Part::Output)).output(result);
+                entry.append();
+            }
+        }
+        let wants_gradients = active.session.plan().wants_direction(Direction::Backward);
+        if wants_gradients && (*is_entry || active.has_construct) {
+            let Some(node) = backward::first_node(py, result)? else { return Ok(()) };
+            let hook = GradientHook::new(py, Arc::clone(self), active, &name.backward, *is_entry)?;
+            node.call_method1(intern!(py, "register_hook"), (hook,))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_inputs(active: &Active, operator: &Operator, shown: &Arguments<'_, '_>, entry: &mut Entry<'_>) {
+    if entry.wants(Part::InputArgs) {
+        let values = entry.part(Part::InputArgs);
+        let filled = &operator.filled;
+        Walk::new(&active.kinds, values).list_without(shown.args, |place| filled.contains(&place));
+    }
+    if entry.wants(Part::InputKwargs) {
+        let filled = &operator.filled_keys;
+        let is_filled = |key: &str| filled.iter().any(|it| it == key);
+        Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords_without(shown.kwargs, is_filled);
+    }
+}
+
+/// Gives the modules around their places in `construct.json`: a reader that goes through it in order meets a parent before
+/// its children are complete.
+pub(crate) fn tell_modules_around(active: &Active) {
+    if active.has_construct {
+        thread::tell_around(|module, parent| {
+            let mut entry = active.session.entry(module);
+            entry.under(parent);
+            entry.append();
+        });
+    }
+}
+
+/// Puts an entry under its parent in `construct.json`.
+pub(crate) fn place(active: &Active, entry: &mut Entry<'_>) {
+    if active.has_construct {
+        thread::with_parent(|parent| match parent {
+            Some(parent) => entry.under(Some(parent)),
+            None => entry.inside_open_module(),
+        });
+    }
+}

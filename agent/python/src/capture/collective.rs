@@ -1,0 +1,69 @@
+//! Calls whose results are there later than their return: what ranks send each other.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use trainmon_capture::Part;
+
+use crate::capture::call::{Arguments, Begun};
+use crate::capture::shared::{Quiet, Shared};
+use crate::capture::thread::{self, Busy};
+use crate::capture::values::Walk;
+
+/// A call that was begun. Until `returned` is called nothing inside it is captured.
+#[pyclass(frozen, module = "trainmon._trainmon")]
+pub(crate) struct OperatorCall {
+    shared: Arc<Shared>,
+    begun: Begun,
+}
+
+impl Shared {
+    pub(crate) fn begin_operator(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        operator: usize,
+        shown: &Arguments<'_, '_>,
+    ) -> Option<OperatorCall> {
+        let active = self.active().filter(|_| !Busy::is_on())?;
+        let operator = self.operators.get(operator)?;
+        let busy = Busy::new();
+        let begun = self.guarded(py, "operator", || {
+            let _quiet = Quiet::unless_plain(py)?;
+            Ok(self.begin_call(py, &active, &operator, shown))
+        })?;
+        // Given back by `returned`, in this thread.
+        std::mem::forget(busy);
+        Some(OperatorCall { shared: Arc::clone(self), begun })
+    }
+}
+
+#[pymethods]
+impl OperatorCall {
+    /// The function has returned or raised. Once, in the thread that called it.
+    fn returned(&self) {
+        thread::no_longer_busy();
+        self.begun.active.session.end(&self.begun.name.forward);
+    }
+
+    /// What it filled and gave is there; a place in `hidden` is not shown.
+    #[pyo3(signature = (outputs, hidden = vec![]))]
+    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    fn end(&self, py: Python<'_>, outputs: &Bound<'_, PyTuple>, hidden: Vec<usize>) {
+        let Begun { active, name, is_kept, .. } = &self.begun;
+        if !is_kept {
+            return;
+        }
+        let _busy = Busy::new();
+        self.shared.guarded(py, "operator", || {
+            let _quiet = Quiet::new(py)?;
+            let mut entry = active.session.entry(&name.forward);
+            if entry.wants(Part::Output) {
+                let values = entry.part(Part::Output);
+                Walk::new(&active.kinds, values).list_without(outputs, |place| hidden.contains(&place));
+                entry.append();
+            }
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,114 @@
+//! What an argument is, found by its class and remembered: the walk through a call's values asks this for every one.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::swallow::swallow;
+
+/// How values of a class are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueKind {
+    /// A tensor, or a subclass of one.
+    Tensor,
+    None,
+    Bool,
+    Int,
+    Float,
+    Str,
+    /// A list, a tuple, or a subclass of either: its items in order.
+    Sequence,
+    /// `torch.Size`.
+    Size,
+    /// A tuple with field names.
+    NamedTuple,
+    /// A data class's instance.
+    DataClass,
+    Mapping,
+    Slice,
+    Ellipsis,
+    Dtype,
+    Device,
+    MemoryFormat,
+    ReduceOp,
+    ProcessGroup,
+    P2pOp,
+    NumpyScalar,
+    NdArray,
+    /// Nothing a dump can show.
+    Other,
+}
+
+/// The kinds of the classes seen so far. Holds the classes: an address is never a new class's.
+#[derive(Default)]
+pub(crate) struct Kinds(Mutex<HashMap<usize, (ValueKind, Py<PyType>), foldhash::fast::RandomState>>);
+
+impl Kinds {
+    /// Cost: one look-up, but the first time.
+    pub(crate) fn of(&self, value: &Bound<'_, PyAny>) -> ValueKind {
+        let class = value.get_type();
+        let address = class.as_ptr() as usize;
+        if let Some((kind, _)) = self.0.lock().get(&address) {
+            return *kind;
+        }
+        // Not under the lock: foreign code may run.
+        let kind = classify(&class).unwrap_or_else(|error| {
+            swallow(value.py(), error);
+            ValueKind::Other
+        });
+        self.0.lock().insert(address, (kind, class.unbind()));
+        kind
+    }
+}
+
+/// The classes by which values are told apart, `module.class` and its kind, the more special first.
+const CLASSES: [(&str, &str, ValueKind); 20] = [
+    ("torch", "Tensor", ValueKind::Tensor),
+    ("builtins", "bool", ValueKind::Bool),
+    ("numpy", "generic", ValueKind::NumpyScalar),
+    ("numpy", "ndarray", ValueKind::NdArray),
+    ("builtins", "int", ValueKind::Int),
+    ("builtins", "float", ValueKind::Float),
+    ("builtins", "str", ValueKind::Str),
+    ("torch", "Size", ValueKind::Size),
+    ("builtins", "list", ValueKind::Sequence),
+    ("builtins", "tuple", ValueKind::Sequence),
+    ("builtins", "dict", ValueKind::Mapping),
+    ("collections.abc", "Mapping", ValueKind::Mapping),
+    ("builtins", "slice", ValueKind::Slice),
+    ("torch", "dtype", ValueKind::Dtype),
+    ("torch", "device", ValueKind::Device),
+    ("torch", "memory_format", ValueKind::MemoryFormat),
+    ("torch.distributed", "ReduceOp", ValueKind::ReduceOp),
+    ("torch.distributed", "ProcessGroup", ValueKind::ProcessGroup),
+    ("torch.distributed", "P2POp", ValueKind::P2pOp),
+    ("types", "EllipsisType", ValueKind::Ellipsis),
+];
+
+fn classify(class: &Bound<'_, PyType>) -> PyResult<ValueKind> {
+    let py = class.py();
+    if class.is(py.None().bind(py).get_type()) {
+        return Ok(ValueKind::None);
+    }
+    if class.is(py.Ellipsis().bind(py).get_type()) {
+        return Ok(ValueKind::Ellipsis);
+    }
+    let modules = py.import("sys")?.getattr("modules")?;
+    for (module, name, kind) in CLASSES {
+        // Nothing is imported: a value of a class is not there before its module is.
+        let module = modules.call_method1(intern!(py, "get"), (module,))?;
+        let Some(of) = module.getattr_opt(name)? else { continue };
+        let Ok(of) = of.cast::<PyType>() else { continue };
+        if class.is_subclass(of)? {
+            let has_fields = kind == ValueKind::Sequence && class.hasattr(intern!(py, "_fields"))?;
+            return Ok(if has_fields { ValueKind::NamedTuple } else { kind });
+        }
+    }
+    if class.name()? == "RedOpType" {
+        return Ok(ValueKind::ReduceOp);
+    }
+    Ok(if class.hasattr(intern!(py, "__dataclass_fields__"))? { ValueKind::DataClass } else { ValueKind::Other })
+}

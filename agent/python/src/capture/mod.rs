@@ -1,0 +1,223 @@
+//! Captures from Python: what `trainmon.captures` is made of.
+//!
+//! The mode (`call`) finds an operator by its identity (`operators`), writes its values (`values`, `tensors`, `kinds`) and
+//! where it came from (`stacks`); `modules` and `backward` are what hooks call. `entrance` stands where a function's arguments
+//! are still as its caller gave them. `thread` is what each thread does now, `shared` what all have together.
+
+mod backward;
+mod call;
+mod collective;
+mod config;
+mod entrance;
+mod kinds;
+mod modules;
+mod operators;
+mod saved;
+mod shared;
+mod stacks;
+mod tensors;
+mod thread;
+mod values;
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use trainmon_capture::{CapturePlace, CapturePlan, Listener, Notice, Session};
+
+pub(crate) use crate::capture::config::PyCaptureConfig;
+use crate::capture::call::Arguments;
+pub(crate) use crate::capture::collective::OperatorCall;
+use crate::capture::entrance::Entrance;
+pub(crate) use crate::capture::modules::ModuleCall;
+use crate::capture::shared::Shared;
+use crate::start::ConfigError;
+
+fn capture_error(error: &dyn std::error::Error) -> PyErr {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    ConfigError::new_err(text)
+}
+
+/// The mode that torch calls with every function: the base of `trainmon.captures.mode.Mode`.
+#[pyclass(frozen, subclass, module = "trainmon._trainmon")]
+pub(crate) struct CallMode(Arc<Shared>);
+
+#[pymethods]
+impl CallMode {
+    #[new]
+    fn new(capture: &PyCapture) -> Self {
+        Self(Arc::clone(&capture.0))
+    }
+
+    #[pyo3(signature = (function, _types, args = None, kwargs = None))]
+    fn __torch_function__<'py>(
+        &self,
+        py: Python<'py>,
+        function: &Bound<'py, PyAny>,
+        _types: &Bound<'py, PyAny>,
+        args: Option<Bound<'py, PyTuple>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let args = args.unwrap_or_else(|| PyTuple::empty(py));
+        self.0.call(function, &args, kwargs)
+    }
+}
+
+/// What captures: the functions it knows, and the step it is in.
+#[pyclass(frozen, name = "Capture", module = "trainmon._trainmon")]
+pub(crate) struct PyCapture(Arc<Shared>);
+
+#[pymethods]
+impl PyCapture {
+    #[new]
+    fn new() -> Self {
+        Self(Arc::new(Shared::default()))
+    }
+
+    /// Adds a function; gives its number.
+    #[pyo3(signature = (function, prefix, api, is_seen, filled = vec![], filled_keys = vec![]))]
+    fn add_operator(
+        &self,
+        function: &Bound<'_, PyAny>,
+        prefix: &str,
+        api: &str,
+        is_seen: bool,
+        filled: Vec<usize>,
+        filled_keys: Vec<String>,
+    ) -> usize {
+        self.0.operators.add(function, (prefix, api), is_seen, (filled, filled_keys))
+    }
+
+    /// A call of a function whose end the caller tells. `None`: it is not captured.
+    #[pyo3(signature = (operator, args, kwargs = None))]
+    fn begin_operator(
+        &self,
+        py: Python<'_>,
+        operator: usize,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Option<OperatorCall> {
+        self.0.begin_operator(py, operator, &Arguments { args, kwargs })
+    }
+
+    /// What stands in for a function while a capture is on.
+    fn entrance(&self, operator: usize, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Entrance {
+        Entrance::new(Arc::clone(&self.0), operator, target, original)
+    }
+
+    /// Records a call of a function that no mode sees.
+    #[pyo3(signature = (operator, function, args, kwargs = None))]
+    fn call_operator<'py>(
+        &self,
+        operator: usize,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.0.call_operator(operator, function, args, kwargs)
+    }
+
+    fn set_mode(&self, mode: Option<Py<PyAny>>) {
+        self.0.set_mode(mode);
+    }
+
+    /// Begins a step. An error says why it cannot.
+    #[pyo3(signature = (config, step, rank, listener))]
+    fn begin(&self, config: &PyCaptureConfig, step: u64, rank: Option<u64>, listener: Py<PyAny>) -> PyResult<()> {
+        let plan = Arc::new(CapturePlan::new(config.0.clone()));
+        let tell: Listener = Arc::new(move |notice: &Notice| {
+            Python::attach(|py| {
+                let told = listener.call1(py, (&notice.message, notice.hint.as_deref()));
+                if let Err(error) = told {
+                    crate::swallow::swallow(py, error);
+                }
+            });
+        });
+        let opened = Session::open(plan, CapturePlace { step, rank }, tell);
+        self.0.begin(opened.map_err(|error| capture_error(&error))?);
+        Ok(())
+    }
+
+    /// Whether a step was begun and has not ended.
+    #[getter]
+    fn is_open(&self) -> bool {
+        self.0.opened().is_some()
+    }
+
+    /// Whether calls are captured.
+    #[getter]
+    fn is_on(&self) -> bool {
+        self.0.is_on()
+    }
+
+    fn switch(&self, is_on: bool) {
+        self.0.switch(is_on);
+    }
+
+    /// The rank became known.
+    fn set_rank(&self, rank: u64) -> bool {
+        self.0.opened().is_some_and(|active| active.session.set_rank(rank))
+    }
+
+    /// Writes the step's files as they are now.
+    fn write(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(active) = self.0.opened() else { return Ok(()) };
+        let made = py.detach(|| active.session.write_documents());
+        made.map(drop).map_err(|error| capture_error(&error))
+    }
+
+    /// Ends the step.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        thread::leave_all_modules();
+        let Some(active) = self.0.end() else { return Ok(()) };
+        let made = py.detach(|| active.session.finish());
+        made.map(drop).map_err(|error| capture_error(&error))
+    }
+
+    /// Calls of this thread stand under this parent from now on; gives the one before.
+    fn set_parent(&self, parent: Option<String>) -> Option<String> {
+        if let (Some(active), Some(parent)) = (self.0.active(), &parent)
+            && active.has_construct
+        {
+            let mut entry = active.session.entry(parent);
+            entry.under(None);
+            entry.append();
+        }
+        thread::set_parent(parent)
+    }
+
+    #[pyo3(signature = (module, args, kwargs = None))]
+    fn begin_module(
+        &self,
+        py: Python<'_>,
+        module: &str,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Option<ModuleCall> {
+        self.0.begin_module(py, module, args, kwargs)
+    }
+
+    fn parameter_gradient(&self, py: Python<'_>, module: &str, parameter: &str, gradient: &Bound<'_, PyAny>) {
+        self.0.record_parameter_gradient(py, module, parameter, gradient);
+    }
+
+    /// Records a value that a script saves, and the gradients of its tensors when they come.
+    fn save(&self, py: Python<'_>, value: &Bound<'_, PyAny>, name: &str, with_gradients: bool) {
+        self.0.save(py, value, name, with_gradients);
+    }
+
+    /// Entries, bytes, files, and why nothing is captured any more.
+    fn progress(&self) -> Option<(u64, u64, u64, Option<String>)> {
+        let progress = self.0.opened()?.session.progress();
+        Some((progress.entries, progress.bytes, progress.files, progress.stopped))
+    }
+
+    fn note(&self, what: &str, message: &str) {
+        self.0.note(what, message);
+    }
+}

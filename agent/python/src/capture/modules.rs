@@ -1,0 +1,190 @@
+//! Calls of modules.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use foldhash::fast::FixedState;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use trainmon_capture::{CallName, Direction, Part, Session};
+
+use crate::capture::backward::write_gradients;
+use crate::capture::call::tell_modules_around;
+use crate::capture::shared::{Active, Quiet, Shared};
+use crate::capture::thread::{self, Busy};
+use crate::capture::values::Walk;
+
+/// A module's call, from its beginning to its end, and its gradients.
+#[pyclass(frozen, module = "trainmon._trainmon")]
+pub(crate) struct ModuleCall {
+    shared: Arc<Shared>,
+    active: Weak<Active>,
+    name: CallName,
+    is_kept: bool,
+    is_backward_kept: AtomicBool,
+}
+
+impl Shared {
+    /// A module is called. `None`: nothing is captured now.
+    pub(crate) fn begin_module(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        module: &str,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Option<ModuleCall> {
+        if Busy::is_on() {
+            return None;
+        }
+        let active = self.active()?;
+        let _busy = Busy::new();
+        self.guarded(py, "module", || {
+            let _quiet = Quiet::new(py)?;
+            let session = &active.session;
+            let name = session.begin_module_call(module);
+            let is_kept = session.begin_module(&name.forward, Direction::Forward);
+            thread::enter_module(&name.forward);
+            if is_kept || !session.plan().wants_direction(Direction::Forward) {
+                let mut entry = session.entry(&name.forward);
+                self.tell_stack(py, &active, &mut entry);
+                if is_kept && entry.wants(Part::InputArgs) {
+                    Walk::new(&active.kinds, entry.part(Part::InputArgs)).list(args);
+                }
+                if is_kept && entry.wants(Part::InputKwargs) {
+                    Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords(kwargs);
+                }
+                entry.append();
+            }
+            Ok(ModuleCall {
+                shared: Arc::clone(self),
+                active: Arc::downgrade(&active),
+                name,
+                is_kept,
+                is_backward_kept: AtomicBool::new(false),
+            })
+        })
+    }
+
+    /// A parameter of a module got its gradient.
+    pub(crate) fn record_parameter_gradient(
+        &self,
+        py: Python<'_>,
+        module: &str,
+        parameter: &str,
+        gradient: &Bound<'_, PyAny>,
+    ) {
+        let Some(active) = self.active().filter(|_| !Busy::is_on()) else { return };
+        let _busy = Busy::new();
+        self.guarded(py, "parameters_grad", || {
+            let _quiet = Quiet::new(py)?;
+            let session = &active.session;
+            if session.wants_gradients(module) {
+                let mut entry = session.entry(&active.gradients.name(session, module, parameter));
+                if !entry.wants(Part::Gradient(parameter)) {
+                    return Ok(());
+                }
+                Walk::new(&active.kinds, entry.part(Part::Gradient(parameter))).value(gradient);
+                entry.append();
+            }
+            Ok(())
+        });
+    }
+}
+
+/// The entries of parameters' gradients: a module's parameters share one, and each further gradient of a parameter in a step
+/// begins the next.
+#[derive(Default)]
+pub(crate) struct Gradients(Mutex<HashMap<String, Entries, FixedState>>);
+
+#[derive(Default)]
+struct Entries {
+    names: Vec<String>,
+    counts: HashMap<String, usize, FixedState>,
+}
+
+impl Gradients {
+    fn name(&self, session: &Session, module: &str, parameter: &str) -> String {
+        let mut all = self.0.lock();
+        let entries = all.entry(module.to_owned()).or_default();
+        let count = entries.counts.entry(parameter.to_owned()).or_default();
+        let at = *count;
+        *count += 1;
+        while entries.names.len() <= at {
+            entries.names.push(session.begin_gradients(module));
+        }
+        entries.names[at].clone()
+    }
+}
+
+#[pymethods]
+impl ModuleCall {
+    /// The module's own parameters and what came out; `None` for `output` with `failed`: it raised.
+    fn end(&self, py: Python<'_>, output: &Bound<'_, PyAny>, parameters: &Bound<'_, PyDict>, failed: bool) {
+        let Some(active) = self.active.upgrade() else { return };
+        let _busy = Busy::new();
+        self.shared.guarded(py, "module", || {
+            let _quiet = Quiet::new(py)?;
+            let session = &active.session;
+            let is_on = self.shared.is_on();
+            thread::leave_module(&self.name.forward);
+            if is_on && (active.has_construct || self.is_kept) {
+                let mut entry = session.entry(&self.name.forward);
+                // Its parent is the module around it: it is closed first.
+                session.end_module(&self.name.forward);
+                tell_modules_around(&active);
+                if active.has_construct {
+                    entry.inside_open_module();
+                }
+                if self.is_kept && !failed && entry.wants(Part::Output) {
+                    Walk::new(&active.kinds, entry.part(Part::Output)).output(output);
+                    Walk::new(&active.kinds, entry.part(Part::Parameters)).keywords(Some(parameters));
+                    entry.move_to_end();
+                }
+                entry.append();
+            } else {
+                session.end_module(&self.name.forward);
+            }
+            Ok(())
+        });
+    }
+
+    /// Its backward begins: what runs from now on in this thread is inside of it.
+    fn begin_backward(&self, py: Python<'_>) {
+        let Some(active) = self.active.upgrade().filter(|_| self.shared.is_on()) else { return };
+        self.shared.guarded(py, "module backward", || {
+            let is_kept = active.session.begin_module(&self.name.backward, Direction::Backward);
+            self.is_backward_kept.store(is_kept, Ordering::Relaxed);
+            thread::enter_module(&self.name.backward);
+            Ok(())
+        });
+    }
+
+    /// Its backward has ended: the gradients of its inputs, and of its outputs.
+    fn end_backward(&self, py: Python<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
+        let Some(active) = self.active.upgrade().filter(|_| self.shared.is_on()) else { return };
+        let _busy = Busy::new();
+        self.shared.guarded(py, "module backward", || {
+            let _quiet = Quiet::new(py)?;
+            let session = &active.session;
+            session.end_module(&self.name.backward);
+            thread::leave_module(&self.name.backward);
+            tell_modules_around(&active);
+            let is_kept = self.is_backward_kept.load(Ordering::Relaxed);
+            if is_kept || active.has_construct {
+                let mut entry = session.entry(&self.name.backward);
+                if active.has_construct {
+                    entry.inside_open_module();
+                }
+                // Its place in the file is that of its end, though `construct.json` knows it from before.
+                entry.move_to_end();
+                if is_kept {
+                    write_gradients(&active, &mut entry, into, of);
+                }
+                entry.append();
+            }
+            Ok(())
+        });
+    }
+}

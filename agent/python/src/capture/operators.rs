@@ -1,0 +1,101 @@
+//! The functions of torch that are captured, found by their identity.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use parking_lot::{Mutex, RwLock};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use trainmon_capture::CapturePlan;
+
+use crate::swallow::swallow;
+
+/// A function and its name in a dump.
+pub(crate) struct Operator {
+    pub(crate) prefix: String,
+    pub(crate) api: String,
+    /// Its index in the table is its number.
+    _function: Py<PyAny>,
+    /// Arguments that hold nothing before the call, buffers it fills: by place.
+    pub(crate) filled: Vec<usize>,
+    /// By keyword.
+    pub(crate) filled_keys: Vec<String>,
+}
+
+/// The table of one process.
+#[derive(Default)]
+pub(crate) struct Operators {
+    table: RwLock<Table>,
+    /// Functions in Python that are no operators: what is called in their stead to have their inside captured.
+    inside: Mutex<HashMap<usize, Inside, FixedState>>,
+}
+
+/// A function, which is held so that its address stays its own, and its body.
+type Inside = (Py<PyAny>, Option<Py<PyAny>>);
+
+#[derive(Default)]
+struct Table {
+    by_address: HashMap<usize, usize, FixedState>,
+    all: Vec<std::sync::Arc<Operator>>,
+}
+
+impl Operators {
+    /// Adds a function; gives its number. `is_seen`: the mode is called with this very object.
+    pub(crate) fn add(
+        &self,
+        function: &Bound<'_, PyAny>,
+        (prefix, api): (&str, &str),
+        is_seen: bool,
+        (filled, filled_keys): (Vec<usize>, Vec<String>),
+    ) -> usize {
+        let mut table = self.table.write();
+        let number = table.all.len();
+        table.all.push(std::sync::Arc::new(Operator {
+            prefix: prefix.to_owned(),
+            api: api.to_owned(),
+            _function: function.clone().unbind(),
+            filled,
+            filled_keys,
+        }));
+        if is_seen {
+            table.by_address.entry(function.as_ptr() as usize).or_insert(number);
+        }
+        number
+    }
+
+    pub(crate) fn find(&self, function: usize) -> Option<std::sync::Arc<Operator>> {
+        let table = self.table.read();
+        table.by_address.get(&function).map(|&number| std::sync::Arc::clone(&table.all[number]))
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Option<std::sync::Arc<Operator>> {
+        self.table.read().all.get(number).cloned()
+    }
+
+    /// What to call in place of a Python function that is no operator, with the mode on: its body without the check that
+    /// brought us here. `None`: the function itself, its inside unseen.
+    pub(crate) fn inside_of<'py>(&self, function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        static FUNCTION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        static INSIDE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = function.py();
+        let class = FUNCTION.import(py, "types", "FunctionType").ok()?;
+        if !function.get_type().is(class) {
+            return None;
+        }
+        let address = function.as_ptr() as usize;
+        if let Some((_, body)) = self.inside.lock().get(&address) {
+            return body.as_ref().map(|body| body.bind(py).clone());
+        }
+        let body = INSIDE.import(py, "trainmon.captures.operators", "inside_of").and_then(|find| find.call1((function,)));
+        let body = body.map_err(|error| swallow(py, error)).ok().filter(|body| !body.is_none());
+        let kept = (function.clone().unbind(), body.clone().map(Bound::unbind));
+        self.inside.lock().insert(address, kept);
+        body
+    }
+}
+
+/// Whether calls of an operator are entries, or only nodes of `construct.json`.
+pub(crate) fn is_entry(plan: &CapturePlan, operator: &Operator) -> bool {
+    plan.wants_function(&operator.prefix, &operator.api)
+}

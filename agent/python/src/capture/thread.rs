@@ -1,0 +1,139 @@
+//! What a thread is doing, as far as a capture asks.
+
+use std::cell::{Cell, RefCell};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// A call of a function of torch that is on its way to the capture, as its caller made it.
+///
+/// Torch hands a Python function's arguments on as the function's own text names them: positional ones become keywords. And
+/// an operator (`a + b`) arrives as the method it is made of.
+pub(crate) struct Announced {
+    /// The function the mode will be called with.
+    pub(crate) target: usize,
+    /// Its place in the table.
+    pub(crate) operator: usize,
+    pub(crate) args: Py<PyTuple>,
+    pub(crate) kwargs: Option<Py<PyDict>>,
+}
+
+thread_local! {
+    static BUSY: Cell<u32> = const { Cell::new(0) };
+    static ANNOUNCED: RefCell<Option<Announced>> = const { RefCell::new(None) };
+    static OPEN: RefCell<Vec<OpenModule>> = const { RefCell::new(Vec::new()) };
+    static PARENT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// While it lives, calls of this thread are not captured: they are inside one that is, or our own.
+pub(crate) struct Busy(());
+
+impl Busy {
+    pub(crate) fn new() -> Self {
+        BUSY.set(BUSY.get() + 1);
+        Self(())
+    }
+
+    pub(crate) fn is_on() -> bool {
+        BUSY.get() > 0
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.set(BUSY.get().saturating_sub(1));
+    }
+}
+
+/// A module's call or backward that this thread is in.
+struct OpenModule {
+    name: String,
+    /// Whether it stands in `construct.json` already.
+    is_told: bool,
+}
+
+/// A module is entered.
+pub(crate) fn enter_module(name: &str) {
+    OPEN.with(|open| {
+        if let Ok(mut open) = open.try_borrow_mut() {
+            open.push(OpenModule { name: name.to_owned(), is_told: false });
+        }
+    });
+}
+
+/// It is left; those inside that were not are, too.
+pub(crate) fn leave_module(name: &str) {
+    OPEN.with(|open| {
+        if let Ok(mut open) = open.try_borrow_mut()
+            && let Some(at) = open.iter().rposition(|one| one.name == name)
+        {
+            open.truncate(at);
+        }
+    });
+}
+
+/// Forgets what was entered and never left, in a step that has ended.
+pub(crate) fn leave_all_modules() {
+    OPEN.with(|open| {
+        if let Ok(mut open) = open.try_borrow_mut() {
+            open.clear();
+        }
+    });
+}
+
+/// Tells of the modules around, the outermost first, with the parent of each; of each once.
+pub(crate) fn tell_around(mut tell: impl FnMut(&str, Option<&str>)) {
+    OPEN.with(|open| {
+        let Ok(mut open) = open.try_borrow_mut() else { return };
+        for at in 0..open.len() {
+            if !open[at].is_told {
+                open[at].is_told = true;
+                tell(&open[at].name, at.checked_sub(1).map(|around| &*open[around].name));
+            }
+        }
+    });
+}
+
+/// Ends a [`Busy`] that was forgotten on purpose.
+pub(crate) fn no_longer_busy() {
+    BUSY.set(BUSY.get().saturating_sub(1));
+}
+
+/// Announces a call, unless one is announced. Whether it was.
+pub(crate) fn announce(call: Announced) -> bool {
+    ANNOUNCED.with(|announced| {
+        let Ok(mut announced) = announced.try_borrow_mut() else { return false };
+        if announced.is_some() {
+            return false;
+        }
+        *announced = Some(call);
+        true
+    })
+}
+
+/// The announced call, if it is one of this function.
+pub(crate) fn take_announced(target: usize) -> Option<Announced> {
+    ANNOUNCED.with(|announced| {
+        let mut announced = announced.try_borrow_mut().ok()?;
+        announced.take_if(|call| call.target == target)
+    })
+}
+
+/// Forgets what was announced and did not arrive.
+pub(crate) fn withdraw() {
+    let gone = ANNOUNCED.with(|announced| announced.try_borrow_mut().ok().and_then(|mut call| call.take()));
+    drop(gone);
+}
+
+/// What stands for the calls' parent instead of the innermost module: `optimizer`, `clip_grad`. Gives what stood there.
+pub(crate) fn set_parent(parent: Option<String>) -> Option<String> {
+    PARENT.with(|current| current.try_borrow_mut().ok().and_then(|mut current| std::mem::replace(&mut *current, parent)))
+}
+
+/// The parent, if one was set.
+pub(crate) fn with_parent<R>(look: impl FnOnce(Option<&str>) -> R) -> R {
+    PARENT.with(|current| match current.try_borrow() {
+        Ok(current) => look(current.as_deref()),
+        Err(_) => look(None),
+    })
+}

@@ -1,0 +1,79 @@
+"""Where our dumps differ from msprobe's of the same program, and why: the table of `docs/msprobe-compatibility.md`."""
+
+from __future__ import annotations
+
+from support.dumps import ABSENT, Difference
+
+_INTEGERS = ("torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.uint8")
+
+
+def reason(case: str, config: dict, difference: Difference) -> str | None:
+    """Why a field may differ; none: it may not."""
+    for rule in (_high_precision, _race, _linear_is_core, _scope_is_closed, _xor_of_scalar, _place, _checked_values):
+        found = rule(case, config, difference)
+        if found is not None:
+            return found
+    return None
+
+
+def _high_precision(case: str, config: dict, difference: Difference) -> str | None:
+    if config.get("precision", "high") != "high" or difference.path[-1] not in ("Mean", "Norm"):
+        return None
+    is_number = isinstance(difference.ours, float | int)
+    dtype = (difference.around or {}).get("dtype", "")
+    if difference.theirs is None and is_number:
+        if dtype in (*_INTEGERS, "torch.float64"):
+            return "mean and norm of integers and float64 are computed"
+        if config.get("precision") == "high":
+            return "`precision: high` computes mean and norm"
+        if dtype.startswith("torch.complex") or dtype.startswith("torch.float8"):
+            return "mean and norm of every dtype are computed"
+    return None
+
+
+def _race(case: str, config: dict, difference: Difference) -> str | None:
+    # Both are seen in the training itself: an input that the call overwrites.
+    if difference.path[-1] == "md5" and ".__setitem__." in difference.entry and "input_args" in difference.path:
+        return "msprobe's checksum of an input is taken after the call has overwritten it"
+    return None
+
+
+def _linear_is_core(case: str, config: dict, difference: Difference) -> str | None:
+    if config.get("risk_level") != "CORE":
+        return None
+    if difference.entry.startswith("Functional.linear.") and difference.theirs is ABSENT:
+        return "`linear` is of risk CORE"
+    is_stack = difference.file.endswith("stack.json") and difference.path == ("names",)
+    if is_stack and all(name.startswith("Functional.linear.") for name in set(difference.ours) ^ set(difference.theirs)):
+        return "`linear` is of risk CORE"
+    return None
+
+
+def _scope_is_closed(case: str, config: dict, difference: Difference) -> str | None:
+    scope = config.get(config.get("task", ""), {}).get("scope") or []
+    if len(scope) == 2 and difference.theirs is ABSENT and difference.entry == scope[1]:
+        return "a scope ends with all that belongs to its last entry"
+    return None
+
+
+def _xor_of_scalar(case: str, config: dict, difference: Difference) -> str | None:
+    summary = config.get(config.get("task", ""), {}).get("summary_mode")
+    is_scalar = (difference.around or {}).get("shape") == []
+    if summary == "xor" and difference.path[-1] == "md5" and is_scalar and isinstance(difference.theirs, float):
+        return "the xor of a tensor without dimensions is one, too"
+    return None
+
+
+def _place(case: str, config: dict, difference: Difference) -> str | None:
+    if difference.path[-1] == "dump_data_dir" and str(difference.ours).endswith("/dump_tensor_data"):
+        return "where the dump lies"
+    return None
+
+
+def _checked_values(case: str, config: dict, difference: Difference) -> str | None:
+    theirs, ours = difference.theirs, difference.ours
+    if theirs == "cpu:None" and ours == "cpu":
+        return "a device is written as torch writes it"
+    if theirs == {} and isinstance(ours, dict) and ours.get("type") in ("torch.dtype", "torch.device"):
+        return "a positional dtype or device is described"
+    return None
