@@ -8,7 +8,7 @@ use trainmon_capture::{
     CaptureConfig, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Summary,
 };
 
-use crate::start::ConfigError;
+use crate::config_error::ConfigError;
 
 /// A capture's config, read and checked.
 #[pyclass(frozen, name = "CaptureConfig", module = "trainmon._trainmon")]

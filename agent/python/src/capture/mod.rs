@@ -31,7 +31,7 @@ pub(crate) use crate::capture::collective::OperatorCall;
 use crate::capture::entrance::Entrance;
 pub(crate) use crate::capture::modules::ModuleCall;
 use crate::capture::shared::Shared;
-use crate::start::ConfigError;
+use crate::config_error::ConfigError;
 
 fn capture_error(error: &dyn std::error::Error) -> PyErr {
     let mut text = error.to_string();
