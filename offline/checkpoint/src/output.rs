@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::Value;
-use trainmon_report::{NotMade, write_new};
+use trainmon_report::{NotMade, answer_as_json, write_new};
 
 use super::comparison::Comparison;
 use super::error::CheckpointError;
@@ -83,7 +83,7 @@ impl Output {
             let failed = |source| CheckpointError::Write { path: path.clone(), source };
             let content = match format {
                 _ if self.dialect == Dialect::Msprobe => pretty(&report::msprobe(comparison)).map_err(failed)?,
-                Format::Json => pretty(&report::json(comparison)).map_err(failed)?,
+                Format::Json => pretty(&answer_as_json("checkpoints", report::json(comparison))).map_err(failed)?,
                 Format::Csv => report::csv(comparison).map_err(|error| failed(error.into()))?,
                 Format::Html => page::html(comparison).into_bytes(),
             };

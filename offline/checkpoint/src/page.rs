@@ -7,7 +7,7 @@ use super::comparison::{Comparison, Side, TensorRow, Verdict};
 use super::report::{word, worst_first};
 
 const COLUMNS: [&str; 9] =
-    ["tensor", "verdict", "dtype", "shape", "l2", "l2 / |b|", "cosine", "max abs", "elements that differ"];
+    ["tensor", "verdict", "dtype", "shape", "l2", "l2 / norm", "cosine", "max abs", "elements that differ"];
 
 /// The whole page.
 pub(super) fn html(comparison: &Comparison) -> String {
@@ -18,14 +18,14 @@ pub(super) fn html(comparison: &Comparison) -> String {
         header class=(class) {
             h1 { (sentence) }
             "\n"
-            (checkpoint("a", target))
-            (checkpoint("b", golden))
+            (checkpoint("target", target))
+            (checkpoint("golden", golden))
         }
         "\n"
-        @for (letter, names) in [("a", target_only), ("b", golden_only)] {
+        @for (word, names) in [("target", target_only), ("golden", golden_only)] {
             @if !names.is_empty() {
                 section {
-                    h2 { "Only in " (letter) ": " (names.len()) }
+                    h2 { "Only in the " (word) " one: " (names.len()) }
                     ul { @for name in names { li { code { (name) } } } }
                 }
                 "\n"
@@ -74,12 +74,12 @@ fn sentence(comparison: &Comparison) -> String {
     )
 }
 
-fn checkpoint(letter: &str, side: &Side) -> Markup {
+fn checkpoint(word: &str, side: &Side) -> Markup {
     let unreadable = side.unreadable.iter().map(|(name, reason)| format!("not read: {name}: {reason}"));
     let notes: Vec<String> = side.notes.iter().cloned().chain(unreadable).collect();
     html! {
         p {
-            (letter) ": " code { (side.path.display()) } ", " (side.layout.words()) ", " (side.tensors) " tensors"
+            (word) ": " code { (side.path.display()) } ", " (side.layout.words()) ", " (side.tensors) " tensors"
         }
         "\n"
         (list(&notes))

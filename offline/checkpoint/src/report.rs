@@ -32,9 +32,9 @@ pub fn as_json(compared: &Result<(Comparison, Vec<PathBuf>), CheckpointError>) -
 fn text(comparison: &Comparison) -> String {
     let Comparison { target, golden, tensors, target_only, golden_only } = comparison;
     let mut out = String::new();
-    for (letter, side) in [("a", target), ("b", golden)] {
+    for (word, side) in [("target", target), ("golden", golden)] {
         let Side { path, layout, tensors, notes, unreadable } = side;
-        line(&mut out, &format!("{letter}: {} ({}, {tensors} tensors)", path.display(), layout.words()));
+        line(&mut out, &format!("{word}: {} ({}, {tensors} tensors)", path.display(), layout.words()));
         for note in notes {
             line(&mut out, &format!("   note: {note}"));
         }
@@ -42,9 +42,9 @@ fn text(comparison: &Comparison) -> String {
             line(&mut out, &format!("   not read: {name}: {reason}"));
         }
     }
-    for (letter, names) in [("a", target_only), ("b", golden_only)] {
+    for (word, names) in [("target", target_only), ("golden", golden_only)] {
         if !names.is_empty() {
-            line(&mut out, &format!("only in {letter} ({}): {}", names.len(), first_of(names.iter(), NAMES_SHOWN)));
+            line(&mut out, &format!("only in the {word} ({}): {}", names.len(), first_of(names.iter(), NAMES_SHOWN)));
         }
     }
     let differing = worst_first(tensors.iter().filter(|row| row.verdict > Verdict::Identical));
@@ -55,7 +55,7 @@ fn text(comparison: &Comparison) -> String {
     line(
         &mut out,
         &format!(
-            "{} in both: {} identical, {} within rounding, {} different, {} of other shapes; {} only in a, {} only in b",
+            "{} in both: {} identical, {} within rounding, {} different, {} of other shapes; {} only in the target, {} only in the golden one",
             tensors.len(),
             count(Verdict::Identical),
             count(Verdict::Rounding),
@@ -85,7 +85,7 @@ pub(super) fn worst_first<'r>(rows: impl Iterator<Item = &'r TensorRow>) -> Vec<
 
 fn table(rows: &[&TensorRow]) -> String {
     let width = rows.iter().take(SHOWN).map(|row| row.name.len()).max().unwrap_or(0).max(6);
-    let columns = ["l2", "l2/|b|", "cos", "max abs"].map(|column| format!("{column:>10}")).join("  ");
+    let columns = ["l2", "l2/norm", "cos", "max abs"].map(|column| format!("{column:>10}")).join("  ");
     let mut lines = vec![format!("{:<width$}  verdict    {columns}  at", "tensor")];
     for row in rows.iter().take(SHOWN) {
         let rest = match &row.distance {
@@ -124,10 +124,10 @@ pub(super) fn json(comparison: &Comparison) -> Value {
         "summary": {
             "common": comparison.tensors.len(), "identical": count(Verdict::Identical),
             "rounding": count(Verdict::Rounding), "different": count(Verdict::Different), "shape": count(Verdict::Shape),
-            "only_in_a": comparison.target_only.len(), "only_in_b": comparison.golden_only.len(),
+            "target_only": comparison.target_only.len(), "golden_only": comparison.golden_only.len(),
         },
-        "a": comparison.target, "b": comparison.golden, "tensors": comparison.tensors,
-        "only_in_a": comparison.target_only, "only_in_b": comparison.golden_only,
+        "target": comparison.target, "golden": comparison.golden, "tensors": comparison.tensors,
+        "target_only": comparison.target_only, "golden_only": comparison.golden_only,
     })
 }
 
@@ -137,10 +137,10 @@ pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
     out.write_record([
         "name",
         "verdict",
-        "dtype_a",
-        "dtype_b",
-        "shape_a",
-        "shape_b",
+        "dtype_target",
+        "dtype_golden",
+        "shape_target",
+        "shape_golden",
         "numel",
         "l2",
         "relative_l2",
@@ -149,8 +149,8 @@ pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
         "max_abs_at",
         "differing",
         "beyond_rounding",
-        "non_finite_a",
-        "non_finite_b",
+        "non_finite_target",
+        "non_finite_golden",
     ])?;
     for row in &comparison.tensors {
         let mut cells = vec![row.name.clone(), word(row.verdict).to_owned()];
@@ -176,7 +176,7 @@ pub(super) fn csv(comparison: &Comparison) -> Result<Vec<u8>, csv::Error> {
         }
         out.write_record(&cells)?;
     }
-    for (word, names) in [("only_in_a", &comparison.target_only), ("only_in_b", &comparison.golden_only)] {
+    for (word, names) in [("target_only", &comparison.target_only), ("golden_only", &comparison.golden_only)] {
         for name in names {
             let mut cells = vec![name.as_str(), word];
             cells.resize(16, "");

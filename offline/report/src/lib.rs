@@ -12,7 +12,7 @@ mod printer;
 mod progress;
 mod text;
 
-pub use envelope::comparison_as_json;
+pub use envelope::{answer_as_json, comparison_as_json};
 pub use failure::{Advise, as_json, causes};
 pub use fresh::{FreshDirectory, NotMade, unfinished_in, write_new};
 pub use outcome::Outcome;

@@ -12,7 +12,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon compare-checkpoint ckpt_a/model.pt ckpt_b/model.pt\n",
     "  trainmon compare-checkpoint run_tp1 run_tp2pp2 -o report          Megatron's ranks are put together\n",
     "  trainmon compare-checkpoint zero3/global_step100 hf_model -o report --format csv\n",
-    "  trainmon compare-checkpoint a b --compat                          ckpt_similarity.json, as msprobe writes it\n",
+    "  trainmon compare-checkpoint new old --compat                      ckpt_similarity.json, as msprobe writes it\n",
     "\n",
     "A checkpoint is a file (.pt, .safetensors, .npy) or the directory of one: Megatron, DeepSpeed, torch distributed\n",
     "(FSDP), Hugging Face. Pickles are read as data and never executed. `rounding`: no element differs by more than one\n",
@@ -24,10 +24,10 @@ pub(crate) const EXAMPLES: &str = concat!(
 /// What to compare.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The first checkpoint
-    a: PathBuf,
-    /// The second
-    b: PathBuf,
+    /// The checkpoint in question
+    target: PathBuf,
+    /// The one it is held against
+    golden: PathBuf,
     /// The directory for the report
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -44,10 +44,11 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// What `trainmon compare` was given, where it finds checkpoints.
-    pub(crate) fn of((a, b): (&Path, &Path), output: Option<&Path>, compat: bool, json: bool) -> Self {
+    pub(crate) fn of((target, golden): (&Path, &Path), output: Option<&Path>, compat: bool, json: bool) -> Self {
         let format = vec![Format::Json, Format::Csv, Format::Html];
         let output = output.map(Path::to_path_buf);
-        Self { a: a.to_path_buf(), b: b.to_path_buf(), output, format, compat, json }
+        let (target, golden) = (target.to_path_buf(), golden.to_path_buf());
+        Self { target, golden, output, format, compat, json }
     }
 }
 
@@ -61,11 +62,11 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 }
 
 fn compare_and_write(arguments: &Arguments) -> Result<(Comparison, Vec<PathBuf>), CheckpointError> {
-    let Arguments { a, b, output, format, compat, json: _ } = arguments;
+    let Arguments { target, golden, output, format, compat, json: _ } = arguments;
     let dialect = if *compat { Dialect::Msprobe } else { Dialect::Ours };
     // Asked before hours are spent.
     let output = Output::prepare(output.as_deref(), format, dialect)?;
-    let comparison = shown("comparing", |tell| compare(a, b, dialect, tell))?;
+    let comparison = shown("comparing", |tell| compare(target, golden, dialect, tell))?;
     let written = output.write(&comparison)?;
     Ok((comparison, written))
 }

@@ -30,7 +30,7 @@ fn what_deepspeed_wrote_from_tensor_parallel_ranks_is_the_whole_model() {
         ("plain.pt", "deepspeed_autotp", 12),
     ] {
         let (code, report) = compare_json(&made(whole), &made(ranks));
-        let (identical, notes) = (&report["summary"]["identical"], report["b"]["notes"].to_string());
+        let (identical, notes) = (&report["summary"]["identical"], report["golden"]["notes"].to_string());
         assert_eq!((code, identical), (Some(0), &tensors.into()), "{ranks}: {report}");
         assert!(!notes.contains("mp_rank_NN"), "{ranks}: {notes}");
     }
@@ -117,8 +117,8 @@ fn slices_nobody_can_place_stay_apart_and_the_note_says_so() {
     let (code, report) = with_whole(place.path(), &whole);
     assert_eq!(code, Some(1));
     assert_eq!(names(&report, "identical"), ["layers.0.q_proj.bias", "norm.weight"]);
-    assert_eq!(report["only_in_b"], rows(&["mp_rank_00.strange.weight", "mp_rank_01.strange.weight"]), "{report}");
+    assert_eq!(report["golden_only"], rows(&["mp_rank_00.strange.weight", "mp_rank_01.strange.weight"]), "{report}");
     let note = "how tensor-parallel ranks divide `strange.weight` is not known: each rank's slice is compared for itself, \
                 under `mp_rank_NN.`";
-    assert_eq!(report["b"]["notes"][0], note, "{report}");
+    assert_eq!(report["golden"]["notes"][0], note, "{report}");
 }

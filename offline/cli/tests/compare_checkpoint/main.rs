@@ -72,7 +72,7 @@ fn one_model_in_every_layout_is_the_same() {
         assert_eq!((code, &report["same"]), (Some(0), &Value::Bool(true)), "{layout}: {report}");
         assert_eq!(report["summary"]["identical"], 12, "{layout}: {report}");
         assert_eq!(report["summary"]["common"], 12);
-        assert_eq!(report["b"]["layout"], kind);
+        assert_eq!(report["golden"]["layout"], kind);
     }
 }
 
@@ -99,7 +99,7 @@ fn a_changed_tensor_is_named_and_the_exit_code_says_so() {
     assert!(said.out.contains("model.norm.weight  different"), "{}", said.out);
     assert!(
         said.out.ends_with(
-            "12 in both: 11 identical, 0 within rounding, 1 different, 0 of other shapes; 0 only in a, 0 only in b\n"
+            "12 in both: 11 identical, 0 within rounding, 1 different, 0 of other shapes; 0 only in the target, 0 only in the golden one\n"
         ),
         "{}",
         said.out
@@ -250,7 +250,7 @@ fn megatrons_torch_dist_directories_are_read() {
     }
     fs::write(directory.path().join("latest_checkpointed_iteration.txt"), "7\n").unwrap();
     let (code, report) = compare_json(&made("plain.pt"), &directory.path().display().to_string());
-    assert_eq!((code, &report["b"]["layout"]), (Some(0), &Value::from("distributed")), "{report}");
+    assert_eq!((code, &report["golden"]["layout"]), (Some(0), &Value::from("distributed")), "{report}");
 }
 
 /// A file of float32 vectors, or matrices of one column, by name.
@@ -302,7 +302,7 @@ fn a_tied_embedding_on_two_stages_is_one_tensor_and_a_norm_that_differs_between_
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (code, report) = compare_json(&at("one"), &at("cut"));
     assert_eq!((code, &report["summary"]["identical"]), (Some(0), &Value::from(2)), "{report}");
-    let notes = report["b"]["notes"].as_array().unwrap();
+    let notes = report["golden"]["notes"].as_array().unwrap();
     let told = "`decoder.final_layernorm.weight` differs between tensor ranks 0 and 1: that of rank 0 is compared";
     assert!(notes.iter().any(|note| note == told), "{report}");
 }
@@ -315,12 +315,15 @@ fn a_prefix_is_taken_off_where_names_have_nothing_in_common_and_no_tensor_is_los
     save(&at("b.pt"), &[("x", &[1.0]), ("y", &[2.0])]);
     let (code, report) = compare_json(&at("a.pt").display().to_string(), &at("b.pt").display().to_string());
     assert_eq!((code, &report["summary"]["identical"]), (Some(0), &Value::from(2)), "{report}");
-    assert_eq!(report["a"]["notes"][0], "`module.` was taken off the names, which have nothing in common otherwise");
+    assert_eq!(
+        report["target"]["notes"][0],
+        "`module.` was taken off the names, which have nothing in common otherwise"
+    );
     // Without it there would be two of one name.
     save(&at("c.pt"), &[("module.x", &[1.0]), ("module.z", &[1.0]), ("z", &[3.0])]);
     let (code, report) = compare_json(&at("c.pt").display().to_string(), &at("b.pt").display().to_string());
     assert_eq!(code, Some(1));
-    assert_eq!(report["only_in_a"], serde_json::json!(["module.z", "z"]), "{report}");
+    assert_eq!(report["target_only"], serde_json::json!(["module.z", "z"]), "{report}");
 }
 
 const PAIRS: [&str; 2] = ["ckpt_tp1_tp1", "ckpt_tp1_tp2pp2"];
@@ -377,8 +380,8 @@ fn every_planted_difference_of_the_recorded_pairs_is_found_and_nothing_else() {
         for name in &found {
             assert!(known.iter().any(|line| line.starts_with(name)), "{pair}: {name} was not planted");
         }
-        assert_eq!(report["only_in_b"], serde_json::json!(["only_in_b.weight"]));
-        assert_eq!(report["only_in_a"], serde_json::json!([]));
+        assert_eq!(report["golden_only"], serde_json::json!(["only_in_b.weight"]));
+        assert_eq!(report["target_only"], serde_json::json!([]));
         let rows = report["tensors"].as_array().unwrap();
         let changed = rows.iter().find(|row| row["name"] == "decoder.layers.1.mlp.linear_fc1.weight").unwrap();
         assert_eq!(changed["distance"]["max_abs_at"], serde_json::json!([3, 2]), "{pair}");

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use trainmon_report::{FreshDirectory, NotMade};
+use trainmon_report::{FreshDirectory, NotMade, answer_as_json};
 
 use trainmon_baseline::{Divergence, TensorKey, short};
 
@@ -42,7 +42,7 @@ impl Format {
     fn content(self, comparison: &RunComparison) -> io::Result<Vec<u8>> {
         Ok(match self {
             Self::Csv => table(&comparison.parted)?,
-            Self::Json => serde_json::to_vec_pretty(comparison)?,
+            Self::Json => serde_json::to_vec_pretty(&answer_as_json("runs", serde_json::to_value(comparison)?))?,
             Self::Html => html::page(comparison).into_bytes(),
             Self::Md => markdown(comparison).into_bytes(),
         })
