@@ -2,7 +2,7 @@
 
 It trains until it is ended. On several ranks gradients are averaged by DistributedDataParallel. Faults, all over after
 a while: `spike` (one step's loss times 50), `nan` (one step), `dead` (a layer without gradient for 40 steps), `stall`
-(until the file `go` lies in the working directory). From when the file `hurry` lies there, its steps are as short as may be.
+(until the file `go` lies in the working directory). Once `hurry` lies there, steps are as short as they can be.
 """
 
 from __future__ import annotations

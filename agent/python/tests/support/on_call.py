@@ -144,6 +144,8 @@ class Jobs:
             "alert": {"rules": watched},
             # A limit that is never reached: these steps are so short that any measuring is a large share of them.
             "overhead_budget": 100,
+            # Steps of a hundredth of a second on shared cores: room for those that wait until a thread has its turn.
+            **({"queue_steps": CLEAN_STEPS} if place.name == "clean" else {}),
         }
 
 
