@@ -86,7 +86,7 @@ def test_a_budget_thins_out_visibly_and_leaves_the_norm_unknown(tmp_path: Path) 
     lines = runs.steps(run)
     ratios = [float(line["sampling_ratio"]) for line in lines]
     assert ratios[0] == 1 and ratios[-1] == 1 / 256
-    assert [line["grad_norm"] == "nan" for line in lines] == [ratio < 1 for ratio in ratios]
+    assert [line["grad_norm"] == "" for line in lines] == [ratio < 1 for ratio in ratios]
     for kind in ("grad_unreduced", "update", "mg_direction"):
         file = "other" if kind == "mg_direction" else kind
         steps = {int(row["step"]) for row in runs.rows(run, file)}

@@ -161,7 +161,7 @@ def test_a_step_that_overflows_is_left_out_and_the_scale_is_undone(output: Path,
             for name in ("framework_grad_norm", "grad_norm"):
                 assert float(lines[number][name]) == pytest.approx(saved["norms"][number + 1], rel=1e-3)
             # Scaled in 16 bits it is infinite: what it was before is not known.
-            assert math.isnan(float(lines[number]["loss"]))
+            assert lines[number]["loss"] in ("", "nan")
 
 
 def test_an_unknown_version_costs_what_is_not_found(output: Path) -> None:
@@ -170,7 +170,7 @@ def test_an_unknown_version_costs_what_is_not_found(output: Path) -> None:
         shown = runs.by_name(runs.rows(directory, "grad_unreduced"), 0)
         assert shown.keys() == own.keys()
         assert not runs.rows(directory, "grad_reduced")
-        assert math.isnan(float(runs.steps(directory)[0]["grad_norm"]))
+        assert runs.steps(directory)[0]["grad_norm"] == ""
 
 
 @pytest.mark.parametrize("case", BROKEN)

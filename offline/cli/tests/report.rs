@@ -40,6 +40,14 @@ impl Desk {
 }
 
 #[test]
+fn a_run_without_a_step_is_said_to_have_none() {
+    let desk = Desk::with(&MadeRun { steps: 0, spike: None, not_finite: None }, 1);
+    let (report, code) = desk.json(&["out"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(report["summary"], "The run has no step yet: there is nothing to tell of it.");
+}
+
+#[test]
 fn a_spike_on_one_rank_is_told_with_step_layer_rank_and_how_sure() {
     let desk = Desk::with(&MadeRun { steps: 80, spike: Some(50), not_finite: None }, 2);
     MadeRun::write_finding(&desk.path("out/run-a"), 1, 50, "Spike", TENSORS[1]);

@@ -23,6 +23,50 @@ pub enum NotMade<E = io::Error> {
     Failed(E),
 }
 
+/// Why a command has no output: [`NotMade`] at a place.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// Something is there already.
+    #[error("`{}` exists already", path.display())]
+    Exists {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl OutputError {
+    /// Of writing there.
+    pub fn write(path: &Path, source: io::Error) -> Self {
+        Self::Write { path: path.to_path_buf(), source }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Exists { .. } => "name another with --output, or remove this one",
+            Self::Write { .. } => "see that the disk has room and the directory above the output can be written",
+        }
+    }
+}
+
+impl NotMade {
+    /// With its place.
+    pub fn at(self, path: &Path) -> OutputError {
+        match self {
+            Self::Exists => OutputError::Exists { path: path.to_path_buf() },
+            Self::Failed(source) => OutputError::write(path, source),
+        }
+    }
+}
+
 /// Writes a new file, its directory made if there is none.
 ///
 /// # Errors

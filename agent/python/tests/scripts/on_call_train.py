@@ -2,7 +2,7 @@
 
 It trains until it is ended. On several ranks gradients are averaged by DistributedDataParallel. Faults, all over after
 a while: `spike` (one step's loss times 50), `nan` (one step), `dead` (a layer without gradient for 40 steps), `stall`
-(until the file `go` lies in the working directory).
+(until the file `go` lies in the working directory). Once `hurry` lies there, steps are as short as they can be.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import trainmon
 #: From the beginning of one step to that of the next: so long that trainings which share a core end theirs before, and
 #: none becomes slower because the machine is busy.
 PERIOD_S = 0.06
+#: In a hurry: what the others that share the cores leave.
+HURRIED_PERIOD_S = 0.01
 WIDTH = 16
 DEAD_STEPS = 40
 
@@ -71,7 +73,8 @@ def main() -> None:
         for step in itertools.count():
             train_step(step, faults, net, model, optimizer, watch, data)
             # What was missed is not made up for.
-            due = max(due + PERIOD_S, time.monotonic())
+            period = HURRIED_PERIOD_S if Path("hurry").exists() else PERIOD_S
+            due = max(due + period, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
 
 

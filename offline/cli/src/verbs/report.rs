@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use trainmon_report::{Advise as _, Outcome, Printer, shown};
+use trainmon_report::{Advise as _, Outcome, OutputError, Printer, shown};
 use trainmon_views::report::{Report, ReportError, ReportFormat, report, write};
 
 pub(crate) const EXAMPLES: &str = concat!(
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 fn make(arguments: &Arguments) -> Result<(Report, String), ReportError> {
     let Arguments { run, rank, output, .. } = arguments;
     if let Some(out) = output.as_ref().filter(|out| out.exists()) {
-        return Err(ReportError::OutputExists { path: out.clone() });
+        return Err(OutputError::Exists { path: out.clone() }.into());
     }
     let report = shown("reporting", |tell| report(run, *rank, tell))?;
     let text = report.text(format_of(arguments))?;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use trainmon_report::{FreshDirectory, NotMade, answer_as_json};
+use trainmon_report::{FreshDirectory, OutputError, answer_as_json};
 
 use trainmon_baseline::{Divergence, TensorKey, short};
 
@@ -54,11 +54,8 @@ impl Format {
 /// # Errors
 /// The output exists or cannot be written.
 pub fn write(comparison: &RunComparison, out: &Path, formats: &[Format]) -> Result<Vec<PathBuf>, CompareRunsError> {
-    let failed = |source| CompareRunsError::Write { path: out.to_path_buf(), source };
-    let output = FreshDirectory::prepare(out).map_err(|error| match error {
-        NotMade::Exists => CompareRunsError::OutputExists { path: out.to_path_buf() },
-        NotMade::Failed(source) => failed(source),
-    })?;
+    let failed = |source| OutputError::write(out, source);
+    let output = FreshDirectory::prepare(out).map_err(|error| error.at(out))?;
     let mut written = Vec::new();
     for format in formats {
         let content = format.content(comparison).map_err(failed)?;

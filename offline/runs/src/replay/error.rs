@@ -1,10 +1,9 @@
 //! Why a run cannot be replayed.
 
-use std::path::PathBuf;
 use std::{fmt, io};
 
 use trainmon_exporters::ExportError;
-use trainmon_report::Advise;
+use trainmon_report::{Advise, OutputError};
 
 use crate::steps::ReadRunError;
 
@@ -26,20 +25,9 @@ pub enum ReplayError {
         /// The step.
         step: u64,
     },
-    /// The output exists.
-    #[error("`{}` exists already", path.display())]
-    OutputExists {
-        /// Which.
-        path: PathBuf,
-    },
-    /// The output cannot be written.
-    #[error("cannot write `{}`", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// There is no output.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// There is no promtool to make blocks with.
     #[error("cannot start `promtool`")]
     NoPromtool {
@@ -101,8 +89,7 @@ impl Advise for ReplayError {
             Self::Run(error) => error.hint(),
             Self::NoTimes { .. } => "give them with --start 2026-11-20T16:05:09Z --step-seconds 1.5",
             Self::BeyondTime { .. } => "choose another --start or --step-seconds",
-            Self::OutputExists { .. } => "name another directory with --output, or remove this one",
-            Self::Write { .. } => "see that the disk has room and the directory above the output can be written",
+            Self::Output(error) => error.hint(),
             Self::NoPromtool { .. } => {
                 "install Prometheus (Debian: prometheus), which brings it, or leave --blocks away and make the blocks elsewhere"
             }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use trainmon_core::StepBatch;
 use trainmon_exporters::Sources;
 use trainmon_exporters::otlp::{OpenMetricsOpening, OpenMetricsWriter, Written};
-use trainmon_report::{FreshDirectory, NotMade, Progress, unfinished_in};
+use trainmon_report::{FreshDirectory, OutputError, Progress, unfinished_in};
 
 use super::alert_counters::AlertCounters;
 use super::error::ReplayError;
@@ -49,11 +49,8 @@ pub fn to_prometheus(
 ) -> Result<Replayed, ReplayError> {
     let run = RecordedRun::open(path, options.ranks)?;
     let out = options.output.map_or_else(|| PathBuf::from(format!("{}-prometheus", run.name)), Path::to_path_buf);
-    let failed = |source| ReplayError::Write { path: out.clone(), source };
-    let fresh = FreshDirectory::prepare(&out).map_err(|error| match error {
-        NotMade::Exists => ReplayError::OutputExists { path: out.clone() },
-        NotMade::Failed(source) => failed(source),
-    })?;
+    let failed = |source| OutputError::write(&out, source);
+    let fresh = FreshDirectory::prepare(&out).map_err(|error| error.at(&out))?;
     let collected = unfinished_in(fresh.path()).map_err(failed)?;
     let mut writer = OpenMetricsWriter::new(collected.path());
     let (mut ranks, mut warnings) = (Vec::new(), Vec::new());
@@ -61,7 +58,7 @@ pub fn to_prometheus(
     for rank in &run.ranks {
         let replayed = write_rank(rank, options, &mut writer, &mut warnings, &mut progress);
         ranks.push(replayed.map_err(|error| match error {
-            RankError::Write(source) => failed(source),
+            RankError::Write(source) => failed(source).into(),
             RankError::Replay(error) => error,
         })?);
         progress.done += rank.bytes();

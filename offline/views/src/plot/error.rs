@@ -1,9 +1,8 @@
 //! Why a run cannot be drawn.
 
-use std::io;
 use std::path::PathBuf;
 
-use trainmon_report::Advise;
+use trainmon_report::{Advise, OutputError};
 use trainmon_runs::steps::ReadRunError;
 
 /// Nothing is left behind: the file appears whole or not at all.
@@ -24,20 +23,9 @@ pub enum PlotError {
         /// The output.
         path: PathBuf,
     },
-    /// The output exists.
-    #[error("`{}` exists already", path.display())]
-    OutputExists {
-        /// Which.
-        path: PathBuf,
-    },
-    /// The output cannot be written.
-    #[error("cannot write `{}`", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// There is no output.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// The picture cannot be drawn.
     #[error("cannot draw the curves: {why}")]
     Draw {
@@ -58,8 +46,7 @@ impl Advise for PlotError {
             Self::Run(error) => error.hint(),
             Self::NoSteps { .. } => "the first appears when the training has made its first step",
             Self::UnknownFormat { .. } => "name the output run.html, run.svg or run.png",
-            Self::OutputExists { .. } => "name another file with --output, or remove this one",
-            Self::Write { .. } => "see that the disk has room and the directory of the output can be written",
+            Self::Output(error) => error.hint(),
             Self::Draw { .. } | Self::Data { .. } => "this is a fault of trainmon: please report it",
         }
     }

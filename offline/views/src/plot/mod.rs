@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trainmon_core::AlertPhase;
 use trainmon_history::Limits;
-use trainmon_report::{NotMade, Progress, write_new};
+use trainmon_report::{OutputError, Progress, write_new};
 use trainmon_runs::NewestRun;
 use trainmon_runs::steps::{RankChoice, RecordedRun};
 
@@ -70,7 +70,7 @@ pub fn plot(
 ) -> Result<Plotted, PlotError> {
     let format = out.map_or(Ok(Format::Html), format_of)?;
     if let Some(out) = out.filter(|out| out.exists()) {
-        return Err(PlotError::OutputExists { path: out.to_path_buf() });
+        return Err(OutputError::Exists { path: out.to_path_buf() }.into());
     }
     let ranks = rank.map_or(RankChoice::First, RankChoice::Only);
     let RecordedRun { name, all_ranks, newest, ranks, .. } = RecordedRun::open(path, ranks)?;
@@ -88,12 +88,8 @@ pub fn plot(
         Format::Svg => chart::svg(&history)?.into_bytes(),
         Format::Png => chart::png(&history)?,
     };
-    let failed = |source| PlotError::Write { path: out.clone(), source };
     let write = |file: &mut BufWriter<&File>| file.write_all(&bytes);
-    write_new(&out, write).map_err(|error| match error {
-        NotMade::Exists => PlotError::OutputExists { path: out.clone() },
-        NotMade::Failed(source) => failed(source),
-    })?;
+    write_new(&out, write).map_err(|error| error.at(&out))?;
     let RankHistory { run, alerts, steps, range, .. } = &history;
     let other_ranks = all_ranks.into_iter().filter(|&other| other != run.rank.0).collect();
     let alerts = alerts.iter().filter(|alert| alert.phase == AlertPhase::Begins).count();

@@ -215,3 +215,43 @@ fn curve_summary(rank: u32, steps: &AxisDocument, curve: &CurveDocument) -> Curv
         not_finite: (0..last.len()).filter(|&bin| curve.is_broken(bin, steps.from)).count() as u64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trainmon_history::AxisState;
+
+    use super::*;
+
+    #[test]
+    fn a_fall_of_one_step_within_a_bin_of_several_is_found() {
+        const BINS: u64 = 60;
+        let state = AxisState { generation: 1, width: 4, bins: BINS as usize };
+        let steps = AxisDocument {
+            state,
+            from: 0,
+            first: (0..BINS).map(|bin| 4 * bin).collect(),
+            last: (0..BINS).map(|bin| 4 * bin + 3).collect(),
+            time: vec![0.0; BINS as usize],
+        };
+        let level = |bin: u64| 2.0 + 0.1 * (bin as f64 * 1.7).sin();
+        let values = |of: &dyn Fn(u64) -> f64| (0..BINS).map(|bin| Some(of(bin))).collect::<Vec<_>>();
+        let curve = CurveDocument {
+            name: "loss".to_owned(),
+            last: values(&level),
+            low: values(&|bin| if bin == 40 { 0.01 } else { level(bin) - 0.05 }),
+            high: values(&|bin| level(bin) + 0.05),
+            broken: Vec::new(),
+        };
+        let search = |curve: &CurveDocument| {
+            let mut search = Search { rank: 0, moved: Vec::new(), series: 0, too_short: 0 };
+            search.curve(&steps, curve);
+            assert_eq!(search.series, 1);
+            search.moved.pop().map(|moved| (moved.step, moved.step_up_to, moved.direction))
+        };
+        assert_eq!(search(&curve), Some((160, 163, Direction::Falls)));
+        let broken = CurveDocument { low: curve.low[..40].to_vec(), broken: vec![30], ..curve.clone() };
+        assert_eq!(search(&broken), Some((120, 123, Direction::NotFinite)));
+        let calm = CurveDocument { low: values(&|bin| level(bin) - 0.05), ..curve };
+        assert_eq!(search(&calm), None);
+    }
+}

@@ -21,7 +21,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use trainmon_history::Limits;
-use trainmon_report::{NotMade, Progress, write_new};
+use trainmon_report::{Progress, write_new};
 use trainmon_runs::steps::{RankChoice, RecordedRun};
 
 pub use self::bounded::MOST_BYTES;
@@ -128,8 +128,5 @@ impl Report {
 /// There is a file already, or it cannot be written.
 pub fn write(text: &str, out: &Path) -> Result<(), ReportError> {
     let written = write_new(out, |file| file.write_all(text.as_bytes()));
-    written.map_err(|error| match error {
-        NotMade::Exists => ReportError::OutputExists { path: out.to_path_buf() },
-        NotMade::Failed(source) => ReportError::Write { path: out.to_path_buf(), source },
-    })
+    written.map_err(|error| error.at(out).into())
 }
