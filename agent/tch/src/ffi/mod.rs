@@ -6,6 +6,7 @@ mod hook;
 mod optimizer;
 mod options;
 mod pending;
+mod record;
 mod tensor;
 
 use std::ffi::{CStr, c_char};
@@ -14,6 +15,7 @@ pub(crate) use hook::{AccumulatedHook, GradientHook, after_backward, on_gradient
 pub(crate) use optimizer::{DEFAULTS, Moment, RawOptimizer};
 pub use options::{GroupOptions, OptimizerKind};
 pub(crate) use pending::Pending;
+pub(crate) use record::{CallData, OperatorObserver, OperatorValues, Recording, ValueSink};
 pub(crate) use tensor::{Description, TensorRef, Unreadable, grad_mode_enabled};
 
 #[expect(unsafe_code, reason = "declared here, defined in shim/tensor.cpp")]
