@@ -65,9 +65,12 @@ class PrecisionDebugger:
         level: str | None,
         step: list[int | str] | None,
     ) -> None:
-        self._arguments = (task, dump_path, level, None if step is None else json.dumps(step))
+        arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+        self._over = json.dumps({key: value for key, value in arguments.items() if value is not None})
         self._file = ConfigFile(config_path)
-        config = CaptureConfig.read(self._file.text() if config_path is not None else _DEFAULT, *self._arguments)
+        config = self._read(self._file.text() if config_path is not None else _DEFAULT)
+        for warning in config.warnings:
+            tell(warning, None)
         self._session = CaptureSession(config)
         self._is_enabled = config.dump_enable is not False
         self._file.begins(config.dump_enable)
@@ -77,6 +80,9 @@ class PrecisionDebugger:
         self._rank: int | None = None
         self._is_first = True
         self._tokens: TokenRange | None = None
+
+    def _read(self, text: str) -> CaptureConfig:
+        return CaptureConfig.read(text, self._file.name, self._over, True)
 
     @classmethod
     def _get(cls) -> PrecisionDebugger:
@@ -144,6 +150,18 @@ class PrecisionDebugger:
             self._init_step = step
             self._loop = 0
 
+    @classmethod
+    def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Captures a function of the user's, too, as `<prefix>.<api>.<n>.forward`. The prefix is the module's name."""
+        with _lock:
+            cls._get()._session.custom.register(module, api, api_prefix)
+
+    @classmethod
+    def restore_custom_api(cls, module: Any, api: str) -> None:
+        """Captures it no more."""
+        with _lock:
+            cls._get()._session.custom.restore(module, api)
+
     def __enter__(self) -> PrecisionDebugger:
         self.start(self._model_of_context)
         return self
@@ -210,7 +228,7 @@ class PrecisionDebugger:
         if changed is None:
             return
         try:
-            config = CaptureConfig.read(changed, *self._arguments)
+            config = self._read(changed)
         except ConfigError as error:
             self._is_enabled = False
             tell(f"the capture is off: its config was changed and is wrong: {error}", None)
@@ -218,6 +236,23 @@ class PrecisionDebugger:
         if config.dump_enable is not None:
             self._is_enabled = config.dump_enable
         self._session.config = config
+
+
+def module_dump(module: torch.nn.Module, name: str) -> None:
+    """Captures this module alone, as `Module.<name>.<Class>`, and no function, until `module_dump_end`. Between `start` and
+    `stop`; nothing happens where `start` was given the model."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module_dump: expected a module, found `{type(module).__name__}`")
+    if not isinstance(name, str):
+        raise TypeError(f"module_dump: expected a name, found `{type(name).__name__}`")
+    with _lock:
+        PrecisionDebugger._get()._session.start_single(module, name)
+
+
+def module_dump_end() -> None:
+    """Functions are captured again."""
+    with _lock:
+        PrecisionDebugger._get()._session.end_single()
 
 
 def _models_of(model: Any, config: CaptureConfig) -> tuple[list[torch.nn.Module], bool]:

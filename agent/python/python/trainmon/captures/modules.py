@@ -51,9 +51,10 @@ class ModuleHooks:
         for number, model in enumerate(models):
             for name, module in named_modules(model):
                 path = f"{number}.{name}" if is_list else name
-                self._attach_one(module, f"Module.{path}.{type(module).__name__}")
+                self.attach_one(module, f"Module.{path}.{type(module).__name__}")
 
-    def _attach_one(self, module: torch.nn.Module, name: str) -> None:
+    def attach_one(self, module: torch.nn.Module, name: str) -> None:
+        """Hooks one module by its whole name."""
         entering, leaving = self._hooks(name)
         self._handles.append(module.register_forward_pre_hook(Hook(entering), with_kwargs=True))
         self._handles.append(module.register_forward_hook(Hook(leaving), with_kwargs=True, always_call=True))

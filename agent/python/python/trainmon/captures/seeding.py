@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -43,9 +44,58 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
     if rm_dropout:
         remove_dropout()
     if is_enhanced:
-        from trainmon.captures.random_state import repeat_random_calls
-
         repeat_random_calls()
+
+
+#: Functions that draw, by where they are bound.
+_DRAWING = {
+    "random": "random randint uniform choice choices sample shuffle gauss normalvariate randrange betavariate".split(),
+    "numpy.random": "rand randn randint random uniform normal choice permutation shuffle beta binomial gamma".split(),
+    "torch": "rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal poisson".split(),
+    "torch.Tensor": "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_ multinomial".split(),
+}
+
+
+def repeat_random_calls() -> None:
+    """Every call of a random function gives what the first would give from here: the generators' states are put back
+    before it and after it."""
+    for place, names in _DRAWING.items():
+        owner = torch.Tensor if place == "torch.Tensor" else sys.modules.get(place)
+        for name in names:
+            original = getattr(owner, name, None)
+            if original is not None and not hasattr(original, "_repeats"):
+                setattr(owner, name, _repeating(original, _states()))
+
+
+def _states() -> Callable[[], None]:
+    """Keeps the states of all generators; gives what puts them back."""
+    python, cpu = random.getstate(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    numpy = _numpy()
+    array = None if numpy is None else numpy.random.get_state()
+
+    def put_back() -> None:
+        random.setstate(python)
+        torch.set_rng_state(cpu)
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+        if numpy is not None:
+            numpy.random.set_state(array)
+
+    return put_back
+
+
+def _repeating(original: Callable[..., Any], put_back: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        put_back()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            put_back()
+
+    draw._repeats = True  # type: ignore[attr-defined]
+    return draw
 
 
 def _numpy() -> Any:

@@ -11,6 +11,7 @@ import torch
 
 from trainmon._trainmon import Capture, CaptureConfig
 from trainmon.captures.collectives import Collectives
+from trainmon.captures.custom import CustomFunctions
 from trainmon.captures.entrances import Entrances
 from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks
@@ -29,6 +30,8 @@ class CaptureSession:
         self._modules: ModuleHooks | None = None
         self._optimizers = OptimizerNodes(self.capture)
         self._collectives = Collectives(self.capture)
+        self.custom = CustomFunctions(self.capture)
+        self._single: ModuleHooks | None = None
 
     def begin(self, step: int, rank: int | None) -> bool:
         """Begins a step's files, if they are not begun. False: it cannot, and the user was told."""
@@ -62,6 +65,7 @@ class CaptureSession:
         self._entrances.open()
         self._optimizers.attach()
         self._collectives.attach()
+        self.custom.attach()
         self.capture.set_mode(self._mode)
         self._mode.start()
 
@@ -70,16 +74,38 @@ class CaptureSession:
         if os.getpid() != self._process:
             return
         self.capture.switch(False)
+        for hooks in (self._modules, self._single):
+            if hooks is not None:
+                hooks.detach()
+        self._modules = self._single = None
+        self._stop_functions()
+
+    def _stop_functions(self) -> None:
         if self._mode is not None:
             self._mode.stop()
-        if self._modules is not None:
-            self._modules.detach()
-            self._modules = None
+        self.custom.detach()
         self._collectives.detach()
         self._optimizers.detach()
         if self._entrances is not None:
             self._entrances.close()
         self.capture.set_mode(None)
+
+    def start_single(self, module: torch.nn.Module, name: str) -> None:
+        """Captures this module alone, and no function, until `end_single`."""
+        if not self.capture.is_on or self._single is not None or self._modules is not None:
+            return
+        self._stop_functions()
+        self._single = ModuleHooks(self.capture, None, self.config.wants_backward)
+        self._single.attach_one(module, f"Module.{name}.{type(module).__name__}")
+
+    def end_single(self) -> None:
+        """Functions are captured again."""
+        if self._single is None:
+            return
+        self._single.detach()
+        self._single = None
+        if self.capture.is_on and self.config.wants_functions:
+            self._start_functions()
 
     def write(self) -> None:
         """Writes the step's files as they are now."""
