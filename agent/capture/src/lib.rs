@@ -46,7 +46,8 @@ pub use plan::{CapturePlan, Direction};
 pub use session::{CallName, CapturePlace, FoundBytes, Listener, Notice, OpenError, Progress, Session, StackId};
 pub use tensor::{Content, DeviceNumbers, Later, LaterValue, Tensor};
 pub use trainmon_core::config::{
-    CaptureConfig, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Slice, Summary,
-    TensorFormat,
+    CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Slice,
+    Summary, TensorFormat,
 };
+pub use trainmon_dump::capture::Made;
 pub use values::{Peer, Values};

@@ -6,7 +6,7 @@ mod libtorch;
 
 use std::path::Path;
 
-const SOURCES: [&str; 4] = ["tensor.cpp", "hooks.cpp", "optimizer.cpp", "device.cpp"];
+const SOURCES: [&str; 5] = ["tensor.cpp", "hooks.cpp", "optimizer.cpp", "device.cpp", "record.cpp"];
 const HEADERS: [&str; 2] = ["guard.h", "optimizer.h"];
 
 fn main() {
@@ -24,6 +24,8 @@ fn main() {
         // Torch's headers warn by the thousand; as system headers they keep quiet and ours do not.
         .flags(libtorch.include_dirs.iter().map(|dir| format!("-isystem{}", dir.display())))
         .define("_GLIBCXX_USE_CXX11_ABI", libtorch.cxx11_abi.as_str())
+        // As torch's libraries are built: some of its types have more members without.
+        .define("NDEBUG", None)
         // The shim is thin: its own code is never hot, and unoptimised torch headers link slowly.
         .opt_level(2)
         .debug(false)

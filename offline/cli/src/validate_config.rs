@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trainmon_core::config::{Config, ConfigErrors, Diagnostic, DiagnosticKind, Parsed, Rule};
+use trainmon_core::config::{
+    CaptureConfig, CaptureDialect, Config, ConfigErrors, Diagnostic, DiagnosticKind, Parsed, ParsedCapture, Rule,
+};
 use trainmon_report::Advise;
 use trainmon_runs::compare::why_no_run;
 
@@ -20,10 +22,20 @@ pub(crate) struct Report {
     /// What has no effect, in the order of the file.
     pub(crate) warnings: Vec<Finding>,
     /// What the file means, defaults filled in; absent when there are errors.
-    pub(crate) config: Option<Config>,
+    pub(crate) config: Option<Meant>,
     /// The file's text, for excerpts.
     #[serde(skip)]
     pub(crate) text: String,
+}
+
+/// What a file is the config of.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Meant {
+    /// A monitor.
+    Monitor(Box<Config>),
+    /// A capture.
+    Capture(Box<CaptureConfig>),
 }
 
 /// An error or a warning.
@@ -40,7 +52,10 @@ impl Report {
     /// What of the config differs from that of a file without keys; `None` when there are errors.
     pub(crate) fn differences(&self) -> Option<Value> {
         let config = self.config.as_ref()?;
-        let [mut config, default] = [config, &Config::of_empty_file(config.dialect)].map(|config| json!(config));
+        let (mut config, default) = match config {
+            Meant::Monitor(config) => (json!(config), json!(Config::of_empty_file(config.dialect))),
+            Meant::Capture(config) => (json!(config), json!(CaptureConfig::default())),
+        };
         // The layout of CSV files is that of those written, where any are.
         if let Some(object) = config.as_object_mut().filter(|object| object.get("csv") == object.get("csv_layout")) {
             object.remove("csv_layout");
@@ -119,11 +134,19 @@ pub(crate) fn validate(path: &Path) -> Result<Report, Unreadable> {
         Ok(text) => text,
         Err(source) => return Err(Unreadable { file, source }),
     };
-    let parsed = Config::parse(&text, &file, &|name| std::env::var(name).ok());
+    let parsed = if CaptureConfig::is_meant_by(&text) {
+        let parsed = CaptureConfig::parse(&text, &file, CaptureDialect::Trainmon);
+        parsed.map(|ParsedCapture { config, warnings }| (Meant::Capture(Box::new(config)), warnings))
+    } else {
+        let parsed = Config::parse(&text, &file, &|name| std::env::var(name).ok());
+        parsed.map(|Parsed { config, mut warnings }| {
+            warnings.extend(golden_runs_missing(&file, &config));
+            (Meant::Monitor(Box::new(config)), warnings)
+        })
+    };
     let findings = |diagnostics: Vec<Diagnostic>| diagnostics.into_iter().map(Finding::from).collect();
     Ok(match parsed {
-        Ok(Parsed { config, mut warnings }) => {
-            warnings.extend(golden_runs_missing(&file, &config));
+        Ok((config, warnings)) => {
             Report { file, ok: true, errors: Vec::new(), warnings: findings(warnings), config: Some(config), text }
         }
         Err(ConfigErrors { errors, warnings }) => {

@@ -14,6 +14,7 @@ use trainmon_core::{
     Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, Statistic, Step, StepBatch, TensorId, TensorInfo,
     TensorStats,
 };
+use trainmon_dump::capture::{EntryRecord, Frames, Header, RankDirectory, RankName, Recorder};
 use trainmon_dump::journal::{Journal, JournalRun, JournalSpec, MIN_FILE_BYTES, Storage};
 use trainmon_exporters::{CsvExporter, Exporter as _};
 
@@ -408,4 +409,47 @@ fn a_journal_whose_run_goes_on_and_wraps_is_recovered_but_for_the_steps_it_overw
     assert_eq!(journal.steps + journal.faults.len(), 6, "{journal:?}");
     assert!(journal.steps >= 1 && journal.faults.iter().all(|fault| fault.contains("was overwritten")), "{journal:?}");
     assert!(desk.path("out").is_dir());
+}
+
+/// A rank's directory with the record file of a capture that was cut short.
+fn cut_short(root: &Path, rank: u64, entries: usize, torn: usize) {
+    let directory = RankDirectory::create(root, 3, RankName::Rank(rank)).expect("made").directory;
+    let text = |text: &str| text.to_owned();
+    let header = Header { task: text("statistics"), level: text("L1"), framework: text("pytorch"), extra_info: true };
+    let mut recorder = Recorder::create(&directory, &header).expect("made");
+    for number in 0..entries {
+        let mut frames = Frames::new();
+        let name = format!("Tensor.add.{number}.forward");
+        let parts: [(&str, &[u8]); 1] = [("output", b"[]")];
+        frames.entry(&EntryRecord { name: &name, moves_to_end: false, node: None, stack: None, parts: &parts });
+        recorder.append(&frames).expect("room");
+    }
+    drop(recorder);
+    let mut records =
+        fs::OpenOptions::new().append(true).open(directory.path().join("capture.records")).expect("there");
+    std::io::Write::write_all(&mut records, &vec![7; torn]).expect("room");
+}
+
+#[test]
+fn captures_that_were_cut_short_get_their_documents_where_they_lie() {
+    let desk = Desk::new();
+    let root = desk.path("dump");
+    cut_short(&root, 0, 3, 0);
+    cut_short(&root, 1, 1, 5);
+    let said = desk.recover(&["dump"]);
+    assert_eq!((said.err.as_str(), said.code), ("", Some(0)));
+    let [first, second] =
+        ["dump/step3/rank0", "dump/step3/rank1"].map(|name| desk.path(name).canonicalize().expect("there"));
+    let expected = format!(
+        "{}/dump.json: 3 entries\n{}/dump.json: 1 entry; 5 bytes of one more were torn\n",
+        first.display(),
+        second.display()
+    );
+    assert_eq!(said.out, expected);
+    assert_eq!(desk.names_in("dump/step3/rank0"), ["construct.json", "dump.json", "stack.json"]);
+    // Nothing is left to recover.
+    let said = desk.recover(&["dump", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&shown["ok"], said.code), (&serde_json::Value::Bool(false), Some(2)));
+    assert!(shown["errors"][0]["hint"].as_str().is_some_and(|hint| hint.contains("-o DIR")), "{shown}");
 }

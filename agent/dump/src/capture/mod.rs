@@ -29,5 +29,6 @@ pub use stack::Stacks;
 pub use words::part;
 pub use write::{
     DigestText, EntryRecord, Frames, Header, Hole, JsonText, Made, Node, NumberText, Opened, RankDirectory, RankName,
-    Recorder, TensorText, WriteError, crc32_text, data_name_member, documents_of, group_id, recover, xor64_text,
+    Recorder, TensorText, WriteError, crc32_text, data_name_member, documents_of, group_id, left_over_records, recover,
+    xor64_text,
 };

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "a program for people to look at")]
 
+mod captures;
 mod data;
 mod faults;
 mod model;
@@ -16,6 +17,7 @@ use clap::Parser;
 use trainmon_agent::core::config::Config;
 use trainmon_agent::{Monitor, Options};
 
+use captures::Captures;
 use data::Corpus;
 use faults::{Fault, Faults};
 use report::Progress;
@@ -36,6 +38,15 @@ struct Arguments {
     /// Where the CSV files go [default: `monitor_output` here, unless the config says otherwise]
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Capture every operator of this step, forward and backward, into --capture-to
+    #[arg(long, value_name = "STEP", conflicts_with = "measure_overhead")]
+    capture: Vec<u64>,
+    /// Where the captures go, each in a directory of its step
+    #[arg(long, value_name = "DIR", default_value = "capture_output")]
+    capture_to: PathBuf,
+    /// What is captured: a config with a `task` key [default: statistics with checksums, operators and modules]
+    #[arg(long, value_name = "FILE", requires = "capture")]
+    capture_config: Option<PathBuf>,
     /// Train without trainmon
     #[arg(long, conflicts_with = "measure_overhead")]
     no_monitor: bool,
@@ -91,11 +102,16 @@ fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
 }
 
 fn train(corpus: &Corpus, arguments: Arguments, monitor: Option<Monitor>) -> Result<()> {
+    let captures = Captures::new(&arguments.capture, &arguments.capture_to, arguments.capture_config.as_deref())?;
     let progress = Progress::new(arguments.steps, monitor.clone());
     let mut trainer = Trainer::new(corpus, arguments.steps, Faults::new(arguments.inject), monitor)?;
     println!("model: {} parameters; loss before training {:.4}", trainer.parameters(), trainer.validation_loss()?);
-    for _step in 0..arguments.steps {
+    for step in 0..arguments.steps {
+        let capture = captures.begin(step)?;
         progress.show(&trainer.step()?);
+        if let Some(capture) = capture {
+            captures::finish(capture)?;
+        }
     }
     println!("validation loss {:.4}", trainer.validation_loss()?);
     if let Some(watch) = trainer.into_watch() {

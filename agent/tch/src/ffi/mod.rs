@@ -5,6 +5,7 @@
 mod hook;
 mod optimizer;
 mod pending;
+mod record;
 mod tensor;
 
 use std::ffi::{CStr, c_char};
@@ -12,6 +13,7 @@ use std::ffi::{CStr, c_char};
 pub(crate) use hook::{AccumulatedHook, GradientHook, after_backward, on_gradient};
 pub(crate) use optimizer::{DEFAULTS, Moment, RawOptimizer};
 pub(crate) use pending::Pending;
+pub(crate) use record::{CallData, OperatorObserver, OperatorValues, Recording, ValueSink};
 pub(crate) use tensor::{Description, TensorRef, Unreadable, grad_mode_enabled};
 
 #[expect(unsafe_code, reason = "declared here, defined in shim/tensor.cpp")]

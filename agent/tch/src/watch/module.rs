@@ -10,6 +10,7 @@ use trainmon_agent::core::{ModuleEnd, activation_name};
 
 use super::shared::Shared;
 use super::site::Site;
+use crate::capture::around_module;
 use crate::ffi::grad_mode_enabled;
 
 /// Both ends of a module.
@@ -81,7 +82,13 @@ impl Gauge {
         (site(ModuleEnd::Input), site(ModuleEnd::Output))
     }
 
-    fn forward(&self, input: &Tensor, is_training: bool, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+    /// `M` is the module's type, whose name a capture shows.
+    fn forward<M>(&self, input: &Tensor, is_training: bool, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        let class = std::any::type_name::<M>();
+        around_module(&self.name, class, input, || self.measured(input, is_training, forward))
+    }
+
+    fn measured(&self, input: &Tensor, is_training: bool, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         let ends = is_training.then(|| self.shared.monitor.guard("activations", || self.ends()).flatten()).flatten();
         let Some((before, after)) = ends else { return forward(input) };
         self.shared.monitor.guard("activations", || before.pass(&self.shared, input));
@@ -134,12 +141,12 @@ impl<M: std::fmt::Debug> std::fmt::Debug for WatchedT<M> {
 
 impl<M: Module> Module for Watched<M> {
     fn forward(&self, xs: &Tensor) -> Tensor {
-        self.gauge.forward(xs, grad_mode_enabled(), |xs| self.module.forward(xs))
+        self.gauge.forward::<M>(xs, grad_mode_enabled(), |xs| self.module.forward(xs))
     }
 }
 
 impl<M: ModuleT> ModuleT for WatchedT<M> {
     fn forward_t(&self, xs: &Tensor, train: bool) -> Tensor {
-        self.gauge.forward(xs, train, |xs| self.module.forward_t(xs, train))
+        self.gauge.forward::<M>(xs, train, |xs| self.module.forward_t(xs, train))
     }
 }

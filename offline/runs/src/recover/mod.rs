@@ -1,9 +1,10 @@
-//! `trainmon recover`: the CSV files of a run out of the journal it left.
+//! `trainmon recover`: the CSV files of a run out of the journal it left, the documents of a capture out of its record file.
 //!
 //! ```text
 //! journal ─▶ trainmon-dump: every record checked ─▶ the run's own CSV exporter ─▶ files as the run wrote them
 //! ```
 
+mod captures;
 mod error;
 mod recovery;
 mod report;
@@ -17,6 +18,7 @@ use std::time::Instant;
 use trainmon_dump::journal::Recovered;
 use trainmon_exporters::{CsvExporter, Exporter as _};
 
+pub use self::captures::{CaptureRecovery, captures_as_json, recover_captures};
 pub(crate) use self::error::RecoverError;
 use self::recovery::RecoveredJournal;
 pub use self::recovery::Recovery;

@@ -14,6 +14,8 @@ use super::index::{Index, Piece};
 use super::recorder::EXTRA_INFO;
 use super::text::{HOLE_LENGTH, JsonText, MEMBER_HOLE, VALUE_HOLE, hole_at};
 
+/// A root has steps, a step has ranks.
+const ROOT_TO_RANK: u32 = 2;
 /// Collected before the system is called.
 const BUFFER: usize = 1 << 18;
 
@@ -73,6 +75,36 @@ pub fn recover(path: &Path) -> Result<Made, WriteError> {
     let made = documents_of(&directory)?;
     directory.remove(file::RECORDS)?;
     Ok(made)
+}
+
+/// The rank directories with a record file in them: `path` itself, those of a step, or those of all steps. By name.
+///
+/// # Errors
+/// A directory cannot be read.
+pub fn left_over_records(path: &Path) -> Result<Vec<PathBuf>, WriteError> {
+    let mut found = Vec::new();
+    look_for_records(path, ROOT_TO_RANK, &mut found)?;
+    found.sort();
+    Ok(found)
+}
+
+fn look_for_records(path: &Path, depth: u32, found: &mut Vec<PathBuf>) -> Result<(), WriteError> {
+    let failed = |source| WriteError::Read { path: path.to_path_buf(), source };
+    if path.join(file::RECORDS).is_file() {
+        found.push(path.to_path_buf());
+        return Ok(());
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // Links are not followed, as they are not when a capture is written.
+        if entry.file_type().map_err(failed)?.is_dir() && entry.file_name() != file::TENSORS {
+            look_for_records(&entry.path(), depth - 1, found)?;
+        }
+    }
+    Ok(())
 }
 
 struct Heading {

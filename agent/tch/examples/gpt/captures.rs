@@ -1,0 +1,52 @@
+//! Captures of steps that were asked for on the command line.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use trainmon_tch::Capture;
+use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Notice};
+
+/// What is captured where nothing is configured.
+const USUAL: &str =
+    r#"{"task": "statistics", "level": "mix", "risk_level": "ALL", "statistics": {"summary_mode": "md5"}}"#;
+
+/// The steps to capture, and how.
+pub(crate) struct Captures {
+    steps: Vec<u64>,
+    plan: Arc<CapturePlan>,
+}
+
+impl Captures {
+    pub(crate) fn new(steps: &[u64], to: &Path, config: Option<&Path>) -> Result<Self> {
+        let text = match config {
+            Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?,
+            None => USUAL.to_owned(),
+        };
+        let name = config.map_or_else(String::new, |file| file.display().to_string());
+        let parsed = CaptureConfig::parse(&text, &name, CaptureDialect::Trainmon)?;
+        let mut config = parsed.config;
+        if config.dump_path.as_os_str().is_empty() {
+            config.dump_path = to.to_path_buf();
+        }
+        Ok(Self { steps: steps.to_vec(), plan: Arc::new(CapturePlan::new(config)) })
+    }
+
+    /// A capture, if this step is asked for.
+    pub(crate) fn begin(&self, step: u64) -> Result<Option<Capture>> {
+        if !self.steps.contains(&step) {
+            return Ok(None);
+        }
+        let say = Arc::new(|notice: &Notice| println!("capture: {}", notice.message));
+        let place = CapturePlace { step, rank: Some(0) };
+        Ok(Some(Capture::begin(&self.plan, place, false, say)?))
+    }
+}
+
+/// Ends a capture, and says where it is.
+pub(crate) fn finish(capture: Capture) -> Result<()> {
+    if let Some(made) = capture.finish()? {
+        println!("capture: {} entries in {}", made.entries, made.document.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+// Calls back for every operator that runs, in any thread, and for its backward: torch's own observers (RecordFunction).
+#include "guard.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/node.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace {
+
+// What an operator takes or gives: one of the two.
+struct Values {
+  const c10::IValue *items;
+  std::size_t count;
+  const torch::autograd::variable_list *gradients;
+};
+
+// Rust's functions for each kind of value.
+struct Sink {
+  void (*begin_list)(void *);
+  void (*end_list)(void *);
+  void (*null)(void *);
+  void (*boolean)(void *, std::uint8_t);
+  void (*integer)(void *, std::int64_t);
+  void (*real)(void *, double);
+  void (*text)(void *, const char *, std::size_t);
+  void (*device)(void *, const char *, std::size_t);
+  void (*tensor)(void *, const at::Tensor *, std::uint8_t requires_grad, const char *dtype, std::size_t length);
+};
+
+// Rust's functions for an operator.
+struct Observer {
+  // Begins a call; null: it is not captured.
+  void *(*begin)(const char *space, std::size_t space_length, const char *name, std::size_t name_length,
+                 const char *overload, std::size_t overload_length, const Values *inputs);
+  // Ends it. What it gives is the backward's, null if none is captured.
+  void *(*end)(void *call, const Values *outputs);
+  // A backward has run: its gradients of what came out, and of what went in.
+  void (*backward)(void *data, const Values *inputs, const Values *outputs);
+  void (*drop_backward)(void *data);
+};
+
+Observer observer{};
+std::atomic<bool> is_on{false};
+
+// How many observed operators this thread is in: what runs inside one is its own affair.
+thread_local std::uint32_t depth = 0;
+
+struct Context final : at::ObserverContext {
+  explicit Context(void *call) : call(call) {}
+  void *call;
+};
+
+void show(const Sink &sink, void *to, const at::Tensor &tensor) {
+  if (!tensor.defined()) {
+    return sink.null(to);
+  }
+  const std::string dtype = toString(tensor.scalar_type());
+  sink.tensor(to, &tensor, tensor.requires_grad() ? 1 : 0, dtype.data(), dtype.size());
+}
+
+void show(const Sink &sink, void *to, const c10::IValue &value) {
+  if (value.isTensor()) {
+    show(sink, to, value.toTensor());
+  } else if (value.isBool()) {
+    sink.boolean(to, value.toBool() ? 1 : 0);
+  } else if (value.isInt()) {
+    sink.integer(to, value.toInt());
+  } else if (value.isDouble()) {
+    sink.real(to, value.toDouble());
+  } else if (value.isString()) {
+    const std::string &text = value.toStringRef();
+    sink.text(to, text.data(), text.size());
+  } else if (value.isDevice()) {
+    const std::string text = value.toDevice().str();
+    sink.device(to, text.data(), text.size());
+  } else if (value.isList()) {
+    sink.begin_list(to);
+    for (const c10::IValue &item : value.toListRef()) {
+      show(sink, to, item);
+    }
+    sink.end_list(to);
+  } else if (value.isTuple()) {
+    sink.begin_list(to);
+    for (const c10::IValue &item : value.toTupleRef().elements()) {
+      show(sink, to, item);
+    }
+    sink.end_list(to);
+  } else {
+    sink.null(to);
+  }
+}
+
+// An operator that torch writes as others: they are observed in its place.
+bool is_composite(const c10::OperatorName &name) {
+  const auto found = c10::Dispatcher::singleton().findOp(name);
+  return found && found->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
+  if (!is_on.load(std::memory_order_relaxed)) {
+    return nullptr;
+  }
+  // What a backward computes with is not captured: its gradients are.
+  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+    auto context = std::make_unique<Context>(nullptr);
+    ++depth;
+    return context;
+  }
+  if (depth > 0) {
+    return nullptr;
+  }
+  const auto name = function.operator_name();
+  if (!name || is_composite(*name)) {
+    return nullptr;
+  }
+  auto context = std::make_unique<Context>(nullptr);
+  const std::string &full = name->name;
+  const std::size_t colons = full.find("::");
+  const std::size_t space = colons == std::string::npos ? 0 : colons;
+  const std::size_t rest = colons == std::string::npos ? 0 : colons + 2;
+  const auto inputs = function.inputs();
+  const Values values{inputs.data(), inputs.size(), nullptr};
+  context->call = observer.begin(full.data(), space, full.data() + rest, full.size() - rest,
+                                 name->overload_name.data(), name->overload_name.size(), &values);
+  // Last: torch swallows what is thrown above, and then calls no end.
+  ++depth;
+  return context;
+}
+
+class Backward final : public torch::autograd::FunctionPostHook {
+public:
+  explicit Backward(void *data) : data_(data) {}
+  Backward(const Backward &) = delete;
+  Backward &operator=(const Backward &) = delete;
+  ~Backward() override { observer.drop_backward(data_); }
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list &outputs,
+                                            const torch::autograd::variable_list &inputs) override {
+    const Values given{nullptr, 0, &inputs};
+    const Values made{nullptr, 0, &outputs};
+    observer.backward(data_, &given, &made);
+    return outputs;
+  }
+
+private:
+  void *data_;
+};
+
+// The node this very call has made: tied to it by the sequence number, which counts within a thread.
+torch::autograd::Node *node_of(const at::Tensor &tensor, const at::RecordFunction &function) {
+  if (!tensor.defined()) {
+    return nullptr;
+  }
+  torch::autograd::Node *node = torch::autograd::impl::grad_fn_unsafe(tensor);
+  const bool is_ours = node != nullptr && function.seqNr() >= 0 &&
+                       node->sequence_nr() == static_cast<std::uint64_t>(function.seqNr()) &&
+                       node->thread_id() == at::RecordFunction::currentThreadId();
+  return is_ours ? node : nullptr;
+}
+
+torch::autograd::Node *node_among(const c10::IValue &value, const at::RecordFunction &function) {
+  if (value.isTensor()) {
+    return node_of(value.toTensor(), function);
+  }
+  if (value.isTensorList()) {
+    for (const at::Tensor &tensor : value.toTensorVector()) {
+      if (auto *node = node_of(tensor, function)) {
+        return node;
+      }
+    }
+  }
+  return nullptr;
+}
+
+void end(const at::RecordFunction &function, at::ObserverContext *held) {
+  auto *context = static_cast<Context *>(held);
+  if (context == nullptr) {
+    return;
+  }
+  --depth;
+  if (context->call == nullptr) {
+    return;
+  }
+  const auto &outputs = function.outputs();
+  const Values values{outputs.data(), outputs.size(), nullptr};
+  void *data = observer.end(context->call, &values);
+  if (data == nullptr) {
+    return;
+  }
+  auto hook = std::make_unique<Backward>(data);
+  for (const c10::IValue &output : outputs) {
+    if (auto *node = node_among(output, function)) {
+      node->add_post_hook(std::move(hook));
+      return;
+    }
+  }
+}
+
+} // namespace
+
+extern "C" {
+
+// Walks values into Rust's functions.
+char *tmn_record_walk(const Values *values, const Sink *sink, void *to) {
+  return trainmon::guarded([&] {
+    if (values->gradients != nullptr) {
+      for (const at::Tensor &tensor : *values->gradients) {
+        show(*sink, to, tensor);
+      }
+      return;
+    }
+    for (std::size_t index = 0; index < values->count; ++index) {
+      show(*sink, to, values->items[index]);
+    }
+  });
+}
+
+// Has every operator of every thread observed from now on. One at a time.
+char *tmn_record_start(const Observer *functions, std::uint64_t *handle) {
+  return trainmon::guarded([&] {
+    observer = *functions;
+    *handle = at::addGlobalCallback(
+        at::RecordFunctionCallback(begin, end)
+            .needsInputs(true)
+            .needsOutputs(true)
+            .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+    is_on.store(true);
+  });
+}
+
+char *tmn_record_stop(std::uint64_t handle) {
+  return trainmon::guarded([&] {
+    is_on.store(false);
+    at::removeCallback(handle);
+  });
+}
+
+} // extern "C"

@@ -1,0 +1,221 @@
+//! Captures of a tch training: every operator forward and backward, and not a bit of the training changed.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "what fails here fails the test")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use common::{bits, fill, monitor, parameter_bits};
+use tch::nn::{self, Module, VarStore};
+use tch::{Device, Kind, Tensor};
+use trainmon_agent::dump::capture::{
+    Construct, Document, Leaf, Operator, Section, Stacks, TensorFacts, parse_document,
+};
+use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Notice};
+use trainmon_tch::{Capture, Watch};
+
+/// Observers are the process's: one capture at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn plan(keys: &str, directory: &Path) -> Arc<CapturePlan> {
+    let text = format!("{{\"dump_path\": {:?}, \"risk_level\": \"ALL\", {keys}}}", directory.to_str().unwrap());
+    let parsed = CaptureConfig::parse(&text, "test", CaptureDialect::default()).map_err(|errors| errors.to_string());
+    Arc::new(CapturePlan::new(parsed.unwrap().config))
+}
+
+fn begin(keys: &str, directory: &Path, has_stacks: bool) -> Capture {
+    let listener = Arc::new(|notice: &Notice| println!("{}", notice.message));
+    Capture::begin(&plan(keys, directory), CapturePlace { step: 7, rank: Some(0) }, has_stacks, listener).unwrap()
+}
+
+fn document(directory: &Path) -> Document {
+    let path = directory.join("step7/rank0/dump.json");
+    parse_document(&std::fs::read(&path).unwrap(), &path).unwrap()
+}
+
+fn names(document: &Document) -> Vec<&str> {
+    document.operators.iter().map(|operator| &*operator.name).collect()
+}
+
+fn operator<'d>(document: &'d Document, name: &str) -> &'d Operator {
+    let found = document.operators.iter().find(|operator| &*operator.name == name);
+    found.unwrap_or_else(|| panic!("{name} is not among {:?}", names(document)))
+}
+
+fn tensors(operator: &Operator, section: Section) -> Vec<&TensorFacts> {
+    let of_section = operator.values.iter().filter(|value| value.section == section);
+    of_section.filter_map(|value| if let Leaf::Tensor(facts) = &value.leaf { Some(&**facts) } else { None }).collect()
+}
+
+fn digest(tensor: &Tensor) -> String {
+    let numbers: Vec<f32> = Vec::try_from(tensor.contiguous().view([-1])).unwrap();
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    format!("{:08x}", crc32fast::hash(&bytes))
+}
+
+fn digests(facts: &[&TensorFacts]) -> Vec<String> {
+    facts.iter().map(|facts| facts.digest.as_ref().and_then(|digest| digest.text()).unwrap().to_owned()).collect()
+}
+
+const MD5: &str = r#""task": "statistics", "level": "L2", "statistics": {"summary_mode": "md5"}"#;
+
+#[test]
+fn an_operator_and_its_backward_are_tied_and_show_what_they_took_and_gave() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let [a, b] = [(3, 4), (4, 2)].map(|(rows, columns)| {
+        let numbers = Tensor::arange(rows * columns, (Kind::Float, Device::Cpu)).sin().view([rows, columns]);
+        numbers.set_requires_grad(true)
+    });
+    let capture = begin(MD5, directory.path(), false);
+    let product = a.mm(&b);
+    let loss = (&product * &product).sum(Kind::Float);
+    loss.backward();
+    assert!(capture.progress().entries > 0);
+    let made = capture.finish().unwrap().unwrap();
+    let document = document(directory.path());
+    assert_eq!(made.entries, document.operators.len());
+    let mm = operator(&document, "Aten.mm.default.0.forward");
+    assert_eq!(digests(&tensors(mm, Section::Input)), [digest(&a.detach()), digest(&b.detach())]);
+    assert_eq!(digests(&tensors(mm, Section::Output)), [digest(&product.detach())]);
+    assert_eq!(tensors(mm, Section::Input)[0].requires_grad, Some(true));
+    let backward = operator(&document, "Aten.mm.default.0.backward");
+    let upstream = product.detach() * 2.0;
+    assert_eq!(digests(&tensors(backward, Section::Input)), [digest(&upstream)], "the gradient of what came out");
+    let expected = [upstream.mm(&b.detach().tr()), a.detach().tr().mm(&upstream)];
+    assert_eq!(digests(&tensors(backward, Section::Output)), expected.map(|gradient| digest(&gradient)));
+    // Backwards come in the order of the chain rule, after all that went forward.
+    let order: Vec<&str> = names(&document).into_iter().filter(|name| name.ends_with("backward")).collect();
+    assert_eq!(order, ["Aten.sum.default.0.backward", "Aten.mul.Tensor.0.backward", "Aten.mm.default.0.backward"]);
+}
+
+#[test]
+fn what_runs_inside_another_operator_or_a_backward_is_not_captured() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let vs = VarStore::new(Device::Cpu);
+    let linear = nn::linear(vs.root() / "l", 4, 3, nn::LinearConfig::default());
+    let input = Tensor::ones([2, 4], (Kind::Float, Device::Cpu));
+    let capture = begin(MD5, directory.path(), false);
+    linear.forward(&input).sum(Kind::Float).backward();
+    capture.finish().unwrap();
+    let forward: Vec<String> = names(&document(directory.path()))
+        .into_iter()
+        .filter(|name| name.ends_with("forward"))
+        .map(str::to_owned)
+        .collect();
+    assert!(
+        forward.iter().any(|name| name == "Aten.addmm.default.0.forward"),
+        "torch writes linear as others: {forward:?}"
+    );
+    assert!(!forward.iter().any(|name| name.contains(".linear.") || name.contains(".mm.")), "{forward:?}");
+}
+
+#[test]
+fn after_it_ends_nothing_is_left_of_it() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let weight = Tensor::ones([2, 2], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+    let capture = begin(MD5, directory.path(), false);
+    let loss = (&weight * 2.0).sum(Kind::Float);
+    capture.finish().unwrap();
+    let before = std::fs::read(directory.path().join("step7/rank0/dump.json")).unwrap();
+    // Hooks of the graph outlive the capture, and do nothing.
+    loss.backward();
+    let _more = &weight + 1.0;
+    assert_eq!(std::fs::read(directory.path().join("step7/rank0/dump.json")).unwrap(), before);
+    assert_eq!(std::fs::read_dir(directory.path().join("step7")).unwrap().count(), 1);
+    // The next one begins anew, beside the first.
+    begin(MD5, directory.path(), false).finish().unwrap();
+    assert_eq!(std::fs::read_dir(directory.path().join("step7")).unwrap().count(), 2, "the first is set aside");
+}
+
+#[test]
+fn two_captures_at_a_time_are_refused_and_the_first_goes_on() {
+    let _alone = alone();
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let first = begin(MD5, directories[0].path(), false);
+    let place = CapturePlace { step: 7, rank: Some(0) };
+    let refused = Capture::begin(&plan(MD5, directories[1].path()), place, false, Arc::new(|_| ())).unwrap_err();
+    assert!(refused.to_string().contains("another capture is at work"), "{refused}");
+    let _sum = Tensor::ones([2], (Kind::Float, Device::Cpu)) + 1.0;
+    first.finish().unwrap();
+    assert!(names(&document(directories[0].path())).iter().any(|name| name.starts_with("Aten.add.")));
+}
+
+/// Loss and gradients of a few steps, with modules watched; captured or not.
+fn train(keys: Option<&str>, directory: &Path) -> (Vec<u32>, Vec<Vec<u32>>, Vec<Vec<u32>>) {
+    let vs = VarStore::new(Device::Cpu);
+    let linears = ["a", "b"].map(|name| nn::linear(vs.root() / name, 24, 24, nn::LinearConfig::default()));
+    fill(&vs, 42);
+    let (monitor, _collected) = monitor(r#"{"xy_distribution": false}"#);
+    let watch = Watch::builder(monitor).model(&vs).build().unwrap();
+    let [first, second] = linears;
+    let (first, second) = (watch.module("block.first", first), watch.module("block.second", second));
+    let mut losses = Vec::new();
+    for step in 0..3 {
+        let input = (Tensor::arange(16 * 24, (Kind::Float, Device::Cpu)) * 0.7 + f64::from(step)).sin().view([16, 24]);
+        let capture = keys.filter(|_| step == 1).map(|keys| begin(keys, directory, true));
+        let hidden = first.forward(&input).gelu("none");
+        // Used twice: its gradient is a sum, whose order shows in the last bits.
+        let loss = (second.forward(&hidden) + &hidden).square().mean(Kind::Float);
+        loss.backward();
+        losses.push((loss.double_value(&[]) as f32).to_bits());
+        if let Some(capture) = capture {
+            capture.finish().unwrap();
+        }
+    }
+    let gradients = vs.trainable_variables().iter().map(|variable| bits(&variable.grad())).collect();
+    (losses, gradients, parameter_bits(&vs))
+}
+
+#[test]
+fn a_capture_changes_no_bit_of_loss_and_gradients() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let plain = train(None, directory.path());
+    for (number, keys) in [
+        r#""task": "statistics", "level": "mix", "statistics": {"summary_mode": "md5"}"#,
+        r#""task": "tensor", "level": "L2""#,
+        r#""task": "structure""#,
+        r#""task": "statistics", "level": "L0""#,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let directory = directory.path().join(number.to_string());
+        assert_eq!(train(Some(keys), &directory), plain, "{keys}");
+    }
+    let mix = directory.path().join("0");
+    let document = document(&mix);
+    let found = names(&document);
+    for name in [
+        "Module.block.first.Linear.forward.0",
+        "Module.block.second.Linear.forward.0",
+        "Aten.addmm.default.1.forward",
+        "Aten.addmm.default.1.backward",
+        "Aten.gelu.default.0.backward",
+    ] {
+        assert!(found.contains(&name), "{name}: {found:?}");
+    }
+    let rank = mix.join("step7/rank0");
+    let read = |name: &str| std::fs::read(rank.join(name)).unwrap();
+    let construct = Construct::parse(&read("construct.json"), &rank).unwrap();
+    let parent = |name: &str| construct.parent(name).and_then(|parent| parent.name.as_deref());
+    assert_eq!(parent("Aten.addmm.default.1.forward"), Some("Module.block.second.Linear.forward.0"));
+    assert_eq!(parent("Module.block.second.Linear.forward.0"), None);
+    let stacks = Stacks::parse(&read("stack.json"), &rank).unwrap();
+    let lines = stacks.of("Aten.gelu.default.0.forward").unwrap();
+    assert!(lines.iter().any(|line| line.contains("capture.rs") && line.contains("in train")), "{lines:?}");
+    // The tensors are in files that read back.
+    let tensors_of = directory.path().join("1/step7/rank0/dump_tensor_data");
+    let file =
+        trainmon_agent::dump::tensor_file::open(&tensors_of.join("Aten.gelu.default.0.forward.output.0.pt")).unwrap();
+    assert_eq!(file.entries()[0].shape.dims(), [16, 24]);
+}
