@@ -17,13 +17,13 @@ from trainmon.captures.watching import ConfigFile
 class Capturing:
     """A capture of some steps of a training. Each `with` is one step."""
 
-    def __init__(self, models: Sequence[torch.nn.Module], is_list: bool, config: CaptureConfig) -> None:
+    def __init__(self, models: Sequence[torch.nn.Module], is_list: bool, config: CaptureConfig, neutral: bool) -> None:
         self._models = models
         self._is_list = is_list
-        self._session = CaptureSession(config)
+        self._session = CaptureSession(config, neutral)
         self._step = 0
 
-    def __enter__(self) -> Capturing:
+    def __enter__(self) -> Capturing:  # noqa: PYI034  Python 3.10 has no `Self`
         config, rank = self._session.config, rank_of_process(None)
         wants = config.wants_step(self._step) and config.wants_rank(rank)
         if wants and self._session.begin(self._step, rank):
@@ -37,17 +37,23 @@ class Capturing:
 
 
 def capture(
-    model: torch.nn.Module | Sequence[torch.nn.Module] | None = None, config: str | None = None, **keys: Any
+    model: torch.nn.Module | Sequence[torch.nn.Module] | None = None,
+    config: str | None = None,
+    *,
+    neutral: bool = False,
+    **keys: Any,
 ) -> Capturing:
     """A capture; `with` it captures a step.
 
     `config` is a path of a config file, `keys` are its keys: `dump_path`, `level`, `task`, `step`, ... They outrank the
-    file. Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was captured is written.
+    file. `neutral`: gradients keep their bits; a module's `backward` then tells the whole gradient of an input, not
+    this module's share of it. Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was
+    captured is written.
     """
     file = ConfigFile(config)
     parsed = CaptureConfig.read(file.text(), file.name, json.dumps(keys), False)
     for warning in parsed.warnings:
         tell(warning, None)
     is_list = isinstance(model, list | tuple)
-    models: list[Any] = [] if model is None else list(model) if is_list else [model]  # type: ignore[arg-type]
-    return Capturing(models, is_list, parsed)
+    models: list[Any] = [] if model is None else list(model) if is_list else [model]
+    return Capturing(models, is_list, parsed, neutral)

@@ -22,7 +22,7 @@ class CustomFunctions:
         """Raises if the attribute is none, or cannot be called."""
         function = getattr(owner, name, None)
         if not callable(function):
-            raise ValueError(f"register_custom_api: `{getattr(owner, '__name__', owner)}` has no function `{name}`")
+            raise TypeError(f"register_custom_api: `{getattr(owner, '__name__', owner)}` has no function `{name}`")
         key = (id(owner), name)
         if key in self._known:
             return

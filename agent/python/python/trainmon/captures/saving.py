@@ -18,8 +18,8 @@ _numbers = itertools.count()
 def save_tensor(tensor: torch.Tensor, path: str) -> str:
     """Writes a tensor to `<path without its ending>_<number>.pt` and gives the file's name.
 
-    The numbers count all files of the process. Raises `ValueError` if the directory does not exist, `TypeError` if it is no
-    tensor. The tensor is copied to the host first.
+    The numbers count all files of the process. Raises `ValueError` if the directory does not exist, `TypeError` if it
+    is no tensor. The tensor is copied to the host first.
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"save_tensor: expected a tensor, found `{type(tensor).__name__}`")
@@ -37,7 +37,7 @@ class SingleSave:
     _instance: ClassVar[SingleSave | None] = None
     _is_made: bool
 
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> SingleSave:
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> SingleSave:  # noqa: PYI034  Python 3.10 has no `Self`
         if cls._instance is None:
             cls._instance = super().__new__(cls)
             cls._instance._is_made = False
@@ -97,12 +97,12 @@ def _save_value(directory: Path, name: str, value: Any) -> Any:
 
 
 def _save_one(directory: Path, name: str, tensor: torch.Tensor) -> dict[str, Any]:
-    import numpy
+    import numpy as np
 
     host = tensor.detach().to("cpu")
     widened = host.float() if host.dtype in {torch.bfloat16, torch.float16} else host
     array = widened.numpy()
-    _write_new(directory / f"{name}.npy", lambda file: numpy.save(file, array))
+    _write_new(directory / f"{name}.npy", lambda file: np.save(file, array))
     if not tensor.numel():
         return {"max": None, "min": None, "mean": None, "norm": None, "shape": list(tensor.shape)}
     wide = widened.double()

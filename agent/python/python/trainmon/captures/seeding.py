@@ -18,8 +18,8 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
     """Seeds Python's, numpy's and torch's generators, of all devices.
 
     `mode`: deterministic algorithms only (`torch.use_deterministic_algorithms`). `rm_dropout`: dropout keeps everything
-    from now on. `is_enhanced`: every call of a random function gives what the first would give: the states of all generators
-    are put back around it. Raises `TypeError` and `ValueError` on other arguments.
+    from now on. `is_enhanced`: every call of a random function gives what the first would give: the states of all
+    generators are put back around it. Raises `TypeError` and `ValueError` on other arguments.
     """
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise TypeError(f"seed_all: seed: expected an integer, found `{type(seed).__name__}`")
@@ -49,10 +49,22 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
 
 #: Functions that draw, by where they are bound.
 _DRAWING = {
-    "random": "random randint uniform choice choices sample shuffle gauss normalvariate randrange betavariate".split(),
-    "numpy.random": "rand randn randint random uniform normal choice permutation shuffle beta binomial gamma".split(),
-    "torch": "rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal poisson".split(),
-    "torch.Tensor": "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_ multinomial".split(),
+    "random": (
+        *("random", "randint", "uniform", "choice", "choices", "sample", "shuffle"),
+        *("gauss", "normalvariate", "randrange", "betavariate"),
+    ),
+    "numpy.random": (
+        *("rand", "randn", "randint", "random", "uniform", "normal", "choice"),
+        *("permutation", "shuffle", "beta", "binomial", "gamma"),
+    ),
+    "torch": (
+        *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"),
+        *("bernoulli", "multinomial", "normal", "poisson"),
+    ),
+    "torch.Tensor": (
+        *("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_"),
+        *("normal_", "random_", "uniform_", "multinomial"),
+    ),
 }
 
 
@@ -100,10 +112,10 @@ def _repeating(original: Callable[..., Any], put_back: Callable[[], None]) -> Ca
 
 def _numpy() -> Any:
     try:
-        import numpy
+        import numpy as np
     except ImportError:
         return None
-    return numpy
+    return np
 
 
 def remove_dropout() -> None:
