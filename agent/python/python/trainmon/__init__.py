@@ -1,6 +1,7 @@
 """trainmon: a training monitor that lives inside the process.
 
-`TrainerMon` takes msprobe's place; `watch` is the same for everybody else. Neither imports torch before it is used.
+`TrainerMon` and `PrecisionDebugger` take msprobe's place; `watch` and `capture` are the same for everybody else. None
+imports torch before it is used.
 """
 
 from __future__ import annotations
@@ -11,21 +12,44 @@ from typing import TYPE_CHECKING, Any
 from trainmon._trainmon import ConfigError, __version__
 
 if TYPE_CHECKING:
-    from trainmon.captures.debugger import PrecisionDebugger
+    from trainmon.captures.capturing import Capturing, capture
+    from trainmon.captures.debugger import PrecisionDebugger, module_dump, module_dump_end
+    from trainmon.captures.saving import SingleSave, save_tensor
     from trainmon.captures.seeding import seed_all
     from trainmon.starting import watch
     from trainmon.trainer import TrainerMon
     from trainmon.trainer_v2 import TrainerMonitorV2
     from trainmon.watching import Watch
 
-__all__ = ["ConfigError", "PrecisionDebugger", "TrainerMon", "TrainerMonitorV2", "Watch", "__version__", "seed_all", "watch"]
+__all__ = [
+    "Capturing",
+    "ConfigError",
+    "PrecisionDebugger",
+    "SingleSave",
+    "TrainerMon",
+    "TrainerMonitorV2",
+    "Watch",
+    "__version__",
+    "capture",
+    "module_dump",
+    "module_dump_end",
+    "save_tensor",
+    "seed_all",
+    "watch",
+]
 
 #: Where the names are that need torch.
 _LAZY = {
+    "Capturing": "trainmon.captures.capturing",
     "PrecisionDebugger": "trainmon.captures.debugger",
+    "SingleSave": "trainmon.captures.saving",
     "TrainerMon": "trainmon.trainer",
     "TrainerMonitorV2": "trainmon.trainer_v2",
     "Watch": "trainmon.watching",
+    "capture": "trainmon.captures.capturing",
+    "module_dump": "trainmon.captures.debugger",
+    "module_dump_end": "trainmon.captures.debugger",
+    "save_tensor": "trainmon.captures.saving",
     "seed_all": "trainmon.captures.seeding",
     "watch": "trainmon.starting",
 }

@@ -8,15 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
 
+from typing_extensions import Self
+
 __all__ = [
     "CONFIG_KEYS",
     "DEVICE_COLUMNS",
     "KINDS",
     "USUAL_CONFIG",
+    "CallMode",
+    "Capture",
+    "CaptureConfig",
     "ConfigError",
     "FeatureTargets",
     "Hold",
+    "ModuleCall",
     "Monitor",
+    "OperatorCall",
     "ParsedConfig",
     "Settings",
     "__version__",
@@ -378,3 +385,127 @@ class Hold:
     def set_framework_grad_norm(self, norm: float) -> bool:
         """The framework's own. False, and without effect, once the step has left."""
     def release(self) -> None: ...
+
+@final
+class CaptureConfig:
+    """A capture's config, read and checked."""
+
+    @staticmethod
+    def read(text: str, file: str, over: str, like_msprobe: bool) -> CaptureConfig:
+        """Reads a config; the keys of the JSON object `over` take the place of its outermost ones. `like_msprobe`: what
+        it does not say is as msprobe has it. Raises `ConfigError`, with every fault."""
+
+    @property
+    def warnings(self) -> list[str]: ...
+    @property
+    def level(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def dump_path(self) -> Path: ...
+    @property
+    def dump_enable(self) -> bool | None:
+        """The switch that may be turned while the training runs; None: the config has none."""
+
+    @property
+    def wants_modules(self) -> bool: ...
+    @property
+    def wants_functions(self) -> bool: ...
+    @property
+    def wants_backward(self) -> bool: ...
+    def wants_step(self, step: int) -> bool: ...
+    def is_past(self, step: int) -> bool:
+        """Whether no step from this one on is captured."""
+
+    def wants_rank(self, rank: int | None) -> bool: ...
+
+class CallMode:
+    """The mode that torch calls with every function: records the call and makes it. What the function raises is raised;
+    what goes wrong in recording is written to the step's log."""
+
+    def __new__(cls, capture: Capture) -> Self: ...
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> Any: ...
+
+@final
+class ModuleCall:
+    """A module's call, and its gradients. Nothing of it raises."""
+
+    def end(self, output: Any, parameters: dict[str, Any], failed: bool) -> None: ...
+    def begin_backward(self) -> None: ...
+    def end_backward(self, into: Any, of: Any) -> None:
+        """The gradients of its inputs, and of its outputs."""
+
+@final
+class OperatorCall:
+    """A call whose end the caller tells. Until `returned`, nothing this thread calls is captured."""
+
+    def returned(self) -> None: ...
+    def end(self, outputs: tuple[Any, ...], hidden: Sequence[int] = ()) -> None: ...
+
+@final
+class Capture:
+    """What captures: the functions it knows, and the step it is in."""
+
+    def __new__(cls) -> Self: ...
+    @property
+    def is_open(self) -> bool:
+        """Whether a step was begun and has not ended."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether calls are captured."""
+
+    def add_operator(
+        self,
+        function: Any,
+        prefix: str,
+        api: str,
+        is_seen: bool,
+        filled: Sequence[int] = (),
+        filled_keys: Sequence[str] = (),
+    ) -> int:
+        """Adds a function and gives its number. `is_seen`: the mode is called with this very object. `filled`:
+        arguments, by place and by keyword, that hold nothing before the call."""
+
+    def entrance(self, operator: int, target: Any, original: Any) -> Callable[..., Any]:
+        """What stands in for a function: announces the call to the mode, which sees one of `target`, and makes it."""
+
+    def call_operator(
+        self, operator: int, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls a function that no mode sees, and records the call."""
+
+    def begin_operator(
+        self, operator: int, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> OperatorCall | None:
+        """A call begins; None: it is not captured."""
+
+    def set_mode(self, mode: CallMode | None) -> None: ...
+    def begin(
+        self, config: CaptureConfig, step: int, rank: int | None, listener: Callable[[str, str | None], None]
+    ) -> None:
+        """Begins a step's files. Raises `ConfigError` if they cannot be made."""
+
+    def switch(self, is_on: bool) -> None: ...
+    def set_rank(self, rank: int) -> bool: ...
+    def write(self) -> None:
+        """Writes the step's files as they are now. Cost: time linear in the step's records."""
+
+    def finish(self) -> None:
+        """Ends the step, and writes its files."""
+
+    def set_parent(self, parent: str | None) -> str | None:
+        """This thread's calls stand under this parent in `construct.json` from now on; gives the one before."""
+
+    def begin_module(
+        self, module: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> ModuleCall | None: ...
+    def parameter_gradient(self, module: str, parameter: str, gradient: Any) -> None: ...
+    def save(self, value: Any, name: str, with_gradients: bool) -> None: ...
+    def progress(self) -> tuple[int, int, int, str | None] | None:
+        """Entries, bytes, files, and why nothing is captured any more."""
+
+    def note(self, what: str, message: str) -> None:
+        """Writes to the step's `dump_error_info.log`, each kind once."""

@@ -129,7 +129,7 @@ impl PyCapture {
     /// Begins a step. An error says why it cannot.
     #[pyo3(signature = (config, step, rank, listener))]
     fn begin(&self, config: &PyCaptureConfig, step: u64, rank: Option<u64>, listener: Py<PyAny>) -> PyResult<()> {
-        let plan = Arc::new(CapturePlan::new(config.0.clone()));
+        let plan = Arc::new(CapturePlan::new(config.config.clone()));
         let tell: Listener = Arc::new(move |notice: &Notice| {
             Python::attach(|py| {
                 let told = listener.call1(py, (&notice.message, notice.hint.as_deref()));

@@ -1,9 +1,10 @@
 """Runs programs that import msprobe's `PrecisionDebugger` under trainmon: `run_dump_cases.py JOBS`, a file of JSON.
 
-A job is `{"program", "arguments", "directory", "variables"}`. torch is imported once; every job runs in a process forked
-from here, several ranks of one job side by side. Prints the outcome of each as JSON.
+A job is `{"program", "arguments", "directory", "variables"}`. torch is imported once; every job runs in a process
+forked from here, several ranks of one job side by side. Prints the outcome of each as JSON.
 """
 
+import atexit
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import socket
 import sys
 import traceback
 import types
+from pathlib import Path
 
 import torch
 import torch._dynamo
@@ -36,14 +38,14 @@ def as_msprobe() -> None:
 def run(job: dict, variables: dict) -> None:
     os.environ.update(variables)
     os.chdir(job["directory"])
-    with open("output.log", "a", encoding="utf-8") as log:
+    with Path("output.log").open("a", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     as_msprobe()
-    sys.path.insert(0, os.path.dirname(job["program"]))
+    sys.path.insert(0, str(Path(job["program"]).parent))
     sys.argv = [job["program"], *job["arguments"]]
     if "source" in job:
-        exec(compile(job["source"], job["program"], "exec"), {"__name__": "__main__"})  # noqa: S102
+        exec(compile(job["source"], job["program"], "exec"), {"__name__": "__main__"})
     else:
         runpy.run_path(job["program"], run_name="__main__")
 
@@ -62,8 +64,6 @@ def fork(job: dict, variables: dict) -> int:
         os.write(2, out.getvalue().encode())
     sys.stdout.flush()
     # As a script's end: what is registered for it runs.
-    import atexit
-
     atexit._run_exitfuncs()
     os._exit(status)
 
@@ -75,7 +75,7 @@ def free_port() -> int:
 
 
 outcomes = []
-for job in json.loads(open(sys.argv[1], encoding="utf-8").read()):
+for job in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
     ranks = job.get("ranks", 1)
     shared = {}
     if ranks > 1:

@@ -148,9 +148,8 @@ def _compare_files(
         else:
             outcome.excused[reason] += 1
     for name in sorted(names[0] & names[1]):
-        mine, other = (
-            torch.load(side / "dump_tensor_data" / name, map_location="cpu", weights_only=True) for side in (ours, theirs)
-        )
+        paths = (side / "dump_tensor_data" / name for side in (ours, theirs))
+        mine, other = (torch.load(path, map_location="cpu", weights_only=True) for path in paths)
         outcome.fields += 1
         is_same = mine.dtype == other.dtype and mine.shape == other.shape and torch.equal(_bits(mine), _bits(other))
         if not is_same:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +66,55 @@ class BackwardPass:
     def _end(self, into: tuple[Any, ...]) -> None:
         of, self._of = self._of, None
         self._call.end_backward(into, of)
+
+
+class NeutralPass:
+    """The same by hooks on the tensors themselves, which leave the graph as it is.
+
+    Sums of gradients are added in the order they are without a capture. Of an input that others use, too, it tells the
+    whole gradient, not this module's share of it."""
+
+    def __init__(self, call: ModuleCall) -> None:
+        self._call = call
+        self._inputs: tuple[Any, ...] = ()
+        self._of: tuple[Any, ...] | None = None
+
+    def take_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, as they are."""
+        self._inputs = args
+        return args
+
+    def take_outputs(self, output: Any) -> Any:
+        """What came out, as it is."""
+        inputs, self._inputs = self._inputs, ()
+        values = output if isinstance(output, tuple) else (output,)
+        has_inputs = _await(inputs, self._leaves)
+        _await(values, lambda of: self._enters(of, has_inputs))
+        return output
+
+    def _enters(self, of: tuple[Any, ...], has_inputs: bool) -> None:
+        self._of = of
+        self._call.begin_backward()
+        if not has_inputs:
+            self._leaves(())
+
+    def _leaves(self, into: tuple[Any, ...]) -> None:
+        of, self._of = self._of, None
+        if of is not None:
+            self._call.end_backward(into, of)
+
+
+def _await(values: tuple[Any, ...], arrived: Callable[[tuple[Any, ...]], None]) -> bool:
+    """Calls `arrived` when all gradients of the tensors among the values are there; whether there are such."""
+    places = [place for place, one in enumerate(values) if isinstance(one, torch.Tensor) and one.requires_grad]
+    if not places:
+        return False
+
+    def spread(gradients: Sequence[Any]) -> None:
+        arrived(_spread(places, tuple(gradients), len(values)))
+
+    torch.autograd.graph.register_multi_grad_hook([values[place] for place in places], spread)
+    return True
 
 
 def _passed(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int], Any] | None:

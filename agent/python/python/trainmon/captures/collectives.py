@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -157,11 +158,9 @@ def _make_class() -> type:
 
         def wait(self, *args: Any, **kwargs: Any) -> Any:
             result = self._work.wait(*args, **kwargs)
-            try:
+            # The operation is complete, and that is what the caller asked for.
+            with contextlib.suppress(Exception):
                 self._pending.was_waited_for(self._work)
-            except Exception:
-                # The operation is complete, and that is what the caller asked for.
-                pass
             return result
 
     def passing(name: str) -> Callable[..., Any]:

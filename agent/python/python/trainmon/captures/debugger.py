@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from typing import Any, ClassVar
 
@@ -15,6 +16,9 @@ from trainmon.captures.window import TokenRange
 
 _lock = threading.RLock()
 
+#: Set to 1, gradients keep their bits: see `trainmon.capture`, `neutral`.
+NEUTRAL_VARIABLE = "TRAINMON_CAPTURE_NEUTRAL"
+
 #: What a capture is made of without a config.
 _DEFAULT = '{"task": "statistics", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1", "statistics": {}}'
 
@@ -22,15 +26,15 @@ _DEFAULT = '{"task": "statistics", "dump_path": "./dump_path", "rank": [], "step
 class PrecisionDebugger:
     """Captures the steps that its config names.
 
-    One in a process: a second construction gives the first one, whatever its arguments. A script builds it, calls `start`
-    and `stop` around what is to be captured, and `step` at the end of each step. It may also be used as a context manager:
-    `start` at the beginning, `stop` and `step` at the end, also when something raises.
+    One in a process: a second construction gives the first one, whatever its arguments. A script builds it, calls
+    `start` and `stop` around what is to be captured, and `step` at the end of each step. It may also be used as a
+    context manager: `start` at the beginning, `stop` and `step` at the end, also when something raises.
     """
 
     _instance: ClassVar[PrecisionDebugger | None] = None
     _is_made: bool
 
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> PrecisionDebugger:
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> PrecisionDebugger:  # noqa: PYI034  Python 3.10 has no `Self`
         with _lock:
             if cls._instance is None:
                 instance = super().__new__(cls)
@@ -65,10 +69,13 @@ class PrecisionDebugger:
         level: str | None,
         step: list[int | str] | None,
     ) -> None:
-        self._arguments = (task, dump_path, level, None if step is None else json.dumps(step))
+        arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+        self._over = json.dumps({key: value for key, value in arguments.items() if value is not None})
         self._file = ConfigFile(config_path)
-        config = CaptureConfig.read(self._file.text() if config_path is not None else _DEFAULT, *self._arguments)
-        self._session = CaptureSession(config)
+        config = self._read(self._file.text() if config_path is not None else _DEFAULT)
+        for warning in config.warnings:
+            tell(warning, None)
+        self._session = CaptureSession(config, os.environ.get(NEUTRAL_VARIABLE) == "1")
         self._is_enabled = config.dump_enable is not False
         self._file.begins(config.dump_enable)
         self._loop = 0
@@ -77,6 +84,9 @@ class PrecisionDebugger:
         self._rank: int | None = None
         self._is_first = True
         self._tokens: TokenRange | None = None
+
+    def _read(self, text: str) -> CaptureConfig:
+        return CaptureConfig.read(text, self._file.name, self._over, True)
 
     @classmethod
     def _get(cls) -> PrecisionDebugger:
@@ -95,9 +105,9 @@ class PrecisionDebugger:
     ) -> None:
         """Captures from now on, if this step is one to capture.
 
-        `model`: a module or a list of them; needed for modules (L0, mix) and for `token_range`, the first and last call of
-        the model to capture, from 0. `rank_id` names the rank where torch.distributed does not. `scheduled_tokens`: the
-        tokens of each request in this step, for a config's `request_id`.
+        `model`: a module or a list of them; needed for modules (L0, mix) and for `token_range`, the first and last call
+        of the model to capture, from 0. `rank_id` names the rank where torch.distributed does not. `scheduled_tokens`:
+        the tokens of each request in this step, for a config's `request_id`.
         """
         with _lock:
             cls._get()._start(model, token_range, rank_id, scheduled_tokens)
@@ -144,7 +154,19 @@ class PrecisionDebugger:
             self._init_step = step
             self._loop = 0
 
-    def __enter__(self) -> PrecisionDebugger:
+    @classmethod
+    def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Captures a function of the user's, too, as `<prefix>.<api>.<n>.forward`. The prefix is the module's name."""
+        with _lock:
+            cls._get()._session.custom.register(module, api, api_prefix)
+
+    @classmethod
+    def restore_custom_api(cls, module: Any, api: str) -> None:
+        """Captures it no more."""
+        with _lock:
+            cls._get()._session.custom.restore(module, api)
+
+    def __enter__(self) -> PrecisionDebugger:  # noqa: PYI034  Python 3.10 has no `Self`
         self.start(self._model_of_context)
         return self
 
@@ -210,7 +232,7 @@ class PrecisionDebugger:
         if changed is None:
             return
         try:
-            config = CaptureConfig.read(changed, *self._arguments)
+            config = self._read(changed)
         except ConfigError as error:
             self._is_enabled = False
             tell(f"the capture is off: its config was changed and is wrong: {error}", None)
@@ -218,6 +240,23 @@ class PrecisionDebugger:
         if config.dump_enable is not None:
             self._is_enabled = config.dump_enable
         self._session.config = config
+
+
+def module_dump(module: torch.nn.Module, name: str) -> None:
+    """Captures this module alone, as `Module.<name>.<Class>`, and no function, until `module_dump_end`. Between `start`
+    and `stop`; nothing happens where `start` was given the model."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module_dump: expected a module, found `{type(module).__name__}`")
+    if not isinstance(name, str):
+        raise TypeError(f"module_dump: expected a name, found `{type(name).__name__}`")
+    with _lock:
+        PrecisionDebugger._get()._session.start_single(module, name)
+
+
+def module_dump_end() -> None:
+    """Functions are captured again."""
+    with _lock:
+        PrecisionDebugger._get()._session.end_single()
 
 
 def _models_of(model: Any, config: CaptureConfig) -> tuple[list[torch.nn.Module], bool]:

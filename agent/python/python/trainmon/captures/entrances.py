@@ -1,8 +1,8 @@
 """Where functions of torch are entered while a capture is on.
 
-A mode is called with a Python function's arguments as the function's own text hands them on, and with `add` for `a + b`.
-So the code of such functions is exchanged while a capture is on (the function objects stay the same, wherever they were
-imported to), and the operators' methods on `torch.Tensor` are; both only announce the call and make it.
+A mode is called with a Python function's arguments as the function's own text hands them on, and with `add` for
+`a + b`. So the code of such functions is exchanged while a capture is on (the function objects stay the same, wherever
+they were imported to), and the operators' methods on `torch.Tensor` are; both only announce the call and make it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Entrances:
 
     def __init__(self, capture: Capture) -> None:
         self._codes: list[tuple[types.FunctionType, types.CodeType, types.CodeType]] = []
-        self._methods: dict[str, types.FunctionType] = {}
+        self._methods: dict[str, Callable[..., Any]] = {}
         self._is_open = False
         seen: set[int] = set()
         for operator in operators():
@@ -129,7 +129,7 @@ def _template(free: tuple[str, ...]) -> types.CodeType:
     return next(one for one in outer.co_consts if isinstance(one, types.CodeType))
 
 
-def _method(name: str, entrance: Any) -> types.FunctionType:
+def _method(name: str, entrance: Any) -> Callable[..., Any]:
     """A function, so that it is bound as a method is."""
 
     def method(*args: Any, **kwargs: Any) -> Any:

@@ -25,9 +25,13 @@ class Mode(CallMode, TorchFunctionMode):  # type: ignore[misc]
     def __init__(self, _capture: Capture) -> None:
         self._threads: set[int] = set()
 
+    def is_on(self) -> bool:
+        """Whether it is on in this thread."""
+        return any(_get(place) is self for place in range(_len()))
+
     def push_if_absent(self) -> bool:
         """Puts the mode on in this thread; whether it was not on already."""
-        if any(_get(place) is self for place in range(_len())):
+        if self.is_on():
             return False
         if torch._C._is_torch_function_enabled() is False:
             return False

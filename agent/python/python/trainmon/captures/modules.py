@@ -1,31 +1,35 @@
-"""Modules: their calls, their gradients and those of their parameters, by hooks that are there while a capture is on."""
+"""Modules: their calls, their gradients and those of their parameters, by hooks that are there while a capture is."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._hooks import Hook
 from trainmon._trainmon import Capture, ModuleCall
-from trainmon.captures.backward import BackwardPass
+from trainmon.captures.backward import BackwardPass, NeutralPass
 from trainmon.captures.mode import Mode
+
+#: Takes away what sees functions in this thread; gives what puts it back.
+Pause: TypeAlias = Callable[[], Callable[[], None]]
 
 
 class _Call:
     """A module's call under way in a thread."""
 
-    __slots__ = ("backward", "call", "has_pushed", "module", "outer_error")
+    __slots__ = ("backward", "call", "go_on", "has_pushed", "module", "outer_error")
 
     def __init__(self, module: torch.nn.Module, call: ModuleCall | None, has_pushed: bool) -> None:
         self.module = module
         self.call = call
         self.has_pushed = has_pushed
-        self.backward: BackwardPass | None = None
+        self.backward: BackwardPass | NeutralPass | None = None
+        self.go_on: Callable[[], None] | None = None
         self.outer_error = sys.exc_info()[1]
 
 
@@ -37,11 +41,16 @@ class _Calls(threading.local):
 class ModuleHooks:
     """Hooks on every module of the models."""
 
-    def __init__(self, capture: Capture, mode: Mode | None, wants_backward: bool) -> None:
-        """`mode` is put on in threads where it is not on, while a module is called there."""
+    def __init__(
+        self, capture: Capture, mode: Mode | None, *, wants_backward: bool, neutral: bool, pause: Pause | None = None
+    ) -> None:
+        """`mode` is put on in threads where it is not on, while a module is called there. `neutral`: the graph is left
+        as it is. `pause` takes away what sees functions, while a compiled module runs."""
         self._capture = capture
         self._mode = mode
         self._wants_backward = wants_backward
+        self._pass: type[BackwardPass | NeutralPass] = NeutralPass if neutral else BackwardPass
+        self._pause = pause
         self._handles: list[RemovableHandle] = []
         self._calls = _Calls()
         self._parameters: set[int] = set()
@@ -51,9 +60,10 @@ class ModuleHooks:
         for number, model in enumerate(models):
             for name, module in named_modules(model):
                 path = f"{number}.{name}" if is_list else name
-                self._attach_one(module, f"Module.{path}.{type(module).__name__}")
+                self.attach_one(module, f"Module.{path}.{type(module).__name__}")
 
-    def _attach_one(self, module: torch.nn.Module, name: str) -> None:
+    def attach_one(self, module: torch.nn.Module, name: str) -> None:
+        """Hooks one module by its whole name."""
         entering, leaving = self._hooks(name)
         self._handles.append(module.register_forward_pre_hook(Hook(entering), with_kwargs=True))
         self._handles.append(module.register_forward_hook(Hook(leaving), with_kwargs=True, always_call=True))
@@ -88,9 +98,11 @@ class ModuleHooks:
         has_pushed = call is not None and self._mode is not None and self._mode.push_if_absent()
         state = _Call(module, call, has_pushed)
         self._calls.open.append(state)
+        if call is not None and self._pause is not None and "_orig_mod" in module._modules:
+            state.go_on = self._pause()
         if call is None or not self._wants_backward or not torch.is_grad_enabled():
             return None
-        state.backward = BackwardPass(call)
+        state.backward = self._pass(call)
         hooked = state.backward.take_inputs(args)
         return None if hooked is args else (hooked, kwargs)
 
@@ -98,8 +110,7 @@ class ModuleHooks:
         state = self._take(module)
         if state is None:
             return None
-        if state.has_pushed and self._mode is not None:
-            self._mode.pop()
+        self._leave_thread(state)
         if state.call is None:
             return None
         error = sys.exc_info()[1]
@@ -115,17 +126,23 @@ class ModuleHooks:
         return None if hooked is output else hooked
 
     def _take(self, module: torch.nn.Module) -> _Call | None:
-        """The innermost call of this module. Those inside it that never ended (what raised was no `Exception`) are gone."""
+        """The innermost call of this module. Those inside it that never ended (they raised no `Exception`) are gone."""
         calls = self._calls.open
         for place in range(len(calls) - 1, -1, -1):
             if calls[place].module is module:
                 found = calls[place]
                 for gone in calls[place + 1 :]:
-                    if gone.has_pushed and self._mode is not None:
-                        self._mode.pop()
+                    self._leave_thread(gone)
                 del calls[place:]
                 return found
         return None
+
+    def _leave_thread(self, state: _Call) -> None:
+        """What was put on or taken off for the call."""
+        if state.go_on is not None:
+            state.go_on()
+        if state.has_pushed and self._mode is not None:
+            self._mode.pop()
 
     def _await_parameters(self, module: torch.nn.Module, name: str) -> None:
         for key, parameter in module._parameters.items():
@@ -160,6 +177,10 @@ def named_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module
             continue
         if "_orig_mod" in module._modules:
             compiled.append(f"{name}._orig_mod" if name else "_orig_mod")
-        if not name or isinstance(module, torch.jit.ScriptModule) or type(module).__name__ == "FullyShardedDataParallel":
+        if (
+            not name
+            or isinstance(module, torch.jit.ScriptModule)
+            or type(module).__name__ == "FullyShardedDataParallel"
+        ):
             continue
         yield name, module

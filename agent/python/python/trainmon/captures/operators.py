@@ -1,7 +1,7 @@
 """Which functions of torch are captured, and by what names.
 
-The names are msprobe's: prefix, and the last part of the function's own. Which functions: those that torch lets itself be
-overridden (`torch.overrides`), without what only asks a tensor something, moves its memory, or is internal.
+The names are msprobe's: prefix, and the last part of the function's own. Which functions: those that torch lets itself
+be overridden (`torch.overrides`), without what only asks a tensor something, moves its memory, or is internal.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
 
 
 class Operator(NamedTuple):
@@ -29,7 +33,7 @@ class Operator(NamedTuple):
 
 
 #: Methods that tell of a tensor or hand out its memory, and internal ones, by pattern.
-_NO_METHODS = (
+_NO_METHODS = _words(
     "is_* q_* qscheme dequantize int_repr *storage* *dense* *sparse* *coalesce* *indices values to_mkldnn"
     # Queries and conversions to Python.
     " data_ptr const_data_ptr dim dim_order element_size get_device item ndimension nelement numel size tolist type"
@@ -42,49 +46,145 @@ _NO_METHODS = (
     # What msprobe leaves to its inner calls, or does not know.
     " cdouble chalf cross hash_tensor index index_reduce* istft nonzero_static positive put random_ scatter_reduce*"
     " subtract_ swapaxes_ trace uniform_"
-).split()
+)
 
 #: The methods with two underscores that are operators. The others serve Python.
-_DUNDERS = (
-    "__add__ __and__ __bool__ __div__ __eq__ __floordiv__ __ge__ __gt__ __iadd__ __iand__ __idiv__ __ifloordiv__"
-    " __ilshift__ __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ __ixor__ __le__ __lshift__ __lt__ __matmul__"
-    " __mod__ __mul__ __ne__ __nonzero__ __or__ __pow__ __radd__ __rdiv__ __rmod__ __rmul__ __ror__"
-    " __rpow__ __rshift__ __rsub__ __rxor__ __setitem__ __sub__ __truediv__ __xor__"
-).split()
+_DUNDERS = [
+    "__add__",
+    "__and__",
+    "__bool__",
+    "__div__",
+    "__eq__",
+    "__floordiv__",
+    "__ge__",
+    "__gt__",
+    "__iadd__",
+    "__iand__",
+    "__idiv__",
+    "__ifloordiv__",
+    "__ilshift__",
+    "__imod__",
+    "__imul__",
+    "__ior__",
+    "__ipow__",
+    "__irshift__",
+    "__isub__",
+    "__ixor__",
+    "__le__",
+    "__lshift__",
+    "__lt__",
+    "__matmul__",
+    "__mod__",
+    "__mul__",
+    "__ne__",
+    "__nonzero__",
+    "__or__",
+    "__pow__",
+    "__radd__",
+    "__rdiv__",
+    "__rmod__",
+    "__rmul__",
+    "__ror__",
+    "__rpow__",
+    "__rshift__",
+    "__rsub__",
+    "__rxor__",
+    "__setitem__",
+    "__sub__",
+    "__truediv__",
+    "__xor__",
+]
 
 #: Methods that `torch.overrides` does not name.
-_MORE_METHODS = "eig lstsq q_zero_point solve stride symeig unflatten".split()
+_MORE_METHODS = ["eig", "lstsq", "q_zero_point", "solve", "stride", "symeig", "unflatten"]
 
 #: Functions of `torch` that are none, by pattern.
-_NO_FUNCTIONS = (
+_NO_FUNCTIONS = _words(
     "_* *_copy sym_* q_* quantize* fake_quantize* fbgemm* *fake_quant miopen* is_* *indices rnn_* *_like view_as_*"
     " adjoint allclose as_strided_* autocast batch_norm bitwise_left_shift bitwise_right_shift complex conj"
-    " conj_physical* corrcoef dequantize detach* get_device gradient hash_tensor imag index_reduce int_repr isreal lobpcg"
-    " lu meshgrid native_channel_shuffle native_dropout nonzero_static numel orgqr ormqr pca_lowrank positive put"
-    " quantized_* resize_as_sparse_ resolve_conj rms_norm scatter_reduce select_scatter slice_inverse slice_scatter"
+    " conj_physical* corrcoef dequantize detach* get_device gradient hash_tensor imag index_reduce int_repr isreal"
+    " lobpcg lu meshgrid native_channel_shuffle native_dropout nonzero_static numel orgqr ormqr pca_lowrank positive"
+    " put quantized_* resize_as_sparse_ resolve_conj rms_norm scatter_reduce select_scatter slice_inverse slice_scatter"
     " svd_lowrank trace trapezoid unique unravel_index zero_"
     # `torch.gru` is what `nn.GRU` calls as `_VF.gru`, which msprobe does not see.
     " gru"
-).split()
+)
 
 #: Functions of `torch` that `torch.overrides` does not name (most make a tensor out of nothing), or that a pattern
 #: above would leave out.
-_MORE_FUNCTIONS = (
-    "_adaptive_avg_pool2d _add_relu _add_relu_ _aminmax _batch_norm_impl_index _convolution _foreach_norm _fused_adamw_"
-    " _softmax_backward_data arange bartlett_window blackman_window eig eye full full_like hamming_window hann_window"
-    " index_copy kaiser_window linspace logspace lstsq matrix_rank max_pool1d_with_indices narrow_copy normal range"
-    " scalar_tensor solve sparse_coo_tensor symeig tril_indices triu_indices vander"
-).split()
+_MORE_FUNCTIONS = [
+    "_adaptive_avg_pool2d",
+    "_add_relu",
+    "_add_relu_",
+    "_aminmax",
+    "_batch_norm_impl_index",
+    "_convolution",
+    "_foreach_norm",
+    "_fused_adamw_",
+    "_softmax_backward_data",
+    "arange",
+    "bartlett_window",
+    "blackman_window",
+    "eig",
+    "eye",
+    "full",
+    "full_like",
+    "hamming_window",
+    "hann_window",
+    "index_copy",
+    "kaiser_window",
+    "linspace",
+    "logspace",
+    "lstsq",
+    "matrix_rank",
+    "max_pool1d_with_indices",
+    "narrow_copy",
+    "normal",
+    "range",
+    "scalar_tensor",
+    "solve",
+    "sparse_coo_tensor",
+    "symeig",
+    "tril_indices",
+    "triu_indices",
+    "vander",
+]
 
 #: Functions of `torch.linalg` that are none.
-_NO_LINALG = "LinAlgError cholesky eig eigh eigvals eigvalsh ldl_solve lu_solve solve_triangular tensorinv".split()
+_NO_LINALG = [
+    "LinAlgError",
+    "cholesky",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "ldl_solve",
+    "lu_solve",
+    "solve_triangular",
+    "tensorinv",
+]
 
 #: Functions of `torch.nn.functional` that are none, and those that `torch.overrides` does not name.
-_NO_FUNCTIONAL = "_threshold linear_cross_entropy log_sigmoid native_channel_shuffle rms_norm".split()
-_MORE_FUNCTIONAL = (
-    "celu_ elu_ hardsigmoid hardswish hardtanh_ leaky_relu_ logsigmoid relu_ rrelu_ selu_ sigmoid tanh threshold"
-    " threshold_ upsample upsample_bilinear upsample_nearest"
-).split()
+_NO_FUNCTIONAL = ["_threshold", "linear_cross_entropy", "log_sigmoid", "native_channel_shuffle", "rms_norm"]
+_MORE_FUNCTIONAL = [
+    "celu_",
+    "elu_",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh_",
+    "leaky_relu_",
+    "logsigmoid",
+    "relu_",
+    "rrelu_",
+    "selu_",
+    "sigmoid",
+    "tanh",
+    "threshold",
+    "threshold_",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
+]
 
 #: What `a + b` and its like are called as: torch tells a mode of the method only.
 SPELLED_AS = {
@@ -177,7 +277,16 @@ def _bound(prefix: str, owner: Any, names: list[str]) -> Iterator[Operator]:
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 #: Methods whose inside is nobody's business: they print, copy or store a tensor.
-_QUIET = {"__repr__", "__format__", "__deepcopy__", "__reduce_ex__", "__setstate__", "__array__", "__dlpack__", "storage"}
+_QUIET = {
+    "__repr__",
+    "__format__",
+    "__deepcopy__",
+    "__reduce_ex__",
+    "__setstate__",
+    "__array__",
+    "__dlpack__",
+    "storage",
+}
 
 
 def inside_of(function: types.FunctionType) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,8 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
     """Seeds Python's, numpy's and torch's generators, of all devices.
 
     `mode`: deterministic algorithms only (`torch.use_deterministic_algorithms`). `rm_dropout`: dropout keeps everything
-    from now on. `is_enhanced`: every call of a random function gives what the first would give: the states of all generators
-    are put back around it. Raises `TypeError` and `ValueError` on other arguments.
+    from now on. `is_enhanced`: every call of a random function gives what the first would give: the states of all
+    generators are put back around it. Raises `TypeError` and `ValueError` on other arguments.
     """
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise TypeError(f"seed_all: seed: expected an integer, found `{type(seed).__name__}`")
@@ -43,17 +44,78 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
     if rm_dropout:
         remove_dropout()
     if is_enhanced:
-        from trainmon.captures.random_state import repeat_random_calls
-
         repeat_random_calls()
+
+
+#: Functions that draw, by where they are bound.
+_DRAWING = {
+    "random": (
+        *("random", "randint", "uniform", "choice", "choices", "sample", "shuffle"),
+        *("gauss", "normalvariate", "randrange", "betavariate"),
+    ),
+    "numpy.random": (
+        *("rand", "randn", "randint", "random", "uniform", "normal", "choice"),
+        *("permutation", "shuffle", "beta", "binomial", "gamma"),
+    ),
+    "torch": (
+        *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"),
+        *("bernoulli", "multinomial", "normal", "poisson"),
+    ),
+    "torch.Tensor": (
+        *("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_"),
+        *("normal_", "random_", "uniform_", "multinomial"),
+    ),
+}
+
+
+def repeat_random_calls() -> None:
+    """Every call of a random function gives what the first would give from here: the generators' states are put back
+    before it and after it."""
+    for place, names in _DRAWING.items():
+        owner = torch.Tensor if place == "torch.Tensor" else sys.modules.get(place)
+        for name in names:
+            original = getattr(owner, name, None)
+            if original is not None and not hasattr(original, "_repeats"):
+                setattr(owner, name, _repeating(original, _states()))
+
+
+def _states() -> Callable[[], None]:
+    """Keeps the states of all generators; gives what puts them back."""
+    python, cpu = random.getstate(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    numpy = _numpy()
+    array = None if numpy is None else numpy.random.get_state()
+
+    def put_back() -> None:
+        random.setstate(python)
+        torch.set_rng_state(cpu)
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+        if numpy is not None:
+            numpy.random.set_state(array)
+
+    return put_back
+
+
+def _repeating(original: Callable[..., Any], put_back: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        put_back()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            put_back()
+
+    draw._repeats = True  # type: ignore[attr-defined]
+    return draw
 
 
 def _numpy() -> Any:
     try:
-        import numpy
+        import numpy as np
     except ImportError:
         return None
-    return numpy
+    return np
 
 
 def remove_dropout() -> None:

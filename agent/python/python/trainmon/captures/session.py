@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from trainmon._trainmon import Capture, CaptureConfig
 from trainmon.captures.collectives import Collectives
+from trainmon.captures.custom import CustomFunctions
 from trainmon.captures.entrances import Entrances
 from trainmon.captures.mode import Mode
-from trainmon.captures.modules import ModuleHooks
+from trainmon.captures.modules import ModuleHooks, Pause
 from trainmon.captures.optimizers import OptimizerNodes
 
 
 class CaptureSession:
     """Starts and stops the capture of steps. While it is stopped nothing of it is on the training's path."""
 
-    def __init__(self, config: CaptureConfig) -> None:
+    def __init__(self, config: CaptureConfig, neutral: bool = False) -> None:
+        """`neutral`: modules' gradients are caught so that no sum of gradients is added in another order."""
         self.config = config
+        self._neutral = neutral
         self.capture = Capture()
         self._process = os.getpid()
         self._entrances: Entrances | None = None
@@ -29,6 +33,8 @@ class CaptureSession:
         self._modules: ModuleHooks | None = None
         self._optimizers = OptimizerNodes(self.capture)
         self._collectives = Collectives(self.capture)
+        self.custom = CustomFunctions(self.capture)
+        self._single: ModuleHooks | None = None
 
     def begin(self, step: int, rank: int | None) -> bool:
         """Begins a step's files, if they are not begun. False: it cannot, and the user was told."""
@@ -50,9 +56,27 @@ class CaptureSession:
         if self.config.wants_functions:
             self._start_functions()
         if self.config.wants_modules:
-            self._modules = ModuleHooks(self.capture, self._mode, self.config.wants_backward)
+            self._modules = self._hooks(self._mode, self._pause if self.config.wants_functions else None)
             self._modules.attach(models, is_list)
         self.capture.switch(True)
+
+    def _hooks(self, mode: Mode | None, pause: Pause | None) -> ModuleHooks:
+        wants_backward = self.config.wants_backward
+        return ModuleHooks(self.capture, mode, wants_backward=wants_backward, neutral=self._neutral, pause=pause)
+
+    def _pause(self) -> Callable[[], None]:
+        mode, entrances = self._mode, self._entrances
+        if mode is None or entrances is None or not mode.is_on():
+            return lambda: None
+        mode.pop()
+        entrances.close()
+
+        def go_on() -> None:
+            if self.capture.is_on:
+                entrances.open()
+                mode.push_if_absent()
+
+        return go_on
 
     def _start_functions(self) -> None:
         if self._entrances is None:
@@ -62,6 +86,7 @@ class CaptureSession:
         self._entrances.open()
         self._optimizers.attach()
         self._collectives.attach()
+        self.custom.attach()
         self.capture.set_mode(self._mode)
         self._mode.start()
 
@@ -70,16 +95,38 @@ class CaptureSession:
         if os.getpid() != self._process:
             return
         self.capture.switch(False)
+        for hooks in (self._modules, self._single):
+            if hooks is not None:
+                hooks.detach()
+        self._modules = self._single = None
+        self._stop_functions()
+
+    def _stop_functions(self) -> None:
         if self._mode is not None:
             self._mode.stop()
-        if self._modules is not None:
-            self._modules.detach()
-            self._modules = None
+        self.custom.detach()
         self._collectives.detach()
         self._optimizers.detach()
         if self._entrances is not None:
             self._entrances.close()
         self.capture.set_mode(None)
+
+    def start_single(self, module: torch.nn.Module, name: str) -> None:
+        """Captures this module alone, and no function, until `end_single`."""
+        if not self.capture.is_on or self._single is not None or self._modules is not None:
+            return
+        self._stop_functions()
+        self._single = self._hooks(None, None)
+        self._single.attach_one(module, f"Module.{name}.{type(module).__name__}")
+
+    def end_single(self) -> None:
+        """Functions are captured again."""
+        if self._single is None:
+            return
+        self._single.detach()
+        self._single = None
+        if self.capture.is_on and self.config.wants_functions:
+            self._start_functions()
 
     def write(self) -> None:
         """Writes the step's files as they are now."""
@@ -101,8 +148,6 @@ def _told(act: Any) -> None:
 
 def tell(message: str, hint: str | None) -> None:
     """Tells the user."""
-    try:
+    # Nobody may be there to hear it.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"trainmon: {message}" + (f"\n  {hint}\n" if hint else "\n"))
-    except (OSError, ValueError, AttributeError):
-        # Nobody is there to hear it.
-        pass

@@ -14,7 +14,7 @@ entrances: set[CodeType] = set()
 
 
 def lines_of(frame: FrameType) -> list[str]:
-    """The frames from this one outwards, each as `File <path>, line <n>, in <function>, \\n <source line>`."""
+    r"""The frames from this one outwards, each as `File <path>, line <n>, in <function>, \n <source line>`."""
     found: list[str] = []
     outer: FrameType | None = frame
     while outer is not None:

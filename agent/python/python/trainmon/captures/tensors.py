@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -12,8 +13,9 @@ Found = tuple[str, str, list[int], Any, tuple[str, str] | None]
 
 
 def readable(value: Any) -> Found:
-    """What a dump says of this tensor or array. Elements that nobody has (a meta or fake tensor, one inside a transform, a
-    result that is not there yet) are none. Runs no `__torch_function__` and no dispatch mode of the host."""
+    """What a dump says of this tensor or array. Elements that nobody has (a meta or fake tensor, one inside a
+    transform, a result that is not there yet) are none. Runs no `__torch_function__` and no dispatch mode of the
+    host."""
     with torch._C.DisableTorchFunction(), torch.no_grad(), _without_dispatch_modes():
         if not isinstance(value, torch.Tensor):
             return _array(value)
@@ -28,14 +30,12 @@ def _without_dispatch_modes() -> Any:
 
 
 def _array(value: Any) -> Found:
-    import numpy
+    import numpy as np
 
     elements = None
-    try:
-        elements = torch.from_numpy(numpy.array(value, order="C", copy=True))
-    except TypeError:
-        # Texts, objects, dates: torch has no such dtype.
-        pass
+    # Of texts, objects, dates: torch has no such dtype.
+    with contextlib.suppress(TypeError):
+        elements = torch.from_numpy(np.array(value, order="C", copy=True))
     return "numpy.ndarray", str(value.dtype), list(value.shape), elements, None
 
 
@@ -57,7 +57,7 @@ def _inside(value: torch.Tensor) -> tuple[str, torch.Tensor | None, tuple[str, s
         return "torch.nested._internal.nested_tensor.NestedTensor", value.values(), None
     if value.is_nested:
         # All elements, one tensor after the other.
-        return "torch.Tensor", torch._nested_view_from_buffer and value.values(), None
+        return "torch.Tensor", value.values(), None
     wraps = type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
     return "torch.Tensor", None if wraps else value, None
 

@@ -22,6 +22,11 @@ class ConfigFile:
         self._state: tuple[int, int] | None = None
         self._looked = 0.0
 
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return "config" if self._path is None else str(self._path)
+
     def text(self) -> str:
         """What stands in it. Raises `ConfigError` if it cannot be read."""
         if self._path is None:

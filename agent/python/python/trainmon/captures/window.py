@@ -21,7 +21,10 @@ class TokenRange:
         if not isinstance(token_range, list | tuple) or len(token_range) != 2:
             raise TypeError(f"token_range: expected two integers, found {token_range!r}")
         first, last = token_range
-        if not all(isinstance(one, int) and not isinstance(one, bool) for one in (first, last)) or not 0 <= first <= last:
+        if (
+            not all(isinstance(one, int) and not isinstance(one, bool) for one in (first, last))
+            or not 0 <= first <= last
+        ):
             raise ValueError(f"token_range: expected two integers, 0 <= first <= last, found {token_range!r}")
         self._first, self._last = first, last
         self._session = session

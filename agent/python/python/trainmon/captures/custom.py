@@ -1,0 +1,70 @@
+"""Functions of the user's that are captured, too."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from trainmon._trainmon import Capture
+
+
+class CustomFunctions:
+    """Attributes of modules or objects that are replaced while a capture is on."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._known: dict[tuple[int, str], tuple[Any, str, int]] = {}
+        self._undo: dict[tuple[int, str], Callable[[], None]] = {}
+        self._is_on = False
+
+    def register(self, owner: Any, name: str, prefix: str | None) -> None:
+        """Raises if the attribute is none, or cannot be called."""
+        function = getattr(owner, name, None)
+        if not callable(function):
+            raise TypeError(f"register_custom_api: `{getattr(owner, '__name__', owner)}` has no function `{name}`")
+        key = (id(owner), name)
+        if key in self._known:
+            return
+        prefix = prefix or getattr(owner, "__name__", None) or "Custom"
+        self._known[key] = (owner, name, self._capture.add_operator(function, prefix, name, False))
+        if self._is_on:
+            self._replace(key)
+
+    def restore(self, owner: Any, name: str) -> None:
+        """Captures it no more."""
+        key = (id(owner), name)
+        self._known.pop(key, None)
+        undo = self._undo.pop(key, None)
+        if undo is not None:
+            undo()
+
+    def attach(self) -> None:
+        """From here on they are captured."""
+        self._is_on = True
+        for key in self._known:
+            if key not in self._undo:
+                self._replace(key)
+
+    def detach(self) -> None:
+        """Everything is as it was."""
+        self._is_on = False
+        while self._undo:
+            self._undo.popitem()[1]()
+
+    def _replace(self, key: tuple[int, str]) -> None:
+        owner, name, number = self._known[key]
+        original = getattr(owner, name)
+        call = self._capture.call_operator
+
+        @functools.wraps(original)
+        def captured(*args: Any, **kwargs: Any) -> Any:
+            return call(number, original, args, kwargs)
+
+        setattr(owner, name, captured)
+
+        def put_back() -> None:
+            if getattr(owner, name, None) is captured:
+                setattr(owner, name, original)
+
+        self._undo[key] = put_back

@@ -1,0 +1,128 @@
+"""Single values written by a script: `save_tensor`, `SingleSave`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from trainmon.captures.debugger import rank_of_process
+
+_numbers = itertools.count()
+
+
+def save_tensor(tensor: torch.Tensor, path: str) -> str:
+    """Writes a tensor to `<path without its ending>_<number>.pt` and gives the file's name.
+
+    The numbers count all files of the process. Raises `ValueError` if the directory does not exist, `TypeError` if it
+    is no tensor. The tensor is copied to the host first.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"save_tensor: expected a tensor, found `{type(tensor).__name__}`")
+    base = Path(path)
+    if ".." in base.parts or not base.parent.is_dir():
+        raise ValueError(f"save_tensor: `{base.parent}` is no directory to write to")
+    target = base.with_name(f"{base.stem}_{next(_numbers)}.pt")
+    _write_new(target, lambda file: torch.save(tensor.detach().to("cpu").contiguous(), file))
+    return str(target)
+
+
+class SingleSave:
+    """Values by tag, step, rank and micro-step, as msprobe's `SingleSave` lays them out. One in a process."""
+
+    _instance: ClassVar[SingleSave | None] = None
+    _is_made: bool
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> SingleSave:  # noqa: PYI034  Python 3.10 has no `Self`
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+            cls._instance._is_made = False
+        return cls._instance
+
+    def __init__(self, dump_path: str | None = None, fmk: str = "pytorch") -> None:
+        """`dump_path`: needed the first time. `fmk` is msprobe's: there is torch only."""
+        if self._is_made:
+            return
+        if dump_path is None:
+            SingleSave._instance = None
+            raise ValueError("SingleSave: `dump_path` says where to write")
+        self._root = Path(dump_path)
+        self._step = 0
+        self._counts: dict[str, int] = {}
+        self._is_made = True
+
+    @classmethod
+    def save(cls, data: dict[str, Any]) -> None:
+        """Writes each tag's tensor, list or dict of tensors."""
+        self = cls()
+        for tag, value in data.items():
+            micro = self._counts.get(tag, 0)
+            self._counts[tag] = micro + 1
+            rank = rank_of_process(None) or 0
+            parts = ("data", tag, f"step{self._step}", f"rank{rank}", f"micro_step{micro}")
+            directory = self._root.joinpath(*parts)
+            directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+            told = _save_value(directory, tag, value)
+            text = json.dumps({"data": told}, indent=1)
+            _write_new(directory / f"{tag}.json", lambda file, text=text: file.write(text.encode()))
+
+    @classmethod
+    def save_config(cls, config: dict[str, Any]) -> None:
+        """Writes what the run was configured with to `configurations.json`."""
+        self = cls()
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o750)
+        text = json.dumps(config, indent=1, default=str)
+        _write_new(self._root / "configurations.json", lambda file: file.write(text.encode()))
+
+    @classmethod
+    def step(cls) -> None:
+        """A step has ended."""
+        self = cls()
+        self._step += 1
+        self._counts.clear()
+
+
+def _save_value(directory: Path, name: str, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _save_one(directory, name, value)
+    if isinstance(value, list | tuple):
+        return [_save_value(directory, f"{name}.{place}", one) for place, one in enumerate(value)]
+    if isinstance(value, dict):
+        return {str(key): _save_value(directory, f"{name}.{key}", one) for key, one in value.items()}
+    return None
+
+
+def _save_one(directory: Path, name: str, tensor: torch.Tensor) -> dict[str, Any]:
+    import numpy as np
+
+    host = tensor.detach().to("cpu")
+    widened = host.float() if host.dtype in {torch.bfloat16, torch.float16} else host
+    array = widened.numpy()
+    _write_new(directory / f"{name}.npy", lambda file: np.save(file, array))
+    if not tensor.numel():
+        return {"max": None, "min": None, "mean": None, "norm": None, "shape": list(tensor.shape)}
+    wide = widened.double()
+    return {
+        "max": wide.max().item(),
+        "min": wide.min().item(),
+        "mean": wide.mean().item(),
+        "norm": wide.norm().item(),
+        "shape": list(tensor.shape),
+    }
+
+
+def _write_new(path: Path, write: Any) -> None:
+    """Appears whole, follows no link, is the group's to read."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

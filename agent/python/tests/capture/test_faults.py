@@ -1,0 +1,404 @@
+"""Programs that made msprobe fail, and the training beside them."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import trainmon
+from support.environment import ENVIRONMENT
+from trainmon.captures.operators import operators
+
+
+def captured(place: Path, step: int = 0) -> dict[str, Any]:
+    """The entries of a step."""
+    (directory,) = (place / f"step{step}").iterdir()
+    return json.loads((directory / "dump.json").read_text())["data"]
+
+
+def log_of(place: Path) -> str:
+    (directory,) = (place / "step0").iterdir()
+    log = directory / "dump_error_info.log"
+    return log.read_text() if log.exists() else ""
+
+
+def capture(place: Path, model: Any = None, **keys: Any) -> Any:
+    return trainmon.capture(model, dump_path=str(place), **{"level": "L1", "risk_level": "ALL", **keys})
+
+
+def test_an_operator_that_raises_is_left_without_output_and_the_next_is_whole(tmp_path: Path) -> None:
+    x = torch.ones(2, 3)
+    with capture(tmp_path):
+        with pytest.raises(RuntimeError):
+            torch.matmul(x, x)
+        torch.relu(x)
+    data = captured(tmp_path)
+    assert list(data) == ["Torch.matmul.0.forward", "Torch.relu.0.forward"]
+    assert "output" not in data["Torch.matmul.0.forward"]
+    assert data["Torch.relu.0.forward"]["output"][0]["Max"] == 1.0
+
+
+@dataclasses.dataclass
+class Pair:
+    u: torch.Tensor
+    v: int
+
+
+Named = collections.namedtuple("Named", "p q")  # noqa: PYI024
+
+
+class Takes(nn.Module):
+    """Takes anything."""
+
+    def forward(self, x: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
+        return x * 2
+
+
+def odd_values() -> dict[str, Any]:
+    import numpy as np
+
+    x = torch.arange(4.0)
+    loop: list[Any] = [1]
+    loop.append(loop)
+    return {
+        "sparse": torch.eye(3).to_sparse(),
+        "csr": torch.eye(3).to_sparse_csr(),
+        "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "jagged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        "quantized": torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
+        "uint16": torch.tensor([1, 2], dtype=torch.uint16),
+        "fnuz": x.to(torch.float8_e4m3fnuz),
+        "e8m0": x.to(torch.float8_e8m0fnu) if hasattr(torch, "float8_e8m0fnu") else None,
+        "meta": torch.ones(2, device="meta"),
+        "conj": torch.tensor([1 + 2j]).conj(),
+        "many dims": torch.ones([1] * 12),
+        "freed": _freed(),
+        "numpy scalars": [np.float32(1.5), np.int64(3), np.complex64(1j), np.bool_(True), np.str_("abc")],
+        "arrays": [np.arange(3.0), np.array(["a"]), np.ones((2, 2))[:, ::-1], np.zeros(0)],
+        "tuple keys": {(1, 2): x, 3: "three", None: 1},
+        "key with spaces/and slashes": x,
+        "x" * 300: x,
+        "data class": Pair(x, 1),
+        "named": Named(x, 2),
+        "loop": loop,
+        "complex": 1 + 2j,
+        "bytes": b"xx",
+        "huge": 10**40,
+        "object": object(),
+        "slice": slice(torch.tensor(1), np.int64(3), None),
+        "dtype": torch.float16,
+        "device": torch.device("cpu"),
+        "size": torch.Size([2, 3]),
+        "format": torch.channels_last,
+        "raising": Raises(),
+        "nan": float("nan"),
+        "surrogate": "\ud800",
+    }
+
+
+class Raises:
+    """Whose every attribute raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def _freed() -> torch.Tensor:
+    tensor = torch.ones(4)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_any_value_is_described_and_none_raises(tmp_path: Path, task: str) -> None:
+    model = nn.Sequential(Takes())
+    values = odd_values()
+    block = {"summary_mode": "md5"}
+    with capture(tmp_path, model, level="mix", task=task, **{task: block}):
+        result = model[0](torch.ones(2), *values.values(), kwargs=values)
+        torch.mul(values["sparse"], 2)
+    assert result.tolist() == [2.0, 2.0]
+    data = captured(tmp_path)
+    entry = data["Module.0.Takes.forward.0"]
+    shown = dict(zip(values, entry["input_args"][1:], strict=True))
+    assert shown["uint16"]["Max"] == 2
+    assert shown["sparse"]["shape"] == [3, 3]
+    assert shown["sparse"]["Max"] is None
+    assert shown["conj"]["dtype"] == "torch.complex64"
+    assert shown["many dims"]["Norm"] == 1.0
+    assert shown["numpy scalars"][:2] == [{"type": "float32", "value": 1.5}, {"type": "int64", "value": 3}]
+    assert shown["tuple keys"]["(1, 2)"]["Max"] == 3.0
+    assert shown["data class"]["v"] == {"type": "int", "value": 1}
+    assert shown["named"]["q"] == {"type": "int", "value": 2}
+    assert shown["loop"] == [{"type": "int", "value": 1}, None]
+    assert shown["huge"] == {"type": "int", "value": 10**40}
+    assert shown["complex"] is None
+    assert shown["slice"] == {"type": "slice", "value": [1, 3, None]}
+    assert shown["size"] == {"type": "torch.Size", "value": [2, 3]}
+    assert shown["meta"]["Max"] is None
+    assert "Torch.mul.0.forward" in data
+    assert log_of(tmp_path) == ""
+
+
+class Recursive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, depth: int = 2) -> torch.Tensor:
+        return self.fc(x) if depth == 0 else self(x + 1, depth - 1)
+
+
+def test_a_module_that_calls_itself_keeps_each_calls_output(tmp_path: Path) -> None:
+    model = nn.Sequential(Recursive())
+    with capture(tmp_path, model, level="L0"):
+        model(torch.zeros(1, 2, requires_grad=True)).sum().backward()
+    data = captured(tmp_path)
+    for call in range(3):
+        assert len(data[f"Module.0.Recursive.forward.{call}"]["output"]) == 1
+        assert len(data[f"Module.0.Recursive.backward.{call}"]["input"]) == 1
+        assert data[f"Module.0.Recursive.forward.{call}"]["input_args"][0]["Max"] == float(call)
+
+
+class Raising(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("mine")
+
+
+def test_a_module_that_raises_is_no_parent_of_what_comes_after(tmp_path: Path) -> None:
+    model = nn.ModuleDict({"bad": Raising(), "good": nn.Linear(2, 2)})
+    with capture(tmp_path, model, level="mix"):
+        with pytest.raises(KeyError, match="mine"):
+            model["bad"](torch.ones(2))
+        model["good"](torch.ones(2))
+    (directory,) = (tmp_path / "step0").iterdir()
+    construct = json.loads((directory / "construct.json").read_text())
+    assert construct["Module.good.Linear.forward.0"] is None
+    assert construct["Functional.linear.0.forward"] == "Module.good.Linear.forward.0"
+    assert "output" not in captured(tmp_path)["Module.bad.Raising.forward.0"]
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.block, x, use_reentrant=self.use_reentrant)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_what_is_recomputed_stands_under_the_backward_and_nothing_is_lost_after_it(
+    tmp_path: Path, use_reentrant: bool
+) -> None:
+    torch.manual_seed(0)
+    model = Checkpointed(use_reentrant)
+    x = torch.ones(2, 4, requires_grad=True)
+    with capture(tmp_path, model, level="mix"):
+        model(x).sum().backward()
+        torch.relu(x)
+    data = captured(tmp_path)
+    assert "Functional.linear.2.forward" in data
+    assert "Torch.relu.0.forward" in data
+    assert len(data["Torch.relu.0.forward"]["output"]) == 1
+    assert "Module.block.0.Linear.forward.1" in data
+    assert data["Functional.linear.2.forward"]["input_args"] == data["Functional.linear.0.forward"]["input_args"]
+
+
+def test_modules_called_in_other_threads_have_their_operators(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    with capture(tmp_path, model, level="mix"):
+        threads = [threading.Thread(target=model[place], args=(torch.ones(1, 2),)) for place in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    (directory,) = (tmp_path / "step0").iterdir()
+    construct = json.loads((directory / "construct.json").read_text())
+    parents = {construct["Functional.linear.0.forward"], construct["Functional.linear.1.forward"]}
+    assert parents == {"Module.0.Linear.forward.0", "Module.1.Linear.forward.0"}
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, place: int) -> torch.Tensor:
+        return torch.add(torch.ones(2), place)
+
+
+def test_workers_of_a_data_loader_capture_nothing(tmp_path: Path) -> None:
+    with capture(tmp_path):
+        batches = list(torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=1))
+        torch.relu(batches[0])
+    data = captured(tmp_path)
+    assert "Torch.add.0.forward" not in data
+    assert "Torch.relu.0.forward" in data
+
+
+def test_a_compiled_module_is_one_node(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    model[1] = torch.compile(nn.Sequential(nn.Tanh(), nn.Linear(2, 2)), backend="eager")
+    x = torch.ones(1, 2)
+    expected = model(x)
+    with capture(tmp_path, model, level="mix"):
+        assert torch.equal(model(x), expected)
+    data = captured(tmp_path)
+    assert [name for name in data if ".1." in name and name.startswith("Module.")] == [
+        "Module.1.OptimizedModule.forward.0"
+    ]
+    assert "Functional.linear.1.forward" not in data
+
+
+def test_inference_mode_transforms_and_autocast_work_as_without(tmp_path: Path) -> None:
+    weight = torch.randn(3, 3, generator=torch.Generator().manual_seed(1))
+
+    def run() -> list[torch.Tensor]:
+        found = []
+        with torch.inference_mode():
+            found.append(F.linear(torch.ones(2, 3), weight))
+        found.append(torch.func.vmap(lambda row: torch.relu(row) * 2)(weight))
+        found.append(torch.func.grad(lambda x: (x * x).sum())(weight))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found.append(F.linear(torch.ones(2, 3), weight))
+        with torch.device("cpu"):
+            found.append(torch.ones(2).add(1))
+        return found
+
+    plain = run()
+    with capture(tmp_path):
+        with_capture = run()
+    assert all(torch.equal(one, other) for one, other in zip(plain, with_capture, strict=True))
+    data = captured(tmp_path)
+    assert data["Functional.linear.1.forward"]["output"][0]["dtype"] == "torch.bfloat16"
+    assert data["Torch.relu.0.forward"]["input_args"][0]["type"] == "BatchedTensor"
+
+
+def names_of_torch() -> dict[str, Any]:
+    found = {}
+    for operator in operators():
+        found[f"{operator.prefix}.{operator.api}"] = operator.function
+        code = getattr(operator.function, "__code__", None)
+        if code is not None:
+            found[f"{operator.prefix}.{operator.api} code"] = code
+    for name in ("all_reduce", "isend", "broadcast"):
+        function = getattr(torch.distributed, name)
+        found[name] = (function, function.__code__)
+    clip = torch.nn.utils.clip_grad_norm_
+    found["clip"] = (clip, clip.__code__)
+    found["methods"] = dict(vars(torch.Tensor))
+    return found
+
+
+def test_nothing_is_left_behind_and_identities_hold_meanwhile(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    before = names_of_torch()
+    relu, kind = F.relu, type(F.relu)
+    with capture(tmp_path, model, level="mix"):
+        assert F.relu is relu
+        assert type(F.relu) is kind
+        model(torch.ones(1, 2)).sum().backward()
+    after = names_of_torch()
+    assert list(after) == list(before)
+    for name, value in before.items():
+        if name == "methods":
+            assert after[name] == value
+        elif isinstance(value, tuple):
+            assert all(one is other for one, other in zip(value, after[name], strict=True)), name
+        else:
+            assert after[name] is value, name
+    assert torch._C._len_torch_function_stack() == 0
+    for module in model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks_always_called
+        for parameter in module.parameters():
+            assert not getattr(parameter, "_post_accumulate_grad_hooks", None)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm = nn.LayerNorm(8)
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return x + F.dropout(F.gelu(self.fc(self.norm(x))), 0.1, self.training)
+
+
+@pytest.mark.parametrize(("level", "neutral"), [("L1", False), ("L0", True), ("mix", True)])
+def test_loss_and_gradients_are_the_same_bits(tmp_path: Path, level: str, neutral: bool) -> None:
+    def train(context: Any) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        model = nn.Sequential(Block(), Block())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        found = []
+        for _ in range(2):
+            with context(model):
+                loss = model(torch.randn(2, 5, 8)).square().mean()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+            found += [loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
+            optimizer.zero_grad()
+        return found
+
+    plain = train(lambda _model: contextlib.nullcontext())
+    made: list[Any] = []
+
+    def context(model: Any) -> Any:
+        made[:] = made or [capture(tmp_path, model, level=level, neutral=neutral)]
+        return made[0]
+
+    with_capture = train(context)
+    assert all(torch.equal(one, other) for one, other in zip(plain, with_capture, strict=True))
+    data = captured(tmp_path, 1)
+    assert len(data) > 10
+    if level != "L1":
+        assert data["Module.0.norm.LayerNorm.backward.0"]["output"][0]["shape"] == [2, 5, 8]
+
+
+KILLED = """
+import os, signal, torch, trainmon
+with trainmon.capture(dump_path=os.environ["PLACE"], level="L1", risk_level="ALL"):
+    x = torch.ones(4, 4)
+    for _ in range(300):
+        x = torch.add(x, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_loses_at_most_the_record_being_written(tmp_path: Path) -> None:
+    variables = {**ENVIRONMENT, "PLACE": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", KILLED], env=variables, check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    (directory,) = (tmp_path / "step0").iterdir()
+    program = os.environ.get("TRAINMON_PROGRAM")
+    if program is None:
+        pytest.skip("no program here (TRAINMON_PROGRAM)")
+    recovered = subprocess.run([program, "recover", str(directory)], capture_output=True, text=True, check=False)
+    assert recovered.returncode == 0, recovered.stderr
+    data = captured(tmp_path)
+    assert len(data) == 300
+    assert data["Torch.add.299.forward"]["output"][0]["Max"] == 301.0
