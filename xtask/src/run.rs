@@ -21,6 +21,8 @@ pub enum Bench {
     Pipeline,
     /// Appending a step to the crash-safe journal, against a copy of the same bytes
     Journal,
+    /// What capturing a call costs the training thread, beside a pass over the tensor and a write of it
+    Capture,
     /// What the alert rules find in norms of known and recorded trainings, and what looking at a step costs
     Alerts,
     /// What OTLP export costs a step, its receiver good, silent or absent
@@ -60,6 +62,7 @@ pub fn bench(which: Bench) -> Result<()> {
         (Bench::Alerts, "trainmon-agent", "alerts"),
         (Bench::Otlp, "trainmon-agent", "otlp"),
         (Bench::Journal, "trainmon-dump", "*"),
+        (Bench::Capture, "trainmon-capture", "*"),
     ] {
         if wanted(bench) {
             run_bench(&root, package, name, &variables)?;

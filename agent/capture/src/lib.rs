@@ -28,6 +28,8 @@
 //! Nothing here panics into the host, waits for a device, or returns an error from the middle of a step: what goes wrong is
 //! told to the [`Listener`], once for each kind, and written to `dump_error_info.log`.
 
+#![forbid(unsafe_code)]
+
 mod entry;
 mod files;
 mod log;

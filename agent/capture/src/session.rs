@@ -72,6 +72,8 @@ pub struct Progress {
     pub bytes: u64,
     /// Tensor files that are whole.
     pub files: u64,
+    /// Bytes of all tensors among the values, slices cut: what a capture of the same calls with the task `tensor` writes.
+    pub tensor_bytes: u64,
     /// Tensor files and their bytes that wait to be written.
     pub waiting: (usize, usize),
     /// Calls in which a NaN or an infinity came out.
@@ -93,6 +95,7 @@ pub struct Session {
     state: Mutex<State>,
     files: Mutex<Option<Arc<Files>>>,
     next_hole: AtomicU32,
+    tensor_bytes: AtomicU64,
     log: ErrorLog,
 }
 
@@ -181,6 +184,7 @@ impl Session {
             state: Mutex::default(),
             files: Mutex::default(),
             next_hole: AtomicU32::new(0),
+            tensor_bytes: AtomicU64::new(0),
             log: ErrorLog::default(),
         })
     }
@@ -375,6 +379,11 @@ impl Session {
         Hole(self.next_hole.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// A tensor of so many bytes is among the values.
+    pub(crate) fn count_tensor(&self, bytes: u64) {
+        self.tensor_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Hands a tensor to the writers of files.
     pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8])) {
         if !self.is_on() || std::process::id() != self.process {
@@ -489,6 +498,7 @@ impl Session {
             entries: load(entries),
             bytes: load(bytes),
             files: load(files),
+            tensor_bytes: load(&self.tensor_bytes),
             waiting: self.files.lock().as_ref().map_or((0, 0), |files| files.waiting()),
             overflows: load(overflows),
             stopped: why_stopped.lock().clone(),

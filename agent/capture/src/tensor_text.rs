@@ -34,10 +34,12 @@ impl Measured {
             }
             Content::Host(view) => measured.read(session, tensor, &view, path, saves),
             Content::Bytes(bytes) => {
+                session.count_tensor(bytes.len() as u64);
                 let digest = if config.summary == Summary::Xor { xor_of(bytes).into() } else { crc_of(bytes).into() };
                 measured.digest = measured.digest.map(|_| digest);
             }
             Content::Later => {
+                session.count_tensor(bytes_of(tensor));
                 let numbers = measured.numbers.is_some().then(|| [(); 4].map(|()| session.new_hole()));
                 let digest = measured.digest.is_some().then(|| session.new_hole());
                 let file = saves.then(|| LaterFile { hole: session.new_hole(), path: path.to_owned() });
@@ -67,6 +69,7 @@ impl Measured {
     fn read(&mut self, session: &Session, tensor: &Tensor<'_>, view: &TensorView<'_>, path: &str, saves: bool) {
         let config = session.plan().config();
         let part = sliced(view, &config.slice);
+        session.count_tensor(part.size_in_bytes() as u64);
         if part.shape() != view.shape() {
             self.shape = Some(part.shape());
         }
@@ -118,6 +121,12 @@ impl Measured {
             digest: self.digest,
         });
     }
+}
+
+/// The bytes a tensor's dtype and shape promise; 0 where they are not known here.
+fn bytes_of(tensor: &Tensor<'_>) -> u64 {
+    let size = Dtype::from_torch_name(tensor.dtype).map_or(0, |dtype| dtype.size() as u64);
+    tensor.shape.iter().try_fold(size, |bytes, &size| bytes.checked_mul(u64::try_from(size).ok()?)).unwrap_or(0)
 }
 
 struct Crc(u32);

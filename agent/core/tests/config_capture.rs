@@ -233,3 +233,20 @@ fn a_capture_is_told_from_a_monitor() {
     assert!(CaptureConfig::is_meant_by(FOUNDING));
     assert!(!CaptureConfig::is_meant_by(r#"{"ops": ["norm"]}"#) && !CaptureConfig::is_meant_by("{"));
 }
+
+#[test]
+fn the_sample_is_every_key_at_its_default() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/dump-full.json");
+    let text = std::fs::read_to_string(path).expect("readable");
+    let parsed = parse(&text).expect("accepted");
+    let expected = CaptureConfig { dump_path: "./dump_path".into(), ..CaptureConfig::default() };
+    assert_eq!((parsed.config, parsed.warnings), (expected, Vec::new()));
+    let schema = trainmon_core::config::json_schema();
+    for kind in ["CaptureFile", "BlockFile"] {
+        let properties = schema["$defs"][kind]["properties"].as_object().expect("an object");
+        // Those of former versions and of other frameworks are not for new files.
+        let keys = properties.iter().filter(|(_, property)| property.get("x-no-effect").is_none()).map(|(key, _)| key);
+        let missing: Vec<&String> = keys.filter(|key| !text.contains(&format!("\"{key}\":"))).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}

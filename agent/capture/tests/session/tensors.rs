@@ -162,3 +162,63 @@ fn compressed_files_are_the_same_inside() {
     assert_eq!(zstd::decode_all(&compressed.1[..]).unwrap(), plain.1);
     assert!(compressed.1.len() * 10 < plain.1.len());
 }
+
+#[test]
+fn what_waits_stays_within_its_bound_and_every_tensor_is_written() {
+    let host = Host::new(r#""task": "tensor", "pool_mib": 1"#);
+    let memory = vec![1.0_f32; 60_000];
+    for _ in 0..40 {
+        host.call("f", |values| floats(values, &memory), |_| ()).unwrap();
+        let (_, bytes) = host.session.progress().waiting;
+        assert!(bytes <= 1 << 20, "{bytes}");
+    }
+    host.session.write_documents().unwrap();
+    let progress = host.session.progress();
+    assert_eq!((progress.files, progress.waiting, progress.stopped), (40, (0, 0), None));
+    // One that is larger than all that may wait is written alone.
+    host.call("f", |values| floats(values, &vec![1.0; 600_000]), |_| ()).unwrap();
+    host.session.write_documents().unwrap();
+    assert_eq!(host.session.progress().files, 41);
+}
+
+#[test]
+fn a_capture_of_statistics_tells_what_one_of_tensors_would_write() {
+    let host = Host::new(r#""task": "statistics""#);
+    host.call("f", |values| floats(values, &[1.0; 100]), |values| floats(values, &[1.0; 50])).unwrap();
+    let progress = host.session.progress();
+    assert_eq!((progress.tensor_bytes, progress.files), (600, 0));
+}
+
+#[test]
+fn threads_capture_at_a_time_and_every_entry_is_whole() {
+    let host = Host::new(r#""task": "tensor", "level": "mix", "tensor": {"summary_mode": "md5"}"#);
+    std::thread::scope(|threads| {
+        for thread in 0..4_u8 {
+            let host = &host;
+            threads.spawn(move || {
+                let module = format!("Module.m{thread}.M.forward.0");
+                host.session.begin_module(&module, trainmon_capture::Direction::Forward);
+                for _ in 0..100 {
+                    let name = host.call("f", |values| floats(values, &[f32::from(thread)]), |_| ()).unwrap();
+                    let mut entry = host.session.entry(&name);
+                    entry.inside_open_module();
+                    entry.stack(host.session.stack(&[format!("File t{thread}.py, line 1, in f, \n x")]));
+                    entry.append();
+                }
+                host.session.end_module(&module);
+            });
+        }
+    });
+    let document = host.document();
+    let mut found = names(&document);
+    found.sort_unstable();
+    let mut expected: Vec<String> = (0..400).map(|number| format!("Functional.f.{number}.forward")).collect();
+    expected.sort_unstable();
+    assert_eq!(found, expected, "each number is given once");
+    assert_eq!(host.session.progress().files, 400);
+    let text = host.text("construct.json");
+    for thread in 0..4 {
+        assert_eq!(text.matches(&format!("\"Module.m{thread}.M.forward.0\"")).count(), 100, "each thread's own module");
+    }
+    assert_eq!(host.text("stack.json").matches(".py, line 1").count(), 4, "each stack once");
+}

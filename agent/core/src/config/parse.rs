@@ -115,24 +115,10 @@ impl Config {
         let tree = source::parse(text.strip_prefix('\u{feff}').unwrap_or(text)).ok();
         let Some(Value::Object(mut merged)) = tree.as_ref().map(check::to_json) else { return Ok(alone) };
         merged.extend(over.clone());
-        let without_place = |fault: &mut Diagnostic| (fault.line, fault.column) = (0, 0);
         let parsed = Self::parse_for_training(&Value::Object(merged).to_string(), KEYS_GIVEN, env);
-        match parsed {
-            Ok(mut parsed) => {
-                for warning in &mut parsed.warnings {
-                    let of_text = |known: &&Diagnostic| (&known.key, known.kind) == (&warning.key, warning.kind);
-                    match alone.warnings.iter().find(of_text) {
-                        Some(known) => *warning = known.clone(),
-                        None => without_place(warning),
-                    }
-                }
-                Ok(parsed)
-            }
-            Err(mut errors) => {
-                errors.errors.iter_mut().chain(&mut errors.warnings).for_each(without_place);
-                Err(errors)
-            }
-        }
+        let mut parsed = parsed.map_err(without_places)?;
+        take_places(&mut parsed.warnings, &alone.warnings);
+        Ok(parsed)
     }
 
     /// The outermost keys of a config file, of both dialects.
@@ -161,6 +147,26 @@ impl Config {
             }
         }
     }
+}
+
+/// Faults of a text that was put together here: nobody could look their places up.
+pub(super) fn without_places(mut errors: ConfigErrors) -> ConfigErrors {
+    errors.errors.iter_mut().chain(&mut errors.warnings).for_each(forget_place);
+    errors
+}
+
+/// Gives warnings of such a text the places they have in the user's own text, `known`; the others have none.
+pub(super) fn take_places(warnings: &mut [Diagnostic], known: &[Diagnostic]) {
+    for warning in warnings {
+        match known.iter().find(|known| (&known.key, known.kind) == (&warning.key, warning.kind)) {
+            Some(known) => *warning = known.clone(),
+            None => forget_place(warning),
+        }
+    }
+}
+
+fn forget_place(fault: &mut Diagnostic) {
+    (fault.line, fault.column) = (0, 0);
 }
 
 fn read(text: &str, env: Environment<'_>, report: &mut Report<'_>) -> Option<Config> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// What a dump holds of each tensor besides dtype and shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Max, min, mean, norm; maybe checksums.
+    /// Max, min, mean, norm; maybe checksums. Also a look for NaN, which keeps none of these.
     Statistics,
     /// The tensors themselves too, in files.
     Tensor,

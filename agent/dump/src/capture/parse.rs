@@ -63,7 +63,8 @@ impl<'j> Reader<'j> {
     fn task(&mut self) -> Result<Task, CaptureError> {
         let text = self.text()?;
         match text.as_deref() {
-            Some("statistics") => Ok(Task::Statistics),
+            // What only looks for NaN has the statistics' form, without numbers.
+            Some("statistics" | "nan_check" | "overflow_check") => Ok(Task::Statistics),
             Some("tensor") => Ok(Task::Tensor),
             Some("structure") => Ok(Task::Structure),
             other => Err(self.unexpected("task", "statistics, tensor or structure", other.unwrap_or("no text"))),

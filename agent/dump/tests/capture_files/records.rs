@@ -163,6 +163,17 @@ fn a_flipped_byte_loses_what_follows_and_invents_nothing() {
     }
 }
 
+#[test]
+fn a_look_for_nan_is_read_like_statistics_without_numbers() {
+    for task in ["nan_check", "overflow_check"] {
+        let mut capture = Capture::begin(&trainmon_dump::capture::Header { task: task.to_owned(), ..header("L1") });
+        let tensor = br#"[{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"requires_grad":false}]"#;
+        capture.entry("A.0.forward", &[("output", tensor), ("is_nan", b"1")]);
+        let document = parse_document(capture.text("dump.json").as_bytes(), Path::new("dump.json")).unwrap();
+        assert!(!document.has_statistics() && document.tensors().next().unwrap().sizes() == Some(vec![2]));
+    }
+}
+
 /// Linear: what is written to disk for N entries is at most a constant times N, however long the capture is.
 #[test]
 fn what_is_written_grows_with_the_entries_and_not_faster() {

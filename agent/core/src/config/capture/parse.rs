@@ -8,6 +8,7 @@ use super::file::CaptureFile;
 use super::normalise;
 use crate::config::check::{self, Checker};
 use crate::config::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
+use crate::config::parse::{take_places, without_places};
 use crate::config::report::{Fault, Reader, Report};
 use crate::config::schema::{SchemaNode, json_schema};
 use crate::config::source;
@@ -57,20 +58,9 @@ impl CaptureConfig {
         let tree = source::parse(without_mark(text)).ok();
         let Some(Value::Object(mut merged)) = tree.as_ref().map(check::to_json) else { return Ok(alone) };
         merged.extend(over.clone());
-        let without_place = |fault: &mut Diagnostic| (fault.line, fault.column) = (0, 0);
-        let mut parsed = parse_as(&Value::Object(merged).to_string(), "arguments", dialect, Reader::Training).map_err(
-            |mut errors| {
-                errors.errors.iter_mut().chain(&mut errors.warnings).for_each(without_place);
-                errors
-            },
-        )?;
-        for warning in &mut parsed.warnings {
-            let is_of_text = |known: &&Diagnostic| (&known.key, known.kind) == (&warning.key, warning.kind);
-            match alone.warnings.iter().find(is_of_text) {
-                Some(known) => *warning = known.clone(),
-                None => without_place(warning),
-            }
-        }
+        let parsed = parse_as(&Value::Object(merged).to_string(), "arguments", dialect, Reader::Training);
+        let mut parsed = parsed.map_err(without_places)?;
+        take_places(&mut parsed.warnings, &alone.warnings);
         Ok(parsed)
     }
 
