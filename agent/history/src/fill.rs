@@ -37,6 +37,8 @@ enum RowPlace {
 pub struct HistoryFiller {
     /// By kind: which statistics its readings hold.
     measured: [StatisticSet; Kind::ALL.len()],
+    /// Whether readings hold these also after other ones were asked for.
+    always: bool,
     /// By kind and tensor.
     rows: [Vec<RowPlace>; Kind::ALL.len()],
     /// By place in [`curves::BUILT_IN`].
@@ -48,10 +50,17 @@ pub struct HistoryFiller {
 }
 
 impl HistoryFiller {
-    /// `measured`: the statistics that readings of a kind hold. What a reading holds beside them is not looked at.
-    pub fn new(measured: impl FnMut(Kind) -> StatisticSet) -> Self {
+    /// Of a training that goes on. `measured`: the statistics that readings of a kind hold, whatever else is asked for while the
+    /// training runs; what a reading holds beside them is not looked at.
+    pub fn of_training(measured: impl FnMut(Kind) -> StatisticSet) -> Self {
+        Self { always: true, ..Self::of_recorded(measured) }
+    }
+
+    /// Of a recorded run, whose files hold what was asked for: `measured`, until other statistics were.
+    pub fn of_recorded(measured: impl FnMut(Kind) -> StatisticSet) -> Self {
         Self {
             measured: Kind::ALL.map(measured),
+            always: false,
             rows: Default::default(),
             built_in: [None; curves::BUILT_IN.len()],
             scalars: HashMap::new(),
@@ -160,11 +169,13 @@ impl HistoryFiller {
         if let RowPlace::At(row) = places[index] { Some(row) } else { None }
     }
 
-    /// What a batch's readings of a kind hold: what was asked for while the training ran, else what was asked for at its start.
+    /// What a batch's readings of a kind hold.
     fn measured(&self, batch: &StepBatch, kind: Kind) -> StatisticSet {
+        let usual = self.measured[kind as usize];
         match &batch.ops {
+            Some(ops) if self.always => ops.iter().fold(usual, |all, &statistic| all.with(statistic)),
             Some(ops) => ops.iter().copied().collect(),
-            None => self.measured[kind as usize],
+            None => usual,
         }
     }
 }
@@ -217,7 +228,11 @@ mod tests {
     }
 
     fn filled(measured: impl FnMut(Kind) -> StatisticSet, limits: Limits, batches: &[StepBatch]) -> History {
-        let (mut history, mut filler) = (History::new(limits), HistoryFiller::new(measured));
+        filled_by(HistoryFiller::of_recorded(measured), limits, batches)
+    }
+
+    fn filled_by(mut filler: HistoryFiller, limits: Limits, batches: &[StepBatch]) -> History {
+        let mut history = History::new(limits);
         let names = ["h.0.w", "accuracy", "accuracy2"].map(|name| TensorInfo { name: name.into(), vpp_stage: 0 });
         for batch in batches {
             let figures = filler.figures(batch);
@@ -268,9 +283,16 @@ mod tests {
         let of_norm =
             StepBatch { ops: Some([Statistic::Norm].into()), ..step(2, vec![record(Kind::GradReduced, 0, 3.0)]) };
         let of_all = step(1, vec![record(Kind::GradReduced, 0, 2.0)]);
-        let history = filled(everything, Limits::default(), &[of_all, of_norm]);
-        assert_eq!(history.heat_map("grad_reduced", "norm", 0).unwrap().values, [2.0, 3.0]);
-        assert_eq!(history.heat_map("grad_reduced", "absmax", 0).unwrap().values, [2.0, ABSENT]);
+        let batches = [of_all, of_norm];
+        let recorded = filled(everything, Limits::default(), &batches);
+        assert_eq!(recorded.heat_map("grad_reduced", "norm", 0).unwrap().values, [2.0, 3.0]);
+        assert_eq!(recorded.heat_map("grad_reduced", "absmax", 0).unwrap().values, [2.0, ABSENT]);
+        // While a training runs, what the exporters need is measured all the same.
+        let live = filled_by(HistoryFiller::of_training(everything), Limits::default(), &batches);
+        assert_eq!(live.heat_map("grad_reduced", "absmax", 0).unwrap().values, [2.0, 3.0]);
+        let abs_max_only = |_| StatisticSet::EMPTY.with(Statistic::AbsMax);
+        let live = filled_by(HistoryFiller::of_training(abs_max_only), Limits::default(), &batches);
+        assert_eq!(live.heat_map("grad_reduced", "norm", 0).unwrap().values, [ABSENT, 3.0]);
     }
 
     #[test]

@@ -50,6 +50,38 @@ fn first_lines(text: &str, count: usize) -> String {
 }
 
 #[test]
+fn the_end_of_an_alert_is_none() {
+    use trainmon_core::{
+        Alert, AlertPhase, AlertRule, AlertSeries, AlertSeverity, AlertSignal, Expectation, Rank, Step,
+    };
+
+    let desk = Desk::new();
+    let alert = |phase, step| Alert {
+        rule: AlertRule::Spike,
+        severity: AlertSeverity::Warning,
+        phase,
+        findings: 1,
+        step: Step(step),
+        rank: Rank(0),
+        time: std::time::SystemTime::UNIX_EPOCH,
+        series: AlertSeries::global(AlertSignal::Loss, None),
+        value: 9.0,
+        expected: Expectation::default(),
+        message: "loss is 9".to_owned(),
+        moved_first: None,
+    };
+    let lines = [alert(AlertPhase::Begins, 40), alert(AlertPhase::Ends, 51)].map(|alert| {
+        let text = serde_json::to_string(&alert).expect("JSON");
+        text + "\n"
+    });
+    fs::write(desk.path("out/run-a/rank_0/alerts.jsonl"), lines.concat()).expect("writable");
+    let said = desk.plot(&["out", "--rank", "0"]);
+    assert!(said.out.contains("60 steps, 0 to 59, 1 alerts;"), "{}", said.out);
+    let data = data_of(&fs::read_to_string(desk.path("run-a.html")).expect("there"));
+    assert_eq!((&data["overview"]["alerts_seen"], &data["overview"]["alerts_begun"]), (&2.into(), &1.into()));
+}
+
+#[test]
 fn a_run_becomes_one_page_with_curves_heat_maps_and_alerts() {
     let desk = Desk::new();
     let said = desk.plot(&["out", "--rank", "1"]);

@@ -46,7 +46,8 @@ impl RankHistory {
     pub fn read(rank: &RecordedRank, limits: Limits, tell: &mut dyn FnMut(u64)) -> Result<Self, ReadRunError> {
         let mut reader = rank.open()?;
         let config = reader.config().clone();
-        let mut filler = HistoryFiller::new(|kind| config.signal(kind).map_or(StatisticSet::EMPTY, Signal::set));
+        let mut filler =
+            HistoryFiller::of_recorded(|kind| config.signal(kind).map_or(StatisticSet::EMPTY, Signal::set));
         let mut read = Self {
             run: rank.run().clone(),
             history: History::new(limits),

@@ -13,6 +13,7 @@ fn every_kind_of_record_of_an_earlier_version_is_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/journal/data/journal_before_reading_kinds.tmj");
     let recovered = Recovered::open(&path).unwrap();
     assert_eq!(recovered.faults(), [Fault::NeverWrittenBefore { step: Step(4) }]);
+    assert_eq!(Recovered::run_of(&path).unwrap(), *recovered.run(), "its beginning tells whose it is");
     let steps: Vec<_> = recovered.steps().map(|step| step.unwrap().batch).collect();
     assert_eq!(steps.iter().map(|batch| batch.step.0).collect::<Vec<_>>(), [4, 5]);
     let shape = Shape::new(&[3, 4]).unwrap();

@@ -19,7 +19,7 @@ pub(crate) struct HistoryWriter {
 
 impl HistoryWriter {
     pub(crate) fn new(live: Arc<LiveRun>, measured: MeasuredStatistics, budget: Option<f64>) -> Self {
-        Self { live, filler: HistoryFiller::new(|kind| measured.of(kind)), budget }
+        Self { live, filler: HistoryFiller::of_training(|kind| measured.of(kind)), budget }
     }
 
     /// Takes a step in.
