@@ -34,7 +34,10 @@ const RULES: &[Rule] = &[
     Rule { member: "trainmon-control", may: May::On(&["trainmon-core", "trainmon-service"]) },
     Rule { member: "trainmon-dump", may: May::On(&["trainmon-core"]) },
     Rule { member: "trainmon-baseline", may: May::On(&["trainmon-core", "trainmon-dump"]) },
-    Rule { member: "trainmon-capture", may: May::On(&["trainmon-core", "trainmon-stats", "trainmon-dump"]) },
+    Rule {
+        member: "trainmon-capture",
+        may: May::On(&["trainmon-core", "trainmon-stats", "trainmon-dump", "trainmon-service"]),
+    },
     Rule {
         member: "trainmon-agent",
         may: May::On(&[

@@ -30,26 +30,25 @@
 
 #![forbid(unsafe_code)]
 
-mod entry;
 mod files;
 mod log;
 mod names;
+mod part;
 mod plan;
 mod risk;
 mod scope;
 mod session;
 mod slice;
 mod tensor;
-mod tensor_text;
-mod values;
 
-pub use entry::{Entry, Part};
+pub use part::Part;
 pub use plan::{CapturePlan, Direction};
-pub use session::{CallName, CapturePlace, FoundBytes, Listener, Notice, OpenError, Progress, Session, StackId};
+pub use session::{
+    CallName, CapturePlace, Entry, FoundBytes, Listener, Notice, OpenError, Peer, Progress, Session, StackId, Values,
+};
 pub use tensor::{Content, DeviceNumbers, Later, LaterValue, Tensor};
 pub use trainmon_core::config::{
     CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Slice,
     Summary, TensorFormat,
 };
 pub use trainmon_dump::capture::Made;
-pub use values::{Peer, Values};

@@ -2,7 +2,7 @@
 
 use trainmon_core::config::{CaptureConfig, CaptureLevel, CaptureTask, RiskLevel};
 
-use crate::entry::Part;
+use crate::part::Part;
 use crate::risk;
 
 /// Which way an entry's call goes.

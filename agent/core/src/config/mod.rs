@@ -19,6 +19,7 @@ mod journal;
 mod normalise;
 mod otlp;
 mod parse;
+mod parse_capture;
 mod plan;
 mod prometheus;
 mod report;
@@ -34,8 +35,8 @@ mod unmatched;
 
 pub use alert::{AlertActions, Alerting, Command, Rule, RuleArgs, Webhook};
 pub use capture::{
-    CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, NumberRanges,
-    NumberRangesError, ParsedCapture, Precision, RiskLevel, Slice, Summary, TensorFormat,
+    CaptureConfig, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, NumberRanges, NumberRangesError,
+    Precision, RiskLevel, Slice, Summary, TensorFormat,
 };
 pub use control::Control;
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
@@ -47,6 +48,7 @@ pub use journal::Journal;
 pub use normalise::DYNAMIC_VARIABLE;
 pub use otlp::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 pub use parse::{Parsed, USUAL_CONFIG};
+pub use parse_capture::{CaptureDialect, ParsedCapture};
 pub use plan::{Plan, PlanChange};
 pub use prometheus::Prometheus;
 pub use schema::json_schema;

@@ -38,7 +38,11 @@ pub(crate) struct Active {
 impl Shared {
     /// The step, if calls are captured now.
     pub(crate) fn active(&self) -> Option<Arc<Active>> {
-        if self.is_on.load(Ordering::Relaxed) { self.opened() } else { None }
+        if !self.is_on.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Also not in a forked child, whose locks another thread of its parent may have held.
+        self.opened().filter(|active| active.session.is_on())
     }
 
     /// The step that was begun and has not ended, whether calls are captured now or not.

@@ -2,9 +2,8 @@
 
 mod effective;
 mod file;
-mod normalise;
+pub(in crate::config) mod normalise;
 mod numbers;
-mod parse;
 
 pub use effective::{
     CaptureConfig, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, Precision, RiskLevel, Slice, Summary,
@@ -12,4 +11,3 @@ pub use effective::{
 };
 pub(in crate::config) use file::CaptureFile;
 pub use numbers::{NumberRanges, NumberRangesError};
-pub use parse::{CaptureDialect, ParsedCapture};

@@ -6,8 +6,8 @@ use trainmon_core::{Dtype, Scalar, Shape, Statistic, StatisticSet, TensorStats, 
 use trainmon_dump::capture::{DigestText, Hole, JsonText, NumberText, TensorText};
 use trainmon_stats::{Request, copy_contiguous, measure};
 
+use super::Session;
 use crate::files::TensorFile;
-use crate::session::Session;
 use crate::slice::sliced;
 use crate::tensor::{Content, DeviceNumbers, Later, LaterFile, Tensor};
 

@@ -2,9 +2,9 @@
 
 use trainmon_dump::capture::JsonText;
 
-use crate::session::Session;
+use super::Session;
+use super::tensor_text::Measured;
 use crate::tensor::{Later, LaterValue, Tensor};
-use crate::tensor_text::Measured;
 
 /// The other side of a send or receive.
 #[derive(Clone, Copy, Debug)]

@@ -3,15 +3,13 @@
 use jsonc_parser::common::Ranged;
 use serde_json::{Map, Value};
 
-use super::effective::{CaptureConfig, Precision};
-use super::file::CaptureFile;
-use super::normalise;
-use crate::config::check::{self, Checker};
-use crate::config::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
-use crate::config::parse::{take_places, without_places};
-use crate::config::report::{Fault, Reader, Report};
-use crate::config::schema::{SchemaNode, json_schema};
-use crate::config::source;
+use super::capture::{CaptureConfig, CaptureFile, Precision, normalise};
+use super::check::{self, Checker};
+use super::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
+use super::parse::{take_places, without_places};
+use super::report::{Fault, Reader, Report};
+use super::schema::{SchemaNode, json_schema};
+use super::source;
 
 /// Whose names a training uses: what is not configured is as there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,149 @@
+//! The calls of a step: how often each was made, which modules are open, and whether the scope is.
+
+use std::collections::{HashMap, HashSet};
+use std::thread::ThreadId;
+
+use foldhash::fast::FixedState;
+
+use super::Session;
+use crate::plan::Direction;
+use crate::scope::Scope;
+
+/// The names of a call and of its backward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallName {
+    /// Like `Functional.relu.0.forward`, `Module.a.fc.Linear.forward.0`.
+    pub forward: String,
+    /// Like `Functional.relu.0.backward`, `Module.a.fc.Linear.backward.0`.
+    pub backward: String,
+    /// How often it was called before in this step.
+    pub index: u64,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Calls by prefix and function, module, or name.
+    pub(super) counters: HashMap<String, u64, FixedState>,
+    pub(super) open: HashMap<ThreadId, Vec<String>, FixedState>,
+    pub(super) scope: Scope,
+    pub(super) stacks: HashMap<Box<[u8]>, u32, FixedState>,
+    /// Modules whose backward was captured.
+    pub(super) backwards: HashSet<String, FixedState>,
+    pub(super) micro_step: Option<u32>,
+    pub(super) is_finished: bool,
+}
+
+impl Session {
+    /// The names of a call of a function, which is counted: `prefix` `Functional`, `api` `relu`. `linalg.norm` counts and is
+    /// named by its last segment. Every call is counted, captured or not: numbers mean the same in every capture.
+    pub fn begin_call(&self, prefix: &str, api: &str) -> CallName {
+        let api = api.rsplit('.').next().unwrap_or(api);
+        self.begin_operator(prefix, api)
+    }
+
+    /// The names of a call of an operator, which is counted: `Aten`, `add.Tensor`. The whole name stays.
+    pub fn begin_operator(&self, prefix: &str, operator: &str) -> CallName {
+        let name = format!("{prefix}.{operator}");
+        let index = self.count(&name);
+        CallName { forward: format!("{name}.{index}.forward"), backward: format!("{name}.{index}.backward"), index }
+    }
+
+    /// The names of a call of a module, which is counted: `module` is `Module.<name>.<Class>`.
+    pub fn begin_module_call(&self, module: &str) -> CallName {
+        let index = self.count(module);
+        CallName { forward: format!("{module}.forward.{index}"), backward: format!("{module}.backward.{index}"), index }
+    }
+
+    /// The name of the gradients of a module's parameters: one more each time it is asked for.
+    pub fn begin_gradients(&self, module: &str) -> String {
+        let name = format!("{module}.parameters_grad");
+        let index = self.count(&name);
+        format!("{name}.{index}")
+    }
+
+    /// The names of a value that a script saves, and of its gradient: `y.0.debug`, `y_grad.0.debug`.
+    pub fn begin_saved(&self, name: &str) -> CallName {
+        let index = self.count(&format!("{name}.debug"));
+        CallName { forward: format!("{name}.{index}.debug"), backward: format!("{name}_grad.{index}.debug"), index }
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        let mut state = self.state.lock();
+        if let Some(count) = state.counters.get_mut(name) {
+            *count += 1;
+            return *count - 1;
+        }
+        state.counters.insert(name.to_owned(), 1);
+        0
+    }
+
+    /// A call begins. Whether it is captured: if not, neither are its outputs. Every call is to be told, and its
+    /// [`end`](Self::end): `scope` and `list` are opened and closed by them.
+    pub fn begin(&self, name: &str, direction: Direction) -> bool {
+        self.begin_any(name, direction, false)
+    }
+
+    /// A call has ended, its outputs are appended. Also after it has raised.
+    pub fn end(&self, name: &str) {
+        self.state.lock().scope.end(&self.plan, name);
+    }
+
+    /// As [`begin`](Self::begin), of a module's call; it is then the innermost open one of this thread.
+    pub fn begin_module(&self, name: &str, direction: Direction) -> bool {
+        let is_wanted = self.begin_any(name, direction, true);
+        let mut state = self.state.lock();
+        state.open.entry(std::thread::current().id()).or_default().push(name.to_owned());
+        is_wanted
+    }
+
+    /// As [`end`](Self::end). Modules that were begun inside and not ended (they raised) are ended, too.
+    pub fn end_module(&self, name: &str) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(open) = state.open.get_mut(&std::thread::current().id())
+            && let Some(at) = open.iter().rposition(|open| open == name)
+        {
+            for left in open.drain(at..).skip(1) {
+                state.scope.end(&self.plan, &left);
+            }
+        }
+        state.scope.end(&self.plan, name);
+    }
+
+    fn begin_any(&self, name: &str, direction: Direction, is_module: bool) -> bool {
+        let mut state = self.state.lock();
+        let is_inside = state.scope.begin(&self.plan, name, is_module);
+        let is_wanted = is_inside && self.plan.wants_direction(direction) && self.is_on();
+        if is_wanted && is_module && direction == Direction::Backward {
+            let module = name.rsplitn(3, '.').nth(2).unwrap_or(name);
+            if !state.backwards.contains(module) {
+                state.backwards.insert(module.to_owned());
+            }
+        }
+        is_wanted
+    }
+
+    /// Whether the gradients of a module's parameters are captured: `module` is `Module.<name>.<Class>`.
+    pub fn wants_gradients(&self, module: &str) -> bool {
+        let state = self.state.lock();
+        self.plan.wants_parameter_gradients()
+            && self.is_on()
+            && (state.backwards.contains(module) || state.scope.holds(&self.plan, module))
+    }
+
+    /// The innermost module that is open on this thread.
+    pub fn open_module(&self) -> Option<String> {
+        self.innermost().0
+    }
+
+    pub(crate) fn innermost(&self) -> (Option<String>, Option<u32>) {
+        let state = self.state.lock();
+        let open = state.open.get(&std::thread::current().id()).and_then(|open| open.last());
+        (open.cloned(), state.micro_step)
+    }
+
+    /// Which micro-batch runs; `None`: the framework does not tell.
+    pub fn micro_step(&self, micro_step: Option<u32>) {
+        self.state.lock().micro_step = micro_step;
+    }
+}

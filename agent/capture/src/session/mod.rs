@@ -1,0 +1,348 @@
+//! One step of one rank, while it is captured.
+
+mod calls;
+mod entry;
+mod later;
+mod records;
+mod tensor_text;
+mod values;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use trainmon_core::config::CaptureTask;
+use trainmon_dump::capture::{
+    EntryRecord, Frames, Header, Hole, JsonText, Made, RankDirectory, RankName, Recorder, WriteError, documents_of,
+};
+use trainmon_service::ForkGuard;
+
+pub use self::calls::CallName;
+use self::calls::State;
+pub use self::entry::Entry;
+pub use self::later::FoundBytes;
+use self::records::Records;
+pub use self::records::{Listener, Notice};
+pub use self::values::{Peer, Values};
+use crate::files::{Files, TensorFile, Writing};
+use crate::log::{self, ErrorLog};
+use crate::names::file_name;
+use crate::plan::CapturePlan;
+
+/// Which step, and whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapturePlace {
+    /// The step's number.
+    pub step: u64,
+    /// `None`: the rank is not known (yet); the directory is named after the process.
+    pub rank: Option<u64>,
+}
+
+/// A session could not begin. The training is to go on without.
+pub type OpenError = WriteError;
+
+/// A stack of calls that was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackId(pub(crate) u32);
+
+/// How far a session is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Pieces of entries in the record file.
+    pub entries: u64,
+    /// Bytes of the record file and of tensor files.
+    pub bytes: u64,
+    /// Tensor files that are whole.
+    pub files: u64,
+    /// Bytes of all tensors among the values, slices cut: what a capture of the same calls with the task `tensor` writes.
+    pub tensor_bytes: u64,
+    /// Tensor files and their bytes that wait to be written.
+    pub waiting: (usize, usize),
+    /// Calls in which a NaN or an infinity came out.
+    pub overflows: u64,
+    /// Why nothing is captured any more in this step.
+    pub stopped: Option<String>,
+}
+
+/// One step of one rank, while it is captured. Shared by all threads of the host; none waits for another longer than one
+/// small write takes.
+pub struct Session {
+    plan: Arc<CapturePlan>,
+    place: CapturePlace,
+    /// A forked child captures nothing: the record file is its parent's, and its threads are not there.
+    fork: ForkGuard,
+    listener: Listener,
+    directory: Mutex<RankDirectory>,
+    records: Arc<Records>,
+    state: Mutex<State>,
+    files: Mutex<Option<Arc<Files>>>,
+    next_hole: AtomicU32,
+    tensor_bytes: AtomicU64,
+    log: ErrorLog,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Session")
+            .field("place", &self.place)
+            .field("progress", &self.progress())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Begins the capture of a step. A directory that another run has used is set aside, and the listener is told where.
+    ///
+    /// # Errors
+    /// Another process captures there, a symbolic link is in the way, or the system refuses. The training goes on without.
+    pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, listener: Listener) -> Result<Self, OpenError> {
+        let config = plan.config();
+        let opened = RankDirectory::create(&config.dump_path, place.step, rank_name(place.rank))?;
+        if let Some(aside) = opened.set_aside {
+            let now = opened.directory.path();
+            listener(&Notice {
+                message: format!("`{}` was used by another run, and is now `{}`", now.display(), aside.display()),
+                hint: Some(
+                    "nothing of it was changed; remove it when it is not needed, or name another `dump_path`"
+                        .to_owned(),
+                ),
+            });
+        }
+        // What checksums are held against is a capture of tensors to its readers.
+        let task = if config.task == CaptureTask::DiffCheck { CaptureTask::Tensor } else { config.task };
+        let header = Header {
+            task: task.name().to_owned(),
+            level: config.level.name().to_owned(),
+            framework: "pytorch".to_owned(),
+            extra_info: config.extra_info,
+        };
+        let recorder = Recorder::create(&opened.directory, &header)?;
+        let records = Records {
+            recorder: Mutex::new(recorder),
+            is_stopped: AtomicBool::new(false),
+            why_stopped: Mutex::default(),
+            listener: Arc::clone(&listener),
+            entries: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            overflows: AtomicU64::new(0),
+            budget: config.disk_budget_mib.map_or(u64::MAX, |budget| budget << 20),
+        };
+        Ok(Self {
+            plan,
+            place,
+            fork: ForkGuard::of_this_process(),
+            listener,
+            directory: Mutex::new(opened.directory),
+            records: Arc::new(records),
+            state: Mutex::default(),
+            files: Mutex::default(),
+            next_hole: AtomicU32::new(0),
+            tensor_bytes: AtomicU64::new(0),
+            log: ErrorLog::default(),
+        })
+    }
+
+    /// What is captured.
+    pub fn plan(&self) -> &CapturePlan {
+        &self.plan
+    }
+
+    /// Which step, and whose.
+    pub fn place(&self) -> CapturePlace {
+        self.place
+    }
+
+    /// Takes a stack, the innermost line first, each `File {path}, line {n}, in {function}, \n {source}`. One that is known
+    /// costs a comparison.
+    pub fn stack<L: AsRef<str>>(&self, lines: &[L]) -> StackId {
+        let mut json = JsonText::new();
+        json.begin_list();
+        for line in lines {
+            json.text(line.as_ref());
+        }
+        json.end_list();
+        let mut state = self.state.lock();
+        let next = state.stacks.len() as u32;
+        if let Some(&known) = state.stacks.get(json.as_bytes()) {
+            return StackId(known);
+        }
+        state.stacks.insert(json.as_bytes().into(), next);
+        drop(state);
+        let mut frames = Frames::new();
+        frames.stack(next, json.as_bytes());
+        self.write(&frames);
+        StackId(next)
+    }
+
+    /// An entry of this name in the making. It is written when it is appended.
+    pub fn entry(&self, name: &str) -> Entry<'_> {
+        Entry::new(self, name, self.plan.saves_tensors_of(name))
+    }
+
+    /// As [`entry`](Self::entry), with its tensors in files whatever the plan says: a call that differs from what it is held
+    /// against.
+    pub fn entry_with_tensors(&self, name: &str) -> Entry<'_> {
+        Entry::new(self, name, true)
+    }
+
+    pub(crate) fn append(&self, entry: &EntryRecord<'_>, is_overflow: bool) {
+        let mut frames = Frames::new();
+        frames.entry(entry);
+        if self.write(&frames) {
+            self.records.entries.fetch_add(1, Ordering::Relaxed);
+        }
+        if is_overflow {
+            let count = self.records.overflows.fetch_add(1, Ordering::Relaxed) + 1;
+            let config = self.plan.config();
+            if config.task == CaptureTask::OverflowCheck && config.overflow_nums.is_some_and(|most| count >= most) {
+                let message = format!("{count} calls gave a NaN or an infinity (`overflow_nums`)");
+                self.records.stop(message, "the capture of this step ends here");
+            }
+        }
+    }
+
+    fn write(&self, frames: &Frames) -> bool {
+        self.is_on() && self.records.append(frames)
+    }
+
+    /// Whether anything is captured (any more): not after the disk was full or the budget spent, and not in a forked child.
+    pub fn is_on(&self) -> bool {
+        !self.fork.is_child() && !self.records.is_stopped.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn checks_for_nan(&self) -> bool {
+        matches!(self.plan.config().task, CaptureTask::NanCheck | CaptureTask::OverflowCheck)
+    }
+
+    pub(crate) fn new_hole(&self) -> Hole {
+        Hole(self.next_hole.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A tensor of so many bytes is among the values.
+    pub(crate) fn count_tensor(&self, bytes: u64) {
+        self.tensor_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Hands a tensor to the writers of files.
+    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8])) {
+        if !self.is_on() {
+            return;
+        }
+        let Some(files) = self.files() else { return };
+        let config = self.plan.config();
+        let mut name = file_name(file.path, config.file_format.extension());
+        if config.compress {
+            name.push_str(".zst");
+        }
+        files.put(file, name, size, copy);
+    }
+
+    fn files(&self) -> Option<Arc<Files>> {
+        let mut files = self.files.lock();
+        if let Some(files) = &*files {
+            return Some(Arc::clone(files));
+        }
+        let config = self.plan.config();
+        let started = self.directory.lock().tensors().and_then(|directory| {
+            let writing = Writing {
+                format: config.file_format,
+                compress: config.compress,
+                bound: usize::try_from(config.pool_mib << 20).unwrap_or(usize::MAX),
+            };
+            let records = Arc::clone(&self.records);
+            let done = Box::new(move |hole: Hole, written: Result<(&str, u64), _>| records.file_done(hole, written));
+            Files::start(directory, writing, done)
+                .map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
+        });
+        match started {
+            Ok(started) => {
+                let started = Arc::new(started);
+                *files = Some(Arc::clone(&started));
+                Some(started)
+            }
+            Err(error) => {
+                self.records.stop(log::with_causes(&error), error.hint());
+                None
+            }
+        }
+    }
+
+    /// The rank became known: the directory is renamed. `false` if it could not be; it keeps its name then.
+    pub fn set_rank(&self, rank: u64) -> bool {
+        match self.directory.lock().rename(RankName::Rank(rank)) {
+            Ok(renamed) => renamed,
+            Err(error) => {
+                (self.listener)(&Notice { message: log::with_causes(&error), hint: Some(error.hint().to_owned()) });
+                false
+            }
+        }
+    }
+
+    /// Writes what went wrong to `dump_error_info.log`, once for each kind in a step. `stack` is the outermost line first.
+    pub fn note_error(&self, kind: &str, message: &str, stack: &[String]) {
+        if !self.fork.is_child() {
+            self.log.note(&self.directory.lock(), kind, message, stack);
+        }
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let Records { entries, bytes, files, overflows, why_stopped, .. } = &*self.records;
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Progress {
+            entries: load(entries),
+            bytes: load(bytes),
+            files: load(files),
+            tensor_bytes: load(&self.tensor_bytes),
+            waiting: self.files.lock().as_ref().map_or((0, 0), |files| files.waiting()),
+            overflows: load(overflows),
+            stopped: why_stopped.lock().clone(),
+        }
+    }
+
+    /// Writes the documents of what was captured so far, as `stop()` does: waits for the tensor files. More may be captured
+    /// afterwards, in the same step. Cost: time linear in the step's records.
+    ///
+    /// # Errors
+    /// The system refuses. The record file stays: `trainmon recover` makes the documents of it.
+    pub fn write_documents(&self) -> Result<Made, WriteError> {
+        if let Some(files) = self.files.lock().clone() {
+            files.drain();
+        }
+        documents_of(&self.directory.lock())
+    }
+
+    /// Ends the capture of the step: as [`write_documents`](Self::write_documents), and removes the record file. What is told
+    /// afterwards is dropped.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn finish(&self) -> Result<Option<Made>, WriteError> {
+        if self.fork.is_child() || std::mem::replace(&mut self.state.lock().is_finished, true) {
+            return Ok(None);
+        }
+        let files = self.files.lock().take();
+        if let Some(files) = files {
+            files.close();
+        }
+        self.records.is_stopped.store(true, Ordering::Relaxed);
+        let directory = self.directory.lock();
+        let made = documents_of(&directory)?;
+        directory.remove_records()?;
+        Ok(Some(made))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Err(error) = self.finish() {
+            (self.listener)(&Notice { message: log::with_causes(&error), hint: Some(error.hint().to_owned()) });
+        }
+    }
+}
+
+fn rank_name(rank: Option<u64>) -> RankName {
+    rank.map_or_else(|| RankName::Process(std::process::id()), RankName::Rank)
+}

@@ -1,0 +1,93 @@
+//! The record file as all threads of a capture have it, and the end it comes to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use trainmon_dump::capture::{Frames, Hole, Recorder, data_name_member};
+use trainmon_dump::tensor_file::write::WriteError;
+
+use crate::log;
+
+/// Something the user should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// Told of everything the user should know, once for each kind.
+pub type Listener = Arc<dyn Fn(&Notice) + Send + Sync>;
+
+/// What the writers of files need of a session, too.
+pub(super) struct Records {
+    pub(super) recorder: Mutex<Recorder>,
+    pub(super) is_stopped: AtomicBool,
+    pub(super) why_stopped: Mutex<Option<String>>,
+    pub(super) listener: Listener,
+    pub(super) entries: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) files: AtomicU64,
+    pub(super) overflows: AtomicU64,
+    /// Bytes allowed.
+    pub(super) budget: u64,
+}
+
+impl Records {
+    /// Appends to it. `false`: nothing can be written any more.
+    pub(super) fn append(&self, frames: &Frames) -> bool {
+        let mut recorder = self.recorder.lock();
+        match recorder.append(frames) {
+            Ok(()) => {
+                drop(recorder);
+                self.spend(frames.as_bytes().len() as u64);
+                true
+            }
+            Err(error) => {
+                drop(recorder);
+                self.stop(log::with_causes(&error), error.hint());
+                false
+            }
+        }
+    }
+
+    pub(super) fn file_done(&self, hole: Hole, written: Result<(&str, u64), WriteError>) {
+        match written {
+            Ok((name, bytes)) => {
+                let mut frames = Frames::new();
+                frames.fills([(hole, &*data_name_member(name))].into_iter());
+                // Also after a stop: the file is there.
+                if self.recorder.lock().append(&frames).is_ok() {
+                    self.files.fetch_add(1, Ordering::Relaxed);
+                }
+                self.spend(bytes + frames.as_bytes().len() as u64);
+            }
+            Err(error) => self.stop(
+                format!("a tensor could not be written: {}", log::with_causes(&error)),
+                "check that the disk has room; what was captured before is kept",
+            ),
+        }
+    }
+
+    fn spend(&self, bytes: u64) {
+        let spent = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if spent > self.budget {
+            self.stop(
+                format!("{} MiB are written (`disk_budget_mib`)", spent >> 20),
+                "capture fewer steps or names, or allow more",
+            );
+        }
+    }
+
+    /// Ends the capture of the step, and says so once. What is there stays.
+    pub(super) fn stop(&self, why: String, hint: &str) {
+        if self.is_stopped.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let message = format!("the capture of this step stops: {why}");
+        *self.why_stopped.lock() = Some(why);
+        (self.listener)(&Notice { message, hint: Some(hint.to_owned()) });
+    }
+}
