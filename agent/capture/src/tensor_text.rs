@@ -86,8 +86,9 @@ impl Measured {
             wanted = wanted.with(if config.summary == Summary::Xor { Statistic::Xor64 } else { Statistic::Crc32 });
         }
         let stats = measure(&part, Request { statistics: wanted, eps: 0.0 });
+        let is_scalar = tensor.shape.is_empty() && self.shape.is_none() && part.elements() == 1;
         if self.numbers.is_some() {
-            self.numbers = Some(numbers_of(&stats, tensor.shape.is_empty() && self.shape.is_none(), config.precision));
+            self.numbers = Some(numbers_of(&stats, is_scalar, config.precision));
         }
         if session.checks_for_nan() {
             self.is_nonfinite = Some(stats.nonfinite() > 0);
@@ -97,7 +98,9 @@ impl Measured {
             _ => DigestText::Crc32(stats.crc32),
         });
         if saves && part.elements() > 0 {
-            let shape = self.shape.unwrap_or_else(|| Shape::new(tensor.shape).unwrap_or(part.shape()));
+            // A shard, or a nested tensor: what is told of the whole has other sizes than what is here.
+            let told = Shape::new(tensor.shape).ok().filter(|shape| shape.elements() == part.elements());
+            let shape = self.shape.or(told).unwrap_or(part.shape());
             let hole = session.new_hole();
             let copy = |target: &mut [u8]| copy_contiguous(&part, target);
             session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), copy);
@@ -187,13 +190,7 @@ fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [Nu
     }
     let (max, min) = (scalar(stats.max), scalar(stats.min));
     match precision {
-        _ if stats.dtype == Dtype::Bool => {
-            if is_scalar {
-                [max; 4]
-            } else {
-                [max, min, NumberText::Null, NumberText::Null]
-            }
-        }
+        _ if stats.dtype == Dtype::Bool => [max, min, NumberText::Null, NumberText::Null],
         Precision::High => [max, min, NumberText::Float(stats.mean), NumberText::Float(stats.norm)],
         Precision::Low => low_numbers(stats, is_scalar, max, min),
     }
