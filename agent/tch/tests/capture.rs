@@ -212,6 +212,20 @@ fn train(keys: Option<&str>, directory: &Path) -> (Vec<u32>, Vec<Vec<u32>>, Vec<
 }
 
 #[test]
+fn two_captures_of_one_training_are_the_same() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let entries = ["one", "other"].map(|run| {
+        let directory = directory.path().join(run);
+        train(Some(r#""task": "statistics", "level": "mix", "statistics": {"summary_mode": "md5"}"#), &directory);
+        let document = document(&directory);
+        assert!(document.operators.len() > 20 && document.has_digests());
+        format!("{:?}", document.operators)
+    });
+    assert_eq!(entries[0], entries[1]);
+}
+
+#[test]
 fn a_capture_changes_no_bit_of_loss_and_gradients() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
