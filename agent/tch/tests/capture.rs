@@ -136,6 +136,41 @@ fn after_it_ends_nothing_is_left_of_it() {
     assert_eq!(std::fs::read_dir(directory.path().join("step7")).unwrap().count(), 2, "the first is set aside");
 }
 
+/// A graph that was made in one captured step and runs backward in the next is not the next one's.
+#[test]
+fn a_backward_belongs_to_the_capture_of_its_forward() {
+    let _alone = alone();
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let weight = Tensor::ones([2, 2], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+    let first = begin(MD5, directories[0].path(), false);
+    let early = weight.mm(&weight).sum(Kind::Float);
+    first.finish().unwrap();
+    let second = begin(MD5, directories[1].path(), false);
+    early.backward();
+    let late = (&weight * 3.0).sum(Kind::Float);
+    late.backward();
+    second.finish().unwrap();
+    let document = document(directories[1].path());
+    let backwards: Vec<&str> = names(&document).into_iter().filter(|name| name.ends_with("backward")).collect();
+    assert_eq!(backwards, ["Aten.sum.default.0.backward", "Aten.mul.Scalar.0.backward"]);
+}
+
+#[test]
+fn a_scope_and_halves_choose_operators_too() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let keys =
+        r#""task": "statistics", "level": "L2", "statistics": {"data_mode": ["backward", "output"], "list": ["mm"]}"#;
+    let weight = Tensor::ones([2, 2], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+    let capture = begin(keys, directory.path(), false);
+    weight.mm(&weight).square().sum(Kind::Float).backward();
+    capture.finish().unwrap();
+    let document = document(directory.path());
+    assert_eq!(names(&document), ["Aten.mm.default.0.backward"]);
+    let found = operator(&document, "Aten.mm.default.0.backward");
+    assert_eq!((tensors(found, Section::Input).len(), tensors(found, Section::Output).len()), (0, 2));
+}
+
 #[test]
 fn two_captures_at_a_time_are_refused_and_the_first_goes_on() {
     let _alone = alone();
@@ -144,6 +179,7 @@ fn two_captures_at_a_time_are_refused_and_the_first_goes_on() {
     let place = CapturePlace { step: 7, rank: Some(0) };
     let refused = Capture::begin(&plan(MD5, directories[1].path()), place, false, Arc::new(|_| ())).unwrap_err();
     assert!(refused.to_string().contains("another capture is at work"), "{refused}");
+    assert_eq!(std::fs::read_dir(directories[1].path()).unwrap().count(), 0, "nothing was begun");
     let _sum = Tensor::ones([2], (Kind::Float, Device::Cpu)) + 1.0;
     first.finish().unwrap();
     assert!(names(&document(directories[0].path())).iter().any(|name| name.starts_with("Aten.add.")));
@@ -173,6 +209,20 @@ fn train(keys: Option<&str>, directory: &Path) -> (Vec<u32>, Vec<Vec<u32>>, Vec<
     }
     let gradients = vs.trainable_variables().iter().map(|variable| bits(&variable.grad())).collect();
     (losses, gradients, parameter_bits(&vs))
+}
+
+#[test]
+fn two_captures_of_one_training_are_the_same() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let entries = ["one", "other"].map(|run| {
+        let directory = directory.path().join(run);
+        train(Some(r#""task": "statistics", "level": "mix", "statistics": {"summary_mode": "md5"}"#), &directory);
+        let document = document(&directory);
+        assert!(document.operators.len() > 20 && document.has_digests());
+        format!("{:?}", document.operators)
+    });
+    assert_eq!(entries[0], entries[1]);
 }
 
 #[test]

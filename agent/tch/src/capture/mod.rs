@@ -14,7 +14,7 @@ mod stack;
 mod values;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use trainmon_capture::{
@@ -58,6 +58,8 @@ pub struct Capture {
 /// What callbacks need.
 struct Active {
     session: Session,
+    /// No other capture of this process has it.
+    number: u64,
     /// Whether Rust's call stacks are wanted.
     has_stacks: bool,
 }
@@ -72,6 +74,8 @@ impl fmt::Debug for Active {
 static CURRENT: RwLock<Option<Arc<Active>>> = RwLock::new(None);
 /// Whether there is one: all that a module's call costs while there is none.
 static IS_ON: AtomicBool = AtomicBool::new(false);
+/// Captures begun so far.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 fn current() -> Option<Arc<Active>> {
     if !IS_ON.load(Ordering::Relaxed) {
@@ -101,8 +105,12 @@ impl Capture {
         if level == CaptureLevel::Debug {
             return Err(CaptureBeginError::Level { level: level.name() });
         }
+        // Before anything is written.
+        if current().is_some() {
+            return Err(CaptureBeginError::Observe { message: "another capture is at work".to_owned() });
+        }
         let session = Session::open(Arc::clone(plan), place, listener)?;
-        let active = Arc::new(Active { session, has_stacks });
+        let active = Arc::new(Active { session, number: BEGUN.fetch_add(1, Ordering::Relaxed), has_stacks });
         let observer = Arc::clone(&active);
         let recording = if level == CaptureLevel::L0 {
             None
@@ -154,9 +162,8 @@ fn operator_name(space: &str, name: &str, overload: &str) -> (String, String) {
 }
 
 impl Active {
-    /// The name of a forward's backward: `….0.forward`, `….0.backward`.
-    fn backward_of(forward: &str) -> String {
-        format!("{}backward", forward.strip_suffix("forward").unwrap_or(forward))
+    fn call(&self, name: String, is_captured: bool) -> CallData {
+        CallData { owner: self.number, name, is_captured }
     }
 
     fn walk(entry: &mut trainmon_capture::Entry<'_>, part: Part<'_>, values: OperatorValues<'_>) {
@@ -181,7 +188,8 @@ impl OperatorObserver for Active {
         if !session.begin(&call, Direction::Forward) {
             session.end(&call);
             // Its backward may be wanted though it is not.
-            return session.plan().wants_direction(Direction::Backward).then_some(format!("-{call}"));
+            let may_be = session.plan().wants_direction(Direction::Backward);
+            return may_be.then(|| self.call(call, false));
         }
         let mut entry = session.entry(&call);
         if session.plan().config().level.has_modules() {
@@ -197,23 +205,31 @@ impl OperatorObserver for Active {
             kwargs.end_object();
         }
         entry.append();
-        Some(call)
+        Some(self.call(call, true))
     }
 
     fn end(&self, call: CallData, outputs: OperatorValues<'_>) -> Option<CallData> {
         let session = &self.session;
-        let name = call.strip_prefix('-').unwrap_or(&call);
-        if !call.starts_with('-') {
-            let mut entry = session.entry(name);
+        if call.owner != self.number {
+            return None;
+        }
+        let CallData { name, is_captured, .. } = call;
+        if is_captured {
+            let mut entry = session.entry(&name);
             Self::walk(&mut entry, Part::Output, outputs);
             entry.append();
-            session.end(name);
+            session.end(&name);
         }
-        session.plan().wants_direction(Direction::Backward).then(|| Self::backward_of(name))
+        let backward = format!("{}backward", name.strip_suffix("forward").unwrap_or(&name));
+        session.plan().wants_direction(Direction::Backward).then(|| self.call(backward, true))
     }
 
-    fn backward(&self, name: &CallData, inputs: OperatorValues<'_>, outputs: OperatorValues<'_>) {
-        let session = &self.session;
+    fn backward(&self, data: &CallData, inputs: OperatorValues<'_>, outputs: OperatorValues<'_>) {
+        // The graph of an earlier step: its names are that step's.
+        if data.owner != self.number {
+            return;
+        }
+        let (session, name) = (&self.session, &data.name);
         if session.begin(name, Direction::Backward) {
             let mut entry = session.entry(name);
             if session.plan().config().level.has_modules() {

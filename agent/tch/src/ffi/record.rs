@@ -84,8 +84,16 @@ pub(crate) trait OperatorObserver: Send + Sync + 'static {
     fn backward(&self, data: &CallData, inputs: OperatorValues<'_>, outputs: OperatorValues<'_>);
 }
 
-/// What an observer keeps of a call: its name, or that of its backward.
-pub(crate) type CallData = String;
+/// What an observer keeps of a call, or of its backward.
+#[derive(Debug)]
+pub(crate) struct CallData {
+    /// Whose it is: a graph may outlive the capture that hooked it.
+    pub(crate) owner: u64,
+    /// The entry's name.
+    pub(crate) name: String,
+    /// Whether the entry is captured.
+    pub(crate) is_captured: bool,
+}
 
 static OBSERVER: std::sync::RwLock<Option<std::sync::Arc<dyn OperatorObserver>>> = std::sync::RwLock::new(None);
 
