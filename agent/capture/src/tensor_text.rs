@@ -181,13 +181,7 @@ fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [Nu
     }
     let (max, min) = (scalar(stats.max), scalar(stats.min));
     match precision {
-        _ if stats.dtype == Dtype::Bool => {
-            if is_scalar {
-                [max; 4]
-            } else {
-                [max, min, NumberText::Null, NumberText::Null]
-            }
-        }
+        _ if stats.dtype == Dtype::Bool => [max, min, NumberText::Null, NumberText::Null],
         Precision::High => [max, min, NumberText::Float(stats.mean), NumberText::Float(stats.norm)],
         Precision::Low => low_numbers(stats, is_scalar, max, min),
     }

@@ -469,8 +469,9 @@ class Capture:
         """Adds a function and gives its number. `is_seen`: the mode is called with this very object. `filled`:
         arguments, by place and by keyword, that hold nothing before the call."""
 
-    def entrance(self, operator: int, target: Any, original: Any) -> Callable[..., Any]:
-        """What stands in for a function: announces the call to the mode, which sees one of `target`, and makes it."""
+    def entrance(self, operator: int | None, target: Any, original: Any) -> Callable[..., Any]:
+        """What stands in for a function: announces the call to the mode, which sees one of `target`, and makes it.
+        Without an operator it is not captured."""
 
     def call_operator(
         self, operator: int, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None

@@ -106,7 +106,8 @@ impl PyCapture {
     }
 
     /// What stands in for a function while a capture is on.
-    fn entrance(&self, operator: usize, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Entrance {
+    #[pyo3(signature = (operator, target, original))]
+    fn entrance(&self, operator: Option<usize>, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Entrance {
         Entrance::new(Arc::clone(&self.0), operator, target, original)
     }
 

@@ -9,7 +9,17 @@ _INTEGERS = ("torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.u
 
 def reason(case: str, config: dict, difference: Difference) -> str | None:
     """Why a field may differ; none: it may not."""
-    for rule in (_high_precision, _race, _linear_is_core, _scope_is_closed, _xor_of_scalar, _place, _checked_values):
+    for rule in (
+        _high_precision,
+        _race,
+        _linear_is_core,
+        _scope_is_closed,
+        _xor_of_scalar,
+        _place,
+        _checked_values,
+        _recomputed,
+        _sent,
+    ):
         found = rule(case, config, difference)
         if found is not None:
             return found
@@ -75,6 +85,34 @@ def _checked_values(case: str, config: dict, difference: Difference) -> str | No
     theirs, ours = difference.theirs, difference.ours
     if theirs == "cpu:None" and ours == "cpu":
         return "a device is written as torch writes it"
-    if theirs == {} and isinstance(ours, dict) and ours.get("type") in ("torch.dtype", "torch.device"):
+    # msprobe wrote `{}`: every key of ours is one more.
+    is_key = theirs is ABSENT and difference.path[-1] in ("type", "value") and "input_args" in difference.path
+    if is_key and (ours in ("torch.dtype", "torch.device", "cpu") or str(ours).startswith("torch.")):
         return "a positional dtype or device is described"
+    return None
+
+
+def _recomputed(case: str, config: dict, difference: Difference) -> str | None:
+    if case != "xor_list_models":
+        return None
+    is_sum = difference.path[-1] == "md5" and isinstance(difference.theirs, str) and isinstance(difference.ours, str)
+    if is_sum or difference.file.endswith("dump_tensor_data"):
+        return "the program draws its numbers without a seed"
+    lost = {"Torch.relu.2.forward", "Torch.relu.3.forward", "Functional.linear.3.forward"}
+    is_lost = bool(lost & {difference.entry, difference.path[-1]}) and difference.theirs is ABSENT
+    is_stack = difference.path == ("names",)
+    if is_lost or (is_stack and set(difference.ours) ^ set(difference.theirs) <= lost):
+        return "msprobe loses the functions after a recomputation that stops early"
+    if difference.path == ("data", "(order)"):
+        ours = [name for name in difference.ours if name not in lost]
+        if ours == [name for name in difference.theirs if name not in lost]:
+            return "msprobe loses the functions after a recomputation that stops early"
+    return None
+
+
+def _sent(case: str, config: dict, difference: Difference) -> str | None:
+    if difference.entry.startswith("Distributed.batch_isend_irecv.") and "output" in difference.path:
+        return "msprobe looks at what a batch receives before it is there"
+    if difference.entry.startswith(("Distributed.isend.", "Distributed.irecv.")) and difference.path[-1] == "output":
+        return "msprobe adds the operations of a later batch to this one"
     return None
