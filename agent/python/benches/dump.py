@@ -3,9 +3,9 @@
     python dump.py [--operators 200] [--rounds 5] [--json FILE]
 
 Each contender runs in processes of its own, in turn. An operator is `torch.add` of two tensors: three tensors are
-measured. At L0 it is a module's call around one. Times are the wall's, from before `start` to after `step` (msprobe does
-much of its work in `stop`), divided by the operators; medians of the rounds are shown. Added time is that of a contender
-less that of the bare loop.
+measured. At L0 it is a module's call around one. Times are the wall's, from before `start` to after `step` (msprobe
+does much of its work in `stop`), divided by the operators; medians of the rounds are shown. Added time is that of a
+contender less that of the bare loop.
 """
 
 from __future__ import annotations

@@ -68,13 +68,7 @@ impl GradientHook {
     }
 }
 
-fn record_backward(
-    active: &Active,
-    name: &str,
-    is_entry: bool,
-    into: &Bound<'_, PyAny>,
-    of: &Bound<'_, PyAny>,
-) {
+fn record_backward(active: &Active, name: &str, is_entry: bool, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
     let session = &active.session;
     let is_kept = session.begin(name, Direction::Backward) && is_entry;
     if is_kept || active.has_construct {
@@ -89,12 +83,7 @@ fn record_backward(
     session.end(name);
 }
 
-pub(crate) fn write_gradients(
-    active: &Active,
-    entry: &mut Entry<'_>,
-    into: &Bound<'_, PyAny>,
-    of: &Bound<'_, PyAny>,
-) {
+pub(crate) fn write_gradients(active: &Active, entry: &mut Entry<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
     if entry.wants(Part::Input) {
         Walk::new(&active.kinds, entry.part(Part::Input)).output(of);
     }

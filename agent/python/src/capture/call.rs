@@ -72,7 +72,9 @@ impl Shared {
     ) -> PyResult<Bound<'py, PyAny>> {
         let active = self.active().filter(|_| !Busy::is_on());
         match active.zip(self.operators.get(operator)) {
-            Some((active, operator)) => self.run(&active, &operator, function, (args, kwargs), &Arguments { args, kwargs }),
+            Some((active, operator)) => {
+                self.run(&active, &operator, function, (args, kwargs), &Arguments { args, kwargs })
+            }
             None => function.call(args, kwargs),
         }
     }

@@ -20,7 +20,12 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    pub(crate) fn new(shared: Arc<Shared>, operator: Option<usize>, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        operator: Option<usize>,
+        target: &Bound<'_, PyAny>,
+        original: Py<PyAny>,
+    ) -> Self {
         Self { shared, operator, target: target.as_ptr() as usize, original }
     }
 }

@@ -25,9 +25,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trainmon_capture::{CapturePlace, CapturePlan, Listener, Notice, Session};
 
-pub(crate) use crate::capture::config::PyCaptureConfig;
 use crate::capture::call::Arguments;
 pub(crate) use crate::capture::collective::OperatorCall;
+pub(crate) use crate::capture::config::PyCaptureConfig;
 use crate::capture::entrance::Entrance;
 pub(crate) use crate::capture::modules::ModuleCall;
 use crate::capture::shared::Shared;

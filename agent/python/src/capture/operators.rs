@@ -87,7 +87,8 @@ impl Operators {
         if let Some((_, body)) = self.inside.lock().get(&address) {
             return body.as_ref().map(|body| body.bind(py).clone());
         }
-        let body = INSIDE.import(py, "trainmon.captures.operators", "inside_of").and_then(|find| find.call1((function,)));
+        let body =
+            INSIDE.import(py, "trainmon.captures.operators", "inside_of").and_then(|find| find.call1((function,)));
         let body = body.map_err(|error| swallow(py, error)).ok().filter(|body| !body.is_none());
         let kept = (function.clone().unbind(), body.clone().map(Bound::unbind));
         self.inside.lock().insert(address, kept);

@@ -19,13 +19,7 @@ pub(crate) struct SavedGradient {
 }
 
 impl Shared {
-    pub(crate) fn save(
-        self: &Arc<Self>,
-        py: Python<'_>,
-        value: &Bound<'_, PyAny>,
-        name: &str,
-        with_gradients: bool,
-    ) {
+    pub(crate) fn save(self: &Arc<Self>, py: Python<'_>, value: &Bound<'_, PyAny>, name: &str, with_gradients: bool) {
         let Some(active) = self.opened() else { return };
         let _busy = Busy::new();
         self.guarded(py, "save", || {

@@ -49,7 +49,13 @@ impl Shared {
     pub(crate) fn begin(&self, session: Session) {
         let config = session.plan().config();
         let has_construct = config.extra_info && config.level.has_modules();
-        let active = Active { session, stacks: Stacks::default(), kinds: Arc::clone(&self.kinds), gradients: Gradients::default(), has_construct };
+        let active = Active {
+            session,
+            stacks: Stacks::default(),
+            kinds: Arc::clone(&self.kinds),
+            gradients: Gradients::default(),
+            has_construct,
+        };
         *self.active.write() = Some(Arc::new(active));
     }
 

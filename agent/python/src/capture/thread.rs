@@ -127,7 +127,8 @@ pub(crate) fn withdraw() {
 
 /// What stands for the calls' parent instead of the innermost module: `optimizer`, `clip_grad`. Gives what stood there.
 pub(crate) fn set_parent(parent: Option<String>) -> Option<String> {
-    PARENT.with(|current| current.try_borrow_mut().ok().and_then(|mut current| std::mem::replace(&mut *current, parent)))
+    PARENT
+        .with(|current| current.try_borrow_mut().ok().and_then(|mut current| std::mem::replace(&mut *current, parent)))
 }
 
 /// The parent, if one was set.

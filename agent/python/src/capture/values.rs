@@ -69,11 +69,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
     }
 
     /// As [`keywords`](Self::keywords); those whose key `is_hidden` says are `null`.
-    pub(crate) fn keywords_without(
-        &mut self,
-        values: Option<&Bound<'_, PyDict>>,
-        is_hidden: impl Fn(&str) -> bool,
-    ) {
+    pub(crate) fn keywords_without(&mut self, values: Option<&Bound<'_, PyDict>>, is_hidden: impl Fn(&str) -> bool) {
         self.to.begin_object();
         if let Some(values) = values {
             self.entries(values, is_hidden);

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
 from support import dump_deviations, dumps, golden
 from support.environment import ENVIRONMENT

@@ -214,8 +214,8 @@ SPELLED_AS = {
 
 
 def unseen_methods() -> Iterator[tuple[str, Any]]:
-    """Operators' methods that msprobe does not see (`-a`, `a /= b`), and what a mode is called with: their calls are none
-    of the methods they are made of."""
+    """Operators' methods that msprobe does not see (`-a`, `a /= b`), and what a mode is called with: their calls are
+    none of the methods they are made of."""
     named = tensor_names()
     methods = {id(getattr(torch.Tensor, name, None)) for name in named}
     for name in dir(torch.Tensor):
