@@ -80,7 +80,6 @@ impl PyCapture {
     }
 
     /// Adds a function; gives its number.
-    #[pyo3(signature = (function, prefix, api, is_seen, filled = vec![], filled_keys = vec![]))]
     fn add_operator(
         &self,
         function: &Bound<'_, PyAny>,

@@ -21,7 +21,7 @@ from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, operators, 
 _MARK = "<entrance>"
 
 
-class Entrances:
+class EntryPoints:
     """Puts the entrances in place, and takes them away."""
 
     def __init__(self, capture: Capture) -> None:
@@ -42,12 +42,12 @@ class Entrances:
     def _add(self, capture: Capture, operator: Operator) -> None:
         function = operator.function
         if operator.prefix == "Tensor" and operator.api in SPELLED_AS:
-            number = capture.add_operator(function, operator.prefix, operator.api, False)
+            number = capture.add_operator(function, operator.prefix, operator.api, False, [], [])
             target = getattr(torch.Tensor, SPELLED_AS[operator.api])
             self._methods[operator.api] = _method(operator.api, capture.entrance(number, target, function))
             return
         calls = CALLS.get(operator.api) if operator.prefix == "Functional" else None
-        number = capture.add_operator(function, operator.prefix, operator.api, calls is None)
+        number = capture.add_operator(function, operator.prefix, operator.api, calls is None, [], [])
         if isinstance(function, types.FunctionType) and not hasattr(function, "__wrapped__"):
             original = _copy(function)
             code = _entrance_code(function, capture.entrance(number, calls or function, original))
