@@ -147,6 +147,7 @@ const BENCH_HELP: &str = "\
 overhead trains a 34 M parameter GPT without a monitor, with trainmon and (in PyTorch) with msprobe, the contenders step
 by step in turn, and prints what each adds to a step. Some minutes on two cores; let nothing else run meanwhile.
 The PyTorch half alone, with options: target/python/main/bin/python agent/python/benches/overhead.py --help
+dump captures small and large operators with trainmon and with msprobe, and prints what each adds to an operator.
 compare runs `trainmon compare` and msprobe's on 20,020 nodes of statistics and 2 x 524 MB of tensors, in a temporary
 directory. Ten minutes on two cores; its options: target/python/main/bin/python agent/python/benches/compare.py --help";
 

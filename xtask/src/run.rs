@@ -31,6 +31,8 @@ pub enum Bench {
     Overhead,
     /// `trainmon compare` beside the real `msprobe compare`: time, memory, and a bare pass over the tensors
     Compare,
+    /// What a capture adds to each operator of PyTorch, beside msprobe
+    Dump,
     /// All of them
     All,
 }
@@ -70,7 +72,10 @@ pub fn bench(which: Bench) -> Result<()> {
     }
     if wanted(Bench::Overhead) {
         process::run_visibly(demo_command(&root)?.arg("--measure-overhead"))?;
-        process::run_visibly(&mut python_overhead_command(&root)?)?;
+        process::run_visibly(&mut python_bench_command(&root, "overhead.py")?)?;
+    }
+    if wanted(Bench::Dump) {
+        process::run_visibly(&mut python_bench_command(&root, "dump.py")?)?;
     }
     if wanted(Bench::Compare) {
         process::run_visibly(&mut compare_command(&root)?)?;
@@ -106,12 +111,12 @@ fn run_bench(root: &Path, package: &str, name: &str, variables: &[(String, OsStr
     process::run_visibly(&mut command)
 }
 
-/// The PyTorch front's benchmark, the extension built.
-fn python_overhead_command(root: &Path) -> Result<Command> {
+/// A benchmark of the PyTorch front, the extension built.
+fn python_bench_command(root: &Path, name: &str) -> Result<Command> {
     let environment = provision::python(root)?;
     process::run_visibly(&mut develop_command(root, &environment))?;
     let mut command = environment.command("python");
-    command.arg(root.join("agent/python/benches/overhead.py"));
+    command.arg(root.join("agent/python/benches").join(name));
     Ok(command)
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
 
-from typing_extensions import Self
+from typing_extensions import Self, disjoint_base
 
 __all__ = [
     "CONFIG_KEYS",
@@ -419,6 +419,7 @@ class CaptureConfig:
 
     def wants_rank(self, rank: int | None) -> bool: ...
 
+@disjoint_base
 class CallMode:
     """The mode that torch calls with every function: records the call and makes it. What the function raises is raised;
     what goes wrong in recording is written to the step's log."""
@@ -442,7 +443,7 @@ class OperatorCall:
     """A call whose end the caller tells. Until `returned`, nothing this thread calls is captured."""
 
     def returned(self) -> None: ...
-    def end(self, outputs: tuple[Any, ...], hidden: Sequence[int] = ()) -> None: ...
+    def end(self, outputs: tuple[Any, ...], hidden: Sequence[int]) -> None: ...
 
 @final
 class Capture:
@@ -463,14 +464,15 @@ class Capture:
         prefix: str,
         api: str,
         is_seen: bool,
-        filled: Sequence[int] = (),
-        filled_keys: Sequence[str] = (),
+        filled: Sequence[int],
+        filled_keys: Sequence[str],
     ) -> int:
         """Adds a function and gives its number. `is_seen`: the mode is called with this very object. `filled`:
         arguments, by place and by keyword, that hold nothing before the call."""
 
-    def entrance(self, operator: int, target: Any, original: Any) -> Callable[..., Any]:
-        """What stands in for a function: announces the call to the mode, which sees one of `target`, and makes it."""
+    def entrance(self, operator: int | None, target: Any, original: Any) -> Callable[..., Any]:
+        """What stands in for a function: announces the call to the mode, which sees one of `target`, and makes it.
+        Without an operator it is not captured."""
 
     def call_operator(
         self, operator: int, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None

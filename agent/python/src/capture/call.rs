@@ -11,7 +11,7 @@ use trainmon_capture::{CallName, Direction, Entry, Part};
 use crate::capture::backward::{self, GradientHook};
 use crate::capture::operators::{Operator, is_entry};
 use crate::capture::shared::{Active, Quiet, Shared};
-use crate::capture::thread::{self, Busy};
+use crate::capture::thread::{self, Announced, Busy};
 use crate::capture::values::Walk;
 use crate::swallow::swallow;
 
@@ -28,6 +28,8 @@ pub(crate) struct Begun {
     /// Whether values are kept: the names alone otherwise.
     pub(crate) is_kept: bool,
     pub(crate) is_entry: bool,
+    /// Whether it changes nothing: a dropout that keeps everything. Its gradients are those of what comes after.
+    is_idle: bool,
 }
 
 impl Shared {
@@ -47,7 +49,8 @@ impl Shared {
         let address = function.as_ptr() as usize;
         let announced = thread::take_announced(address);
         let operator = match &announced {
-            Some(call) => self.operators.get(call.operator),
+            Some(Announced { operator: None, .. }) => return function.call(args, kwargs),
+            Some(Announced { operator: Some(number), .. }) => self.operators.get(*number),
             None => self.operators.find(address),
         };
         let Some(operator) = operator else { return self.call_inside(function, args, kwargs) };
@@ -159,7 +162,7 @@ impl Shared {
             entry.append();
             tell_modules_around(active);
         }
-        Begun { active: Arc::clone(active), name, is_kept, is_entry }
+        Begun { active: Arc::clone(active), name, is_kept, is_entry, is_idle: is_idle(operator, shown) }
     }
 
     /// Where a forward call came from.
@@ -178,7 +181,7 @@ impl Shared {
 
     /// Records what came out, and asks for its gradients.
     pub(crate) fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Begun { active, name, is_kept, is_entry } = begun;
+        let Begun { active, name, is_kept, is_entry, is_idle } = begun;
         if *is_kept {
             let mut entry = active.session.entry(&name.forward);
             if entry.wants(Part::Output) {
@@ -187,7 +190,7 @@ impl Shared {
             }
         }
         let wants_gradients = active.session.plan().wants_direction(Direction::Backward);
-        if wants_gradients && (*is_entry || active.has_construct) {
+        if wants_gradients && !is_idle && (*is_entry || active.has_construct) {
             let Some(node) = backward::first_node(py, result)? else { return Ok(()) };
             let hook = GradientHook::new(py, Arc::clone(self), active, &name.backward, *is_entry)?;
             node.call_method1(intern!(py, "register_hook"), (hook,))?;
@@ -207,6 +210,15 @@ fn write_inputs(active: &Active, operator: &Operator, shown: &Arguments<'_, '_>,
         let is_filled = |key: &str| filled.iter().any(|it| it == key);
         Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords_without(shown.kwargs, is_filled);
     }
+}
+
+fn is_idle(operator: &Operator, shown: &Arguments<'_, '_>) -> bool {
+    if operator.prefix != "Functional" || !operator.api.starts_with("dropout") {
+        return false;
+    }
+    let by_name = shown.kwargs.and_then(|kwargs| kwargs.get_item("p").ok().flatten());
+    let probability = by_name.or_else(|| shown.args.get_item(1).ok());
+    probability.and_then(|probability| probability.extract::<f64>().ok()) == Some(0.0)
 }
 
 /// Gives the modules around their places in `construct.json`: a reader that goes through it in order meets a parent before

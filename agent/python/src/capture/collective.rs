@@ -47,7 +47,6 @@ impl OperatorCall {
     }
 
     /// What it filled and gave is there; a place in `hidden` is not shown.
-    #[pyo3(signature = (outputs, hidden = vec![]))]
     #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
     fn end(&self, py: Python<'_>, outputs: &Bound<'_, PyTuple>, hidden: Vec<usize>) {
         let Begun { active, name, is_kept, .. } = &self.begun;

@@ -12,14 +12,20 @@ use crate::capture::thread::{self, Announced, Busy};
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct Entrance {
     shared: Arc<Shared>,
-    operator: usize,
+    /// `None`: calls made here are not captured.
+    operator: Option<usize>,
     /// The function that the mode is called with.
     target: usize,
     original: Py<PyAny>,
 }
 
 impl Entrance {
-    pub(crate) fn new(shared: Arc<Shared>, operator: usize, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        operator: Option<usize>,
+        target: &Bound<'_, PyAny>,
+        original: Py<PyAny>,
+    ) -> Self {
         Self { shared, operator, target: target.as_ptr() as usize, original }
     }
 }

@@ -80,7 +80,6 @@ impl PyCapture {
     }
 
     /// Adds a function; gives its number.
-    #[pyo3(signature = (function, prefix, api, is_seen, filled = vec![], filled_keys = vec![]))]
     fn add_operator(
         &self,
         function: &Bound<'_, PyAny>,
@@ -106,7 +105,8 @@ impl PyCapture {
     }
 
     /// What stands in for a function while a capture is on.
-    fn entrance(&self, operator: usize, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Entrance {
+    #[pyo3(signature = (operator, target, original))]
+    fn entrance(&self, operator: Option<usize>, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Entrance {
         Entrance::new(Arc::clone(&self.0), operator, target, original)
     }
 

@@ -140,8 +140,9 @@ impl ModuleCall {
                 if self.is_kept && !failed && entry.wants(Part::Output) {
                     Walk::new(&active.kinds, entry.part(Part::Output)).output(output);
                     Walk::new(&active.kinds, entry.part(Part::Parameters)).keywords(Some(parameters));
-                    entry.move_to_end();
                 }
+                // Behind what it is made of, also if it raised.
+                entry.move_to_end();
                 entry.append();
             } else {
                 session.end_module(&self.name.forward);

@@ -12,8 +12,8 @@ use pyo3::types::{PyDict, PyTuple};
 pub(crate) struct Announced {
     /// The function the mode will be called with.
     pub(crate) target: usize,
-    /// Its place in the table.
-    pub(crate) operator: usize,
+    /// Its place in the table. `None`: it is none that is captured, though the function is.
+    pub(crate) operator: Option<usize>,
     pub(crate) args: Py<PyTuple>,
     pub(crate) kwargs: Option<Py<PyDict>>,
 }

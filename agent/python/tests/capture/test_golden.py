@@ -10,12 +10,23 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
 from support import dump_deviations, dumps, golden
 from support.environment import ENVIRONMENT
+from trainmon.captures import operators
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "run_dump_cases.py"
 GOLDEN = golden.directory()
+#: Programs of `dump-format`, and their arguments; OUT is where the dump goes.
+FORMATS = {
+    "debug_tensor": ("gen_debug.py", ["tensor"]),
+    "dist_gloo": ("gen_dist.py", []),
+    "mix_tensor_md5": ("gen_mix.py", ["OUT"]),
+    "stats_L1_edge": ("gen_edge.py", ["OUT"]),
+    "structure": ("gen_structure.py", ["L1"]),
+    "xor_list_models": ("gen_xor.py", ["low", "xor"]),
+}
 CASES = [] if GOLDEN is None else sorted(path.name for path in (GOLDEN / "03_dump").iterdir())
 
 
@@ -31,14 +42,53 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         program = str(GOLDEN / "tools" / "run_dump.py")
         ranks = 2 if name.startswith("dist_") else 1
         jobs.append({"program": program, "arguments": [str(directory)], "directory": str(directory), "ranks": ranks})
+    jobs += [_job_of_format(place / name, program, words) for name, (program, words) in FORMATS.items()]
     (place / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, str(SCRIPT), str(place / "jobs.json")]
     ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     outcomes = json.loads(ended.stdout.splitlines()[-1])
-    failed = [name for name, codes in zip(CASES, outcomes, strict=True) if any(codes)]
+    failed = [name for name, codes in zip([*CASES, *FORMATS], outcomes, strict=True) if any(codes)]
     assert not failed, (failed, (place / failed[0] / "output.log").read_text()[-3000:])
-    return {name: place / name for name in CASES}
+    return {name: place / name for name in [*CASES, *FORMATS]}
+
+
+def _job_of_format(directory: Path, program: str, arguments: list[str]) -> dict:
+    """The program writes below `/run`, and starts its ranks itself: it is run with another place, in ranks of ours."""
+    directory.mkdir()
+    path = GOLDEN / "dump-format" / program
+    source = path.read_text().replace("/run/", f"{directory}/")
+    starts_ranks = 'if __name__=="__main__":\n    mp.spawn(w,nprocs=2)'
+    source = source.replace(starts_ranks, 'w(int(os.environ["RANK"]))').replace('MASTER_PORT="29511",', "")
+    words = [word.replace("OUT", str(directory / "dump")) for word in arguments]
+    job = {"program": str(path), "source": source, "arguments": words, "directory": str(directory)}
+    return {**job, "ranks": 2 if starts_ranks in path.read_text() else 1}
+
+
+@pytest.mark.skipif(GOLDEN is None, reason="no golden data here (TRAINMON_GOLDEN)")
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_dump_of_an_older_msprobe_is_reproduced(name: str, ran: dict[str, Path]) -> None:
+    (dump,) = (one for one in ran[name].iterdir() if one.is_dir())
+    config = json.loads(min(ran[name].glob("*.json")).read_text())
+    outcome = dumps.compare(dump, GOLDEN / "dump-format" / name, lambda one: dump_deviations.reason(name, config, one))
+    print(f"{name}: {outcome.fields} fields, {len(outcome.differing)} differing, {dict(outcome.excused)}")
+    assert not outcome.differing, outcome.differing[:5]
+    assert outcome.fields > 0
+
+
+def test_the_functions_are_those_that_msprobe_wraps() -> None:
+    msprobe = pytest.importorskip("msprobe", reason="msprobe is not installed here")
+    yaml = pytest.importorskip("yaml", reason="there is no reader of YAML here")
+    listed = Path(msprobe.__file__).parent / "pytorch/dump/api_dump/support_wrap_ops.yaml"
+    wrapped = yaml.safe_load(listed.read_text())
+    ours = {"functional": operators.functional_names(), "tensor": operators.tensor_names()}
+    ours["torch"] = [*operators.torch_names(), *(f"linalg.{name}" for name in operators.linalg_names())]
+    owners = {"functional": torch.nn.functional, "tensor": torch.Tensor, "torch": torch}
+    # `nn.GRU` calls the same object, and Python has no `__rdiv__` any more: `/` is `__rtruediv__`, which is the same.
+    left_out = {"gru", "__rdiv__"}
+    for group, owner in owners.items():
+        theirs = {name for name in wrapped[group] if "." in name or hasattr(owner, name)}
+        assert {name for name in ours[group] if "." in name or hasattr(owner, name)} == theirs - left_out
 
 
 @pytest.mark.skipif(GOLDEN is None, reason="no golden data here (TRAINMON_GOLDEN)")

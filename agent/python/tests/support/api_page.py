@@ -24,7 +24,11 @@ OF_THE_PACKAGE = {"about_to_step", "deliver"}
 
 #: What users import, by module; what a class inherits is not shown.
 PAGE = {
-    "trainmon": ["watch", "Watch", "TrainerMon", "TrainerMonitorV2", "ConfigError"],
+    "trainmon": [
+        *("watch", "Watch", "capture", "Capturing", "TrainerMon", "TrainerMonitorV2"),
+        *("PrecisionDebugger", "module_dump", "module_dump_end", "seed_all", "SingleSave", "save_tensor"),
+        "ConfigError",
+    ],
     "trainmon.integrations.transformers": ["TrainmonCallback"],
     "trainmon.integrations.lightning": ["TrainmonCallback"],
 }

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from trainmon._trainmon import Capture, OperatorCall
-from trainmon.captures.entrances import exchange_code
+from trainmon.captures.entry_points import exchange_code
 
 #: The operations, and which of their arguments are filled by them: they hold nothing before.
 _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {

@@ -27,7 +27,7 @@ class CustomFunctions:
         if key in self._known:
             return
         prefix = prefix or getattr(owner, "__name__", None) or "Custom"
-        self._known[key] = (owner, name, self._capture.add_operator(function, prefix, name, False))
+        self._known[key] = (owner, name, self._capture.add_operator(function, prefix, name, False, [], []))
         if self._is_on:
             self._replace(key)
 

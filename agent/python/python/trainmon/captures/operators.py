@@ -81,7 +81,6 @@ _DUNDERS = [
     "__or__",
     "__pow__",
     "__radd__",
-    "__rdiv__",
     "__rmod__",
     "__rmul__",
     "__ror__",
@@ -212,6 +211,19 @@ SPELLED_AS = {
     "__sub__": "sub",
     "__truediv__": "div",
 }
+
+
+def unseen_methods() -> Iterator[tuple[str, Any]]:
+    """Operators' methods that msprobe does not see (`-a`, `a /= b`), and what a mode is called with: their calls are
+    none of the methods they are made of."""
+    named = tensor_names()
+    methods = {id(getattr(torch.Tensor, name, None)) for name in named}
+    for name in dir(torch.Tensor):
+        if name.startswith("__") and name not in named and id(getattr(torch.Tensor, name)) in methods:
+            yield name, getattr(torch.Tensor, name)
+    yield "__itruediv__", torch.Tensor.div_
+    yield "__rand__", torch.Tensor.bitwise_and
+
 
 #: The same of functions: they do nothing but call another.
 CALLS = {

@@ -10,7 +10,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.hooks import RemovableHandle
 
 from trainmon._trainmon import Capture
-from trainmon.captures.entrances import exchange_code
+from trainmon.captures.entry_points import exchange_code
 
 #: Functions that clip, where torch has them.
 _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")

@@ -13,7 +13,7 @@ import torch
 from trainmon._trainmon import Capture, CaptureConfig
 from trainmon.captures.collectives import Collectives
 from trainmon.captures.custom import CustomFunctions
-from trainmon.captures.entrances import Entrances
+from trainmon.captures.entry_points import EntryPoints
 from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks, Pause
 from trainmon.captures.optimizers import OptimizerNodes
@@ -28,7 +28,7 @@ class CaptureSession:
         self._neutral = neutral
         self.capture = Capture()
         self._process = os.getpid()
-        self._entrances: Entrances | None = None
+        self._entry_points: EntryPoints | None = None
         self._mode: Mode | None = None
         self._modules: ModuleHooks | None = None
         self._optimizers = OptimizerNodes(self.capture)
@@ -65,25 +65,25 @@ class CaptureSession:
         return ModuleHooks(self.capture, mode, wants_backward=wants_backward, neutral=self._neutral, pause=pause)
 
     def _pause(self) -> Callable[[], None]:
-        mode, entrances = self._mode, self._entrances
-        if mode is None or entrances is None or not mode.is_on():
+        mode, entry_points = self._mode, self._entry_points
+        if mode is None or entry_points is None or not mode.is_on():
             return lambda: None
         mode.pop()
-        entrances.close()
+        entry_points.close()
 
         def go_on() -> None:
             if self.capture.is_on:
-                entrances.open()
+                entry_points.open()
                 mode.push_if_absent()
 
         return go_on
 
     def _start_functions(self) -> None:
-        if self._entrances is None:
-            self._entrances = Entrances(self.capture)
+        if self._entry_points is None:
+            self._entry_points = EntryPoints(self.capture)
         if self._mode is None:
             self._mode = Mode(self.capture)
-        self._entrances.open()
+        self._entry_points.open()
         self._optimizers.attach()
         self._collectives.attach()
         self.custom.attach()
@@ -107,8 +107,8 @@ class CaptureSession:
         self.custom.detach()
         self._collectives.detach()
         self._optimizers.detach()
-        if self._entrances is not None:
-            self._entrances.close()
+        if self._entry_points is not None:
+            self._entry_points.close()
         self.capture.set_mode(None)
 
     def start_single(self, module: torch.nn.Module, name: str) -> None:

@@ -16,17 +16,19 @@ import torch
 
 from trainmon._trainmon import Capture
 from trainmon.captures import stacks
-from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, operators
+from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, operators, unseen_methods
 
 _MARK = "<entrance>"
 
 
-class Entrances:
+class EntryPoints:
     """Puts the entrances in place, and takes them away."""
 
     def __init__(self, capture: Capture) -> None:
         self._codes: list[tuple[types.FunctionType, types.CodeType, types.CodeType]] = []
         self._methods: dict[str, Callable[..., Any]] = {}
+        #: What `torch.Tensor` itself had by these names.
+        self._bound: dict[str, Any] = {}
         self._is_open = False
         seen: set[int] = set()
         for operator in operators():
@@ -34,16 +36,18 @@ class Entrances:
                 continue
             seen.add(id(operator.function))
             self._add(capture, operator)
+        for name, target in unseen_methods():
+            self._methods[name] = _method(name, capture.entrance(None, target, getattr(torch.Tensor, name)))
 
     def _add(self, capture: Capture, operator: Operator) -> None:
         function = operator.function
         if operator.prefix == "Tensor" and operator.api in SPELLED_AS:
-            number = capture.add_operator(function, operator.prefix, operator.api, False)
+            number = capture.add_operator(function, operator.prefix, operator.api, False, [], [])
             target = getattr(torch.Tensor, SPELLED_AS[operator.api])
             self._methods[operator.api] = _method(operator.api, capture.entrance(number, target, function))
             return
         calls = CALLS.get(operator.api) if operator.prefix == "Functional" else None
-        number = capture.add_operator(function, operator.prefix, operator.api, calls is None)
+        number = capture.add_operator(function, operator.prefix, operator.api, calls is None, [], [])
         if isinstance(function, types.FunctionType) and not hasattr(function, "__wrapped__"):
             original = _copy(function)
             code = _entrance_code(function, capture.entrance(number, calls or function, original))
@@ -60,8 +64,8 @@ class Entrances:
             if function.__code__ is original:
                 function.__code__ = code
         for name, method in self._methods.items():
-            if name not in vars(torch.Tensor):
-                setattr(torch.Tensor, name, method)
+            self._bound[name] = vars(torch.Tensor).get(name)
+            setattr(torch.Tensor, name, method)
 
     def close(self) -> None:
         """Everything is as it was."""
@@ -72,8 +76,14 @@ class Entrances:
             if function.__code__ is code:
                 function.__code__ = original
         for name, method in self._methods.items():
-            if vars(torch.Tensor).get(name) is method:
+            if vars(torch.Tensor).get(name) is not method:
+                continue
+            before = self._bound.pop(name, None)
+            if before is None:
+                # The class has it of its base again.
                 delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, before)
 
 
 def exchange_code(function: types.FunctionType, around: Callable[[Any], Any]) -> Callable[[], None]:
