@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use trainmon_capture::{Direction, Entry, Part};
 
-use crate::capture::call::{place, tell_modules_around};
+use crate::capture::placing::{place, tell_modules_around};
 use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::Busy;
 use crate::capture::values::Walk;

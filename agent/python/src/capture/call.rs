@@ -10,6 +10,7 @@ use trainmon_capture::{CallName, Direction, Entry, Part};
 
 use crate::capture::backward::{self, GradientHook};
 use crate::capture::operators::{Operator, is_entry};
+use crate::capture::placing::{place, tell_modules_around};
 use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::{self, Announced, Busy};
 use crate::capture::values::Walk;
@@ -219,26 +220,4 @@ fn is_idle(operator: &Operator, shown: &Arguments<'_, '_>) -> bool {
     let by_name = shown.kwargs.and_then(|kwargs| kwargs.get_item("p").ok().flatten());
     let probability = by_name.or_else(|| shown.args.get_item(1).ok());
     probability.and_then(|probability| probability.extract::<f64>().ok()) == Some(0.0)
-}
-
-/// Gives the modules around their places in `construct.json`: a reader that goes through it in order meets a parent before
-/// its children are complete.
-pub(crate) fn tell_modules_around(active: &Active) {
-    if active.has_construct {
-        thread::tell_around(|module, parent| {
-            let mut entry = active.session.entry(module);
-            entry.under(parent);
-            entry.append();
-        });
-    }
-}
-
-/// Puts an entry under its parent in `construct.json`.
-pub(crate) fn place(active: &Active, entry: &mut Entry<'_>) {
-    if active.has_construct {
-        thread::with_parent(|parent| match parent {
-            Some(parent) => entry.under(Some(parent)),
-            None => entry.inside_open_module(),
-        });
-    }
 }

@@ -2,16 +2,20 @@
 //!
 //! The mode (`call`) finds an operator by its identity (`operators`), writes its values (`values`, `tensors`, `kinds`) and
 //! where it came from (`stacks`); `modules` and `backward` are what hooks call. `entrance` stands where a function's arguments
-//! are still as its caller gave them. `thread` is what each thread does now, `shared` what all have together.
+//! are still as its caller gave them. `placing` is where calls stand in `construct.json`, `gradients` names those of parameters,
+//! `news` keeps notices until Python can be told, `thread` is what each thread does now, `shared` what all have together.
 
 mod backward;
 mod call;
 mod collective;
 mod config;
 mod entrance;
+mod gradients;
 mod kinds;
 mod modules;
+mod news;
 mod operators;
+mod placing;
 mod saved;
 mod shared;
 mod stacks;
@@ -23,7 +27,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trainmon_capture::{CapturePlace, CapturePlan, Listener, Notice, Session};
+use trainmon_capture::{CapturePlace, CapturePlan, Session};
 
 use crate::capture::call::Arguments;
 pub(crate) use crate::capture::collective::OperatorCall;
@@ -128,17 +132,18 @@ impl PyCapture {
 
     /// Begins a step. An error says why it cannot.
     #[pyo3(signature = (config, step, rank, listener))]
-    fn begin(&self, config: &PyCaptureConfig, step: u64, rank: Option<u64>, listener: Py<PyAny>) -> PyResult<()> {
+    fn begin(
+        &self,
+        py: Python<'_>,
+        config: &PyCaptureConfig,
+        step: u64,
+        rank: Option<u64>,
+        listener: Py<PyAny>,
+    ) -> PyResult<()> {
         let plan = Arc::new(CapturePlan::new(config.config.clone()));
-        let tell: Listener = Arc::new(move |notice: &Notice| {
-            Python::attach(|py| {
-                let told = listener.call1(py, (&notice.message, notice.hint.as_deref()));
-                if let Err(error) = told {
-                    crate::swallow::swallow(py, error);
-                }
-            });
-        });
+        let tell = self.0.news.listener(listener);
         let opened = Session::open(plan, CapturePlace { step, rank }, tell);
+        self.0.news.tell(py);
         self.0.begin(opened.map_err(|error| capture_error(&error))?);
         Ok(())
     }
@@ -160,14 +165,17 @@ impl PyCapture {
     }
 
     /// The rank became known.
-    fn set_rank(&self, rank: u64) -> bool {
-        self.0.opened().is_some_and(|active| active.session.set_rank(rank))
+    fn set_rank(&self, py: Python<'_>, rank: u64) -> bool {
+        let is_renamed = self.0.opened().is_some_and(|active| active.session.set_rank(rank));
+        self.0.news.tell(py);
+        is_renamed
     }
 
     /// Writes the step's files as they are now.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
         let Some(active) = self.0.opened() else { return Ok(()) };
         let made = py.detach(|| active.session.write_documents());
+        self.0.news.tell(py);
         made.map(drop).map_err(|error| capture_error(&error))
     }
 
@@ -176,6 +184,7 @@ impl PyCapture {
         thread::leave_all_modules();
         let Some(active) = self.0.end() else { return Ok(()) };
         let made = py.detach(|| active.session.finish());
+        self.0.news.tell(py);
         made.map(drop).map_err(|error| capture_error(&error))
     }
 
@@ -209,6 +218,7 @@ impl PyCapture {
     /// Records a value that a script saves, and the gradients of its tensors when they come.
     fn save(&self, py: Python<'_>, value: &Bound<'_, PyAny>, name: &str, with_gradients: bool) {
         self.0.save(py, value, name, with_gradients);
+        self.0.news.tell(py);
     }
 
     /// Entries, bytes, files, and why nothing is captured any more.

@@ -1,17 +1,14 @@
 //! Calls of modules.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use foldhash::fast::FixedState;
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trainmon_capture::{CallName, Direction, Part, Session};
+use trainmon_capture::{CallName, Direction, Part};
 
 use crate::capture::backward::write_gradients;
-use crate::capture::call::tell_modules_around;
+use crate::capture::placing::tell_modules_around;
 use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::{self, Busy};
 use crate::capture::values::Walk;
@@ -90,31 +87,6 @@ impl Shared {
             }
             Ok(())
         });
-    }
-}
-
-/// The entries of parameters' gradients: a module's parameters share one, and each further gradient of a parameter in a step
-/// begins the next.
-#[derive(Default)]
-pub(crate) struct Gradients(Mutex<HashMap<String, Entries, FixedState>>);
-
-#[derive(Default)]
-struct Entries {
-    names: Vec<String>,
-    counts: HashMap<String, usize, FixedState>,
-}
-
-impl Gradients {
-    fn name(&self, session: &Session, module: &str, parameter: &str) -> String {
-        let mut all = self.0.lock();
-        let entries = all.entry(module.to_owned()).or_default();
-        let count = entries.counts.entry(parameter.to_owned()).or_default();
-        let at = *count;
-        *count += 1;
-        while entries.names.len() <= at {
-            entries.names.push(session.begin_gradients(module));
-        }
-        entries.names[at].clone()
     }
 }
 

@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use trainmon_capture::Session;
 
+use crate::capture::gradients::Gradients;
 use crate::capture::kinds::Kinds;
-use crate::capture::modules::Gradients;
+use crate::capture::news::News;
 use crate::capture::operators::Operators;
 use crate::capture::stacks::Stacks;
 
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     /// Whether calls are captured: between start and stop.
     is_on: AtomicBool,
     mode: Mutex<Option<Py<PyAny>>>,
+    pub(crate) news: Arc<News>,
 }
 
 /// A step that is being captured.

@@ -7,7 +7,11 @@ use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::report::{Fault, Report};
 
 /// The effective config of a file.
-pub(in crate::config) fn from_file(file: CaptureFile, usual_precision: Precision, report: &mut Report<'_>) -> CaptureConfig {
+pub(in crate::config) fn from_file(
+    file: CaptureFile,
+    usual_precision: Precision,
+    report: &mut Report<'_>,
+) -> CaptureConfig {
     let mut task = file.task.task().unwrap_or_default();
     let (name, block) = block_of(&file, task);
     let block = block.cloned().unwrap_or_default();
