@@ -1,0 +1,71 @@
+"""Captures onto disks without room, and into processes that are forked meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import trainmon
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_ends_the_capture_and_not_the_training(
+    small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pool holds one tensor: the training waits for the writer, which finds the disk full, and neither for the other."""
+    x = torch.ones(512, 512, requires_grad=True)
+    y = x
+    with trainmon.capture(
+        dump_path=str(small_disk / "dump"), task="tensor", level="L1", risk_level="ALL", pool_mib=1
+    ):
+        for _ in range(12):
+            y = torch.sin(y)
+        y.sum().backward()
+    assert x.grad is not None
+    assert torch.isfinite(x.grad).all()
+    said = capsys.readouterr().err
+    assert said.count("the capture of this step stops") == 1
+    (rank,) = (small_disk / "dump" / "step0").iterdir()
+    files = {file.name for file in (rank / "dump_tensor_data").iterdir()}
+    assert files, "nothing was written before the disk was full"
+    document = rank / "dump.json"
+    if document.exists():
+        named = {
+            value["data_name"]
+            for entry in json.loads(document.read_text())["data"].values()
+            for value in entry.get("input_args", []) + entry.get("output", [])
+            if "data_name" in value
+        }
+        assert named <= files
+
+
+def test_a_forked_child_captures_nothing(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    with trainmon.capture(dump_path=str(tmp_path), level="L1", risk_level="ALL"):
+        torch.sin(x)
+        child = os.fork()
+        if child == 0:
+            torch.cos(x)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        torch.tan(x)
+    (rank,) = (tmp_path / "step0").iterdir()
+    assert list(json.loads((rank / "dump.json").read_text())["data"]) == ["Torch.sin.0.forward", "Torch.tan.0.forward"]
