@@ -1,6 +1,6 @@
 """What a capture adds to each operator: none, trainmon and the real msprobe, in one run.
 
-    python dump.py [--operators 200] [--rounds 5] [--json FILE]
+    python dump.py [--operators 1000] [--rounds 5] [--json FILE]
 
 Each contender runs in processes of its own, in turn. An operator is `torch.add` of two tensors: three tensors are
 measured. At L0 it is a module's call around one. Times are the wall's, from before `start` to after `step` (msprobe
@@ -83,6 +83,7 @@ def contend(who: str, task: str, level: str, size: tuple[int, int], count: int, 
 
 
 def measure(who: str, task: str, level: str, size: tuple[int, int], count: int, rounds: int) -> float:
+    os.environ["MSPROBE_LOG_LEVEL"] = "4"
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     process = context.Process(target=contend, args=(who, task, level, size, count, rounds, answers))
@@ -105,7 +106,7 @@ def bare_write(size: tuple[int, int], count: int) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a capture adds to each operator, beside the real msprobe.")
-    parser.add_argument("--operators", type=int, default=200)
+    parser.add_argument("--operators", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", default="4x4,4 MB")
     parser.add_argument("--tasks", default=",".join(TASKS))
@@ -116,7 +117,7 @@ def main() -> int:
     heads = "".join(f"{head:>11}" for head in ("size", "task", "level", *CONTENDERS))
     print(f"{heads}   part of msprobe's added time (us per operator)")
     for size in arguments.sizes.split(","):
-        count = arguments.operators if size == "4x4" else max(4, arguments.operators // 20)
+        count = arguments.operators if size == "4x4" else max(4, arguments.operators // 100)
         for task in arguments.tasks.split(","):
             for level in arguments.levels.split(","):
                 took = {who: measure(who, task, level, SIZES[size], count, arguments.rounds) for who in CONTENDERS}
