@@ -410,6 +410,12 @@ class CaptureConfig:
     @property
     def wants_modules(self) -> bool: ...
     @property
+    def wants_operators(self) -> bool:
+        """Whether the dispatcher's operators are captured: level `L2`."""
+
+    @property
+    def request_id(self) -> str | None: ...
+    @property
     def wants_functions(self) -> bool: ...
     @property
     def wants_backward(self) -> bool: ...
@@ -464,11 +470,14 @@ class Capture:
         prefix: str,
         api: str,
         is_seen: bool,
-        filled: Sequence[int],
-        filled_keys: Sequence[str],
+        filled: Sequence[int] = ...,
+        filled_keys: Sequence[str] = ...,
     ) -> int:
         """Adds a function and gives its number. `is_seen`: the mode is called with this very object. `filled`:
         arguments, by place and by keyword, that hold nothing before the call."""
+
+    def add_overload(self, operator: Any, prefix: str, name: str) -> int:
+        """Adds an operator of the dispatcher, whose name has a dot, and gives its number."""
 
     def entrance(self, operator: int | None, target: Any, original: Any) -> Callable[..., Any]:
         """What stands in for a function: announces the call to the mode, which sees one of `target`, and makes it.
@@ -486,9 +495,15 @@ class Capture:
 
     def set_mode(self, mode: CallMode | None) -> None: ...
     def begin(
-        self, config: CaptureConfig, step: int, rank: int | None, listener: Callable[[str, str | None], None]
+        self,
+        config: CaptureConfig,
+        step: int,
+        rank: int | None,
+        listener: Callable[[str, str | None], None],
+        rows: tuple[int, int, int] | None = None,
     ) -> None:
-        """Begins a step's files. Raises `ConfigError` if they cannot be made."""
+        """Begins a step's files. Raises `ConfigError` if they cannot be made. `rows`: of tensors with so many rows only
+        those from the second number up to the third are captured."""
 
     def switch(self, is_on: bool) -> None: ...
     def set_rank(self, rank: int) -> bool: ...

@@ -146,7 +146,7 @@ impl Shared {
         shown: &Arguments<'_, '_>,
     ) -> Begun {
         let session = &active.session;
-        let name = session.begin_call(&operator.prefix, &operator.api);
+        let name = session.begin_operator(&operator.prefix, &operator.shown);
         let is_inside = session.begin(&name.forward, Direction::Forward);
         let is_entry = is_entry(session.plan(), operator);
         let is_kept = is_inside && is_entry;

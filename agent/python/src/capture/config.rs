@@ -66,6 +66,16 @@ impl PyCaptureConfig {
     }
 
     #[getter]
+    fn wants_operators(&self) -> bool {
+        self.config.level == CaptureLevel::L2
+    }
+
+    #[getter]
+    fn request_id(&self) -> Option<&str> {
+        self.config.request_id.as_deref()
+    }
+
+    #[getter]
     fn wants_functions(&self) -> bool {
         self.config.level.has_functions()
     }

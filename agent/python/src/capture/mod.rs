@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trainmon_capture::{CapturePlace, CapturePlan, Session};
+use trainmon_capture::{CapturePlace, CapturePlan, Session, Slice};
 
 use crate::capture::call::Arguments;
 pub(crate) use crate::capture::collective::OperatorCall;
@@ -93,7 +93,12 @@ impl PyCapture {
         filled: Vec<usize>,
         filled_keys: Vec<String>,
     ) -> usize {
-        self.0.operators.add(function, (prefix, api), is_seen, (filled, filled_keys))
+        self.0.operators.add(function, (prefix, api), (is_seen, false), (filled, filled_keys))
+    }
+
+    /// Adds an operator of the dispatcher, whose name has a dot; gives its number.
+    fn add_overload(&self, operator: &Bound<'_, PyAny>, prefix: &str, name: &str) -> usize {
+        self.0.operators.add(operator, (prefix, name), (false, true), Default::default())
     }
 
     /// A call of a function whose end the caller tells. `None`: it is not captured.
@@ -130,8 +135,9 @@ impl PyCapture {
         self.0.set_mode(mode);
     }
 
-    /// Begins a step. An error says why it cannot.
-    #[pyo3(signature = (config, step, rank, listener))]
+    /// Begins a step. An error says why it cannot. `rows`: of tensors with as many rows as the first number says those from the
+    /// second up to the third are kept.
+    #[pyo3(signature = (config, step, rank, listener, rows = None))]
     fn begin(
         &self,
         py: Python<'_>,
@@ -139,8 +145,11 @@ impl PyCapture {
         step: u64,
         rank: Option<u64>,
         listener: Py<PyAny>,
+        rows: Option<(u64, i64, i64)>,
     ) -> PyResult<()> {
-        let plan = Arc::new(CapturePlan::new(config.config.clone()));
+        let mut config = config.config.clone();
+        config.slice.extend(rows.map(|(size, begin, end)| Slice { dim: 0, begin, end: Some(end), size: Some(size) }));
+        let plan = Arc::new(CapturePlan::new(config));
         let tell = self.0.news.listener(listener);
         let opened = Session::open(plan, CapturePlace { step, rank }, tell);
         self.0.news.tell(py);

@@ -15,6 +15,8 @@ use crate::swallow::swallow;
 pub(crate) struct Operator {
     pub(crate) prefix: String,
     pub(crate) api: String,
+    /// What its calls are named after the prefix: of `linalg.norm` the last part, of the operator `add.Tensor` the whole.
+    pub(crate) shown: String,
     /// Its index in the table is its number.
     _function: Py<PyAny>,
     /// Arguments that hold nothing before the call, buffers it fills: by place.
@@ -41,12 +43,13 @@ struct Table {
 }
 
 impl Operators {
-    /// Adds a function; gives its number. `is_seen`: the mode is called with this very object.
+    /// Adds a function; gives its number. `is_seen`: the mode is called with this very object. `is_overload`: it is
+    /// an operator of the dispatcher, whose name has a dot.
     pub(crate) fn add(
         &self,
         function: &Bound<'_, PyAny>,
         (prefix, api): (&str, &str),
-        is_seen: bool,
+        (is_seen, is_overload): (bool, bool),
         (filled, filled_keys): (Vec<usize>, Vec<String>),
     ) -> usize {
         let mut table = self.table.write();
@@ -54,6 +57,7 @@ impl Operators {
         table.all.push(std::sync::Arc::new(Operator {
             prefix: prefix.to_owned(),
             api: api.to_owned(),
+            shown: if is_overload { api } else { api.rsplit('.').next().unwrap_or(api) }.to_owned(),
             _function: function.clone().unbind(),
             filled,
             filled_keys,

@@ -201,7 +201,8 @@ class PrecisionDebugger:
             if token_range is not None:
                 self._tokens = TokenRange(models, token_range, self._session)
         self._join_rank(rank_id)
-        if not config.wants_rank(self._rank) or not self._session.begin(step, self._rank):
+        rows, is_scheduled = _rows_of_request(config.request_id, scheduled)
+        if not is_scheduled or not config.wants_rank(self._rank) or not self._session.begin(step, self._rank, rows):
             return
         if self._tokens is not None:
             self._tokens.begin(models, is_list)
@@ -270,6 +271,21 @@ def _models_of(model: Any, config: CaptureConfig) -> tuple[list[torch.nn.Module]
         if not isinstance(one, torch.nn.Module):
             raise TypeError(f"start: expected a module or a list of modules, found `{type(one).__name__}`")
     return models, is_list
+
+
+def _rows_of_request(
+    request: str | None, scheduled: dict[str, int] | None
+) -> tuple[tuple[int, int, int] | None, bool]:
+    """Where a request's tokens stand among those of all in a step, as `(all, first, end)`; and whether there are any."""
+    if request is None or scheduled is None:
+        return None, True
+    counts = list(scheduled.values())
+    if not all(isinstance(count, int) and not isinstance(count, bool) and count > 0 for count in counts):
+        raise ValueError(f"scheduled_tokens: expected a number of tokens above 0 for each request, found {scheduled!r}")
+    if request not in scheduled:
+        return None, False
+    first = sum(counts[: list(scheduled).index(request)])
+    return (sum(counts), first, first + scheduled[request]), True
 
 
 def rank_of_process(rank_id: int | None) -> int | None:

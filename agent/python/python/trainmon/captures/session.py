@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from trainmon._trainmon import Capture, CaptureConfig
+from trainmon.captures.aten import OperatorMode
 from trainmon.captures.collectives import Collectives
 from trainmon.captures.custom import CustomFunctions
 from trainmon.captures.entry_points import EntryPoints
@@ -30,18 +31,20 @@ class CaptureSession:
         self._process = os.getpid()
         self._entry_points: EntryPoints | None = None
         self._mode: Mode | None = None
+        self._operators: OperatorMode | None = None
         self._modules: ModuleHooks | None = None
         self._optimizers = OptimizerNodes(self.capture)
         self._collectives = Collectives(self.capture)
         self.custom = CustomFunctions(self.capture)
         self._single: ModuleHooks | None = None
 
-    def begin(self, step: int, rank: int | None) -> bool:
-        """Begins a step's files, if they are not begun. False: it cannot, and the user was told."""
+    def begin(self, step: int, rank: int | None, rows: tuple[int, int, int] | None = None) -> bool:
+        """Begins a step's files, if they are not begun. False: it cannot, and the user was told. `rows`: of tensors with so
+        many rows only those from the second number up to the third are captured."""
         if self.capture.is_open:
             return True
         try:
-            self.capture.begin(self.config, step, rank, tell)
+            self.capture.begin(self.config, step, rank, tell, rows)
         except ValueError as error:
             tell(f"step {step} is not captured: {error}", None)
             return False
@@ -59,6 +62,9 @@ class CaptureSession:
             self._modules = self._hooks(self._mode, self._pause if self.config.wants_functions else None)
             self._modules.attach(models, is_list)
         self.capture.switch(True)
+        if self.config.wants_operators:
+            self._operators = OperatorMode(self.capture)
+            self._operators.__enter__()
 
     def _hooks(self, mode: Mode | None, pause: Pause | None) -> ModuleHooks:
         wants_backward = self.config.wants_backward
@@ -95,6 +101,9 @@ class CaptureSession:
         if os.getpid() != self._process:
             return
         self.capture.switch(False)
+        if self._operators is not None:
+            self._operators.__exit__(None, None, None)
+            self._operators = None
         for hooks in (self._modules, self._single):
             if hooks is not None:
                 hooks.detach()

@@ -1,0 +1,37 @@
+"""Operators as torch's dispatcher is called with them: level `L2`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trainmon._trainmon import Capture
+
+
+class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
+    """Captures every operator of this thread, below autograd: those of a backward pass are calls like others."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self._capture = capture
+        self._numbers: dict[OpOverload, int] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        _types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Calls the operator, and records the call."""
+        if not isinstance(func, OpOverload):
+            return func(*args, **(kwargs or {}))
+        number = self._numbers.get(func)
+        if number is None:
+            prefix = "Aten" if func.namespace == "aten" else func.namespace
+            number = self._capture.add_overload(func, prefix, func.__name__)
+            self._numbers[func] = number
+        return self._capture.call_operator(number, func, args, kwargs or {})

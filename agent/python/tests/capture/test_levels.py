@@ -1,0 +1,74 @@
+"""Levels and choices that no recorded dump of msprobe has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+import trainmon
+from trainmon import PrecisionDebugger
+from trainmon.captures.debugger import _rows_of_request
+
+
+def captured(place: Path) -> dict[str, Any]:
+    (directory,) = (place / "step0").iterdir()
+    return json.loads((directory / "dump.json").read_text())["data"]
+
+
+def test_operators_of_the_dispatcher_are_captured_those_of_the_backward_too(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = nn.Linear(3, 2)
+    x = torch.randn(4, 3)
+    model(x).sum().backward()
+    expected = [one.grad.clone() for one in model.parameters() if one.grad is not None]
+    model.zero_grad()
+    with trainmon.capture(dump_path=str(tmp_path), level="L2"):
+        model(x).sum().backward()
+    assert _get_current_dispatch_mode() is None
+    assert all(torch.equal(one.grad, other) for one, other in zip(model.parameters(), expected, strict=True))
+    data = captured(tmp_path)
+    forward, backward = data["Aten.addmm.default.0.forward"], data["Aten.mm.default.0.forward"]
+    assert [value["shape"] for value in forward["input_args"][:2]] == [[2], [4, 3]]
+    assert forward["output"][0]["Max"] == pytest.approx(float(model(x).max().detach()))
+    assert backward["output"][0]["shape"] == [2, 3], "the gradient of the weight"
+
+
+@pytest.mark.parametrize(
+    ("request_id", "rows"), [("req_0", (1792, 0, 512)), ("req_1", (1792, 512, 1536)), ("req_2", (1792, 1536, 1792))]
+)
+def test_a_request_has_its_rows(request_id: str, rows: tuple[int, int, int]) -> None:
+    scheduled = {"req_0": 512, "req_1": 1024, "req_2": 256}
+    assert _rows_of_request(request_id, scheduled) == (rows, True)
+    assert _rows_of_request("another", scheduled) == (None, False)
+    assert _rows_of_request(None, scheduled) == (None, True)
+
+
+def test_of_a_batch_only_the_rows_of_a_request_are_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+    config = {
+        "task": "statistics",
+        "dump_path": str(tmp_path / "dump"),
+        "level": "L1",
+        "statistics": {"request_id": "b", "summary_mode": "statistics"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    debugger = PrecisionDebugger(str(tmp_path / "config.json"))
+    x = torch.arange(12.0).reshape(6, 2)
+    debugger.start(scheduled_tokens={"a": 2, "b": 3, "c": 1})
+    torch.sin(x)
+    debugger.stop()
+    debugger.step()
+    debugger.start(scheduled_tokens={"a": 2})
+    torch.sin(x)
+    debugger.stop()
+    (directory,) = (tmp_path / "dump" / "step0").iterdir()
+    (value,) = json.loads((directory / "dump.json").read_text())["data"]["Torch.sin.0.forward"]["input_args"]
+    assert (value["shape"], value["Min"], value["Max"]) == ([3, 2], 4.0, 9.0)
+    assert not (tmp_path / "dump" / "step1").exists(), "a step without the request"
+    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
