@@ -299,8 +299,20 @@ fn path_length(tokens: &[TokenTree]) -> usize {
 
 /// `#[cfg(test)]`, alone or with more.
 fn is_of_tests(attribute: &Group) -> bool {
-    let words = attribute.stream().to_string();
-    words.starts_with("cfg") && words.contains("test") && !words.contains("not (test") && !words.contains("not(test")
+    let mut words = attribute.stream().into_iter();
+    let is_word =
+        |token: Option<TokenTree>, word: &str| matches!(token, Some(TokenTree::Ident(found)) if found == word);
+    if !is_word(words.next(), "cfg") {
+        return false;
+    }
+    let Some(TokenTree::Group(condition)) = words.next() else { return false };
+    let mut inside: Vec<TokenTree> = condition.stream().into_iter().collect();
+    if matches!(inside.as_slice(), [TokenTree::Ident(all), TokenTree::Group(_)] if all == "all")
+        && let Some(TokenTree::Group(all)) = inside.pop()
+    {
+        inside = all.stream().into_iter().collect();
+    }
+    inside.split(|token| is_punct(token, ',')).any(|one| matches!(one, [TokenTree::Ident(word)] if word == "test"))
 }
 
 /// Tokens up to the end of the item that begins here: its body or its semicolon.

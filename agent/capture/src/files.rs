@@ -77,6 +77,8 @@ struct Queue {
     bytes: usize,
     /// Jobs being written.
     running: usize,
+    /// Jobs whose bytes are being copied.
+    reserved: usize,
     is_closed: bool,
     /// Temporary names given.
     names: u64,
@@ -90,32 +92,38 @@ impl Files {
         let files = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
         for _ in 0..WRITERS {
             let shared = Arc::clone(&shared);
-            let thread = std::thread::Builder::new().name("trainmon-capture".to_owned()).spawn(move || shared.run())?;
-            files.threads.lock().push(thread);
+            match std::thread::Builder::new().name("trainmon-capture".to_owned()).spawn(move || shared.run()) {
+                Ok(thread) => files.threads.lock().push(thread),
+                Err(refused) => {
+                    files.close();
+                    return Err(refused);
+                }
+            }
         }
         Ok(files)
     }
 
     /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
-    /// taken when it is alone.
-    pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, copy: impl FnOnce(&mut [u8])) {
-        let mut queue = self.shared.queue.lock();
-        while queue.bytes > 0 && queue.bytes + size > self.shared.writing.bound {
-            self.shared.changed.wait(&mut queue);
+    /// taken when it is alone. `false`: there is no memory for the copy (a tensor may be far larger than what it is a view of).
+    pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, copy: impl FnOnce(&mut [u8])) -> bool {
+        if size > self.shared.writing.bound && !fits_memory(size) {
+            return false;
         }
-        queue.bytes += size;
-        drop(queue);
-        let mut bytes = vec![0; size];
+        let reserved = Reserved::wait(&self.shared, size);
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(size).is_err() {
+            return false;
+        }
+        bytes.resize(size, 0);
         copy(&mut bytes);
-        let job = Job { hole: file.hole, name, dtype: file.dtype, shape: file.shape, bytes };
-        self.shared.queue.lock().jobs.push_back(job);
-        self.shared.changed.notify_all();
+        reserved.become_job(Job { hole: file.hole, name, dtype: file.dtype, shape: file.shape, bytes });
+        true
     }
 
     /// Waits until every file is written.
     pub(crate) fn drain(&self) {
         let mut queue = self.shared.queue.lock();
-        while !queue.jobs.is_empty() || queue.running > 0 {
+        while !queue.jobs.is_empty() || queue.running > 0 || queue.reserved > 0 {
             self.shared.changed.wait(&mut queue);
         }
     }
@@ -135,6 +143,56 @@ impl Files {
             let _ended = thread.join().is_ok();
         }
     }
+}
+
+/// Room for a copy. Dropped before it became a job, say in a panic, it is given back.
+struct Reserved<'s> {
+    shared: &'s Shared,
+    size: usize,
+}
+
+impl<'s> Reserved<'s> {
+    fn wait(shared: &'s Shared, size: usize) -> Self {
+        let mut queue = shared.queue.lock();
+        while queue.bytes > 0 && queue.bytes.saturating_add(size) > shared.writing.bound {
+            shared.changed.wait(&mut queue);
+        }
+        queue.bytes += size;
+        queue.reserved += 1;
+        Self { shared, size }
+    }
+
+    fn become_job(mut self, job: Job) {
+        let mut queue = self.shared.queue.lock();
+        queue.jobs.push_back(job);
+        // The bytes are the job's now.
+        queue.bytes += self.size;
+        drop(queue);
+        self.give_back();
+        std::mem::forget(self);
+    }
+
+    fn give_back(&mut self) {
+        let mut queue = self.shared.queue.lock();
+        queue.bytes -= self.size;
+        queue.reserved -= 1;
+        drop(queue);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// Whether a copy larger than the bound may be tried: beside it the training goes on. Where the system does not tell, it is.
+fn fits_memory(size: usize) -> bool {
+    let told = std::fs::read_to_string("/proc/meminfo").ok();
+    let available = told.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("MemAvailable:")));
+    let kib = available.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.is_none_or(|kib| size as u64 / 1024 < kib / 2)
 }
 
 impl Shared {
@@ -167,7 +225,7 @@ impl Shared {
                 let temporary = format!(".{}.tmp", queue.names);
                 return Some((job, temporary));
             }
-            if queue.is_closed {
+            if queue.is_closed && queue.reserved == 0 {
                 return None;
             }
             self.changed.wait(&mut queue);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -110,18 +111,22 @@ def test_numbers_that_are_none_and_steps_from_anywhere(monkeypatch: pytest.Monke
 
 
 def test_a_rank_that_is_not_watched_is_given_up_once_and_for_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Long enough for the part of rank 1 to arrive on a busy machine; it is sent first.
-    monkeypatch.setattr(exchange, "_PATIENCE_S", 0.4)
+    monkeypatch.setattr(exchange, "_PATIENCE_S", 0.2)
     members = [of_rank(monkeypatch, rank, [0, 1, 3], "model") for rank in (0, 1)]
     for step in range(12):
         for member, _, sums in reversed(members):
             member.submit(step, 1.0, sums.done(step))
         for _, _, sums in members:
             sums.await_all(step + 1)
-    for (member, voice, sums), why in zip(members, ("came from rank 3", "rank 0, which adds up"), strict=True):
+    for (member, voice, sums), why in zip(
+        # On a busy machine the part of rank 1 may be late, too.
+        members,
+        (r"came from rank (1, )?3", "rank 0, which adds up"),
+        strict=True,
+    ):
         assert set(sums.found.values()) == {None}
         assert len(voice.said) == 1
-        assert why in voice.said[0]
+        assert re.search(why, voice.said[0])
         thread = member._adder._thread
         assert thread is not None
         thread.join(10)
@@ -244,7 +249,12 @@ def test_sums_that_the_end_finds_missing_are_said(monkeypatch: pytest.MonkeyPatc
     made = distributed.HashStore()
     monkeypatch.setattr(distributed_c10d, "_get_default_store", lambda: made)
     members = [of_rank(monkeypatch, rank, [0, 1, 3], "model") for rank in (0, 1)]
-    for (member, voice, sums), why in zip(members, ("came from rank 3", "rank 0, which adds up"), strict=True):
+    for (member, voice, sums), why in zip(
+        # On a busy machine the part of rank 1 may be late, too.
+        members,
+        (r"came from rank (1, )?3", "rank 0, which adds up"),
+        strict=True,
+    ):
         for step in range(3):
             member.submit(step, 1.0, sums.done(step))
         member.close(0.5)

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::failure::{Advise, as_json};
 
-/// The version of the JSON that comparisons print. It rises where a key is taken away or means something else.
+/// The version of the JSON that comparisons print. From the first release on it rises where a key is taken away or means
+/// something else.
 const VERSION: u32 = 1;
 
 /// `version`, `compared` (captures, runs, checkpoints), the keys of the answer itself, `files` (those written) and `error`.

@@ -30,6 +30,8 @@ pub(super) struct State {
     /// Modules whose backward was captured.
     pub(super) backwards: HashSet<String, FixedState>,
     pub(super) micro_step: Option<u32>,
+    /// Names of tensor files that were given.
+    pub(super) files: HashSet<String, FixedState>,
     pub(super) is_finished: bool,
 }
 

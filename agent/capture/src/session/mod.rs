@@ -236,13 +236,38 @@ impl Session {
         if config.compress {
             name.push_str(".zst");
         }
-        files.put(file, name, size, copy);
+        if !self.state.lock().files.insert(name.clone()) {
+            // Keys of another kind may read alike: `1` and `"1"`, `a.b` and `b` in `a`.
+            name.insert_str(0, &format!("{}~", file.hole.0));
+        }
+        if !files.put(file, name, size, copy) {
+            self.note_error(
+                "tensor",
+                &format!("`{}` has {size} bytes, too many to be copied: no file", file.path),
+                &[],
+            );
+        }
     }
 
     fn files(&self) -> Option<Arc<Files>> {
+        let started = self.files_or_why();
+        match started {
+            Ok(files) => files,
+            Err(error) => {
+                self.records.stop(log::with_causes(&error), error.hint());
+                None
+            }
+        }
+    }
+
+    fn files_or_why(&self) -> Result<Option<Arc<Files>>, WriteError> {
         let mut files = self.files.lock();
         if let Some(files) = &*files {
-            return Some(Arc::clone(files));
+            return Ok(Some(Arc::clone(files)));
+        }
+        // Looked at under the lock: the session's end takes the files after it has stopped.
+        if !self.is_on() {
+            return Ok(None);
         }
         let config = self.plan.config();
         let started = self.directory.lock().tensors().and_then(|directory| {
@@ -255,23 +280,16 @@ impl Session {
             let done = Box::new(move |hole: Hole, written: Result<(&str, u64), _>| records.file_done(hole, written));
             Files::start(directory, writing, done)
                 .map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
-        });
-        match started {
-            Ok(started) => {
-                let started = Arc::new(started);
-                *files = Some(Arc::clone(&started));
-                Some(started)
-            }
-            Err(error) => {
-                self.records.stop(log::with_causes(&error), error.hint());
-                None
-            }
-        }
+        })?;
+        let started = Arc::new(started);
+        *files = Some(Arc::clone(&started));
+        Ok(Some(started))
     }
 
     /// The rank became known: the directory is renamed. `false` if it could not be; it keeps its name then.
     pub fn set_rank(&self, rank: u64) -> bool {
-        match self.directory.lock().rename(RankName::Rank(rank)) {
+        let renamed = self.directory.lock().rename(RankName::Rank(rank));
+        match renamed {
             Ok(renamed) => renamed,
             Err(error) => {
                 (self.listener)(&Notice { message: log::with_causes(&error), hint: Some(error.hint().to_owned()) });
@@ -308,7 +326,9 @@ impl Session {
     /// # Errors
     /// The system refuses. The record file stays: `trainmon recover` makes the documents of it.
     pub fn write_documents(&self) -> Result<Made, WriteError> {
-        if let Some(files) = self.files.lock().clone() {
+        // The lock is not held meanwhile: other threads save.
+        let files = self.files.lock().clone();
+        if let Some(files) = files {
             files.drain();
         }
         documents_of(&self.directory.lock())
@@ -323,11 +343,11 @@ impl Session {
         if self.fork.is_child() || std::mem::replace(&mut self.state.lock().is_finished, true) {
             return Ok(None);
         }
+        self.records.is_stopped.store(true, Ordering::Relaxed);
         let files = self.files.lock().take();
         if let Some(files) = files {
             files.close();
         }
-        self.records.is_stopped.store(true, Ordering::Relaxed);
         let directory = self.directory.lock();
         let made = documents_of(&directory)?;
         directory.remove_records()?;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
 use trainmon_capture::{CallName, Direction, Entry, Part};
 
 use crate::capture::backward::{self, GradientHook};
@@ -20,6 +21,8 @@ use crate::swallow::swallow;
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) args: &'a Bound<'py, PyTuple>,
     pub(crate) kwargs: Option<&'a Bound<'py, PyDict>>,
+    /// Whether its tensors are known to be of torch's own classes: reading their attributes runs nobody's code.
+    pub(crate) is_plain: bool,
 }
 
 /// A call that was begun.
@@ -31,6 +34,8 @@ pub(crate) struct Begun {
     pub(crate) is_entry: bool,
     /// Whether it changes nothing: a dropout that keeps everything. Its gradients are those of what comes after.
     is_idle: bool,
+    /// What made its first tensor. If its result was made by the same, it made nothing.
+    made_by: Option<Py<PyAny>>,
 }
 
 impl Shared {
@@ -39,6 +44,7 @@ impl Shared {
     pub(crate) fn call<'py>(
         self: &Arc<Self>,
         function: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -54,11 +60,15 @@ impl Shared {
             Some(Announced { operator: Some(number), .. }) => self.operators.get(*number),
             None => self.operators.find(address),
         };
-        let Some(operator) = operator else { return self.call_inside(function, args, kwargs) };
+        let is_plain = are_plain(types);
+        let Some(operator) = operator else {
+            // A class of the host's answers for the function itself.
+            return if is_plain { self.call_inside(function, args, kwargs) } else { function.call(args, kwargs) };
+        };
         let given = announced.map(|call| (call.args.into_bound(py), call.kwargs.map(|kwargs| kwargs.into_bound(py))));
         let shown = match &given {
-            Some((args, kwargs)) => Arguments { args, kwargs: kwargs.as_ref() },
-            None => Arguments { args, kwargs },
+            Some((args, kwargs)) => Arguments { args, kwargs: kwargs.as_ref(), is_plain },
+            None => Arguments { args, kwargs, is_plain },
         };
         self.run(&active, &operator, function, (args, kwargs), &shown)
     }
@@ -74,7 +84,8 @@ impl Shared {
         let active = self.active().filter(|_| !Busy::is_on());
         match active.zip(self.operators.get(operator)) {
             Some((active, operator)) => {
-                self.run(&active, &operator, function, (args, kwargs), &Arguments { args, kwargs })
+                let shown = Arguments { args, kwargs, is_plain: false };
+                self.run(&active, &operator, function, (args, kwargs), &shown)
             }
             None => function.call(args, kwargs),
         }
@@ -92,14 +103,14 @@ impl Shared {
         let py = function.py();
         let _busy = Busy::new();
         let begun = self.guarded(py, "operator", || {
-            let _quiet = Quiet::unless_plain(py)?;
+            let _quiet = Quiet::unless_plain(py, shown.is_plain)?;
             Ok(self.begin_call(py, active, operator, shown))
         });
         let result = function.call(args, kwargs);
         if let Some(begun) = begun {
             self.guarded(py, "operator", || {
                 if let Ok(result) = &result {
-                    let _quiet = Quiet::unless_plain(py)?;
+                    let _quiet = Quiet::unless_plain(py, shown.is_plain)?;
                     self.end_call(py, &begun, result)?;
                 }
                 begun.active.session.end(&begun.name.forward);
@@ -163,7 +174,10 @@ impl Shared {
             entry.append();
             tell_modules_around(active);
         }
-        Begun { active: Arc::clone(active), name, is_kept, is_entry, is_idle: is_idle(operator, shown) }
+        let first = shown.args.get_item(0).ok();
+        let made_by = first.and_then(|first| first.getattr_opt(intern!(py, "grad_fn")).ok().flatten());
+        let made_by = made_by.filter(|node| !node.is_none()).map(Bound::unbind);
+        Begun { active: Arc::clone(active), name, is_kept, is_entry, is_idle: is_idle(operator, shown), made_by }
     }
 
     /// Where a forward call came from.
@@ -182,7 +196,7 @@ impl Shared {
 
     /// Records what came out, and asks for its gradients.
     pub(crate) fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Begun { active, name, is_kept, is_entry, is_idle } = begun;
+        let Begun { active, name, is_kept, is_entry, is_idle, made_by } = begun;
         if *is_kept {
             let mut entry = active.session.entry(&name.forward);
             if entry.wants(Part::Output) {
@@ -193,11 +207,25 @@ impl Shared {
         let wants_gradients = active.session.plan().wants_direction(Direction::Backward);
         if wants_gradients && !is_idle && (*is_entry || active.has_construct) {
             let Some(node) = backward::first_node(py, result)? else { return Ok(()) };
+            if made_by.as_ref().is_some_and(|before| node.is(before)) {
+                return Ok(());
+            }
             let hook = GradientHook::new(py, Arc::clone(self), active, &name.backward, *is_entry)?;
             node.call_method1(intern!(py, "register_hook"), (hook,))?;
         }
         Ok(())
     }
+}
+
+/// Whether the classes that a function is overridden for are torch's own.
+fn are_plain(types: &Bound<'_, PyAny>) -> bool {
+    static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static PARAMETER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = types.py();
+    let Ok(types) = types.try_iter() else { return false };
+    let own = (TENSOR.import(py, "torch", "Tensor"), PARAMETER.import(py, "torch.nn", "Parameter"));
+    let (Ok(tensor), Ok(parameter)) = own else { return false };
+    types.into_iter().all(|class| class.is_ok_and(|class| class.is(tensor) || class.is(parameter)))
 }
 
 fn write_inputs(active: &Active, operator: &Operator, shown: &Arguments<'_, '_>, entry: &mut Entry<'_>) {

@@ -29,7 +29,7 @@ impl Shared {
         let operator = self.operators.get(operator)?;
         let busy = Busy::new();
         let begun = self.guarded(py, "operator", || {
-            let _quiet = Quiet::unless_plain(py)?;
+            let _quiet = Quiet::unless_plain(py, shown.is_plain)?;
             Ok(self.begin_call(py, &active, &operator, shown))
         })?;
         // Given back by `returned`, in this thread.

@@ -58,17 +58,17 @@ impl CallMode {
         Self(Arc::clone(&capture.0))
     }
 
-    #[pyo3(signature = (function, _types, args = None, kwargs = None))]
+    #[pyo3(signature = (function, types, args = None, kwargs = None))]
     fn __torch_function__<'py>(
         &self,
         py: Python<'py>,
         function: &Bound<'py, PyAny>,
-        _types: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyAny>,
         args: Option<Bound<'py, PyTuple>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let args = args.unwrap_or_else(|| PyTuple::empty(py));
-        self.0.call(function, &args, kwargs)
+        self.0.call(function, types, &args, kwargs)
     }
 }
 
@@ -110,7 +110,7 @@ impl PyCapture {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Option<OperatorCall> {
-        self.0.begin_operator(py, operator, &Arguments { args, kwargs })
+        self.0.begin_operator(py, operator, &Arguments { args, kwargs, is_plain: false })
     }
 
     /// What stands in for a function while a capture is on.
@@ -191,7 +191,7 @@ impl PyCapture {
     /// Ends the step.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         thread::leave_all_modules();
-        let Some(active) = self.0.end() else { return Ok(()) };
+        let Some(active) = self.0.end(py) else { return Ok(()) };
         let made = py.detach(|| active.session.finish());
         self.0.news.tell(py);
         made.map(drop).map_err(|error| capture_error(&error))

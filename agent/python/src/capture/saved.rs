@@ -40,7 +40,8 @@ impl Shared {
             for (tensor, place) in places {
                 if tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
                     let hook = SavedGradient { shared: Arc::clone(self), active: Arc::downgrade(&active), place };
-                    tensor.call_method1(intern!(py, "register_hook"), (Py::new(py, hook)?,))?;
+                    let handle = tensor.call_method1(intern!(py, "register_hook"), (Py::new(py, hook)?,))?;
+                    active.hooks.lock().push(handle.unbind());
                 }
             }
             Ok(())

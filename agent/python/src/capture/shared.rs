@@ -14,6 +14,7 @@ use crate::capture::kinds::Kinds;
 use crate::capture::news::News;
 use crate::capture::operators::Operators;
 use crate::capture::stacks::Stacks;
+use crate::swallow::swallow;
 
 /// Shared by the Python objects of one capture.
 #[derive(Default)]
@@ -33,6 +34,8 @@ pub(crate) struct Active {
     pub(crate) stacks: Stacks,
     pub(crate) kinds: Arc<Kinds>,
     pub(crate) gradients: Gradients,
+    /// Handles of hooks on saved tensors, which may live longer than the step.
+    pub(crate) hooks: Mutex<Vec<Py<PyAny>>>,
     /// Whether every call has its place in `construct.json`.
     pub(crate) has_construct: bool,
 }
@@ -60,15 +63,22 @@ impl Shared {
             stacks: Stacks::default(),
             kinds: Arc::clone(&self.kinds),
             gradients: Gradients::default(),
+            hooks: Mutex::default(),
             has_construct,
         };
         *self.active.write() = Some(Arc::new(active));
     }
 
     /// Takes the step out: its end writes its files.
-    pub(crate) fn end(&self) -> Option<Arc<Active>> {
+    pub(crate) fn end(&self, py: Python<'_>) -> Option<Arc<Active>> {
         self.switch(false);
-        self.active.write().take()
+        let active = self.active.write().take()?;
+        for hook in std::mem::take(&mut *active.hooks.lock()) {
+            if let Err(error) = hook.call_method0(py, intern!(py, "remove")) {
+                swallow(py, error);
+            }
+        }
+        Some(active)
     }
 
     pub(crate) fn switch(&self, is_on: bool) {
@@ -95,20 +105,36 @@ impl Shared {
     pub(crate) fn mode_again<'py>(&self, py: Python<'py>) -> Option<ModeAgain<'py>> {
         static PUSH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let mode = self.mode.lock().as_ref().map(|mode| mode.clone_ref(py))?;
-        PUSH.import(py, "torch._C", "_push_on_torch_function_stack").ok()?.call1((mode,)).ok()?;
-        Some(ModeAgain(py))
+        PUSH.import(py, "torch._C", "_push_on_torch_function_stack").ok()?.call1((&mode,)).ok()?;
+        Some(ModeAgain(mode.into_bound(py)))
     }
 }
 
 /// The mode stands on torch's stack while this lives.
-pub(crate) struct ModeAgain<'py>(Python<'py>);
+pub(crate) struct ModeAgain<'py>(Bound<'py, PyAny>);
+
+impl ModeAgain<'_> {
+    fn take_off(&self) -> PyResult<()> {
+        static LENGTH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static AT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static POP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = self.0.py();
+        let length: usize = LENGTH.import(py, "torch._C", "_len_torch_function_stack")?.call0()?.extract()?;
+        let Some(top) = length.checked_sub(1) else { return Ok(()) };
+        if AT.import(py, "torch._C", "_get_function_stack_at")?.call1((top,))?.is(&self.0) {
+            POP.import(py, "torch._C", "_pop_torch_function_stack")?.call0()?;
+        }
+        Ok(())
+    }
+}
 
 impl Drop for ModeAgain<'_> {
     fn drop(&mut self) {
-        static POP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let popped = POP.import(self.0, "torch._C", "_pop_torch_function_stack").and_then(PyAnyMethods::call0);
-        // An empty stack: somebody else took it, and there is nothing to take.
-        drop(popped);
+        let py = self.0.py();
+        // What is on top may be the host's: a capture that was stopped meanwhile has taken its mode itself.
+        if let Err(error) = self.take_off() {
+            swallow(py, error);
+        }
     }
 }
 
@@ -123,9 +149,13 @@ impl<'py> Quiet<'py> {
         Ok(Self(Some(guard)))
     }
 
-    /// Only where a mode is on: another one of the host's, or ours where it was not called itself.
-    pub(crate) fn unless_plain(py: Python<'py>) -> PyResult<Self> {
+    /// Only where a mode is on (another one of the host's, or ours where it was not called itself), or a tensor is of a class of
+    /// the host's.
+    pub(crate) fn unless_plain(py: Python<'py>, is_plain: bool) -> PyResult<Self> {
         static IS_ON: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        if !is_plain {
+            return Self::new(py);
+        }
         let is_on = IS_ON.import(py, "torch._C", "_is_torch_function_mode_enabled")?.call0()?.is_truthy()?;
         if is_on { Self::new(py) } else { Ok(Self(None)) }
     }

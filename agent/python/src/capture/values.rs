@@ -9,6 +9,9 @@ use crate::capture::kinds::{Kinds, ValueKind};
 use crate::capture::tensors;
 use crate::swallow::swallow;
 
+/// Containers within containers that are followed: as many as the format takes. A stack has an end.
+const DEEPEST: usize = 160;
+
 /// Values of one call that are written at most: a list may hold itself, or be a data set.
 const MOST_VALUES: usize = 100_000;
 
@@ -162,7 +165,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
 
     fn container(&mut self, value: &Bound<'_, PyAny>, kind: ValueKind) {
         let address = value.as_ptr() as usize;
-        if self.inside.contains(&address) {
+        if self.inside.len() == DEEPEST || self.inside.contains(&address) {
             return self.to.null();
         }
         self.inside.push(address);
@@ -216,6 +219,9 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         found: &mut dyn FnMut(&Bound<'py, PyAny>, LaterValue),
     ) {
         let address = value.as_ptr() as usize;
+        if self.inside.len() == DEEPEST {
+            return self.to.null();
+        }
         match self.kinds.of(value) {
             ValueKind::Tensor => {
                 let place = self.to.later();

@@ -30,12 +30,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_ends_the_capture_and_not_the_training(
     small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pool holds one tensor: the training waits for the writer, which finds the disk full, and neither for the other."""
+    """The pool holds one tensor: the training waits for the writer, which finds the disk full and waits for nobody."""
     x = torch.ones(512, 512, requires_grad=True)
     y = x
-    with trainmon.capture(
-        dump_path=str(small_disk / "dump"), task="tensor", level="L1", risk_level="ALL", pool_mib=1
-    ):
+    with trainmon.capture(dump_path=str(small_disk / "dump"), task="tensor", level="L1", risk_level="ALL", pool_mib=1):
         for _ in range(12):
             y = torch.sin(y)
         y.sum().backward()

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
-from support import dump_deviations, dumps, golden
-from support.environment import ENVIRONMENT
+from support import dump_deviations, dump_runs, dumps, golden
 from trainmon.captures import operators
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "run_dump_cases.py"
 GOLDEN = golden.directory()
 #: Programs of `dump-format`, and their arguments; OUT is where the dump goes.
 FORMATS = {
@@ -34,23 +29,9 @@ CASES = [] if GOLDEN is None else sorted(path.name for path in (GOLDEN / "03_dum
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The directory of every case, its program run."""
     place = tmp_path_factory.mktemp("dumps")
-    jobs = []
-    for name in CASES:
-        directory = place / name
-        directory.mkdir()
-        shutil.copyfile(GOLDEN / "03_dump" / name / "case.json", directory / "case.json")
-        program = str(GOLDEN / "tools" / "run_dump.py")
-        ranks = 2 if name.startswith("dist_") else 1
-        jobs.append({"program": program, "arguments": [str(directory)], "directory": str(directory), "ranks": ranks})
+    jobs = [dump_runs.job_of_case(place, GOLDEN / "03_dump" / name) for name in CASES]
     jobs += [_job_of_format(place / name, program, words) for name, (program, words) in FORMATS.items()]
-    (place / "jobs.json").write_text(json.dumps(jobs))
-    command = [sys.executable, str(SCRIPT), str(place / "jobs.json")]
-    ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    outcomes = json.loads(ended.stdout.splitlines()[-1])
-    failed = [name for name, codes in zip([*CASES, *FORMATS], outcomes, strict=True) if any(codes)]
-    assert not failed, (failed, (place / failed[0] / "output.log").read_text()[-3000:])
-    return {name: place / name for name in [*CASES, *FORMATS]}
+    return dump_runs.run(jobs, place)
 
 
 def _job_of_format(directory: Path, program: str, arguments: list[str]) -> dict:

@@ -20,7 +20,7 @@ class BackwardPass:
     exactly what of a gradient comes from this module. What happens here never reaches the host.
     """
 
-    def __init__(self, call: ModuleCall) -> None:
+    def __init__(self, call: ModuleCall, _handles: list[Any]) -> None:
         self._call = call
         self._inputs: list[int] | None = None
         self._input_count = 0
@@ -74,8 +74,10 @@ class NeutralPass:
     Sums of gradients are added in the order they are without a capture. Of an input that others use, too, it tells the
     whole gradient, not this module's share of it."""
 
-    def __init__(self, call: ModuleCall) -> None:
+    def __init__(self, call: ModuleCall, handles: list[Any]) -> None:
+        """Adds to `handles` what removes its hooks: on leaves they would stay for ever."""
         self._call = call
+        self._handles = handles
         self._inputs: tuple[Any, ...] = ()
         self._of: tuple[Any, ...] | None = None
 
@@ -88,8 +90,8 @@ class NeutralPass:
         """What came out, as it is."""
         inputs, self._inputs = self._inputs, ()
         values = output if isinstance(output, tuple) else (output,)
-        has_inputs = _await(inputs, self._leaves)
-        _await(values, lambda of: self._enters(of, has_inputs))
+        has_inputs = self._await(inputs, self._leaves)
+        self._await(values, lambda of: self._enters(of, has_inputs))
         return output
 
     def _enters(self, of: tuple[Any, ...], has_inputs: bool) -> None:
@@ -103,18 +105,19 @@ class NeutralPass:
         if of is not None:
             self._call.end_backward(into, of)
 
+    def _await(self, values: tuple[Any, ...], arrived: Callable[[tuple[Any, ...]], None]) -> bool:
+        """Calls `arrived` when all gradients of the tensors among the values are there; whether there are such."""
+        places = [place for place, one in enumerate(values) if isinstance(one, torch.Tensor) and one.requires_grad]
+        if not places:
+            return False
+        count = len(values)
 
-def _await(values: tuple[Any, ...], arrived: Callable[[tuple[Any, ...]], None]) -> bool:
-    """Calls `arrived` when all gradients of the tensors among the values are there; whether there are such."""
-    places = [place for place, one in enumerate(values) if isinstance(one, torch.Tensor) and one.requires_grad]
-    if not places:
-        return False
+        def spread(gradients: Sequence[Any]) -> None:
+            arrived(_spread(places, tuple(gradients), count))
 
-    def spread(gradients: Sequence[Any]) -> None:
-        arrived(_spread(places, tuple(gradients), len(values)))
-
-    torch.autograd.graph.register_multi_grad_hook([values[place] for place in places], spread)
-    return True
+        awaited = [values[place] for place in places]
+        self._handles.append(torch.autograd.graph.register_multi_grad_hook(awaited, spread))
+        return True
 
 
 def _passed(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int], Any] | None:

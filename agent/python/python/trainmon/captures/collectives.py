@@ -10,6 +10,7 @@ import torch
 
 from trainmon._trainmon import Capture, OperatorCall
 from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.undoing import guarded, undo_all
 
 #: The operations, and which of their arguments are filled by them: they hold nothing before.
 _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {
@@ -60,11 +61,11 @@ class Collectives:
 
     def detach(self) -> None:
         """Everything is as it was. Operations that are complete, though nobody waited for them, are recorded."""
-        while self._undo:
-            self._undo.pop()()
+        undo_all(self._undo, self._capture)
         pending, self._pending = self._pending, []
         for one in pending:
-            one.end_if_complete()
+            # A work throws what its operation failed of.
+            guarded(one.end_if_complete, self._capture)
 
     def _around(self, name: str) -> Callable[[Any], Any]:
         number = self._numbers[name]

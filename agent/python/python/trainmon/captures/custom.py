@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainmon._trainmon import Capture
+from trainmon.captures.undoing import undo_all
 
 
 class CustomFunctions:
@@ -49,8 +50,8 @@ class CustomFunctions:
     def detach(self) -> None:
         """Everything is as it was."""
         self._is_on = False
-        while self._undo:
-            self._undo.popitem()[1]()
+        undo, self._undo = list(self._undo.values()), {}
+        undo_all(undo, self._capture)
 
     def _replace(self, key: tuple[int, str]) -> None:
         owner, name, number = self._known[key]

@@ -134,6 +134,8 @@ class PrecisionDebugger:
             if self._is_over:
                 return
             self._session.stop()
+            if self._tokens is not None:
+                self._tokens.end()
             self._session.finish()
             self._loop += 1
 
@@ -185,16 +187,18 @@ class PrecisionDebugger:
         self._reload()
         config = self._session.config
         step = self._loop + self._init_step
-        if not self._is_enabled or config.level == "debug" or self._is_over:
+        if not self._is_enabled or self._is_over:
             return
-        models, is_list = _models_of(model, config)
+        if config.level == "debug":
+            self._join_rank(rank_id)
+            return
+        models, is_list = _models_of(model)
         if config.is_past(step):
-            self._session.stop()
-            self._is_over = True
-            tell("all steps of the config are captured", None)
+            self._end()
             return
         if not config.wants_step(step):
             return
+        self._remember(models, is_list)
         if self._is_first:
             self._is_first = False
             self._rank = rank_of_process(rank_id)
@@ -205,16 +209,30 @@ class PrecisionDebugger:
         if not is_scheduled or not config.wants_rank(self._rank) or not self._session.begin(step, self._rank, rows):
             return
         if self._tokens is not None:
-            self._tokens.begin(models, is_list)
+            self._tokens.begin(models or self._session.models, is_list)
         else:
             self._session.start(models, is_list)
+
+    def _end(self) -> None:
+        self._session.stop()
+        if self._tokens is not None:
+            self._tokens.end()
+        self._is_over = True
+        tell("all steps of the config are captured", None)
+
+    def _remember(self, models: list[torch.nn.Module], is_list: bool) -> None:
+        self._session.remember(models, is_list)
+        if self._session.config.wants_modules and not self._session.models:
+            self._session.tell_once("`start` was given no model: modules are not captured", "call `start(model)`")
 
     def _join_rank(self, rank_id: int | None) -> None:
         """The process may have joined its group since."""
         if self._rank is None:
             self._rank = rank_of_process(rank_id)
-            if self._rank is not None and self._session.capture.is_open:
-                self._session.capture.set_rank(self._rank)
+            is_open = self._session.capture.is_open
+            if self._rank is not None and is_open and not self._session.capture.set_rank(self._rank):
+                where = f"proc{os.getpid()}"
+                tell(f"this step's files stay in `{where}`: rank {self._rank} has files of this step already", None)
 
     def _save(self, variable: Any, name: str, save_backward: bool) -> None:
         config = self._session.config
@@ -224,7 +242,10 @@ class PrecisionDebugger:
         if not _can_be_saved(variable):
             tell(f"save: `{name}` is not saved: it is a {type(variable).__name__}", "tensors, numbers and texts can be")
             return
-        if config.wants_step(step) and self._session.begin(step, self._rank):
+        if not config.wants_step(step):
+            return
+        self._join_rank(None)
+        if config.wants_rank(self._rank) and self._session.begin(step, self._rank):
             self._session.capture.save(variable, name, save_backward)
 
     def _reload(self) -> None:
@@ -260,10 +281,8 @@ def module_dump_end() -> None:
         PrecisionDebugger._get()._session.end_single()
 
 
-def _models_of(model: Any, config: CaptureConfig) -> tuple[list[torch.nn.Module], bool]:
+def _models_of(model: Any) -> tuple[list[torch.nn.Module], bool]:
     if model is None:
-        if config.wants_modules:
-            tell("`start` was given no model: modules are not captured", "call `start(model)`")
         return [], False
     is_list = isinstance(model, list | tuple)
     models = list(model) if is_list else [model]
@@ -273,10 +292,8 @@ def _models_of(model: Any, config: CaptureConfig) -> tuple[list[torch.nn.Module]
     return models, is_list
 
 
-def _rows_of_request(
-    request: str | None, scheduled: dict[str, int] | None
-) -> tuple[tuple[int, int, int] | None, bool]:
-    """Where a request's tokens stand among those of all in a step, as `(all, first, end)`; and whether there are any."""
+def _rows_of_request(request: str | None, scheduled: dict[str, int] | None) -> tuple[tuple[int, int, int] | None, bool]:
+    """Where a request's tokens stand among all of a step, as `(all, first, end)`; and whether there are any."""
     if request is None or scheduled is None:
         return None, True
     counts = list(scheduled.values())

@@ -27,6 +27,8 @@ class EntryPoints:
     def __init__(self, capture: Capture) -> None:
         self._codes: list[tuple[types.FunctionType, types.CodeType, types.CodeType]] = []
         self._methods: dict[str, Callable[..., Any]] = {}
+        #: What was called by these names when the methods were made: they call that.
+        self._called: dict[str, Any] = {}
         #: What `torch.Tensor` itself had by these names.
         self._bound: dict[str, Any] = {}
         self._is_open = False
@@ -37,13 +39,15 @@ class EntryPoints:
             seen.add(id(operator.function))
             self._add(capture, operator)
         for name, target in unseen_methods():
-            self._methods[name] = _method(name, capture.entrance(None, target, getattr(torch.Tensor, name)))
+            self._called[name] = getattr(torch.Tensor, name)
+            self._methods[name] = _method(name, capture.entrance(None, target, self._called[name]))
 
     def _add(self, capture: Capture, operator: Operator) -> None:
         function = operator.function
         if operator.prefix == "Tensor" and operator.api in SPELLED_AS:
             number = capture.add_operator(function, operator.prefix, operator.api, False, [], [])
             target = getattr(torch.Tensor, SPELLED_AS[operator.api])
+            self._called[operator.api] = function
             self._methods[operator.api] = _method(operator.api, capture.entrance(number, target, function))
             return
         calls = CALLS.get(operator.api) if operator.prefix == "Functional" else None
@@ -64,6 +68,9 @@ class EntryPoints:
             if function.__code__ is original:
                 function.__code__ = code
         for name, method in self._methods.items():
+            # The same: ours would call what was there before, around theirs.
+            if getattr(torch.Tensor, name, None) is not self._called[name]:
+                continue
             self._bound[name] = vars(torch.Tensor).get(name)
             setattr(torch.Tensor, name, method)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import torch
@@ -14,6 +14,7 @@ from trainmon._hooks import Hook
 from trainmon._trainmon import Capture, ModuleCall
 from trainmon.captures.backward import BackwardPass, NeutralPass
 from trainmon.captures.mode import Mode
+from trainmon.captures.undoing import undo_all
 
 #: Takes away what sees functions in this thread; gives what puts it back.
 Pause: TypeAlias = Callable[[], Callable[[], None]]
@@ -42,25 +43,32 @@ class ModuleHooks:
     """Hooks on every module of the models."""
 
     def __init__(
-        self, capture: Capture, mode: Mode | None, *, wants_backward: bool, neutral: bool, pause: Pause | None = None
+        self,
+        capture: Capture,
+        mode: Mode | None,
+        *,
+        wants_backward: bool,
+        neutral: bool,
+        pause: Pause | None = None,
+        before_call: Callable[[], None] | None = None,
     ) -> None:
         """`mode` is put on in threads where it is not on, while a module is called there. `neutral`: the graph is left
-        as it is. `pause` takes away what sees functions, while a compiled module runs."""
+        as it is. `pause` takes away what sees functions, while a compiled module runs. `before_call` is called before
+        a module's call is recorded."""
         self._capture = capture
         self._mode = mode
         self._wants_backward = wants_backward
         self._pass: type[BackwardPass | NeutralPass] = NeutralPass if neutral else BackwardPass
         self._pause = pause
+        self._before_call = before_call
         self._handles: list[RemovableHandle] = []
         self._calls = _Calls()
         self._parameters: set[int] = set()
 
-    def attach(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
-        """Hooks the modules, first those of the first model."""
-        for number, model in enumerate(models):
-            for name, module in named_modules(model):
-                path = f"{number}.{name}" if is_list else name
-                self.attach_one(module, f"Module.{path}.{type(module).__name__}")
+    def attach(self, model: torch.nn.Module, prefix: str) -> None:
+        """Hooks a model's modules. `prefix` stands before their paths."""
+        for name, module in named_modules(model):
+            self.attach_one(module, f"Module.{prefix}{name}.{type(module).__name__}")
 
     def attach_one(self, module: torch.nn.Module, name: str) -> None:
         """Hooks one module by its whole name."""
@@ -70,8 +78,8 @@ class ModuleHooks:
 
     def detach(self) -> None:
         """Removes all hooks."""
-        while self._handles:
-            self._handles.pop().remove()
+        handles, self._handles = self._handles, []
+        undo_all([handle.remove for handle in handles], self._capture)
         self._parameters.clear()
         self._calls = _Calls()
 
@@ -93,6 +101,8 @@ class ModuleHooks:
         return entering, leaving
 
     def _enter(self, module: torch.nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._before_call is not None:
+            self._before_call()
         call = self._capture.begin_module(name, args, kwargs)
         # Before what may fail: `_leave` takes the topmost of this module.
         has_pushed = call is not None and self._mode is not None and self._mode.push_if_absent()
@@ -102,7 +112,7 @@ class ModuleHooks:
             state.go_on = self._pause()
         if call is None or not self._wants_backward or not torch.is_grad_enabled():
             return None
-        state.backward = self._pass(call)
+        state.backward = self._pass(call, self._handles)
         hooked = state.backward.take_inputs(args)
         return None if hooked is args else (hooked, kwargs)
 
@@ -146,7 +156,10 @@ class ModuleHooks:
 
     def _await_parameters(self, module: torch.nn.Module, name: str) -> None:
         for key, parameter in module._parameters.items():
-            if parameter is None or not parameter.requires_grad or id(parameter) in self._parameters:
+            # Only leaves accumulate: `functional_call` puts anything in a parameter's place.
+            if parameter is None or not parameter.requires_grad or not parameter.is_leaf:
+                continue
+            if id(parameter) in self._parameters:
                 continue
             self._parameters.add(id(parameter))
             arrived = Hook(self._arrival(name, key))

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.optim import optimizer as torch_optimizer
-from torch.utils.hooks import RemovableHandle
 
 from trainmon._trainmon import Capture
 from trainmon.captures.entry_points import exchange_code
+from trainmon.captures.undoing import undo_all
 
 #: Functions that clip, where torch has them.
 _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
+
+
+class _Steps(threading.local):
+    """Optimizers' steps under way in a thread: the frame that runs each, and the parent before it."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[FrameType | None, str | None]] = []
 
 
 class OptimizerNodes:
@@ -21,17 +31,15 @@ class OptimizerNodes:
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        self._handles: list[RemovableHandle] = []
         self._undo: list[Callable[[], None]] = []
+        self._steps = _Steps()
 
     def attach(self) -> None:
         """From here on they are parents."""
-        if self._handles:
+        if self._undo:
             return
-        self._handles = [
-            torch_optimizer.register_optimizer_step_pre_hook(self._begins),
-            torch_optimizer.register_optimizer_step_post_hook(self._ends),
-        ]
+        self._undo.append(torch_optimizer.register_optimizer_step_pre_hook(self._begins).remove)
+        self._undo.append(torch_optimizer.register_optimizer_step_post_hook(self._ends).remove)
         for name in _CLIPPING:
             function = getattr(torch.nn.utils.clip_grad, name, None)
             if function is not None:
@@ -39,20 +47,36 @@ class OptimizerNodes:
 
     def detach(self) -> None:
         """Everything is as it was."""
-        while self._handles:
-            self._handles.pop().remove()
-        while self._undo:
-            self._undo.pop()()
+        undo_all(self._undo, self._capture)
+        # Frames hold what their calls held.
+        self._steps = _Steps()
         self._capture.set_parent(None)
+
+    def forget_failed(self) -> None:
+        """A step that raised has told nobody that it ended: what follows does not stand under it. A step that is under
+        way, and calls the model as LBFGS does, goes on."""
+        steps = self._steps.open
+        while steps and not _is_running(steps[-1][0]):
+            self._capture.set_parent(steps.pop()[1])
 
     def _begins(self, *_arguments: Any) -> None:
-        self._capture.set_parent("optimizer")
+        self.forget_failed()
+        # Torch's wrapper of `step`, which runs the hooks and the step.
+        frame = sys._getframe().f_back
+        self._steps.open.append((frame, self._capture.set_parent("optimizer")))
 
     def _ends(self, *_arguments: Any) -> None:
-        self._capture.set_parent(None)
+        steps, frame = self._steps.open, sys._getframe().f_back
+        # Those inside of it have failed, and were caught.
+        while steps:
+            of, before = steps.pop()
+            self._capture.set_parent(before)
+            if of is frame:
+                return
 
     def _clipping(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def clip(*args: Any, **kwargs: Any) -> Any:
+            self.forget_failed()
             before = self._capture.set_parent("clip_grad")
             try:
                 return original(*args, **kwargs)
@@ -60,3 +84,13 @@ class OptimizerNodes:
                 self._capture.set_parent(before)
 
         return clip
+
+
+def _is_running(frame: FrameType | None) -> bool:
+    """Whether the calling thread is inside of it."""
+    outer: FrameType | None = sys._getframe()
+    while outer is not None:
+        if outer is frame:
+            return True
+        outer = outer.f_back
+    return False

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,10 +20,16 @@ from trainmon.captures.entry_points import EntryPoints
 from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks, Pause
 from trainmon.captures.optimizers import OptimizerNodes
+from trainmon.captures.undoing import guarded
+
+_lock = threading.RLock()
 
 
 class CaptureSession:
     """Starts and stops the capture of steps. While it is stopped nothing of it is on the training's path."""
+
+    #: Which session is on in this process. Two at a time would take each other's entrances for torch's functions.
+    _owner: ClassVar[CaptureSession | None] = None
 
     def __init__(self, config: CaptureConfig, neutral: bool = False) -> None:
         """`neutral`: modules' gradients are caught so that no sum of gradients is added in another order."""
@@ -32,15 +40,25 @@ class CaptureSession:
         self._entry_points: EntryPoints | None = None
         self._mode: Mode | None = None
         self._operators: OperatorMode | None = None
-        self._modules: ModuleHooks | None = None
+        self._hooked: ModuleHooks | None = None
         self._optimizers = OptimizerNodes(self.capture)
         self._collectives = Collectives(self.capture)
         self.custom = CustomFunctions(self.capture)
         self._single: ModuleHooks | None = None
+        self._step: int | None = None
+        #: The models ever given, and what stands before their modules' paths. It is the host that keeps them.
+        self._models: list[tuple[weakref.ref[torch.nn.Module], str]] = []
+        self._told: set[str] = set()
 
     def begin(self, step: int, rank: int | None, rows: tuple[int, int, int] | None = None) -> bool:
-        """Begins a step's files, if they are not begun. False: it cannot, and the user was told. `rows`: of tensors with so
-        many rows only those from the second number up to the third are captured."""
+        """Begins a step's files, if they are not begun, and ends those of another step. False: it cannot, and the user
+        was told. `rows`: of tensors with so many rows only those from the second number up to the third are captured.
+        """
+        if self.config.level != "debug" and self._is_refused():
+            return False
+        if self.capture.is_open and os.getpid() == self._process and self._step != step:
+            self.stop()
+            self.finish()
         if self.capture.is_open:
             return True
         try:
@@ -48,27 +66,92 @@ class CaptureSession:
         except ValueError as error:
             tell(f"step {step} is not captured: {error}", None)
             return False
+        self._step = step
         return True
 
+    def remember(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
+        """Models, once given, are captured with every start."""
+        known = self.models
+        for number, model in enumerate(models):
+            if not any(one is model for one in known):
+                self._models.append((weakref.ref(model), f"{number}." if is_list else ""))
+
+    @property
+    def models(self) -> list[torch.nn.Module]:
+        """Those that were given, and still are."""
+        self._models = [one for one in self._models if one[0]() is not None]
+        found = [reference() for reference, _ in self._models]
+        return [model for model in found if model is not None]
+
+    def tell_once(self, message: str, hint: str | None) -> None:
+        """Tells the user what stays so from step to step."""
+        if message not in self._told:
+            self._told.add(message)
+            tell(message, hint)
+
+    def _is_refused(self) -> bool:
+        """Whether nothing may be put in place now; the user is told why."""
+        owner = CaptureSession._owner
+        if owner is not None and owner is not self:
+            if owner._process == os.getpid():
+                self.tell_once("another capture is on: this one does not start", "stop the other one first")
+                return True
+            # This process was forked off while the other one's was capturing.
+            owner._take_away()
+        cuda = torch.cuda
+        if cuda.is_initialized() and cuda.is_current_stream_capturing():
+            # Values would be read back, which fails the graph; and its replays call nothing that could be captured.
+            self.tell_once("a CUDA graph is being captured: nothing else is", "capture a step without CUDA graphs")
+            return True
+        return False
+
     def start(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
-        """Captures what is called from now on, in this process."""
+        """Captures what is called from now on, in this process. Where it cannot, nothing is in place and the user was
+        told."""
         if os.getpid() != self._process or not self.capture.is_open:
             return
-        if self.capture.is_on:
+        with _lock:
+            if self._is_refused():
+                return
+            if CaptureSession._owner is self:
+                self.stop()
+            CaptureSession._owner = self
+        self.remember(models, is_list)
+        try:
+            self._put_in_place()
+        except BaseException as error:
             self.stop()
+            if not isinstance(error, Exception):
+                raise
+            # Not even an error whose text cannot be had may reach the host.
+            with contextlib.suppress(Exception):
+                tell(f"the capture did not start: {type(error).__name__}: {error}", None)
+
+    def _put_in_place(self) -> None:
         if self.config.wants_functions:
             self._start_functions()
         if self.config.wants_modules:
-            self._modules = self._hooks(self._mode, self._pause if self.config.wants_functions else None)
-            self._modules.attach(models, is_list)
+            self._hooked = self._hooks(self._mode, self._pause if self.config.wants_functions else None)
+            for reference, prefix in self._models:
+                model = reference()
+                if model is not None:
+                    self._hooked.attach(model, prefix)
         self.capture.switch(True)
         if self.config.wants_operators:
-            self._operators = OperatorMode(self.capture)
-            self._operators.__enter__()
+            operators = OperatorMode(self.capture)
+            operators.__enter__()
+            self._operators = operators
 
     def _hooks(self, mode: Mode | None, pause: Pause | None) -> ModuleHooks:
         wants_backward = self.config.wants_backward
-        return ModuleHooks(self.capture, mode, wants_backward=wants_backward, neutral=self._neutral, pause=pause)
+        return ModuleHooks(
+            self.capture,
+            mode,
+            wants_backward=wants_backward,
+            neutral=self._neutral,
+            pause=pause,
+            before_call=self._optimizers.forget_failed,
+        )
 
     def _pause(self) -> Callable[[], None]:
         mode, entry_points = self._mode, self._entry_points
@@ -98,31 +181,37 @@ class CaptureSession:
 
     def stop(self) -> None:
         """Captures no more, and takes everything away."""
-        if os.getpid() != self._process:
-            return
+        if os.getpid() == self._process and CaptureSession._owner is self:
+            self._take_away()
+
+    def _take_away(self) -> None:
+        """Each part, whatever another one raises."""
         self.capture.switch(False)
         if self._operators is not None:
-            self._operators.__exit__(None, None, None)
-            self._operators = None
-        for hooks in (self._modules, self._single):
+            operators, self._operators = self._operators, None
+            guarded(lambda: operators.__exit__(None, None, None), self.capture)
+        for hooks in (self._hooked, self._single):
             if hooks is not None:
-                hooks.detach()
-        self._modules = self._single = None
+                guarded(hooks.detach, self.capture)
+        self._hooked = self._single = None
         self._stop_functions()
+        with _lock:
+            if CaptureSession._owner is self:
+                CaptureSession._owner = None
 
     def _stop_functions(self) -> None:
+        parts = [self.custom.detach, self._collectives.detach, self._optimizers.detach]
         if self._mode is not None:
-            self._mode.stop()
-        self.custom.detach()
-        self._collectives.detach()
-        self._optimizers.detach()
+            parts.insert(0, self._mode.stop)
         if self._entry_points is not None:
-            self._entry_points.close()
-        self.capture.set_mode(None)
+            parts.append(self._entry_points.close)
+        parts.append(lambda: self.capture.set_mode(None))
+        for part in parts:
+            guarded(part, self.capture)
 
     def start_single(self, module: torch.nn.Module, name: str) -> None:
         """Captures this module alone, and no function, until `end_single`."""
-        if not self.capture.is_on or self._single is not None or self._modules is not None:
+        if not self.capture.is_on or self._single is not None or self._hooked is not None:
             return
         self._stop_functions()
         self._single = self._hooks(None, None)

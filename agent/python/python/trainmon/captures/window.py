@@ -10,6 +10,7 @@ from torch.utils.hooks import RemovableHandle
 
 from trainmon._hooks import Hook
 from trainmon.captures.session import CaptureSession
+from trainmon.captures.undoing import guarded, undo_all
 
 
 class TokenRange:
@@ -37,13 +38,13 @@ class TokenRange:
         self._calls = 0
 
         def entering(_module: torch.nn.Module, _args: Any) -> None:
-            if self._calls == self._first:
-                self._session.start(models, is_list)
-            self._calls += 1
+            number, self._calls = self._calls, self._calls + 1
+            if number == self._first:
+                guarded(lambda: self._session.start(models, is_list), self._session.capture)
 
         def leaving(_module: torch.nn.Module, _args: Any, _output: Any) -> None:
             if self._calls == self._last + 1:
-                self._session.stop()
+                guarded(self._session.stop, self._session.capture)
 
         self._handles = [
             models[0].register_forward_pre_hook(Hook(entering)),
@@ -52,5 +53,5 @@ class TokenRange:
 
     def end(self) -> None:
         """Counts no more."""
-        while self._handles:
-            self._handles.pop().remove()
+        handles, self._handles = self._handles, []
+        undo_all([handle.remove for handle in handles], self._session.capture)

@@ -1,0 +1,330 @@
+"""Captures that overlap, fail, or are used out of order: what was put in place is taken away, and nothing raises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import trainmon
+from trainmon import PrecisionDebugger
+from trainmon.captures.collectives import Collectives
+from trainmon.captures.custom import CustomFunctions
+from trainmon.captures.session import CaptureSession
+
+CLIP = nn.utils.clip_grad_norm_
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test has its own debugger, and leaves torch as it was."""
+    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+    before = patched()
+    yield
+    assert patched() == before
+    assert CaptureSession._owner is None
+
+
+def patched() -> tuple[Any, ...]:
+    return F.softmax.__code__, CLIP.__code__, torch.Tensor.__add__, torch.optim.SGD.step.__code__
+
+
+def debugger_of(place: Path, level: str = "L0", **keys: Any) -> PrecisionDebugger:
+    config = {"task": "statistics", "dump_path": str(place), "rank": [], "step": [], "level": level, **keys}
+    path = place.with_suffix(".json")
+    path.write_text(json.dumps({"statistics": {"summary_mode": "statistics"}, **config}))
+    return PrecisionDebugger(str(path))
+
+
+def captured(place: Path, step: int = 0, name: str = "dump.json") -> dict[str, Any]:
+    (directory,) = (place / f"step{step}").iterdir()
+    told = json.loads((directory / name).read_text())
+    return told.get("data", told)
+
+
+def capture(place: Path, model: Any = None, **keys: Any) -> Any:
+    return trainmon.capture(model, dump_path=str(place), **{"level": "L1", "risk_level": "ALL", **keys})
+
+
+def test_a_second_capture_is_refused_while_another_is_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = patched()
+    first, second = capture(tmp_path / "first"), capture(tmp_path / "second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    second.__exit__()
+    assert patched() == before
+    assert capsys.readouterr().err.count("another capture is on") == 1
+    assert not (tmp_path / "second").exists()
+    with second:
+        F.softmax(torch.ones(2), 0)
+    assert "Functional.softmax.0.forward" in captured(tmp_path / "second", 1)
+
+
+def test_the_end_of_a_refused_capture_leaves_the_other_one_on(tmp_path: Path) -> None:
+    with capture(tmp_path / "first"):
+        with capture(tmp_path / "second"):
+            pass
+        torch.relu(torch.ones(2))
+    assert "Torch.relu.0.forward" in captured(tmp_path / "first")
+
+
+@pytest.mark.parametrize("part", [Collectives, CustomFunctions])
+def test_a_part_that_cannot_be_taken_away_keeps_no_other_in_place(
+    part: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detach = part.detach
+
+    def failing(self: Any) -> None:
+        detach(self)
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(part, "detach", failing)
+    before = patched()
+    with capture(tmp_path):
+        torch.relu(torch.ones(2))
+    assert patched() == before
+    (directory,) = (tmp_path / "step0").iterdir()
+    assert "RuntimeError: no" in (directory / "dump_error_info.log").read_text()
+
+
+def test_a_start_that_fails_half_way_leaves_nothing_and_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(_self: Any) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(Collectives, "attach", failing)
+    before = patched()
+    with capture(tmp_path):
+        assert patched() == before
+        torch.relu(torch.ones(2))
+    assert "the capture did not start: RuntimeError: no" in capsys.readouterr().err
+
+
+def test_a_work_that_throws_is_noted(tmp_path: Path) -> None:
+    class Throws:
+        def end_if_complete(self) -> None:
+            raise RuntimeError("the operation failed")
+
+    ended = []
+
+    class Complete:
+        def end_if_complete(self) -> None:
+            ended.append(self)
+
+    collectives = Collectives(trainmon._trainmon.Capture())
+    collectives._pending = [Throws(), Complete()]
+    collectives.detach()
+    assert len(ended) == 1
+
+
+def test_a_new_number_ends_the_step_that_is_open(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    debugger = debugger_of(tmp_path / "dump")
+    debugger.start(model)
+    model(torch.ones(1, 2))
+    debugger.set_init_step(100)
+    debugger.start(model)
+    model(torch.zeros(1, 2))
+    debugger.stop()
+    debugger.step()
+    key = "Module.0.Linear.forward.0"
+    assert captured(tmp_path / "dump")[key]["input_args"][0]["Max"] == 1.0
+    assert captured(tmp_path / "dump", 100)[key]["input_args"][0]["Max"] == 0.0
+
+
+def test_a_neutral_capture_leaves_no_hooks_on_leaves(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2, requires_grad=True)
+    capturing = capture(tmp_path, model, level="L0", neutral=True)
+    for _ in range(3):
+        with capturing:
+            model(x).sum().backward()
+    assert not x._backward_hooks
+    assert "Module.0.Linear.backward.0" in captured(tmp_path, 2)
+
+
+def test_an_optimizer_step_that_raises_is_no_parent_of_what_comes_after(tmp_path: Path) -> None:
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            torch.relu(torch.ones(1))
+            raise KeyError("mine")
+
+    model = nn.Sequential(nn.Linear(2, 2))
+    optimizer = Failing(model.parameters())
+    with capture(tmp_path, model, level="mix"):
+        with pytest.raises(KeyError, match="mine"):
+            optimizer.step()
+        model(torch.ones(1, 2))
+    construct = captured(tmp_path, name="construct.json")
+    assert construct["Torch.relu.0.forward"] == "optimizer"
+    assert construct["Module.0.Linear.forward.0"] is None
+
+
+def test_a_model_called_by_the_optimizer_stands_under_it(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 1))
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(1, 2)).sum()
+        torch.sin(loss.detach())
+        loss.backward()
+        return loss
+
+    with capture(tmp_path, model, level="mix"):
+        optimizer.step(closure)
+        torch.relu(torch.ones(1))
+    construct = captured(tmp_path, name="construct.json")
+    assert construct["Torch.sin.0.forward"] == "optimizer"
+    assert construct["Torch.relu.0.forward"] is None
+
+
+def test_parameters_that_are_no_leaves_cost_no_gradient(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    root = torch.ones(2, 2, requires_grad=True)
+    values = {"0.weight": root * 2, "0.bias": root[0] * 3}
+    with capture(tmp_path, model, level="L0"):
+        torch.func.functional_call(model, values, (torch.ones(1, 2),)).sum().backward()
+    assert "Module.0.Linear.backward.0" in captured(tmp_path)
+    (directory,) = (tmp_path / "step0").iterdir()
+    assert not (directory / "dump_error_info.log").exists()
+
+
+def test_saved_values_are_those_of_the_ranks_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    debugger = debugger_of(tmp_path / "dump", "debug", rank=[1])
+    monkeypatch.setattr("trainmon.captures.debugger.rank_of_process", lambda _given: 0)
+    debugger.save(torch.ones(2), "one")
+    debugger.step()
+    assert not (tmp_path / "dump" / "step0").exists()
+    monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+    monkeypatch.setattr("trainmon.captures.debugger.rank_of_process", lambda _given: 1)
+    debugger = debugger_of(tmp_path / "dump", "debug", rank=[1])
+    debugger.save(torch.ones(2), "one")
+    debugger.step()
+    assert [one.name for one in (tmp_path / "dump" / "step0").iterdir()] == ["rank1"]
+
+
+def test_models_once_given_are_captured_with_every_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = nn.ModuleDict({"a": nn.Linear(2, 2)}), nn.ModuleDict({"b": nn.Linear(2, 2)})
+    debugger = debugger_of(tmp_path / "dump")
+    for model in (first, second, None):
+        debugger.start(model)
+        first["a"](torch.ones(1, 2))
+        second["b"](torch.ones(1, 2))
+        debugger.stop()
+    debugger.step()
+    names = sorted(name for name in captured(tmp_path / "dump") if "Linear.forward" in name)
+    assert names == [
+        *(f"Module.a.Linear.forward.{number}" for number in range(3)),
+        *(f"Module.b.Linear.forward.{number}" for number in range(2)),
+    ]
+    assert "no model" not in capsys.readouterr().err
+
+
+def test_a_missing_model_is_told_once_and_of_wanted_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    debugger = debugger_of(tmp_path / "dump", step=[1, 2])
+    told = []
+    for _ in range(3):
+        debugger.start()
+        debugger.stop()
+        debugger.step()
+        told.append(capsys.readouterr().err.count("no model"))
+    assert told == [0, 1, 0]
+
+
+def test_a_range_of_calls_leaves_no_hooks_without_stop(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    debugger = debugger_of(tmp_path / "dump", step=[0])
+    debugger.start(model, token_range=[0, 0])
+    model(torch.ones(1, 2))
+    debugger.step()
+    assert not model._forward_pre_hooks
+    assert not model._forward_hooks
+    debugger.start(model)
+    assert "Module.0.Linear.forward.0" in captured(tmp_path / "dump")
+
+
+def test_a_range_goes_on_with_the_model_it_was_given(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    debugger = debugger_of(tmp_path / "dump")
+    debugger.start(model, token_range=[0, 0])
+    debugger.stop()
+    debugger.start()
+    model(torch.ones(1, 2))
+    debugger.stop()
+    debugger.step()
+    assert "Module.0.Linear.forward.0" in captured(tmp_path / "dump")
+
+
+def test_a_capture_that_cannot_start_in_a_range_leaves_the_call_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_arguments: Any) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(CaptureSession, "start", failing)
+    model = nn.Sequential(nn.Linear(2, 2))
+    debugger = debugger_of(tmp_path / "dump")
+    debugger.start(model, token_range=[0, 0])
+    assert model(torch.ones(1, 2)).shape == (1, 2)
+    debugger.stop()
+    debugger.step()
+
+
+def test_a_method_patched_between_two_captures_is_called_in_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capturing = capture(tmp_path)
+    with capturing:
+        torch.ones(1) + 1
+    original, calls = torch.Tensor.__add__, []
+
+    def patch(self: torch.Tensor, other: Any) -> Any:
+        calls.append(other)
+        return original(self, other)
+
+    with monkeypatch.context() as patching:
+        patching.setattr(torch.Tensor, "__add__", patch)
+        with capturing:
+            assert float(torch.ones(1) + 1) == 2.0
+        assert torch.Tensor.__add__ is patch
+    if "__add__" in vars(torch.Tensor):
+        # Monkeypatch leaves what the class had of its base.
+        del torch.Tensor.__add__
+    assert calls == [1]
+
+
+def test_a_rank_whose_directory_is_used_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    debugger = debugger_of(tmp_path / "dump", "L1")
+    debugger.start()
+    torch.relu(torch.ones(1))
+    debugger.stop()
+    used = tmp_path / "dump" / "step0" / "rank3"
+    used.mkdir()
+    (used / "dump.json").write_text("{}")
+    debugger.start(rank_id=3)
+    debugger.stop()
+    debugger.step()
+    assert "rank" in capsys.readouterr().err
+
+
+def test_nothing_starts_while_a_cuda_graph_is_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = patched()
+    with monkeypatch.context() as patching:
+        patching.setattr(torch.cuda, "is_initialized", lambda: True)
+        patching.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        with capture(tmp_path):
+            assert patched() == before
+    assert "CUDA graph" in capsys.readouterr().err
+    assert not (tmp_path / "step0").exists()
