@@ -470,8 +470,8 @@ class Capture:
         prefix: str,
         api: str,
         is_seen: bool,
-        filled: Sequence[int] = ...,
-        filled_keys: Sequence[str] = ...,
+        filled: Sequence[int],
+        filled_keys: Sequence[str],
     ) -> int:
         """Adds a function and gives its number. `is_seen`: the mode is called with this very object. `filled`:
         arguments, by place and by keyword, that hold nothing before the call."""
