@@ -131,6 +131,22 @@ fn a_number_that_is_none_and_another_shape_are_told_once_each() {
 }
 
 #[test]
+fn a_loss_that_is_nan_from_its_first_step_on_is_told() {
+    let golden = tempfile::tempdir().unwrap();
+    let golden = CLEAN.write(golden.path());
+    let broken = Made { loss: |_, _| f64::NAN, ..CLEAN };
+    let found = departures(&broken.held_against(&golden));
+    let [(0, words)] = &found[..] else { panic!("{found:?}") };
+    assert!(words.starts_with("loss at step 0"), "{words}");
+    // In a file of an older version it is a loss that nobody told.
+    let old = tempfile::tempdir().unwrap();
+    let target = broken.write(old.path());
+    let steps = fs::read_to_string(target.join("steps.csv")).unwrap().replace("NaN", "nan").replace(",,", ",nan,");
+    fs::write(target.join("steps.csv"), steps).unwrap();
+    assert_eq!(departures(&BaselineWatch::replay(&target, &[golden]).unwrap()), []);
+}
+
+#[test]
 fn a_loss_around_zero_is_no_finding_until_it_leaps() {
     let golden = tempfile::tempdir().unwrap();
     let crossing = |step: u64, noise: f64| 1.0 - step as f64 / 150.0 + 0.02 * noise;
