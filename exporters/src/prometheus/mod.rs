@@ -127,6 +127,11 @@ impl Exporter for PrometheusExporter {
         Ok(())
     }
 
+    /// The live page alone has.
+    fn takes_alerts(&self) -> bool {
+        self.history.is_some()
+    }
+
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
         // First the target, so that no server asks for a page that is going away.
         let removed = self.target_file.take().map_or(Ok(()), |file| file.remove());
