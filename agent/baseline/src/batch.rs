@@ -63,3 +63,19 @@ impl BatchReader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_loss_that_is_nan_is_a_number_that_was_told() {
+        let read = |loss| {
+            let (mut names, mut rows) = (Names::default(), StepRows::default());
+            let batch = StepBatch { loss, ..StepBatch::default() };
+            BatchReader::new(Config::default()).read(&[], &batch, &mut names, &mut rows);
+            rows.values.iter().filter(|value| value.is_nan()).count()
+        };
+        assert_eq!((read(Some(f64::NAN)), read(None)), (1, 0));
+    }
+}

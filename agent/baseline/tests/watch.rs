@@ -18,6 +18,8 @@ const FAULTY: u64 = 2;
 #[derive(Clone, Copy)]
 struct Made {
     seed: u64,
+    /// What is measured of the tensors.
+    kind: &'static str,
     /// Of every step: which tensors are measured in it.
     measured: fn(u64) -> bool,
     /// Whether the step is in the files at all.
@@ -32,6 +34,7 @@ struct Made {
 
 const CLEAN: Made = Made {
     seed: 1,
+    kind: "grad_reduced",
     measured: |_| true,
     kept: |_| true,
     fault: |_| 1.0,
@@ -65,7 +68,7 @@ impl Made {
                 writeln!(rows, "0,h.{index}.weight,{step},{norm},\"{}\",torch.float32", (self.shape)(step)).unwrap();
             }
         }
-        fs::write(rank.join("grad_reduced_0-9999.csv"), rows).unwrap();
+        fs::write(rank.join(format!("{}_0-9999.csv", self.kind)), rows).unwrap();
         fs::write(rank.join("steps.csv"), steps).unwrap();
         rank
     }
@@ -171,6 +174,28 @@ fn a_step_that_a_loss_scaler_left_out_in_one_run_is_no_departure() {
     // Without such a step it is one.
     let found = departures(&Made { fault: apart, ..CLEAN }.held_against(&golden));
     assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [PLANTED], "{found:?}");
+}
+
+#[test]
+fn a_step_left_out_does_not_excuse_what_it_cannot_have_led_to() {
+    let part = |kind, fault| {
+        let golden = tempfile::tempdir().unwrap();
+        let golden = Made { kind, ..CLEAN }.write(golden.path());
+        Made { kind, fault, skipped: |step| u64::from(step == 20), ..CLEAN }.held_against(&golden)
+    };
+    let at_once = |step| if step < 20 { 1.0 } else { 4.0 };
+    // The parameters were updated as often in both.
+    let found = departures(&part("param_origin", at_once));
+    let [(20, words)] = &found[..] else { panic!("{found:?}") };
+    assert!(words.contains("norm of h.2.weight at step 20"), "{words}");
+    // The data may be others, and later the parameters: what parts is told, whatever has led to it.
+    let later = |step| if step < 21 { 1.0 } else { 4.0 };
+    for (found, step) in [(part("grad_reduced", at_once), 20), (part("param_origin", later), 21)] {
+        assert_eq!(departures(&found), []);
+        let words = format!("norm of h.2.weight at step {step}");
+        let news = found.iter().flat_map(|(_, looked)| &looked.news).find(|news| news.message.contains(&words));
+        assert!(news.is_some_and(|news| news.is_warning && news.message.contains("a loss scaler, say")), "{found:?}");
+    }
 }
 
 #[test]
