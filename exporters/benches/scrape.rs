@@ -68,6 +68,7 @@ fn exporter(series: usize, page: bool) -> Result<PrometheusExporter> {
         per_layer: false,
         interval_max_seconds: 60,
         page,
+        hosts: Vec::new(),
         target_file: None,
     };
     let run = RunInfo { run: "bench".to_owned(), rank: Rank(0), local_rank: Rank(0), world_size: 1 };

@@ -325,6 +325,14 @@ fn over_grpc_messages_are_compressed_as_asked_and_carry_the_headers_of_the_envir
 }
 
 #[test]
+fn alerts_have_a_place_where_there_are_logs() {
+    for logs in [true, false] {
+        let (exporter, _) = start(&Otlp { logs, ..settings(1) }, &Config::default(), None);
+        assert_eq!(exporter.takes_alerts(), logs);
+    }
+}
+
+#[test]
 fn an_alert_becomes_a_log_record_with_its_sentence_and_facts() {
     let (sender, calls) = channel();
     let (mut exporter, books) = exporter(serve(sender), OtlpCompression::None);

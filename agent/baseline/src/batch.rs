@@ -12,14 +12,13 @@ use super::steps::{RUN_NUMBERS, RowHead, StepRows};
 /// Reads the batches of one rank, in the order of their steps.
 pub(crate) struct BatchReader {
     config: Config,
-    has_had_number: [bool; RUN_NUMBERS.len()],
     shape: String,
 }
 
 impl BatchReader {
     /// For batches that were measured with this config.
     pub(crate) fn new(config: Config) -> Self {
-        Self { config, has_had_number: [false; RUN_NUMBERS.len()], shape: String::new() }
+        Self { config, shape: String::new() }
     }
 
     /// Reads a step: the rows its CSV files have. `tensors[record.tensor.index()]` is a record's tensor.
@@ -28,9 +27,8 @@ impl BatchReader {
         into.skipped = batch.skipped_steps;
         self.push_records(tensors, batch, names, into);
         let numbers = [batch.loss, batch.learning_rate, batch.grad_norm()];
-        for ((name, value), had) in RUN_NUMBERS.into_iter().zip(numbers).zip(&mut self.has_had_number) {
-            *had |= value.is_some_and(|value| !value.is_nan());
-            if let Some(value) = value.filter(|_| *had) {
+        for (name, value) in RUN_NUMBERS.into_iter().zip(numbers) {
+            if let Some(value) = value {
                 push_run_number(names, into, name, value);
             }
         }
@@ -63,5 +61,21 @@ impl BatchReader {
             let unit = is_tensor.then(|| unit_roundoff(reading.dtype()));
             into.rows.push(RowHead { tensor, columns, first, shape, unit, table: None });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_loss_that_is_nan_is_a_number_that_was_told() {
+        let read = |loss| {
+            let (mut names, mut rows) = (Names::default(), StepRows::default());
+            let batch = StepBatch { loss, ..StepBatch::default() };
+            BatchReader::new(Config::default()).read(&[], &batch, &mut names, &mut rows);
+            rows.values.iter().filter(|value| value.is_nan()).count()
+        };
+        assert_eq!((read(Some(f64::NAN)), read(None)), (1, 0));
     }
 }

@@ -14,7 +14,7 @@ use trainmon_core::Dtype;
 use super::error::ReadRunError;
 use super::names::{Names, unit_roundoff};
 use super::steps::{RUN_KIND, RUN_NUMBERS, RUN_STATISTIC, RowHead, StepRows};
-use crate::run::{RowLayout, RunDirectory, Table, TableCursor};
+use crate::run::{RowLayout, RunDirectory, Table, TableCursor, ToldNumbers};
 
 /// Kinds that measure the machine, or tensors that nobody can pair, or what a script tells: tokens per second, say.
 const NOT_COMPARED: [&str; 3] = ["comm_time", "scalar", "stack_info"];
@@ -112,12 +112,12 @@ fn take(
     Ok(())
 }
 
-/// `steps.csv`: loss, learning rate and gradient norm. An empty cell is a number that nobody told, and so is NaN until its column
-/// has had a number.
+/// `steps.csv`: loss, learning rate and gradient norm.
 struct FactsCursor {
     table: Table,
     step: usize,
-    columns: Vec<(usize, &'static str, bool)>,
+    columns: Vec<(usize, &'static str)>,
+    told: ToldNumbers,
     skipped: Option<usize>,
     cells: StringRecord,
     pending: Option<u64>,
@@ -131,10 +131,11 @@ impl FactsCursor {
             warnings.insert(format!("`{}` line {line}: torn off at the file's end: left out", path.display()));
         }
         let step = table.place("step")?;
-        let place = |column| table.place_of(column).map(|place| (place, column, false));
+        let place = |column| table.place_of(column).map(|place| (place, column));
         let columns = RUN_NUMBERS.into_iter().filter_map(place).collect();
         let skipped = table.place_of("skipped_steps");
-        Ok(Some(Self { table, step, columns, skipped, cells: StringRecord::new(), pending: None, last: None }))
+        let told = ToldNumbers::default();
+        Ok(Some(Self { table, step, columns, told, skipped, cells: StringRecord::new(), pending: None, last: None }))
     }
 
     fn peek(&mut self) -> Result<Option<u64>, ReadRunError> {
@@ -153,10 +154,9 @@ impl FactsCursor {
         self.last = self.pending.take();
         let row = self.table.row(&self.cells);
         into.skipped = self.skipped.map(|place| row.integer(place)).transpose()?.unwrap_or(0);
-        for (place, name, has_had_number) in &mut self.columns {
-            let Some(value) = row.told_number(*place)? else { continue };
-            *has_had_number |= !value.is_nan();
-            if *has_had_number {
+        self.told.begin(&row);
+        for (place, name) in &self.columns {
+            if let Some(value) = self.told.number(&row, *place)? {
                 push_run_number(names, into, name, value);
             }
         }

@@ -42,6 +42,27 @@ enum Measure {
     Parted,
 }
 
+/// Whether the optimizer left steps out in one of the runs that it made in the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Skips {
+    Equal,
+    /// Before the step at hand, for the first time. A step that is left out has no number: the parameters were updated as often in
+    /// both runs, and only the data are others.
+    PartHere,
+    Differ,
+}
+
+impl Skips {
+    /// Whether they may be why a series parts.
+    fn may_explain(self, leader: &Divergence) -> bool {
+        match self {
+            Self::Equal => false,
+            Self::PartHere => leader.tensor.kind != "param_origin",
+            Self::Differ => true,
+        }
+    }
+}
+
 /// What a step led to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Looked {
@@ -82,8 +103,7 @@ pub struct BaselineWatch {
     /// Steps before the first of those in which this run alone measured tensors.
     unpaired: u32,
     last: Option<u64>,
-    /// Whether the optimizer left steps out in one of the runs that it made in the other.
-    skips_differ: bool,
+    skips: Skips,
     /// Whether it was told what only one side measures.
     is_told: bool,
     standing: Option<Standing>,
@@ -123,7 +143,7 @@ impl BaselineWatch {
             common: 0,
             unpaired: 0,
             last: None,
-            skips_differ: false,
+            skips: Skips::Equal,
             is_told: false,
             standing: None,
         };
@@ -183,9 +203,14 @@ impl BaselineWatch {
         let first_golden = golden.first().copied().flatten();
         // A loss or a norm that the golden run was not told in this step.
         target.rows.retain(|row| !is_of_run(&self.names, row.tensor) || !lacks_number(first_golden, row.tensor));
-        self.skips_differ |= first_golden.is_some_and(|golden| golden.skipped != target.skipped);
-        let target = &*target;
         let gap = self.last.map_or(1, |last| target.step - last);
+        if first_golden.is_some_and(|golden| golden.skipped != target.skipped) {
+            let is_first = self.skips == Skips::Equal && gap == 1;
+            self.skips = if is_first { Skips::PartHere } else { Skips::Differ };
+        } else if self.skips == Skips::PartHere {
+            self.skips = Skips::Differ;
+        }
+        let target = &*target;
         let has_tensors = target.rows.iter().any(|row| !is_of_run(&self.names, row.tensor));
         let is_paired = has_tensors && first_golden.is_some_and(|golden| shares_tensor(&self.names, target, golden));
         (self.common, self.last) = (self.common + u64::from(is_paired), Some(target.step));
@@ -231,13 +256,16 @@ impl BaselineWatch {
             self.begin(beyond.into_iter().chain(shapes).collect(), looked);
             return;
         }
-        if !parted.is_empty() && self.skips_differ {
+        let leader = parted.get(leader_of(&parted));
+        if let Some(leader) = leader.filter(|leader| self.skips.may_explain(leader)) {
             self.measure = Measure::Usual;
+            let leader = Departure::of_divergence(leader, parted.len() - 1);
             let message = format!(
-                "the optimizer left steps out in one of the runs that it made in the other (a loss scaler, say): from step {step} on \
-                 they are not equal, and each series is held against how far it usually is from the golden run's"
+                "the optimizer left steps out in one of the runs that it made in the other (a loss scaler, say), and they part: \
+                 {leader}; a fault may be why it left them out. From step {step} on each series is held against how far it usually \
+                 is from the golden run's"
             );
-            looked.news.push(News::info(message));
+            looked.news.push(News::warning(message));
             self.begin(beyond, looked);
         } else if !parted.is_empty() {
             let place = leader_of(&parted);

@@ -18,6 +18,8 @@ const FAULTY: u64 = 2;
 #[derive(Clone, Copy)]
 struct Made {
     seed: u64,
+    /// What is measured of the tensors.
+    kind: &'static str,
     /// Of every step: which tensors are measured in it.
     measured: fn(u64) -> bool,
     /// Whether the step is in the files at all.
@@ -32,6 +34,7 @@ struct Made {
 
 const CLEAN: Made = Made {
     seed: 1,
+    kind: "grad_reduced",
     measured: |_| true,
     kept: |_| true,
     fault: |_| 1.0,
@@ -65,7 +68,7 @@ impl Made {
                 writeln!(rows, "0,h.{index}.weight,{step},{norm},\"{}\",torch.float32", (self.shape)(step)).unwrap();
             }
         }
-        fs::write(rank.join("grad_reduced_0-9999.csv"), rows).unwrap();
+        fs::write(rank.join(format!("{}_0-9999.csv", self.kind)), rows).unwrap();
         fs::write(rank.join("steps.csv"), steps).unwrap();
         rank
     }
@@ -131,6 +134,22 @@ fn a_number_that_is_none_and_another_shape_are_told_once_each() {
 }
 
 #[test]
+fn a_loss_that_is_nan_from_its_first_step_on_is_told() {
+    let golden = tempfile::tempdir().unwrap();
+    let golden = CLEAN.write(golden.path());
+    let broken = Made { loss: |_, _| f64::NAN, ..CLEAN };
+    let found = departures(&broken.held_against(&golden));
+    let [(0, words)] = &found[..] else { panic!("{found:?}") };
+    assert!(words.starts_with("loss at step 0"), "{words}");
+    // In a file of an older version it is a loss that nobody told.
+    let old = tempfile::tempdir().unwrap();
+    let target = broken.write(old.path());
+    let steps = fs::read_to_string(target.join("steps.csv")).unwrap().replace("NaN", "nan").replace(",,", ",nan,");
+    fs::write(target.join("steps.csv"), steps).unwrap();
+    assert_eq!(departures(&BaselineWatch::replay(&target, &[golden]).unwrap()), []);
+}
+
+#[test]
 fn a_loss_around_zero_is_no_finding_until_it_leaps() {
     let golden = tempfile::tempdir().unwrap();
     let crossing = |step: u64, noise: f64| 1.0 - step as f64 / 150.0 + 0.02 * noise;
@@ -155,6 +174,28 @@ fn a_step_that_a_loss_scaler_left_out_in_one_run_is_no_departure() {
     // Without such a step it is one.
     let found = departures(&Made { fault: apart, ..CLEAN }.held_against(&golden));
     assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [PLANTED], "{found:?}");
+}
+
+#[test]
+fn a_step_left_out_does_not_excuse_what_it_cannot_have_led_to() {
+    let part = |kind, fault| {
+        let golden = tempfile::tempdir().unwrap();
+        let golden = Made { kind, ..CLEAN }.write(golden.path());
+        Made { kind, fault, skipped: |step| u64::from(step == 20), ..CLEAN }.held_against(&golden)
+    };
+    let at_once = |step| if step < 20 { 1.0 } else { 4.0 };
+    // The parameters were updated as often in both.
+    let found = departures(&part("param_origin", at_once));
+    let [(20, words)] = &found[..] else { panic!("{found:?}") };
+    assert!(words.contains("norm of h.2.weight at step 20"), "{words}");
+    // The data may be others, and later the parameters: what parts is told, whatever has led to it.
+    let later = |step| if step < 21 { 1.0 } else { 4.0 };
+    for (found, step) in [(part("grad_reduced", at_once), 20), (part("param_origin", later), 21)] {
+        assert_eq!(departures(&found), []);
+        let words = format!("norm of h.2.weight at step {step}");
+        let news = found.iter().flat_map(|(_, looked)| &looked.news).find(|news| news.message.contains(&words));
+        assert!(news.is_some_and(|news| news.is_warning && news.message.contains("a loss scaler, say")), "{found:?}");
+    }
 }
 
 #[test]

@@ -272,6 +272,11 @@ impl Exporter for OtlpExporter {
         Ok(())
     }
 
+    /// As logs, if the user wants those.
+    fn takes_alerts(&self) -> bool {
+        self.logs.is_some()
+    }
+
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {
         self.stage.send_replace(Stage::Closing);
         if let Some(Running { settlement: _, done }) = self.running.take() {

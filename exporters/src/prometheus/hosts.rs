@@ -7,19 +7,18 @@ use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 
 /// For who asked under another name.
-pub(super) const REFUSAL: &str = "this page answers under localhost, an IP address, the machine's own name, or a name without \
-    dots; under other names there are /metrics and /healthz\n";
+pub(super) const REFUSAL: &str = "this page answers under localhost, an IP address, the machine's own name, a name without \
+    dots, or one of prometheus.hosts in the config; under other names there are /metrics and /healthz\n";
 
-/// The names of this machine.
+/// The names of this machine, in lower case.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownHosts {
-    machine: String,
-}
+pub(crate) struct KnownHosts(Vec<String>);
 
 impl KnownHosts {
-    /// `machine`: its name, with or without its domain.
-    pub(crate) fn new(machine: &str) -> Self {
-        Self { machine: machine.trim_end_matches('.').to_ascii_lowercase() }
+    /// `machine`: its name as the system tells it, mostly without its domain. `others`: names that the config allows.
+    pub(crate) fn new(machine: &str, others: &[String]) -> Self {
+        let names = std::iter::once(machine).chain(others.iter().map(String::as_str));
+        Self(names.map(in_one_form).collect())
     }
 
     /// Whether a request was made under a name that nobody else can have led here. One that names no host was not made by a
@@ -33,13 +32,18 @@ impl KnownHosts {
     }
 
     fn knows(&self, host: &str) -> bool {
-        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let host = in_one_form(host);
         let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let is_address =
             host.parse::<Ipv4Addr>().is_ok() || address.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
         // A name without dots is no domain that somebody elsewhere could own.
-        is_address || !host.contains('.') || host == self.machine || host.ends_with(".localhost")
+        is_address || !host.contains('.') || self.0.contains(&host) || host.ends_with(".localhost")
     }
+}
+
+/// Without the dot of the root, in lower case.
+fn in_one_form(name: &str) -> String {
+    name.trim_end_matches('.').to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -51,7 +55,7 @@ mod tests {
     fn allows(uri: &str, host: Option<&str>) -> bool {
         let request = Request::get(uri);
         let request = host.into_iter().fold(request, |request, host| request.header(HOST, host));
-        KnownHosts::new("Node-17.cluster.example").allows(&request.body(()).unwrap().into_parts().0)
+        KnownHosts::new("Node-17.cluster.example", &[]).allows(&request.body(()).unwrap().into_parts().0)
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl PrometheusExporter {
         metric_table.allow_series(config.max_series.saturating_sub(reserved));
         let live = config.page.then(|| Arc::new(LiveRun::new()));
         let history = live.clone().map(|live| HistoryWriter::new(live, statistics, overhead_budget));
-        let hosts = KnownHosts::new(&page_source.host);
+        let hosts = KnownHosts::new(&page_source.host, &config.hosts);
         let server = Server::start(address, Answers { page: Arc::clone(&page_source), live, hosts })?;
         let target = target(server.address(), &page_source.host);
         let target_file = match &config.target_file {
@@ -125,6 +125,11 @@ impl Exporter for PrometheusExporter {
             history.alert(alert);
         }
         Ok(())
+    }
+
+    /// The live page alone has.
+    fn takes_alerts(&self) -> bool {
+        self.history.is_some()
     }
 
     fn shutdown(&mut self, deadline: Instant) -> Result<(), ExportError> {

@@ -252,6 +252,17 @@ fn a_page_of_elsewhere_reads_nothing_and_a_scraper_may_use_any_name() {
 }
 
 #[test]
+fn the_page_answers_under_the_names_of_the_config() {
+    let exporter = start(&Prometheus { hosts: vec!["Node17.Cluster.example".to_owned()], ..config() });
+    let page = |host: &str| request_as(exporter.address(), host, "GET", "/");
+    assert_eq!(page("node17.cluster.EXAMPLE:9464").status, 200);
+    for host in ["cluster.example", "node17.cluster.example.evil.example", "a.node17.cluster.example"] {
+        let refused = page(host);
+        assert!(refused.status == 403 && refused.body.contains("prometheus.hosts"), "{host}: {}", refused.body);
+    }
+}
+
+#[test]
 fn a_micro_batch_that_is_not_the_last_has_no_cell() {
     let mut exporter = start(&Prometheus { per_layer: false, ..config() });
     let of_micro_step = |number, norm| Record {

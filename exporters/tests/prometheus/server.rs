@@ -43,7 +43,9 @@ fn other_routes_and_methods_are_told_apart() {
 
 #[test]
 fn without_the_page_there_is_a_list_of_what_else_there_is() {
+    assert!(start(&config()).takes_alerts());
     let exporter = start(&Prometheus { page: false, ..config() });
+    assert!(!exporter.takes_alerts(), "no place for alerts");
     assert_eq!(exporter.whereabouts(), [format!("http://{}/metrics", exporter.address())]);
     let index = request(exporter.address(), "GET", "/");
     assert!(index.body.contains("href=\"/metrics\"") && index.body.contains("run-a rank 3"));

@@ -28,6 +28,7 @@ pub(crate) fn config() -> Prometheus {
         per_layer: true,
         interval_max_seconds: 3600,
         page: true,
+        hosts: Vec::new(),
         target_file: None,
     }
 }

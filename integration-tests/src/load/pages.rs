@@ -111,6 +111,7 @@ fn start(rank: u32, ranks: u32, target_file: &Path) -> Result<PrometheusExporter
         per_layer: true,
         page: false,
         interval_max_seconds: 60,
+        hosts: Vec::new(),
         target_file: Some(target_file.to_owned()),
     };
     let run = RunInfo { run: "load".to_owned(), rank: Rank(rank), local_rank: Rank(rank), world_size: ranks };

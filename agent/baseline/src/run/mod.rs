@@ -12,4 +12,4 @@ pub use self::error::RunError;
 pub use self::newest::{NewestRun, directories, newest_of, run_directory_of};
 pub use self::rows::{MIXED_PREFIX, MonitorRow, RowLayout};
 pub use self::source::{RunDirectory, file_name, rank_of, runs_in};
-pub use self::table::{Row, Table};
+pub use self::table::{Row, Table, ToldNumbers};

@@ -31,6 +31,35 @@ pub struct Row<'a> {
     cells: &'a StringRecord,
 }
 
+/// Which numbers of a `steps.csv` were told. An empty cell was not. Older versions wrote `nan` there instead: a file without an
+/// empty cell so far may be one of theirs, and its `nan` is no number until the column has had one. Files of today have an empty
+/// cell in their first row, the duration of the process's first step.
+#[derive(Debug, Default)]
+pub struct ToldNumbers {
+    has_empty_cell: bool,
+    /// By place of the column.
+    has_had_number: Vec<bool>,
+}
+
+impl ToldNumbers {
+    /// Goes on to a row, before its numbers are asked for.
+    pub fn begin(&mut self, row: &Row<'_>) {
+        self.has_empty_cell |= row.cells.iter().any(str::is_empty);
+        self.has_had_number.resize(row.cells.len(), false);
+    }
+
+    /// The number at a place of the row that was begun; `None` for one that nobody told.
+    ///
+    /// # Errors
+    /// There is something else.
+    pub fn number(&mut self, row: &Row<'_>, place: usize) -> Result<Option<f64>, RunError> {
+        let Some(value) = row.told_number(place)? else { return Ok(None) };
+        let Some(has_had_number) = self.has_had_number.get_mut(place) else { return Ok(Some(value)) };
+        *has_had_number |= !value.is_nan();
+        Ok((*has_had_number || self.has_empty_cell).then_some(value))
+    }
+}
+
 impl Table {
     /// Opens a table. `None` if it has not even a header: it was made, and nothing could be written.
     ///
@@ -136,7 +165,7 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     /// There is something else.
-    pub fn told_number(&self, place: usize) -> Result<Option<f64>, RunError> {
+    fn told_number(&self, place: usize) -> Result<Option<f64>, RunError> {
         if self.text(place).is_empty() { Ok(None) } else { self.number(place).map(Some) }
     }
 
@@ -200,5 +229,37 @@ impl<R: Read> Read for ShortLines<R> {
             None => self.length + read as u64,
         };
         if self.length > MAX_LINE { Err(too_long()) } else { Ok(read) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The losses of a file that were told.
+    fn losses(text: &str) -> Vec<Option<f64>> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("steps.csv");
+        std::fs::write(&path, format!("step,step_seconds,loss\n{text}")).unwrap();
+        let mut table = Table::open(&path).unwrap().unwrap();
+        let place = table.place("loss").unwrap();
+        let (mut cells, mut told, mut losses) = (StringRecord::new(), ToldNumbers::default(), Vec::new());
+        while let Some(row) = table.next(&mut cells).unwrap() {
+            told.begin(&row);
+            losses.push(told.number(&row, place).unwrap());
+        }
+        losses
+    }
+
+    #[test]
+    fn nan_is_told_but_in_a_file_that_has_it_for_what_nobody_told() {
+        let [first, second] = losses("0,,nan\n1,0.5,nan\n")[..] else { panic!("two rows") };
+        assert!(first.is_some_and(f64::is_nan) && second.is_some_and(f64::is_nan), "{first:?} {second:?}");
+        assert_eq!(losses("0,,\n1,0.5,2.5\n"), [None, Some(2.5)]);
+        assert_eq!(losses("0,nan,nan\n1,0.5,nan\n"), [None, None], "of an older version");
+        let [None, Some(2.5), Some(third)] = losses("0,nan,nan\n1,0.5,2.5\n2,0.5,nan\n")[..] else {
+            panic!("{:?}", losses("0,nan,nan\n1,0.5,2.5\n2,0.5,nan\n"))
+        };
+        assert!(third.is_nan());
     }
 }

@@ -44,6 +44,9 @@ pub struct Prometheus {
     /// The live page at `/`: curves, heat maps and alerts of the run so far, kept in at most 30 MB.
     #[default = true]
     pub page: bool,
+    /// Names by which browsers may ask for the live page, beside `localhost`, IP addresses and names without dots: the machine's
+    /// name with its domain, or a proxy's. Each is compared whole; upper or lower case is the same.
+    pub hosts: Vec<String>,
     /// A `file_sd` target file to write, for scraping many ranks. Rank 3 writes `targets.rank3.json` where this says
     /// `targets.json`; a `{rank}` in the name is replaced instead.
     #[schemars(length(min = 1))]

@@ -9,7 +9,7 @@ use trainmon_exporters::tensorboard::{EventWriter, FACTS, Point, Value};
 
 use super::converted::ConvertedRun;
 use super::error::ConvertError;
-use crate::run::Table;
+use crate::run::{Table, ToldNumbers};
 
 /// When each step ended, in seconds since 1970. Of a step made twice the later time.
 #[derive(Debug, Default)]
@@ -27,8 +27,7 @@ fn fact_tag(column: &str) -> String {
     known.map_or_else(|| format!("monitor/{column}"), |fact| fact.tag.to_owned())
 }
 
-/// Writes the numbers of `steps.csv` to `out` and gives back the times. An empty cell is a number that nobody told, and so is NaN
-/// until its column has had a number.
+/// Writes the numbers of `steps.csv` to `out` and gives back the times.
 pub(super) fn convert_facts(
     table: &mut Table,
     out: &Path,
@@ -37,17 +36,16 @@ pub(super) fn convert_facts(
     let (step_column, time_column) = (table.place("step")?, table.place("unix_seconds")?);
     let columns = table.header().iter().enumerate().filter(|(place, _)| ![step_column, time_column].contains(place));
     let facts: Vec<(usize, String)> = columns.map(|(place, column)| (place, fact_tag(column))).collect();
-    let mut has_had_number = vec![false; facts.len()];
+    let mut told = ToldNumbers::default();
     let mut writer = EventWriter::new(out.to_path_buf());
     let (mut times, mut cells) = (StepTimes::default(), StringRecord::new());
     while let Some(row) = table.next(&mut cells)? {
         row.check_length()?;
         let (step, time): (u64, f64) = (row.integer(step_column)?, row.number(time_column)?);
         let mut points = Vec::with_capacity(facts.len());
-        for ((place, tag), has_had_number) in facts.iter().zip(&mut has_had_number) {
-            let Some(value) = row.told_number(*place)? else { continue };
-            *has_had_number |= !value.is_nan();
-            if *has_had_number {
+        told.begin(&row);
+        for (place, tag) in &facts {
+            if let Some(value) = told.number(&row, *place)? {
                 points.push(Point { tag, value: Value::Scalar(value) });
             }
         }

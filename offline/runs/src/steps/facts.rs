@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use csv::StringRecord;
 use trainmon_core::{DropReason, GradNorm, LedgerSnapshot, Phase, PhaseTimes, StepBatch};
 
-use crate::run::{Row, RunError, Table};
+use crate::run::{Row, RunError, Table, ToldNumbers};
 
-/// Reads `steps.csv` line by line. An empty cell is a number that nobody told, and so is NaN until its column has had a number:
-/// files of versions that wrote NaN for both are read, too.
+/// Reads `steps.csv` line by line.
 pub(super) struct FactsCursor {
     table: Table,
     step: usize,
-    columns: Vec<(usize, Column, bool)>,
+    columns: Vec<(usize, Column)>,
+    told: ToldNumbers,
     cells: StringRecord,
     pending: Option<u64>,
     last: Option<u64>,
@@ -65,8 +65,9 @@ impl FactsCursor {
         }
         let step = table.place("step")?;
         let known = COLUMNS.into_iter().chain([("sampling_ratio", Column::SamplingRatio)]);
-        let columns = known.filter_map(|(name, column)| Some((table.place_of(name)?, column, false))).collect();
-        Ok(Some(Self { table, step, columns, cells: StringRecord::new(), pending: None, last: None, again: None }))
+        let columns = known.filter_map(|(name, column)| Some((table.place_of(name)?, column))).collect();
+        let (told, cells) = (ToldNumbers::default(), StringRecord::new());
+        Ok(Some(Self { table, step, columns, told, cells, pending: None, last: None, again: None }))
     }
 
     /// The step of the line that comes next.
@@ -90,10 +91,9 @@ impl FactsCursor {
         self.last = self.pending.take();
         let row = self.table.row(&self.cells);
         let mut has_time = false;
-        for (place, column, has_had_number) in &mut self.columns {
-            let Some(value) = row.told_number(*place)? else { continue };
-            *has_had_number |= !value.is_nan();
-            if *has_had_number {
+        self.told.begin(&row);
+        for (place, column) in &self.columns {
+            if let Some(value) = self.told.number(&row, *place)? {
                 has_time |= *column == Column::UnixSeconds;
                 set(batch, *column, value, &row, *place)?;
             }

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use trainmon_history::{Limits, RunDocument, VERSION};
 use trainmon_runs::steps::{RankChoice, ReadRunError, RecordedRank, RecordedRun};
 use ureq::Agent;
@@ -125,8 +126,7 @@ fn ask(address: &str, tell: &Sender<News>, end: &End) {
     let url = format!("{address}/api/overview");
     loop {
         let news = match overview(&agent, &url) {
-            Ok(run) if run.version == VERSION => News::Run(run),
-            Ok(run) => News::Failed(TopError::Version { expected: VERSION, found: run.version }),
+            Ok(news) => news,
             Err(why) => News::Trouble(format!("`{url}`: {why}")),
         };
         if tell.send(news).is_err() || end.wait(ASK_EVERY) {
@@ -135,10 +135,24 @@ fn ask(address: &str, tell: &Sender<News>, end: &End) {
     }
 }
 
-fn overview(agent: &Agent, url: &str) -> Result<Box<RunDocument>, String> {
+fn overview(agent: &Agent, url: &str) -> Result<News, String> {
     let mut answer = agent.get(url).call().map_err(|error| error.to_string())?;
     let text = answer.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(|error| error.to_string())?;
-    serde_json::from_str(&text).map_err(|error| format!("no overview of a run: {error}"))
+    news_of(&text)
+}
+
+/// What an agent's answer says. Its version is read before the rest, which another version may have in another form.
+fn news_of(text: &str) -> Result<News, String> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let failed = |error| format!("no overview of a run: {error}");
+    let Versioned { version: found } = serde_json::from_str(text).map_err(failed)?;
+    if found != VERSION {
+        return Ok(News::Failed(TopError::Version { expected: VERSION, found }));
+    }
+    serde_json::from_str(text).map(News::Run).map_err(failed)
 }
 
 /// Reads a directory, and again when its files have grown.
@@ -189,4 +203,19 @@ fn document(run: &RecordedRun) -> Result<Box<RunDocument>, ReadRunError> {
     };
     let history = RankHistory::read(rank, Limits::default(), &mut |_| {})?;
     Ok(Box::new(history.document()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_of_another_version_is_told_by_its_version() {
+        let first = r#"{"version":1,"overview":{"version":1,"curves":[],"alerts":[],"alerts_seen":3},"status":{}}"#;
+        let news = news_of(first);
+        assert!(matches!(news, Ok(News::Failed(TopError::Version { expected: VERSION, found: 1 }))));
+        for text in ["", "<html>", "{}", r#"{"version":2}"#] {
+            assert!(matches!(news_of(text), Err(why) if why.starts_with("no overview of a run: ")), "{text}");
+        }
+    }
 }
