@@ -162,9 +162,11 @@ def test_an_optimizer_step_that_raises_is_no_parent_of_what_comes_after(tmp_path
         with pytest.raises(KeyError, match="mine"):
             optimizer.step()
         model(torch.ones(1, 2))
+        torch.sin(torch.ones(1))
     construct = captured(tmp_path, name="construct.json")
     assert construct["Torch.relu.0.forward"] == "optimizer"
     assert construct["Module.0.Linear.forward.0"] is None
+    assert construct["Torch.sin.0.forward"] is None
 
 
 def test_a_model_called_by_the_optimizer_stands_under_it(tmp_path: Path) -> None:
@@ -314,7 +316,7 @@ def test_a_rank_whose_directory_is_used_is_told(
     debugger.start(rank_id=3)
     debugger.stop()
     debugger.step()
-    assert "rank" in capsys.readouterr().err
+    assert "`rank3` beside it" in capsys.readouterr().err
 
 
 def test_nothing_starts_while_a_cuda_graph_is_captured(

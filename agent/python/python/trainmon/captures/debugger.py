@@ -232,7 +232,7 @@ class PrecisionDebugger:
             is_open = self._session.capture.is_open
             if self._rank is not None and is_open and not self._session.capture.set_rank(self._rank):
                 where = f"proc{os.getpid()}"
-                tell(f"this step's files stay in `{where}`: rank {self._rank} has files of this step already", None)
+                tell(f"this step's files stay in `{where}`", f"`rank{self._rank}` beside it may be another run's")
 
     def _save(self, variable: Any, name: str, save_backward: bool) -> None:
         config = self._session.config
