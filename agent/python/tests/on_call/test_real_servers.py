@@ -36,6 +36,9 @@ def test_what_a_rule_looks_at_has_an_answer(scenario: Scenario, rule: dict[str, 
         is_planned = any(metric in selector for metric in PLANNED)
         is_no_rule_yet = 'rule="Baseline"' in selector and "Baseline" not in rules.CATALOG["alert_rules"]
         assert bool(scenario.answers[selector]) != (is_planned or is_no_rule_yet), selector
+    # What Prometheus itself made of the whole expression. Of an alert that is tested by its firing.
+    if "record" in rule and not any(metric in rule["expr"] for metric in PLANNED):
+        assert scenario.answers[rule["record"]], rule["expr"]
 
 
 @pytest.mark.parametrize("run", EXPECTED)

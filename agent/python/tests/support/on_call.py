@@ -168,6 +168,7 @@ def play(scenario: Scenario, jobs: Jobs, directory: Path) -> Scenario:
     wait_for(f"{sorted(expected)} at the webhook", lambda: expected <= servers.webhook.alerts("firing"))
     asked = [dashboards.filled(one.expression) for one in dashboards.expressions()]
     asked += [selector for rule in rules.all_rules() for selector in rules.selectors(rule["expr"])]
+    asked += [rule["record"] for rule in rules.all_rules() if "record" in rule]
     scenario.answers = {expression: servers.query(expression) for expression in asked}
     # Over with it.
     jobs.signal("stopped-rank", 1, signal.SIGCONT)
