@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from support import dump_deviations, dump_runs, dumps, golden
+from support import dump_truth, dumps, golden
+from support.dump_truth import Case, Truth
 from trainmon.captures import operators
 
 GOLDEN = golden.directory()
@@ -26,12 +27,25 @@ CASES = [] if GOLDEN is None else sorted(path.name for path in (GOLDEN / "03_dum
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The directory of every case, its program run."""
-    place = tmp_path_factory.mktemp("dumps")
-    jobs = [dump_runs.job_of_case(place, GOLDEN / "03_dump" / name) for name in CASES]
-    jobs += [_job_of_format(place / name, program, words) for name, (program, words) in FORMATS.items()]
-    return dump_runs.run(jobs, place)
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    """Every program, run."""
+    cases = {name: dump_truth.case_of(GOLDEN / "03_dump" / name) for name in CASES}
+    cases |= {name: _case_of_format(name, program, words) for name, (program, words) in FORMATS.items()}
+    return Truth(tmp_path_factory.mktemp("dumps"), cases)
+
+
+def _case_of_format(name: str, program: str, arguments: list[str]) -> Case:
+    def dump(directory: Path) -> Path:
+        (found,) = (one for one in directory.iterdir() if one.is_dir())
+        return found
+
+    return Case(
+        recorded=GOLDEN / "dump-format" / name,
+        runs=None,
+        job=lambda place: _job_of_format(place / name, program, arguments),
+        dump=dump,
+        config=lambda directory: json.loads(min(directory.glob("*.json")).read_text()),
+    )
 
 
 def _job_of_format(directory: Path, program: str, arguments: list[str]) -> dict:
@@ -48,11 +62,15 @@ def _job_of_format(directory: Path, program: str, arguments: list[str]) -> dict:
 
 @pytest.mark.skipif(GOLDEN is None, reason="no golden data here (TRAINMON_GOLDEN)")
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_a_dump_of_an_older_msprobe_is_reproduced(name: str, ran: dict[str, Path]) -> None:
-    (dump,) = (one for one in ran[name].iterdir() if one.is_dir())
-    config = json.loads(min(ran[name].glob("*.json")).read_text())
-    outcome = dumps.compare(dump, GOLDEN / "dump-format" / name, lambda one: dump_deviations.reason(name, config, one))
-    print(f"{name}: {outcome.fields} fields, {len(outcome.differing)} differing, {dict(outcome.excused)}")
+def test_a_dump_of_an_older_msprobe_is_reproduced(name: str, truth: Truth) -> None:
+    _assert_reproduced(name, truth)
+
+
+def _assert_reproduced(name: str, truth: Truth) -> None:
+    outcome = truth.outcome(name)
+    print(f"{name}: {outcome.fields} fields, {outcome.close} within tolerance, {len(outcome.differing)} differing")
+    for why, count in outcome.excused.items():
+        print(f"  {count} deviations: {why}")
     assert not outcome.differing, outcome.differing[:5]
     assert outcome.fields > 0
 
@@ -74,24 +92,36 @@ def test_the_functions_are_those_that_msprobe_wraps() -> None:
 
 @pytest.mark.skipif(GOLDEN is None, reason="no golden data here (TRAINMON_GOLDEN)")
 @pytest.mark.parametrize("name", CASES)
-def test_a_recorded_dump_is_reproduced(name: str, ran: dict[str, Path]) -> None:
-    recorded = GOLDEN / "03_dump" / name
-    config = json.loads((recorded / "case.json").read_text())["config"]
-    outcome = dumps.compare(
-        ran[name] / "msprobe_out", recorded / "msprobe_out", lambda one: dump_deviations.reason(name, config, one)
-    )
-    print(f"{name}: {outcome.fields} fields, {outcome.close} within tolerance, {len(outcome.differing)} differing")
-    for why, count in outcome.excused.items():
-        print(f"  {count} deviations: {why}")
-    assert not outcome.differing, outcome.differing[:5]
-    assert outcome.fields > 0
+def test_a_recorded_dump_is_reproduced(name: str, truth: Truth) -> None:
+    _assert_reproduced(name, truth)
 
 
 @pytest.mark.skipif(GOLDEN is None, reason="no golden data here (TRAINMON_GOLDEN)")
 @pytest.mark.parametrize("name", CASES)
-def test_the_training_is_the_same_with_a_capture(name: str, ran: dict[str, Path]) -> None:
-    for run in (GOLDEN / "03_dump" / name).glob("run*.json"):
-        assert json.loads((ran[name] / run.name).read_text()) == json.loads(run.read_text())
+def test_the_training_is_the_same_with_a_capture(name: str, truth: Truth) -> None:
+    recorded = truth.losses(name)
+    assert recorded
+    for file, text in recorded.items():
+        assert json.loads((truth.ran(name) / file).read_text()) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "ours", "theirs", "is_one"),
+    [
+        (("data", "a", "output", "0", "Max"), 1.0, 1.0000001, True),
+        (("data", "a", "output", "0", "md5"), "0a", "0b", True),
+        (("files", "a.pt"), "other bits", "its bits", True),
+        (("data", "a", "output", "0", "shape", "0"), 2, 3, False),
+        (("data", "a", "output", "0", "Max"), None, 1.0, False),
+        (("data", "a", "output", "0", "md5"), dumps.ABSENT, "0b", False),
+        (("files", "a.pt"), dumps.ABSENT, "a.pt", False),
+        (("data", "(order)"), ["a", "b"], ["b", "a"], False),
+    ],
+)
+def test_only_numbers_checksums_and_elements_are_digits(
+    path: tuple, ours: object, theirs: object, is_one: bool
+) -> None:
+    assert dump_truth.is_of_digits(dumps.Difference("dump.json", path, ours, theirs, None)) == is_one
 
 
 def test_every_field_is_compared() -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support import dump_runs, golden
+from support import dump_truth, golden
+from support.dump_truth import Truth
 from support.environment import ENVIRONMENT
 
 GOLDEN = golden.directory()
@@ -27,10 +28,10 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The directory of every case, its program run under trainmon."""
-    place = tmp_path_factory.mktemp("dumps")
-    return dump_runs.run([dump_runs.job_of_case(place, GOLDEN / "03_dump" / name) for name in CASES], place)
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    """The programs, run under trainmon."""
+    cases = {name: dump_truth.case_of(GOLDEN / "03_dump" / name) for name in CASES}
+    return Truth(tmp_path_factory.mktemp("dumps"), cases)
 
 
 def msprobe(command: str, ours: Path, theirs: Path, out: Path) -> Path:
@@ -43,10 +44,9 @@ def msprobe(command: str, ours: Path, theirs: Path, out: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_its_compare_finds_no_difference(name: str, ran: dict[str, Path], tmp_path: Path) -> None:
-    ours, theirs = (
-        next((one / "msprobe_out" / "step0").glob("*/dump.json")) for one in (ran[name], GOLDEN / "03_dump" / name)
-    )
+def test_its_compare_finds_no_difference(name: str, truth: Truth, tmp_path: Path) -> None:
+    dumps = (truth.ran(name) / "msprobe_out", truth.expected(name))
+    ours, theirs = (next((dump / "step0").glob("*/dump.json")) for dump in dumps)
     with msprobe("compare", ours, theirs, tmp_path).open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) > 100
@@ -54,8 +54,8 @@ def test_its_compare_finds_no_difference(name: str, ran: dict[str, Path], tmp_pa
     assert all(row["NPU Name"] == row["Bench Name"] for row in rows)
 
 
-def test_its_graph_finds_no_difference(ran: dict[str, Path], tmp_path: Path) -> None:
-    ours, theirs = (one / "msprobe_out" / "step0" for one in (ran["bench_md5"], GOLDEN / "03_dump" / "bench_md5"))
+def test_its_graph_finds_no_difference(truth: Truth, tmp_path: Path) -> None:
+    ours, theirs = truth.ran("bench_md5") / "msprobe_out" / "step0", truth.expected("bench_md5") / "step0"
     # It writes beside what it reads.
     shutil.copytree(theirs, tmp_path / "theirs")
     (tmp_path / "out").mkdir()

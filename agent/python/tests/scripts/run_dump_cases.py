@@ -1,7 +1,8 @@
-"""Runs programs that import msprobe's `PrecisionDebugger` under trainmon: `run_dump_cases.py JOBS`, a file of JSON.
+"""Runs programs that import msprobe's `PrecisionDebugger`: `run_dump_cases.py JOBS trainmon|msprobe`, a file of JSON.
 
 A job is `{"program", "arguments", "directory", "variables"}`. torch is imported once; every job runs in a process
-forked from here, several ranks of one job side by side. Prints the outcome of each as JSON.
+forked from here, several ranks of one job side by side. `trainmon` gives them trainmon's names in place of msprobe's.
+Prints the outcome of each as JSON.
 """
 
 import atexit
@@ -18,10 +19,14 @@ from pathlib import Path
 import torch
 import torch._dynamo
 
-import trainmon
-from trainmon.captures import debugger, session, tensors
+WHO = sys.argv[2]
+if WHO == "msprobe":
+    import msprobe.pytorch  # noqa: F401
+else:
+    import trainmon
+    from trainmon.captures import debugger, session, tensors
 
-assert debugger and session and tensors
+    assert debugger and session and tensors
 torch.set_num_threads(1)
 
 
@@ -41,7 +46,8 @@ def run(job: dict, variables: dict) -> None:
     with Path("output.log").open("a", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    as_msprobe()
+    if WHO == "trainmon":
+        as_msprobe()
     sys.path.insert(0, str(Path(job["program"]).parent))
     sys.argv = [job["program"], *job["arguments"]]
     if "source" in job:

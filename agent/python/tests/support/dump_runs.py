@@ -1,4 +1,4 @@
-"""Programs of recorded dumps, run under trainmon."""
+"""Programs of recorded dumps, run again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def job_of_case(place: Path, recorded: Path) -> dict:
     return {"program": program, "arguments": [str(directory)], "directory": str(directory), "ranks": ranks}
 
 
-def run(jobs: list[dict], place: Path) -> dict[str, Path]:
-    """Runs them; the directory of each, by name."""
+def run(jobs: list[dict], place: Path, who: str = "trainmon") -> dict[str, Path]:
+    """Runs them, under trainmon or under the real `msprobe`; the directory of each, by name."""
     (place / "jobs.json").write_text(json.dumps(jobs))
-    command = [sys.executable, str(SCRIPT), str(place / "jobs.json")]
-    ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
+    command = [sys.executable, str(SCRIPT), str(place / "jobs.json"), who]
+    ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     outcomes = json.loads(ended.stdout.splitlines()[-1])
     directories = [Path(job["directory"]) for job in jobs]
