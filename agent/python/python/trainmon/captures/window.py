@@ -41,15 +41,18 @@ class TokenRange:
         self.end()
         self._calls = 0
 
+        def start() -> None:
+            guarded(lambda: self._session.start(models, is_list), self._session.capture)
+
         def entering(_module: torch.nn.Module, _args: Any) -> None:
             number, self._calls = self._calls, self._calls + 1
             if number == self._last + 1 or (number == 0 and self._first > 0):
                 guarded(self._session.stop, self._session.capture)
             elif number == self._first and number > 0:
-                guarded(lambda: self._session.start(models, is_list), self._session.capture)
+                start()
 
         self._handles = [models[0].register_forward_pre_hook(Hook(entering))]
-        self._session.start(models, is_list)
+        start()
 
     def end(self) -> None:
         """Counts no more."""
