@@ -33,6 +33,16 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         del sys.modules[name]
 
 
+def engine_of(vllm: ModuleType, **arguments: Any) -> Any:
+    return vllm.LLM(enforce_eager=True, **arguments)
+
+
+def generated(engine: Any, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+    params = sys.modules["vllm"].SamplingParams(max_tokens=tokens)
+    found = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], params)
+    return [one.outputs[0].token_ids for one in found]
+
+
 def config_in(place: Path, **keys: Any) -> str:
     path = place / "config.json"
     config = {"task": "statistics", "dump_path": str(place / "dump"), "level": "mix", "risk_level": "ALL"}
@@ -61,8 +71,8 @@ def test_each_iteration_is_a_step_and_a_warm_up_is_none(
     else:
         config = path if way == "path" else json.loads(Path(path).read_text())
         asked = {"additional_config": {"trainmon": {"capture_config": config}}}
-    bare = vllm.LLM(runner=runner).generate(PROMPTS, 4) if way != "variable" else None
-    tokens = vllm.LLM(runner=runner, **asked).generate(PROMPTS, 4)
+    bare = generated(engine_of(vllm, runner=runner), PROMPTS, 4) if way != "variable" else None
+    tokens = generated(engine_of(vllm, runner=runner, **asked), PROMPTS, 4)
     assert bare in (None, tokens)
     captured = steps(tmp_path)
     assert list(captured) == ["step0/rank0", "step2/rank0"]
@@ -76,7 +86,7 @@ def test_each_iteration_is_a_step_and_a_warm_up_is_none(
 
 def test_the_sampling_belongs_to_the_step_where_that_is_asked_for(vllm: ModuleType, tmp_path: Path) -> None:
     asked = {"trainmon": {"capture_config": config_in(tmp_path), "sampling": True}}
-    vllm.LLM(additional_config=asked).generate(PROMPTS, 2)
+    generated(engine_of(vllm, additional_config=asked), PROMPTS, 2)
     captured = steps(tmp_path)
     assert list(captured) == ["step0/rank0", "step1/rank0"]
     assert all("Tensor.argmax.0.forward" in names for names in captured.values())
@@ -84,24 +94,24 @@ def test_the_sampling_belongs_to_the_step_where_that_is_asked_for(vllm: ModuleTy
 
 def test_of_a_request_only_its_rows_are_captured(vllm: ModuleType, tmp_path: Path) -> None:
     path = config_in(tmp_path, statistics={"request_id": "1"}, level="L0")
-    vllm.LLM(additional_config={"trainmon": {"capture_config": path}}).generate(PROMPTS, 1)
+    generated(engine_of(vllm, additional_config={"trainmon": {"capture_config": path}}), PROMPTS, 1)
     data = json.loads((tmp_path / "dump/step0/rank0/dump.json").read_text())["data"]
     assert data["Module.embed.Embedding.forward.0"]["output"][0]["shape"] == [2, 8]
 
 
 def test_engines_that_share_the_requests_have_ranks_of_their_own(vllm: ModuleType, tmp_path: Path) -> None:
-    engine = vllm.LLM()
+    engine = engine_of(vllm)
     engine.vllm_config.parallel_config.data_parallel_index = 3
     engine.vllm_config.parallel_config.world_size = 2
     engine.worker.worker.rank = 1
     engine.vllm_config.additional_config = {"trainmon": {"capture_config": config_in(tmp_path)}}
     plugin.attach(engine.worker.worker)
-    engine.generate(PROMPTS, 1)
+    generated(engine, PROMPTS, 1)
     assert list(steps(tmp_path)) == ["step0/rank7"]
 
 
 def test_where_no_capture_is_asked_for_nothing_is_on_the_path(vllm: ModuleType) -> None:
-    runner = vllm.LLM().worker.worker.model_runner
+    runner = engine_of(vllm).worker.worker.model_runner
     assert not {"execute_model", "sample_tokens"} & set(vars(runner))
 
 
@@ -126,10 +136,10 @@ def test_registering_again_puts_nothing_more_in_place(vllm: ModuleType) -> None:
 def test_what_is_wrong_is_told_and_the_engine_serves(
     asked: Any, words: str, vllm: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokens = vllm.LLM(additional_config={"trainmon": asked}).generate(PROMPTS, 2)
+    tokens = generated(engine_of(vllm, additional_config={"trainmon": asked}), PROMPTS, 2)
     told = capsys.readouterr().err
     assert words in told and "the engine goes on" in told
-    assert tokens == vllm.LLM().generate(PROMPTS, 2)
+    assert tokens == generated(engine_of(vllm), PROMPTS, 2)
 
 
 def test_an_engine_that_compiles_its_model_is_told_of(
@@ -140,33 +150,33 @@ def test_an_engine_that_compiles_its_model_is_told_of(
 
 
 def test_an_iteration_that_raises_ends_its_step(vllm: ModuleType, tmp_path: Path) -> None:
-    engine = vllm.LLM(additional_config={"trainmon": {"capture_config": config_in(tmp_path), "sampling": True}})
+    engine = engine_of(vllm, additional_config={"trainmon": {"capture_config": config_in(tmp_path), "sampling": True}})
     with pytest.raises(RuntimeError, match="an unlucky request"):
-        engine.generate([[13]], 1)
+        generated(engine, [[13]], 1)
     assert torch.overrides._len_torch_function_stack() == 0
-    engine.generate(PROMPTS, 1)
+    generated(engine, PROMPTS, 1)
     assert list(steps(tmp_path)) == ["step0/rank0", "step1/rank0"]
 
 
 def test_a_capture_that_fails_ends_and_the_engine_serves(
     vllm: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine = vllm.LLM(additional_config={"trainmon": {"capture_config": config_in(tmp_path)}})
+    engine = engine_of(vllm, additional_config={"trainmon": {"capture_config": config_in(tmp_path)}})
     engine.worker.worker.model_runner.get_model = lambda: "no model"
-    expected = vllm.LLM().generate(PROMPTS, 2)
-    assert engine.generate(PROMPTS, 2) == expected
+    expected = generated(engine_of(vllm), PROMPTS, 2)
+    assert generated(engine, PROMPTS, 2) == expected
     told = capsys.readouterr().err
     assert told.count("the capture ends: TypeError") == 1
 
 
 def test_workers_begin_and_end_captures_when_they_are_told_to(vllm: ModuleType, tmp_path: Path) -> None:
-    engine = vllm.LLM(worker_extension_cls=plugin.WorkerExtension)
+    engine = engine_of(vllm, worker_extension_cls="trainmon.vllm.WorkerExtension")
     runner = engine.worker.worker.model_runner
     for number in range(2):
         place = tmp_path / str(number)
         place.mkdir()
         assert engine.collective_rpc("trainmon_begin", (config_in(place),)) == [""]
-        engine.generate(PROMPTS, 2)
+        generated(engine, PROMPTS, 2)
         engine.collective_rpc("trainmon_end")
         assert not {"execute_model", "sample_tokens", "_trainmon_capture"} & set(vars(runner))
         assert list(steps(place)) == ["step0/rank0", "step1/rank0"]
@@ -176,7 +186,7 @@ def test_workers_begin_and_end_captures_when_they_are_told_to(vllm: ModuleType, 
 
 
 def test_what_another_has_put_around_ours_stays(vllm: ModuleType, tmp_path: Path) -> None:
-    engine = vllm.LLM(worker_extension_cls=plugin.WorkerExtension)
+    engine = engine_of(vllm, worker_extension_cls="trainmon.vllm.WorkerExtension")
     runner = engine.worker.worker.model_runner
     engine.collective_rpc("trainmon_begin", (config_in(tmp_path),))
     ours = runner.execute_model
@@ -187,5 +197,5 @@ def test_what_another_has_put_around_ours_stays(vllm: ModuleType, tmp_path: Path
     runner.execute_model = theirs
     engine.collective_rpc("trainmon_end")
     assert runner.execute_model is theirs
-    assert engine.generate(PROMPTS, 1)
+    assert generated(engine, PROMPTS, 1)
     assert steps(tmp_path) == {}

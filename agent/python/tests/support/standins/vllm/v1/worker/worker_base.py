@@ -19,8 +19,7 @@ class Worker:
 
 
 class WorkerWrapperBase:
-    def init_worker(self, vllm_config: Any) -> None:
-        extension = getattr(vllm_config, "worker_extension_cls", None)
+    def init_worker(self, vllm_config: Any, extension: Any) -> None:
         kind = type("Worker", (Worker, extension), {}) if extension else Worker
         self.worker = kind(vllm_config)
 
