@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -113,6 +115,13 @@ def test_engines_that_share_the_requests_have_ranks_of_their_own(vllm: ModuleTyp
 def test_where_no_capture_is_asked_for_nothing_is_on_the_path(vllm: ModuleType) -> None:
     runner = engine_of(vllm).worker.worker.model_runner
     assert not {"execute_model", "sample_tokens"} & set(vars(runner))
+
+
+def test_the_wheel_tells_vllm_of_the_plugin() -> None:
+    project = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()
+    (name,) = re.findall(r'^\[project\.entry-points\."vllm\.general_plugins"\]\n(?:#.*\n)?(\w+ = ".*")$', project, re.M)
+    assert name == 'trainmon = "trainmon.vllm:register"'
+    assert EntryPoint("trainmon", "trainmon.vllm:register", "vllm.general_plugins").load() is plugin.register
 
 
 def test_registering_again_puts_nothing_more_in_place(vllm: ModuleType) -> None:
