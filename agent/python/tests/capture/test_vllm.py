@@ -1,5 +1,8 @@
-"""The real vLLM on a CPU: msprobe's recorded dumps, and the plugin. TRAINMON_VLLM_PYTHON names a Python that has vLLM and
-the wheel; `cargo xtask test --full` makes one. The plugin's logic is tested without it: `test_vllm_plugin.py`."""
+"""The real vLLM on a CPU: msprobe's recorded dumps, and the plugin.
+
+TRAINMON_VLLM_PYTHON names a Python that has vLLM and the wheel; `cargo xtask test --full` makes one. The plugin's logic
+is tested without it: `test_vllm_plugin.py`.
+"""
 
 from __future__ import annotations
 
