@@ -146,3 +146,50 @@ def test_the_guides_programs_capture(number: int, tmp_path: Path) -> None:
     assert names == [f"captured/step{step}/rank0/dump.json" for step in range(3)]
     data = json.loads((tmp_path / names[0]).read_text())["data"]
     assert data["Module.model.embed_tokens.VocabParallelEmbedding.forward.0"]["input_args"][0]["shape"] == [3]
+
+
+#: Captures of one engine, one after the other: what is asked for, and names that have to be in the second step.
+LEVELS = {
+    "named": (
+        {"level": "mix", "risk_level": "ALL", "custom_op_namespaces": ["vllm", "_C"]},
+        ["vllm.unified_attention_with_output.1.forward", "_C.rotary_embedding.1.forward", "_C.onednn_mm.0.forward"],
+    ),
+    "operators": ({"level": "L2"}, ["Aten.flatten.using_ints.0.forward"]),
+    "tensors": ({"level": "mix", "task": "tensor"}, ["Module.model.norm.RMSNorm.forward.0"]),
+    "checksums": ({"level": "L1", "statistics": {"summary_mode": "md5"}}, ["Functional.silu.1.forward"]),
+}
+
+
+@pytest.mark.skipif(GOLDEN is None, reason="no golden data here (TRAINMON_GOLDEN)")
+def test_captures_of_every_kind_leave_the_engine_as_it_was(tmp_path: Path) -> None:
+    """One engine, told to capture again and again; it generates the same each time."""
+    model_in(tmp_path)
+    configs = {
+        name: {"task": "statistics", "dump_path": name, "statistics": {}, **keys} for name, (keys, _) in LEVELS.items()
+    }
+    (tmp_path / "configs.json").write_text(json.dumps(configs))
+    (tmp_path / "serve.py").write_text(f"""
+import json
+from vllm import LLM, SamplingParams
+
+llm = LLM("my-model", {ENGINE}, worker_extension_cls="trainmon.vllm.WorkerExtension")
+
+def generate():
+    params = SamplingParams(temperature=0.0, max_tokens=3, detokenize=False, ignore_eos=True)
+    return llm.generate([{{"prompt_token_ids": [1, 5, 9, 33, 77]}}], params)[0].outputs[0].token_ids
+
+bare = list(generate())
+for config in json.load(open("configs.json")).values():
+    assert llm.collective_rpc("trainmon_begin", args=(config, True)) == [""]
+    assert list(generate()) == bare
+    llm.collective_rpc("trainmon_end")
+assert list(generate()) == bare
+""")
+    run(["serve.py"], tmp_path, {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+    for name, (_, wanted) in LEVELS.items():
+        steps = sorted(path.name for path in (tmp_path / name).iterdir())
+        assert steps == ["step0", "step1", "step2"], name
+        directory = tmp_path / name / "step1" / "rank0"
+        data = json.loads((directory / "dump.json").read_text())["data"]
+        assert [one for one in wanted if one not in data] == [], (name, list(data))
+        assert not (directory / "dump_error_info.log").exists(), (directory / "dump_error_info.log").read_text()
