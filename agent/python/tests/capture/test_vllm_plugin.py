@@ -17,6 +17,7 @@ import torch
 from support.environment import STANDINS
 from trainmon import PrecisionDebugger
 from trainmon import vllm as plugin
+from trainmon.captures import watching
 
 PROMPTS = [[1, 5, 9], [4, 2]]
 
@@ -110,6 +111,21 @@ def test_engines_that_share_the_requests_have_ranks_of_their_own(vllm: ModuleTyp
     plugin.attach(engine.worker.worker)
     generated(engine, PROMPTS, 1)
     assert list(steps(tmp_path)) == ["step0/rank7"]
+
+
+def test_a_switch_in_the_config_turns_the_capture_of_a_running_engine_on_and_off(
+    vllm: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_INTERVALS", {True: 0.0, False: 0.0})
+    path = config_in(tmp_path, dump_enable=False)
+    engine = engine_of(vllm, additional_config={"trainmon": {"capture_config": path}})
+    generated(engine, PROMPTS, 2)
+    assert steps(tmp_path) == {}
+    config_in(tmp_path, dump_enable=True)
+    generated(engine, PROMPTS, 1)
+    config_in(tmp_path, dump_enable=False)
+    generated(engine, PROMPTS, 2)
+    assert list(steps(tmp_path)) == ["step2/rank0"], "iterations are counted from the start"
 
 
 def test_where_no_capture_is_asked_for_nothing_is_on_the_path(vllm: ModuleType) -> None:

@@ -30,6 +30,7 @@ PAGE = {
         *("SingleSave", "save_tensor"),
         "ConfigError",
     ],
+    "trainmon.vllm": ["register", "WorkerExtension"],
     "trainmon.integrations.transformers": ["TrainmonCallback"],
     "trainmon.integrations.lightning": ["TrainmonCallback"],
 }
