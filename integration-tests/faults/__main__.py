@@ -23,6 +23,9 @@ def main() -> int:
     parser.add_argument("--keep-exact", action="store_true", help="keep the recordings that truths are checked with")
     parser.add_argument("--held-out", action="store_true", help="the cases of the held-out set")
     parser.add_argument("--held-out-tensor", action="store_true", help="those of the held-out set with whole tensors")
+    parser.add_argument(
+        "--recorder", choices=run.RECORDERS, default=run.recorder, help="whose PrecisionDebugger records"
+    )
     arguments = parser.parse_args()
     known = HELD_OUT_TENSOR if arguments.held_out_tensor else HELD_OUT if arguments.held_out else CASES
     cases = [case for case in known if not arguments.only or case.name in arguments.only]
@@ -30,6 +33,7 @@ def main() -> int:
         cases = [replace(case, setting=replace(case.setting, task=arguments.mode)) for case in cases]
     if unknown := set(arguments.only or ()) - {case.name for case in known}:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    run.recorder = arguments.recorder
     run.preload()
     out = arguments.out.resolve()
     wrong = [case.name for case in cases if make.make(out, case, keep_exact=arguments.keep_exact)]

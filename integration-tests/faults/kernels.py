@@ -6,6 +6,7 @@ Torch's function is replaced before msprobe wraps it, so that the dump knows it 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ import torch
 
 Altered = Callable[..., Any]
 """Takes torch's own function, then its arguments."""
+
+ALTERED: list[tuple[Any, str]] = []
+"""What was replaced in this process: trainmon, which finds functions by their identity, is told of it."""
 
 # Not wrapped by msprobe: what a fault computes is not recorded.
 aten = torch.ops.aten
@@ -22,13 +26,22 @@ def alter(owner: Any, name: str, call: int, altered: Altered) -> None:
     """Replaces one call of a function, counted from 0 over the whole run."""
     original = getattr(owner, name)
     calls = itertools.count()
+    inside = threading.local()
 
     def patched(*arguments: Any, **named: Any) -> Any:
-        if next(calls) == call:
-            return altered(original, *arguments, **named)
-        return original(*arguments, **named)
+        if getattr(inside, "is_on", False):
+            # Torch asked a mode, which calls the function by its name again: it is the same call.
+            return original(*arguments, **named)
+        inside.is_on = True
+        try:
+            if next(calls) == call:
+                return altered(original, *arguments, **named)
+            return original(*arguments, **named)
+        finally:
+            inside.is_on = False
 
     setattr(owner, name, patched)
+    ALTERED.append((owner, name))
 
 
 def in_type(dtype: Any) -> Altered:

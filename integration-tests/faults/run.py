@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 LONGEST_RUN_SECONDS = 300
 
+RECORDERS = ("msprobe", "trainmon")
+
+recorder = RECORDERS[0]
+"""Whose `PrecisionDebugger` watches: msprobe's recorded the corpora of this directory whose name says nothing else."""
+
 
 class RunFailedError(Exception):
     """A rank did not come to its end."""
@@ -33,14 +38,22 @@ def preload() -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     # msprobe would import megatron in every process, where there is one: that takes most of a run's time.
     sys.modules["megatron"] = None  # type: ignore[assignment]
-    import msprobe.pytorch
     import torch
     import torch.distributed
+
+    if recorder == "msprobe":
+        import msprobe.pytorch
+
+        del msprobe
+    else:
+        from trainmon.captures import debugger, session, tensors
+
+        del debugger, session, tensors
 
     from . import parallel, trainer
     from .held_out import parallel as held_out_parallel
 
-    del msprobe, torch, parallel, trainer, held_out_parallel
+    del torch, parallel, trainer, held_out_parallel
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,6 @@ def _train_or_exit(rank: int, place: Path, side: Side, scratch: Path) -> None:
 def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
     import torch
     import torch.distributed as dist
-    from msprobe.pytorch import PrecisionDebugger
 
     from .held_out.trainer import HeldOut
     from .held_out_tensor.trainer import Whole
@@ -114,7 +126,7 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
         side.kernel(rank)
     settings = scratch / f"config{rank}.json"
     settings.write_text(json.dumps(_configuration(place, setting, side.task)))
-    debugger = PrecisionDebugger(config_path=str(settings))
+    debugger = _debugger(str(settings))
     running = (side.trainer or _suited(setting.net, HeldOut, Whole) or Trainer)(setting, rank)
     if side.plant is not None:
         side.plant(running)
@@ -126,6 +138,28 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
         debugger.step()
     if setting.ranks > 1:
         dist.barrier()
+
+
+def _debugger(settings: str) -> Any:
+    """The recorder's. In both an altered function has torch's name: msprobe wraps what is bound, trainmon is told."""
+    if recorder == "msprobe":
+        from msprobe.pytorch import PrecisionDebugger
+
+        return PrecisionDebugger(config_path=settings)
+    import torch
+    from trainmon import PrecisionDebugger as Ours
+
+    from . import kernels
+
+    debugger = Ours(config_path=settings)
+    prefixes = {torch: "Torch", torch.nn.functional: "Functional", torch.Tensor: "Tensor"}
+    for owner, name in kernels.ALTERED:
+        if owner is torch.distributed:
+            # It takes the operations from where they are defined.
+            setattr(torch.distributed.distributed_c10d, name, getattr(owner, name))
+        else:
+            debugger.register_custom_api(owner, name, prefixes[owner])
+    return debugger
 
 
 def _suited(net: str, *trainers: Any) -> type[Trainer] | None:

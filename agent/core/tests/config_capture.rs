@@ -30,25 +30,7 @@ fn fault(key: &str, kind: DiagnosticKind) -> Vec<(String, DiagnosticKind)> {
 }
 
 /// msprobe's sample of former versions, every block in it.
-const FOUNDING: &str = r#"{
-    "task": "statistics",
-    "dump_path": "/home/data_dump",
-    "rank": [],
-    "step": [0, "2-3"],
-    "level": "L1",
-    "enable_dataloader": false,
-    "acl_config": "",
-    "seed": 1234,
-    "is_deterministic": false,
-    "async_dump": false,
-    "tensor": {"scope": [], "list": [], "data_mode": ["all"], "bench_path": "./bench", "summary_mode": "md5", "diff_nums": 5},
-    "statistics": {"scope": [], "list": ["relu"], "tensor_list": [], "data_mode": ["all"], "summary_mode": "statistics"},
-    "overflow_check": {"overflow_nums": 1, "check_mode": "all"},
-    "run_ut": {"white_list": [], "black_list": [], "error_data_path": "./"},
-    "grad_probe": {"grad_level": "L1", "param_list": [], "bounds": [-1, 0, 1]},
-    "free_benchmark": {"scope": [], "list": [], "fuzz_device": "npu", "pert_mode": "improve_precision", "handler_type": "check",
-        "fuzz_level": "L1", "fuzz_stage": "forward", "if_preheat": false, "preheat_step": 15, "max_sample": 20}
-}"#;
+const FOUNDING: &str = include_str!("data/msprobe_sample.json");
 
 #[test]
 fn the_incumbents_whole_sample_loads_and_each_idle_block_says_what_to_use() {

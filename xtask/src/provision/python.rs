@@ -23,6 +23,8 @@ struct Recipe {
     /// Files of agent/python/requirements: what to install, and the versions of what that depends on.
     requirements: &'static str,
     constraints: Option<&'static str>,
+    /// Whether the first file names every package: what they say they depend on is not asked.
+    is_complete: bool,
     /// What the installation takes while it runs, in GiB.
     gigabytes: u64,
     /// What is fetched, for the one who waits.
@@ -35,6 +37,7 @@ const CHECKS: Recipe = Recipe {
     name: "main",
     requirements: "test.txt",
     constraints: Some("constraints.txt"),
+    is_complete: false,
     gigabytes: 10,
     download: "3 GB",
     last_python: None,
@@ -45,6 +48,7 @@ const OTLP: Recipe = Recipe {
     name: "otlp",
     requirements: "otlp.txt",
     constraints: None,
+    is_complete: false,
     gigabytes: 1,
     download: "20 MB",
     last_python: None,
@@ -55,6 +59,7 @@ const DIST: Recipe = Recipe {
     name: "dist",
     requirements: "dist.txt",
     constraints: None,
+    is_complete: false,
     gigabytes: 1,
     download: "100 MB",
     last_python: None,
@@ -65,6 +70,7 @@ const WORKFLOWS: Recipe = Recipe {
     name: "workflows",
     requirements: "workflows.txt",
     constraints: None,
+    is_complete: false,
     gigabytes: 1,
     download: "15 MB",
     last_python: None,
@@ -75,6 +81,7 @@ const OLDEST_TORCH: Recipe = Recipe {
     name: "torch21",
     requirements: "torch21.txt",
     constraints: None,
+    is_complete: false,
     gigabytes: 8,
     download: "3 GB",
     last_python: Some((3, 11)),
@@ -85,10 +92,22 @@ const MIDDLE_TORCH: Recipe = Recipe {
     name: "torch26",
     requirements: "torch26.txt",
     constraints: None,
+    is_complete: false,
     gigabytes: 8,
     download: "3 GB",
     // Torch has wheels for 3.13, this numpy has not.
     last_python: Some((3, 12)),
+};
+
+/// vLLM, which the plugin's check runs: it asks for a torch that the package index has not, and works with another.
+const VLLM: Recipe = Recipe {
+    name: "vllm",
+    requirements: "vllm.txt",
+    constraints: None,
+    is_complete: true,
+    gigabytes: 9,
+    download: "3 GB",
+    last_python: None,
 };
 
 /// Which versions of torch, besides that of the checks, the wheel is tried on.
@@ -188,6 +207,14 @@ pub(super) fn dist(root: &Path) -> Result<Environment> {
 /// As [`ensure`].
 pub(super) fn workflows(root: &Path) -> Result<Environment> {
     make(root, WORKFLOWS)
+}
+
+/// Finds or makes the environment with vLLM: half a minute and 5 GB the first time.
+///
+/// # Errors
+/// As [`ensure`].
+pub(super) fn vllm(root: &Path) -> Result<Environment> {
+    make(root, VLLM)
 }
 
 /// Makes an environment with nothing in it, in place of one that is there; with `beside`, what lies there can be imported.
@@ -308,6 +335,9 @@ fn with_requirements(root: &Path, recipe: Recipe, mut command: Command) -> Comma
     if let Some(constraints) = recipe.constraints {
         command.arg("--constraint").arg(requirements.join(constraints));
     }
+    if recipe.is_complete {
+        command.arg("--no-deps");
+    }
     // DeepSpeed compiles its operators when they are first used, not here.
     command.env("DS_BUILD_OPS", "0");
     command
@@ -357,6 +387,7 @@ mod tests {
         for (file, at_least) in
             [("test.txt", 10), ("constraints.txt", 50), (OTLP.requirements, 5), ("dist.txt", 3), ("workflows.txt", 5)]
                 .into_iter()
+                .chain([(VLLM.requirements, 150)])
                 .chain(files)
         {
             let text = fs::read_to_string(requirements_dir(&workspace::root()).join(file)).unwrap();

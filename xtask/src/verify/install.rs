@@ -34,12 +34,15 @@ fn commands(root: &Path, environment: &Environment, desk: &Path) -> Result<(), F
     module.args(["-m", "trainmon", "check-config", "--full", &config]);
     let mut import = environment.command("python");
     import.args(["-c", "import importlib.util; print(importlib.util.find_spec('torch'))"]);
+    let mut plugin = environment.command("python");
+    plugin.args(["-c", "import importlib.metadata as m; print(m.entry_points(group='vllm.general_plugins'))"]);
     for (mut command, arguments, expected) in [
         (environment.command("trainmon"), &["--version"][..], &[&version[..]][..]),
         (environment.command("trainmon"), &["--help"], &["Usage: trainmon <COMMAND>", "\n  run ", "\n  compare "]),
         (environment.command("trainmon"), &["completions", "bash"], &["complete -F _trainmon"]),
         (module, &[], &["\"queue_steps\": "]),
         (import, &[], &["None"]),
+        (plugin, &[], &["'trainmon.vllm:register'"]),
     ] {
         command.args(arguments).current_dir(desk);
         said(command, expected)?;

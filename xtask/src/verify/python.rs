@@ -31,6 +31,9 @@ const DASHBOARDS: &str = "../../dashboards/grafana";
 /// The Pythons with other versions of torch, separated like PATH: `tests/test_versions.py` reads it.
 const TORCH_PYTHONS: &str = "TRAINMON_TORCH_PYTHONS";
 
+/// The Python that has vLLM: `tests/capture/test_vllm.py` reads it.
+const VLLM_PYTHON: &str = "TRAINMON_VLLM_PYTHON";
+
 /// Tests that are too much for every run ask it.
 const MATRIX: &str = "TRAINMON_TEST_MATRIX";
 
@@ -44,6 +47,9 @@ pub(super) fn prepare(root: &Path, checks: &[Check], matrix: Matrix) {
     }
     if checks.contains(&Check::PythonTests) {
         let _others = provision::other_torches(root, matrix);
+        if matrix == Matrix::Full {
+            let _vllm = provision::vllm(root);
+        }
     }
     if checks.contains(&Check::Workflows) {
         let _linters = provision::workflow_linters(root);
@@ -74,6 +80,7 @@ pub(super) fn lint(root: &Path) -> Result<Tests, Failure> {
 pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) -> Result<Tests, Failure> {
     let environment = ready(root)?;
     let pythons = torch_pythons(root, wheel, skip_log, matrix)?;
+    let vllm = if matrix == Matrix::Full { vllm_python(root, wheel, skip_log)? } else { None };
     let run = |arguments: &[&str]| {
         let mut command = bytecode_kept(root, environment.command("pytest"));
         command.args(["-q", "--no-header", "--color=no", "--durations=10"]).args(arguments);
@@ -84,6 +91,9 @@ pub(super) fn tests(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) 
         command.env("TORCHINDUCTOR_CACHE_DIR", workspace::provisioned(root).join("python/inductor"));
         if matrix == Matrix::Full {
             command.env(MATRIX, "full");
+        }
+        if let Some(vllm) = &vllm {
+            command.env(VLLM_PYTHON, vllm);
         }
         command.env(TORCH_PYTHONS, &pythons).env(PROGRAM, workspace::cargo_target(root).join("debug/trainmon"));
         let line = process::shown(&command);
@@ -121,6 +131,20 @@ fn torch_pythons(root: &Path, wheel: &Path, skip_log: &Path, matrix: Matrix) -> 
         }
     }
     Ok(std::env::join_paths(pythons).context("a colon in the path of this checkout")?)
+}
+
+/// The Python that has vLLM, with the same wheel, whose plugin vLLM finds. If it cannot be made its tests are skipped.
+fn vllm_python(root: &Path, wheel: &Path, skip_log: &Path) -> Result<Option<PathBuf>, Failure> {
+    match provision::vllm(root) {
+        Ok(environment) => {
+            provision::install_wheel(&environment, wheel)?;
+            Ok(Some(environment.program("python")))
+        }
+        Err(error) => {
+            note_skip(skip_log, "test_vllm", &hint::render(&error))?;
+            Ok(None)
+        }
+    }
 }
 
 /// Builds a wheel without optimisation, which takes a quarter of the time.

@@ -14,6 +14,7 @@ from trainmon._trainmon import ConfigError, __version__
 if TYPE_CHECKING:
     from trainmon.captures.capturing import Capturing, capture
     from trainmon.captures.debugger import PrecisionDebugger, module_dump, module_dump_end
+    from trainmon.captures.random_calls import RandomCalls, random_save
     from trainmon.captures.saving import SingleSave, save_tensor
     from trainmon.captures.seeding import seed_all
     from trainmon.starting import watch
@@ -25,6 +26,7 @@ __all__ = [
     "Capturing",
     "ConfigError",
     "PrecisionDebugger",
+    "RandomCalls",
     "SingleSave",
     "TrainerMon",
     "TrainerMonitorV2",
@@ -33,6 +35,7 @@ __all__ = [
     "capture",
     "module_dump",
     "module_dump_end",
+    "random_save",
     "save_tensor",
     "seed_all",
     "watch",
@@ -42,6 +45,7 @@ __all__ = [
 _LAZY = {
     "Capturing": "trainmon.captures.capturing",
     "PrecisionDebugger": "trainmon.captures.debugger",
+    "RandomCalls": "trainmon.captures.random_calls",
     "SingleSave": "trainmon.captures.saving",
     "TrainerMon": "trainmon.trainer",
     "TrainerMonitorV2": "trainmon.trainer_v2",
@@ -49,6 +53,7 @@ _LAZY = {
     "capture": "trainmon.captures.capturing",
     "module_dump": "trainmon.captures.debugger",
     "module_dump_end": "trainmon.captures.debugger",
+    "random_save": "trainmon.captures.random_calls",
     "save_tensor": "trainmon.captures.saving",
     "seed_all": "trainmon.captures.seeding",
     "watch": "trainmon.starting",

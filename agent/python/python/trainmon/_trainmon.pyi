@@ -416,6 +416,10 @@ class CaptureConfig:
     @property
     def request_id(self) -> str | None: ...
     @property
+    def custom_op_namespaces(self) -> list[str]:
+        """Namespaces of `torch.ops` whose operators are captured."""
+
+    @property
     def wants_functions(self) -> bool: ...
     @property
     def wants_backward(self) -> bool: ...

@@ -76,6 +76,11 @@ impl PyCaptureConfig {
     }
 
     #[getter]
+    fn custom_op_namespaces(&self) -> Vec<String> {
+        self.config.custom_op_namespaces.clone()
+    }
+
+    #[getter]
     fn wants_functions(&self) -> bool {
         self.config.level.has_functions()
     }

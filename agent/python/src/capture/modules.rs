@@ -111,7 +111,7 @@ impl ModuleCall {
                 }
                 if self.is_kept && !failed && entry.wants(Part::Output) {
                     Walk::new(&active.kinds, entry.part(Part::Output)).output(output);
-                    Walk::new(&active.kinds, entry.part(Part::Parameters)).keywords(Some(parameters));
+                    Walk::new(&active.kinds, entry.part(Part::Parameters)).present(parameters);
                 }
                 // Behind what it is made of, also if it raised.
                 entry.move_to_end();

@@ -77,27 +77,48 @@ impl Operators {
         self.table.read().all.get(number).cloned()
     }
 
-    /// What to call in place of a Python function that is no operator, with the mode on: its body without the check that
+    /// What to call in place of a function that is no operator of torch's own, with the mode on: its body without the check that
     /// brought us here. `None`: the function itself, its inside unseen.
     pub(crate) fn inside_of<'py>(&self, function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-        static FUNCTION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         static INSIDE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static LIBRARY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = function.py();
-        let class = FUNCTION.import(py, "types", "FunctionType").ok()?;
-        if !function.get_type().is(class) {
-            return None;
-        }
+        let home = home_of_body(function)?;
         let address = function.as_ptr() as usize;
         if let Some((_, body)) = self.inside.lock().get(&address) {
             return body.as_ref().map(|body| body.bind(py).clone());
         }
-        let body =
-            INSIDE.import(py, "trainmon.captures.operators", "inside_of").and_then(|find| find.call1((function,)));
+        let find = match home {
+            Home::Function => INSIDE.import(py, "trainmon.captures.operators", "inside_of"),
+            Home::Library => LIBRARY.import(py, "trainmon.captures.libraries", "inside_of"),
+        };
+        let body = find.and_then(|find| find.call1((function,)));
         let body = body.map_err(|error| swallow(py, error)).ok().filter(|body| !body.is_none());
         let kept = (function.clone().unbind(), body.clone().map(Bound::unbind));
         self.inside.lock().insert(address, kept);
         body
     }
+}
+
+/// Where what is inside a function is asked for.
+enum Home {
+    /// It is one in Python.
+    Function,
+    /// It is an operator that a library added, whose kernel may be.
+    Library,
+}
+
+fn home_of_body(function: &Bound<'_, PyAny>) -> Option<Home> {
+    static FUNCTION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static PACKET: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static OVERLOAD: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let (py, class) = (function.py(), function.get_type());
+    if class.is(FUNCTION.import(py, "types", "FunctionType").ok()?) {
+        return Some(Home::Function);
+    }
+    let is_library = class.is(PACKET.import(py, "torch._ops", "OpOverloadPacket").ok()?)
+        || class.is(OVERLOAD.import(py, "torch._ops", "OpOverload").ok()?);
+    is_library.then_some(Home::Library)
 }
 
 /// Whether calls of an operator are entries, or only nodes of `construct.json`.

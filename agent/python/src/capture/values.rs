@@ -80,6 +80,17 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_object();
     }
 
+    /// An object of the values that are there: of a module without a bias, no `bias`.
+    pub(crate) fn present(&mut self, values: &Bound<'_, PyDict>) {
+        self.to.begin_object();
+        for (key, value) in values.iter().filter(|(_, value)| !value.is_none()) {
+            let Ok(key) = key.str() else { continue };
+            self.to.key(&key.to_string_lossy());
+            self.value(&value);
+        }
+        self.to.end_object();
+    }
+
     fn entries(&mut self, values: &Bound<'_, PyDict>, is_hidden: impl Fn(&str) -> bool) {
         for (key, value) in values.iter() {
             // A key may be any object: its text is what names it.

@@ -26,9 +26,11 @@ OF_THE_PACKAGE = {"about_to_step", "deliver"}
 PAGE = {
     "trainmon": [
         *("watch", "Watch", "capture", "Capturing", "TrainerMon", "TrainerMonitorV2"),
-        *("PrecisionDebugger", "module_dump", "module_dump_end", "seed_all", "SingleSave", "save_tensor"),
+        *("PrecisionDebugger", "module_dump", "module_dump_end", "seed_all", "random_save", "RandomCalls"),
+        *("SingleSave", "save_tensor"),
         "ConfigError",
     ],
+    "trainmon.vllm": ["register", "WorkerExtension"],
     "trainmon.integrations.transformers": ["TrainmonCallback"],
     "trainmon.integrations.lightning": ["TrainmonCallback"],
 }

@@ -14,3 +14,6 @@ sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(_TARGET / 
 
 #: The variables before any library was imported: some set variables that change how torch finds its devices.
 ENVIRONMENT = dict(os.environ)
+
+#: Packages with the names of engines that are too large to be here.
+STANDINS = Path(__file__).resolve().parent / "standins"

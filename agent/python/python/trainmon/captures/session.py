@@ -17,9 +17,11 @@ from trainmon.captures.aten import OperatorMode
 from trainmon.captures.collectives import Collectives
 from trainmon.captures.custom import CustomFunctions
 from trainmon.captures.entry_points import EntryPoints
+from trainmon.captures.libraries import Libraries
 from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks, Pause
 from trainmon.captures.optimizers import OptimizerNodes
+from trainmon.captures.triton import TritonLaunches
 from trainmon.captures.undoing import guarded
 
 _lock = threading.RLock()
@@ -44,6 +46,8 @@ class CaptureSession:
         self._optimizers = OptimizerNodes(self.capture)
         self._collectives = Collectives(self.capture)
         self.custom = CustomFunctions(self.capture)
+        self._libraries = Libraries(self.capture)
+        self._triton = TritonLaunches(self.capture)
         self._single: ModuleHooks | None = None
         self._step: int | None = None
         #: The models ever given, and what stands before their modules' paths. It is the host that keeps them.
@@ -176,6 +180,8 @@ class CaptureSession:
         self._optimizers.attach()
         self._collectives.attach()
         self.custom.attach()
+        self._libraries.name(self.config.custom_op_namespaces)
+        self._triton.attach()
         self.capture.set_mode(self._mode)
         self._mode.start()
 
@@ -200,7 +206,7 @@ class CaptureSession:
                 CaptureSession._owner = None
 
     def _stop_functions(self) -> None:
-        parts = [self.custom.detach, self._collectives.detach, self._optimizers.detach]
+        parts = [self._triton.detach, self.custom.detach, self._collectives.detach, self._optimizers.detach]
         if self._mode is not None:
             parts.insert(0, self._mode.stop)
         if self._entry_points is not None:

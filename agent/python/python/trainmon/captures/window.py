@@ -14,7 +14,11 @@ from trainmon.captures.undoing import guarded, undo_all
 
 
 class TokenRange:
-    """Counts the calls of the first model, and captures those from the first to the last of a range."""
+    """Counts the calls of the first model, and captures those from the first to the last of a range.
+
+    As in msprobe, what stands between two calls belongs to the one before: an engine's sampling, say. And what is
+    called before the model is for the first time is captured, too: how its inputs are made.
+    """
 
     def __init__(self, models: Sequence[torch.nn.Module], token_range: Any, session: CaptureSession) -> None:
         if not models:
@@ -37,19 +41,18 @@ class TokenRange:
         self.end()
         self._calls = 0
 
+        def start() -> None:
+            guarded(lambda: self._session.start(models, is_list), self._session.capture)
+
         def entering(_module: torch.nn.Module, _args: Any) -> None:
             number, self._calls = self._calls, self._calls + 1
-            if number == self._first:
-                guarded(lambda: self._session.start(models, is_list), self._session.capture)
-
-        def leaving(_module: torch.nn.Module, _args: Any, _output: Any) -> None:
-            if self._calls == self._last + 1:
+            if number == self._last + 1 or (number == 0 and self._first > 0):
                 guarded(self._session.stop, self._session.capture)
+            elif number == self._first and number > 0:
+                start()
 
-        self._handles = [
-            models[0].register_forward_pre_hook(Hook(entering)),
-            models[0].register_forward_hook(Hook(leaving)),
-        ]
+        self._handles = [models[0].register_forward_pre_hook(Hook(entering))]
+        start()
 
     def end(self) -> None:
         """Counts no more."""

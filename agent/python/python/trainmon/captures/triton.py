@@ -1,0 +1,91 @@
+"""Launches of Triton's kernels, by the kernel's name: `Triton.<kernel>.<n>.forward`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trainmon._trainmon import Capture
+from trainmon.captures.undoing import undo_all
+
+#: Where Triton has what is launched: `kernel[grid](...)` calls the `run` of its class.
+_LAUNCHED = (
+    ("triton.runtime.jit", "JITFunction"),
+    ("triton.runtime.autotuner", "Autotuner"),
+    ("triton.runtime.autotuner", "Heuristics"),
+    ("triton.runtime.heuristics", "Heuristics"),
+)
+
+
+class TritonLaunches:
+    """Replaces `run` of Triton's classes while a capture is on. What a launch tries out or compiles is no launch of the
+    user's: it is inside of one. What came out is what went in, after the kernel: it writes into its arguments."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._numbers: dict[str, int] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    def attach(self) -> None:
+        """From here on launches are captured, if the process has Triton."""
+        if self._undo:
+            return
+        for owner in _classes():
+            self._replace(owner)
+
+    def detach(self) -> None:
+        """Everything is as it was."""
+        undo_all(self._undo, self._capture)
+
+    def _replace(self, owner: Any) -> None:
+        original = vars(owner)["run"]
+
+        @functools.wraps(original)
+        def run(launched: Any, *args: Any, **kwargs: Any) -> Any:
+            call = None
+            if self._capture.is_on:
+                call = self._capture.begin_operator(self._number(launched), args, kwargs)
+            if call is None:
+                return original(launched, *args, **kwargs)
+            try:
+                result = original(launched, *args, **kwargs)
+            finally:
+                call.returned()
+            call.end(args, [])
+            return result
+
+        owner.run = run
+
+        def put_back() -> None:
+            if vars(owner).get("run") is run:
+                owner.run = original
+
+        self._undo.append(put_back)
+
+    def _number(self, launched: Any) -> int:
+        name = _name_of(launched)
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._capture.add_operator(type(launched), "Triton", name, False, [], [])
+            self._numbers[name] = number
+        return number
+
+
+def _classes() -> Iterator[Any]:
+    """Those that were imported: one that was not has launched nothing."""
+    seen: list[Any] = []
+    for place, name in _LAUNCHED:
+        owner = getattr(sys.modules.get(place), name, None)
+        if isinstance(owner, type) and "run" in vars(owner) and owner not in seen:
+            seen.append(owner)
+            yield owner
+
+
+def _name_of(launched: Any) -> str:
+    for one in (getattr(launched, "fn", None), launched):
+        name = getattr(one, "__name__", None)
+        if isinstance(name, str) and name:
+            return name
+    return type(launched).__name__

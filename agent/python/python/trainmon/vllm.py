@@ -1,0 +1,270 @@
+"""Captures in vLLM, without a line of vLLM or of the program changed.
+
+vLLM calls `register`, the wheel's entry point in `vllm.general_plugins`, in each of its processes. A capture is asked
+for with the variable `TRAINMON_CAPTURE_CONFIG`, or with `additional_config={"trainmon": {"capture_config": ...}}`.
+Where none is, only the function that makes a worker's device ready, called once, has one of ours around it.
+
+Each iteration of the engine is a step: the model runner's `execute_model`, with its sampling if that is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+#: The path of a capture's config.
+CONFIG_VARIABLE = "TRAINMON_CAPTURE_CONFIG"
+
+#: The key of vLLM's `additional_config` that is ours, and the keys below it.
+KEY = "trainmon"
+_KEYS = {"capture_config", "sampling"}
+
+#: Where vLLM has its wrapper of workers: the later versions, the earlier.
+_HOMES = ("vllm.v1.worker.worker_base", "vllm.worker.worker_base")
+
+
+def register() -> None:
+    """Has the workers of this process look whether a capture is asked for. vLLM calls it, perhaps more than once. It
+    raises nothing."""
+    with _told("the vLLM plugin is not in place"):
+        wrapper = _wrapper_of_workers()
+        original = wrapper.init_device
+        if hasattr(original, "_is_trainmons"):
+            return
+
+        @functools.wraps(original)
+        def init_device(self: Any, *args: Any, **kwargs: Any) -> Any:
+            made = original(self, *args, **kwargs)
+            with _told("the capture does not start"):
+                attach(self.worker)
+            return made
+
+        init_device._is_trainmons = True  # type: ignore[attr-defined]
+        wrapper.init_device = init_device
+
+
+def attach(worker: Any) -> None:
+    """Captures what a worker computes, if its config or the environment asks for it. Raises `ConfigError` and
+    `ValueError` on what is wrong."""
+    vllm_config = getattr(worker, "vllm_config", None)
+    asked = getattr(vllm_config, "additional_config", None)
+    asked = asked.get(KEY) if isinstance(asked, Mapping) else None
+    keys = _checked(asked)
+    config = keys.get("capture_config", os.environ.get(CONFIG_VARIABLE))
+    if not config:
+        return
+    if not getattr(getattr(vllm_config, "model_config", None), "enforce_eager", True):
+        _tell("vLLM compiles the model: what it compiles is not captured", "start it with `enforce_eager=True`")
+    RunnerCapture(worker.model_runner, config, _rank_of(worker), bool(keys.get("sampling"))).put_in_place()
+
+
+class RunnerCapture:
+    """The capture of a model runner: its iterations are steps. Nothing of it raises into the engine."""
+
+    def __init__(self, runner: Any, config: str | Mapping[str, Any], rank: int | None, with_sampling: bool) -> None:
+        """`config`: a path, or what would stand in the file. Raises `ConfigError` if it is wrong."""
+        self._runner = runner
+        self._rank = rank
+        self._with_sampling = with_sampling
+        self._debugger = _debugger(config)
+        self._is_open = False
+        self._failed = False
+        #: What the runner itself has had by the names of ours, and ours.
+        self._replaced: dict[str, tuple[Any, Any]] = {}
+
+    def put_in_place(self) -> None:
+        """From the next iteration on. Of a runner that another capture has, the other one ends."""
+        detach(self._runner)
+        self._replace("execute_model", self._executing)
+        if self._with_sampling and hasattr(self._runner, "sample_tokens"):
+            self._replace("sample_tokens", self._sampling)
+        self._runner._trainmon_capture = self
+
+    def take_away(self) -> None:
+        """The runner is as it was."""
+        self._end()
+        own = vars(self._runner)
+        own.pop("_trainmon_capture", None)
+        for name, (before, ours) in self._replaced.items():
+            if own.get(name) is not ours:
+                # Somebody else's is around it: it stays, and captures nothing.
+                self._failed = True
+            elif before is None:
+                # The class has it.
+                del own[name]
+            else:
+                own[name] = before
+        self._replaced.clear()
+
+    def _replace(self, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        ours = around(getattr(self._runner, name))
+        self._replaced[name] = (vars(self._runner).get(name), ours)
+        setattr(self._runner, name, ours)
+
+    def _executing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("dummy_run") or (len(args) > 1 and args[1]):
+                # The newer runner warms up this way: no request is in it.
+                return original(scheduler_output, *args, **kwargs)
+            self._begin(scheduler_output)
+            goes_on = False
+            try:
+                output = original(scheduler_output, *args, **kwargs)
+                # `sample_tokens` follows if there is no output yet.
+                goes_on = self._with_sampling and output is None
+            finally:
+                if not goes_on:
+                    self._end()
+            return output
+
+        return execute_model
+
+    def _sampling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def sample_tokens(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._end()
+
+        return sample_tokens
+
+    def _begin(self, scheduler_output: Any) -> None:
+        if self._failed:
+            return
+        self._end()
+        self._is_open = True
+        scheduled = getattr(scheduler_output, "num_scheduled_tokens", None)
+        with self._guarded():
+            self._debugger.start(
+                self._runner.get_model(),
+                rank_id=self._rank,
+                scheduled_tokens=scheduled if isinstance(scheduled, dict) else None,
+            )
+
+    def _end(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        for act in (self._debugger.stop, self._debugger.step):
+            with self._guarded():
+                act()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not self._failed:
+                self._failed = True
+                _tell(f"the capture ends: {type(error).__name__}: {error}", "the engine goes on")
+
+
+def detach(runner: Any) -> None:
+    """Ends the capture of a model runner, if it has one."""
+    capture = vars(runner).get("_trainmon_capture")
+    if capture is not None:
+        capture.take_away()
+
+
+class WorkerExtension:
+    """Methods that vLLM gives its workers with `worker_extension_cls="trainmon.vllm.WorkerExtension"`: captures are
+    then begun and ended by `llm.collective_rpc`, as often as one likes."""
+
+    model_runner: Any
+
+    def trainmon_begin(self, config: str | dict[str, Any], sampling: bool = False) -> str:
+        """Captures from the next iteration on. Gives an empty text, or why it cannot."""
+        try:
+            end_debugger()
+            RunnerCapture(self.model_runner, config, _rank_of(self), sampling).put_in_place()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def trainmon_end(self) -> None:
+        """Captures no more; the runner is as it was."""
+        detach(self.model_runner)
+        end_debugger()
+
+
+def end_debugger() -> None:
+    """Forgets the process's `PrecisionDebugger`: the next one has its own config, and counts steps from 0."""
+    from trainmon.captures.debugger import PrecisionDebugger
+
+    if PrecisionDebugger._instance is not None:
+        PrecisionDebugger.stop()
+        PrecisionDebugger.step()
+        PrecisionDebugger._instance = None
+
+
+def _debugger(config: str | Mapping[str, Any]) -> Any:
+    from trainmon.captures.debugger import PrecisionDebugger
+
+    if isinstance(config, str):
+        return PrecisionDebugger(config)
+    # Errors name the file.
+    with tempfile.NamedTemporaryFile("w", prefix="additional_config.trainmon.", suffix=".json") as file:
+        json.dump(dict(config), file)
+        file.flush()
+        return PrecisionDebugger(file.name)
+
+
+def _checked(asked: Any) -> Mapping[str, Any]:
+    if asked is None:
+        return {}
+    if not isinstance(asked, Mapping):
+        found = type(asked).__name__
+        raise TypeError(f"additional_config `{KEY}`: expected an object with {_named(_KEYS)}, found `{found}`")
+    unknown = set(asked) - _KEYS
+    if unknown:
+        raise ValueError(f"additional_config `{KEY}`: unknown key {_named(unknown)}: expected {_named(_KEYS)}")
+    config, sampling = asked.get("capture_config"), asked.get("sampling", False)
+    if not isinstance(config, str | Mapping | None):
+        raise TypeError(f"`{KEY}.capture_config`: expected a path or an object, found `{type(config).__name__}`")
+    if not isinstance(sampling, bool):
+        raise TypeError(f"`{KEY}.sampling`: expected true or false, found `{sampling!r}`")
+    return {key: value for key, value in asked.items() if value is not None}
+
+
+def _named(keys: set[str]) -> str:
+    return ", ".join(f"`{key}`" for key in sorted(keys))
+
+
+def _rank_of(worker: Any) -> int | None:
+    """Counted over all engines: those that share out the requests have process groups of their own."""
+    rank = getattr(worker, "rank", None)
+    if not isinstance(rank, int):
+        return None
+    parallel = getattr(getattr(worker, "vllm_config", None), "parallel_config", None)
+    index, size = getattr(parallel, "data_parallel_index", 0), getattr(parallel, "world_size", 1)
+    return rank + index * size if isinstance(index, int) and isinstance(size, int) else rank
+
+
+def _wrapper_of_workers() -> Any:
+    later, earlier = _HOMES
+    try:
+        return import_module(later).WorkerWrapperBase
+    except ModuleNotFoundError:
+        return import_module(earlier).WorkerWrapperBase
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        _tell(f"{what}: {type(error).__name__}: {error}", "the engine goes on")
+
+
+def _tell(message: str, hint: str) -> None:
+    from trainmon.captures.session import tell
+
+    tell(message, hint)
