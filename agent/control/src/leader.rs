@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use trainmon_core::config::{Config, Plan};
 
 use super::board::{Agreement, Board, Proposal, Sheet};
-use super::change_request::{Change, ChangeRequest, EmptyWindow, MAX_WAITING_CHANGES};
+use super::capture_requests::CaptureRequests;
+use super::change_request::{Change, ChangeRequest, MAX_WAITING_CHANGES};
 use super::members::Members;
 use super::progress::{Late, Progress, ProgressBook, Stage};
 use super::stop::StopRequest;
+use crate::captures::AgreedCapture;
 use crate::live::Live;
 
 /// A rank that has not answered after this long will not.
@@ -39,6 +41,8 @@ pub(super) enum LeaderEvent {
     Agreed { what: String, step: u64 },
     /// A change never took effect.
     Withdrawn { what: String, why: String },
+    /// A capture that nobody ordered by hand is not made.
+    Declined { what: String, why: String },
     /// The notes of these ranks cannot be read.
     Unreadable { ranks: String, why: String },
     /// A rank switched later than agreed.
@@ -82,6 +86,7 @@ pub(super) struct Leader {
     /// At most [`MAX_WAITING_CHANGES`].
     queue: VecDeque<ChangeRequest>,
     stop: StopRequest,
+    captures: CaptureRequests,
     open: Option<Open>,
     agreed: Option<Agreement>,
     /// The sheet as last put up.
@@ -102,6 +107,7 @@ impl Leader {
             last_id: 0,
             queue: VecDeque::new(),
             stop: StopRequest::nobody(),
+            captures: CaptureRequests::default(),
             open: None,
             agreed: None,
             sheet: None,
@@ -112,6 +118,12 @@ impl Leader {
     /// Listens for alerts that ask the training to end.
     pub(super) fn listening_for(mut self, stop: StopRequest) -> Self {
         self.stop = stop;
+        self
+    }
+
+    /// Follows requests for captures.
+    pub(super) fn capturing(mut self, captures: CaptureRequests) -> Self {
+        self.captures = captures;
         self
     }
 
@@ -139,6 +151,7 @@ impl Leader {
             // It cannot wait for what is to be measured next.
             self.queue.push_front(request);
         }
+        self.look_for_captures();
         if self.open.is_none() {
             self.propose_next(now);
         }
@@ -151,6 +164,21 @@ impl Leader {
         }
         self.put_up_sheet(board)?;
         Ok(std::mem::take(&mut self.said))
+    }
+
+    /// What signals, alerts and the config of the start ask to be captured; and what became of captures elsewhere.
+    fn look_for_captures(&mut self) {
+        let (live, is_capture) = (Arc::clone(&self.live), |change: &Change| matches!(change, Change::Capture(_)));
+        let is_open = self.open.as_ref().is_some_and(|open| open.proposal.capture.is_some())
+            || self.queue.iter().any(|waiting| is_capture(&waiting.change));
+        for (rank, captured) in self.members.notes().filter_map(|(rank, note)| Some((rank, note.captured?))) {
+            live.captures().note_rank(rank, captured);
+        }
+        let (request, declined) = self.captures.next(live.step().0, live.captures(), &self.members, is_open);
+        self.said.extend(declined);
+        if let Some(request) = request {
+            self.push(request);
+        }
     }
 
     fn is_about_to_stop(&self) -> bool {
@@ -188,9 +216,21 @@ impl Leader {
             let (plan, restart) = request.applied_to(&self.plan, &self.config);
             let mut progress = Progress::new(request.id, &request.what);
             self.last_id += 1;
-            let proposal = Proposal { id: self.last_id, plan, restart, stop: request.change == Change::Stop };
-            if let Err(empty) = proposal.check_at(self.live.step().0 + 1) {
-                self.withdraw(progress, empty.to_string());
+            let capture = match &request.change {
+                Change::Capture(wanted) => Some(Box::new(AgreedCapture {
+                    id: request.id,
+                    first: 0,
+                    order: wanted.order.clone(),
+                    asked: wanted.asked.clone(),
+                    asked_at_step: wanted.step,
+                    asked_at_ms: wanted.time_ms,
+                })),
+                _ => None,
+            };
+            let stop = request.change == Change::Stop;
+            let proposal = Proposal { id: self.last_id, plan, restart, stop, capture };
+            if let Err(why) = self.why_not(&proposal) {
+                self.withdraw(progress, why);
                 continue;
             }
             progress.stage = Stage::Asking;
@@ -203,13 +243,22 @@ impl Leader {
         }
     }
 
+    /// Why a proposal makes no sense now.
+    fn why_not(&self, proposal: &Proposal) -> Result<(), String> {
+        let step = self.live.step().0;
+        match &proposal.capture {
+            Some(capture) => self.captures.check(&capture.order, step, self.live.captures()),
+            None => proposal.check_at(step + 1).map_err(|empty| empty.to_string()),
+        }
+    }
+
     /// One stage further, if its time has come. Gives whether it is over.
     fn advance(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<bool> {
         if open.agreed.is_none() {
             open.progress.waiting_for = self.others().filter(|rank| !open.answers.contains_key(rank)).collect();
             if open.progress.waiting_for.is_empty() {
-                if let Some(empty) = self.agree(open, now, board)? {
-                    self.withdraw(open.progress.clone(), empty.to_string());
+                if let Some(why) = self.agree(open, now, board)? {
+                    self.withdraw(open.progress.clone(), why);
                     return Ok(true);
                 }
             } else if now.duration_since(open.since) >= PATIENCE {
@@ -238,21 +287,27 @@ impl Leader {
         Ok(is_over)
     }
 
-    /// Names the step. Gives why not, where nothing would be measured from it on.
+    /// Names the step. Gives why not, where nothing would be measured from it on, or nothing can be captured.
     ///
     /// # Errors
     /// It is not known whether the others can read it: rank 0 does nothing about it yet. The next call looks first whether
     /// they can.
-    fn agree(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<Option<EmptyWindow>> {
+    fn agree(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<Option<String>> {
         let agreement = match open.named.take() {
             Some(named) if self.is_up(open, &named, board)? => named,
             _ => {
                 let own = self.live.step().0;
                 let step = if self.world == 1 { own + 1 } else { self.step_ahead(open, own, now) };
                 if let Err(empty) = open.proposal.check_at(step) {
-                    return Ok(Some(empty));
+                    return Ok(Some(empty.to_string()));
                 }
-                let agreement = Agreement { proposal: open.proposal.clone(), step };
+                let mut agreement = Agreement { proposal: open.proposal.clone(), step };
+                if let Some(capture) = &mut agreement.proposal.capture {
+                    match self.captures.first_step(&capture.order, step) {
+                        Ok(first) => capture.first = first,
+                        Err(why) => return Ok(Some(why)),
+                    }
+                }
                 self.put_up_agreement(open, &agreement, board)?;
                 agreement
             }
@@ -261,13 +316,19 @@ impl Leader {
         if agreement.proposal.stop {
             self.stop.is_agreed();
         }
+        let capture = agreement.proposal.capture.as_deref();
+        if let Some(capture) = capture {
+            self.captures.is_agreed(capture);
+            self.live.captures().count_agreed();
+        }
+        let step = capture.map_or(agreement.step, |capture| capture.first);
         open.progress.stage = Stage::Agreed;
-        open.progress.step = Some(agreement.step);
+        open.progress.step = Some(step);
         open.progress.waiting_for = self.others().collect();
         let switch = agreement.switch();
         self.plan = Plan::clone(&switch.plan);
         self.live.send(switch);
-        self.said.push(LeaderEvent::Agreed { what: open.progress.what.clone(), step: agreement.step });
+        self.said.push(LeaderEvent::Agreed { what: open.progress.what.clone(), step });
         self.agreed = Some(agreement);
         Ok(None)
     }

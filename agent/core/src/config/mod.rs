@@ -17,6 +17,7 @@ mod file;
 mod idle;
 mod journal;
 mod normalise;
+mod on_demand;
 mod otlp;
 mod parse;
 mod parse_capture;
@@ -46,6 +47,7 @@ pub use effective::{
 };
 pub use journal::Journal;
 pub use normalise::DYNAMIC_VARIABLE;
+pub use on_demand::{CaptureOnDemand, CaptureOrder, CaptureRequest, DemandLevel, DemandTask};
 pub use otlp::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 pub use parse::{Parsed, USUAL_CONFIG};
 pub use parse_capture::{CaptureDialect, ParsedCapture};

@@ -1,0 +1,236 @@
+//! Captures on demand: the keys of `capture` in a monitor's config, and a request for one.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use smart_default::SmartDefault;
+
+use super::capture::{CaptureConfig, Summary};
+use super::diagnostic::{ConfigErrors, DiagnosticKind as Kind};
+use super::parse_capture::CaptureDialect;
+use super::report::{Fault, Report};
+
+/// What a capture on demand keeps of each value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DemandTask {
+    /// Max, min, mean, norm, maybe a checksum.
+    #[default]
+    Statistics,
+    /// The tensors themselves too.
+    Tensor,
+    /// Only which calls were made, in which modules, from where.
+    Structure,
+    /// Whether a NaN or an infinity came out of a call.
+    NanCheck,
+    /// As `nan_check`; after the first such call the step's capture ends.
+    OverflowCheck,
+}
+
+/// How finely a capture on demand looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DemandLevel {
+    /// Modules.
+    L0,
+    /// Calls of torch's functions.
+    L1,
+    /// The operators below them.
+    L2,
+    /// Modules and functions.
+    #[default]
+    #[serde(rename = "mix")]
+    Mix,
+}
+
+impl DemandTask {
+    /// The name in configs, which is also that of the object with the task's keys.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Statistics => "statistics",
+            Self::Tensor => "tensor",
+            Self::Structure => "structure",
+            Self::NanCheck => "nan_check",
+            Self::OverflowCheck => "overflow_check",
+        }
+    }
+}
+
+impl DemandLevel {
+    /// The name in configs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::L0 => "L0",
+            Self::L1 => "L1",
+            Self::L2 => "L2",
+            Self::Mix => "mix",
+        }
+    }
+}
+
+/// Captures of whole steps while the training runs. The object switches them on, as `control` and the action `dump` of an
+/// alert do; the first six keys are what a request does not say itself.
+#[derive(Clone, Debug, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct CaptureOnDemand {
+    /// On.
+    #[default = true]
+    pub enabled: bool,
+    /// How finely.
+    pub level: DemandLevel,
+    /// What is kept of each value.
+    pub task: DemandTask,
+    /// How many steps in a row.
+    #[schemars(range(min = 1, max = 1000))]
+    #[default = 1]
+    pub steps: u32,
+    /// First and last entry captured, both with all that is theirs. Empty: everything.
+    pub scope: Vec<String>,
+    /// Texts of which an entry's name must contain one. Empty: any name.
+    pub list: Vec<String>,
+    /// What is said of a tensor.
+    pub summary_mode: Summary,
+    /// The directory in which `step<N>/rank<R>` are made. Absent: `captures` in the run's directory.
+    #[schemars(length(min = 1))]
+    pub dump_path: Option<PathBuf>,
+    /// At most so many captures in a run, whoever asks for them.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    #[default = 10]
+    pub max_captures: u32,
+    /// At most so many MiB of one rank's files in a run, and never more than half of what is free on the disk.
+    #[schemars(range(min = 1))]
+    #[default = 10_240]
+    pub budget_mib: u64,
+    /// An alert captures nothing in the first so many steps after a capture.
+    #[default = 100]
+    pub min_distance: u64,
+    /// Whether SIGUSR1 to any rank's process asks for a capture (PyTorch). Absent: where the training has no handler of its
+    /// own, and not in a job of Slurm, which sends this signal itself.
+    pub signal: Option<bool>,
+    /// A capture asked for here. The file may be edited while the training runs: another request than before is fulfilled.
+    pub request: Option<CaptureRequest>,
+}
+
+/// A request for a capture: keys that are left out are as the config says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct CaptureRequest {
+    /// The first step captured. Absent: the first that all ranks can agree upon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
+    /// How many steps in a row.
+    #[schemars(range(min = 1, max = 1000))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+    /// How finely.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<DemandLevel>,
+    /// What is kept of each value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<DemandTask>,
+    /// First and last entry captured, both with all that is theirs. Empty: everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Vec<String>>,
+    /// Texts of which an entry's name must contain one. Empty: any name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<Vec<String>>,
+    /// What is said of a tensor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary_mode: Option<Summary>,
+    /// In a config file another number asks for the same once more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
+}
+
+/// What is captured, complete in itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureOrder {
+    /// The first step captured, where the request names it.
+    pub at: Option<u64>,
+    /// How many steps in a row, 1 at least.
+    pub steps: u32,
+    /// How finely.
+    pub level: DemandLevel,
+    /// What is kept of each value.
+    pub task: DemandTask,
+    /// First and last entry; empty: everything.
+    pub scope: Vec<String>,
+    /// Texts of which an entry's name must contain one; empty: any name.
+    pub list: Vec<String>,
+    /// What is said of a tensor.
+    pub summary_mode: Summary,
+}
+
+impl CaptureOnDemand {
+    /// What a request comes to, checked as the config of a capture is.
+    ///
+    /// # Errors
+    /// Every fault at once: a scope whose names the level does not have, say.
+    pub fn order(&self, request: &CaptureRequest, name: &str) -> Result<CaptureOrder, ConfigErrors> {
+        let CaptureRequest { at, steps, level, task, scope, list, summary_mode, number: _ } = request.clone();
+        let order = CaptureOrder {
+            at,
+            steps: steps.unwrap_or(self.steps),
+            level: level.unwrap_or(self.level),
+            task: task.unwrap_or(self.task),
+            scope: scope.unwrap_or_else(|| self.scope.clone()),
+            list: list.unwrap_or_else(|| self.list.clone()),
+            summary_mode: summary_mode.unwrap_or(self.summary_mode),
+        };
+        CaptureConfig::parse(&order.text("captures", None), name, CaptureDialect::Trainmon)
+            .map_err(super::parse::without_places)?;
+        Ok(order)
+    }
+
+    pub(super) fn check(&self, report: &mut Report<'_>) {
+        let requests = [("capture", Some(CaptureRequest::default())), ("capture.request", self.request.clone())];
+        for (place, request) in requests.into_iter().filter_map(|(place, request)| Some((place, request?))) {
+            let Err(errors) = self.order(&request, place) else { continue };
+            for error in errors.errors {
+                // `statistics.scope[0]` is our `scope[0]`.
+                let own = error.key.split_once('.').map_or(error.key.as_str(), |(_, own)| own);
+                let key = format!("{place}.{own}");
+                let known = key.split('[').next().unwrap_or(&key);
+                let mut fault = Fault::new(Kind::OutOfRange, error.found.unwrap_or_default());
+                fault = error.expected.into_iter().fold(fault, Fault::expected);
+                report.error(report.place(known), &key, error.hint.into_iter().fold(fault, Fault::hint));
+            }
+            // The same fault of both would be told twice.
+            return;
+        }
+    }
+}
+
+impl CaptureOrder {
+    /// The config of the capture, as a text.
+    pub fn text(&self, dump_path: &str, disk_budget_mib: Option<u64>) -> String {
+        let mut block = Map::new();
+        if !self.scope.is_empty() {
+            block.insert("scope".to_owned(), json!(self.scope));
+        }
+        if !self.list.is_empty() {
+            block.insert("list".to_owned(), json!(self.list));
+        }
+        if self.task == DemandTask::Statistics {
+            block.insert("summary_mode".to_owned(), json!(self.summary_mode));
+        }
+        let mut config = Map::new();
+        config.insert("task".to_owned(), json!(self.task));
+        config.insert("level".to_owned(), json!(self.level));
+        config.insert("dump_path".to_owned(), json!(dump_path));
+        config.extend(disk_budget_mib.map(|budget| ("disk_budget_mib".to_owned(), json!(budget))));
+        config.insert(self.task.name().to_owned(), Value::Object(block));
+        Value::Object(config).to_string()
+    }
+
+    /// In few words: `2 steps, mix, statistics`.
+    pub fn in_words(&self) -> String {
+        let steps = if self.steps == 1 { "1 step".to_owned() } else { format!("{} steps", self.steps) };
+        let at = self.at.map(|at| format!(" from step {at} on")).unwrap_or_default();
+        let part = if self.scope.is_empty() && self.list.is_empty() { "" } else { ", in part" };
+        format!("{steps}{at}, {}, {}{part}", self.level.name(), self.task.name())
+    }
+}
