@@ -10,7 +10,7 @@ use trainmon_core::Step;
 use trainmon_core::config::Plan;
 
 use super::change_request::EmptyWindow;
-use crate::captures::{AgreedCapture, Captured, AskedBy};
+use crate::captures::{AgreedCapture, AskedBy, Captured};
 use crate::live::Switch;
 
 /// The way ranks tell each other a few words: rank 0 puts up one sheet that all read, every other rank has a note of its

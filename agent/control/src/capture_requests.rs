@@ -216,7 +216,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_followed_says_why() {
-        let (schedule, config) = (CaptureSchedule::default(), CaptureOnDemand { max_captures: 1, ..Default::default() });
+        let (schedule, config) =
+            (CaptureSchedule::default(), CaptureOnDemand { max_captures: 1, ..Default::default() });
         let why = |config, at| check(config, &order(at, 1), 9, &schedule).unwrap_err();
         assert!(why(None, None).contains("switched off"));
         assert!(why(Some(&config), None).contains("this front"));

@@ -366,8 +366,9 @@ mod tests {
         schedule.schedule(&capture(2, 9, 1), Step(1));
         schedule.schedule(&capture(1, 5, 2), Step(1));
         let found: Vec<_> = (0..12).map(|step| due(&schedule, step)).collect();
-        let expected =
-            (0..12).map(|step| if step == 9 { Some(2) } else { (5..7).contains(&step).then_some(1) }).collect::<Vec<_>>();
+        let expected = (0..12)
+            .map(|step| if step == 9 { Some(2) } else { (5..7).contains(&step).then_some(1) })
+            .collect::<Vec<_>>();
         assert_eq!(found, expected);
         assert!(schedule.states().iter().all(|state| state.stage == CaptureStage::Failed), "nobody captured");
     }

@@ -115,8 +115,9 @@ impl FileWatch {
         };
         // The mode was chosen when the training started.
         let dynamic = self.start.dynamic_on.map(|_| "True");
-        let env =
-            |name: &str| if name == DYNAMIC_VARIABLE { dynamic.map(str::to_owned) } else { environment::variable(name) };
+        let env = |name: &str| {
+            if name == DYNAMIC_VARIABLE { dynamic.map(str::to_owned) } else { environment::variable(name) }
+        };
         match Config::parse_over(&text, over, &name, &env) {
             Ok(parsed) => {
                 for lacking in parsed.warnings.iter().filter(|one| one.kind == DiagnosticKind::NotImplemented) {
@@ -196,7 +197,9 @@ mod tests {
         write(&path, r#"{"wg_distribution": true}"#, 80);
         assert_eq!(watch.tick(later(&mut now)).pop().map(|request| request.change), Some(Change::Pause));
         write(&path, r#"{"wg_distribution": true, "dynamic_on": true, "start_step": 7}"#, 0);
-        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else { panic!() };
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else {
+            panic!()
+        };
         assert!(!plan.paused && plan.signals.weight_grad.is_some() && plan.window.start_step == 0);
         assert_eq!(watch.tick(later(&mut now)), []);
         // Other targets: only where the front can.
@@ -206,7 +209,9 @@ mod tests {
         assert!(said.lock().unwrap().last().unwrap().contains("key `targets`"), "{said:?}");
         live.follow_targets();
         write(&path, narrowed, 160);
-        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else { panic!() };
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else {
+            panic!()
+        };
         assert_eq!(plan.targets, ["h.1"]);
     }
 
@@ -229,7 +234,9 @@ mod tests {
         let mut watch = FileWatch::new(file, start, live, ChangeIds::default(), voice);
         let mut now = Instant::now();
         write(&path, &text("max"), 40);
-        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else { panic!() };
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else {
+            panic!()
+        };
         assert_eq!(plan.targets, ["h.1"]);
         assert_eq!(plan.signals.weight_grad.unwrap().signal.ops, [trainmon_core::Statistic::Max]);
         assert!(said.lock().unwrap().is_empty(), "the output directory is as at the start: {said:?}");

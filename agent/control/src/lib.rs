@@ -21,8 +21,8 @@
 #![forbid(unsafe_code)]
 
 mod board;
-mod captures;
 mod capture_requests;
+mod captures;
 mod change_request;
 mod file_watch;
 mod files;

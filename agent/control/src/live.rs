@@ -236,7 +236,15 @@ mod tests {
     }
 
     fn switch(id: u64, step: u64) -> Switch {
-        Switch { id, step: Step(step), plan: Arc::new(Plan::of(&Config::default())), restart: false, stop: false, capture: None, keeps_plan: false }
+        Switch {
+            id,
+            step: Step(step),
+            plan: Arc::new(Plan::of(&Config::default())),
+            restart: false,
+            stop: false,
+            capture: None,
+            keeps_plan: false,
+        }
     }
 
     #[test]

@@ -67,7 +67,8 @@ impl Refusal {
             }
             Self::Capture { errors } => with_example(errors, r#"{"steps": 2, "level": "mix", "task": "statistics"}"#),
             Self::NoCapture { .. } => {
-                "`status` shows the step in progress and the captures made; the config's `capture` sets the limits".to_owned()
+                "`status` shows the step in progress and the captures made; the config's `capture` sets the limits"
+                    .to_owned()
             }
             Self::EmptyWindow(EmptyWindow::Over { .. }) => "give a later `stop_step`, or null for none".to_owned(),
             Self::EmptyWindow(EmptyWindow::NoneCounted) => {

@@ -296,7 +296,9 @@ impl Part {
     fn tick(&mut self, request: Option<ChangeRequest>, now: Instant) {
         match self {
             Self::Leads { leader, board, watch, voice, _claim } => {
-                for request in request.into_iter().chain(watch.as_mut().map(|watch| watch.tick(now)).unwrap_or_default()) {
+                for request in
+                    request.into_iter().chain(watch.as_mut().map(|watch| watch.tick(now)).unwrap_or_default())
+                {
                     leader.push(request);
                 }
                 for said in board.with(|board| leader.tick(now, board)) {

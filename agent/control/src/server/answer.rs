@@ -157,7 +157,9 @@ fn told(outcome: Result<Value, Refusal>) -> Answer {
         Ok(value) => response(StatusCode::ACCEPTED, (value.to_string() + "\n").into()),
         Err(refusal) => {
             let status = match refusal {
-                Refusal::Change { .. } | Refusal::Capture { .. } | Refusal::EmptyWindow(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                Refusal::Change { .. } | Refusal::Capture { .. } | Refusal::EmptyWindow(_) => {
+                    StatusCode::UNPROCESSABLE_ENTITY
+                }
                 Refusal::FixedTargets | Refusal::NoCapture { .. } => StatusCode::CONFLICT,
                 Refusal::TooMany => StatusCode::TOO_MANY_REQUESTS,
                 Refusal::Over => StatusCode::SERVICE_UNAVAILABLE,

@@ -9,8 +9,8 @@ use smart_default::SmartDefault;
 use super::alert::AlertFile;
 use crate::Statistic;
 use crate::config::{
-    CaptureOnDemand, Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout, Journal, Mlflow, Otlp, Prometheus,
-    TensorBoard, Wandb,
+    CaptureOnDemand, Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout, Journal, Mlflow, Otlp,
+    Prometheus, TensorBoard, Wandb,
 };
 
 /// msprobe's "no end": more steps than any run has.
