@@ -163,8 +163,10 @@ impl ControlService {
 }
 
 fn with_example(errors: &ConfigErrors, example: &str) -> String {
-    let hints = errors.errors.iter().filter_map(|error| error.hint.clone());
-    hints.chain([format!("an example: {example}")]).collect::<Vec<_>>().join("; ")
+    let mut hints: Vec<String> = errors.errors.iter().filter_map(|error| error.hint.clone()).collect();
+    hints.dedup();
+    hints.push(format!("an example: {example}"));
+    hints.join("; ")
 }
 
 /// A value as JSON. Our own types have string keys and finite numbers only.

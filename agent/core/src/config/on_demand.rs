@@ -180,8 +180,8 @@ impl CaptureOnDemand {
             list: list.unwrap_or_else(|| self.list.clone()),
             summary_mode: summary_mode.unwrap_or(self.summary_mode),
         };
-        CaptureConfig::parse(&order.text("captures", None), name, CaptureDialect::Trainmon)
-            .map_err(super::parse::without_places)?;
+        let parsed = CaptureConfig::parse(&order.text("captures", None), name, CaptureDialect::Trainmon);
+        parsed.map_err(|errors| named_as_in_request(errors, order.task))?;
         Ok(order)
     }
 
@@ -190,9 +190,7 @@ impl CaptureOnDemand {
         for (place, request) in requests.into_iter().filter_map(|(place, request)| Some((place, request?))) {
             let Err(errors) = self.order(&request, place) else { continue };
             for error in errors.errors {
-                // `statistics.scope[0]` is our `scope[0]`.
-                let own = error.key.split_once('.').map_or(error.key.as_str(), |(_, own)| own);
-                let key = format!("{place}.{own}");
+                let key = format!("{place}.{}", error.key);
                 let known = key.split('[').next().unwrap_or(&key);
                 let mut fault = Fault::new(Kind::OutOfRange, error.found.unwrap_or_default());
                 fault = error.expected.into_iter().fold(fault, Fault::expected);
@@ -202,6 +200,18 @@ impl CaptureOnDemand {
             return;
         }
     }
+}
+
+/// A capture's config has these keys in an object of the task's, and the text was put together here.
+fn named_as_in_request(errors: ConfigErrors, task: DemandTask) -> ConfigErrors {
+    let mut errors = super::parse::without_places(errors);
+    let prefix = format!("{}.", task.name());
+    for error in &mut errors.errors {
+        if let Some(own) = error.key.strip_prefix(&prefix) {
+            error.key = own.to_owned();
+        }
+    }
+    errors
 }
 
 impl CaptureOrder {

@@ -81,7 +81,8 @@ class CapturesOnDemand:
 
         config = CaptureConfig.read(ticket.config, "capture", "{}", False)
         models = [model for one in self._models if (model := one()) is not None]
-        session = CaptureSession(config)
+        # Gradients keep their bits: nobody chose a step whose numbers may differ.
+        session = CaptureSession(config, neutral=True)
         if not session.begin(ticket.step, ticket.rank):
             return "another capture is on, or its files cannot be written"
         self._session = session
