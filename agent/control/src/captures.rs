@@ -237,6 +237,10 @@ impl CaptureSchedule {
             inner.last = Some(Captured { id: capture.id, is_whole: false });
             return;
         }
+        if step.0 > capture.first {
+            let why = format!("this rank learnt of it at step {step}: earlier steps are missing");
+            inner.add_late(capture.id, why);
+        }
         let place = inner.captures.iter().position(|other| other.first > capture.first);
         let place = place.unwrap_or(inner.captures.len());
         inner.captures.insert(place, Arc::new(capture.clone()));
@@ -334,7 +338,16 @@ impl Inner {
         self.states.push_back(state);
     }
 
+    /// A capture whose first steps are over: it cannot become whole.
+    fn add_late(&mut self, id: u64, why: String) {
+        if let Some(state) = self.state(id) {
+            state.why = Some(why);
+        }
+    }
+
     fn end(&mut self, id: u64, why: Option<String>) {
+        let late = self.state(id).and_then(|state| state.why.take());
+        let why = why.or(late);
         self.last = Some(Captured { id, is_whole: why.is_none() });
         if let Some(state) = self.state(id) {
             state.stage = if why.is_some() { CaptureStage::Failed } else { CaptureStage::Done };
@@ -377,7 +390,10 @@ mod tests {
     fn a_rank_that_is_late_captures_what_is_left_and_tells_where_nothing_is() {
         let schedule = CaptureSchedule::default();
         schedule.schedule(&capture(1, 5, 3), Step(6));
-        assert_eq!((due(&schedule, 6), due(&schedule, 7), due(&schedule, 8)), (Some(1), Some(1), None));
+        assert_eq!((due(&schedule, 6), due(&schedule, 7)), (Some(1), Some(1)));
+        schedule.begin(1, "captures/step6/rank0".into());
+        schedule.end(1, None);
+        assert_eq!((due(&schedule, 8), schedule.last()), (None, Some(Captured { id: 1, is_whole: false })));
         schedule.schedule(&capture(2, 5, 3), Step(8));
         assert_eq!(schedule.last(), Some(Captured { id: 2, is_whole: false }));
     }

@@ -31,6 +31,11 @@ const REPORT_PATIENCE: Duration = Duration::from_mins(1);
 const LEAST_LEAD: Duration = Duration::from_secs(2);
 /// The same for a step after which the ranks are gone: one that is late would wait for them in its next collective operation.
 const LEAST_LEAD_TO_STOP: Duration = Duration::from_secs(10);
+/// Steps of rank 0 after which its step time tells that of those to come: the first ones are slower. A capture that a rank learns of
+/// too late lacks that rank's files, so it is not agreed upon before.
+const STEPS_BEFORE_CAPTURES: u64 = 5;
+/// The least steps between agreeing on a capture and its first step, where there are other ranks.
+const LEAST_STEPS_TO_CAPTURE: u64 = 5;
 /// How much longer than the slowest answer the way of the agreement may take.
 const LEAD_PER_ANSWER: u32 = 3;
 
@@ -75,6 +80,8 @@ struct Open {
 pub(super) struct Leader {
     session: String,
     world: u32,
+    /// Rank 0's step when it began to lead.
+    began: u64,
     config: Arc<Config>,
     live: Arc<Live>,
     book: ProgressBook,
@@ -101,6 +108,7 @@ impl Leader {
             members: Members::new(session.clone()),
             session,
             world,
+            began: live.step().0,
             config,
             live,
             book,
@@ -212,7 +220,9 @@ impl Leader {
     }
 
     fn propose_next(&mut self, now: Instant) {
-        while let Some(request) = self.queue.pop_front() {
+        while let Some(request) =
+            self.queue.iter().position(|it| self.may_be_proposed(it)).and_then(|at| self.queue.remove(at))
+        {
             let (plan, restart) = request.applied_to(&self.plan, &self.config);
             let mut progress = Progress::new(request.id, &request.what);
             self.last_id += 1;
@@ -241,6 +251,11 @@ impl Leader {
                 Some(Open { proposal, progress, since: now, answers, named: None, agreed: None, switched: None });
             return;
         }
+    }
+
+    fn may_be_proposed(&self, request: &ChangeRequest) -> bool {
+        let is_capture = matches!(request.change, Change::Capture(_));
+        !is_capture || self.world == 1 || self.live.step().0 >= self.began.saturating_add(STEPS_BEFORE_CAPTURES)
     }
 
     /// Why a proposal makes no sense now.
@@ -374,7 +389,8 @@ impl Leader {
         let steps_in = |seconds: f64| if fastest.is_finite() { (seconds / fastest).ceil() as u64 } else { 0 };
         // Where the others are by now: they went on since they answered.
         let by_now = |answer: &Answer| answer.step + steps_in(now.duration_since(answer.at).as_secs_f64());
-        open.answers.values().map(by_now).chain([own]).max().unwrap_or(own) + steps_in(lead).max(2)
+        let least = if open.proposal.capture.is_some() { LEAST_STEPS_TO_CAPTURE } else { 2 };
+        open.answers.values().map(by_now).chain([own]).max().unwrap_or(own) + steps_in(lead).max(least)
     }
 
     /// Makes a change void.

@@ -388,11 +388,11 @@ impl PyMonitor {
         begun.flatten().map(PyCaptureTicket::new)
     }
 
-    #[pyo3(signature = (ticket, bytes, why = None))]
-    fn end_capture(&self, ticket: &PyCaptureTicket, bytes: u64, why: Option<String>) {
+    #[pyo3(signature = (ticket, size, why = None))]
+    fn end_capture(&self, ticket: &PyCaptureTicket, size: u64, why: Option<String>) {
         let monitor = self.monitor();
         if let Some(ticket) = ticket.take() {
-            monitor.guard("capture on demand", || monitor.end_capture(ticket, bytes, why));
+            monitor.guard("capture on demand", || monitor.end_capture(ticket, size, why));
         }
     }
 

@@ -328,14 +328,15 @@ def test_all_ranks_capture_the_same_step(tmp_path: Path, way: str) -> None:
             assert one.request["asked"] == both[0].request["asked"]
     assert captured(root, by_signal["first"], 0).request["asked"] == {"by": "signal", "rank": 1}
     entries = [captured(root, by_ctl["first"], rank).entries for rank in range(2)]
-    collective = "Distributed.all_reduce.0.forward"
+    # The first of the step is the one behind the optimizer's step.
+    collective = "Distributed.all_reduce.1.forward"
     outs = [one[collective]["output"][0] for one in entries]
     # An asynchronous one: what comes out is what it completed with, the same on both ranks.
     assert outs[0]["Max"] == outs[1]["Max"] == 3.0
     ins = [one[collective]["input_args"][0]["Max"] for one in entries]
     assert ins == [1.0, 2.0]
-    groups = {json.dumps(one[collective]["input_kwargs"].get("group")) for one in entries}
-    assert len(groups) == 1
+    groups = [one[collective]["input_kwargs"]["group"] for one in entries]
+    assert groups[0] == groups[1] and groups[0]["group_ranks"] == [0, 1]
 
 
 def test_megatron_captures_one_same_step_on_both_ranks(tmp_path: Path) -> None:
@@ -350,4 +351,6 @@ def test_megatron_captures_one_same_step_on_both_ranks(tmp_path: Path) -> None:
     for rank, one in enumerate(both):
         assert (one.request["rank"], one.request["step"], one.request["is_whole"]) == (rank, capture["first"], True)
         assert any(name.startswith("Module.") and name.endswith("backward.0") for name in one.entries)
-    assert list(both[0].entries) == list(both[1].entries)
+    # The norms of parameters that both ranks have are one rank's work: the optimizer's functions differ.
+    modules = [[name for name in one.entries if name.startswith("Module.")] for one in both]
+    assert modules[0] == modules[1]

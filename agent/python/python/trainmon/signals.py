@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from trainmon._trainmon import Monitor
 
-#: Where Slurm started the job: it sends SIGUSR1 before a job's time is over, and frameworks that go on then look whether
-#: anybody handles it already.
+#: Where Slurm started the job: it sends SIGUSR1 before a job's time is over, and frameworks that go on then look
+#: whether anybody handles it already.
 _SLURM = "SLURM_JOB_ID"
 
 

@@ -63,6 +63,7 @@ if sys.argv[2] == "fsdp2":
 else:
     model = DistributedDataParallel(net)
 optimizer = tiny.optimizer_of(model)
+group = distributed.new_group([0, 1])
 watch = trainmon.watch(model, optimizer, config=config)
 orders = Orders(output)
 if rank == 0:
@@ -73,7 +74,7 @@ deadline = time.monotonic() + 150
 while left:
     optimizer.zero_grad()
     mark = torch.full((4,), float(rank + 1))
-    work = distributed.all_reduce(mark, async_op=True)
+    work = distributed.all_reduce(mark, group=group, async_op=True)
     loss = tiny.loss_of(model, step, rank)
     work.wait()
     loss.backward()

@@ -34,7 +34,7 @@ def captured(root: Path, step: int, rank: int = 0) -> Captured:
     """What lies in the directory of a step and rank."""
     place = root / f"step{step}" / f"rank{rank}"
     dump = json.loads((place / "dump.json").read_text())
-    control.wait_until(lambda: (place / "request.json").is_file())
+    control.wait_until((place / "request.json").is_file)
     return Captured(dump["data"], json.loads((place / "request.json").read_text()), place)
 
 
