@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use trainmon_core::Step;
 use trainmon_core::config::{CaptureOnDemand, CaptureOrder, CaptureRequest, Config};
 
 use super::change_request::{CaptureWanted, Change, ChangeIds, ChangeRequest};
@@ -42,6 +43,18 @@ impl CaptureRequests {
         let initial = on.as_ref().and_then(|on| on.request.as_ref()).and_then(order);
         let usual = order(&CaptureRequest::default());
         Self { usual, initial, numbers, config: on, ..Self::default() }
+    }
+
+    /// A process of its own needs nobody's word: what its config asks for is known before the first step.
+    pub(super) fn schedule_initial(&mut self, step: Step, schedule: &CaptureSchedule) {
+        let Some(order) = self.initial.clone().filter(|order| order.at.is_none_or(|at| at >= step.0)) else { return };
+        self.initial = None;
+        let first = order.at.unwrap_or(step.0 + 1);
+        let (id, asked_at_ms) = (self.numbers.next(), now_ms());
+        let capture = AgreedCapture { id, first, order, asked: AskedBy::Config, asked_at_step: step.0, asked_at_ms };
+        self.is_agreed(&capture);
+        schedule.count_agreed();
+        schedule.schedule(&capture, step);
     }
 
     /// The next thing that a rank's signal or alert, or the config of the start, asks for. `is_open`: a capture is being
@@ -152,10 +165,15 @@ impl CaptureRequests {
 
 /// A request for a capture, to be agreed upon.
 pub(super) fn request(id: u64, order: CaptureOrder, asked: AskedBy, step: u64) -> ChangeRequest {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let time_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let time_ms = now_ms();
     let what = format!("dump {}, asked for by {asked}", order.in_words());
     ChangeRequest { id, what, change: Change::Capture(Box::new(CaptureWanted { order, asked, step, time_ms })) }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether a capture can be followed at `step`.

@@ -143,7 +143,11 @@ impl ControlStart<'_> {
         let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
         // A single process needs nobody's word to end.
         let leader = if world > 1 { leader.listening_for(asked) } else { leader };
-        let leader = leader.capturing(CaptureRequests::new(&config, numbers.clone()));
+        let mut captures = CaptureRequests::new(&config, numbers.clone());
+        if world == 1 {
+            captures.schedule_initial(sources.live.step(), sources.live.captures());
+        }
+        let leader = leader.capturing(captures);
         let mut whereabouts = Vec::new();
         let server = match &config.control {
             Some(control) => {

@@ -128,6 +128,9 @@ class Watch:
         monitor.announce(sum(one.is_watched for one in self.parameters), len(self.parameters))
         guard.run("link to the live page", lambda: show_link(monitor))
         _live.add(self)
+        if self.captures is not None:
+            # The first step begins here.
+            self.guard.run("capture on demand", self.captures.begin_next_step)
 
     def _register(self, only: Iterable[torch.Tensor] | None) -> list[Parameter]:
         named = self.framework.named_parameters()

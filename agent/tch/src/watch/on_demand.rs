@@ -19,10 +19,13 @@ pub(super) struct OnDemand {
 impl OnDemand {
     /// Offers captures where the config lets anybody ask.
     pub(super) fn new(monitor: Monitor) -> Self {
-        if monitor.has_captures() {
-            monitor.offer_captures();
+        let mut on_demand = Self { monitor, running: None };
+        if on_demand.monitor.has_captures() {
+            on_demand.monitor.offer_captures();
+            // The first step begins here.
+            on_demand.begin_next_step();
         }
-        Self { monitor, running: None }
+        on_demand
     }
 
     /// A step begins: what was captured of the one before is written, and this one is captured if it is due.
