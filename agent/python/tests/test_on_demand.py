@@ -378,7 +378,7 @@ def test_a_training_written_for_msprobe_captures_the_model_that_its_monitor_was_
 
 
 def test_a_step_that_the_scaler_leaves_out_is_captured_once(tmp_path: Path) -> None:
-    training = Training(tmp_path / "out", capture={"request": {"at": 2, "level": "L0"}})
+    training = Training(tmp_path / "out", capture={"request": {"at": 2, "steps": 2, "level": "L0"}})
     for _ in range(2):
         training.make_step()
     training.optimizer.zero_grad()
@@ -390,6 +390,7 @@ def test_a_step_that_the_scaler_leaves_out_is_captured_once(tmp_path: Path) -> N
     training.make_step()
     training.make_step()
     training.watch.close()
-    assert steps_in(training.captures) == [2]
+    assert steps_in(training.captures) == [2, 3]
+    assert len(list((training.captures / "step2").iterdir())) == 1
     assert first.entries and captured(training.captures, 2).entries == first.entries
     assert not any("tokens.Embedding.forward.1" in name for name in first.entries)
