@@ -13,6 +13,7 @@ use trainmon_core::{
 use trainmon_service::{ForkGuard, Notice, Severity, Voice};
 
 use crate::books::SinkShared;
+use crate::captures::CaptureDesk;
 use crate::cost::CostBook;
 use crate::guard::HookGuard;
 use crate::late::MissingCounts;
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) live: Arc<Live>,
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) recorder: Mutex<Recorder>,
+    pub(crate) captures: CaptureDesk,
     /// `None` where live control is off, and once shut down.
     control: Mutex<Option<Control>>,
     pub(crate) alerts: Arc<AlertManager>,
@@ -78,6 +80,7 @@ pub(crate) struct Parts {
     pub(crate) recorder: Recorder,
     pub(crate) live: Arc<Live>,
     pub(crate) rotation: Arc<Rotation>,
+    pub(crate) captures: CaptureDesk,
     pub(crate) control: Option<Control>,
     pub(crate) alerts: Arc<AlertManager>,
     pub(crate) worker: Option<Worker>,
@@ -100,6 +103,7 @@ impl Inner {
             recorder,
             live,
             rotation,
+            captures,
             control,
             alerts,
             worker,
@@ -118,6 +122,7 @@ impl Inner {
             live,
             rotation,
             recorder: Mutex::new(recorder),
+            captures,
             control: Mutex::new(control),
             alerts,
             worker: Mutex::new(worker),
@@ -190,8 +195,9 @@ impl Inner {
 
     /// Lets a plan rule from the step that begins now.
     fn switch(&self, recorder: &mut Recorder, switch: &Switch) {
-        // Where the training is asked to end, what is measured stays as it is, with what the script has set itself.
-        if !switch.stop {
+        // Where the training is asked to end, or steps are to be captured, what is measured stays as it is, with what the
+        // script has set itself.
+        if !switch.keeps_plan {
             recorder.switch(switch, self.ranks.rank.0);
             self.requests.take_up(&self.config.with_plan(&switch.plan));
         }
@@ -343,6 +349,7 @@ impl Inner {
         self.tell(&notices);
         worker.finish(deadline, &self.voice);
         self.alerts.finish(deadline);
+        self.captures.finish(deadline);
         if self.is_announced.load(Ordering::Relaxed) {
             self.voice.info(self.report().closing());
         }

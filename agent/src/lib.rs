@@ -13,7 +13,7 @@
 //!
 //! Collective operations come in by a door of their own (`collectives`): counted and timed always, measured on request.
 //!
-//! Beside the way: `front` is what both fronts do alike, `start` opens a monitor, `inner` is what its clones share, `books` an
+//! Beside the way: `capture_tickets` is what a front needs to capture a step that was asked for, `captures` what lies beside the files then, `front` is what both fronts do alike, `start` opens a monitor, `inner` is what its clones share, `books` an
 //! exporter's, `opening` and `report` are what is said at the beginning and the end, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
 //! `requests` says what is measured, `step_facts` what the training tells of a step, `cost` keeps what the monitor itself costs,
 //! `run_place` is where files go, `throttle` and `rotation` keep the overhead budget, `scalars` takes what a script tells under
@@ -34,6 +34,8 @@
 
 mod baseline;
 mod books;
+mod capture_tickets;
+mod captures;
 mod clock;
 mod collectives;
 mod cost;
@@ -72,13 +74,14 @@ mod worker;
 struct CollectivesGuide;
 
 pub use trainmon_alerts as alerts;
-pub use trainmon_control::{Board, ConfigFile, SharedBoard};
+pub use trainmon_control::{AgreedCapture, AskedBy, Board, CaptureStage, CaptureState, ConfigFile, SharedBoard};
 pub use trainmon_core as core;
 pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;
 pub use trainmon_service::{Notice, Severity, Voice};
 pub use trainmon_stats as stats;
 
+pub use capture_tickets::CaptureTicket;
 pub use collectives::{CollectiveCall, CollectiveGroup, CollectiveGuard};
 pub use cost::CostSummary;
 pub use hold::Hold;

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Zoned;
-use trainmon_alerts::{AlertManager, Opening as AlertOpening};
-use trainmon_control::{ControlStart, Live, SinkStatus, Sources, WantsStop};
+use trainmon_alerts::{AlertManager, AsksForCapture, Opening as AlertOpening};
+use trainmon_control::{CaptureSchedule, ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
 use trainmon_core::{AlertBook, CollectiveBook, Ledger, Rank, RunInfo, Step, TensorTable, with_causes};
+use trainmon_dump::journal::JournalView;
 use trainmon_exporters::Exporter;
 use trainmon_service::{Voice, environment};
 
 use crate::baseline::{BaselineSink, baseline_books};
 use crate::books::{Output, SinkShared};
+use crate::captures::{CaptureDesk, RecentSteps, StepsBefore};
 use crate::clock::StepClock;
 use crate::cost::CostBook;
 use crate::inner::Parts;
@@ -105,6 +107,7 @@ impl Monitor {
             tensors: tensors.clone(),
             book: Arc::default(),
             voice: voice.clone(),
+            capture: Arc::new(|_| {}),
         });
         Self::assemble(Parts {
             requests: Requests::none(),
@@ -116,6 +119,7 @@ impl Monitor {
             recorder,
             live,
             rotation: Arc::default(),
+            captures: CaptureDesk::default(),
             control: None,
             alerts: Arc::new(alerts),
             worker: None,
@@ -169,22 +173,25 @@ impl Monitor {
             alerts: Arc::clone(&alert_book),
             voice: options.voice.clone(),
         };
-        let StartedSinks { journal, in_step, sinks } = start_sinks(outputs, &context)?;
+        let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context)?;
         let waiting = source.waiting();
-        let alerts = open_alerts(&config, ranks.rank, &run, &place, &context);
+        let captures = Arc::<CaptureSchedule>::default();
+        let alerts = open_alerts(&config, ranks.rank, &run, &place, &context, asks_for_capture(&captures));
         trainmon_stats::start_threads();
         let baseline =
             baseline.map(|shared| BaselineSink::output(&config, ranks.rank, &place, &alerts, &options.voice, shared));
         kept.extend(baseline.iter().map(Output::whereabouts));
         let baseline = baseline.map(|output| start_sink(output, &context)).transpose()?;
-        let worker_sinks = WorkerSinks { journal, sinks, baseline, alerts: alert_book, ledger: Arc::clone(&ledger) };
+        let (desk, recent) = capture_desk(&config, view, &tensors);
+        let worker_sinks =
+            WorkerSinks { journal, sinks, baseline, alerts: alert_book, ledger: Arc::clone(&ledger), recent };
         let worker = Worker::start(source, worker_sinks, Arc::clone(&alerts))
             .map_err(|source| StartError::Thread { what: "worker", source })?;
         let plan = Plan::of(&config);
         let mut clock = StepClock::new(config.window, rank_measures, Step(options.start_iteration));
         clock.set_paused(plan.paused);
         let recorder = Recorder::new(clock, Some(queue), in_step, config.overhead_budget.map(Throttle::new));
-        let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan));
+        let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan).with_captures(captures));
         let rotation = Arc::<Rotation>::default();
         let sources = Sources {
             run: run.clone(),
@@ -219,6 +226,7 @@ impl Monitor {
             recorder,
             live,
             rotation,
+            captures: desk,
             control,
             alerts,
             worker: Some(worker),
@@ -237,6 +245,7 @@ fn open_alerts(
     run: &RunInfo,
     place: &RunPlace,
     context: &SinkContext,
+    capture: AsksForCapture,
 ) -> Arc<AlertManager> {
     Arc::new(AlertManager::open(AlertOpening {
         config,
@@ -246,6 +255,7 @@ fn open_alerts(
         tensors: context.tensors.clone(),
         book: Arc::clone(&context.alerts),
         voice: context.voice.clone(),
+        capture,
     }))
 }
 
@@ -259,11 +269,14 @@ fn warn_of_tasks_left_undone(config: &Config, options: &Options) {
 struct StartedSinks {
     journal: Option<Sink>,
     in_step: Option<InStepJournal>,
+    /// The journal, for who reads it while it is written.
+    view: Option<JournalView>,
     sinks: Vec<Sink>,
 }
 
 /// The journal's thread, and one for each exporter.
 fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<StartedSinks, StartError> {
+    let view = outputs.journal.as_ref().map(|open| open.journal.view());
     let start_journal = |open: OpenJournal| {
         let (output, in_step) = open.start(context.tensors.clone(), &context.voice)?;
         Ok((Sink::start(output, context.clone())?, in_step))
@@ -272,7 +285,7 @@ fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<StartedSinks, 
     let journal = journal.map_err(|source| StartError::Thread { what: JOURNAL, source })?;
     let (journal, in_step) = journal.map_or((None, None), |(sink, in_step)| (Some(sink), in_step));
     let sinks = outputs.exporters.into_iter().map(|output| start_sink(output, context)).collect::<Result<_, _>>()?;
-    Ok(StartedSinks { journal, in_step, sinks })
+    Ok(StartedSinks { journal, in_step, view, sinks })
 }
 
 fn start_sink(output: Output, context: &SinkContext) -> Result<Sink, StartError> {
@@ -288,6 +301,23 @@ fn sink_status((shared, places): &(Arc<SinkShared>, Vec<String>)) -> SinkStatus 
         capacity: shared.capacity,
         places: places.clone(),
     }
+}
+
+/// What lies beside captures, and what the worker tells of steps for it where captures may be asked for.
+fn capture_desk(
+    config: &Config,
+    view: Option<JournalView>,
+    tensors: &TensorTable,
+) -> (CaptureDesk, Option<Arc<RecentSteps>>) {
+    let recent = Arc::<RecentSteps>::default();
+    let desk = CaptureDesk::new(StepsBefore::new(view, Arc::clone(&recent), tensors.clone()));
+    (desk, config.capture.is_some().then_some(recent))
+}
+
+/// An alert with the action `dump` asks for a capture.
+fn asks_for_capture(captures: &Arc<CaptureSchedule>) -> AsksForCapture {
+    let captures = Arc::clone(captures);
+    Arc::new(move |alert| captures.ask_by_alert(alert))
 }
 
 fn wants_stop(alerts: &Arc<AlertManager>) -> WantsStop {

@@ -10,6 +10,7 @@ use trainmon_core::{AlertBook, Ledger};
 use trainmon_service::{Voice, step_back};
 
 use crate::books::SinkShared;
+use crate::captures::RecentSteps;
 use crate::queue::{Arrival, BatchSource, QueuedStep};
 use crate::sink::{ClosingSink, Delivery, Sink};
 
@@ -59,6 +60,8 @@ pub(crate) struct WorkerSinks {
     pub(crate) baseline: Option<Sink>,
     pub(crate) alerts: Arc<AlertBook>,
     pub(crate) ledger: Arc<Ledger>,
+    /// Where captures may be asked for: the numbers of the latest steps.
+    pub(crate) recent: Option<Arc<RecentSteps>>,
 }
 
 impl Worker {
@@ -68,7 +71,7 @@ impl Worker {
         worker_sinks: WorkerSinks,
         manager: Arc<AlertManager>,
     ) -> Result<Self, std::io::Error> {
-        let WorkerSinks { journal, mut sinks, baseline, alerts, ledger } = worker_sinks;
+        let WorkerSinks { journal, mut sinks, baseline, alerts, ledger, recent } = worker_sinks;
         let books = journal.iter().chain(&sinks).chain(&baseline).map(Sink::shared).collect();
         let (give, drained) = bounded(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
@@ -79,6 +82,9 @@ impl Worker {
             loop {
                 let (mut delivery, in_journal) = match source.next_before(manager.stall_deadline()) {
                     Arrival::Step(QueuedStep { batch, in_journal }) => {
+                        if let Some(recent) = &recent {
+                            recent.add(&batch);
+                        }
                         (Delivery { alerts: manager.look_at(&batch), batch: Some(batch) }, in_journal)
                     }
                     Arrival::Late => (Delivery { alerts: manager.look_for_stall(), batch: None }, false),

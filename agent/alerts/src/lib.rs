@@ -34,7 +34,7 @@ mod webhook;
 mod words;
 
 pub use detect::{Detector, Finding};
-pub use manager::{AlertManager, Opening};
+pub use manager::{AlertManager, AsksForCapture, Opening};
 pub use raised::Raised;
 pub use state::{AlertStateError, LoadedAlertState};
 pub use watch::LeftOut;

@@ -44,7 +44,12 @@ pub struct Opening<'a> {
     pub book: Arc<AlertBook>,
     /// Who hears of alerts.
     pub voice: Voice,
+    /// Told of an alert whose rule asks for a capture.
+    pub capture: AsksForCapture,
 }
+
+/// Takes an alert whose rule has the action `dump`, when it begins. Called on a thread of the monitor's; does not wait.
+pub type AsksForCapture = Arc<dyn Fn(&Alert) + Send + Sync>;
 
 /// The alerts of a monitor.
 pub struct AlertManager {
@@ -61,6 +66,7 @@ pub struct AlertManager {
     /// Batches handed to the worker.
     offered: AtomicU64,
     stop: AtomicBool,
+    capture: AsksForCapture,
     /// Alerts that were raised on other threads, for the exporters.
     raised: Mutex<Vec<Alert>>,
     run: String,
@@ -104,7 +110,7 @@ impl Room {
 impl AlertManager {
     /// Opens the manager. What brings alerts out and cannot be started is reported and left out.
     pub fn open(opening: Opening<'_>) -> Self {
-        let Opening { config, rank, run, base, tensors, book, voice } = opening;
+        let Opening { config, rank, run, base, tensors, book, voice, capture } = opening;
         let room = Room {
             engine: Engine::new(config, rank, Arc::clone(&book)),
             names: Vec::new(),
@@ -119,6 +125,7 @@ impl AlertManager {
             deadline: OnceLock::new(),
             offered: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            capture,
             raised: Mutex::default(),
             run,
             tensors,
@@ -229,6 +236,9 @@ impl AlertManager {
 
     fn speak(&self, said: Vec<Said>) -> Vec<Alert> {
         for Said { alert, actions } in &said {
+            if actions.dump && alert.phase == AlertPhase::Begins {
+                (self.capture)(alert);
+            }
             if !actions.log {
                 continue;
             }

@@ -10,6 +10,7 @@ use trainmon_core::Step;
 use trainmon_core::config::Plan;
 
 use super::change_request::EmptyWindow;
+use crate::captures::{AgreedCapture, AskedBy, Captured};
 use crate::live::Switch;
 
 /// The way ranks tell each other a few words: rank 0 puts up one sheet that all read, every other rank has a note of its
@@ -18,7 +19,7 @@ use crate::live::Switch;
 ///
 /// # Texts
 /// One line of JSON without an end of line, in UTF-8; a board carries it as it is and never looks into it. A note has less
-/// than 400 bytes. A sheet has some hundred bytes, about 45 more per rank, and every name that is measured, twice: up to
+/// than 400 bytes; with an alert that asks for a capture some 2 KiB. A sheet has some hundred bytes, about 45 more per rank, and every name that is measured, twice: up to
 /// 64 KiB of names in a request from outside, more only where a watched config file has more. Refuse what is too long
 /// rather than cut it.
 ///
@@ -135,6 +136,9 @@ pub(super) struct Proposal {
     /// Whether the training is asked to end with the switch.
     #[serde(default)]
     pub(super) stop: bool,
+    /// A capture; its first step counts once it is agreed upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) capture: Option<Box<AgreedCapture>>,
 }
 
 /// A proposal that every rank knows, and the step at which it takes effect. Never taken back.
@@ -164,7 +168,16 @@ impl Agreement {
     /// What rank 0 and those who follow do about it.
     pub(super) fn switch(&self) -> Switch {
         let Proposal { id, restart, stop, .. } = self.proposal;
-        Switch { id, step: Step(self.step), plan: Arc::new(self.proposal.plan_from(self.step)), restart, stop }
+        let capture = self.proposal.capture.as_deref().cloned().map(Arc::new);
+        Switch {
+            id,
+            step: Step(self.step),
+            plan: Arc::new(self.proposal.plan_from(self.step)),
+            restart,
+            stop,
+            keeps_plan: stop || capture.is_some(),
+            capture,
+        }
     }
 }
 
@@ -186,6 +199,27 @@ pub(super) struct Note {
     /// Whether an alert of this rank asks the training to end.
     #[serde(default)]
     pub(super) wants_stop: bool,
+    /// The capture asked for on this rank last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) wants_capture: Option<WantedCapture>,
+    /// The capture that was over here last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) captured: Option<Captured>,
+}
+
+/// A capture that a rank other than 0 asks for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct WantedCapture {
+    /// Counts what this process asked for, from 1.
+    pub(super) number: u64,
+    pub(super) asked: AskedBy,
+}
+
+/// By its number: an alert may have numbers that equal nothing.
+impl PartialEq for WantedCapture {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
 }
 
 /// A switch that happened: the number of what was agreed upon, and the first step under it.

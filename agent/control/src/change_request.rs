@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use trainmon_core::config::{Config, Plan, PlanChange, Window};
+use trainmon_core::config::{CaptureOrder, Config, Plan, PlanChange, Window};
+
+use crate::captures::AskedBy;
 
 /// Wishes that may wait for the one before them.
 pub(super) const MAX_WAITING_CHANGES: usize = 16;
@@ -70,6 +72,26 @@ pub(super) enum Change {
     Replace(Plan),
     /// End the training; what is measured stays as it is.
     Stop,
+    /// Capture steps; what is measured stays as it is.
+    Capture(Box<CaptureWanted>),
+}
+
+/// A capture, before the ranks agreed on it.
+#[derive(Clone, Debug)]
+pub(super) struct CaptureWanted {
+    pub(super) order: CaptureOrder,
+    pub(super) asked: AskedBy,
+    /// Rank 0's step when it was asked for.
+    pub(super) step: u64,
+    /// Milliseconds since 1970.
+    pub(super) time_ms: u64,
+}
+
+/// By what is captured and when it was asked for: an alert may have numbers that equal nothing.
+impl PartialEq for CaptureWanted {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.order, self.step, self.time_ms) == (&other.order, other.step, other.time_ms)
+    }
 }
 
 impl ChangeRequest {
@@ -80,7 +102,7 @@ impl ChangeRequest {
             Change::Pause => (Plan { paused: true, ..plan.clone() }, false),
             Change::Resume => (Plan { paused: false, ..plan.clone() }, false),
             Change::Replace(plan) => (plan.clone(), true),
-            Change::Stop => (plan.clone(), false),
+            Change::Stop | Change::Capture(_) => (plan.clone(), false),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! msprobe's dynamic mode: the config file is read again when it changes. By rank 0 alone, beside the training; the file
+//! The config file is read again when it changes: in msprobe's dynamic mode for what is measured, and wherever captures may be
+//! asked for, for a request. By rank 0 alone, beside the training; the file
 //! itself is never written.
 
 use std::path::{Path, PathBuf};
@@ -6,10 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Map, Value};
-use trainmon_core::config::{Config, DYNAMIC_VARIABLE, DiagnosticKind, Plan};
+use trainmon_core::config::{CaptureRequest, Config, DYNAMIC_VARIABLE, DiagnosticKind, Plan};
 use trainmon_service::{Voice, environment};
 
+use super::capture_requests;
 use super::change_request::{Change, ChangeIds, ChangeRequest};
+use crate::captures::AskedBy;
 use crate::live::Live;
 
 /// Between looks at the file.
@@ -40,6 +43,8 @@ pub(super) struct FileWatch {
     live: Arc<Live>,
     seen: Option<Stamp>,
     looked: Option<Instant>,
+    /// The capture that the file asked for last.
+    capture: Option<CaptureRequest>,
     numbers: ChangeIds,
     voice: Voice,
 }
@@ -51,22 +56,27 @@ impl FileWatch {
     /// Takes the file as it is for known: the monitor was started with it.
     pub(super) fn new(file: ConfigFile, start: Arc<Config>, live: Arc<Live>, numbers: ChangeIds, voice: Voice) -> Self {
         let seen = stamp(&file.path);
-        Self { file, start, live, seen, looked: None, numbers, voice }
+        let capture = start.capture.as_ref().and_then(|capture| capture.request.clone());
+        Self { file, start, live, seen, looked: None, capture, numbers, voice }
     }
 
     /// What the file wants, if it was changed since the last look.
-    pub(super) fn tick(&mut self, now: Instant) -> Option<ChangeRequest> {
+    pub(super) fn tick(&mut self, now: Instant) -> Vec<ChangeRequest> {
         if self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
-            return None;
+            return Vec::new();
         }
         self.looked = Some(now);
         // A file that is gone for a moment is being replaced.
-        let stamp = stamp(&self.file.path)?;
-        if self.seen == Some(stamp) {
-            return None;
-        }
+        let Some(stamp) = stamp(&self.file.path).filter(|stamp| self.seen != Some(*stamp)) else { return Vec::new() };
         self.seen = Some(stamp);
-        let config = self.read()?;
+        let Some(config) = self.read() else { return Vec::new() };
+        // Outside of the dynamic mode what is measured stays as it was at the start.
+        let plan = if self.start.dynamic_on.is_some() { self.plan(&config) } else { None };
+        plan.into_iter().chain(self.capture(&config)).collect()
+    }
+
+    /// What is measured from now on.
+    fn plan(&self, config: &Config) -> Option<ChangeRequest> {
         if config.dynamic_on == Some(true) && !self.can_aim_at(&config.targets.names) {
             let name = self.file.path.display();
             let message =
@@ -76,11 +86,21 @@ impl FileWatch {
         }
         let what = format!("what `{}` says", self.file.path.display());
         let change = match config.dynamic_on {
-            Some(true) => Change::Replace(Plan { paused: false, window: from_now_on(&config), ..Plan::of(&config) }),
+            Some(true) => Change::Replace(Plan { paused: false, window: from_now_on(config), ..Plan::of(config) }),
             _ => Change::Pause,
         };
-        self.tell_what_stays(&config);
+        self.tell_what_stays(config);
         Some(ChangeRequest { id: self.numbers.next(), what, change })
+    }
+
+    /// The capture that is asked for now, and was not before.
+    fn capture(&mut self, config: &Config) -> Option<ChangeRequest> {
+        let wanted = config.capture.as_ref()?;
+        let before = std::mem::replace(&mut self.capture, wanted.request.clone());
+        let request = wanted.request.as_ref().filter(|request| before.as_ref() != Some(*request))?;
+        // Levels and tasks that the request leaves out are those of the file as it is now, and were checked with it.
+        let order = wanted.order(request, "capture.request").ok()?;
+        Some(capture_requests::request(self.numbers.next(), order, AskedBy::Config, self.live.step().0))
     }
 
     fn read(&self) -> Option<Config> {
@@ -94,8 +114,10 @@ impl FileWatch {
             }
         };
         // The mode was chosen when the training started.
-        let env =
-            |name: &str| if name == DYNAMIC_VARIABLE { Some("True".to_owned()) } else { environment::variable(name) };
+        let dynamic = self.start.dynamic_on.map(|_| "True");
+        let env = |name: &str| {
+            if name == DYNAMIC_VARIABLE { dynamic.map(str::to_owned) } else { environment::variable(name) }
+        };
         match Config::parse_over(&text, over, &name, &env) {
             Ok(parsed) => {
                 for lacking in parsed.warnings.iter().filter(|one| one.kind == DiagnosticKind::NotImplemented) {
@@ -120,7 +142,7 @@ impl FileWatch {
     fn tell_what_stays(&self, config: &Config) {
         let plan = Plan::of(&self.start);
         let rest = Config { dynamic_on: self.start.dynamic_on, ..config.with_plan(&plan) };
-        let rest = Config { adhoc: self.start.adhoc.clone(), ..rest };
+        let rest = Config { adhoc: self.start.adhoc.clone(), capture: self.start.capture.clone(), ..rest };
         if rest != *self.start {
             self.voice.info(format!(
                 "`{}`: keys beside those of what is measured, and when, take effect at the next start",
@@ -168,24 +190,28 @@ mod tests {
         let live = Arc::new(Live::new(trainmon_core::Step(0), false, Plan::of(&start)));
         let mut watch = FileWatch::new(path.clone().into(), start, Arc::clone(&live), ChangeIds::default(), voice);
         let mut now = Instant::now();
-        assert_eq!(watch.tick(later(&mut now)), None);
+        assert_eq!(watch.tick(later(&mut now)), []);
         write(&path, r#"{"wg_distribution": 7}"#, 40);
-        assert_eq!(watch.tick(later(&mut now)), None);
+        assert_eq!(watch.tick(later(&mut now)), []);
         assert!(said.lock().unwrap()[0].contains("wg_distribution"), "{said:?}");
         write(&path, r#"{"wg_distribution": true}"#, 80);
-        assert_eq!(watch.tick(later(&mut now)).map(|request| request.change), Some(Change::Pause));
+        assert_eq!(watch.tick(later(&mut now)).pop().map(|request| request.change), Some(Change::Pause));
         write(&path, r#"{"wg_distribution": true, "dynamic_on": true, "start_step": 7}"#, 0);
-        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|request| request.change) else { panic!() };
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else {
+            panic!()
+        };
         assert!(!plan.paused && plan.signals.weight_grad.is_some() && plan.window.start_step == 0);
-        assert_eq!(watch.tick(later(&mut now)), None);
+        assert_eq!(watch.tick(later(&mut now)), []);
         // Other targets: only where the front can.
         let narrowed = r#"{"wg_distribution": true, "dynamic_on": true, "targets": {"h.1": {}}}"#;
         write(&path, narrowed, 120);
-        assert_eq!(watch.tick(later(&mut now)), None);
+        assert_eq!(watch.tick(later(&mut now)), []);
         assert!(said.lock().unwrap().last().unwrap().contains("key `targets`"), "{said:?}");
         live.follow_targets();
         write(&path, narrowed, 160);
-        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|request| request.change) else { panic!() };
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else {
+            panic!()
+        };
         assert_eq!(plan.targets, ["h.1"]);
     }
 
@@ -208,7 +234,9 @@ mod tests {
         let mut watch = FileWatch::new(file, start, live, ChangeIds::default(), voice);
         let mut now = Instant::now();
         write(&path, &text("max"), 40);
-        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).map(|request| request.change) else { panic!() };
+        let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else {
+            panic!()
+        };
         assert_eq!(plan.targets, ["h.1"]);
         assert_eq!(plan.signals.weight_grad.unwrap().signal.ops, [trainmon_core::Statistic::Max]);
         assert!(said.lock().unwrap().is_empty(), "the output directory is as at the start: {said:?}");

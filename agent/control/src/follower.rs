@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::board::{Agreement, Board, Happened, Note, Sheet};
+use super::board::{Agreement, Board, Happened, Note, Sheet, WantedCapture};
 use super::stop::WantsStop;
 use crate::live::{Live, Switched};
 
@@ -29,6 +29,8 @@ pub(super) struct Follower {
     heard: u64,
     /// The latest agreement this rank was sent on its way with.
     agreed: u64,
+    /// What was asked for here last.
+    wants_capture: Option<WantedCapture>,
     /// The note as last left, and when.
     left: Option<(Note, Instant)>,
 }
@@ -55,6 +57,7 @@ impl Follower {
             before: None,
             heard: 0,
             agreed: 0,
+            wants_capture: None,
             left: None,
         }
     }
@@ -94,7 +97,10 @@ impl Follower {
 
     fn follow(&mut self, agreement: &Agreement, is_new: bool) -> Option<FollowerEvent> {
         (self.agreed, self.heard) = (agreement.proposal.id, self.heard.max(agreement.proposal.id));
-        self.live.send(agreement.switch());
+        let mut switch = agreement.switch();
+        // Who comes late has none of the plans before.
+        switch.keeps_plan &= switch.stop || !is_new;
+        self.live.send(switch);
         let (step, agreed) = (self.live.step().0, agreement.step);
         if is_new {
             return Some(FollowerEvent::TakenUp { agreed });
@@ -110,10 +116,16 @@ impl Follower {
         let switched = switched.map(|switched| Happened { id: switched.id, step: switched.step.0 });
         let heard = if is_member { self.heard } else { 0 };
         let wants_stop = (self.wants_stop)();
+        if let Some(asked) = self.live.captures().take_asked(self.rank) {
+            let number = self.wants_capture.as_ref().map_or(0, |wanted| wanted.number) + 1;
+            self.wants_capture = Some(WantedCapture { number, asked });
+        }
+        let captured = self.live.captures().last().filter(|_| is_member);
         let is_news = match &self.left {
             None => true,
             Some((left, _)) if left.session != self.seen || left.heard != heard => true,
             Some((left, _)) if left.switched != switched || left.wants_stop != wants_stop => true,
+            Some((left, _)) if left.captured != captured || left.wants_capture != self.wants_capture => true,
             Some((_, at)) => !is_member && now.duration_since(*at) >= KNOCK_EVERY,
         };
         if !is_news {
@@ -127,6 +139,8 @@ impl Follower {
             seconds_per_step: self.live.pace().as_secs_f64(),
             switched,
             wants_stop,
+            wants_capture: self.wants_capture.clone(),
+            captured,
         };
         board.put_note(self.rank, &serde_json::to_string(&note)?)?;
         self.left = Some((note, now));

@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use trainmon_core::config::{Config, Plan};
 
 use super::board::{Agreement, Board, Proposal, Sheet};
-use super::change_request::{Change, ChangeRequest, EmptyWindow, MAX_WAITING_CHANGES};
+use super::capture_requests::{CaptureRequests, Declined};
+use super::change_request::{Change, ChangeRequest, MAX_WAITING_CHANGES};
 use super::members::Members;
 use super::progress::{Late, Progress, ProgressBook, Stage};
 use super::stop::StopRequest;
+use crate::captures::AgreedCapture;
 use crate::live::Live;
 
 /// A rank that has not answered after this long will not.
@@ -29,6 +31,11 @@ const REPORT_PATIENCE: Duration = Duration::from_mins(1);
 const LEAST_LEAD: Duration = Duration::from_secs(2);
 /// The same for a step after which the ranks are gone: one that is late would wait for them in its next collective operation.
 const LEAST_LEAD_TO_STOP: Duration = Duration::from_secs(10);
+/// Steps of rank 0 after which its step time tells that of those to come: the first ones are slower. A capture that a rank learns of
+/// too late lacks that rank's files, so it is not agreed upon before.
+const STEPS_BEFORE_CAPTURES: u64 = 5;
+/// The least steps between agreeing on a capture and its first step, where there are other ranks.
+const LEAST_STEPS_TO_CAPTURE: u64 = 5;
 /// How much longer than the slowest answer the way of the agreement may take.
 const LEAD_PER_ANSWER: u32 = 3;
 
@@ -39,6 +46,8 @@ pub(super) enum LeaderEvent {
     Agreed { what: String, step: u64 },
     /// A change never took effect.
     Withdrawn { what: String, why: String },
+    /// A capture that nobody ordered by hand is not made.
+    Declined { what: String, why: String },
     /// The notes of these ranks cannot be read.
     Unreadable { ranks: String, why: String },
     /// A rank switched later than agreed.
@@ -71,6 +80,8 @@ struct Open {
 pub(super) struct Leader {
     session: String,
     world: u32,
+    /// Rank 0's step when it began to lead.
+    began: u64,
     config: Arc<Config>,
     live: Arc<Live>,
     book: ProgressBook,
@@ -82,6 +93,7 @@ pub(super) struct Leader {
     /// At most [`MAX_WAITING_CHANGES`].
     queue: VecDeque<ChangeRequest>,
     stop: StopRequest,
+    captures: CaptureRequests,
     open: Option<Open>,
     agreed: Option<Agreement>,
     /// The sheet as last put up.
@@ -96,12 +108,14 @@ impl Leader {
             members: Members::new(session.clone()),
             session,
             world,
+            began: live.step().0,
             config,
             live,
             book,
             last_id: 0,
             queue: VecDeque::new(),
             stop: StopRequest::nobody(),
+            captures: CaptureRequests::default(),
             open: None,
             agreed: None,
             sheet: None,
@@ -112,6 +126,12 @@ impl Leader {
     /// Listens for alerts that ask the training to end.
     pub(super) fn listening_for(mut self, stop: StopRequest) -> Self {
         self.stop = stop;
+        self
+    }
+
+    /// Follows requests for captures.
+    pub(super) fn capturing(mut self, captures: CaptureRequests) -> Self {
+        self.captures = captures;
         self
     }
 
@@ -139,6 +159,7 @@ impl Leader {
             // It cannot wait for what is to be measured next.
             self.queue.push_front(request);
         }
+        self.look_for_captures();
         if self.open.is_none() {
             self.propose_next(now);
         }
@@ -151,6 +172,21 @@ impl Leader {
         }
         self.put_up_sheet(board)?;
         Ok(std::mem::take(&mut self.said))
+    }
+
+    /// What signals, alerts and the config of the start ask to be captured; and what became of captures elsewhere.
+    fn look_for_captures(&mut self) {
+        let (live, is_capture) = (Arc::clone(&self.live), |change: &Change| matches!(change, Change::Capture(_)));
+        let is_open = self.open.as_ref().is_some_and(|open| open.proposal.capture.is_some())
+            || self.queue.iter().any(|waiting| is_capture(&waiting.change));
+        for (rank, captured) in self.members.notes().filter_map(|(rank, note)| Some((rank, note.captured?))) {
+            live.captures().note_rank(rank, captured);
+        }
+        let (request, declined) = self.captures.next(live.step().0, live.captures(), &self.members, is_open);
+        self.said.extend(declined.map(|Declined { what, why }| LeaderEvent::Declined { what, why }));
+        if let Some(request) = request {
+            self.push(request);
+        }
     }
 
     fn is_about_to_stop(&self) -> bool {
@@ -184,13 +220,28 @@ impl Leader {
     }
 
     fn propose_next(&mut self, now: Instant) {
-        while let Some(request) = self.queue.pop_front() {
+        while let Some(request) =
+            self.queue.iter().position(|it| self.may_be_proposed(it)).and_then(|at| self.queue.remove(at))
+        {
             let (plan, restart) = request.applied_to(&self.plan, &self.config);
             let mut progress = Progress::new(request.id, &request.what);
             self.last_id += 1;
-            let proposal = Proposal { id: self.last_id, plan, restart, stop: request.change == Change::Stop };
-            if let Err(empty) = proposal.check_at(self.live.step().0 + 1) {
-                self.withdraw(progress, empty.to_string());
+            let capture = match &request.change {
+                Change::Capture(wanted) => Some(Box::new(AgreedCapture {
+                    id: request.id,
+                    first: 0,
+                    order: wanted.order.clone(),
+                    asked: wanted.asked.clone(),
+                    asked_at_step: wanted.step,
+                    asked_at_ms: wanted.time_ms,
+                    may_shift: self.world == 1 && wanted.order.at.is_none(),
+                })),
+                _ => None,
+            };
+            let stop = request.change == Change::Stop;
+            let proposal = Proposal { id: self.last_id, plan, restart, stop, capture };
+            if let Err(why) = self.why_not(&proposal) {
+                self.withdraw(progress, why);
                 continue;
             }
             progress.stage = Stage::Asking;
@@ -203,13 +254,27 @@ impl Leader {
         }
     }
 
+    fn may_be_proposed(&self, request: &ChangeRequest) -> bool {
+        let is_capture = matches!(request.change, Change::Capture(_));
+        !is_capture || self.world == 1 || self.live.step().0 >= self.began.saturating_add(STEPS_BEFORE_CAPTURES)
+    }
+
+    /// Why a proposal makes no sense now.
+    fn why_not(&self, proposal: &Proposal) -> Result<(), String> {
+        let step = self.live.step().0;
+        match &proposal.capture {
+            Some(capture) => self.captures.check(&capture.order, step, self.live.captures()),
+            None => proposal.check_at(step + 1).map_err(|empty| empty.to_string()),
+        }
+    }
+
     /// One stage further, if its time has come. Gives whether it is over.
     fn advance(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<bool> {
         if open.agreed.is_none() {
             open.progress.waiting_for = self.others().filter(|rank| !open.answers.contains_key(rank)).collect();
             if open.progress.waiting_for.is_empty() {
-                if let Some(empty) = self.agree(open, now, board)? {
-                    self.withdraw(open.progress.clone(), empty.to_string());
+                if let Some(why) = self.agree(open, now, board)? {
+                    self.withdraw(open.progress.clone(), why);
                     return Ok(true);
                 }
             } else if now.duration_since(open.since) >= PATIENCE {
@@ -238,21 +303,27 @@ impl Leader {
         Ok(is_over)
     }
 
-    /// Names the step. Gives why not, where nothing would be measured from it on.
+    /// Names the step. Gives why not, where nothing would be measured from it on, or nothing can be captured.
     ///
     /// # Errors
     /// It is not known whether the others can read it: rank 0 does nothing about it yet. The next call looks first whether
     /// they can.
-    fn agree(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<Option<EmptyWindow>> {
+    fn agree(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<Option<String>> {
         let agreement = match open.named.take() {
             Some(named) if self.is_up(open, &named, board)? => named,
             _ => {
                 let own = self.live.step().0;
                 let step = if self.world == 1 { own + 1 } else { self.step_ahead(open, own, now) };
                 if let Err(empty) = open.proposal.check_at(step) {
-                    return Ok(Some(empty));
+                    return Ok(Some(empty.to_string()));
                 }
-                let agreement = Agreement { proposal: open.proposal.clone(), step };
+                let mut agreement = Agreement { proposal: open.proposal.clone(), step };
+                if let Some(capture) = &mut agreement.proposal.capture {
+                    match self.captures.first_step(&capture.order, step) {
+                        Ok(first) => capture.first = first,
+                        Err(why) => return Ok(Some(why)),
+                    }
+                }
                 self.put_up_agreement(open, &agreement, board)?;
                 agreement
             }
@@ -261,13 +332,19 @@ impl Leader {
         if agreement.proposal.stop {
             self.stop.is_agreed();
         }
+        let capture = agreement.proposal.capture.as_deref();
+        if let Some(capture) = capture {
+            self.captures.is_agreed(capture);
+            self.live.captures().count_agreed();
+        }
+        let step = capture.map_or(agreement.step, |capture| capture.first);
         open.progress.stage = Stage::Agreed;
-        open.progress.step = Some(agreement.step);
+        open.progress.step = Some(step);
         open.progress.waiting_for = self.others().collect();
         let switch = agreement.switch();
         self.plan = Plan::clone(&switch.plan);
         self.live.send(switch);
-        self.said.push(LeaderEvent::Agreed { what: open.progress.what.clone(), step: agreement.step });
+        self.said.push(LeaderEvent::Agreed { what: open.progress.what.clone(), step });
         self.agreed = Some(agreement);
         Ok(None)
     }
@@ -313,7 +390,8 @@ impl Leader {
         let steps_in = |seconds: f64| if fastest.is_finite() { (seconds / fastest).ceil() as u64 } else { 0 };
         // Where the others are by now: they went on since they answered.
         let by_now = |answer: &Answer| answer.step + steps_in(now.duration_since(answer.at).as_secs_f64());
-        open.answers.values().map(by_now).chain([own]).max().unwrap_or(own) + steps_in(lead).max(2)
+        let least = if open.proposal.capture.is_some() { LEAST_STEPS_TO_CAPTURE } else { 2 };
+        open.answers.values().map(by_now).chain([own]).max().unwrap_or(own) + steps_in(lead).max(least)
     }
 
     /// Makes a change void.

@@ -10,6 +10,8 @@
 //!                              live: the letter the training thread opens when the agreed step begins
 //! ```
 //!
+//! A capture is agreed upon in the same way: `captures` holds those of a rank, `capture_requests` is rank 0's part.
+//!
 //! Rank 0 alone listens and decides. It proposes a complete [`Plan`](trainmon_core::config::Plan), waits until every
 //! rank has answered with its current step, then names a step that no rank has reached yet (`leader`; `members` knows who
 //! there is). The ranks talk over
@@ -19,6 +21,8 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod capture_requests;
+mod captures;
 mod change_request;
 mod file_watch;
 mod files;
@@ -36,6 +40,7 @@ mod thread;
 mod token;
 
 pub use board::{Board, SharedBoard};
+pub use captures::{AgreedCapture, AskedBy, CaptureSchedule, CaptureStage, CaptureState};
 pub use file_watch::ConfigFile;
 pub use live::{Live, Switch, Switched};
 pub use status::{SinkStatus, Sources};

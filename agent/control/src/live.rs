@@ -8,6 +8,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use trainmon_core::Step;
 use trainmon_core::config::Plan;
 
+use crate::captures::{AgreedCapture, CaptureSchedule};
+
 /// Flags and counters that hooks read publish no other memory.
 const FLAG: Ordering = Ordering::Relaxed;
 /// No switch is due.
@@ -28,6 +30,10 @@ pub struct Switch {
     pub restart: bool,
     /// Whether the training is asked to end.
     pub stop: bool,
+    /// A capture that every rank knows from this step on.
+    pub capture: Option<Arc<AgreedCapture>>,
+    /// Whether what is measured stays as it is.
+    pub keeps_plan: bool,
 }
 
 /// A switch that happened on this rank.
@@ -53,6 +59,7 @@ pub struct Live {
     /// The step at which the letter is to be opened. Released after the letter is in place, acquired before it is taken.
     due: AtomicU64,
     letter: ArcSwapOption<Switch>,
+    captures: Arc<CaptureSchedule>,
     switched: ArcSwapOption<Switched>,
     /// Whether the ranks agreed to end the training, and its step has come.
     stopped: AtomicBool,
@@ -76,6 +83,7 @@ impl Live {
             version: AtomicU64::new(0),
             due: AtomicU64::new(NEVER),
             letter: ArcSwapOption::empty(),
+            captures: Arc::default(),
             switched: ArcSwapOption::empty(),
             stopped: AtomicBool::new(false),
             pace: AtomicU64::new(0),
@@ -83,6 +91,17 @@ impl Live {
             passed: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
         }
+    }
+
+    /// With captures that others know already.
+    #[must_use]
+    pub fn with_captures(self, captures: Arc<CaptureSchedule>) -> Self {
+        Self { captures, ..self }
+    }
+
+    /// The captures of this rank.
+    pub fn captures(&self) -> &Arc<CaptureSchedule> {
+        &self.captures
     }
 
     /// The step in progress.
@@ -169,10 +188,13 @@ impl Live {
 
     /// Tells that a switch happened when `step` began.
     pub fn set_switched(&self, switch: &Switch, step: Step) {
+        if let Some(capture) = &switch.capture {
+            self.captures.schedule(capture, step);
+        }
         if switch.stop {
-            // What is measured stays as it is.
             self.stopped.store(true, FLAG);
-        } else {
+        }
+        if !switch.keeps_plan {
             self.plan.store(Arc::clone(&switch.plan));
             self.version.fetch_add(1, Ordering::Release);
         }
@@ -214,7 +236,15 @@ mod tests {
     }
 
     fn switch(id: u64, step: u64) -> Switch {
-        Switch { id, step: Step(step), plan: Arc::new(Plan::of(&Config::default())), restart: false, stop: false }
+        Switch {
+            id,
+            step: Step(step),
+            plan: Arc::new(Plan::of(&Config::default())),
+            restart: false,
+            stop: false,
+            capture: None,
+            keeps_plan: false,
+        }
     }
 
     #[test]

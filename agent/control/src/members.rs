@@ -51,6 +51,11 @@ impl Members {
         self.notes.iter().find(|(_, note)| note.wants_stop).map(|(&rank, _)| rank)
     }
 
+    /// Every note that is known.
+    pub(super) fn notes(&self) -> impl Iterator<Item = (u32, &Note)> {
+        self.notes.iter().map(|(&rank, note)| (rank, note))
+    }
+
     /// The word of every rank that was heard of.
     pub(super) fn words(&self) -> BTreeMap<u32, String> {
         self.notes.iter().map(|(&rank, note)| (rank, note.word.clone())).collect()
@@ -121,7 +126,17 @@ mod tests {
 
     fn note(word: &str, session: &str, heard: u64) -> Note {
         let (word, session) = (word.to_owned(), session.to_owned());
-        Note { word, session, heard, step: heard, seconds_per_step: 0.0, switched: None, wants_stop: false }
+        Note {
+            word,
+            session,
+            heard,
+            step: heard,
+            seconds_per_step: 0.0,
+            switched: None,
+            wants_stop: false,
+            wants_capture: None,
+            captured: None,
+        }
     }
 
     #[test]

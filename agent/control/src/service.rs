@@ -4,11 +4,13 @@ use crossbeam_channel::{Sender, TrySendError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use trainmon_core::LedgerSnapshot;
-use trainmon_core::config::{ConfigErrors, PlanChange, Window};
+use trainmon_core::config::{CaptureOnDemand, CaptureRequest, ConfigErrors, PlanChange, Window};
 
+use super::capture_requests;
 use super::change_request::{Change, ChangeIds, ChangeRequest, EmptyWindow, MAX_WAITING_CHANGES};
 use super::progress::ProgressBook;
 use super::status::Sources;
+use crate::captures::AskedBy;
 
 /// Has every step in it.
 const ENDLESS: Window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: u64::MAX };
@@ -19,6 +21,7 @@ pub(super) struct ControlService {
     pub(super) book: ProgressBook,
     requests: Sender<ChangeRequest>,
     numbers: ChangeIds,
+    captures: Option<CaptureOnDemand>,
 }
 
 /// A request that is not fulfilled.
@@ -36,6 +39,18 @@ pub(super) enum Refusal {
     /// The front would go on with the old targets.
     #[error("key `targets`: this front cannot change its targets while it runs")]
     FixedTargets,
+    /// No capture can be made.
+    #[error("no capture: {why}")]
+    NoCapture {
+        /// Why.
+        why: String,
+    },
+    /// A request for a capture makes no sense.
+    #[error("{}", errors.to_string())]
+    Capture {
+        /// Every fault.
+        errors: ConfigErrors,
+    },
     /// Too many changes wait.
     #[error("{MAX_WAITING_CHANGES} changes wait for their turn")]
     TooMany,
@@ -48,9 +63,12 @@ impl Refusal {
     pub(super) fn hint(&self) -> String {
         match self {
             Self::Change { errors } => {
-                let hints = errors.errors.iter().filter_map(|error| error.hint.clone());
-                let example = r#"{"targets": ["layers.0"], "step_interval": 10, "ops": ["norm", "max"]}"#;
-                hints.chain([format!("an example: {example}")]).collect::<Vec<_>>().join("; ")
+                with_example(errors, r#"{"targets": ["layers.0"], "step_interval": 10, "ops": ["norm", "max"]}"#)
+            }
+            Self::Capture { errors } => with_example(errors, r#"{"steps": 2, "level": "mix", "task": "statistics"}"#),
+            Self::NoCapture { .. } => {
+                "`status` shows the step in progress and the captures made; the config's `capture` sets the limits"
+                    .to_owned()
             }
             Self::EmptyWindow(EmptyWindow::Over { .. }) => "give a later `stop_step`, or null for none".to_owned(),
             Self::EmptyWindow(EmptyWindow::NoneCounted) => {
@@ -69,8 +87,9 @@ impl ControlService {
         book: ProgressBook,
         requests: Sender<ChangeRequest>,
         numbers: ChangeIds,
+        captures: Option<CaptureOnDemand>,
     ) -> Self {
-        Self { sources, book, requests, numbers }
+        Self { sources, book, requests, numbers, captures }
     }
 
     /// How things are.
@@ -104,6 +123,19 @@ impl ControlService {
         self.request("resume".to_owned(), Change::Resume)
     }
 
+    /// Steps are captured.
+    pub(super) fn dump(&self, text: &str) -> Result<Value, Refusal> {
+        let text = if text.trim().is_empty() { "{}" } else { text };
+        let refused = |errors| Refusal::Capture { errors };
+        let request = CaptureRequest::parse(text, "request").map_err(refused)?;
+        let usual = CaptureOnDemand::default();
+        let order = self.captures.as_ref().unwrap_or(&usual).order(&request, "request").map_err(refused)?;
+        let (step, schedule) = (self.sources.live.step().0, self.sources.live.captures());
+        capture_requests::check(self.captures.as_ref(), &order, step, schedule)
+            .map_err(|why| Refusal::NoCapture { why })?;
+        self.send(capture_requests::request(self.numbers.next(), order, AskedBy::Ctl, step))
+    }
+
     /// How far the books are, for [`is_delivered`](Self::is_delivered).
     pub(super) fn mark(&self) -> LedgerSnapshot {
         self.sources.ledger.snapshot()
@@ -115,8 +147,12 @@ impl ControlService {
     }
 
     fn request(&self, what: String, change: Change) -> Result<Value, Refusal> {
-        let id = self.numbers.next();
-        match self.requests.try_send(ChangeRequest { id, what, change }) {
+        self.send(ChangeRequest { id: self.numbers.next(), what, change })
+    }
+
+    fn send(&self, request: ChangeRequest) -> Result<Value, Refusal> {
+        let id = request.id;
+        match self.requests.try_send(request) {
             Ok(()) => {
                 Ok(json!({"id": id, "hint": "GET /status lists it under `changes` with the step it takes effect at"}))
             }
@@ -124,6 +160,13 @@ impl ControlService {
             Err(TrySendError::Disconnected(_)) => Err(Refusal::Over),
         }
     }
+}
+
+fn with_example(errors: &ConfigErrors, example: &str) -> String {
+    let mut hints: Vec<String> = errors.errors.iter().filter_map(|error| error.hint.clone()).collect();
+    hints.dedup();
+    hints.push(format!("an example: {example}"));
+    hints.join("; ")
 }
 
 /// A value as JSON. Our own types have string keys and finite numbers only.

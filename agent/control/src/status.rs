@@ -9,6 +9,7 @@ use serde::Serialize;
 use trainmon_core::config::Plan;
 use trainmon_core::{DropReason, Ledger, LedgerSnapshot, RunInfo, SinkLedger, SinkSnapshot, TensorTable};
 
+use super::captures::CaptureState;
 use super::progress::{Progress, ProgressBook};
 use crate::live::Live;
 
@@ -69,6 +70,8 @@ pub(super) struct Status {
     tensors: usize,
     /// The latest changes, oldest first.
     changes: Vec<Progress>,
+    /// The latest captures, oldest first.
+    captures: Vec<CaptureState>,
     cost: Cost,
     ledger: Books,
     queues: BTreeMap<&'static str, Queue>,
@@ -135,6 +138,7 @@ impl Sources {
             plan: Plan::clone(&live.plan()),
             tensors: self.tensors.len(),
             changes: book.all(),
+            captures: live.captures().states(),
             cost: Cost {
                 share_of_step: (!passed.is_zero()).then(|| spent.as_secs_f64() / passed.as_secs_f64()),
                 budget: self.overhead_budget,

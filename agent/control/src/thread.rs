@@ -11,6 +11,7 @@ use trainmon_core::with_causes;
 use trainmon_service::Voice;
 
 use super::board::{Board, SharedBoard, draw_word};
+use super::capture_requests::CaptureRequests;
 use super::change_request::{ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
 use super::file_watch::{ConfigFile, FileWatch};
 use super::files::FileBoard;
@@ -87,7 +88,8 @@ impl ControlStart<'_> {
         let is_single = sources.run.world_size == 1;
         let leads = sources.run.rank.0 == 0;
         let may_stop = !is_single && config.alert.rules.iter().any(|rule| rule.actions.stop);
-        if (config.control.is_none() && config.dynamic_on.is_none() && !may_stop) || (is_single && !leads) {
+        let is_idle = config.control.is_none() && config.dynamic_on.is_none() && config.capture.is_none();
+        if (is_idle && !may_stop) || (is_single && !leads) {
             return None;
         }
         let voice = self.voice.clone();
@@ -141,17 +143,24 @@ impl ControlStart<'_> {
         let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
         // A single process needs nobody's word to end.
         let leader = if world > 1 { leader.listening_for(asked) } else { leader };
+        let mut captures = CaptureRequests::new(&config, numbers.clone());
+        if world == 1 {
+            captures.schedule_initial(sources.live.step(), sources.live.captures());
+        }
+        let leader = leader.capturing(captures);
         let mut whereabouts = Vec::new();
         let server = match &config.control {
             Some(control) => {
-                let service = ControlService::new(sources.clone(), book, requests, numbers.clone());
+                let service =
+                    ControlService::new(sources.clone(), book, requests, numbers.clone(), config.capture.clone());
                 let (server, places) = open(control, service, directory, run_directory.as_deref(), voice)?;
                 whereabouts = places;
                 Some(server)
             }
             None => None,
         };
-        let watch = config.dynamic_on.and(config_file.clone());
+        let is_watched = config.dynamic_on.is_some() || config.capture.is_some();
+        let watch = config_file.clone().filter(|_| is_watched);
         if config.dynamic_on.is_some() && watch.is_none() {
             let message = "the dynamic mode is on, but the config was not read from a file: nothing to watch";
             voice.warn(message, Some("give the config as a file".to_owned()));
@@ -291,7 +300,9 @@ impl Part {
     fn tick(&mut self, request: Option<ChangeRequest>, now: Instant) {
         match self {
             Self::Leads { leader, board, watch, voice, _claim } => {
-                for request in request.into_iter().chain(watch.as_mut().and_then(|watch| watch.tick(now))) {
+                for request in
+                    request.into_iter().chain(watch.as_mut().map(|watch| watch.tick(now)).unwrap_or_default())
+                {
                     leader.push(request);
                 }
                 for said in board.with(|board| leader.tick(now, board)) {
@@ -323,6 +334,10 @@ fn say(voice: &Voice, said: LeaderEvent) {
         LeaderEvent::Withdrawn { what, why } => {
             let message = format!("live control: {what}: withdrawn: {why}");
             voice.warn(message, Some("nothing changed on any rank".to_owned()));
+        }
+        LeaderEvent::Declined { what, why } => {
+            let hint = "alerts and signals beyond are not told; `trainmon ctl dump` asks for one by hand";
+            voice.warn(format!("{what} is not made: {why}"), Some(hint.to_owned()));
         }
         LeaderEvent::Unreadable { ranks, why } => voice.warn(
             format!("live control: the note of {ranks} cannot be read and counts as none: {why}"),

@@ -149,7 +149,19 @@ fn what_makes_no_sense_is_refused_with_its_place() {
     assert_refused(&rule(r#"{"rule_name": "Stall", "on": {"signal": "loss"}}"#), &["`step_time` only"]);
     assert_refused(&rule(r#"{"rule_name": "Spike", "on": {"signal": "step_time"}}"#), &["a rule of its own"]);
     assert_refused(&rule(r#"{"rule_name": "Spike", "actions": ["webhook"]}"#), &["nothing describes"]);
-    assert_refused(r#"{"actions": ["dump"]}"#, &["alert.actions[0]", "not implemented"]);
     assert_refused(r#"{"webhook": {"url": "localhost:80"}}"#, &["alert.webhook.url", "an http or https address"]);
     assert_refused(r#"{"command": {"run": []}}"#, &["alert.command.run", "a program and its arguments"]);
+}
+
+#[test]
+fn an_alert_that_asks_for_a_capture_switches_captures_on() {
+    let config = |text: &str| Config::parse(text, "c.json", &|_| None).expect(text).config;
+    let asks = r#"{"wg_distribution": true, "alert": {"rules": [{"rule_name": "NonFinite", "actions": ["dump"]}]}}"#;
+    assert!(config(asks).alert.rules[0].actions.dump && config(asks).capture.is_some());
+    assert_eq!(config(r#"{"wg_distribution": true}"#).capture, None);
+    assert!(config(r#"{"wg_distribution": true, "control": {}}"#).capture.is_some());
+    let off = r#"{"wg_distribution": true, "alert": {"actions": ["dump"]}, "capture": {"enabled": false}}"#;
+    let errors = Config::parse(off, "c.json", &|_| None).expect_err(off).errors;
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].key, "capture.enabled");
 }

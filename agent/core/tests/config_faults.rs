@@ -155,10 +155,9 @@ fn a_key_given_twice_is_an_error_at_any_depth() {
 }
 
 /// Each key or word that this version lacks, with a file that asks for it.
-const NOT_IMPLEMENTED: [(&str, &str); 7] = [
+const NOT_IMPLEMENTED: [(&str, &str); 6] = [
     ("cc_distribution.cc_log_only", r#"{"cc_distribution": {"enable": true, "cc_log_only": true}}"#),
     ("cc_distribution.cc_codeline", r#"{"cc_distribution": {"cc_codeline": ["a"], "enable": true}}"#),
-    ("alert.actions[1]", r#"{"alert": {"actions": ["log", "dump"]}}"#),
     ("format[1]", r#"{"format": ["csv", "api"]}"#),
     ("monitors.cc.module_ranks", r#"{"monitors": {"cc": {"enabled": true, "module_ranks": [0]}}}"#),
     (
@@ -590,4 +589,27 @@ fn the_outermost_keys_are_those_of_both_dialects() {
         assert_eq!(keys.iter().filter(|known| **known == key).count(), 1, "{key}");
     }
     assert!(!keys.contains(&"port"));
+}
+
+#[test]
+fn a_capture_on_demand_that_cannot_be_is_refused_with_its_place() {
+    assert_refused(
+        r#"{"capture": {"level": "L3"}}"#,
+        &["c.json:1:23: key `capture.level`: expected one of `L0`, `L1`, `L2`, `mix`, found \"L3\""],
+    );
+    assert_refused(
+        r#"{"capture": {"steps": 0}}"#,
+        &["c.json:1:23: key `capture.steps`: expected an integer from 1 to 1000, found 0"],
+    );
+    assert_refused(
+        r#"{"capture": {"request": {"scope": ["a", "Functional.linear.0.forward"]}}}"#,
+        &[
+            "c.json:1:26: key `capture.request.scope[0]`: expected an entry's full name of the level mix, found \"a\" | \
+           like Functional.linear.0.forward or Module.layers.0.Linear.forward.0",
+        ],
+    );
+    assert_refused(
+        r#"{"capture": {"scope": ["a"]}}"#,
+        &["c.json:1:14: key `capture.scope`: expected two names: the first and the last entry, found 1 names"],
+    );
 }

@@ -49,8 +49,11 @@ impl PyConfig {
 
     #[getter]
     fn needs_agreement(&self) -> bool {
-        let Config { control, dynamic_on, alert, .. } = &self.parsed.config;
-        control.is_some() || dynamic_on.is_some() || alert.rules.iter().any(|rule| rule.actions.stop)
+        let Config { control, dynamic_on, capture, alert, .. } = &self.parsed.config;
+        control.is_some()
+            || dynamic_on.is_some()
+            || capture.is_some()
+            || alert.rules.iter().any(|rule| rule.actions.stop)
     }
 
     #[getter]
@@ -76,6 +79,9 @@ pub(crate) struct PySettings {
     print_struct: bool,
     stack_info: bool,
     is_live: bool,
+    /// Whether captures may be asked for, and whether by a signal: none where the config leaves it open.
+    has_captures: bool,
+    capture_signal: Option<bool>,
     patch_optimizer_step: bool,
     features: Option<PyFeatureTargets>,
     shutdown_timeout_s: f64,
@@ -99,6 +105,8 @@ impl PySettings {
             print_struct: config.print_struct,
             stack_info: config.stack_info,
             is_live: config.control.is_some() || config.dynamic_on.is_some(),
+            has_captures: config.capture.is_some(),
+            capture_signal: config.capture.as_ref().and_then(|capture| capture.signal),
             patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
             features: config.features.as_ref().map(PyFeatureTargets::of),
             shutdown_timeout_s: config.pipeline.shutdown_timeout_ms as f64 / 1000.0,

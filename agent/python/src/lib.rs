@@ -12,6 +12,7 @@
 mod arguments;
 mod board;
 mod capture;
+mod capture_ticket;
 mod config;
 mod config_error;
 mod copies;
@@ -50,6 +51,8 @@ mod _trainmon {
 
     #[pymodule_export]
     use super::capture::{CallMode, ModuleCall, OperatorCall, PyCapture, PyCaptureConfig};
+    #[pymodule_export]
+    use super::capture_ticket::PyCaptureTicket;
     #[pymodule_export]
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]

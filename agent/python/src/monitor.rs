@@ -14,6 +14,7 @@ use trainmon_agent::stats::{Request, measure};
 use trainmon_agent::{Monitor, StepFacts};
 
 use crate::arguments::{KindNumber, label, phase_of, reading_of};
+use crate::capture_ticket::PyCaptureTicket;
 use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
 use crate::hold::PyHold;
@@ -366,6 +367,33 @@ impl PyMonitor {
 
     fn announce(&self, py: Python<'_>, watched: usize, parameters: usize) {
         py.detach(|| self.monitor().announce(watched, parameters));
+    }
+
+    fn offer_captures(&self) {
+        self.monitor().offer_captures();
+    }
+
+    fn ask_for_capture(&self) {
+        self.monitor().ask_for_capture();
+    }
+
+    #[getter]
+    fn capture_is_due(&self) -> bool {
+        self.monitor().due_capture().is_some()
+    }
+
+    fn begin_capture(&self) -> Option<PyCaptureTicket> {
+        let monitor = self.monitor();
+        let begun = monitor.guard("capture on demand", || monitor.begin_capture(&monitor.due_capture()?));
+        begun.flatten().map(PyCaptureTicket::new)
+    }
+
+    #[pyo3(signature = (ticket, size, why = None))]
+    fn end_capture(&self, ticket: &PyCaptureTicket, size: u64, why: Option<String>) {
+        let monitor = self.monitor();
+        if let Some(ticket) = ticket.take() {
+            monitor.guard("capture on demand", || monitor.end_capture(ticket, size, why));
+        }
     }
 
     #[getter]

@@ -6,6 +6,7 @@ mod common;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use common::{bits, fill, monitor, parameter_bits};
 use tch::nn::{self, Module, VarStore};
@@ -13,8 +14,9 @@ use tch::{Device, Kind, Tensor};
 use trainmon_agent::dump::capture::{
     Construct, Document, Leaf, Operator, Section, Stacks, TensorFacts, parse_document,
 };
+use trainmon_agent::{Monitor, Options, Voice};
 use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Notice};
-use trainmon_tch::{Capture, Watch};
+use trainmon_tch::{Capture, Optimizer, Watch};
 
 /// Observers are the process's: one capture at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -268,4 +270,69 @@ fn a_capture_changes_no_bit_of_loss_and_gradients() {
     let file =
         trainmon_agent::dump::tensor_file::open(&tensors_of.join("Aten.gelu.default.0.forward.output.0.pt")).unwrap();
     assert_eq!(file.entries()[0].shape.dims(), [16, 24]);
+}
+
+/// A watched training whose monitor is given this config, one step after the other.
+fn train_until(watch: &mut Watch, vs: &VarStore, net: &impl Module, is_over: impl Fn(&Monitor) -> bool) {
+    let mut optimizer = Optimizer::new(&nn::adam(0.9, 0.99, 0.0), vs, 1e-2).unwrap();
+    let deadline = Instant::now() + Duration::from_mins(2);
+    let mut step = 0;
+    while !is_over(watch.monitor()) {
+        assert!(Instant::now() < deadline, "trained in vain");
+        step += 1;
+        optimizer.zero_grad().unwrap();
+        common::loss(net, step).backward();
+        watch.step(&mut optimizer).unwrap();
+    }
+}
+
+fn stages(monitor: &Monitor) -> Vec<String> {
+    let states = serde_json::to_value(monitor.captures()).unwrap();
+    let states = states.as_array().unwrap();
+    states.iter().map(|state| state["stage"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn steps_that_the_config_and_the_control_socket_ask_for_are_captured_whole() {
+    let _alone = alone();
+    let base = tempfile::tempdir().unwrap();
+    let file = base.path().join("monitor.json");
+    let text = |capture: &str| {
+        let out = base.path().join("out");
+        format!(
+            r#"{{"wg_distribution": true, "ops": ["norm"], "queue_steps": 4096, "output_dir": {out:?}, "control": {{}},
+                "capture": {{"level": "L2", {capture}}}}}"#
+        )
+    };
+    std::fs::write(&file, text(r#""request": {"at": 3, "steps": 2}"#)).unwrap();
+    let monitor = Monitor::open(&file, Options { voice: Voice::new(|_| {}), ..Options::default() });
+    let run = monitor.run_directory().unwrap().to_path_buf();
+    let (vs, net) = common::two_layers(3);
+    let mut watch = Watch::builder(monitor).model(&vs).build().unwrap();
+    let count =
+        |monitor: &Monitor, wanted: usize| stages(monitor).iter().filter(|stage| *stage == "done").count() == wanted;
+    train_until(&mut watch, &vs, &net, |monitor| count(monitor, 1));
+    for step in [3, 4] {
+        let path = run.join(format!("captures/step{step}/rank0/dump.json"));
+        let document = parse_document(&std::fs::read(&path).unwrap(), &path).unwrap();
+        for name in ["Aten.addmm.default.0.forward", "Aten.mse_loss.default.0.forward"] {
+            operator(&document, name);
+        }
+        assert!(names(&document).iter().any(|name| name.ends_with("backward")), "{:?}", names(&document));
+    }
+    // Another request in the file.
+    std::fs::write(&file, text(r#""request": {"list": ["mse_loss"]}, "max_captures": 9"#)).unwrap();
+    train_until(&mut watch, &vs, &net, |monitor| count(monitor, 2));
+    // And one at the socket.
+    let socket = run.join("rank_0/control.sock");
+    let asked = common::socket::ask(&socket, "POST", "/dump", r#"{"level": "mix"}"#);
+    assert!(asked.contains("\"id\":"), "{asked}");
+    train_until(&mut watch, &vs, &net, |monitor| count(monitor, 3));
+    let refused = common::socket::ask(&socket, "POST", "/dump", r#"{"level": "L7"}"#);
+    assert!(refused.contains("expected one of `L0`, `L1`, `L2`, `mix`"), "{refused}");
+    assert!(watch.finish().balances());
+    let captures = std::fs::read_dir(run.join("captures")).unwrap().count();
+    assert_eq!(captures, 4);
+    let request = std::fs::read_to_string(run.join("captures/step3/rank0/request.json")).unwrap();
+    assert!(request.contains(r#""by": "config""#) && request.contains(r#""is_whole": true"#), "{request}");
 }

@@ -117,6 +117,74 @@ fn waiting_for_the_switch_tells_ranks_that_were_late_with_exit_code_one() {
     assert_eq!(asked[0], "POST /pause");
 }
 
+fn captured(stage: &str, failed: &Value) -> Value {
+    json!({
+        "world_size": 2,
+        "changes": [{
+            "id": 7, "what": "dump 2 steps", "stage": "switched", "step": 120, "waiting_for": [], "late": [], "why": null,
+        }],
+        "captures": [{
+            "id": 7, "what": "2 steps, mix, statistics, asked for by trainmon ctl", "first": 120, "steps": 2, "stage": stage,
+            "bytes": 3 << 20, "places": ["/runs/a/captures/step120/rank0"], "why": null,
+            "ranks_done": if failed == &json!([]) { json!([1]) } else { json!([]) }, "ranks_failed": failed,
+        }],
+    })
+}
+
+#[test]
+fn a_capture_is_ordered_and_told_when_its_step_is_known() {
+    let answers =
+        vec![(202, json!({"id": 7})), (200, change("asking", &json!([]))), (200, change("agreed", &json!([])))];
+    let (out, err, code, asked) = Run::answering(answers).ctl(&[
+        "dump",
+        "--steps",
+        "2",
+        "--at",
+        "120",
+        "--level",
+        "L1",
+        "--task",
+        "tensor",
+        "--scope",
+        "a.0.forward",
+        "b.0.forward",
+        "--list",
+        "x",
+        "--list",
+        "y",
+        "--summary-mode",
+        "md5",
+    ]);
+    assert_eq!((out.as_str(), err.as_str(), code), ("7: set {}: agreed: from step 120 on\n", "", Some(0)));
+    let body: Value = serde_json::from_str(asked[0].strip_prefix("POST /dump ").unwrap()).unwrap();
+    assert_eq!(
+        body,
+        json!({
+            "steps": 2, "at": 120, "level": "L1", "task": "tensor", "scope": ["a.0.forward", "b.0.forward"],
+            "list": ["x", "y"], "summary_mode": "md5",
+        })
+    );
+}
+
+#[test]
+fn waiting_for_a_capture_tells_where_its_files_are_and_which_rank_has_none() {
+    let order = |last| vec![(202, json!({"id": 7})), (200, captured("running", &json!([]))), (200, last)];
+    let run = Run::answering(order(captured("done", &json!([]))));
+    let (out, _, code, asked) = run.ctl(&["dump", "--wait"]);
+    assert_eq!(
+        (out.as_str(), code),
+        (
+            "7: 2 steps, mix, statistics, asked for by trainmon ctl: done, 3.0 MiB: /runs/a/captures/step120/rank0; \
+             done on rank 1\n",
+            Some(0)
+        )
+    );
+    assert_eq!(asked[0], "POST /dump {}");
+    let run = Run::answering(order(captured("done", &json!([1]))));
+    let (out, _, code, _) = run.ctl(&["dump", "--wait"]);
+    assert!(code == Some(1) && out.ends_with("; not whole on rank 1\n"), "{out}");
+}
+
 #[test]
 fn what_is_refused_or_withdrawn_is_an_error_with_a_hint() {
     let refusal = json!({"error": "key `ops[0]`: unknown", "hint": "look it up"});

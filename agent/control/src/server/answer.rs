@@ -94,9 +94,9 @@ pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request
     }
     let wanted = match request.uri().path() {
         "/status" => Method::GET,
-        "/set" | "/pause" | "/resume" | "/flush" => Method::POST,
+        "/set" | "/dump" | "/pause" | "/resume" | "/flush" => Method::POST,
         _ => {
-            let hint = "there is GET /status, POST /set, /pause, /resume and /flush";
+            let hint = "there is GET /status, POST /set, /dump, /pause, /resume and /flush";
             return error(StatusCode::NOT_FOUND, "no such thing here", hint);
         }
     };
@@ -107,12 +107,14 @@ pub(super) async fn answer(state: &ServerState, origin: Origin, request: Request
         }
         return refusal;
     }
-    match request.uri().path() {
+    let path = request.uri().path().to_owned();
+    match path.as_str() {
         "/status" => response(StatusCode::OK, state.status()),
         "/pause" => told(state.service.pause()),
         "/resume" => told(state.service.resume()),
         "/flush" => flush(&state.service).await,
-        _ => match text_of(request.into_body()).await {
+        path => match text_of(request.into_body()).await {
+            Ok(text) if path == "/dump" => told(state.service.dump(&text)),
             Ok(text) => told(state.service.set(&text)),
             Err(refusal) => refusal,
         },
@@ -155,8 +157,10 @@ fn told(outcome: Result<Value, Refusal>) -> Answer {
         Ok(value) => response(StatusCode::ACCEPTED, (value.to_string() + "\n").into()),
         Err(refusal) => {
             let status = match refusal {
-                Refusal::Change { .. } | Refusal::EmptyWindow(_) => StatusCode::UNPROCESSABLE_ENTITY,
-                Refusal::FixedTargets => StatusCode::CONFLICT,
+                Refusal::Change { .. } | Refusal::Capture { .. } | Refusal::EmptyWindow(_) => {
+                    StatusCode::UNPROCESSABLE_ENTITY
+                }
+                Refusal::FixedTargets | Refusal::NoCapture { .. } => StatusCode::CONFLICT,
                 Refusal::TooMany => StatusCode::TOO_MANY_REQUESTS,
                 Refusal::Over => StatusCode::SERVICE_UNAVAILABLE,
             };

@@ -74,7 +74,7 @@ pub struct AlertActions {
     pub webhook: bool,
     /// A program run.
     pub command: bool,
-    /// A dump of the next step.
+    /// A capture of the next steps.
     pub dump: bool,
     /// The training is asked to end.
     pub stop: bool,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::alert::Alerting;
 use super::control::Control;
 use super::journal::Journal;
+use super::on_demand::CaptureOnDemand;
 use super::otlp::Otlp;
 use super::prometheus::Prometheus;
 use super::signals::{Signal, Signals};
@@ -74,6 +75,8 @@ pub struct Config {
     pub journal: Option<Journal>,
     /// Live control, if it is on.
     pub control: Option<Control>,
+    /// Captures while the training runs; `None` where nothing can ask for one.
+    pub capture: Option<CaptureOnDemand>,
     /// V1: msprobe's dynamic mode. `None` where it is off; else whether the file says `dynamic_on`.
     pub dynamic_on: Option<bool>,
     /// The share of a step's time that measuring may take, 0 to 1; `None` sets no limit.

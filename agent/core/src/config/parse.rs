@@ -11,9 +11,11 @@ use super::effective::{Config, Dialect};
 use super::file::{V1File, V2File};
 use super::idle;
 use super::normalise::{self, Environment};
+use super::on_demand::CaptureRequest;
+use super::places::{take_places, without_places};
 use super::plan::PlanChange;
 use super::report::{Fault, Reader, Report};
-use super::schema::{SchemaNode, change_schema, json_schema};
+use super::schema::{SchemaNode, capture_request_schema, change_schema, json_schema};
 use super::source;
 
 /// What a front measures where nothing is configured, as the text of a file: [`Config::default`], without the scrape page,
@@ -149,26 +151,6 @@ impl Config {
     }
 }
 
-/// Faults of a text that was put together here: nobody could look their places up.
-pub(super) fn without_places(mut errors: ConfigErrors) -> ConfigErrors {
-    errors.errors.iter_mut().chain(&mut errors.warnings).for_each(forget_place);
-    errors
-}
-
-/// Gives warnings of such a text the places they have in the user's own text, `known`; the others have none.
-pub(super) fn take_places(warnings: &mut [Diagnostic], known: &[Diagnostic]) {
-    for warning in warnings {
-        match known.iter().find(|known| (&known.key, known.kind) == (&warning.key, warning.kind)) {
-            Some(known) => *warning = known.clone(),
-            None => forget_place(warning),
-        }
-    }
-}
-
-fn forget_place(fault: &mut Diagnostic) {
-    (fault.line, fault.column) = (0, 0);
-}
-
 fn read(text: &str, env: Environment<'_>, report: &mut Report<'_>) -> Option<Config> {
     let tree = match source::parse(text) {
         Ok(tree) => tree,
@@ -238,20 +220,35 @@ impl PlanChange {
     ///
     /// Every fault of the text at once.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        let mut report = Report::new(name, text, Reader::Check);
-        let change = read_change(text, &mut report);
-        let has_errors = report.has_errors();
-        let (mut errors, warnings) = report.finish();
-        // A request that is obeyed in part only would mislead whoever sent it.
-        errors.extend(warnings);
-        match change {
-            Some(change) if !has_errors && errors.is_empty() => Ok(change),
-            _ => Err(ConfigErrors { errors, warnings: Vec::new() }),
-        }
+        parse_request(text, name, change_schema()).map(normalise::change)
     }
 }
 
-fn read_change(text: &str, report: &mut Report<'_>) -> Option<PlanChange> {
+impl CaptureRequest {
+    /// Reads a request for a capture, as [`PlanChange::parse`] reads a change.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the text at once.
+    pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
+        parse_request(text, name, capture_request_schema())
+    }
+}
+
+fn parse_request<T: DeserializeOwned>(text: &str, name: &str, schema: &Value) -> Result<T, ConfigErrors> {
+    let mut report = Report::new(name, text, Reader::Check);
+    let request = read_request(text, schema, &mut report);
+    let has_errors = report.has_errors();
+    let (mut errors, warnings) = report.finish();
+    // A request that is obeyed in part only would mislead whoever sent it.
+    errors.extend(warnings);
+    match request {
+        Some(request) if !has_errors && errors.is_empty() => Ok(request),
+        _ => Err(ConfigErrors { errors, warnings: Vec::new() }),
+    }
+}
+
+fn read_request<T: DeserializeOwned>(text: &str, schema: &Value, report: &mut Report<'_>) -> Option<T> {
     let tree = match source::parse(text) {
         Ok(tree) => tree,
         Err(syntax) => {
@@ -260,10 +257,9 @@ fn read_change(text: &str, report: &mut Report<'_>) -> Option<PlanChange> {
             return None;
         }
     };
-    let schema = change_schema();
     let mut checker = Checker { report, other_dialect_keys: Vec::new() };
     let value = checker.check(SchemaNode::whole(schema), &tree, "")?;
-    Some(normalise::change(typed(value, tree.start(), report)?))
+    typed(value, tree.start(), report)
 }
 
 fn dialect_of(tree: &Node<'_>) -> Dialect {

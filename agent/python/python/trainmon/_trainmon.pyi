@@ -18,6 +18,7 @@ __all__ = [
     "CallMode",
     "Capture",
     "CaptureConfig",
+    "CaptureTicket",
     "ConfigError",
     "FeatureTargets",
     "Hold",
@@ -139,6 +140,12 @@ class Settings:
     def is_live(self) -> bool:
         """Whether what is measured may change while the training runs."""
     @property
+    def has_captures(self) -> bool:
+        """Whether captures may be asked for while the training runs."""
+    @property
+    def capture_signal(self) -> bool | None:
+        """Whether SIGUSR1 asks for one; None where the config leaves it open."""
+    @property
     def patch_optimizer_step(self) -> bool:
         """Whether the end of a step is looked for in the optimizer."""
     @property
@@ -167,6 +174,23 @@ class FeatureTargets:
     @property
     def order(self) -> str:
         """The order of the attention inputs' dimensions, `s,b,h,d` or `b,s,h,d`."""
+
+@final
+class CaptureTicket:
+    """A step that is to be captured, until it is told how that went."""
+
+    @property
+    def step(self) -> int:
+        """The step."""
+    @property
+    def rank(self) -> int:
+        """This rank, whose number the directory has."""
+    @property
+    def config(self) -> str:
+        """The config of the capture, as JSON: level, task, scope, directory, how much it may write."""
+    @property
+    def what(self) -> str:
+        """Who asked for what, in few words."""
 
 @final
 class Monitor:
@@ -327,6 +351,17 @@ class Monitor:
         `framework_grad_norm` is what the framework itself reports. Never waits."""
     def skip_step(self) -> None:
         """The optimizer left the step out: its records are discarded and counted, the step keeps its number."""
+    def offer_captures(self) -> None:
+        """Tells that the caller captures steps when `capture_is_due`; without it requests are refused."""
+    def ask_for_capture(self) -> None:
+        """Asks for a capture of the next step that all ranks can agree upon. Takes no lock."""
+    @property
+    def capture_is_due(self) -> bool:
+        """Whether the step in progress is to be captured. One load where none is near."""
+    def begin_capture(self) -> CaptureTicket | None:
+        """The step in progress is captured. None: it is not due, or cannot be and the user was told."""
+    def end_capture(self, ticket: CaptureTicket, size: int, why: str | None = None) -> None:
+        """The captured step is over, with so many bytes of files. `why`: it is not whole. A ticket counts once."""
     @property
     def stop_requested(self) -> bool:
         """Whether an alert whose rule has the action `stop` asks the training to end; with several ranks only once all

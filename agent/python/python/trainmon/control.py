@@ -55,8 +55,8 @@ class StoreBoard:
 
 
 def store_board(config: ParsedConfig) -> StoreBoard | None:
-    """The board for a config, where its ranks have something to agree upon while they train (live control, alerts that
-    end the training) and torch.distributed has a store for it. Elsewhere the ranks agree over files."""
+    """The board for a config, where its ranks have something to agree upon while they train (live control, captures,
+    alerts that end the training) and torch.distributed has a store for it. Elsewhere the ranks agree over files."""
     if not config.needs_agreement or config.control_directory is not None:
         return None
     return StoreBoard() if _has_store() else None

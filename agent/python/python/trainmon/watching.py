@@ -28,6 +28,7 @@ from trainmon.modules import Activations
 from trainmon.new_parameters import NewParameters
 from trainmon.norm import GlobalNorm
 from trainmon.notebook import show_link
+from trainmon.on_demand import captures_on_demand
 from trainmon.optimizing import OptimizerStep
 from trainmon.parameters import Parameter, choose, register
 from trainmon.scaling import LossScale
@@ -119,11 +120,15 @@ class Watch:
         self.losses = BackwardLoss(self.measurer, self.gradients)
         self.facts = StepFacts(framework, self.measurer, self.norm, guard, self.losses)
         self.clipping = Clipping(self.parameters)
+        self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))
         self._attach(models)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
         monitor.announce(sum(one.is_watched for one in self.parameters), len(self.parameters))
         guard.run("link to the live page", lambda: show_link(monitor))
         _live.add(self)
+        if self.captures is not None:
+            # The first step begins here.
+            self.guard.run("capture on demand", self.captures.begin_next_step)
 
     def _register(self, only: Iterable[torch.Tensor] | None) -> list[Parameter]:
         named = self.framework.named_parameters()
@@ -226,6 +231,8 @@ class Watch:
         self.guard.run("activations", self.activations.begin_next_step)
         self.guard.run("features", self.features.begin_next_step)
         self.guard.run("weight gradients", self.gradients.begin_next_step)
+        if self.captures is not None:
+            self.guard.run("capture on demand", self.captures.begin_next_step)
 
     def _take_up_new_parameters(self) -> None:
         if self._new_parameters is not None:
@@ -316,6 +323,8 @@ class Watch:
     def _skip_step(self) -> None:
         # What is measured from now on is of the next attempt.
         self._is_measured = False
+        if self.captures is not None:
+            self.guard.run("capture on demand", self.captures.leave_out)
         self.measurer.abandon_step()
         self.monitor.skip_step()
         self.facts.forget()
@@ -383,6 +392,8 @@ class Watch:
 
     def detach(self) -> None:
         """Removes every hook; the monitor lives on."""
+        if self.captures is not None:
+            self.guard.run("capture on demand", self.captures.detach)
         self.guard.run("detach from torch's functions", lambda: patches.unlisten(self))
         self.guard.run("detach from the framework", self.framework.detach)
         for hook, room in self._rooms():
@@ -401,6 +412,8 @@ class Watch:
         if not self._is_closed:
             self._is_closed = True
             patience = self.settings.shutdown_timeout_s
+            if self.captures is not None:
+                self.guard.run("capture on demand", self.captures.detach)
             self.guard.run("scalars", self.facts.close)
             self.guard.run("device statistics", lambda: self.measurer.finish(patience))
             self.guard.run("global norm", lambda: self.norm.close(patience))

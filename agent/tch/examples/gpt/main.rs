@@ -91,7 +91,13 @@ fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
         config.csv.iter_mut().chain([&mut config.csv_layout]).for_each(|csv| csv.output_dir = Some(out.clone()));
     }
     // The example has words of its own, for the beginning and the end.
-    let options = Options { program: Some("demo".to_owned()), quiet: true, ..Options::default() };
+    let options = Options {
+        program: Some("demo".to_owned()),
+        quiet: true,
+        // Edited while the demo runs, it asks for captures.
+        config_file: Some(file.into()),
+        ..Options::default()
+    };
     let monitor = Monitor::start(config, options)?;
     for (exporter, places) in monitor.whereabouts() {
         for place in places {

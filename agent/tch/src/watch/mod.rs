@@ -4,6 +4,7 @@ mod builder;
 mod gradients;
 mod module;
 mod observer;
+mod on_demand;
 mod parameter;
 mod shared;
 mod site;
@@ -23,6 +24,7 @@ pub use observer::Observer;
 use crate::moments::MomentSource;
 use crate::optimizer::{Optimizer, OptimizerError};
 use module::Gauge;
+use on_demand::OnDemand;
 use parameter::Parameters;
 use shared::Shared;
 
@@ -67,6 +69,8 @@ pub enum WatchError {
 /// Nothing it does changes the training's numbers, and no failure of its own reaches the loop. Dropping it removes its
 /// hooks; the monitor lives on with its own clones.
 pub struct Watch {
+    /// Dropped before what it is told by.
+    captures: OnDemand,
     parameters: Parameters,
     /// The version of the plan that the parameters are chosen by.
     plan_version: u64,
@@ -84,7 +88,8 @@ impl Watch {
     fn new(shared: Arc<Shared>, parameters: Parameters) -> Self {
         let observer = Observer::new(Arc::clone(&shared));
         let plan_version = shared.monitor.plan_version();
-        Self { parameters, plan_version, observer, facts: StepFacts::default(), shared }
+        let captures = OnDemand::new(shared.monitor.clone());
+        Self { captures, parameters, plan_version, observer, facts: StepFacts::default(), shared }
     }
 
     /// The monitor.
@@ -167,8 +172,10 @@ impl Watch {
     /// Instead of [`step`](Self::step) when the optimizer leaves a step out, because a loss scaler found an overflow, say.
     /// What was measured for the step is discarded and counted as not sampled; the next attempt has the same number.
     pub fn skip_step(&mut self) {
-        let Self { shared, parameters, .. } = self;
+        let Self { shared, parameters, captures, .. } = self;
         self.facts = StepFacts::default();
+        // The next attempt has the same number, and is another one.
+        shared.monitor.guard("capture on demand", || captures.end(None));
         shared.monitor.guard("device statistics", || shared.lane().abandon_step(&shared.monitor));
         // The next gradients are the first of their step again.
         gradients::begin_next_step(shared, &mut parameters.watched);
@@ -192,6 +199,8 @@ impl Watch {
         if self.plan_version != self.shared.monitor.plan_version() {
             self.follow_plan();
         }
+        let Self { shared, captures, .. } = self;
+        shared.monitor.guard("capture on demand", || captures.begin_next_step());
     }
 
     /// Live control changed what is measured from the step that begins now.
@@ -209,9 +218,11 @@ impl Watch {
     /// Ends the watch: waits, within the config's deadline, for what devices still compute, delivers what is queued, and
     /// gives the monitor's closing account. The monitor says it too, unless it is quiet.
     pub fn finish(self) -> Report {
-        let monitor = self.shared.monitor.clone();
+        let Self { shared, captures, .. } = self;
+        let monitor = shared.monitor.clone();
+        drop(captures);
         let patience = Duration::from_millis(monitor.config().pipeline.shutdown_timeout_ms);
-        monitor.guard("device statistics", || self.shared.lane().finish(&monitor, Instant::now() + patience));
+        monitor.guard("device statistics", || shared.lane().finish(&monitor, Instant::now() + patience));
         monitor.shutdown()
     }
 }

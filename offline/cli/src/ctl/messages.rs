@@ -47,6 +47,9 @@ pub(crate) fn status(status: &Value) -> String {
     for each in status["changes"].as_array().into_iter().flatten() {
         line(format!("change {}", change(each)));
     }
+    for each in status["captures"].as_array().into_iter().flatten() {
+        line(format!("capture {}", capture(each)));
+    }
     text
 }
 
@@ -70,6 +73,31 @@ pub(crate) fn change(change: &Value) -> String {
         write!(text, "; rank {} only at step {}", plain(&late["rank"]), plain(&late["step"])).unwrap_or_default();
     }
     text
+}
+
+/// A capture whose step is known.
+pub(crate) fn capture_agreed(change: &Value) -> String {
+    let (id, what, step) = (plain(&change["id"]), plain(&change["what"]), plain(&change["step"]));
+    format!("{id}: {what}: agreed: from step {step} on")
+}
+
+/// A capture and where it stands.
+pub(crate) fn capture(capture: &Value) -> String {
+    let (id, what) = (plain(&capture["id"]), plain(&capture["what"]));
+    let places = list(&capture["places"], ", ");
+    let size = capture["bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 20);
+    let stage = match capture["stage"].as_str().unwrap_or_default() {
+        "waiting" => format!("waits for step {}", plain(&capture["first"])),
+        "running" => format!("being made: {places}"),
+        "done" => format!("done, {size:.1} MiB: {places}"),
+        "failed" => format!("not whole: {}: {places}", plain(&capture["why"])),
+        other => other.to_owned(),
+    };
+    let ranks = |key: &str, words: &str| match list(&capture[key], ", ") {
+        none if none.is_empty() => String::new(),
+        ranks => format!("; {words} rank {ranks}"),
+    };
+    format!("{id}: {what}: {stage}{}{}", ranks("ranks_done", "done on"), ranks("ranks_failed", "not whole on"))
 }
 
 fn plan(plan: &Value) -> String {

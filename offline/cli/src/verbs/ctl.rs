@@ -20,12 +20,14 @@ Examples:
   trainmon ctl run set --every 10 --ops norm,max          one step in ten, other statistics
   trainmon ctl run set --target layers.7 --target head --on moments --off activations
   trainmon ctl run set --collect 20 --from 5000           20 steps from step 5000 on
+  trainmon ctl run dump --steps 2 --level mix --wait      capture two steps, all ranks the same
+  trainmon ctl run dump --at 5000 --task tensor --list layers.7
   trainmon ctl run set --json-change '{\"targets\": [], \"stop_step\": null}'
   trainmon ctl --socket /tmp/trainmon.sock flush          all that was measured is on disk
   trainmon ctl --url http://127.0.0.1:9470 --token-file run/control.token status --json | jq .step
 
 A change takes effect at one step on every rank; the answer names it.
-Exit codes: 0 fine, 1 a rank switched at another step (with --wait), 2 an error";
+Exit codes: 0 fine, 1 a rank switched at another step or has no whole capture (with --wait), 2 an error";
 
 /// Where the newest run is looked for if no place is given.
 const USUAL_PLACES: [&str; 2] = [".", "monitor_output"];
@@ -68,6 +70,13 @@ enum Order {
         /// Print it as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Capture whole steps: what every module and function takes in and gives out
+    Dump {
+        #[command(flatten)]
+        capture: Capture,
+        #[command(flatten)]
+        waiting: Waiting,
     },
     /// Change what is measured; what is not named stays
     Set {
@@ -131,6 +140,48 @@ struct Change {
     raw: Option<String>,
 }
 
+#[derive(Args, Debug)]
+struct Capture {
+    /// How many steps in a row
+    #[arg(long, value_name = "STEPS")]
+    steps: Option<u32>,
+    /// The first step captured [default: the first that all ranks can agree upon]
+    #[arg(long, value_name = "STEP")]
+    at: Option<u64>,
+    /// How finely: L0 (modules), L1 (functions), mix (both), L2 (operators)
+    #[arg(long)]
+    level: Option<String>,
+    /// What is kept of each value
+    #[arg(long, help = "What is kept: statistics, tensor, structure, nan_check, overflow_check")]
+    task: Option<String>,
+    /// First and last entry captured
+    #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"])]
+    scope: Vec<String>,
+    /// A text of which an entry's name must contain one; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    list: Vec<String>,
+    /// What is said of a tensor: statistics, md5, xor
+    #[arg(long = "summary-mode", value_name = "MODE")]
+    summary_mode: Option<String>,
+}
+
+impl Capture {
+    /// As the run reads it: it says what is wrong.
+    fn text(&self) -> String {
+        let mut request = Map::new();
+        let mut put = |key: &str, value: Option<Value>| request.extend(value.map(|value| (key.to_owned(), value)));
+        let words = |words: &[String]| (!words.is_empty()).then(|| json!(words));
+        put("steps", self.steps.map(Value::from));
+        put("at", self.at.map(Value::from));
+        put("level", self.level.clone().map(Value::from));
+        put("task", self.task.clone().map(Value::from));
+        put("scope", words(&self.scope));
+        put("list", words(&self.list));
+        put("summary_mode", self.summary_mode.clone().map(Value::from));
+        Value::Object(request).to_string()
+    }
+}
+
 impl Change {
     /// As the run reads it. A text of the caller's own is sent as it is: the run says what is wrong with it.
     fn text(&self) -> String {
@@ -185,6 +236,7 @@ fn obey(arguments: &Arguments, printer: &mut Printer) -> Result<(String, Outcome
         }
         Order::Pause(waiting) => change(&door, "/pause", "", waiting),
         Order::Resume(waiting) => change(&door, "/resume", "", waiting),
+        Order::Dump { capture, waiting } => dump(&door, &capture.text(), waiting),
         Order::Set { change: wanted, waiting } => change(&door, "/set", &wanted.text(), waiting),
     }
 }
@@ -232,6 +284,45 @@ fn change(door: &Door, path: &str, body: &str, waiting: &Waiting) -> Result<(Str
         }
         std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Orders a capture and waits until its step is known, or until its files are there.
+fn dump(door: &Door, body: &str, waiting: &Waiting) -> Result<(String, Outcome), ControlError> {
+    let order = door.ask("POST", "/dump", body)?;
+    let id = order["id"].as_u64().unwrap_or(0);
+    let deadline = Instant::now() + Duration::from_secs(waiting.timeout);
+    loop {
+        let status = door.ask("GET", "/status", "")?;
+        let of_id = |key: &str| status[key].as_array().and_then(|all| all.iter().find(|one| one["id"] == id)).cloned();
+        let (change, capture) = (of_id("changes").unwrap_or_default(), of_id("captures"));
+        let stage = change["stage"].as_str().unwrap_or_default();
+        if stage == "withdrawn" {
+            return Err(ControlError::Withdrawn { why: change["why"].as_str().unwrap_or_default().to_owned() });
+        }
+        let is_agreed = matches!(stage, "agreed" | "switched");
+        if is_agreed && !waiting.wait {
+            let text = if waiting.json { pretty(&change) } else { messages::capture_agreed(&change) + "\n" };
+            return Ok((text, Outcome::Fine));
+        }
+        if let Some(capture) = capture.filter(|capture| is_agreed && is_over(capture, &status)) {
+            let is_whole = capture["stage"] == "done" && capture["ranks_failed"].as_array().is_none_or(Vec::is_empty);
+            let text = if waiting.json { pretty(&capture) } else { messages::capture(&capture) + "\n" };
+            return Ok((text, Outcome::of(!is_whole)));
+        }
+        if Instant::now() >= deadline {
+            let awaited = if waiting.wait { "made everywhere" } else { "agreed upon" };
+            return Err(ControlError::TooLong { id, awaited, seconds: waiting.timeout });
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Whether every rank has told that a capture is over.
+fn is_over(capture: &Value, status: &Value) -> bool {
+    let count = |key: &str| capture[key].as_array().map_or(0, Vec::len) as u64;
+    let others = status["world_size"].as_u64().unwrap_or(1).saturating_sub(1);
+    matches!(capture["stage"].as_str(), Some("done" | "failed"))
+        && count("ranks_done") + count("ranks_failed") >= others
 }
 
 fn pretty(value: &Value) -> String {

@@ -38,6 +38,14 @@ pub(in crate::config) struct AlertFile {
     pub(in crate::config) max_series: usize,
 }
 
+impl AlertFile {
+    /// Whether an alert may ask for a capture.
+    pub(in crate::config) fn asks_for_dumps(&self) -> bool {
+        let of_rules = self.rules.iter().flatten().filter_map(|rule| rule.actions.as_ref());
+        of_rules.chain(&self.actions).any(|actions| actions.contains(&AlertAction::Dump))
+    }
+}
+
 /// One rule.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
@@ -139,8 +147,7 @@ pub(in crate::config) enum AlertAction {
     Webhook,
     /// A run of the command.
     Command,
-    /// A full dump of the next step.
-    #[schemars(extend("x-not-implemented" = true))]
+    /// A capture of the next steps, as `capture` describes it; all ranks the same.
     Dump,
     /// Ask the training to end: `stop_requested()` turns true.
     Stop,

@@ -9,8 +9,8 @@ use smart_default::SmartDefault;
 use super::alert::AlertFile;
 use crate::Statistic;
 use crate::config::{
-    Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout, Journal, Mlflow, Otlp, Prometheus,
-    TensorBoard, Wandb,
+    CaptureOnDemand, Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout, Journal, Mlflow, Otlp,
+    Prometheus, TensorBoard, Wandb,
 };
 
 /// msprobe's "no end": more steps than any run has.
@@ -82,6 +82,9 @@ pub(in crate::config) struct CommonFile {
     /// Changing what is measured while the training runs: `trainmon ctl`. The object switches it on.
     #[schemars(extend("x-msprobe" = "not in msprobe, which watches the config file (`dynamic_on`)"))]
     pub(in crate::config) control: Option<Control>,
+    /// Captures of whole steps while the training runs, asked for by `trainmon ctl dump`, a signal, an alert or this file.
+    #[schemars(extend("x-msprobe" = "not in msprobe, whose `PrecisionDebugger` captures steps named beforehand"))]
+    pub(in crate::config) capture: Option<CaptureOnDemand>,
     /// The crash-safe record of the last steps. The object switches it on, as the name in `format` does.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) journal: Option<Journal>,

@@ -14,6 +14,7 @@ use crate::config::file::{
     V2File,
 };
 use crate::config::journal::Journal;
+use crate::config::on_demand::CaptureOnDemand;
 use crate::config::otlp::Otlp;
 use crate::config::plan::PlanChange;
 use crate::config::prometheus::Prometheus;
@@ -83,6 +84,7 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
         mlflow: file.common.mlflow.as_ref().and_then(|mlflow| mlflow.on(|mlflow| mlflow.tracker.enabled)),
         journal: outputs.journal,
         control: control(&file.common, report),
+        capture: capture(&file.common, dynamic_on.is_some(), report),
         dynamic_on,
         overhead_budget: budget(&file.common),
         alert: Alerting::of(&file.common.alert, report),
@@ -237,6 +239,7 @@ pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Confi
         mlflow: file.common.mlflow.as_ref().and_then(|mlflow| mlflow.on(|mlflow| mlflow.tracker.enabled)),
         journal: outputs.journal,
         control: control(&file.common, report),
+        capture: capture(&file.common, false, report),
         dynamic_on: None,
         overhead_budget: budget(&file.common),
         alert: Alerting::of(&file.common.alert, report),
@@ -299,6 +302,24 @@ fn control(file: &CommonFile, report: &mut Report<'_>) -> Option<Control> {
     let control = file.control.clone()?;
     control.check(report);
     control.enabled.then_some(control)
+}
+
+/// Captures on demand: where the file has the object, and where something else may ask for one.
+fn capture(file: &CommonFile, is_dynamic: bool, report: &mut Report<'_>) -> Option<CaptureOnDemand> {
+    let is_controlled = file.control.as_ref().is_some_and(|control| control.enabled);
+    match &file.capture {
+        Some(capture) => {
+            capture.check(report);
+            if !capture.enabled && file.alert.asks_for_dumps() {
+                let key = "capture.enabled";
+                let fault = Fault::new(Kind::Conflict, "an alert has the action `dump`, and captures are switched off");
+                report.error(report.place(key), key, fault.hint("leave `enabled` out, or the action"));
+            }
+            capture.enabled.then(|| capture.clone())
+        }
+        None if is_controlled || is_dynamic || file.alert.asks_for_dumps() => Some(CaptureOnDemand::default()),
+        None => None,
+    }
 }
 
 /// As a share; 0 is none.
@@ -411,6 +432,7 @@ impl Default for Config {
             mlflow: None,
             journal: None,
             control: None,
+            capture: None,
             dynamic_on: None,
             overhead_budget: None,
             alert: Alerting::default(),

@@ -10,9 +10,13 @@ import fnmatch
 import functools
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+
+#: Where torch's own code lies.
+_TORCH = f"{Path(torch.__file__).parent}/"
 
 
 def _words(text: str) -> list[str]:
@@ -304,7 +308,7 @@ _QUIET = {
 def inside_of(function: types.FunctionType) -> Any:
     """The body of a Python function of torch without its question whether a mode is on; none if it has no such
     question. `Tensor.backward` and `torch.autograd.grad` are such: what is recomputed inside is to be seen."""
-    if function.__name__ in _QUIET:
+    if function.__name__ in _QUIET or not _is_torchs(function):
         return None
     wrapped = getattr(function, "__wrapped__", None)
     if isinstance(wrapped, types.FunctionType):
@@ -319,6 +323,12 @@ def inside_of(function: types.FunctionType) -> Any:
     body = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     body.__kwdefaults__ = function.__kwdefaults__
     return functools.update_wrapper(body, function)
+
+
+def _is_torchs(function: types.FunctionType) -> bool:
+    """Whether torch wrote it. The host may have put a function of its own in the place of torch's: it is called as it
+    is, for what it wraps would ask the mode, which is given the host's function again."""
+    return function.__code__.co_filename.startswith(_TORCH)
 
 
 def _asks(function: types.FunctionType) -> bool:

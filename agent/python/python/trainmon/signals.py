@@ -1,0 +1,74 @@
+"""SIGUSR1 asks for a capture, where the training has no use for that signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import ClassVar
+
+from trainmon._trainmon import Monitor
+
+#: Where Slurm started the job: it sends SIGUSR1 before a job's time is over, and frameworks that go on then look
+#: whether anybody handles it already.
+_SLURM = "SLURM_JOB_ID"
+
+
+class CaptureSignal:
+    """A request for a capture by SIGUSR1. The handler sets a flag of the first monitor that listens, and does nothing
+    else."""
+
+    #: Monitors that listen, the first first.
+    _listening: ClassVar[list[Monitor]] = []
+    _process: ClassVar[int | None] = None
+    _is_told: ClassVar[bool] = False
+
+    def __init__(self, monitor: Monitor, is_wanted: bool | None) -> None:
+        """`is_wanted`: as the config says; None where it leaves that open."""
+        self._monitor: Monitor | None = None
+        if is_wanted is False or (is_wanted is None and _SLURM in os.environ):
+            return
+        # Elsewhere than in the main thread Python lets nobody handle signals.
+        if threading.current_thread() is not threading.main_thread():
+            if is_wanted:
+                monitor.say("warning", "SIGUSR1 asks for no capture: the watch was not made in the main thread")
+            return
+        if not self._install(monitor, is_wanted=bool(is_wanted)):
+            return
+        self._monitor = monitor
+        CaptureSignal._listening.append(monitor)
+
+    @classmethod
+    def _install(cls, monitor: Monitor, *, is_wanted: bool) -> bool:
+        present = signal.getsignal(signal.SIGUSR1)
+        if present is _ask:
+            return True
+        if present is not signal.SIG_DFL:
+            monitor.say(
+                "warning" if is_wanted else "info",
+                "SIGUSR1 asks for no capture: the training handles this signal itself",
+                "`trainmon ctl RUN dump` asks for one",
+            )
+            return False
+        signal.signal(signal.SIGUSR1, _ask)
+        # System calls that the signal meets go on afterwards, as without us.
+        signal.siginterrupt(signal.SIGUSR1, False)
+        cls._process = os.getpid()
+        return True
+
+    def remove(self) -> None:
+        """Listens no more. The last one takes the handler away, unless it was replaced or wrapped since."""
+        monitor, self._monitor = self._monitor, None
+        if monitor is None:
+            return
+        CaptureSignal._listening[:] = [one for one in CaptureSignal._listening if one is not monitor]
+        is_main = threading.current_thread() is threading.main_thread()
+        if not CaptureSignal._listening and is_main and signal.getsignal(signal.SIGUSR1) is _ask:
+            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+
+def _ask(_number: int, _frame: FrameType | None) -> None:
+    # A forked child has the handler too, and nothing to capture.
+    if CaptureSignal._listening and os.getpid() == CaptureSignal._process:
+        CaptureSignal._listening[0].ask_for_capture()

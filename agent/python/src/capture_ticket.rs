@@ -1,0 +1,31 @@
+//! The class `CaptureTicket`.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use trainmon_agent::CaptureTicket;
+
+/// A step that is to be captured, until it is told how that went.
+#[pyclass(frozen, name = "CaptureTicket", module = "trainmon._trainmon")]
+pub(crate) struct PyCaptureTicket {
+    #[pyo3(get)]
+    step: u64,
+    #[pyo3(get)]
+    rank: u32,
+    #[pyo3(get)]
+    config: String,
+    #[pyo3(get)]
+    what: String,
+    ticket: Mutex<Option<CaptureTicket>>,
+}
+
+impl PyCaptureTicket {
+    pub(crate) fn new(ticket: CaptureTicket) -> Self {
+        let (step, rank, config) = (ticket.step.0, ticket.rank, ticket.config.clone());
+        Self { step, rank, config, what: ticket.in_words(), ticket: Mutex::new(Some(ticket)) }
+    }
+
+    pub(crate) fn take(&self) -> Option<CaptureTicket> {
+        self.ticket.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

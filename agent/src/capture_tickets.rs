@@ -1,0 +1,185 @@
+//! Captures on demand, as a front makes them: which step is due, where its files go, how it went.
+//!
+//! `trainmon-control` agrees on a capture with the other ranks; a front asks [`Monitor::due_capture`] when a step begins,
+//! captures it, and tells how it went.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use trainmon_control::{AgreedCapture, CaptureState};
+use trainmon_core::Step;
+use trainmon_core::config::{Config, FileLayout};
+use trainmon_service::{Notice, Severity};
+
+use crate::captures::RequestFile;
+use crate::inner::Inner;
+use crate::monitor::Monitor;
+
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+/// A step that is to be captured.
+#[derive(Debug)]
+pub struct CaptureTicket {
+    /// The step.
+    pub step: Step,
+    /// This rank, whose number the directory has.
+    pub rank: u32,
+    /// The config of the capture, as a text: level, task, scope, directory, how much it may write.
+    pub config: String,
+    capture: Arc<AgreedCapture>,
+    /// The directory of this rank's files of the step.
+    place: PathBuf,
+    began: SystemTime,
+}
+
+impl CaptureTicket {
+    /// Where this rank's files of the step are.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Who asked for what, in few words.
+    pub fn in_words(&self) -> String {
+        format!("{}, asked for by {}", self.capture.order.in_words(), self.capture.asked)
+    }
+}
+
+impl Monitor {
+    /// Tells that the front captures steps when [`due_capture`](Self::due_capture) says so. Without it requests for captures are
+    /// refused.
+    pub fn offer_captures(&self) {
+        self.inner().live.captures().offer();
+    }
+
+    /// Whether captures may be asked for while the training runs.
+    pub fn has_captures(&self) -> bool {
+        self.inner().config.capture.is_some()
+    }
+
+    /// Asks for a capture of the next step that all ranks can agree upon, as a signal does. One add: a signal's handler may call
+    /// it.
+    pub fn ask_for_capture(&self) {
+        self.inner().live.captures().ask_by_signal();
+    }
+
+    /// The capture that the step in progress belongs to. One load where none is near.
+    #[inline]
+    pub fn due_capture(&self) -> Option<Arc<AgreedCapture>> {
+        if self.inner().fork.is_child() { None } else { self.inner().live.captures().due(self.step()) }
+    }
+
+    /// Every capture on demand that is remembered, oldest first.
+    pub fn captures(&self) -> Vec<CaptureState> {
+        self.inner().live.captures().states()
+    }
+
+    /// The step in progress is captured. `None`: it cannot be, the user was told, and the capture is over.
+    pub fn begin_capture(&self, capture: &Arc<AgreedCapture>) -> Option<CaptureTicket> {
+        let inner = self.inner();
+        let (step, rank) = (self.step(), inner.ranks.rank.0);
+        let root = root(inner);
+        let budget_mib = match inner.disk_budget_mib(&root) {
+            Ok(budget) => budget,
+            Err(why) => {
+                inner.end_capture(capture, Some(why));
+                return None;
+            }
+        };
+        let place = root.join(format!("step{step}")).join(format!("rank{rank}"));
+        let config = capture.order.text(&root.to_string_lossy(), Some(budget_mib));
+        inner.live.captures().begin(capture.id, place.clone());
+        let (capture, began) = (Arc::clone(capture), SystemTime::now());
+        Some(CaptureTicket { step, rank, config, capture, place, began })
+    }
+
+    /// The captured step is over, with so many bytes of files; `why`: it is not whole. After the last step of a capture, and
+    /// after one that is not whole, the capture is over.
+    pub fn end_capture(&self, ticket: CaptureTicket, bytes: u64, why: Option<String>) {
+        let inner = self.inner();
+        // Its threads and its files are the parent's.
+        if inner.fork.is_child() {
+            return;
+        }
+        let CaptureTicket { step, capture, place, began, .. } = ticket;
+        let bytes = bytes
+            + ["dump.json", "stack.json", "construct.json"].map(|name| size_of(&place.join(name))).iter().sum::<u64>();
+        inner.live.captures().end_step(capture.id, bytes);
+        let is_last = step.0.saturating_add(1) >= capture.end();
+        if why.is_some() || is_last {
+            inner.end_capture(&capture, why.clone());
+        }
+        if place.is_dir() {
+            let before = (step.0 == capture.first).then(|| inner.captures.before.look(&inner.config, step));
+            let run = inner.run.clone();
+            let (rank, world_size) = (inner.ranks.rank.0, inner.ranks.world_size);
+            let file = RequestFile { place, run, rank, world_size, capture, step, began, bytes, why, before };
+            inner.captures.write(file);
+        }
+    }
+}
+
+impl Inner {
+    fn end_capture(&self, capture: &AgreedCapture, why: Option<String>) {
+        let (words, first) = (capture.order.in_words(), capture.first);
+        let root = root(self);
+        match &why {
+            None if self.ranks.rank.0 == 0 => {
+                let hint = format!("`trainmon compare` and msprobe's tools read it: {}", root.display());
+                let message = format!("captured from step {first} on: {words}, asked for by {}", capture.asked);
+                self.voice.say(&Notice { severity: Severity::Info, message, hint: Some(hint) });
+            }
+            None => {}
+            Some(why) => {
+                let message = format!("the capture from step {first} on is not whole: {why}");
+                self.voice.warn(message, Some("the training goes on; what was written is kept".to_owned()));
+            }
+        }
+        self.live.captures().end(capture.id, why);
+    }
+
+    /// How many MiB the step may write: what is left of the run's budget, and half of what is free.
+    fn disk_budget_mib(&self, root: &Path) -> Result<u64, String> {
+        let budget = self.config.capture.as_ref().map_or(0, |capture| capture.budget_mib);
+        let left = budget.saturating_sub(self.live.captures().bytes() / MIB);
+        if left == 0 {
+            return Err(format!("the run's captures have filled their {budget} MiB (`capture.budget_mib`)"));
+        }
+        let half = free_mib(root).map_or(u64::MAX, |free| free / 2);
+        if half == 0 {
+            return Err(format!("no space is free for `{}`", root.display()));
+        }
+        Ok(left.min(half))
+    }
+}
+
+/// Where the steps' directories are: for all ranks the same where the run has a directory of its own.
+fn root(inner: &Inner) -> PathBuf {
+    let Config { capture, csv_layout, .. } = &inner.config;
+    if let Some(given) = capture.as_ref().and_then(|capture| capture.dump_path.clone()) {
+        return given;
+    }
+    match (&inner.place.run_directory, csv_layout.layout) {
+        (Some(run), Some(FileLayout::Run)) => run.join("captures"),
+        _ => inner.place.base.join(format!("captures-{}", as_word(&inner.run))),
+    }
+}
+
+/// What is no letter, digit, dash or dot would not make one directory.
+fn as_word(text: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    text.chars().map(letter).collect()
+}
+
+/// What is free on the disk of a directory that may not be there yet; `None` where the system does not tell.
+fn free_mib(directory: &Path) -> Option<u64> {
+    let there = directory.ancestors().find(|place| place.is_dir() || place.as_os_str().is_empty())?;
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    let told = rustix::fs::statvfs(there).ok()?;
+    Some(told.f_bavail.saturating_mul(told.f_frsize) / MIB)
+}
+
+fn size_of(path: &Path) -> u64 {
+    std::fs::symlink_metadata(path).map_or(0, |metadata| metadata.len())
+}

@@ -1,0 +1,137 @@
+//! What is known of the steps before a capture: every row where there is a journal, else the numbers of the steps.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use serde_json::{Map, Value, json};
+use trainmon_core::config::Config;
+use trainmon_core::{Record, Step, StepBatch, TensorInfo, TensorTable};
+use trainmon_dump::journal::JournalView;
+
+/// Steps told of.
+const STEPS: u64 = 50;
+/// Rows written at most: some 40 MiB.
+const MAX_ROWS: usize = 200_000;
+
+/// The numbers of the latest steps. Filled by the worker.
+#[derive(Debug, Default)]
+pub(crate) struct RecentSteps(Mutex<VecDeque<Value>>);
+
+impl RecentSteps {
+    /// A step has ended.
+    pub(crate) fn add(&self, batch: &StepBatch) {
+        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if steps.len() as u64 > STEPS {
+            steps.pop_front();
+        }
+        steps.push_back(facts(batch));
+    }
+
+    fn before(&self, step: Step) -> Vec<Value> {
+        let steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_before = |facts: &&Value| facts["step"].as_u64().is_some_and(|number| number < step.0);
+        steps.iter().filter(is_before).cloned().collect()
+    }
+}
+
+/// Where the steps before are found.
+#[derive(Default)]
+pub(crate) struct StepsBefore {
+    journal: Option<JournalView>,
+    recent: Arc<RecentSteps>,
+    tensors: TensorTable,
+}
+
+impl StepsBefore {
+    pub(crate) fn new(journal: Option<JournalView>, recent: Arc<RecentSteps>, tensors: TensorTable) -> Self {
+        Self { journal, recent, tensors }
+    }
+
+    /// What is to be read of the steps before `step`. Reads nothing yet.
+    pub(crate) fn look(&self, config: &Config, step: Step) -> Before {
+        Before {
+            journal: self.journal.clone(),
+            recent: Arc::clone(&self.recent),
+            tensors: self.tensors.clone(),
+            config: config.clone(),
+            step,
+        }
+    }
+}
+
+/// The steps before one.
+pub(crate) struct Before {
+    journal: Option<JournalView>,
+    recent: Arc<RecentSteps>,
+    tensors: TensorTable,
+    config: Config,
+    step: Step,
+}
+
+impl Before {
+    /// Writes a line of JSON for each step, behind each the lines of its rows where the journal has them.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let Some(journal) = self.journal.as_ref().filter(|_| self.step.0 > 0) else {
+            return self.recent.before(self.step).iter().try_for_each(|facts| writeln!(out, "{facts}"));
+        };
+        let mut names = Vec::new();
+        self.tensors.sync_into(&mut names);
+        let first = Step(self.step.0.saturating_sub(STEPS));
+        let mut rows = 0;
+        for number in first.0..self.step.0 {
+            // One step at a time: they may be large.
+            for batch in journal.read_steps(Step(number)..=Step(number)) {
+                writeln!(out, "{}", facts(&batch))?;
+                for record in batch.records.iter().take(MAX_ROWS - rows) {
+                    rows += 1;
+                    writeln!(out, "{}", row(&self.config, &names, &batch, record))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A step's own numbers.
+fn facts(batch: &StepBatch) -> Value {
+    json!({
+        "step": batch.step.0,
+        "time_ms": batch.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+        "seconds": batch.duration.map(|duration| duration.as_secs_f64()),
+        "loss": batch.loss.map(number),
+        "learning_rate": batch.learning_rate.map(number),
+        "grad_norm": batch.grad_norm().map(number),
+        "framework_grad_norm": batch.framework_grad_norm.map(number),
+        "skipped_steps": batch.skipped_steps,
+    })
+}
+
+/// A record, as a row of the CSV files has it.
+fn row(config: &Config, names: &[TensorInfo], batch: &StepBatch, record: &Record) -> Value {
+    let info = names.get(record.tensor.index());
+    let mut row = Map::new();
+    row.insert("step".to_owned(), json!(batch.step.0));
+    row.insert("kind".to_owned(), json!(record.kind.name()));
+    row.insert("name".to_owned(), json!(info.map_or("?", |info| &*info.name)));
+    row.insert("vpp_stage".to_owned(), json!(info.map_or(0, |info| info.vpp_stage)));
+    row.insert("micro_step".to_owned(), json!(record.micro_step.0));
+    let Some(reading) = &record.reading else { return Value::Object(row) };
+    let columns = record.kind.value_columns();
+    if columns.is_empty() {
+        let measured = batch.ops_of(config, record.kind);
+        row.extend(measured.iter().map(|&it| (it.name().to_owned(), number(reading.value(it)))));
+    } else {
+        row.extend(columns.iter().zip(reading.values()).map(|(name, value)| ((*name).to_owned(), number(*value))));
+    }
+    Value::Object(row)
+}
+
+/// A number, or one of the words that JSON has none for.
+fn number(value: f64) -> Value {
+    trainmon_core::number::serialize(&value, serde_json::value::Serializer).unwrap_or(Value::Null)
+}

@@ -1,0 +1,70 @@
+//! Captures that are asked for while the training runs.
+//!
+//! The monitor agrees on the steps with the other ranks. Here a step is captured when it is due: from the end of the step
+//! before to its own end. Without a request one number is looked at per step, and nothing is observed.
+
+use std::sync::Arc;
+
+use trainmon_agent::core::{Step, with_causes};
+use trainmon_agent::{CaptureTicket, Monitor};
+use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Listener};
+
+use crate::capture::Capture;
+
+/// The capture of the step in progress, if it is captured.
+pub(super) struct OnDemand {
+    monitor: Monitor,
+    running: Option<(CaptureTicket, Capture)>,
+    /// The step captured last: an attempt that follows has its number, and is not captured again.
+    captured: Option<Step>,
+}
+
+impl OnDemand {
+    /// Offers captures where the config lets anybody ask.
+    pub(super) fn new(monitor: Monitor) -> Self {
+        let mut on_demand = Self { monitor, running: None, captured: None };
+        if on_demand.monitor.has_captures() {
+            on_demand.monitor.offer_captures();
+            // The first step begins here.
+            on_demand.begin_next_step();
+        }
+        on_demand
+    }
+
+    /// A step begins: what was captured of the one before is written, and this one is captured if it is due.
+    pub(super) fn begin_next_step(&mut self) {
+        self.end(None);
+        let step = self.monitor.step();
+        let Some(due) = self.monitor.due_capture().filter(|_| self.captured != Some(step)) else { return };
+        self.captured = Some(step);
+        let Some(ticket) = self.monitor.begin_capture(&due) else { return };
+        match self.begin(&ticket) {
+            Ok(capture) => self.running = Some((ticket, capture)),
+            Err(why) => self.monitor.end_capture(ticket, 0, Some(why)),
+        }
+    }
+
+    fn begin(&self, ticket: &CaptureTicket) -> Result<Capture, String> {
+        let parsed = CaptureConfig::parse(&ticket.config, "capture", CaptureDialect::Trainmon);
+        let plan = Arc::new(CapturePlan::new(parsed.map_err(|errors| errors.to_string())?.config));
+        let place = CapturePlace { step: ticket.step.0, rank: Some(u64::from(ticket.rank)) };
+        let monitor = self.monitor.clone();
+        let listener: Listener = Arc::new(move |notice| monitor.warn(notice.message.clone(), notice.hint.clone()));
+        Capture::begin(&plan, place, false, listener).map_err(|error| with_causes(&error))
+    }
+
+    /// The step is over; `why`: it is not whole.
+    pub(super) fn end(&mut self, why: Option<&str>) {
+        let Some((ticket, capture)) = self.running.take() else { return };
+        let progress = capture.progress();
+        let made = capture.finish().map(drop).map_err(|error| with_causes(&error));
+        let why = why.map(str::to_owned).or(progress.stopped).or(made.err());
+        self.monitor.end_capture(ticket, progress.bytes, why);
+    }
+}
+
+impl Drop for OnDemand {
+    fn drop(&mut self) {
+        self.end(Some("the watch ended in the middle of the step"));
+    }
+}
