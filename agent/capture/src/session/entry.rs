@@ -1,10 +1,15 @@
 //! One call in the making.
 
+use std::borrow::Cow;
+
 use trainmon_dump::capture::{EntryRecord, Node, part};
 
 use super::values::Values;
 use super::{Session, StackId};
 use crate::part::Part;
+
+/// Parts that a piece of an entry has, at most, as a rule.
+const MOST_PARTS: usize = 3;
 
 /// What the part in the making needs when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +41,7 @@ pub struct Entry<'s> {
     name: String,
     values: Values<'s>,
     /// Key and end of each part in the text.
-    parts: Vec<(String, usize)>,
+    parts: Vec<(Cow<'static, str>, usize)>,
     current: Current,
     node: Option<(Option<String>, Option<u32>)>,
     stack: Option<StackId>,
@@ -51,7 +56,7 @@ impl<'s> Entry<'s> {
         Self {
             name: name.to_owned(),
             values: Values::new(session, saves_tensors),
-            parts: Vec::new(),
+            parts: Vec::with_capacity(MOST_PARTS),
             current: Current::Plain,
             node: None,
             stack: None,
@@ -70,14 +75,14 @@ impl<'s> Entry<'s> {
     pub fn part(&mut self, part: Part<'_>) -> &mut Values<'s> {
         self.end_part();
         self.current = Current::of(part);
-        self.parts.push((part.key().to_owned(), usize::MAX));
+        self.parts.push((part.key(), usize::MAX));
         let values = &mut self.values;
         values.json.begin_piece();
         values.path.clear();
         values.path.push_str(&self.name);
         if part != Part::Saved {
             values.path.push('.');
-            values.path.push_str(part.category());
+            values.path.push_str(&part.category());
         }
         if self.current == Current::Gradient {
             values.json.begin_list();

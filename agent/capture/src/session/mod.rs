@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use trainmon_core::config::CaptureTask;
+use trainmon_core::with_causes;
 use trainmon_dump::capture::{
     EntryRecord, Frames, Header, Hole, JsonText, Made, RankDirectory, RankName, Recorder, WriteError, documents_of,
 };
@@ -26,7 +27,7 @@ use self::records::Records;
 pub use self::records::{Listener, Notice};
 pub use self::values::{Peer, Values};
 use crate::files::{Files, TensorFile, Writing};
-use crate::log::{self, ErrorLog};
+use crate::log::ErrorLog;
 use crate::names::file_name;
 use crate::plan::CapturePlan;
 
@@ -79,6 +80,8 @@ pub struct Session {
     files: Mutex<Option<Arc<Files>>>,
     next_hole: AtomicU32,
     tensor_bytes: AtomicU64,
+    /// The documents as they were made last, and the length of the record file then.
+    documents: Mutex<Option<(u64, Made)>>,
     log: ErrorLog,
 }
 
@@ -140,6 +143,7 @@ impl Session {
             files: Mutex::default(),
             next_hole: AtomicU32::new(0),
             tensor_bytes: AtomicU64::new(0),
+            documents: Mutex::default(),
             log: ErrorLog::default(),
         })
     }
@@ -254,7 +258,7 @@ impl Session {
         match started {
             Ok(files) => files,
             Err(error) => {
-                self.records.stop(log::with_causes(&error), error.hint());
+                self.records.stop(with_causes(&error), error.hint());
                 None
             }
         }
@@ -290,9 +294,13 @@ impl Session {
     pub fn set_rank(&self, rank: u64) -> bool {
         let renamed = self.directory.lock().rename(RankName::Rank(rank));
         match renamed {
-            Ok(renamed) => renamed,
+            Ok(renamed) => {
+                // They name the directory.
+                *self.documents.lock() = None;
+                renamed
+            }
             Err(error) => {
-                (self.listener)(&Notice { message: log::with_causes(&error), hint: Some(error.hint().to_owned()) });
+                (self.listener)(&Notice { message: with_causes(&error), hint: Some(error.hint().to_owned()) });
                 false
             }
         }
@@ -331,7 +339,21 @@ impl Session {
         if let Some(files) = files {
             files.drain();
         }
-        documents_of(&self.directory.lock())
+        self.make_documents(&self.directory.lock())
+    }
+
+    /// Those that say all that was captured are left as they are.
+    fn make_documents(&self, directory: &RankDirectory) -> Result<Made, WriteError> {
+        let length = self.records.trim();
+        let mut documents = self.documents.lock();
+        if let Some((of, made)) = &*documents
+            && *of == length
+        {
+            return Ok(made.clone());
+        }
+        let made = documents_of(directory)?;
+        *documents = Some((length, made.clone()));
+        Ok(made)
     }
 
     /// Ends the capture of the step: as [`write_documents`](Self::write_documents), and removes the record file. What is told
@@ -349,7 +371,7 @@ impl Session {
             files.close();
         }
         let directory = self.directory.lock();
-        let made = documents_of(&directory)?;
+        let made = self.make_documents(&directory)?;
         directory.remove_records()?;
         Ok(Some(made))
     }
@@ -358,7 +380,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            (self.listener)(&Notice { message: log::with_causes(&error), hint: Some(error.hint().to_owned()) });
+            (self.listener)(&Notice { message: with_causes(&error), hint: Some(error.hint().to_owned()) });
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A call's values as the format writes them.
 
+use std::fmt::Write as _;
+
 use trainmon_dump::capture::JsonText;
 
 use super::Session;
@@ -21,6 +23,10 @@ pub struct Peer<'p> {
 
 /// Nesting beyond this is cut off: a list that contains itself has no end, and readers of JSON stop at 200.
 const DEEPEST: usize = 160;
+
+/// Bytes that the arguments of a call need, and a value's path: memory is taken once.
+const USUAL_TEXT: usize = 512;
+const USUAL_PATH: usize = 96;
 
 /// Where one value stands in what contains it.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +58,8 @@ impl<'s> Values<'s> {
     pub(crate) fn new(session: &'s Session, saves_tensors: bool) -> Self {
         Self {
             session,
-            json: JsonText::new(),
-            path: String::new(),
+            json: JsonText::with_capacity(USUAL_TEXT),
+            path: String::with_capacity(USUAL_PATH),
             levels: Vec::new(),
             too_deep: 0,
             saves_tensors,
@@ -136,8 +142,8 @@ impl<'s> Values<'s> {
             && let Some(next) = &mut level.next
         {
             self.path.truncate(level.path);
-            self.path.push('.');
-            self.path.push_str(&next.to_string());
+            // Writing to a String does not fail.
+            let _written = write!(self.path, ".{next}").is_ok();
             *next += 1;
         }
         true

@@ -32,6 +32,8 @@ pub(crate) struct Begun {
     /// Whether values are kept: the names alone otherwise.
     pub(crate) is_kept: bool,
     pub(crate) is_entry: bool,
+    /// Whether it is an operator of the dispatcher.
+    is_overload: bool,
     /// Whether it changes nothing: a dropout that keeps everything. Its gradients are those of what comes after.
     is_idle: bool,
     /// What made its first tensor. If its result was made by the same, it made nothing.
@@ -177,7 +179,8 @@ impl Shared {
         let first = shown.args.get_item(0).ok();
         let made_by = first.and_then(|first| first.getattr_opt(intern!(py, "grad_fn")).ok().flatten());
         let made_by = made_by.filter(|node| !node.is_none()).map(Bound::unbind);
-        Begun { active: Arc::clone(active), name, is_kept, is_entry, is_idle: is_idle(operator, shown), made_by }
+        let (active, is_overload, is_idle) = (Arc::clone(active), operator.is_overload, is_idle(operator, shown));
+        Begun { active, name, is_kept, is_entry, is_overload, is_idle, made_by }
     }
 
     /// Where a forward call came from.
@@ -196,11 +199,12 @@ impl Shared {
 
     /// Records what came out, and asks for its gradients.
     pub(crate) fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Begun { active, name, is_kept, is_entry, is_idle, made_by } = begun;
+        let Begun { active, name, is_kept, is_entry, is_overload, is_idle, made_by } = begun;
         if *is_kept {
             let mut entry = active.session.entry(&name.forward);
             if entry.wants(Part::Output) {
-                Walk::new(&active.kinds, entry.part(Part::Output)).output(result);
+                let walk = Walk::new(&active.kinds, entry.part(Part::Output));
+                walk.below_autograd(*is_overload).output(result);
                 entry.append();
             }
         }
@@ -232,12 +236,14 @@ fn write_inputs(active: &Active, operator: &Operator, shown: &Arguments<'_, '_>,
     if entry.wants(Part::InputArgs) {
         let values = entry.part(Part::InputArgs);
         let filled = &operator.filled;
-        Walk::new(&active.kinds, values).list_without(shown.args, |place| filled.contains(&place));
+        let mut walk = Walk::new(&active.kinds, values).below_autograd(operator.is_overload);
+        walk.list_without(shown.args, |place| filled.contains(&place));
     }
     if entry.wants(Part::InputKwargs) {
         let filled = &operator.filled_keys;
         let is_filled = |key: &str| filled.iter().any(|it| it == key);
-        Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords_without(shown.kwargs, is_filled);
+        let walk = Walk::new(&active.kinds, entry.part(Part::InputKwargs));
+        walk.below_autograd(operator.is_overload).keywords_without(shown.kwargs, is_filled);
     }
 }
 

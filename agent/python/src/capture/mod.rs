@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use trainmon_agent::core::with_causes;
 use trainmon_capture::{CapturePlace, CapturePlan, Session, Slice};
 
 use crate::capture::call::Arguments;
@@ -38,13 +39,7 @@ use crate::capture::shared::Shared;
 use crate::config_error::ConfigError;
 
 fn capture_error(error: &dyn std::error::Error) -> PyErr {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    ConfigError::new_err(text)
+    ConfigError::new_err(with_causes(error))
 }
 
 /// The mode that torch calls with every function: the base of `trainmon.captures.mode.Mode`.

@@ -7,37 +7,44 @@ use pyo3::sync::PyOnceLock;
 use trainmon_capture::{Content, Peer, Tensor, Values};
 
 use crate::swallow::swallow;
-use crate::tensor::{HostTensor, Unreadable};
+use crate::tensor::{HostTensor, Tracked, Unreadable};
 
 /// What Python finds of a tensor without plain memory of its own: the format's name of its type, its dtype, its shape, a host
 /// tensor with its elements (or none), mesh and placements as JSON (or none).
 type Found<'py> = (String, String, Vec<i64>, Option<Bound<'py, PyAny>>, Option<(String, String)>);
 
 /// Writes a tensor.
-pub(crate) fn write(py: Python<'_>, object: &Bound<'_, PyAny>, to: &mut Values<'_>) {
+pub(crate) fn write(py: Python<'_>, object: &Bound<'_, PyAny>, tracked: Tracked, to: &mut Values<'_>) {
     let mut put = |values: &mut Values<'_>, tensor: &Tensor<'_>| {
         // What lies on a device was brought here: nothing comes later.
         drop(values.tensor(tensor));
     };
-    write_with(py, object, to, &mut put);
+    write_with(py, object, tracked, to, &mut put);
 }
 
 /// Writes one send or receive of a batch, with its tensor.
-pub(crate) fn write_peer(py: Python<'_>, peer: &Peer<'_>, object: &Bound<'_, PyAny>, to: &mut Values<'_>) {
+pub(crate) fn write_peer(
+    py: Python<'_>,
+    peer: &Peer<'_>,
+    object: &Bound<'_, PyAny>,
+    tracked: Tracked,
+    to: &mut Values<'_>,
+) {
     let mut put = |values: &mut Values<'_>, tensor: &Tensor<'_>| drop(values.peer_operation(peer, tensor));
-    write_with(py, object, to, &mut put);
+    write_with(py, object, tracked, to, &mut put);
 }
 
 fn write_with(
     py: Python<'_>,
     object: &Bound<'_, PyAny>,
+    tracked: Tracked,
     to: &mut Values<'_>,
     put: &mut (dyn FnMut(&mut Values<'_>, &Tensor<'_>) + Send),
 ) {
     let requires_grad = object.getattr(intern!(py, "requires_grad")).and_then(|it| it.is_truthy());
     let requires_grad = requires_grad.map_err(|error| swallow(py, error)).ok();
     let nothing = Tensor { kind: "", dtype: "", shape: &[], requires_grad, spread: None, content: Content::Unreadable };
-    match HostTensor::describe(object) {
+    match HostTensor::describe_unseen(object, tracked) {
         Ok(host) => {
             let plain = Tensor { dtype: host.layout.dtype.torch_name(), shape: host.layout.shape.dims(), ..nothing };
             put_host(&host, &plain, to, put);

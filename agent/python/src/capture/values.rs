@@ -8,6 +8,7 @@ use trainmon_capture::{LaterValue, Peer, Values};
 use crate::capture::kinds::{Kinds, ValueKind};
 use crate::capture::tensors;
 use crate::swallow::swallow;
+use crate::tensor::Tracked;
 
 /// Containers within containers that are followed: as many as the format takes. A stack has an end.
 const DEEPEST: usize = 160;
@@ -18,6 +19,7 @@ const MOST_VALUES: usize = 100_000;
 /// One walk through the values of a call.
 pub(crate) struct Walk<'w, 'v, 's> {
     kinds: &'w Kinds,
+    tracked: Tracked,
     to: &'v mut Values<'s>,
     /// Containers the walk is in: one that holds itself is not entered again.
     inside: Vec<usize>,
@@ -25,8 +27,17 @@ pub(crate) struct Walk<'w, 'v, 's> {
 }
 
 impl<'w, 'v, 's> Walk<'w, 'v, 's> {
+    /// Values of a program: no mode sees what is read of them while this walks.
     pub(crate) fn new(kinds: &'w Kinds, to: &'v mut Values<'s>) -> Self {
-        Self { kinds, to, inside: Vec::new(), left: MOST_VALUES }
+        Self { kinds, tracked: Tracked::Yes, to, inside: Vec::new(), left: MOST_VALUES }
+    }
+
+    /// Values as an operator of the dispatcher has them, if `is_below`.
+    pub(crate) fn below_autograd(mut self, is_below: bool) -> Self {
+        if is_below {
+            self.tracked = Tracked::Unknown;
+        }
+        self
     }
 
     /// The values of a tuple or list, as a list.
@@ -104,7 +115,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         let kind = self.kinds.of(value);
         let written = match kind {
             ValueKind::Tensor => {
-                tensors::write(py, value, self.to);
+                tensors::write(py, value, self.tracked, self.to);
                 Ok(())
             }
             ValueKind::None | ValueKind::Other => {
@@ -280,7 +291,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         let group = value.getattr(intern!(py, "group"))?;
         let group = if group.is_none() { all_ranks(py)? } else { group_ranks(&group)? };
         let peer = Peer { operation: &operation, rank, tag, group: &group };
-        tensors::write_peer(py, &peer, &value.getattr(intern!(py, "tensor"))?, self.to);
+        tensors::write_peer(py, &peer, &value.getattr(intern!(py, "tensor"))?, self.tracked, self.to);
         Ok(())
     }
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks, Pause
 from trainmon.captures.optimizers import OptimizerNodes
 from trainmon.captures.undoing import guarded
+from trainmon.notices import say
 
 _lock = threading.RLock()
 
@@ -62,9 +62,9 @@ class CaptureSession:
         if self.capture.is_open:
             return True
         try:
-            self.capture.begin(self.config, step, rank, tell, rows)
+            self.capture.begin(self.config, step, rank, say, rows)
         except ValueError as error:
-            tell(f"step {step} is not captured: {error}", None)
+            say(f"step {step} is not captured: {error}")
             return False
         self._step = step
         return True
@@ -87,7 +87,7 @@ class CaptureSession:
         """Tells the user what stays so from step to step."""
         if message not in self._told:
             self._told.add(message)
-            tell(message, hint)
+            say(message, hint)
 
     def _is_refused(self) -> bool:
         """Whether nothing may be put in place now; the user is told why."""
@@ -125,7 +125,7 @@ class CaptureSession:
                 raise
             # Not even an error whose text cannot be had may reach the host.
             with contextlib.suppress(Exception):
-                tell(f"the capture did not start: {type(error).__name__}: {error}", None)
+                say(f"the capture did not start: {type(error).__name__}: {error}")
 
     def _put_in_place(self) -> None:
         if self.config.wants_functions:
@@ -241,11 +241,4 @@ def _told(act: Any) -> None:
     try:
         act()
     except ValueError as error:
-        tell(str(error), "the record file is kept: `trainmon recover` makes the files of it")
-
-
-def tell(message: str, hint: str | None) -> None:
-    """Tells the user."""
-    # Nobody may be there to hear it.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"trainmon: {message}" + (f"\n  {hint}\n" if hint else "\n"))
+        say(str(error), "the record file is kept: `trainmon recover` makes the files of it")
