@@ -21,6 +21,8 @@ pub enum Part<'p> {
     Gradient(&'p str),
     /// A value a script saved: any.
     Saved,
+    /// What there is to say of the call: a text.
+    Note,
 }
 
 impl Part<'_> {
@@ -34,6 +36,7 @@ impl Part<'_> {
             Self::Parameters => part::PARAMETERS,
             Self::Gradient(parameter) => return Cow::Owned((*parameter).to_owned()),
             Self::Saved => "",
+            Self::Note => part::NOTE,
         })
     }
 

@@ -184,7 +184,7 @@ fn scalar(value: Scalar) -> NumberText {
 }
 
 /// Max, min, mean and norm as a document has them.
-fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [NumberText; 4] {
+pub(super) fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [NumberText; 4] {
     if stats.count == 0 {
         return [NumberText::Null; 4];
     }

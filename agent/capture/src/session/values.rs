@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use trainmon_core::config::{CaptureTask, Summary};
 use trainmon_dump::capture::JsonText;
 
 use super::Session;
@@ -186,6 +187,11 @@ impl<'s> Values<'s> {
         self.put(|json| json.typed(kind, |json| json.text(value)));
     }
 
+    /// A text of ours, which is no value of the call.
+    pub fn plain_text(&mut self, text: &str) {
+        self.put(|json| json.text(text));
+    }
+
     /// A slice: start, stop, step.
     pub fn slice(&mut self, ends: [Option<i64>; 3]) {
         self.put(|json| json.slice(ends));
@@ -228,6 +234,13 @@ impl<'s> Values<'s> {
         let later = self.tensor_here(tensor);
         self.json.end_peer(peer.operation, peer.rank, peer.tag, peer.group);
         later
+    }
+
+    /// Whether numbers are all that is wanted of its tensors, whole: they may come later.
+    pub fn wants_only_numbers(&self) -> bool {
+        let config = self.session.plan().config();
+        let is_plain = config.task == CaptureTask::Statistics && config.summary == Summary::Statistics;
+        is_plain && config.slice.is_empty() && !self.saves_tensors
     }
 
     /// A tensor or array: measured, summed, and handed to the files' writers, as the plan says. Gives what has to be told

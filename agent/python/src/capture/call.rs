@@ -165,6 +165,9 @@ impl Shared {
         let is_kept = is_inside && is_entry;
         if is_kept || active.has_construct {
             let mut entry = session.entry(&name.forward);
+            if active.has_construct {
+                self.check_parent(py);
+            }
             place(active, &mut entry);
             // Of backward alone the calls' places are still told.
             if is_kept || (is_entry && !session.plan().wants_direction(Direction::Forward)) {
@@ -203,7 +206,7 @@ impl Shared {
         if *is_kept {
             let mut entry = active.session.entry(&name.forward);
             if entry.wants(Part::Output) {
-                let walk = Walk::new(&active.kinds, entry.part(Part::Output));
+                let walk = Walk::new(&active, entry.part(Part::Output));
                 walk.below_autograd(*is_overload).output(result);
                 entry.append();
             }
@@ -236,13 +239,13 @@ fn write_inputs(active: &Active, operator: &Operator, shown: &Arguments<'_, '_>,
     if entry.wants(Part::InputArgs) {
         let values = entry.part(Part::InputArgs);
         let filled = &operator.filled;
-        let mut walk = Walk::new(&active.kinds, values).below_autograd(operator.is_overload);
+        let mut walk = Walk::new(&active, values).below_autograd(operator.is_overload);
         walk.list_without(shown.args, |place| filled.contains(&place));
     }
     if entry.wants(Part::InputKwargs) {
         let filled = &operator.filled_keys;
         let is_filled = |key: &str| filled.iter().any(|it| it == key);
-        let walk = Walk::new(&active.kinds, entry.part(Part::InputKwargs));
+        let walk = Walk::new(&active, entry.part(Part::InputKwargs));
         walk.below_autograd(operator.is_overload).keywords_without(shown.kwargs, is_filled);
     }
 }

@@ -21,7 +21,7 @@ class Capturing:
     def __init__(self, models: Sequence[torch.nn.Module], is_list: bool, config: CaptureConfig, neutral: bool) -> None:
         self._models = models
         self._is_list = is_list
-        self._session = CaptureSession(config, neutral)
+        self._session = CaptureSession(config, neutral or config.neutral)
         self._step = 0
 
     def __enter__(self) -> Capturing:  # noqa: PYI034  Python 3.10 has no `Self`

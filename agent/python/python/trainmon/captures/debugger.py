@@ -76,7 +76,7 @@ class PrecisionDebugger:
         config = self._read(self._file.text() if config_path is not None else _DEFAULT)
         for warning in config.warnings:
             say(warning)
-        self._session = CaptureSession(config, os.environ.get(NEUTRAL_VARIABLE) == "1")
+        self._session = CaptureSession(config, config.neutral or os.environ.get(NEUTRAL_VARIABLE) == "1")
         self._is_enabled = config.dump_enable is not False
         self._file.begins(config.dump_enable)
         self._loop = 0

@@ -15,7 +15,9 @@ from trainmon._trainmon import Capture, CaptureConfig
 from trainmon.captures.aten import OperatorMode
 from trainmon.captures.collectives import Collectives
 from trainmon.captures.custom import CustomFunctions
+from trainmon.captures.devices import DeviceNumbers
 from trainmon.captures.entry_points import EntryPoints
+from trainmon.captures.micro_steps import MicroSteps
 from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks, Pause
 from trainmon.captures.optimizers import OptimizerNodes
@@ -43,6 +45,8 @@ class CaptureSession:
         self._hooked: ModuleHooks | None = None
         self._optimizers = OptimizerNodes(self.capture)
         self._collectives = Collectives(self.capture)
+        self._micro_steps = MicroSteps(self.capture)
+        self._devices = DeviceNumbers(self.capture)
         self.custom = CustomFunctions(self.capture)
         self._single: ModuleHooks | None = None
         self._step: int | None = None
@@ -62,11 +66,12 @@ class CaptureSession:
         if self.capture.is_open:
             return True
         try:
-            self.capture.begin(self.config, step, rank, say, rows)
+            self.capture.begin(self.config, step, rank, say, rows, self._devices)
         except ValueError as error:
             say(f"step {step} is not captured: {error}")
             return False
         self._step = step
+        self._micro_steps.begin_step()
         return True
 
     def remember(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
@@ -131,6 +136,7 @@ class CaptureSession:
         if self.config.wants_functions:
             self._start_functions()
         if self.config.wants_modules:
+            self._micro_steps.attach()
             self._hooked = self._hooks(self._mode, self._pause if self.config.wants_functions else None)
             for reference, prefix in self._models:
                 model = reference()
@@ -194,6 +200,7 @@ class CaptureSession:
             if hooks is not None:
                 guarded(hooks.detach, self.capture)
         self._hooked = self._single = None
+        guarded(self._micro_steps.detach, self.capture)
         self._stop_functions()
         with _lock:
             if CaptureSession._owner is self:
@@ -229,11 +236,13 @@ class CaptureSession:
     def write(self) -> None:
         """Writes the step's files as they are now."""
         if os.getpid() == self._process:
+            guarded(self._devices.finish, self.capture)
             _told(self.capture.write)
 
     def finish(self) -> None:
         """Ends the step."""
         if os.getpid() == self._process:
+            guarded(self._devices.finish, self.capture)
             _told(self.capture.finish)
 
 
