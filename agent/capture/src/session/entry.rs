@@ -6,6 +6,7 @@ use trainmon_dump::capture::{EntryRecord, Node, part};
 
 use super::values::Values;
 use super::{Session, StackId};
+use crate::bench::Sum;
 use crate::part::Part;
 
 /// Parts that a piece of an entry has, at most, as a rule.
@@ -15,6 +16,8 @@ const MOST_PARTS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Current {
     Plain,
+    /// Is what goes in.
+    Input,
     /// Stands in a list of its own.
     Gradient,
     /// Is looked through for NaN.
@@ -26,6 +29,7 @@ impl Current {
         match part {
             Part::Gradient(_) => Self::Gradient,
             Part::Output => Self::Output,
+            Part::InputArgs | Part::InputKwargs | Part::Input => Self::Input,
             _ => Self::Plain,
         }
     }
@@ -49,6 +53,9 @@ pub struct Entry<'s> {
     /// Whether its outputs were told, and whether a NaN or an infinity is among them; `None`: nobody could look.
     has_output: bool,
     is_nan: Option<bool>,
+    /// Checksums of what went in and of what came out, where they are held against others.
+    inputs: Option<Vec<Sum>>,
+    outputs: Option<Vec<Sum>>,
 }
 
 impl<'s> Entry<'s> {
@@ -63,6 +70,8 @@ impl<'s> Entry<'s> {
             moves_to_end: false,
             has_output: false,
             is_nan: None,
+            inputs: None,
+            outputs: None,
         }
     }
 
@@ -100,6 +109,14 @@ impl<'s> Entry<'s> {
             self.values.json.null();
         }
         *end = self.values.json.len();
+        let sums = std::mem::take(&mut self.values.sums);
+        if self.values.session.bench.is_some() {
+            match self.current {
+                Current::Input => self.inputs.get_or_insert_default().extend(sums),
+                Current::Output | Current::Gradient => self.outputs.get_or_insert_default().extend(sums),
+                Current::Plain => {}
+            }
+        }
         let nonfinite = self.values.has_nonfinite.take();
         if self.current == Current::Output {
             (self.has_output, self.is_nan) = (true, nonfinite);
@@ -129,8 +146,11 @@ impl<'s> Entry<'s> {
         self.moves_to_end = true;
     }
 
-    /// Hands the entry to the kernel: from here on it survives whatever ends the process. Cost: one system call.
-    pub fn append(mut self) {
+    /// Hands the entry to the kernel: from here on it survives whatever ends the process.
+    ///
+    /// Whether it differs from the one it is held against (`diff_check`). Its tensors are then to be saved, by a second entry
+    /// of [`Session::entry_with_tensors`], and the difference to be told, by [`Session::count_difference`].
+    pub fn append(mut self) -> bool {
         self.end_part();
         let session = self.values.session;
         let checks = session.checks_for_nan() && self.has_output;
@@ -153,5 +173,7 @@ impl<'s> Entry<'s> {
             parts: &parts,
         };
         session.append(&record, checks && self.is_nan == Some(true));
+        let bench = session.bench.as_ref();
+        bench.is_some_and(|bench| bench.differs(&self.name, self.inputs.as_deref(), self.outputs.as_deref()))
     }
 }

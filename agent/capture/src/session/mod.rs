@@ -8,6 +8,7 @@ mod tensor_text;
 mod values;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -26,10 +27,14 @@ pub use self::later::FoundBytes;
 use self::records::Records;
 pub use self::records::{Listener, Notice};
 pub use self::values::{Peer, Values};
+use crate::bench::Bench;
 use crate::files::{Files, TensorFile, Writing};
 use crate::log::ErrorLog;
 use crate::names::file_name;
 use crate::plan::CapturePlan;
+
+/// Differences that are told one by one.
+const MOST_TOLD: u64 = 10;
 
 /// Which step, and whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +84,8 @@ pub struct Session {
     state: Mutex<State>,
     files: Mutex<Option<Arc<Files>>>,
     next_hole: AtomicU32,
+    /// What it is held against.
+    pub(crate) bench: Option<Bench>,
     tensor_bytes: AtomicU64,
     /// The documents as they were made last, and the length of the record file then.
     documents: Mutex<Option<(u64, Made)>>,
@@ -101,6 +108,8 @@ impl Session {
     /// Another process captures there, a symbolic link is in the way, or the system refuses. The training goes on without.
     pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, listener: Listener) -> Result<Self, OpenError> {
         let config = plan.config();
+        let against = config.bench_path.as_ref().filter(|_| config.task == CaptureTask::DiffCheck);
+        let bench = against.map(|path| Bench::load(path, place)).transpose()?;
         let opened = RankDirectory::create(&config.dump_path, place.step, rank_name(place.rank))?;
         if let Some(aside) = opened.set_aside {
             let now = opened.directory.path();
@@ -142,6 +151,7 @@ impl Session {
             state: Mutex::default(),
             files: Mutex::default(),
             next_hole: AtomicU32::new(0),
+            bench,
             tensor_bytes: AtomicU64::new(0),
             documents: Mutex::default(),
             log: ErrorLog::default(),
@@ -189,6 +199,24 @@ impl Session {
     /// against.
     pub fn entry_with_tensors(&self, name: &str) -> Entry<'_> {
         Entry::new(self, name, true)
+    }
+
+    /// An entry differs from the one it is held against, and its tensors are saved: the user is told, and after `diff_nums`
+    /// of them the step's capture ends.
+    pub fn count_difference(&self, name: &str) {
+        let (Some(bench), config) = (&self.bench, self.plan.config()) else { return };
+        let count = bench.count();
+        let path = config.bench_path.as_deref().unwrap_or(Path::new(""));
+        if count <= MOST_TOLD {
+            (self.listener)(&Notice {
+                message: format!("step {}: `{name}` differs from that in `{}`", self.place.step, path.display()),
+                hint: Some("what went in is the same; its tensors are in `dump_tensor_data`".to_owned()),
+            });
+        }
+        if config.diff_nums.is_some_and(|most| count >= most) {
+            let message = format!("{count} calls differ from `{}` (`diff_nums`)", path.display());
+            self.records.stop(message, "the capture of this step ends here");
+        }
     }
 
     pub(crate) fn append(&self, entry: &EntryRecord<'_>, is_overflow: bool) {

@@ -7,6 +7,7 @@ use trainmon_dump::capture::{DigestText, Hole, JsonText, NumberText, TensorText}
 use trainmon_stats::{Request, copy_contiguous, measure};
 
 use super::Session;
+use crate::bench::Sum;
 use crate::files::TensorFile;
 use crate::slice::sliced;
 use crate::tensor::{Content, DeviceNumbers, Later, LaterFile, Tensor};
@@ -106,6 +107,13 @@ impl Measured {
             session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), copy);
             self.file = Some(hole);
         }
+    }
+
+    /// What it is held against another by.
+    pub(crate) fn sum(&self, tensor: &Tensor<'_>) -> Sum {
+        let sizes = self.shape.as_ref().map_or(tensor.shape, Shape::dims);
+        let crc = if let Some(DigestText::Crc32(crc)) = self.digest { Some(crc) } else { None };
+        Sum { sizes: sizes.iter().map(|&size| size.unsigned_abs()).collect(), crc }
     }
 
     pub(crate) fn write(&self, json: &mut JsonText, tensor: &Tensor<'_>) {

@@ -7,6 +7,7 @@ use trainmon_dump::capture::JsonText;
 
 use super::Session;
 use super::tensor_text::Measured;
+use crate::bench::Sum;
 use crate::tensor::{Later, LaterValue, Tensor};
 
 /// The other side of a send or receive.
@@ -53,6 +54,8 @@ pub struct Values<'s> {
     pub(crate) saves_tensors: bool,
     /// Whether a NaN or an infinity was seen.
     pub(crate) has_nonfinite: Option<bool>,
+    /// The tensors' checksums, where they are held against others.
+    pub(crate) sums: Vec<Sum>,
 }
 
 impl<'s> Values<'s> {
@@ -65,6 +68,7 @@ impl<'s> Values<'s> {
             too_deep: 0,
             saves_tensors,
             has_nonfinite: None,
+            sums: Vec::new(),
         }
     }
 
@@ -255,6 +259,9 @@ impl<'s> Values<'s> {
         let measured = Measured::of(self.session, tensor, &self.path, self.saves_tensors);
         if let Some(is_nonfinite) = measured.is_nonfinite {
             self.has_nonfinite = Some(self.has_nonfinite.unwrap_or(false) || is_nonfinite);
+        }
+        if self.session.bench.is_some() {
+            self.sums.push(measured.sum(tensor));
         }
         measured.write(&mut self.json, tensor);
         measured.later

@@ -77,7 +77,12 @@ fn record_backward(active: &Active, name: &str, is_entry: bool, into: &Bound<'_,
         if is_kept {
             write_gradients(active, &mut entry, into, of);
         }
-        entry.append();
+        if entry.append() {
+            let mut entry = session.entry_with_tensors(name);
+            write_gradients(active, &mut entry, into, of);
+            entry.append();
+            session.count_difference(name);
+        }
         tell_modules_around(active);
     }
     session.end(name);

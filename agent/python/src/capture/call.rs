@@ -113,7 +113,9 @@ impl Shared {
             self.guarded(py, "operator", || {
                 if let Ok(result) = &result {
                     let _quiet = Quiet::unless_plain(py, shown.is_plain)?;
-                    self.end_call(py, &begun, result)?;
+                    if self.end_call(py, &begun, result)? {
+                        save_difference(&begun, operator, shown, result);
+                    }
                 }
                 begun.active.session.end(&begun.name.forward);
                 Ok(())
@@ -200,28 +202,43 @@ impl Shared {
         }
     }
 
-    /// Records what came out, and asks for its gradients.
-    pub(crate) fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Records what came out, and asks for its gradients. Whether it differs from what it is held against.
+    fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut differs = false;
         let Begun { active, name, is_kept, is_entry, is_overload, is_idle, made_by } = begun;
         if *is_kept {
             let mut entry = active.session.entry(&name.forward);
             if entry.wants(Part::Output) {
                 let walk = Walk::new(&active, entry.part(Part::Output));
                 walk.below_autograd(*is_overload).output(result);
-                entry.append();
+                differs = entry.append();
             }
         }
         let wants_gradients = active.session.plan().wants_direction(Direction::Backward);
         if wants_gradients && !is_idle && (*is_entry || active.has_construct) {
-            let Some(node) = backward::first_node(py, result)? else { return Ok(()) };
+            let Some(node) = backward::first_node(py, result)? else { return Ok(differs) };
             if made_by.as_ref().is_some_and(|before| node.is(before)) {
-                return Ok(());
+                return Ok(differs);
             }
             let hook = GradientHook::new(py, Arc::clone(self), active, &name.backward, *is_entry)?;
             node.call_method1(intern!(py, "register_hook"), (hook,))?;
         }
-        Ok(())
+        Ok(differs)
     }
+}
+
+/// Records a call that differs once more, with its tensors. What a call in its place overwrote is not what went in any more.
+fn save_difference(begun: &Begun, operator: &Operator, shown: &Arguments<'_, '_>, result: &Bound<'_, PyAny>) {
+    let Begun { active, name, is_overload, .. } = begun;
+    let mut entry = active.session.entry_with_tensors(&name.forward);
+    let overwrites =
+        operator.api.ends_with('_') || shown.kwargs.is_some_and(|kwargs| kwargs.contains("out").is_ok_and(|has| has));
+    if !overwrites {
+        write_inputs(active, operator, shown, &mut entry);
+    }
+    Walk::new(active, entry.part(Part::Output)).below_autograd(*is_overload).output(result);
+    entry.append();
+    active.session.count_difference(&name.forward);
 }
 
 /// Whether the classes that a function is overridden for are torch's own.

@@ -116,7 +116,12 @@ impl ModuleCall {
                 }
                 // Behind what it is made of, also if it raised.
                 entry.move_to_end();
-                entry.append();
+                if entry.append() {
+                    let mut entry = session.entry_with_tensors(&self.name.forward);
+                    Walk::new(&active, entry.part(Part::Output)).output(output);
+                    entry.append();
+                    session.count_difference(&self.name.forward);
+                }
             } else {
                 session.end_module(&self.name.forward);
             }
@@ -167,7 +172,12 @@ impl ModuleCall {
                 if is_kept {
                     write_gradients(&active, &mut entry, into, of);
                 }
-                entry.append();
+                if entry.append() {
+                    let mut entry = session.entry_with_tensors(&self.name.backward);
+                    write_gradients(&active, &mut entry, into, of);
+                    entry.append();
+                    session.count_difference(&self.name.backward);
+                }
             }
             Ok(())
         });

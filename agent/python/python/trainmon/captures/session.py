@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -50,6 +51,9 @@ class CaptureSession:
         self.custom = CustomFunctions(self.capture)
         self._single: ModuleHooks | None = None
         self._step: int | None = None
+        #: Bytes of the tensors of the step that was captured last.
+        self._volume: int | None = None
+        self._is_volume_told = False
         #: The models ever given, and what stands before their modules' paths. It is the host that keeps them.
         self._models: list[tuple[weakref.ref[torch.nn.Module], str]] = []
         self._told: set[str] = set()
@@ -72,7 +76,22 @@ class CaptureSession:
             return False
         self._step = step
         self._micro_steps.begin_step()
+        self._tell_volume()
         return True
+
+    def _tell_volume(self) -> None:
+        """What a step's tensors take, once it is known and before more are written."""
+        volume = self._volume
+        if volume is None or self.config.task != "tensor" or self._is_volume_told:
+            return
+        self._is_volume_told = True
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(self.config.dump_path).free
+            say(
+                f"the tensors of a step take about {_mebibytes(volume)}; `{self.config.dump_path}` has room for "
+                f"{_mebibytes(free)}",
+                "`scope`, `list` and `step` choose fewer; `disk_budget_mib` ends a capture in time",
+            )
 
     def remember(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
         """Models, once given, are captured with every start."""
@@ -243,7 +262,14 @@ class CaptureSession:
         """Ends the step."""
         if os.getpid() == self._process:
             guarded(self._devices.finish, self.capture)
+            volume = self.capture.volume()
+            if volume is not None:
+                self._volume = volume[0]
             _told(self.capture.finish)
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
 
 
 def _told(act: Any) -> None:
