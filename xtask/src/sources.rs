@@ -11,6 +11,7 @@ use crate::process;
 /// Where unsafe code may stand, by the beginning of the path: raw memory, foreign functions, mappings.
 const UNSAFE_MODULES: &[&str] = &[
     "agent/core/src/view.rs",
+    "agent/dump/src/capture/write/tail.rs",
     "agent/dump/src/journal/medium.rs",
     "agent/dump/src/tensor_file/file_bytes.rs",
     "agent/python/src/exit.rs",

@@ -30,6 +30,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod files;
 mod log;
 mod names;

@@ -1,7 +1,6 @@
 //! `dump_error_info.log`: what went wrong while capturing, once for each kind.
 
 use std::collections::HashSet;
-use std::error::Error;
 use std::fmt::Write as _;
 
 use jiff::Zoned;
@@ -32,16 +31,4 @@ impl ErrorLog {
         // A log of errors that cannot be written has nobody left to tell.
         let _written = directory.append_to_error_log(text.as_bytes()).is_ok();
     }
-}
-
-/// An error with what is behind it.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(behind) = cause {
-        text.push_str(": ");
-        text.push_str(&behind.to_string());
-        cause = behind.source();
-    }
-    text
 }

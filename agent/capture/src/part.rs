@@ -1,5 +1,7 @@
 //! The parts an entry is made of.
 
+use std::borrow::Cow;
+
 use trainmon_dump::capture::part;
 
 /// One of an entry's parts.
@@ -19,27 +21,30 @@ pub enum Part<'p> {
     Gradient(&'p str),
     /// A value a script saved: any.
     Saved,
+    /// What there is to say of the call: a text.
+    Note,
 }
 
 impl Part<'_> {
     /// The key in the entry; of a saved value, which is the entry itself, none.
-    pub(crate) fn key(&self) -> &str {
-        match self {
+    pub(crate) fn key(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::InputArgs => part::INPUT_ARGS,
             Self::InputKwargs => part::INPUT_KWARGS,
             Self::Input => part::INPUT,
             Self::Output => part::OUTPUT,
             Self::Parameters => part::PARAMETERS,
-            Self::Gradient(parameter) => parameter,
+            Self::Gradient(parameter) => return Cow::Owned((*parameter).to_owned()),
             Self::Saved => "",
-        }
+            Self::Note => part::NOTE,
+        })
     }
 
     /// What stands for it in the names of files.
-    pub(crate) fn category(&self) -> &str {
+    pub(crate) fn category(&self) -> Cow<'static, str> {
         match self {
-            Self::InputArgs | Self::Input => part::INPUT,
-            Self::InputKwargs => "kwargs",
+            Self::InputArgs | Self::Input => Cow::Borrowed(part::INPUT),
+            Self::InputKwargs => Cow::Borrowed("kwargs"),
             other => other.key(),
         }
     }

@@ -73,7 +73,7 @@ impl CapturePlan {
             && match part {
                 Part::InputArgs | Part::InputKwargs | Part::Input => self.config.data_mode.input,
                 Part::Output | Part::Parameters => self.config.data_mode.output,
-                Part::Gradient(_) | Part::Saved => true,
+                Part::Gradient(_) | Part::Saved | Part::Note => true,
             }
     }
 

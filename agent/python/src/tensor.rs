@@ -116,6 +116,15 @@ impl Layout {
     }
 }
 
+/// Whether a tensor came from where autograd tracks which memory is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracked {
+    /// A program's tensor: it was made above autograd.
+    Yes,
+    /// It may be one as the dispatcher has it, below autograd.
+    Unknown,
+}
+
 /// A tensor whose memory can be read: it is kept alive meanwhile.
 pub(crate) struct HostTensor<'a, 'py> {
     object: &'a Bound<'py, PyAny>,
@@ -127,22 +136,29 @@ pub(crate) struct HostTensor<'a, 'py> {
 impl<'a, 'py> HostTensor<'a, 'py> {
     /// Finds out where a tensor lies. Cost: about a microsecond for a plain tensor; nothing is allocated.
     pub(crate) fn describe(object: &'a Bound<'py, PyAny>) -> Result<Self, Unreadable> {
+        let (torch, class) = torch_and_class(object)?;
         let py = object.py();
-        let torch = Torch::loaded(py).map_err(|error| torch_says(py, error))?;
-        let Some(torch) = torch else { return Err(Unreadable::Foreign { class: class_name(object) }) };
-        let class = torch.class_of(object).map_err(|error| torch_says(py, error))?;
-        match class {
-            Class::Plain | Class::Subclass => {}
-            Class::Wrapper => return Err(Unreadable::Wrapper { class: class_name(object) }),
-            Class::Foreign => return Err(Unreadable::Foreign { class: class_name(object) }),
-        }
         torch
-            .quietly(py, class, || Self::read_attributes(torch, object))
+            .quietly(py, class, || Self::read_attributes(torch, object, Tracked::Unknown))
             .unwrap_or_else(|error| Err(torch_says(py, error)))
     }
 
+    /// As [`describe`](Self::describe), where the caller has seen to it that no mode of the host's sees what is read of a
+    /// plain tensor: at half the cost.
+    pub(crate) fn describe_unseen(object: &'a Bound<'py, PyAny>, tracked: Tracked) -> Result<Self, Unreadable> {
+        let (torch, class) = torch_and_class(object)?;
+        let py = object.py();
+        let read = || Self::read_attributes(torch, object, tracked);
+        let read = if class == Class::Plain { read() } else { torch.quietly(py, class, read) };
+        read.unwrap_or_else(|error| Err(torch_says(py, error)))
+    }
+
     /// The attributes, the cheapest refusal first. The outer error is torch's.
-    fn read_attributes(torch: &Torch, object: &'a Bound<'py, PyAny>) -> PyResult<Result<Self, Unreadable>> {
+    fn read_attributes(
+        torch: &Torch,
+        object: &'a Bound<'py, PyAny>,
+        tracked: Tracked,
+    ) -> PyResult<Result<Self, Unreadable>> {
         let py = object.py();
         if !object.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
             let device = object.getattr(intern!(py, "device"))?.getattr(intern!(py, "type"))?.to_string();
@@ -156,7 +172,7 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         let Some(dtype) = torch.dtype(&torch_dtype) else {
             return Ok(Err(Unreadable::Dtype { dtype: torch_dtype.to_string() }));
         };
-        if torch.is_pending(object)? {
+        if tracked == Tracked::Unknown && torch.is_pending(object)? {
             return Ok(Err(Unreadable::NotResolved));
         }
         let (dims, rank) = match numbers(&object.getattr(intern!(py, "shape"))?)? {
@@ -178,12 +194,23 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         };
         let address = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
         let layout = Layout { address, dtype, shape, strides };
-        if let Err(refused) = check_storage(object, &layout)? {
-            return Ok(Err(refused));
-        }
+        let fills_storage = match check_storage(object, &layout)? {
+            Ok(fills) => fills,
+            Err(refused) => return Ok(Err(refused)),
+        };
         // Inference tensors have no version; torch raises then.
         let version = object.getattr(intern!(py, "_version")).and_then(|version| version.extract());
         let version = version.map_err(|error| swallow(py, error)).ok();
+        // What is pending shows another tensor's memory: autograd knows that it does, but of what came by `.data`, which is a
+        // part of a complex tensor's. Asked late: it costs more than all before.
+        let is_own = tracked == Tracked::Yes
+            && fills_storage
+            && version.is_some()
+            && !matches!(dtype, Dtype::Complex64 | Dtype::Complex128)
+            && !object.call_method0(intern!(py, "_is_view"))?.is_truthy()?;
+        if tracked == Tracked::Yes && !is_own && torch.is_pending(object)? {
+            return Ok(Err(Unreadable::NotResolved));
+        }
         Ok(Ok(Self { object, layout, version }))
     }
 
@@ -256,20 +283,32 @@ impl<'a, 'py> HostTensor<'a, 'py> {
     }
 }
 
-/// Whether the storage holds every element the layout reaches.
-fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<(), Unreadable>> {
+fn torch_and_class(object: &Bound<'_, PyAny>) -> Result<(&'static Torch, Class), Unreadable> {
+    let py = object.py();
+    let torch = Torch::loaded(py).map_err(|error| torch_says(py, error))?;
+    let Some(torch) = torch else { return Err(Unreadable::Foreign { class: class_name(object) }) };
+    match torch.class_of(object).map_err(|error| torch_says(py, error))? {
+        Class::Wrapper => Err(Unreadable::Wrapper { class: class_name(object) }),
+        Class::Foreign => Err(Unreadable::Foreign { class: class_name(object) }),
+        class => Ok((torch, class)),
+    }
+}
+
+/// Whether the layout is all of its storage; an error if it reaches beyond.
+fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<bool, Unreadable>> {
     let py = object.py();
     if layout.shape.elements() == 0 {
-        return Ok(Ok(()));
+        return Ok(Ok(false));
     }
     let offset: i64 = object.call_method0(intern!(py, "storage_offset"))?.extract()?;
     let storage = object.call_method0(intern!(py, "untyped_storage"))?;
-    let held: u64 = storage.call_method0(intern!(py, "nbytes"))?.extract()?;
+    // Its length is that in bytes.
+    let held = storage.len()? as u64;
     let needed = layout.end(offset).unwrap_or(u128::MAX);
     if needed > u128::from(held) {
         return Ok(Err(Unreadable::Storage { needed, held: u128::from(held) }));
     }
-    Ok(Ok(()))
+    Ok(Ok(layout.bytes() as u64 == held))
 }
 
 /// Sizes or strides and how many there are, without a heap.

@@ -63,20 +63,28 @@ impl Session {
         format!("{name}.{index}")
     }
 
-    /// The names of a value that a script saves, and of its gradient: `y.0.debug`, `y_grad.0.debug`.
-    pub fn begin_saved(&self, name: &str) -> CallName {
+    /// The names of a value that a script saves, and of its gradient, if that is saved too: `y.0.debug`, `y_grad.0.debug`. A
+    /// value that is itself saved as `y_grad` has another number.
+    pub fn begin_saved(&self, name: &str, with_gradient: bool) -> CallName {
         let index = self.count(&format!("{name}.debug"));
-        CallName { forward: format!("{name}.{index}.debug"), backward: format!("{name}_grad.{index}.debug"), index }
+        let gradient = if with_gradient { self.count_from(&format!("{name}_grad.debug"), index) } else { index };
+        CallName { forward: format!("{name}.{index}.debug"), backward: format!("{name}_grad.{gradient}.debug"), index }
     }
 
     fn count(&self, name: &str) -> u64 {
+        self.count_from(name, 0)
+    }
+
+    /// The next number of a name that is not below `least`.
+    fn count_from(&self, name: &str, least: u64) -> u64 {
         let mut state = self.state.lock();
-        if let Some(count) = state.counters.get_mut(name) {
-            *count += 1;
-            return *count - 1;
+        if let Some(next) = state.counters.get_mut(name) {
+            let number = least.max(*next);
+            *next = number + 1;
+            return number;
         }
-        state.counters.insert(name.to_owned(), 1);
-        0
+        state.counters.insert(name.to_owned(), least + 1);
+        least
     }
 
     /// A call begins. Whether it is captured: if not, neither are its outputs. Every call is to be told, and its

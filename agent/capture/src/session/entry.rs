@@ -1,15 +1,23 @@
 //! One call in the making.
 
+use std::borrow::Cow;
+
 use trainmon_dump::capture::{EntryRecord, Node, part};
 
 use super::values::Values;
 use super::{Session, StackId};
+use crate::bench::Sum;
 use crate::part::Part;
+
+/// Parts that a piece of an entry has, at most, as a rule.
+const MOST_PARTS: usize = 3;
 
 /// What the part in the making needs when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Current {
     Plain,
+    /// Is what goes in.
+    Input,
     /// Stands in a list of its own.
     Gradient,
     /// Is looked through for NaN.
@@ -21,6 +29,7 @@ impl Current {
         match part {
             Part::Gradient(_) => Self::Gradient,
             Part::Output => Self::Output,
+            Part::InputArgs | Part::InputKwargs | Part::Input => Self::Input,
             _ => Self::Plain,
         }
     }
@@ -36,7 +45,7 @@ pub struct Entry<'s> {
     name: String,
     values: Values<'s>,
     /// Key and end of each part in the text.
-    parts: Vec<(String, usize)>,
+    parts: Vec<(Cow<'static, str>, usize)>,
     current: Current,
     node: Option<(Option<String>, Option<u32>)>,
     stack: Option<StackId>,
@@ -44,6 +53,9 @@ pub struct Entry<'s> {
     /// Whether its outputs were told, and whether a NaN or an infinity is among them; `None`: nobody could look.
     has_output: bool,
     is_nan: Option<bool>,
+    /// Checksums of what went in and of what came out, where they are held against others.
+    inputs: Option<Vec<Sum>>,
+    outputs: Option<Vec<Sum>>,
 }
 
 impl<'s> Entry<'s> {
@@ -51,13 +63,15 @@ impl<'s> Entry<'s> {
         Self {
             name: name.to_owned(),
             values: Values::new(session, saves_tensors),
-            parts: Vec::new(),
+            parts: Vec::with_capacity(MOST_PARTS),
             current: Current::Plain,
             node: None,
             stack: None,
             moves_to_end: false,
             has_output: false,
             is_nan: None,
+            inputs: None,
+            outputs: None,
         }
     }
 
@@ -70,14 +84,14 @@ impl<'s> Entry<'s> {
     pub fn part(&mut self, part: Part<'_>) -> &mut Values<'s> {
         self.end_part();
         self.current = Current::of(part);
-        self.parts.push((part.key().to_owned(), usize::MAX));
+        self.parts.push((part.key(), usize::MAX));
         let values = &mut self.values;
         values.json.begin_piece();
         values.path.clear();
         values.path.push_str(&self.name);
         if part != Part::Saved {
             values.path.push('.');
-            values.path.push_str(part.category());
+            values.path.push_str(&part.category());
         }
         if self.current == Current::Gradient {
             values.json.begin_list();
@@ -95,6 +109,14 @@ impl<'s> Entry<'s> {
             self.values.json.null();
         }
         *end = self.values.json.len();
+        let sums = std::mem::take(&mut self.values.sums);
+        if self.values.session.bench.is_some() {
+            match self.current {
+                Current::Input => self.inputs.get_or_insert_default().extend(sums),
+                Current::Output | Current::Gradient => self.outputs.get_or_insert_default().extend(sums),
+                Current::Plain => {}
+            }
+        }
         let nonfinite = self.values.has_nonfinite.take();
         if self.current == Current::Output {
             (self.has_output, self.is_nan) = (true, nonfinite);
@@ -124,8 +146,11 @@ impl<'s> Entry<'s> {
         self.moves_to_end = true;
     }
 
-    /// Hands the entry to the kernel: from here on it survives whatever ends the process. Cost: one system call.
-    pub fn append(mut self) {
+    /// Hands the entry to the kernel: from here on it survives whatever ends the process.
+    ///
+    /// Whether it differs from the one it is held against (`diff_check`). Its tensors are then to be saved, by a second entry
+    /// of [`Session::entry_with_tensors`], and the difference to be told, by [`Session::count_difference`].
+    pub fn append(mut self) -> bool {
         self.end_part();
         let session = self.values.session;
         let checks = session.checks_for_nan() && self.has_output;
@@ -148,5 +173,7 @@ impl<'s> Entry<'s> {
             parts: &parts,
         };
         session.append(&record, checks && self.is_nan == Some(true));
+        let bench = session.bench.as_ref();
+        bench.is_some_and(|bench| bench.differs(&self.name, self.inputs.as_deref(), self.outputs.as_deref()))
     }
 }

@@ -1,9 +1,10 @@
 //! What comes later: numbers found on a device, values of a call that has not ended.
 
+use trainmon_core::TensorStats;
 use trainmon_dump::capture::{Frames, Hole, JsonText};
 
 use super::Session;
-use super::tensor_text::{device_numbers, digest_of};
+use super::tensor_text::{device_numbers, digest_of, numbers_of};
 use super::values::Values;
 use crate::files::TensorFile;
 use crate::tensor::{DeviceNumbers, Later, LaterValue};
@@ -42,6 +43,18 @@ impl Session {
             }
         }
         self.write_fills(&fills);
+    }
+
+    /// Tells the numbers of a tensor that was measured on a device. `is_scalar`: it has no dimensions.
+    pub fn fill_numbers(&self, later: &Later, stats: &TensorStats, is_scalar: bool) {
+        let Some(holes) = later.numbers else { return };
+        let numbers = numbers_of(stats, is_scalar, self.plan.config().precision);
+        let fills = holes.into_iter().zip(numbers).map(|(hole, number)| {
+            let mut json = JsonText::new();
+            json.number(number);
+            (hole, json)
+        });
+        self.write_fills(&fills.collect::<Vec<_>>());
     }
 
     /// Tells a value that came later.

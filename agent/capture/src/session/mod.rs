@@ -8,11 +8,13 @@ mod tensor_text;
 mod values;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use trainmon_core::config::CaptureTask;
+use trainmon_core::with_causes;
 use trainmon_dump::capture::{
     EntryRecord, Frames, Header, Hole, JsonText, Made, RankDirectory, RankName, Recorder, WriteError, documents_of,
 };
@@ -25,10 +27,14 @@ pub use self::later::FoundBytes;
 use self::records::Records;
 pub use self::records::{Listener, Notice};
 pub use self::values::{Peer, Values};
+use crate::bench::Bench;
 use crate::files::{Files, TensorFile, Writing};
-use crate::log::{self, ErrorLog};
+use crate::log::ErrorLog;
 use crate::names::file_name;
 use crate::plan::CapturePlan;
+
+/// Differences that are told one by one.
+const MOST_TOLD: u64 = 10;
 
 /// Which step, and whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +84,11 @@ pub struct Session {
     state: Mutex<State>,
     files: Mutex<Option<Arc<Files>>>,
     next_hole: AtomicU32,
+    /// What it is held against.
+    pub(crate) bench: Option<Bench>,
     tensor_bytes: AtomicU64,
+    /// The documents as they were made last, and the length of the record file then.
+    documents: Mutex<Option<(u64, Made)>>,
     log: ErrorLog,
 }
 
@@ -98,6 +108,8 @@ impl Session {
     /// Another process captures there, a symbolic link is in the way, or the system refuses. The training goes on without.
     pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, listener: Listener) -> Result<Self, OpenError> {
         let config = plan.config();
+        let against = config.bench_path.as_ref().filter(|_| config.task == CaptureTask::DiffCheck);
+        let bench = against.map(|path| Bench::load(path, place)).transpose()?;
         let opened = RankDirectory::create(&config.dump_path, place.step, rank_name(place.rank))?;
         if let Some(aside) = opened.set_aside {
             let now = opened.directory.path();
@@ -139,7 +151,9 @@ impl Session {
             state: Mutex::default(),
             files: Mutex::default(),
             next_hole: AtomicU32::new(0),
+            bench,
             tensor_bytes: AtomicU64::new(0),
+            documents: Mutex::default(),
             log: ErrorLog::default(),
         })
     }
@@ -185,6 +199,24 @@ impl Session {
     /// against.
     pub fn entry_with_tensors(&self, name: &str) -> Entry<'_> {
         Entry::new(self, name, true)
+    }
+
+    /// An entry differs from the one it is held against, and its tensors are saved: the user is told, and after `diff_nums`
+    /// of them the step's capture ends.
+    pub fn count_difference(&self, name: &str) {
+        let (Some(bench), config) = (&self.bench, self.plan.config()) else { return };
+        let count = bench.count();
+        let path = config.bench_path.as_deref().unwrap_or(Path::new(""));
+        if count <= MOST_TOLD {
+            (self.listener)(&Notice {
+                message: format!("step {}: `{name}` differs from that in `{}`", self.place.step, path.display()),
+                hint: Some("what went in is the same; its tensors are in `dump_tensor_data`".to_owned()),
+            });
+        }
+        if config.diff_nums.is_some_and(|most| count >= most) {
+            let message = format!("{count} calls differ from `{}` (`diff_nums`)", path.display());
+            self.records.stop(message, "the capture of this step ends here");
+        }
     }
 
     pub(crate) fn append(&self, entry: &EntryRecord<'_>, is_overflow: bool) {
@@ -254,7 +286,7 @@ impl Session {
         match started {
             Ok(files) => files,
             Err(error) => {
-                self.records.stop(log::with_causes(&error), error.hint());
+                self.records.stop(with_causes(&error), error.hint());
                 None
             }
         }
@@ -290,9 +322,13 @@ impl Session {
     pub fn set_rank(&self, rank: u64) -> bool {
         let renamed = self.directory.lock().rename(RankName::Rank(rank));
         match renamed {
-            Ok(renamed) => renamed,
+            Ok(renamed) => {
+                // They name the directory.
+                *self.documents.lock() = None;
+                renamed
+            }
             Err(error) => {
-                (self.listener)(&Notice { message: log::with_causes(&error), hint: Some(error.hint().to_owned()) });
+                (self.listener)(&Notice { message: with_causes(&error), hint: Some(error.hint().to_owned()) });
                 false
             }
         }
@@ -331,7 +367,21 @@ impl Session {
         if let Some(files) = files {
             files.drain();
         }
-        documents_of(&self.directory.lock())
+        self.make_documents(&self.directory.lock())
+    }
+
+    /// Those that say all that was captured are left as they are.
+    fn make_documents(&self, directory: &RankDirectory) -> Result<Made, WriteError> {
+        let length = self.records.trim();
+        let mut documents = self.documents.lock();
+        if let Some((of, made)) = &*documents
+            && *of == length
+        {
+            return Ok(made.clone());
+        }
+        let made = documents_of(directory)?;
+        *documents = Some((length, made.clone()));
+        Ok(made)
     }
 
     /// Ends the capture of the step: as [`write_documents`](Self::write_documents), and removes the record file. What is told
@@ -349,7 +399,7 @@ impl Session {
             files.close();
         }
         let directory = self.directory.lock();
-        let made = documents_of(&directory)?;
+        let made = self.make_documents(&directory)?;
         directory.remove_records()?;
         Ok(Some(made))
     }
@@ -358,7 +408,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            (self.listener)(&Notice { message: log::with_causes(&error), hint: Some(error.hint().to_owned()) });
+            (self.listener)(&Notice { message: with_causes(&error), hint: Some(error.hint().to_owned()) });
         }
     }
 }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use trainmon_core::with_causes;
 use trainmon_dump::capture::{Frames, Hole, Recorder, data_name_member};
 use trainmon_dump::tensor_file::write::WriteError;
-
-use crate::log;
 
 /// Something the user should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +46,18 @@ impl Records {
             }
             Err(error) => {
                 drop(recorder);
-                self.stop(log::with_causes(&error), error.hint());
+                self.stop(with_causes(&error), error.hint());
                 false
             }
         }
+    }
+
+    /// Gives back the room that the record file has and does not need: the documents may need it. Gives the file's length.
+    pub(super) fn trim(&self) -> u64 {
+        let mut recorder = self.recorder.lock();
+        // What cannot be given back stays: it is zeros, which no reader takes for a record.
+        let _given_back = recorder.trim().is_ok();
+        recorder.length()
     }
 
     pub(super) fn file_done(&self, hole: Hole, written: Result<(&str, u64), WriteError>) {
@@ -65,7 +72,7 @@ impl Records {
                 self.spend(bytes + frames.as_bytes().len() as u64);
             }
             Err(error) => self.stop(
-                format!("a tensor could not be written: {}", log::with_causes(&error)),
+                format!("a tensor could not be written: {}", with_causes(&error)),
                 "check that the disk has room; what was captured before is kept",
             ),
         }

@@ -7,6 +7,7 @@ use trainmon_dump::capture::{DigestText, Hole, JsonText, NumberText, TensorText}
 use trainmon_stats::{Request, copy_contiguous, measure};
 
 use super::Session;
+use crate::bench::Sum;
 use crate::files::TensorFile;
 use crate::slice::sliced;
 use crate::tensor::{Content, DeviceNumbers, Later, LaterFile, Tensor};
@@ -108,6 +109,13 @@ impl Measured {
         }
     }
 
+    /// What it is held against another by.
+    pub(crate) fn sum(&self, tensor: &Tensor<'_>) -> Sum {
+        let sizes = self.shape.as_ref().map_or(tensor.shape, Shape::dims);
+        let crc = if let Some(DigestText::Crc32(crc)) = self.digest { Some(crc) } else { None };
+        Sum { sizes: sizes.iter().map(|&size| size.unsigned_abs()).collect(), crc }
+    }
+
     pub(crate) fn write(&self, json: &mut JsonText, tensor: &Tensor<'_>) {
         let shape = self.shape.as_ref().map_or(tensor.shape, Shape::dims);
         json.tensor(&TensorText {
@@ -184,7 +192,7 @@ fn scalar(value: Scalar) -> NumberText {
 }
 
 /// Max, min, mean and norm as a document has them.
-fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [NumberText; 4] {
+pub(super) fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [NumberText; 4] {
     if stats.count == 0 {
         return [NumberText::Null; 4];
     }

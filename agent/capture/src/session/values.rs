@@ -1,9 +1,13 @@
 //! A call's values as the format writes them.
 
+use std::fmt::Write as _;
+
+use trainmon_core::config::{CaptureTask, Summary};
 use trainmon_dump::capture::JsonText;
 
 use super::Session;
 use super::tensor_text::Measured;
+use crate::bench::Sum;
 use crate::tensor::{Later, LaterValue, Tensor};
 
 /// The other side of a send or receive.
@@ -21,6 +25,10 @@ pub struct Peer<'p> {
 
 /// Nesting beyond this is cut off: a list that contains itself has no end, and readers of JSON stop at 200.
 const DEEPEST: usize = 160;
+
+/// Bytes that the arguments of a call need, and a value's path: memory is taken once.
+const USUAL_TEXT: usize = 512;
+const USUAL_PATH: usize = 96;
 
 /// Where one value stands in what contains it.
 #[derive(Clone, Copy, Debug)]
@@ -46,18 +54,21 @@ pub struct Values<'s> {
     pub(crate) saves_tensors: bool,
     /// Whether a NaN or an infinity was seen.
     pub(crate) has_nonfinite: Option<bool>,
+    /// The tensors' checksums, where they are held against others.
+    pub(crate) sums: Vec<Sum>,
 }
 
 impl<'s> Values<'s> {
     pub(crate) fn new(session: &'s Session, saves_tensors: bool) -> Self {
         Self {
             session,
-            json: JsonText::new(),
-            path: String::new(),
+            json: JsonText::with_capacity(USUAL_TEXT),
+            path: String::with_capacity(USUAL_PATH),
             levels: Vec::new(),
             too_deep: 0,
             saves_tensors,
             has_nonfinite: None,
+            sums: Vec::new(),
         }
     }
 
@@ -136,8 +147,8 @@ impl<'s> Values<'s> {
             && let Some(next) = &mut level.next
         {
             self.path.truncate(level.path);
-            self.path.push('.');
-            self.path.push_str(&next.to_string());
+            // Writing to a String does not fail.
+            let _written = write!(self.path, ".{next}").is_ok();
             *next += 1;
         }
         true
@@ -178,6 +189,11 @@ impl<'s> Values<'s> {
     /// `torch.distributed.ReduceOp`.
     pub fn text(&mut self, kind: &str, value: &str) {
         self.put(|json| json.typed(kind, |json| json.text(value)));
+    }
+
+    /// A text of ours, which is no value of the call.
+    pub fn plain_text(&mut self, text: &str) {
+        self.put(|json| json.text(text));
     }
 
     /// A slice: start, stop, step.
@@ -224,6 +240,13 @@ impl<'s> Values<'s> {
         later
     }
 
+    /// Whether numbers are all that is wanted of its tensors, whole: they may come later.
+    pub fn wants_only_numbers(&self) -> bool {
+        let config = self.session.plan().config();
+        let is_plain = config.task == CaptureTask::Statistics && config.summary == Summary::Statistics;
+        is_plain && config.slice.is_empty() && !self.saves_tensors
+    }
+
     /// A tensor or array: measured, summed, and handed to the files' writers, as the plan says. Gives what has to be told
     /// later of one on a device.
     ///
@@ -236,6 +259,9 @@ impl<'s> Values<'s> {
         let measured = Measured::of(self.session, tensor, &self.path, self.saves_tensors);
         if let Some(is_nonfinite) = measured.is_nonfinite {
             self.has_nonfinite = Some(self.has_nonfinite.unwrap_or(false) || is_nonfinite);
+        }
+        if self.session.bench.is_some() {
+            self.sums.push(measured.sum(tensor));
         }
         measured.write(&mut self.json, tensor);
         measured.later

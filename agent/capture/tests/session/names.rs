@@ -108,7 +108,10 @@ fn counts_are_by_function_and_module_and_name() {
         [0, 1].map(|_| session.begin_gradients("Module.a.A")),
         ["Module.a.A.parameters_grad.0", "Module.a.A.parameters_grad.1"]
     );
-    let saved = session.begin_saved("y");
+    let like_a_gradient = session.begin_saved("z_grad", false);
+    let other = session.begin_saved("z", true);
+    assert_eq!((&*like_a_gradient.forward, &*other.backward), ("z_grad.0.debug", "z_grad.1.debug"));
+    let saved = session.begin_saved("y", true);
     assert_eq!((saved.forward.as_str(), saved.backward.as_str()), ("y.0.debug", "y_grad.0.debug"));
 }
 

@@ -127,7 +127,7 @@ fn what_is_told_later_takes_its_place() {
 #[test]
 fn a_saved_values_gradient_comes_later_with_its_file() {
     let host = Host::new(r#""task": "tensor", "level": "debug""#);
-    let names = host.session.begin_saved("y");
+    let names = host.session.begin_saved("y", true);
     let mut entry = host.session.entry(&names.backward);
     let values = entry.part(Part::Saved);
     values.begin_object();

@@ -35,6 +35,8 @@ pub mod part {
     pub const PARAMETERS: &str = "parameters";
     /// Whether a NaN or an infinity came out: 1, 0 or null.
     pub const IS_NAN: &str = "is_nan";
+    /// What there is to say of the call: a text. Readers pass it over.
+    pub const NOTE: &str = "note";
     /// In the name of an entry of parameters' gradients.
     pub const PARAMETERS_GRAD: &str = "parameters_grad";
     /// In the name of a saved value.

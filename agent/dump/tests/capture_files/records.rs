@@ -119,6 +119,7 @@ fn cut_anywhere_it_gives_every_entry_that_was_whole() {
         capture.entry(&format!("Tensor.add.{number}.forward"), &[("input_args", text.as_bytes())]);
         ends.push(capture.recorder.length() as usize);
     }
+    capture.recorder.trim().unwrap();
     let whole = std::fs::read(capture.path().join("capture.records")).unwrap();
     let first = ends[0] - (ends[1] - ends[0]) - 8;
     let other = tempfile::tempdir().unwrap();
@@ -142,6 +143,21 @@ fn cut_anywhere_it_gives_every_entry_that_was_whole() {
     }
 }
 
+/// What a killed process had reserved and not used is no half record.
+#[test]
+fn zeros_behind_the_last_record_are_nothing_and_half_a_record_before_them_is_told() {
+    let mut capture = Capture::begin(&header("L1"));
+    capture.entry("Tensor.add.0.forward", &[("input_args", b"[1]")]);
+    capture.recorder.trim().unwrap();
+    let path = capture.path().join("capture.records");
+    let whole = std::fs::read(&path).unwrap();
+    for (half, torn) in [(&b""[..], 0), (b"\x30\0\0\0\x01\x02\x03\x04half", 8 + 0x30)] {
+        std::fs::write(&path, [&whole, half, &[0; 70_000]].concat()).unwrap();
+        let made = documents_of(&capture.directory).unwrap();
+        assert_eq!((made.entries, made.torn), (1, torn));
+    }
+}
+
 /// A flipped bit ends the reading there; it never gives another value.
 #[test]
 fn a_flipped_byte_loses_what_follows_and_invents_nothing() {
@@ -149,6 +165,7 @@ fn a_flipped_byte_loses_what_follows_and_invents_nothing() {
     for number in 0..6 {
         capture.entry(&format!("Tensor.add.{number}.forward"), &[("input_args", b"[1]")]);
     }
+    capture.recorder.trim().unwrap();
     let path = capture.path().join("capture.records");
     let whole = std::fs::read(&path).unwrap();
     for at in 0..whole.len() {

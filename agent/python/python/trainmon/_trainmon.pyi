@@ -443,6 +443,10 @@ class CaptureConfig:
         """The switch that may be turned while the training runs; None: the config has none."""
 
     @property
+    def neutral(self) -> bool:
+        """Whether gradients keep their last bits."""
+
+    @property
     def wants_modules(self) -> bool: ...
     @property
     def wants_operators(self) -> bool:
@@ -479,6 +483,9 @@ class ModuleCall:
     """A module's call, and its gradients. Nothing of it raises."""
 
     def end(self, output: Any, parameters: dict[str, Any], failed: bool) -> None: ...
+    def note(self, text: str) -> None:
+        """Says something of the call, in its entry."""
+
     def begin_backward(self) -> None: ...
     def end_backward(self, into: Any, of: Any) -> None:
         """The gradients of its inputs, and of its outputs."""
@@ -533,6 +540,12 @@ class Capture:
         """A call begins; None: it is not captured."""
 
     def set_mode(self, mode: CallMode | None) -> None: ...
+    def set_parent_check(self, check: Callable[[], None] | None) -> None:
+        """What is called before a call is put under a parent: it takes away one that is over."""
+
+    def set_micro_step(self, micro_step: int) -> None:
+        """Which micro-batch runs from now on."""
+
     def begin(
         self,
         config: CaptureConfig,
@@ -540,9 +553,13 @@ class Capture:
         rank: int | None,
         listener: Callable[[str, str | None], None],
         rows: tuple[int, int, int] | None = None,
+        lane: Any = None,
     ) -> None:
         """Begins a step's files. Raises `ConfigError` if they cannot be made. `rows`: of tensors with so many rows only
-        those from the second number up to the third are captured."""
+        those from the second number up to the third are captured. `lane` measures what lies on devices."""
+
+    def fill_numbers(self, tickets: Sequence[int], rows: Sequence[Sequence[float]]) -> None:
+        """Numbers that a device found, by the tickets under which tensors were taken up."""
 
     def switch(self, is_on: bool) -> None: ...
     def set_rank(self, rank: int) -> bool: ...
@@ -562,6 +579,10 @@ class Capture:
     def save(self, value: Any, name: str, with_gradients: bool) -> None: ...
     def progress(self) -> tuple[int, int, int, str | None] | None:
         """Entries, bytes, files, and why nothing is captured any more."""
+
+    def volume(self) -> tuple[int, int, int, int] | None:
+        """Bytes of all tensors among the values, files and bytes that wait to be written, calls that gave a NaN or an
+        infinity."""
 
     def note(self, what: str, message: str) -> None:
         """Writes to the step's `dump_error_info.log`, each kind once."""

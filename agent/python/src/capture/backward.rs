@@ -77,7 +77,12 @@ fn record_backward(active: &Active, name: &str, is_entry: bool, into: &Bound<'_,
         if is_kept {
             write_gradients(active, &mut entry, into, of);
         }
-        entry.append();
+        if entry.append() {
+            let mut entry = session.entry_with_tensors(name);
+            write_gradients(active, &mut entry, into, of);
+            entry.append();
+            session.count_difference(name);
+        }
         tell_modules_around(active);
     }
     session.end(name);
@@ -85,9 +90,9 @@ fn record_backward(active: &Active, name: &str, is_entry: bool, into: &Bound<'_,
 
 pub(crate) fn write_gradients(active: &Active, entry: &mut Entry<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
     if entry.wants(Part::Input) {
-        Walk::new(&active.kinds, entry.part(Part::Input)).output(of);
+        Walk::new(&active, entry.part(Part::Input)).output(of);
     }
     if entry.wants(Part::Output) {
-        Walk::new(&active.kinds, entry.part(Part::Output)).output(into);
+        Walk::new(&active, entry.part(Part::Output)).output(into);
     }
 }

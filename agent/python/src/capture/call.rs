@@ -32,6 +32,8 @@ pub(crate) struct Begun {
     /// Whether values are kept: the names alone otherwise.
     pub(crate) is_kept: bool,
     pub(crate) is_entry: bool,
+    /// Whether it is an operator of the dispatcher.
+    is_overload: bool,
     /// Whether it changes nothing: a dropout that keeps everything. Its gradients are those of what comes after.
     is_idle: bool,
     /// What made its first tensor. If its result was made by the same, it made nothing.
@@ -111,7 +113,9 @@ impl Shared {
             self.guarded(py, "operator", || {
                 if let Ok(result) = &result {
                     let _quiet = Quiet::unless_plain(py, shown.is_plain)?;
-                    self.end_call(py, &begun, result)?;
+                    if self.end_call(py, &begun, result)? {
+                        save_difference(&begun, operator, shown, result);
+                    }
                 }
                 begun.active.session.end(&begun.name.forward);
                 Ok(())
@@ -163,6 +167,9 @@ impl Shared {
         let is_kept = is_inside && is_entry;
         if is_kept || active.has_construct {
             let mut entry = session.entry(&name.forward);
+            if active.has_construct {
+                self.check_parent(py);
+            }
             place(active, &mut entry);
             // Of backward alone the calls' places are still told.
             if is_kept || (is_entry && !session.plan().wants_direction(Direction::Forward)) {
@@ -177,7 +184,8 @@ impl Shared {
         let first = shown.args.get_item(0).ok();
         let made_by = first.and_then(|first| first.getattr_opt(intern!(py, "grad_fn")).ok().flatten());
         let made_by = made_by.filter(|node| !node.is_none()).map(Bound::unbind);
-        Begun { active: Arc::clone(active), name, is_kept, is_entry, is_idle: is_idle(operator, shown), made_by }
+        let (active, is_overload, is_idle) = (Arc::clone(active), operator.is_overload, is_idle(operator, shown));
+        Begun { active, name, is_kept, is_entry, is_overload, is_idle, made_by }
     }
 
     /// Where a forward call came from.
@@ -194,27 +202,43 @@ impl Shared {
         }
     }
 
-    /// Records what came out, and asks for its gradients.
-    pub(crate) fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Begun { active, name, is_kept, is_entry, is_idle, made_by } = begun;
+    /// Records what came out, and asks for its gradients. Whether it differs from what it is held against.
+    fn end_call(self: &Arc<Self>, py: Python<'_>, begun: &Begun, result: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut differs = false;
+        let Begun { active, name, is_kept, is_entry, is_overload, is_idle, made_by } = begun;
         if *is_kept {
             let mut entry = active.session.entry(&name.forward);
             if entry.wants(Part::Output) {
-                Walk::new(&active.kinds, entry.part(Part::Output)).output(result);
-                entry.append();
+                let walk = Walk::new(&active, entry.part(Part::Output));
+                walk.below_autograd(*is_overload).output(result);
+                differs = entry.append();
             }
         }
         let wants_gradients = active.session.plan().wants_direction(Direction::Backward);
         if wants_gradients && !is_idle && (*is_entry || active.has_construct) {
-            let Some(node) = backward::first_node(py, result)? else { return Ok(()) };
+            let Some(node) = backward::first_node(py, result)? else { return Ok(differs) };
             if made_by.as_ref().is_some_and(|before| node.is(before)) {
-                return Ok(());
+                return Ok(differs);
             }
             let hook = GradientHook::new(py, Arc::clone(self), active, &name.backward, *is_entry)?;
             node.call_method1(intern!(py, "register_hook"), (hook,))?;
         }
-        Ok(())
+        Ok(differs)
     }
+}
+
+/// Records a call that differs once more, with its tensors. What a call in its place overwrote is not what went in any more.
+fn save_difference(begun: &Begun, operator: &Operator, shown: &Arguments<'_, '_>, result: &Bound<'_, PyAny>) {
+    let Begun { active, name, is_overload, .. } = begun;
+    let mut entry = active.session.entry_with_tensors(&name.forward);
+    let overwrites =
+        operator.api.ends_with('_') || shown.kwargs.is_some_and(|kwargs| kwargs.contains("out").is_ok_and(|has| has));
+    if !overwrites {
+        write_inputs(active, operator, shown, &mut entry);
+    }
+    Walk::new(active, entry.part(Part::Output)).below_autograd(*is_overload).output(result);
+    entry.append();
+    active.session.count_difference(&name.forward);
 }
 
 /// Whether the classes that a function is overridden for are torch's own.
@@ -232,12 +256,14 @@ fn write_inputs(active: &Active, operator: &Operator, shown: &Arguments<'_, '_>,
     if entry.wants(Part::InputArgs) {
         let values = entry.part(Part::InputArgs);
         let filled = &operator.filled;
-        Walk::new(&active.kinds, values).list_without(shown.args, |place| filled.contains(&place));
+        let mut walk = Walk::new(&active, values).below_autograd(operator.is_overload);
+        walk.list_without(shown.args, |place| filled.contains(&place));
     }
     if entry.wants(Part::InputKwargs) {
         let filled = &operator.filled_keys;
         let is_filled = |key: &str| filled.iter().any(|it| it == key);
-        Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords_without(shown.kwargs, is_filled);
+        let walk = Walk::new(&active, entry.part(Part::InputKwargs));
+        walk.below_autograd(operator.is_overload).keywords_without(shown.kwargs, is_filled);
     }
 }
 

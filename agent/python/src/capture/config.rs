@@ -61,6 +61,11 @@ impl PyCaptureConfig {
     }
 
     #[getter]
+    fn neutral(&self) -> bool {
+        self.config.neutral
+    }
+
+    #[getter]
     fn wants_modules(&self) -> bool {
         self.config.level.has_modules()
     }

@@ -3,12 +3,14 @@
 //! The mode (`call`) finds an operator by its identity (`operators`), writes its values (`values`, `tensors`, `kinds`) and
 //! where it came from (`stacks`); `modules` and `backward` are what hooks call. `entrance` stands where a function's arguments
 //! are still as its caller gave them. `placing` is where calls stand in `construct.json`, `gradients` names those of parameters,
-//! `news` keeps notices until Python can be told, `thread` is what each thread does now, `shared` what all have together.
+//! `devices` is what waits for numbers that a device finds, `news` keeps notices until Python can be told, `thread` is what each
+//! thread does now, `shared` what all have together.
 
 mod backward;
 mod call;
 mod collective;
 mod config;
+mod devices;
 mod entrance;
 mod gradients;
 mod kinds;
@@ -27,24 +29,20 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use trainmon_agent::core::with_causes;
 use trainmon_capture::{CapturePlace, CapturePlan, Session, Slice};
 
 use crate::capture::call::Arguments;
 pub(crate) use crate::capture::collective::OperatorCall;
 pub(crate) use crate::capture::config::PyCaptureConfig;
+use crate::capture::devices::Row;
 use crate::capture::entrance::Entrance;
 pub(crate) use crate::capture::modules::ModuleCall;
 use crate::capture::shared::Shared;
 use crate::config_error::ConfigError;
 
 fn capture_error(error: &dyn std::error::Error) -> PyErr {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    ConfigError::new_err(text)
+    ConfigError::new_err(with_causes(error))
 }
 
 /// The mode that torch calls with every function: the base of `trainmon.captures.mode.Mode`.
@@ -137,7 +135,8 @@ impl PyCapture {
 
     /// Begins a step. An error says why it cannot. `rows`: of tensors with as many rows as the first number says those from the
     /// second up to the third are kept.
-    #[pyo3(signature = (config, step, rank, listener, rows = None))]
+    /// `lane` measures what lies on devices.
+    #[pyo3(signature = (config, step, rank, listener, rows = None, lane = None))]
     fn begin(
         &self,
         py: Python<'_>,
@@ -146,6 +145,7 @@ impl PyCapture {
         rank: Option<u64>,
         listener: Py<PyAny>,
         rows: Option<(u64, i64, i64)>,
+        lane: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let mut config = config.config.clone();
         config.slice.extend(rows.map(|(size, begin, end)| Slice { dim: 0, begin, end: Some(end), size: Some(size) }));
@@ -153,8 +153,16 @@ impl PyCapture {
         let tell = self.0.news.listener(listener);
         let opened = Session::open(plan, CapturePlace { step, rank }, tell);
         self.0.news.tell(py);
-        self.0.begin(opened.map_err(|error| capture_error(&error))?);
+        self.0.begin(opened.map_err(|error| capture_error(&error))?, lane);
         Ok(())
+    }
+
+    /// Numbers that were found on a device, by the tickets under which they were taken up.
+    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    fn fill_numbers(&self, tickets: Vec<u64>, rows: Vec<Row>) {
+        if let Some(active) = self.0.opened() {
+            active.devices.arrived(&active.session, &tickets, &rows);
+        }
     }
 
     /// Whether a step was begun and has not ended.
@@ -197,6 +205,18 @@ impl PyCapture {
         made.map(drop).map_err(|error| capture_error(&error))
     }
 
+    /// What is called before a call is put under a parent.
+    fn set_parent_check(&self, check: Option<Py<PyAny>>) {
+        self.0.set_parent_check(check);
+    }
+
+    /// Which micro-batch runs from now on.
+    fn set_micro_step(&self, micro_step: u32) {
+        if let Some(active) = self.0.active() {
+            active.session.micro_step(Some(micro_step));
+        }
+    }
+
     /// Calls of this thread stand under this parent from now on; gives the one before.
     fn set_parent(&self, parent: Option<String>) -> Option<String> {
         if let (Some(active), Some(parent)) = (self.0.active(), &parent)
@@ -234,6 +254,13 @@ impl PyCapture {
     fn progress(&self) -> Option<(u64, u64, u64, Option<String>)> {
         let progress = self.0.opened()?.session.progress();
         Some((progress.entries, progress.bytes, progress.files, progress.stopped))
+    }
+
+    /// As [`progress`](Self::progress), with what only some ask for: bytes of all tensors among the values, files and bytes
+    /// that wait to be written, calls that gave a NaN or an infinity.
+    fn volume(&self) -> Option<(u64, usize, usize, u64)> {
+        let progress = self.0.opened()?.session.progress();
+        Some((progress.tensor_bytes, progress.waiting.0, progress.waiting.1, progress.overflows))
     }
 
     fn note(&self, what: &str, message: &str) {

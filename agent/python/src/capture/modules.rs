@@ -47,10 +47,10 @@ impl Shared {
                 let mut entry = session.entry(&name.forward);
                 self.tell_stack(py, &active, &mut entry);
                 if is_kept && entry.wants(Part::InputArgs) {
-                    Walk::new(&active.kinds, entry.part(Part::InputArgs)).list(args);
+                    Walk::new(&active, entry.part(Part::InputArgs)).list(args);
                 }
                 if is_kept && entry.wants(Part::InputKwargs) {
-                    Walk::new(&active.kinds, entry.part(Part::InputKwargs)).keywords(kwargs);
+                    Walk::new(&active, entry.part(Part::InputKwargs)).keywords(kwargs);
                 }
                 entry.append();
             }
@@ -82,7 +82,7 @@ impl Shared {
                 if !entry.wants(Part::Gradient(parameter)) {
                     return Ok(());
                 }
-                Walk::new(&active.kinds, entry.part(Part::Gradient(parameter))).value(gradient);
+                Walk::new(&active, entry.part(Part::Gradient(parameter))).value(gradient);
                 entry.append();
             }
             Ok(())
@@ -94,13 +94,14 @@ impl Shared {
 impl ModuleCall {
     /// The module's own parameters and what came out; `None` for `output` with `failed`: it raised.
     fn end(&self, py: Python<'_>, output: &Bound<'_, PyAny>, parameters: &Bound<'_, PyDict>, failed: bool) {
+        // Also where the step has ended meanwhile: the thread is in no module any more.
+        thread::leave_module(&self.name.forward);
         let Some(active) = self.active.upgrade() else { return };
         let _busy = Busy::new();
         self.shared.guarded(py, "module", || {
             let _quiet = Quiet::new(py)?;
             let session = &active.session;
             let is_on = self.shared.is_on();
-            thread::leave_module(&self.name.forward);
             if is_on && (active.has_construct || self.is_kept) {
                 let mut entry = session.entry(&self.name.forward);
                 // Its parent is the module around it: it is closed first.
@@ -110,15 +111,31 @@ impl ModuleCall {
                     entry.inside_open_module();
                 }
                 if self.is_kept && !failed && entry.wants(Part::Output) {
-                    Walk::new(&active.kinds, entry.part(Part::Output)).output(output);
-                    Walk::new(&active.kinds, entry.part(Part::Parameters)).present(parameters);
+                    Walk::new(&active, entry.part(Part::Output)).output(output);
+                    Walk::new(&active, entry.part(Part::Parameters)).present(parameters);
                 }
                 // Behind what it is made of, also if it raised.
                 entry.move_to_end();
-                entry.append();
+                if entry.append() {
+                    let mut entry = session.entry_with_tensors(&self.name.forward);
+                    Walk::new(&active, entry.part(Part::Output)).output(output);
+                    entry.append();
+                    session.count_difference(&self.name.forward);
+                }
             } else {
                 session.end_module(&self.name.forward);
             }
+            Ok(())
+        });
+    }
+
+    /// Says something of the call, in its entry.
+    fn note(&self, py: Python<'_>, text: &str) {
+        let Some(active) = self.active.upgrade().filter(|_| self.is_kept) else { return };
+        self.shared.guarded(py, "module", || {
+            let mut entry = active.session.entry(&self.name.forward);
+            entry.part(Part::Note).plain_text(text);
+            entry.append();
             Ok(())
         });
     }
@@ -155,7 +172,12 @@ impl ModuleCall {
                 if is_kept {
                     write_gradients(&active, &mut entry, into, of);
                 }
-                entry.append();
+                if entry.append() {
+                    let mut entry = session.entry_with_tensors(&self.name.backward);
+                    write_gradients(&active, &mut entry, into, of);
+                    entry.append();
+                    session.count_difference(&self.name.backward);
+                }
             }
             Ok(())
         });

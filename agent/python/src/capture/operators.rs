@@ -17,6 +17,8 @@ pub(crate) struct Operator {
     pub(crate) api: String,
     /// What its calls are named after the prefix: of `linalg.norm` the last part, of the operator `add.Tensor` the whole.
     pub(crate) shown: String,
+    /// Whether it is an operator of the dispatcher: below autograd.
+    pub(crate) is_overload: bool,
     /// Its index in the table is its number.
     _function: Py<PyAny>,
     /// Arguments that hold nothing before the call, buffers it fills: by place.
@@ -58,6 +60,7 @@ impl Operators {
             prefix: prefix.to_owned(),
             api: api.to_owned(),
             shown: if is_overload { api } else { api.rsplit('.').next().unwrap_or(api) }.to_owned(),
+            is_overload,
             _function: function.clone().unbind(),
             filled,
             filled_keys,

@@ -25,14 +25,14 @@ impl Shared {
         self.guarded(py, "save", || {
             let _quiet = Quiet::new(py)?;
             let session = &active.session;
-            let names = session.begin_saved(name);
+            let names = session.begin_saved(name, with_gradients);
             let mut entry = session.entry(&names.forward);
-            Walk::new(&active.kinds, entry.part(Part::Saved)).value(value);
+            Walk::new(&active, entry.part(Part::Saved)).value(value);
             entry.append();
             let mut places = Vec::new();
             if with_gradients {
                 let mut entry = session.entry(&names.backward);
-                Walk::new(&active.kinds, entry.part(Part::Saved)).places(value, &mut |tensor, place| {
+                Walk::new(&active, entry.part(Part::Saved)).places(value, &mut |tensor, place| {
                     places.push((tensor.clone(), place));
                 });
                 entry.append();
@@ -56,7 +56,7 @@ impl SavedGradient {
         let _busy = Busy::new();
         self.shared.guarded(py, "save", || {
             let _quiet = Quiet::new(py)?;
-            active.session.fill_value(&self.place, |values| Walk::new(&active.kinds, values).value(gradient));
+            active.session.fill_value(&self.place, |values| Walk::new(&active, values).value(gradient));
             Ok(())
         });
     }

@@ -9,11 +9,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use trainmon_capture::Session;
 
+use crate::capture::devices::Devices;
 use crate::capture::gradients::Gradients;
 use crate::capture::kinds::Kinds;
 use crate::capture::news::News;
 use crate::capture::operators::Operators;
 use crate::capture::stacks::Stacks;
+use crate::capture::thread;
 use crate::swallow::swallow;
 
 /// Shared by the Python objects of one capture.
@@ -25,6 +27,8 @@ pub(crate) struct Shared {
     /// Whether calls are captured: between start and stop.
     is_on: AtomicBool,
     mode: Mutex<Option<Py<PyAny>>>,
+    /// Asked before a call is put under a parent that was set: it takes away one that is over.
+    parent_check: Mutex<Option<Py<PyAny>>>,
     pub(crate) news: Arc<News>,
 }
 
@@ -36,6 +40,8 @@ pub(crate) struct Active {
     pub(crate) gradients: Gradients,
     /// Handles of hooks on saved tensors, which may live longer than the step.
     pub(crate) hooks: Mutex<Vec<Py<PyAny>>>,
+    /// What lies on devices is measured there.
+    pub(crate) devices: Devices,
     /// Whether every call has its place in `construct.json`.
     pub(crate) has_construct: bool,
 }
@@ -55,7 +61,7 @@ impl Shared {
         self.active.read().clone()
     }
 
-    pub(crate) fn begin(&self, session: Session) {
+    pub(crate) fn begin(&self, session: Session, lane: Option<Py<PyAny>>) {
         let config = session.plan().config();
         let has_construct = config.extra_info && config.level.has_modules();
         let active = Active {
@@ -64,6 +70,7 @@ impl Shared {
             kinds: Arc::clone(&self.kinds),
             gradients: Gradients::default(),
             hooks: Mutex::default(),
+            devices: Devices::of(lane),
             has_construct,
         };
         *self.active.write() = Some(Arc::new(active));
@@ -92,6 +99,22 @@ impl Shared {
     pub(crate) fn set_mode(&self, mode: Option<Py<PyAny>>) {
         let before = std::mem::replace(&mut *self.mode.lock(), mode);
         drop(before);
+    }
+
+    pub(crate) fn set_parent_check(&self, check: Option<Py<PyAny>>) {
+        let before = std::mem::replace(&mut *self.parent_check.lock(), check);
+        drop(before);
+    }
+
+    /// Has a parent that is over taken away, if one is set.
+    pub(crate) fn check_parent(&self, py: Python<'_>) {
+        if !thread::with_parent(|parent| parent.is_some()) {
+            return;
+        }
+        let Some(check) = self.parent_check.lock().as_ref().map(|check| check.clone_ref(py)) else { return };
+        if let Err(error) = check.call0(py) {
+            swallow(py, error);
+        }
     }
 
     /// Notes an error of ours in the step's log.

@@ -4,96 +4,101 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use trainmon_capture::{Content, Peer, Tensor, Values};
+use trainmon_capture::{Content, Later, Peer, Tensor, Values};
 
+use crate::capture::shared::Active;
 use crate::swallow::swallow;
-use crate::tensor::{HostTensor, Unreadable};
+use crate::tensor::{HostTensor, Tracked, Unreadable};
 
 /// What Python finds of a tensor without plain memory of its own: the format's name of its type, its dtype, its shape, a host
-/// tensor with its elements (or none), mesh and placements as JSON (or none).
+/// tensor with its elements (or the ticket of what is measured on a device, or none), mesh and placements as JSON (or none).
 type Found<'py> = (String, String, Vec<i64>, Option<Bound<'py, PyAny>>, Option<(String, String)>);
 
+/// Writes the described tensor; gives what is to be told of it later.
+type Put<'p> = dyn FnMut(&mut Values<'_>, &Tensor<'_>) -> Option<Later> + Send + 'p;
+
 /// Writes a tensor.
-pub(crate) fn write(py: Python<'_>, object: &Bound<'_, PyAny>, to: &mut Values<'_>) {
-    let mut put = |values: &mut Values<'_>, tensor: &Tensor<'_>| {
-        // What lies on a device was brought here: nothing comes later.
-        drop(values.tensor(tensor));
-    };
-    write_with(py, object, to, &mut put);
+pub(crate) fn write(active: &Active, object: &Bound<'_, PyAny>, tracked: Tracked, to: &mut Values<'_>) {
+    write_with(active, object, tracked, to, &mut |values, tensor| values.tensor(tensor));
 }
 
 /// Writes one send or receive of a batch, with its tensor.
-pub(crate) fn write_peer(py: Python<'_>, peer: &Peer<'_>, object: &Bound<'_, PyAny>, to: &mut Values<'_>) {
-    let mut put = |values: &mut Values<'_>, tensor: &Tensor<'_>| drop(values.peer_operation(peer, tensor));
-    write_with(py, object, to, &mut put);
+pub(crate) fn write_peer(
+    active: &Active,
+    peer: &Peer<'_>,
+    object: &Bound<'_, PyAny>,
+    tracked: Tracked,
+    to: &mut Values<'_>,
+) {
+    write_with(active, object, tracked, to, &mut |values, tensor| values.peer_operation(peer, tensor));
 }
 
-fn write_with(
-    py: Python<'_>,
-    object: &Bound<'_, PyAny>,
-    to: &mut Values<'_>,
-    put: &mut (dyn FnMut(&mut Values<'_>, &Tensor<'_>) + Send),
-) {
+fn write_with(active: &Active, object: &Bound<'_, PyAny>, tracked: Tracked, to: &mut Values<'_>, put: &mut Put<'_>) {
+    let py = object.py();
     let requires_grad = object.getattr(intern!(py, "requires_grad")).and_then(|it| it.is_truthy());
     let requires_grad = requires_grad.map_err(|error| swallow(py, error)).ok();
     let nothing = Tensor { kind: "", dtype: "", shape: &[], requires_grad, spread: None, content: Content::Unreadable };
-    match HostTensor::describe(object) {
+    match HostTensor::describe_unseen(object, tracked) {
         Ok(host) => {
             let plain = Tensor { dtype: host.layout.dtype.torch_name(), shape: host.layout.shape.dims(), ..nothing };
             put_host(&host, &plain, to, put);
         }
-        Err(Unreadable::Foreign { .. }) => put(to, &nothing),
-        Err(_) => write_other(py, object, &nothing, to, put),
+        Err(Unreadable::Foreign { .. }) => drop(put(to, &nothing)),
+        Err(_) => write_other(active, object, &nothing, to, put),
     }
 }
 
-fn put_host(
-    host: &HostTensor<'_, '_>,
-    tensor: &Tensor<'_>,
-    to: &mut Values<'_>,
-    put: &mut (dyn FnMut(&mut Values<'_>, &Tensor<'_>) + Send),
-) {
+fn put_host(host: &HostTensor<'_, '_>, tensor: &Tensor<'_>, to: &mut Values<'_>, put: &mut Put<'_>) {
     let mut is_written = false;
     let read = host.read(|view| {
-        put(to, &Tensor { content: Content::Host(*view), ..*tensor });
+        drop(put(to, &Tensor { content: Content::Host(*view), ..*tensor }));
         is_written = true;
     });
     if read.is_err() && !is_written {
-        put(to, tensor);
+        drop(put(to, tensor));
     }
 }
 
 /// Device tensors, wrappers, sparse, quantised, fake ones.
 fn write_other(
-    py: Python<'_>,
+    active: &Active,
     object: &Bound<'_, PyAny>,
     nothing: &Tensor<'_>,
     to: &mut Values<'_>,
-    put: &mut (dyn FnMut(&mut Values<'_>, &Tensor<'_>) + Send),
+    put: &mut Put<'_>,
 ) {
     static READABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    // What a checksum or a file is made of is brought here at once.
+    let lane = if to.wants_only_numbers() { active.devices.lane(py) } else { None };
     let found = READABLE.import(py, "trainmon.captures.tensors", "readable").and_then(|readable| {
-        let found = readable.call1((object,))?;
+        let found = readable.call1((object, lane))?;
         found.extract::<Found<'_>>()
     });
     let (kind, dtype, shape, elements, spread) = match found {
         Ok(found) => found,
         Err(error) => {
             swallow(py, error);
-            return put(to, nothing);
+            return drop(put(to, nothing));
         }
     };
     let spread = spread.as_ref().map(|(mesh, placements)| (&**mesh, &**placements));
     let tensor = Tensor { kind: &kind, dtype: &dtype, shape: &shape, spread, ..*nothing };
-    let Some(elements) = elements else { return put(to, &tensor) };
+    let Some(elements) = elements else { return drop(put(to, &tensor)) };
+    if let Ok((ticket, count)) = elements.extract::<(u64, i64)>() {
+        if let Some(later) = put(to, &Tensor { content: Content::Later, ..tensor }) {
+            active.devices.await_numbers(ticket, later, &tensor, count);
+        }
+        return;
+    }
     match HostTensor::describe(&elements) {
         Ok(host) => put_host(&host, &tensor, to, put),
-        Err(_) => put(to, &tensor),
+        Err(_) => drop(put(to, &tensor)),
     }
 }
 
 /// Writes a numpy array: torch can look at its memory, too.
-pub(crate) fn write_array(py: Python<'_>, array: &Bound<'_, PyAny>, to: &mut Values<'_>) {
+pub(crate) fn write_array(active: &Active, array: &Bound<'_, PyAny>, to: &mut Values<'_>) {
     let nothing = Tensor {
         kind: "numpy.ndarray",
         dtype: "",
@@ -102,5 +107,5 @@ pub(crate) fn write_array(py: Python<'_>, array: &Bound<'_, PyAny>, to: &mut Val
         spread: None,
         content: Content::Unreadable,
     };
-    write_other(py, array, &nothing, to, &mut |values, tensor| drop(values.tensor(tensor)));
+    write_other(active, array, &nothing, to, &mut |values, tensor| values.tensor(tensor));
 }

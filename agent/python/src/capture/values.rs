@@ -5,9 +5,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 use trainmon_capture::{LaterValue, Peer, Values};
 
-use crate::capture::kinds::{Kinds, ValueKind};
+use crate::capture::kinds::ValueKind;
+use crate::capture::shared::Active;
 use crate::capture::tensors;
 use crate::swallow::swallow;
+use crate::tensor::Tracked;
 
 /// Containers within containers that are followed: as many as the format takes. A stack has an end.
 const DEEPEST: usize = 160;
@@ -17,7 +19,8 @@ const MOST_VALUES: usize = 100_000;
 
 /// One walk through the values of a call.
 pub(crate) struct Walk<'w, 'v, 's> {
-    kinds: &'w Kinds,
+    active: &'w Active,
+    tracked: Tracked,
     to: &'v mut Values<'s>,
     /// Containers the walk is in: one that holds itself is not entered again.
     inside: Vec<usize>,
@@ -25,8 +28,17 @@ pub(crate) struct Walk<'w, 'v, 's> {
 }
 
 impl<'w, 'v, 's> Walk<'w, 'v, 's> {
-    pub(crate) fn new(kinds: &'w Kinds, to: &'v mut Values<'s>) -> Self {
-        Self { kinds, to, inside: Vec::new(), left: MOST_VALUES }
+    /// Values of a program: no mode sees what is read of them while this walks.
+    pub(crate) fn new(active: &'w Active, to: &'v mut Values<'s>) -> Self {
+        Self { active, tracked: Tracked::Yes, to, inside: Vec::new(), left: MOST_VALUES }
+    }
+
+    /// Values as an operator of the dispatcher has them, if `is_below`.
+    pub(crate) fn below_autograd(mut self, is_below: bool) -> Self {
+        if is_below {
+            self.tracked = Tracked::Unknown;
+        }
+        self
     }
 
     /// The values of a tuple or list, as a list.
@@ -54,7 +66,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
     /// What a call gave back, as a list: a tuple's items, or the one value.
     pub(crate) fn output(&mut self, value: &Bound<'_, PyAny>) {
         if let Ok(values) = value.cast::<PyTuple>()
-            && self.kinds.of(value) == ValueKind::Sequence
+            && self.active.kinds.of(value) == ValueKind::Sequence
         {
             self.list(values);
         } else if let Ok(values) = value.cast_exact::<PyList>() {
@@ -112,10 +124,10 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         }
         self.left -= 1;
         let py = value.py();
-        let kind = self.kinds.of(value);
+        let kind = self.active.kinds.of(value);
         let written = match kind {
             ValueKind::Tensor => {
-                tensors::write(py, value, self.to);
+                tensors::write(self.active, value, self.tracked, self.to);
                 Ok(())
             }
             ValueKind::None | ValueKind::Other => {
@@ -127,7 +139,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
                 Ok(())
             }
             ValueKind::NdArray => {
-                tensors::write_array(py, value, self.to);
+                tensors::write_array(self.active, value, self.to);
                 Ok(())
             }
             _ => self.plain(value, kind),
@@ -233,7 +245,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         if self.inside.len() == DEEPEST {
             return self.to.null();
         }
-        match self.kinds.of(value) {
+        match self.active.kinds.of(value) {
             ValueKind::Tensor => {
                 let place = self.to.later();
                 found(value, place);
@@ -267,7 +279,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         let py = value.py();
         let kind = class_name(value);
         let plain = value.call_method0(intern!(py, "item"))?;
-        match self.kinds.of(&plain) {
+        match self.active.kinds.of(&plain) {
             ValueKind::Bool => self.to.bool(&kind, plain.is_truthy()?),
             ValueKind::Int => match plain.extract::<i64>() {
                 Ok(number) => self.to.int(&kind, number),
@@ -291,7 +303,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         let group = value.getattr(intern!(py, "group"))?;
         let group = if group.is_none() { all_ranks(py)? } else { group_ranks(&group)? };
         let peer = Peer { operation: &operation, rank, tag, group: &group };
-        tensors::write_peer(py, &peer, &value.getattr(intern!(py, "tensor"))?, self.to);
+        tensors::write_peer(self.active, &peer, &value.getattr(intern!(py, "tensor"))?, self.tracked, self.to);
         Ok(())
     }
 }

@@ -67,3 +67,15 @@ def test_a_forked_child_captures_nothing(tmp_path: Path) -> None:
         torch.tan(x)
     (rank,) = (tmp_path / "step0").iterdir()
     assert list(json.loads((rank / "dump.json").read_text())["data"]) == ["Torch.sin.0.forward", "Torch.tan.0.forward"]
+
+
+def test_what_a_step_of_tensors_takes_is_told_once_before_the_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capturing = trainmon.capture(dump_path=str(tmp_path), task="tensor", level="L1", risk_level="ALL")
+    told = []
+    for _ in range(3):
+        with capturing:
+            torch.sin(torch.ones(512, 512))
+        told.append(capsys.readouterr().err.count("the tensors of a step take about 2.0 MiB"))
+    assert told == [0, 1, 0]

@@ -267,6 +267,7 @@ def test_a_compiled_module_is_one_node(tmp_path: Path) -> None:
         "Module.1.OptimizedModule.forward.0"
     ]
     assert "Functional.linear.1.forward" not in data
+    assert data["Module.1.OptimizedModule.forward.0"]["note"].startswith("compiled")
 
 
 def test_inference_mode_transforms_and_autocast_work_as_without(tmp_path: Path) -> None:

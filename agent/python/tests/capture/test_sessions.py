@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,6 +170,98 @@ def test_an_optimizer_step_that_raises_is_no_parent_of_what_comes_after(tmp_path
     assert construct["Torch.relu.0.forward"] == "optimizer"
     assert construct["Module.0.Linear.forward.0"] is None
     assert construct["Torch.sin.0.forward"] is None
+
+
+def test_an_operator_right_after_a_failed_step_does_not_stand_under_the_optimizer(tmp_path: Path) -> None:
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            torch.relu(torch.ones(1))
+            raise KeyError("mine")
+
+    model = nn.Sequential(nn.Linear(2, 2))
+    optimizer = Failing(model.parameters())
+    with capture(tmp_path, model, level="mix"):
+        with pytest.raises(KeyError, match="mine"):
+            optimizer.step()
+        torch.sin(torch.ones(1))
+    construct = captured(tmp_path, name="construct.json")
+    assert construct["Torch.relu.0.forward"] == "optimizer"
+    assert construct["Torch.sin.0.forward"] is None
+
+
+def test_a_thread_inside_a_module_keeps_no_mode_after_stop(tmp_path: Path) -> None:
+    entered, may_go = threading.Event(), threading.Event()
+    stacks = []
+
+    class Waits(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + 1
+            entered.set()
+            may_go.wait(60)
+            return torch.relu(x)
+
+    model = nn.Sequential(Waits())
+
+    def work() -> None:
+        model[0](torch.ones(1))
+        stacks.append(torch._C._len_torch_function_stack())
+
+    thread = threading.Thread(target=work)
+    with capture(tmp_path, model, level="mix"):
+        thread.start()
+        assert entered.wait(60)
+    may_go.set()
+    thread.join()
+    assert stacks == [0]
+    assert not model[0]._forward_hooks
+    assert not model[0]._forward_hooks_always_called
+    assert set(captured(tmp_path)) == {"Tensor.__add__.0.forward", "Module.0.Waits.forward.0"}
+
+
+def test_a_value_saved_under_the_name_of_anothers_gradient_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    debugger = debugger_of(tmp_path / "dump", "debug")
+    x = torch.ones(2, requires_grad=True)
+    debugger.save(x, "y")
+    debugger.save(torch.zeros(2), "y_grad")
+    (x * 3).sum().backward()
+    debugger.step()
+    data = captured(tmp_path / "dump", name="debug.json")
+    assert data["y_grad.0.debug"]["Max"] == 3.0
+    assert data["y_grad.1.debug"]["Max"] == 0.0
+
+
+def test_a_config_can_ask_for_gradients_that_keep_their_bits(tmp_path: Path) -> None:
+    assert capture(tmp_path, neutral=True)._session._neutral
+    assert not capture(tmp_path)._session._neutral
+    assert debugger_of(tmp_path / "dump", neutral=True)._session._neutral
+
+
+def test_micro_batches_of_megatron_stand_beside_the_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules = types.ModuleType("megatron.core.pipeline_parallel.schedules")
+
+    def forward_step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return model(x).sum()
+
+    def backward_step(loss: torch.Tensor) -> None:
+        loss.backward()
+
+    schedules.forward_step, schedules.backward_step = forward_step, backward_step
+    monkeypatch.setitem(sys.modules, schedules.__name__, schedules)
+    codes = forward_step.__code__, backward_step.__code__
+    model = nn.Sequential(nn.Linear(2, 2))
+    with capture(tmp_path, model, level="L0"):
+        losses = [schedules.forward_step(model, torch.ones(1, 2)) for _ in range(2)]
+        for loss in losses:
+            schedules.backward_step(loss)
+    assert (forward_step.__code__, backward_step.__code__) == codes
+    construct = captured(tmp_path, name="construct.json")
+    assert construct == {
+        "Module.0.Linear.forward.0": [None, 0],
+        "Module.0.Linear.forward.1": [None, 1],
+        "Module.0.Linear.backward.0": [None, 0],
+        "Module.0.Linear.backward.1": [None, 1],
+        "megatron_micro_step_number": 1,
+    }
 
 
 def test_a_model_called_by_the_optimizer_stands_under_it(tmp_path: Path) -> None:

@@ -203,6 +203,8 @@ pub struct CaptureConfig {
     /// Whether `stack.json` and `construct.json` are written.
     #[default = true]
     pub extra_info: bool,
+    /// Whether modules' gradients are caught so that no sum of gradients is added in another order.
+    pub neutral: bool,
     /// How mean and norm are computed.
     pub precision: Precision,
     /// Which functions, where neither `scope` nor `list` says it.

@@ -45,6 +45,7 @@ pub(in crate::config) fn from_file(
         async_dump: file.async_dump,
         dump_enable: file.dump_enable,
         extra_info: file.extra_info,
+        neutral: file.neutral,
         precision: file.precision.unwrap_or(usual_precision),
         risk_level: file.risk_level,
         custom_op_namespaces: file.custom_op_namespaces,

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use jiter::JsonValue;
@@ -11,6 +10,7 @@ use super::super::words::{MICRO_STEPS, document, file};
 use super::directory::RankDirectory;
 use super::error::WriteError;
 use super::index::{Index, Piece};
+use super::reading::Reading;
 use super::recorder::EXTRA_INFO;
 use super::text::{HOLE_LENGTH, JsonText, MEMBER_HOLE, VALUE_HOLE, hole_at};
 
@@ -18,6 +18,9 @@ use super::text::{HOLE_LENGTH, JsonText, MEMBER_HOLE, VALUE_HOLE, hole_at};
 const ROOT_TO_RANK: u32 = 2;
 /// Collected before the system is called.
 const BUFFER: usize = 1 << 18;
+
+/// Looked through at a time for a hole.
+const BLOCK: usize = 64;
 
 /// A hole's filling may have holes: a saved value's gradient its file. More than that nobody writes.
 const DEEPEST_FILL: u32 = 4;
@@ -46,7 +49,7 @@ pub fn documents_of(directory: &RankDirectory) -> Result<Made, WriteError> {
     let Some(index) = Index::of(&records).map_err(read)? else {
         return Err(WriteError::NoRecords { path: path.join(file::RECORDS) });
     };
-    let torn = records.metadata().map_err(read)?.len() - index.whole;
+    let torn = index.torn;
     let source = Source { records, index, path: path.clone(), directory: directory.tensors_path() };
     let header = source.header();
     let name = if header.level == "debug" { file::DEBUG } else { file::DUMP };
@@ -184,53 +187,55 @@ impl Source {
         put(to, head.as_bytes())?;
         put(to, b"{")?;
         let mut count = 0;
-        let mut buffer = Vec::new();
+        let (mut buffer, mut text) = (Reading::default(), JsonText::new());
         let described = self.index.in_order.iter().map(|&number| &self.index.entries[number as usize]);
         for entry in described.filter(|entry| !entry.parts.is_empty()) {
             put(to, if count == 0 { b"\n" } else { b",\n" })?;
             count += 1;
-            put(to, quoted(&entry.name).as_bytes())?;
-            put(to, b":")?;
+            put_key(to, &entry.name, &mut text)?;
             let [(key, piece)] = entry.parts[..] else {
-                self.parts(&entry.parts, &mut buffer, to)?;
+                self.parts(&entry.parts, &mut buffer, &mut text, to)?;
                 continue;
             };
             if self.index.keys[key as usize].is_empty() {
                 self.value(piece, &mut buffer, to)?;
             } else {
-                self.parts(&entry.parts, &mut buffer, to)?;
+                self.parts(&entry.parts, &mut buffer, &mut text, to)?;
             }
         }
         put(to, b"\n}}\n")?;
         Ok(count)
     }
 
-    fn parts(&self, parts: &[(u32, Piece)], buffer: &mut Vec<u8>, to: &mut impl Write) -> Result<(), Fault> {
+    fn parts(
+        &self,
+        parts: &[(u32, Piece)],
+        buffer: &mut Reading,
+        text: &mut JsonText,
+        to: &mut impl Write,
+    ) -> Result<(), Fault> {
         for (place, &(key, piece)) in parts.iter().enumerate() {
             put(to, if place == 0 { b"{" } else { b"," })?;
-            put(to, quoted(&self.index.keys[key as usize]).as_bytes())?;
-            put(to, b":")?;
+            put_key(to, &self.index.keys[key as usize], text)?;
             self.value(piece, buffer, to)?;
         }
         put(to, b"}")
     }
 
     /// A part's JSON with its holes filled, and the holes of what fills them.
-    fn value(&self, piece: Piece, buffer: &mut Vec<u8>, to: &mut impl Write) -> Result<(), Fault> {
-        self.read(piece, buffer)?;
-        self.filled(buffer, DEEPEST_FILL, to)
+    fn value(&self, piece: Piece, buffer: &mut Reading, to: &mut impl Write) -> Result<(), Fault> {
+        self.filled(buffer.piece(&self.records, piece).map_err(Fault::Read)?, DEEPEST_FILL, to)
     }
 
     fn filled(&self, json: &[u8], depth: u32, to: &mut impl Write) -> Result<(), Fault> {
         let mut rest = json;
-        while let Some(at) = rest.iter().position(|&byte| byte == VALUE_HOLE || byte == MEMBER_HOLE) {
+        while let Some(at) = first_hole(rest) {
             let (before, hole) = rest.split_at(at);
             put(to, before)?;
             match hole_at(hole).and_then(|hole| self.index.fills.get(&hole)).filter(|_| depth > 0) {
                 Some(&fill) => {
-                    let mut filling = Vec::new();
-                    self.read(fill, &mut filling)?;
-                    self.filled(&filling, depth - 1, to)?;
+                    let mut filling = Reading::default();
+                    self.filled(filling.piece(&self.records, fill).map_err(Fault::Read)?, depth - 1, to)?;
                 }
                 None if hole[0] == VALUE_HOLE => put(to, b"null")?,
                 None => {}
@@ -240,14 +245,9 @@ impl Source {
         put(to, rest)
     }
 
-    fn read(&self, piece: Piece, buffer: &mut Vec<u8>) -> Result<(), Fault> {
-        buffer.resize(piece.length as usize, 0);
-        self.records.read_exact_at(buffer, piece.at).map_err(Fault::Read)
-    }
-
     fn stacks(&self, to: &mut BufWriter<&mut File>) -> Result<(), Fault> {
         put(to, b"{")?;
-        let mut buffer = Vec::new();
+        let mut buffer = Reading::default();
         let used = self.index.stacks.iter().filter(|(_, stack)| !stack.entries.is_empty() && stack.lines.length > 0);
         for (place, (_, stack)) in used.enumerate() {
             put(to, if place == 0 { b"\n" } else { b",\n" })?;
@@ -260,8 +260,7 @@ impl Source {
             names.end_list();
             put(to, names.as_bytes())?;
             put(to, b",")?;
-            self.read(stack.lines, &mut buffer)?;
-            put(to, &buffer)?;
+            put(to, buffer.piece(&self.records, stack.lines).map_err(Fault::Read)?)?;
             put(to, b"]")?;
         }
         put(to, b"\n}\n")
@@ -308,8 +307,17 @@ fn put(to: &mut impl Write, bytes: &[u8]) -> Result<(), Fault> {
     to.write_all(bytes).map_err(Fault::Write)
 }
 
-fn quoted(text: &str) -> String {
-    let mut json = JsonText::new();
-    json.text(text);
-    String::from_utf8_lossy(json.as_bytes()).into_owned()
+/// A key of an object, with its colon.
+fn put_key(to: &mut impl Write, key: &str, text: &mut JsonText) -> Result<(), Fault> {
+    text.clear();
+    text.key(key);
+    put(to, text.as_bytes())
+}
+
+/// Where the first hole's mark stands. Nearly all pieces have none: they are looked through by blocks.
+fn first_hole(json: &[u8]) -> Option<usize> {
+    let is_mark = |byte: &u8| matches!(*byte, VALUE_HOLE | MEMBER_HOLE);
+    let block = json.chunks(BLOCK).position(|block| block.iter().fold(false, |found, byte| found | is_mark(byte)))?;
+    let from = block * BLOCK;
+    json[from..].iter().position(is_mark).map(|at| from + at)
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::super::error::CaptureError;
+
 /// A capture's directory or file could not be made or written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -34,6 +36,22 @@ pub enum WriteError {
         /// The directory.
         path: PathBuf,
     },
+    /// What the capture is to be held against cannot be read.
+    #[error("`bench_path`")]
+    Bench {
+        /// Why.
+        source: CaptureError,
+    },
+    /// What the capture is to be held against has not this step and rank.
+    #[error("`bench_path`: `{}` has no step {step} of rank {rank}", path.display())]
+    NoBench {
+        /// What was named.
+        path: PathBuf,
+        /// The step captured.
+        step: u64,
+        /// By this rank.
+        rank: u64,
+    },
     /// Not a record file, or none of a version known here.
     #[error("`{}` is no record file of a capture", path.display())]
     NoRecords {
@@ -54,6 +72,8 @@ impl WriteError {
             Self::InUse { .. } => {
                 "give each process a rank of its own (`start(rank_id=…)`), or each run its own `dump_path`"
             }
+            Self::Bench { source } => source.hint(),
+            Self::NoBench { .. } => "name a capture of the same steps and ranks, or one rank's directory",
             Self::NoRecords { .. } => "name a rank directory of a capture that was cut short, or a directory above it",
         }
     }

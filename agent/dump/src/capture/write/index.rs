@@ -50,8 +50,8 @@ pub(super) struct Index {
     pub(super) nodes: Vec<u32>,
     pub(super) stacks: Vec<(u32, IndexedStack)>,
     pub(super) fills: HashMap<Hole, Piece, FixedState>,
-    /// Bytes up to where the file makes sense.
-    pub(super) whole: u64,
+    /// Bytes of a frame at the end that is not whole.
+    pub(super) torn: u64,
     by_name: HashMap<Box<str>, u32, FixedState>,
     by_key: HashMap<Box<str>, u32, FixedState>,
     by_stack: HashMap<u32, usize, FixedState>,
@@ -72,11 +72,13 @@ impl Index {
         }
         let mut frames =
             FrameReader { file, at: MAGIC.len() as u64, end: file.metadata()?.len(), buffer: Vec::new(), from: 0 };
+        let mut whole = frames.at;
         while let Some((at, content)) = frames.next()? {
             let Some(said) = read(content) else { break };
             index.take(said, content, at);
-            index.whole = at + content.len() as u64;
+            whole = at + content.len() as u64;
         }
+        index.torn = torn_after(file, whole, frames.end)?;
         if index.header.is_empty() {
             return Ok(None);
         }
@@ -149,6 +151,19 @@ impl Index {
         });
         &mut self.stacks[place].1
     }
+}
+
+/// The bytes of the frame that begins at `whole` and is not whole. A file that was memory ends in zeros, which are none.
+fn torn_after(file: &File, whole: u64, end: u64) -> std::io::Result<u64> {
+    let left = end - whole;
+    let mut head = [0; FRAME_HEAD];
+    let there = left.min(FRAME_HEAD as u64) as usize;
+    file.read_exact_at(&mut head[..there], whole)?;
+    if head == [0; FRAME_HEAD] {
+        return Ok(0);
+    }
+    let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    Ok(left.min(FRAME_HEAD as u64 + u64::from(length)))
 }
 
 /// Reads frames one after the other.

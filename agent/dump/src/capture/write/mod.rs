@@ -4,8 +4,10 @@ mod directory;
 mod documents;
 mod error;
 mod index;
+mod reading;
 mod record;
 mod recorder;
+mod tail;
 mod text;
 mod value;
 

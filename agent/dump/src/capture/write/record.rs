@@ -95,6 +95,8 @@ impl Frames {
             | flag(parent.is_some(), HAS_PARENT)
             | flag(micro_step.is_some(), HAS_MICRO_STEP)
             | flag(stack.is_some(), HAS_STACK);
+        let texts: usize = parts.iter().map(|(key, json)| key.len() + json.len() + 8).sum();
+        self.bytes.reserve(FRAME_HEAD + name.len() + parent.map_or(0, str::len) + texts + 32);
         self.frame(ENTRY, |bytes| {
             put_text(bytes, name.as_bytes());
             bytes.push(flags);

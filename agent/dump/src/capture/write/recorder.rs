@@ -1,13 +1,13 @@
 //! The record file: everything captured so far, in the kernel's hands.
 
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 
 use super::super::words::{document, file};
 use super::directory::RankDirectory;
 use super::error::WriteError;
 use super::record::{Frames, MAGIC};
+use super::tail::Tail;
 use super::text::JsonText;
 
 /// What a capture is of: the documents' first keys.
@@ -29,9 +29,8 @@ pub(super) const EXTRA_INFO: &str = "extra_info";
 /// A record file that is being written. It holds a lock on it: another process sees that it is in use.
 #[derive(Debug)]
 pub struct Recorder {
-    file: File,
+    tail: Tail,
     path: PathBuf,
-    length: u64,
     is_broken: bool,
 }
 
@@ -45,7 +44,7 @@ impl Recorder {
         let created = directory.create_new(file::RECORDS)?;
         // A file system that has no locks serves as well; only the warning of a second process is lost.
         let _locked = created.try_lock().is_ok();
-        let mut recorder = Self { file: created, path, length: 0, is_broken: false };
+        let mut recorder = Self { tail: Tail::new(created, true), path, is_broken: false };
         let Header { task, level, framework, extra_info } = header;
         let mut json = JsonText::new();
         json.begin_object();
@@ -62,7 +61,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Appends frames: when this returns, they survive the end of the process. Cost: one system call.
+    /// Appends frames: when this returns, they survive the end of the process. Cost: a copy where the file is memory
+    /// (tmpfs, ext4, xfs), else one system call.
     ///
     /// # Errors
     /// The disk is full, or refuses otherwise. What was there before is whole; nothing can be appended any more.
@@ -77,22 +77,24 @@ impl Recorder {
                 source: io::Error::other("it was refused before"),
             });
         }
-        match self.file.write_all(bytes) {
-            Ok(()) => {
-                self.length += bytes.len() as u64;
-                Ok(())
-            }
-            Err(source) => {
-                self.is_broken = true;
-                // Half a frame would end the reading there anyway: its removal is a courtesy.
-                let _cut = self.file.set_len(self.length).is_ok();
-                Err(WriteError::Write { path: self.path.clone(), source })
-            }
-        }
+        self.tail.append(bytes).map_err(|source| {
+            self.is_broken = true;
+            // Half a frame would end the reading there anyway, and so do zeros: their removal is a courtesy.
+            let _cut = self.tail.trim().is_ok();
+            WriteError::Write { path: self.path.clone(), source }
+        })
+    }
+
+    /// Gives back the room that was reserved and not used. More may be appended.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn trim(&mut self) -> Result<(), WriteError> {
+        self.tail.trim().map_err(|source| WriteError::Write { path: self.path.clone(), source })
     }
 
     /// Bytes written.
     pub fn length(&self) -> u64 {
-        self.length
+        self.tail.length()
     }
 }

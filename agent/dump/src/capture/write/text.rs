@@ -29,6 +29,11 @@ impl JsonText {
         Self { bytes: Vec::new(), is_first: true }
     }
 
+    /// Nothing yet, and memory for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), is_first: true }
+    }
+
     /// What was written.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -184,6 +189,12 @@ impl JsonText {
 
     fn quoted(&mut self, text: &str) {
         self.bytes.push(b'"');
+        if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+            // Nearly every text.
+            self.bytes.extend_from_slice(text.as_bytes());
+            self.bytes.push(b'"');
+            return;
+        }
         for character in text.chars() {
             match character {
                 '"' => self.bytes.extend_from_slice(b"\\\""),

@@ -10,8 +10,9 @@ import torch
 
 from trainmon._trainmon import CaptureConfig
 from trainmon.captures.debugger import rank_of_process
-from trainmon.captures.session import CaptureSession, tell
+from trainmon.captures.session import CaptureSession
 from trainmon.captures.watching import ConfigFile
+from trainmon.notices import say
 
 
 class Capturing:
@@ -20,7 +21,7 @@ class Capturing:
     def __init__(self, models: Sequence[torch.nn.Module], is_list: bool, config: CaptureConfig, neutral: bool) -> None:
         self._models = models
         self._is_list = is_list
-        self._session = CaptureSession(config, neutral)
+        self._session = CaptureSession(config, neutral or config.neutral)
         self._step = 0
 
     def __enter__(self) -> Capturing:  # noqa: PYI034  Python 3.10 has no `Self`
@@ -53,7 +54,7 @@ def capture(
     file = ConfigFile(config)
     parsed = CaptureConfig.read(file.text(), file.name, json.dumps(keys), False)
     for warning in parsed.warnings:
-        tell(warning, None)
+        say(warning)
     is_list = isinstance(model, list | tuple)
     models: list[Any] = [] if model is None else list(model) if is_list else [model]
     return Capturing(models, is_list, parsed, neutral)

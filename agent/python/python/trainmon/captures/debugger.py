@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import torch
 
 from trainmon._trainmon import CaptureConfig, ConfigError
-from trainmon.captures.session import CaptureSession, tell
+from trainmon.captures.session import CaptureSession
 from trainmon.captures.watching import ConfigFile
 from trainmon.captures.window import TokenRange
+from trainmon.notices import say
 
 _lock = threading.RLock()
 
@@ -74,8 +75,8 @@ class PrecisionDebugger:
         self._file = ConfigFile(config_path)
         config = self._read(self._file.text() if config_path is not None else _DEFAULT)
         for warning in config.warnings:
-            tell(warning, None)
-        self._session = CaptureSession(config, os.environ.get(NEUTRAL_VARIABLE) == "1")
+            say(warning)
+        self._session = CaptureSession(config, config.neutral or os.environ.get(NEUTRAL_VARIABLE) == "1")
         self._is_enabled = config.dump_enable is not False
         self._file.begins(config.dump_enable)
         self._loop = 0
@@ -218,7 +219,7 @@ class PrecisionDebugger:
         if self._tokens is not None:
             self._tokens.end()
         self._is_over = True
-        tell("all steps of the config are captured", None)
+        say("all steps of the config are captured")
 
     def _remember(self, models: list[torch.nn.Module], is_list: bool) -> None:
         self._session.remember(models, is_list)
@@ -232,7 +233,7 @@ class PrecisionDebugger:
             is_open = self._session.capture.is_open
             if self._rank is not None and is_open and not self._session.capture.set_rank(self._rank):
                 where = f"proc{os.getpid()}"
-                tell(f"this step's files stay in `{where}`", f"`rank{self._rank}` beside it may be another run's")
+                say(f"this step's files stay in `{where}`", f"`rank{self._rank}` beside it may be another run's")
 
     def _save(self, variable: Any, name: str, save_backward: bool) -> None:
         config = self._session.config
@@ -240,7 +241,7 @@ class PrecisionDebugger:
             return
         step = self._loop + self._init_step
         if not _can_be_saved(variable):
-            tell(f"save: `{name}` is not saved: it is a {type(variable).__name__}", "tensors, numbers and texts can be")
+            say(f"save: `{name}` is not saved: it is a {type(variable).__name__}", "tensors, numbers and texts can be")
             return
         if not config.wants_step(step):
             return
@@ -257,7 +258,7 @@ class PrecisionDebugger:
             config = self._read(changed)
         except ConfigError as error:
             self._is_enabled = False
-            tell(f"the capture is off: its config was changed and is wrong: {error}", None)
+            say(f"the capture is off: its config was changed and is wrong: {error}")
             return
         if config.dump_enable is not None:
             self._is_enabled = config.dump_enable

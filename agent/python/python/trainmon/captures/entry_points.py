@@ -7,6 +7,7 @@ they were imported to), and the operators' methods on `torch.Tensor` are; both o
 
 from __future__ import annotations
 
+import functools
 import types
 import warnings
 from collections.abc import Callable
@@ -129,6 +130,7 @@ def _entrance_code(function: types.FunctionType, entrance: Any) -> types.CodeTyp
     )
 
 
+@functools.cache
 def _template(free: tuple[str, ...]) -> types.CodeType:
     inner = "".join(f"        {name}\n" for name in free) or "        pass\n"
     source = (

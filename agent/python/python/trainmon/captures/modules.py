@@ -62,6 +62,11 @@ class ModuleHooks:
         self._pause = pause
         self._before_call = before_call
         self._handles: list[RemovableHandle] = []
+        #: By module, what is called when a call of it ends.
+        self._leaving: dict[int, RemovableHandle] = {}
+        #: Threads that have the mode on, and the module they are in.
+        self._pushed: list[tuple[int, int]] = []
+        self._is_detached = False
         self._calls = _Calls()
         self._parameters: set[int] = set()
 
@@ -74,14 +79,20 @@ class ModuleHooks:
         """Hooks one module by its whole name."""
         entering, leaving = self._hooks(name)
         self._handles.append(module.register_forward_pre_hook(Hook(entering), with_kwargs=True))
-        self._handles.append(module.register_forward_hook(Hook(leaving), with_kwargs=True, always_call=True))
+        self._leaving[id(module)] = module.register_forward_hook(Hook(leaving), with_kwargs=True, always_call=True)
 
     def detach(self) -> None:
-        """Removes all hooks."""
+        """Removes all hooks. What takes the mode off in another thread, which is inside of a module now, goes when that
+        module's call ends."""
+        self._is_detached = True
         handles, self._handles = self._handles, []
+        here = threading.get_ident()
+        needed = {module for thread, module in self._pushed if thread != here}
+        handles += [handle for module, handle in self._leaving.items() if module not in needed]
+        self._leaving = {module: handle for module, handle in self._leaving.items() if module in needed}
         undo_all([handle.remove for handle in handles], self._capture)
         self._parameters.clear()
-        self._calls = _Calls()
+        self._calls.open.clear()
 
     def _hooks(self, name: str) -> tuple[Any, Any]:
         def entering(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -108,8 +119,12 @@ class ModuleHooks:
         has_pushed = call is not None and self._mode is not None and self._mode.push_if_absent()
         state = _Call(module, call, has_pushed)
         self._calls.open.append(state)
-        if call is not None and self._pause is not None and "_orig_mod" in module._modules:
-            state.go_on = self._pause()
+        if has_pushed:
+            self._pushed.append((threading.get_ident(), id(module)))
+        if call is not None and "_orig_mod" in module._modules:
+            call.note("compiled: what runs inside is not seen")
+            if self._pause is not None:
+                state.go_on = self._pause()
         if call is None or not self._wants_backward or not torch.is_grad_enabled():
             return None
         state.backward = self._pass(call, self._handles)
@@ -126,7 +141,7 @@ class ModuleHooks:
         error = sys.exc_info()[1]
         failed = output is None and error is not None and error is not state.outer_error
         state.call.end(output, module._parameters, failed)
-        if failed:
+        if failed or self._is_detached:
             return None
         if self._wants_backward and torch.is_grad_enabled():
             self._await_parameters(module, name)
@@ -151,8 +166,13 @@ class ModuleHooks:
         """What was put on or taken off for the call."""
         if state.go_on is not None:
             state.go_on()
-        if state.has_pushed and self._mode is not None:
-            self._mode.pop()
+        if not state.has_pushed or self._mode is None:
+            return
+        self._mode.pop()
+        of = id(state.module)
+        self._pushed.remove((threading.get_ident(), of))
+        if self._is_detached and all(module != of for _, module in self._pushed):
+            self._leaving.pop(of).remove()
 
     def _await_parameters(self, module: torch.nn.Module, name: str) -> None:
         for key, parameter in module._parameters.items():

@@ -38,6 +38,7 @@ class OptimizerNodes:
         """From here on they are parents."""
         if self._undo:
             return
+        self._capture.set_parent_check(self.forget_failed)
         self._undo.append(torch_optimizer.register_optimizer_step_pre_hook(self._begins).remove)
         self._undo.append(torch_optimizer.register_optimizer_step_post_hook(self._ends).remove)
         for name in _CLIPPING:
@@ -51,6 +52,7 @@ class OptimizerNodes:
         # Frames hold what their calls held.
         self._steps = _Steps()
         self._capture.set_parent(None)
+        self._capture.set_parent_check(None)
 
     def forget_failed(self) -> None:
         """A step that raised has told nobody that it ended: what follows does not stand under it. A step that is under

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import shutil
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,13 +16,16 @@ from trainmon._trainmon import Capture, CaptureConfig
 from trainmon.captures.aten import OperatorMode
 from trainmon.captures.collectives import Collectives
 from trainmon.captures.custom import CustomFunctions
+from trainmon.captures.devices import DeviceNumbers
 from trainmon.captures.entry_points import EntryPoints
 from trainmon.captures.libraries import Libraries
+from trainmon.captures.micro_steps import MicroSteps
 from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks, Pause
 from trainmon.captures.optimizers import OptimizerNodes
 from trainmon.captures.triton import TritonLaunches
 from trainmon.captures.undoing import guarded
+from trainmon.notices import say
 
 _lock = threading.RLock()
 
@@ -45,11 +48,16 @@ class CaptureSession:
         self._hooked: ModuleHooks | None = None
         self._optimizers = OptimizerNodes(self.capture)
         self._collectives = Collectives(self.capture)
+        self._micro_steps = MicroSteps(self.capture)
+        self._devices = DeviceNumbers(self.capture)
         self.custom = CustomFunctions(self.capture)
         self._libraries = Libraries(self.capture)
         self._triton = TritonLaunches(self.capture)
         self._single: ModuleHooks | None = None
         self._step: int | None = None
+        #: Bytes of the tensors of the step that was captured last.
+        self._volume: int | None = None
+        self._is_volume_told = False
         #: The models ever given, and what stands before their modules' paths. It is the host that keeps them.
         self._models: list[tuple[weakref.ref[torch.nn.Module], str]] = []
         self._told: set[str] = set()
@@ -66,12 +74,28 @@ class CaptureSession:
         if self.capture.is_open:
             return True
         try:
-            self.capture.begin(self.config, step, rank, tell, rows)
+            self.capture.begin(self.config, step, rank, say, rows, self._devices)
         except ValueError as error:
-            tell(f"step {step} is not captured: {error}", None)
+            say(f"step {step} is not captured: {error}")
             return False
         self._step = step
+        self._micro_steps.begin_step()
+        self._tell_volume()
         return True
+
+    def _tell_volume(self) -> None:
+        """What a step's tensors take, once it is known and before more are written."""
+        volume = self._volume
+        if volume is None or self.config.task != "tensor" or self._is_volume_told:
+            return
+        self._is_volume_told = True
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(self.config.dump_path).free
+            say(
+                f"the tensors of a step take about {_mebibytes(volume)}; `{self.config.dump_path}` has room for "
+                f"{_mebibytes(free)}",
+                "`scope`, `list` and `step` choose fewer; `disk_budget_mib` ends a capture in time",
+            )
 
     def remember(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
         """Models, once given, are captured with every start."""
@@ -91,7 +115,7 @@ class CaptureSession:
         """Tells the user what stays so from step to step."""
         if message not in self._told:
             self._told.add(message)
-            tell(message, hint)
+            say(message, hint)
 
     def _is_refused(self) -> bool:
         """Whether nothing may be put in place now; the user is told why."""
@@ -129,12 +153,13 @@ class CaptureSession:
                 raise
             # Not even an error whose text cannot be had may reach the host.
             with contextlib.suppress(Exception):
-                tell(f"the capture did not start: {type(error).__name__}: {error}", None)
+                say(f"the capture did not start: {type(error).__name__}: {error}")
 
     def _put_in_place(self) -> None:
         if self.config.wants_functions:
             self._start_functions()
         if self.config.wants_modules:
+            self._micro_steps.attach()
             self._hooked = self._hooks(self._mode, self._pause if self.config.wants_functions else None)
             for reference, prefix in self._models:
                 model = reference()
@@ -200,6 +225,7 @@ class CaptureSession:
             if hooks is not None:
                 guarded(hooks.detach, self.capture)
         self._hooked = self._single = None
+        guarded(self._micro_steps.detach, self.capture)
         self._stop_functions()
         with _lock:
             if CaptureSession._owner is self:
@@ -235,23 +261,25 @@ class CaptureSession:
     def write(self) -> None:
         """Writes the step's files as they are now."""
         if os.getpid() == self._process:
+            guarded(self._devices.finish, self.capture)
             _told(self.capture.write)
 
     def finish(self) -> None:
         """Ends the step."""
         if os.getpid() == self._process:
+            guarded(self._devices.finish, self.capture)
+            volume = self.capture.volume()
+            if volume is not None:
+                self._volume = volume[0]
             _told(self.capture.finish)
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
 
 
 def _told(act: Any) -> None:
     try:
         act()
     except ValueError as error:
-        tell(str(error), "the record file is kept: `trainmon recover` makes the files of it")
-
-
-def tell(message: str, hint: str | None) -> None:
-    """Tells the user."""
-    # Nobody may be there to hear it.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"trainmon: {message}" + (f"\n  {hint}\n" if hint else "\n"))
+        say(str(error), "the record file is kept: `trainmon recover` makes the files of it")

@@ -8,19 +8,25 @@ from typing import Any
 
 import torch
 
-#: The type's name in a dump, the dtype, the shape, a host tensor with the elements (or none), mesh and placements.
+from trainmon.captures.devices import DeviceNumbers
+
+#: The type's name in a dump, the dtype, the shape, a host tensor with the elements (or the ticket and the number of
+#: those that are measured on a device, or none), mesh and placements.
 Found = tuple[str, str, list[int], Any, tuple[str, str] | None]
 
 
-def readable(value: Any) -> Found:
-    """What a dump says of this tensor or array. Elements that nobody has (a meta or fake tensor, one inside a
+def readable(value: Any, lane: DeviceNumbers | None = None) -> Found:
+    """What a dump says of this tensor or array. With a `lane` what lies on a device is measured there; without, it is
+    brought here. Elements that nobody has (a meta or fake tensor, one inside a
     transform, a result that is not there yet) are none. Runs no `__torch_function__` and no dispatch mode of the
     host."""
     with torch._C.DisableTorchFunction(), torch.no_grad(), _without_dispatch_modes():
         if not isinstance(value, torch.Tensor):
             return _array(value)
         kind, elements, spread = _inside(value)
-        return kind, str(value.dtype), _shape_of(value), _on_host(elements), spread
+        ticket = _taken_up(elements, lane)
+        found = _on_host(elements) if ticket is None else ticket
+        return kind, str(value.dtype), _shape_of(value), found, spread
 
 
 def _without_dispatch_modes() -> Any:
@@ -86,6 +92,12 @@ def _shape_of(value: torch.Tensor) -> list[int]:
     except (RuntimeError, TypeError, ValueError):
         # A nested tensor of another layout has no sizes, a symbolic one no numbers.
         return []
+
+
+def _taken_up(elements: torch.Tensor | None, lane: DeviceNumbers | None) -> tuple[int, int] | None:
+    if lane is None or elements is None or elements.is_quantized or not lane.takes(elements):
+        return None
+    return lane.take_up(elements)
 
 
 def _on_host(elements: torch.Tensor | None) -> torch.Tensor | None:

@@ -1,0 +1,109 @@
+"""Tensors on devices: their numbers are found there, and read when the step ends. Nothing waits before."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import torch
+
+from trainmon._trainmon import Capture
+from trainmon.device.pages import Numbers, Page
+from trainmon.device.pieces import refusal
+from trainmon.device.quiet import quietly
+from trainmon.device.reductions import Batch, Values, Wants, parts_of
+from trainmon.device.streams import Streams, streams_of
+
+_WANTS = Wants(frozenset({"min", "max", "mean", "norm"}), 0.0)
+
+#: How long the end of a step waits for a device that does not answer.
+_PATIENCE = 60.0
+_POLL_SECONDS = 0.001
+
+
+class DeviceNumbers:
+    """Launches the reductions of a tensor on the stream that is current: what is queued there later may overwrite it.
+
+    Numbers go to a table on the device, a full one to page-locked memory of the host, and are told when they have
+    arrived. May be used from the threads of a backward pass.
+    """
+
+    def __init__(self, capture: Capture, streams: Callable[[torch.device], Streams] = streams_of) -> None:
+        """`streams`: how to order work on a device; tests put a slow one here."""
+        self._capture = capture
+        self._make_streams = streams
+        self._lock = threading.Lock()
+        self._streams: dict[torch.device, Streams] = {}
+        self._batches: dict[torch.device, Batch] = {}
+        self._open: dict[torch.device, Page] = {}
+        self._flying: deque[Page] = deque()
+        self._tickets = 0
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Whether it is measured where it lies: on a device, readable, with a dtype that is known, and not empty."""
+        return not tensor.is_cpu and tensor.numel() > 0 and refusal(tensor) is None
+
+    def take_up(self, tensor: torch.Tensor) -> tuple[int, int] | None:
+        """Measures a tensor as it is now. Gives the ticket under which its numbers are told, and its elements; none if
+        the device takes nothing just now. Never waits."""
+        device = tensor.device
+        with self._lock, quietly(device.type):
+            if self._streams_of(device).refusal() is not None:
+                return None
+            page = self._page(device)
+            row = self._batch(device).measure([Values(parts_of(tensor), tensor.numel(), 0.0)])
+            ticket, self._tickets = self._tickets, self._tickets + 1
+            page.take([Numbers(_nobody, None, ticket)]).copy_(row)
+            page.written()
+            if page.room == 0:
+                self._send(device)
+            self._tell_arrived()
+        return ticket, tensor.numel()
+
+    def finish(self) -> None:
+        """Tells all that is under way. Waits for it: the step has ended."""
+        deadline = time.monotonic() + _PATIENCE
+        with self._lock:
+            for device in list(self._open):
+                self._send(device)
+            while self._flying and time.monotonic() < deadline:
+                self._tell_arrived()
+                if self._flying:
+                    time.sleep(_POLL_SECONDS)
+            if self._flying:
+                self._capture.note("device", "it did not deliver all numbers in time: they are null")
+                self._flying.clear()
+
+    def _tell_arrived(self) -> None:
+        while self._flying and self._flying[0].has_arrived():
+            page = self._flying.popleft()
+            self._capture.fill_numbers([entry.order for entry in page.entries], page.arrived.tolist())
+
+    def _send(self, device: torch.device) -> None:
+        page = self._open.pop(device)
+        page.flush()
+        self._flying.append(page)
+
+    def _page(self, device: torch.device) -> Page:
+        page = self._open.get(device)
+        if page is None:
+            page = self._open[device] = Page(device, self._streams_of(device))
+        return page
+
+    def _batch(self, device: torch.device) -> Batch:
+        batch = self._batches.get(device)
+        if batch is None:
+            batch = self._batches[device] = Batch(device, _WANTS)
+        return batch
+
+    def _streams_of(self, device: torch.device) -> Streams:
+        streams = self._streams.get(device)
+        if streams is None:
+            streams = self._streams[device] = self._make_streams(device)
+        return streams
+
+
+def _nobody(*_arguments: object) -> None:
+    """Rows are told by their order."""

@@ -1,0 +1,55 @@
+//! Numbers that come later: of tensors that are measured on their devices.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use trainmon_agent::core::{Dtype, Shape};
+use trainmon_agent::front::DeviceRow;
+use trainmon_capture::{Later, Session, Tensor};
+
+/// The numbers of a row, as `trainmon.device` has them.
+pub(crate) type Row = [f64; 8];
+
+/// What measures on devices, and what waits for it.
+#[derive(Default)]
+pub(crate) struct Devices {
+    lane: Mutex<Option<Py<PyAny>>>,
+    awaited: Mutex<HashMap<u64, Awaited, FixedState>>,
+}
+
+/// A tensor whose numbers are under way.
+struct Awaited {
+    later: Later,
+    dtype: Dtype,
+    shape: Shape,
+    is_scalar: bool,
+}
+
+impl Devices {
+    /// Of this step: an object with a method `take_up(tensor)`.
+    pub(crate) fn of(lane: Option<Py<PyAny>>) -> Self {
+        Self { lane: Mutex::new(lane), awaited: Mutex::default() }
+    }
+
+    pub(crate) fn lane(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.lane.lock().as_ref().map(|lane| lane.clone_ref(py))
+    }
+
+    /// The numbers of a tensor come under this ticket. `count`: its elements.
+    pub(crate) fn await_numbers(&self, ticket: u64, later: Later, tensor: &Tensor<'_>, count: i64) {
+        let (Some(dtype), Ok(shape)) = (Dtype::from_torch_name(tensor.dtype), Shape::new(&[count])) else { return };
+        let is_scalar = tensor.shape.is_empty() && count == 1;
+        self.awaited.lock().insert(ticket, Awaited { later, dtype, shape, is_scalar });
+    }
+
+    /// They are there. What is never told stays null.
+    pub(crate) fn arrived(&self, session: &Session, tickets: &[u64], rows: &[Row]) {
+        for (ticket, row) in tickets.iter().zip(rows) {
+            let Some(awaited) = self.awaited.lock().remove(ticket) else { continue };
+            let stats = DeviceRow(*row).stats(awaited.dtype, awaited.shape);
+            session.fill_numbers(&awaited.later, &stats, awaited.is_scalar);
+        }
+    }
+}
