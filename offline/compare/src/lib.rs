@@ -32,6 +32,7 @@ mod python;
 mod report;
 mod request;
 mod rounding;
+mod script;
 mod table;
 mod tensors;
 mod text;

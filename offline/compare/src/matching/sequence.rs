@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use similar::{Algorithm, DiffOp, capture_diff_slices};
+use similar::DiffOp;
 use trainmon_dump::capture::{Leaf, Operator, Section};
 
 use crate::input::Capture;
 use crate::name::OperatorName;
+use crate::script::{Numbers, script};
 
 use super::exact::unlisted_keys;
 use super::listed::{one_is_listed, unlisted};
@@ -43,18 +44,13 @@ fn by_name(target: &[String], golden: &[String]) -> Option<Vec<Aligned>> {
 }
 
 fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2]) -> Vec<Aligned> {
-    let mut numbers = HashMap::new();
-    let mut sequence = |capture: &Capture, is_listed: bool| -> Vec<u32> {
-        let keys = capture.document.operators.iter().map(|operator| what_ran(operator, capture, is_listed));
-        keys.map(|key| {
-            let next = numbers.len() as u32;
-            *numbers.entry(key).or_insert(next)
-        })
-        .collect()
+    let mut numbers = Numbers::new();
+    let mut sequence = |capture: &Capture, is_listed: bool| {
+        numbers.of(capture.document.operators.iter().map(|operator| what_ran(operator, capture, is_listed)))
     };
     let (target_keys, golden_keys) = (sequence(target, are_listed[0]), sequence(golden, are_listed[1]));
     let mut aligned = Vec::new();
-    for step in capture_diff_slices(Algorithm::Myers, &target_keys, &golden_keys) {
+    for step in script(&target_keys, &golden_keys) {
         let (target, golden) = (step.old_range(), step.new_range());
         let (target, golden) = (target.start as u32..target.end as u32, golden.start as u32..golden.end as u32);
         if matches!(step, DiffOp::Equal { .. }) {

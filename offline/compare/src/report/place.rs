@@ -1,6 +1,6 @@
 //! What is to be shown of the place where the runs part: its neighbours, its modules, its values and its stacks.
 
-use similar::{Algorithm, DiffTag, capture_diff_slices};
+use similar::DiffTag;
 use trainmon_dump::capture::{Leaf, Operator, Plain};
 
 use crate::answer::StepCaptures;
@@ -13,6 +13,7 @@ use crate::judge::{GoldenSpreads, Judge};
 use crate::matching::align;
 use crate::python;
 use crate::rounding::Positions;
+use crate::script::{Numbers, script};
 use crate::thresholds::Thresholds;
 
 /// Operators shown before the finding.
@@ -255,8 +256,10 @@ fn forward(operator: &str) -> String {
 }
 
 fn side_by_side(one: &[String], other: &[String]) -> Vec<Line> {
+    let mut numbers = Numbers::new();
+    let [one_numbers, other_numbers] = [one, other].map(|frames| numbers.of(frames.iter()));
     let mut lines = Vec::new();
-    for piece in capture_diff_slices(Algorithm::Myers, one, other) {
+    for piece in script(&one_numbers, &other_numbers) {
         let (old, new) = (&one[piece.old_range()], &other[piece.new_range()]);
         for at in 0..old.len().max(new.len()) {
             lines.push((old.get(at).cloned(), new.get(at).cloned(), piece.tag() == DiffTag::Equal));
