@@ -104,6 +104,27 @@ def test_an_operator_that_raises_and_its_gradient_are_as_without_a_capture(
     assert torch.overrides._len_torch_function_stack() == 0
 
 
+def test_an_operator_with_a_gradient_in_python_gives_the_same_and_its_inside_is_captured(tmp_path: Path) -> None:
+    @torch.library.custom_op("trainmon_gradients::scale", mutates_args=())
+    def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return torch.mul(x, factor)
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.factor = inputs[1]
+
+    scale.register_autograd(lambda ctx, gradient: (torch.mul(gradient, ctx.factor), None), setup_context=setup)
+
+    def gradient() -> torch.Tensor:
+        x = torch.ones(3, requires_grad=True)
+        torch.ops.trainmon_gradients.scale(scale(x, 3.0), 2.0).sum().backward()
+        return x.grad
+
+    found: list[torch.Tensor] = []
+    data = captured(tmp_path, lambda: found.append(gradient()))
+    assert torch.equal(found[0], gradient())
+    assert [name for name in data if ".mul." in name] == [f"Torch.mul.{number}.forward" for number in range(4)]
+
+
 def test_operators_of_torchs_own_are_not_looked_into() -> None:
     assert libraries.inside_of(torch.ops.aten.relu) is None
     assert libraries.inside_of(torch.ops.aten.relu.default) is None
