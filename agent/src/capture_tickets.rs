@@ -98,6 +98,10 @@ impl Monitor {
     /// after one that is not whole, the capture is over.
     pub fn end_capture(&self, ticket: CaptureTicket, bytes: u64, why: Option<String>) {
         let inner = self.inner();
+        // Its threads and its files are the parent's.
+        if inner.fork.is_child() {
+            return;
+        }
         let CaptureTicket { step, capture, place, began, .. } = ticket;
         let bytes = bytes
             + ["dump.json", "stack.json", "construct.json"].map(|name| size_of(&place.join(name))).iter().sum::<u64>();

@@ -182,9 +182,7 @@ impl Monitor {
             baseline.map(|shared| BaselineSink::output(&config, ranks.rank, &place, &alerts, &options.voice, shared));
         kept.extend(baseline.iter().map(Output::whereabouts));
         let baseline = baseline.map(|output| start_sink(output, &context)).transpose()?;
-        let recent = Arc::<RecentSteps>::default();
-        let before = StepsBefore::new(view, Arc::clone(&recent), tensors.clone());
-        let recent = config.capture.is_some().then_some(recent);
+        let (desk, recent) = capture_desk(&config, view, &tensors);
         let worker_sinks =
             WorkerSinks { journal, sinks, baseline, alerts: alert_book, ledger: Arc::clone(&ledger), recent };
         let worker = Worker::start(source, worker_sinks, Arc::clone(&alerts))
@@ -228,7 +226,7 @@ impl Monitor {
             recorder,
             live,
             rotation,
-            captures: CaptureDesk::new(before),
+            captures: desk,
             control,
             alerts,
             worker: Some(worker),
@@ -303,6 +301,17 @@ fn sink_status((shared, places): &(Arc<SinkShared>, Vec<String>)) -> SinkStatus 
         capacity: shared.capacity,
         places: places.clone(),
     }
+}
+
+/// What lies beside captures, and what the worker tells of steps for it where captures may be asked for.
+fn capture_desk(
+    config: &Config,
+    view: Option<JournalView>,
+    tensors: &TensorTable,
+) -> (CaptureDesk, Option<Arc<RecentSteps>>) {
+    let recent = Arc::<RecentSteps>::default();
+    let desk = CaptureDesk::new(StepsBefore::new(view, Arc::clone(&recent), tensors.clone()));
+    (desk, config.capture.is_some().then_some(recent))
 }
 
 /// An alert with the action `dump` asks for a capture.

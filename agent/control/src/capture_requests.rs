@@ -7,12 +7,17 @@ use trainmon_core::Step;
 use trainmon_core::config::{CaptureOnDemand, CaptureOrder, CaptureRequest, Config};
 
 use super::change_request::{CaptureWanted, Change, ChangeIds, ChangeRequest};
-use super::leader::LeaderEvent;
 use super::members::Members;
 use crate::captures::{AgreedCapture, AskedBy, CaptureSchedule};
 
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
+
+/// A capture that nobody ordered by hand, and why it is not made.
+pub(super) struct Declined {
+    pub(super) what: String,
+    pub(super) why: String,
+}
 
 /// Decides on requests for captures.
 #[derive(Default)]
@@ -51,7 +56,8 @@ impl CaptureRequests {
         self.initial = None;
         let first = order.at.unwrap_or(step.0 + 1);
         let (id, asked_at_ms) = (self.numbers.next(), now_ms());
-        let capture = AgreedCapture { id, first, order, asked: AskedBy::Config, asked_at_step: step.0, asked_at_ms };
+        let (asked, asked_at_step) = (AskedBy::Config, step.0);
+        let capture = AgreedCapture { id, first, order, asked, asked_at_step, asked_at_ms, may_shift: false };
         self.is_agreed(&capture);
         schedule.count_agreed();
         schedule.schedule(&capture, step);
@@ -65,7 +71,7 @@ impl CaptureRequests {
         schedule: &CaptureSchedule,
         members: &Members,
         is_open: bool,
-    ) -> (Option<ChangeRequest>, Option<LeaderEvent>) {
+    ) -> (Option<ChangeRequest>, Option<Declined>) {
         self.busy.retain(|&(_, end)| end > step);
         let initial = if schedule.is_offered() { self.initial.take() } else { None };
         if let Some(order) = initial {
@@ -82,7 +88,7 @@ impl CaptureRequests {
             Some((told, why)) => {
                 let is_news = !std::mem::replace(told, true);
                 let what = format!("a capture asked for by {asked}");
-                (None, is_news.then_some(LeaderEvent::Declined { what, why }))
+                (None, is_news.then_some(Declined { what, why }))
             }
         }
     }
@@ -213,7 +219,7 @@ mod tests {
 
     fn agreed(first: u64, steps: u32) -> AgreedCapture {
         let order = order(None, steps);
-        AgreedCapture { id: 1, first, order, asked: AskedBy::Ctl, asked_at_step: 0, asked_at_ms: 0 }
+        AgreedCapture { id: 1, first, order, asked: AskedBy::Ctl, asked_at_step: 0, asked_at_ms: 0, may_shift: false }
     }
 
     #[test]

@@ -20,7 +20,7 @@ const NEVER: u64 = u64::MAX;
 const KEPT: usize = 32;
 
 /// Who asks for a capture.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "lowercase")]
 pub enum AskedBy {
     /// Somebody at the control socket.
@@ -53,7 +53,7 @@ impl fmt::Display for AskedBy {
 }
 
 /// A capture that every rank knows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgreedCapture {
     /// The number of the change it came with.
     pub id: u64,
@@ -67,6 +67,16 @@ pub struct AgreedCapture {
     pub asked_at_step: u64,
     /// When that was, in milliseconds since 1970.
     pub asked_at_ms: u64,
+    /// Whether a rank that learns of it after its first step takes a later one: it is the only rank, and no step was named.
+    #[serde(default)]
+    pub may_shift: bool,
+}
+
+/// By its number and its steps: an alert may have numbers that equal nothing.
+impl PartialEq for AgreedCapture {
+    fn eq(&self, other: &Self) -> bool {
+        (self.id, self.first, &self.order) == (other.id, other.first, &other.order)
+    }
 }
 
 impl AgreedCapture {
@@ -219,6 +229,8 @@ impl CaptureSchedule {
         if inner.states.iter().any(|state| state.id == capture.id) {
             return;
         }
+        let first = if capture.may_shift { capture.first.max(step.0) } else { capture.first };
+        let capture = &AgreedCapture { first, ..capture.clone() };
         let is_over = capture.end() <= step.0;
         let why = format!("this rank learnt of it at step {step}, when it was over");
         inner.add_state(CaptureState {
@@ -365,7 +377,7 @@ mod tests {
     fn capture(id: u64, first: u64, steps: u32) -> AgreedCapture {
         let request = CaptureRequest { steps: Some(steps), ..CaptureRequest::default() };
         let order = CaptureOnDemand::default().order(&request, "test").unwrap();
-        AgreedCapture { id, first, order, asked: AskedBy::Ctl, asked_at_step: 0, asked_at_ms: 0 }
+        AgreedCapture { id, first, order, asked: AskedBy::Ctl, asked_at_step: 0, asked_at_ms: 0, may_shift: false }
     }
 
     fn due(schedule: &CaptureSchedule, step: u64) -> Option<u64> {
@@ -399,6 +411,13 @@ mod tests {
     }
 
     #[test]
+    fn the_only_rank_takes_a_later_step_where_none_was_named() {
+        let schedule = CaptureSchedule::default();
+        schedule.schedule(&AgreedCapture { may_shift: true, ..capture(1, 5, 2) }, Step(9));
+        assert_eq!([8, 9, 10, 11].map(|step| due(&schedule, step)), [None, Some(1), Some(1), None]);
+    }
+
+    #[test]
     fn what_is_captured_is_seen_in_the_state() {
         let schedule = CaptureSchedule::default();
         schedule.schedule(&capture(1, 5, 1), Step(0));
@@ -416,9 +435,9 @@ mod tests {
     #[test]
     fn signals_are_one_request_until_it_is_taken_and_an_alert_goes_first() {
         let schedule = CaptureSchedule::default();
-        assert_eq!(schedule.take_asked(2), None);
+        assert!(schedule.take_asked(2).is_none());
         (0..5).for_each(|_| schedule.ask_by_signal());
-        assert_eq!(schedule.take_asked(2), Some(AskedBy::Signal { rank: 2 }));
-        assert_eq!(schedule.take_asked(2), None);
+        assert!(matches!(schedule.take_asked(2), Some(AskedBy::Signal { rank: 2 })));
+        assert!(schedule.take_asked(2).is_none());
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use trainmon_core::config::{Config, Plan};
 
 use super::board::{Agreement, Board, Proposal, Sheet};
-use super::capture_requests::CaptureRequests;
+use super::capture_requests::{CaptureRequests, Declined};
 use super::change_request::{Change, ChangeRequest, MAX_WAITING_CHANGES};
 use super::members::Members;
 use super::progress::{Late, Progress, ProgressBook, Stage};
@@ -183,7 +183,7 @@ impl Leader {
             live.captures().note_rank(rank, captured);
         }
         let (request, declined) = self.captures.next(live.step().0, live.captures(), &self.members, is_open);
-        self.said.extend(declined);
+        self.said.extend(declined.map(|Declined { what, why }| LeaderEvent::Declined { what, why }));
         if let Some(request) = request {
             self.push(request);
         }
@@ -234,6 +234,7 @@ impl Leader {
                     asked: wanted.asked.clone(),
                     asked_at_step: wanted.step,
                     asked_at_ms: wanted.time_ms,
+                    may_shift: self.world == 1 && wanted.order.at.is_none(),
                 })),
                 _ => None,
             };

@@ -115,7 +115,7 @@ def test_the_command_orders_waits_and_says_where_the_files_are(tmp_path: Path) -
     assert [one["stage"] for one in status] == ["done", "waiting"]
     wrong = command("dump", "--level", "L9")
     assert wrong.wait() == 2
-    assert "key `level`: expected one of `L0`, `L1`, `L2`, `mix`, found \"L9\"" in wrong.communicate()[1]
+    assert 'key `level`: expected one of `L0`, `L1`, `L2`, `mix`, found "L9"' in wrong.communicate()[1]
     nobody = command("--socket", str(tmp_path / "nowhere.sock"), "dump")
     assert nobody.wait() == 2
     training.watch.close()
@@ -354,3 +354,43 @@ def test_megatron_captures_one_same_step_on_both_ranks(tmp_path: Path) -> None:
     # The norms of parameters that both ranks have are one rank's work: the optimizer's functions differ.
     modules = [[name for name in one.entries if name.startswith("Module.")] for one in both]
     assert modules[0] == modules[1]
+
+
+def test_a_training_written_for_msprobe_captures_the_model_that_its_monitor_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
+    monkeypatch.setenv("TRAINMON_RUN_NAME", "ours")
+    file = tmp_path / "monitor.json"
+    file.write_text(json.dumps({"wg_distribution": True, "capture": {"request": {"at": 2, "level": "L0"}}}))
+    net = tiny.model()
+    optimizer = tiny.optimizer_of(net)
+    monitor = trainmon.TrainerMon(file, params_have_main_grad=False)
+    monitor.set_monitor(net, optimizer=optimizer)
+    for step in range(4):
+        optimizer.zero_grad()
+        tiny.loss_of(net, step, 0).backward()
+        optimizer.step()
+    monitor.close()
+    root = tmp_path / "out" / "captures-ours"
+    assert steps_in(root) == [2]
+    assert "Module.layers.1.Block.forward.0" in captured(root, 2).entries
+
+
+def test_a_step_that_the_scaler_leaves_out_is_captured_once(tmp_path: Path) -> None:
+    training = Training(tmp_path / "out", capture={"request": {"at": 2, "steps": 2, "level": "L0"}})
+    for _ in range(2):
+        training.make_step()
+    training.optimizer.zero_grad()
+    tiny.loss_of(training.net, 2, 0).backward()
+    # The loop's own scaler found an overflow: the next attempt has the same number.
+    training.watch.skip_step()
+    assert torch._C._len_torch_function_stack() == 0
+    first = captured(training.captures, 2)
+    training.make_step()
+    training.make_step()
+    training.watch.close()
+    assert steps_in(training.captures) == [2, 3]
+    assert len(list((training.captures / "step2").iterdir())) == 1
+    assert first.entries and captured(training.captures, 2).entries == first.entries
+    assert not any("tokens.Embedding.forward.1" in name for name in first.entries)

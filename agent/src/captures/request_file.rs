@@ -45,7 +45,7 @@ impl RequestFile {
     }
 
     fn document(&self, has_steps: bool) -> Value {
-        let AgreedCapture { id, first, order, asked, asked_at_step, asked_at_ms } = &*self.capture;
+        let AgreedCapture { id, first, order, asked, asked_at_step, asked_at_ms, may_shift: _ } = &*self.capture;
         let asked_at = SystemTime::UNIX_EPOCH + Duration::from_millis(*asked_at_ms);
         json!({
             "trainmon": env!("CARGO_PKG_VERSION"),

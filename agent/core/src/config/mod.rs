@@ -8,6 +8,7 @@
 
 mod alert;
 mod capture;
+mod capture_order;
 mod check;
 mod collectives;
 mod control;
@@ -21,6 +22,7 @@ mod on_demand;
 mod otlp;
 mod parse;
 mod parse_capture;
+mod places;
 mod plan;
 mod prometheus;
 mod report;
@@ -39,6 +41,7 @@ pub use capture::{
     CaptureConfig, CaptureLevel, CaptureTask, DEFAULT_CAPTURE_POOL_MIB, DataMode, NumberRanges, NumberRangesError,
     Precision, RiskLevel, Slice, Summary, TensorFormat,
 };
+pub use capture_order::CaptureOrder;
 pub use control::Control;
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
@@ -47,7 +50,7 @@ pub use effective::{
 };
 pub use journal::Journal;
 pub use normalise::DYNAMIC_VARIABLE;
-pub use on_demand::{CaptureOnDemand, CaptureOrder, CaptureRequest, DemandLevel, DemandTask};
+pub use on_demand::{CaptureOnDemand, CaptureRequest, DemandLevel, DemandTask};
 pub use otlp::{Otlp, OtlpCompression, OtlpProtocol, Secret};
 pub use parse::{Parsed, USUAL_CONFIG};
 pub use parse_capture::{CaptureDialect, ParsedCapture};

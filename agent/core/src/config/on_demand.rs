@@ -4,13 +4,9 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use smart_default::SmartDefault;
 
-use super::capture::{CaptureConfig, Summary};
-use super::diagnostic::{ConfigErrors, DiagnosticKind as Kind};
-use super::parse_capture::CaptureDialect;
-use super::report::{Fault, Report};
+use super::capture::Summary;
 
 /// What a capture on demand keeps of each value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -143,104 +139,4 @@ pub struct CaptureRequest {
     /// In a config file another number asks for the same once more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
-}
-
-/// What is captured, complete in itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CaptureOrder {
-    /// The first step captured, where the request names it.
-    pub at: Option<u64>,
-    /// How many steps in a row, 1 at least.
-    pub steps: u32,
-    /// How finely.
-    pub level: DemandLevel,
-    /// What is kept of each value.
-    pub task: DemandTask,
-    /// First and last entry; empty: everything.
-    pub scope: Vec<String>,
-    /// Texts of which an entry's name must contain one; empty: any name.
-    pub list: Vec<String>,
-    /// What is said of a tensor.
-    pub summary_mode: Summary,
-}
-
-impl CaptureOnDemand {
-    /// What a request comes to, checked as the config of a capture is.
-    ///
-    /// # Errors
-    /// Every fault at once: a scope whose names the level does not have, say.
-    pub fn order(&self, request: &CaptureRequest, name: &str) -> Result<CaptureOrder, ConfigErrors> {
-        let CaptureRequest { at, steps, level, task, scope, list, summary_mode, number: _ } = request.clone();
-        let order = CaptureOrder {
-            at,
-            steps: steps.unwrap_or(self.steps),
-            level: level.unwrap_or(self.level),
-            task: task.unwrap_or(self.task),
-            scope: scope.unwrap_or_else(|| self.scope.clone()),
-            list: list.unwrap_or_else(|| self.list.clone()),
-            summary_mode: summary_mode.unwrap_or(self.summary_mode),
-        };
-        let parsed = CaptureConfig::parse(&order.text("captures", None), name, CaptureDialect::Trainmon);
-        parsed.map_err(|errors| named_as_in_request(errors, order.task))?;
-        Ok(order)
-    }
-
-    pub(super) fn check(&self, report: &mut Report<'_>) {
-        let requests = [("capture", Some(CaptureRequest::default())), ("capture.request", self.request.clone())];
-        for (place, request) in requests.into_iter().filter_map(|(place, request)| Some((place, request?))) {
-            let Err(errors) = self.order(&request, place) else { continue };
-            for error in errors.errors {
-                let key = format!("{place}.{}", error.key);
-                let known = key.split('[').next().unwrap_or(&key);
-                let mut fault = Fault::new(Kind::OutOfRange, error.found.unwrap_or_default());
-                fault = error.expected.into_iter().fold(fault, Fault::expected);
-                report.error(report.place(known), &key, error.hint.into_iter().fold(fault, Fault::hint));
-            }
-            // The same fault of both would be told twice.
-            return;
-        }
-    }
-}
-
-/// A capture's config has these keys in an object of the task's, and the text was put together here.
-fn named_as_in_request(errors: ConfigErrors, task: DemandTask) -> ConfigErrors {
-    let mut errors = super::parse::without_places(errors);
-    let prefix = format!("{}.", task.name());
-    for error in &mut errors.errors {
-        if let Some(own) = error.key.strip_prefix(&prefix) {
-            error.key = own.to_owned();
-        }
-    }
-    errors
-}
-
-impl CaptureOrder {
-    /// The config of the capture, as a text.
-    pub fn text(&self, dump_path: &str, disk_budget_mib: Option<u64>) -> String {
-        let mut block = Map::new();
-        if !self.scope.is_empty() {
-            block.insert("scope".to_owned(), json!(self.scope));
-        }
-        if !self.list.is_empty() {
-            block.insert("list".to_owned(), json!(self.list));
-        }
-        if self.task == DemandTask::Statistics {
-            block.insert("summary_mode".to_owned(), json!(self.summary_mode));
-        }
-        let mut config = Map::new();
-        config.insert("task".to_owned(), json!(self.task));
-        config.insert("level".to_owned(), json!(self.level));
-        config.insert("dump_path".to_owned(), json!(dump_path));
-        config.extend(disk_budget_mib.map(|budget| ("disk_budget_mib".to_owned(), json!(budget))));
-        config.insert(self.task.name().to_owned(), Value::Object(block));
-        Value::Object(config).to_string()
-    }
-
-    /// In few words: `2 steps, mix, statistics`.
-    pub fn in_words(&self) -> String {
-        let steps = if self.steps == 1 { "1 step".to_owned() } else { format!("{} steps", self.steps) };
-        let at = self.at.map(|at| format!(" from step {at} on")).unwrap_or_default();
-        let part = if self.scope.is_empty() && self.list.is_empty() { "" } else { ", in part" };
-        format!("{steps}{at}, {}, {}{part}", self.level.name(), self.task.name())
-    }
 }

@@ -12,6 +12,7 @@ use super::file::{V1File, V2File};
 use super::idle;
 use super::normalise::{self, Environment};
 use super::on_demand::CaptureRequest;
+use super::places::{take_places, without_places};
 use super::plan::PlanChange;
 use super::report::{Fault, Reader, Report};
 use super::schema::{SchemaNode, capture_request_schema, change_schema, json_schema};
@@ -148,26 +149,6 @@ impl Config {
             }
         }
     }
-}
-
-/// Faults of a text that was put together here: nobody could look their places up.
-pub(super) fn without_places(mut errors: ConfigErrors) -> ConfigErrors {
-    errors.errors.iter_mut().chain(&mut errors.warnings).for_each(forget_place);
-    errors
-}
-
-/// Gives warnings of such a text the places they have in the user's own text, `known`; the others have none.
-pub(super) fn take_places(warnings: &mut [Diagnostic], known: &[Diagnostic]) {
-    for warning in warnings {
-        match known.iter().find(|known| (&known.key, known.kind) == (&warning.key, warning.kind)) {
-            Some(known) => *warning = known.clone(),
-            None => forget_place(warning),
-        }
-    }
-}
-
-fn forget_place(fault: &mut Diagnostic) {
-    (fault.line, fault.column) = (0, 0);
 }
 
 fn read(text: &str, env: Environment<'_>, report: &mut Report<'_>) -> Option<Config> {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::capture::{CaptureConfig, CaptureFile, Precision, normalise};
 use super::check::{self, Checker};
 use super::diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind as Kind};
-use super::parse::{take_places, without_places};
+use super::places::{take_places, without_places};
 use super::report::{Fault, Reader, Report};
 use super::schema::{SchemaNode, json_schema};
 use super::source;

@@ -18,6 +18,7 @@ __all__ = [
     "CallMode",
     "Capture",
     "CaptureConfig",
+    "CaptureTicket",
     "ConfigError",
     "FeatureTargets",
     "Hold",

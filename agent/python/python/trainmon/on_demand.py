@@ -39,6 +39,8 @@ class CapturesOnDemand:
         self._guard = guard
         self._session: CaptureSession | None = None
         self._ticket: CaptureTicket | None = None
+        #: The step captured last: an attempt that follows has its number, and is not captured again.
+        self._captured: int | None = None
         monitor.offer_captures()
         self._signal = CaptureSignal(monitor, signal)
 
@@ -49,7 +51,7 @@ class CapturesOnDemand:
                 # The loop gave the step up and begins it anew: both attempts are in one dump.
                 return
             self._end()
-        if self._monitor.capture_is_due:
+        if self._monitor.capture_is_due and self._monitor.step != self._captured:
             self._begin()
 
     def leave_out(self) -> None:
@@ -67,7 +69,7 @@ class CapturesOnDemand:
         ticket = self._monitor.begin_capture()
         if ticket is None:
             return
-        self._ticket = ticket
+        self._ticket, self._captured = ticket, ticket.step
         try:
             why = self._start(ticket)
         except Exception as error:

@@ -120,9 +120,7 @@ class Watch:
         self.losses = BackwardLoss(self.measurer, self.gradients)
         self.facts = StepFacts(framework, self.measurer, self.norm, guard, self.losses)
         self.clipping = Clipping(self.parameters)
-        self.captures = guard.run(
-            "capture on demand", lambda: captures_on_demand(model, models, monitor, guard)
-        )
+        self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))
         self._attach(models)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
         monitor.announce(sum(one.is_watched for one in self.parameters), len(self.parameters))

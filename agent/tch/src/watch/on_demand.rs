@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use trainmon_agent::core::{Step, with_causes};
 use trainmon_agent::{CaptureTicket, Monitor};
 use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Listener};
 
@@ -14,12 +15,14 @@ use crate::capture::Capture;
 pub(super) struct OnDemand {
     monitor: Monitor,
     running: Option<(CaptureTicket, Capture)>,
+    /// The step captured last: an attempt that follows has its number, and is not captured again.
+    captured: Option<Step>,
 }
 
 impl OnDemand {
     /// Offers captures where the config lets anybody ask.
     pub(super) fn new(monitor: Monitor) -> Self {
-        let mut on_demand = Self { monitor, running: None };
+        let mut on_demand = Self { monitor, running: None, captured: None };
         if on_demand.monitor.has_captures() {
             on_demand.monitor.offer_captures();
             // The first step begins here.
@@ -31,7 +34,9 @@ impl OnDemand {
     /// A step begins: what was captured of the one before is written, and this one is captured if it is due.
     pub(super) fn begin_next_step(&mut self) {
         self.end(None);
-        let Some(due) = self.monitor.due_capture() else { return };
+        let step = self.monitor.step();
+        let Some(due) = self.monitor.due_capture().filter(|_| self.captured != Some(step)) else { return };
+        self.captured = Some(step);
         let Some(ticket) = self.monitor.begin_capture(&due) else { return };
         match self.begin(&ticket) {
             Ok(capture) => self.running = Some((ticket, capture)),
@@ -45,14 +50,14 @@ impl OnDemand {
         let place = CapturePlace { step: ticket.step.0, rank: Some(u64::from(ticket.rank)) };
         let monitor = self.monitor.clone();
         let listener: Listener = Arc::new(move |notice| monitor.warn(notice.message.clone(), notice.hint.clone()));
-        Capture::begin(&plan, place, false, listener).map_err(|error| trainmon_agent::core::with_causes(&error))
+        Capture::begin(&plan, place, false, listener).map_err(|error| with_causes(&error))
     }
 
     /// The step is over; `why`: it is not whole.
     pub(super) fn end(&mut self, why: Option<&str>) {
         let Some((ticket, capture)) = self.running.take() else { return };
         let progress = capture.progress();
-        let made = capture.finish().map(drop).map_err(|error| trainmon_agent::core::with_causes(&error));
+        let made = capture.finish().map(drop).map_err(|error| with_causes(&error));
         let why = why.map(str::to_owned).or(progress.stopped).or(made.err());
         self.monitor.end_capture(ticket, progress.bytes, why);
     }

@@ -151,8 +151,8 @@ struct Capture {
     /// How finely: L0 (modules), L1 (functions), mix (both), L2 (operators)
     #[arg(long)]
     level: Option<String>,
-    /// What is kept: statistics, tensor, structure, nan_check, overflow_check
-    #[arg(long)]
+    /// What is kept of each value
+    #[arg(long, help = "What is kept: statistics, tensor, structure, nan_check, overflow_check")]
     task: Option<String>,
     /// First and last entry captured
     #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"])]
