@@ -11,8 +11,6 @@ use trainmon_dump::capture::{
     parse_document,
 };
 
-use crate::session::CapturePlace;
-
 /// A tensor's sizes and checksum; `None`: nobody could take one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
@@ -51,12 +49,11 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// That of the same step and rank; one that is named itself, whatever its numbers.
-    pub(crate) fn load(path: &Path, place: CapturePlace) -> Result<Self, WriteError> {
-        let rank = place.rank.unwrap_or(0);
+    pub(crate) fn load(path: &Path, step: u64, rank: u64) -> Result<Self, WriteError> {
         let failed = |source: CaptureError| WriteError::Bench { source };
         let tree = find(path).map_err(failed)?;
-        let none = || WriteError::NoBench { path: path.to_path_buf(), step: place.step, rank };
-        let document = &rank_in(&tree, place.step, rank).ok_or_else(none)?.document;
+        let none = || WriteError::NoBench { path: path.to_path_buf(), step, rank };
+        let document = &rank_in(&tree, step, rank).ok_or_else(none)?.document;
         let unread = |source| failed(CaptureError::Read { path: document.clone(), source });
         let text = std::fs::read(document).map_err(unread)?;
         Ok(Self::of(&parse_document(&text, document).map_err(failed)?))

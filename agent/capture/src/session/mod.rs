@@ -109,7 +109,7 @@ impl Session {
     pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, listener: Listener) -> Result<Self, OpenError> {
         let config = plan.config();
         let against = config.bench_path.as_ref().filter(|_| config.task == CaptureTask::DiffCheck);
-        let bench = against.map(|path| Bench::load(path, place)).transpose()?;
+        let bench = against.map(|path| Bench::load(path, place.step, place.rank.unwrap_or(0))).transpose()?;
         let opened = RankDirectory::create(&config.dump_path, place.step, rank_name(place.rank))?;
         if let Some(aside) = opened.set_aside {
             let now = opened.directory.path();

@@ -553,10 +553,12 @@ class Capture:
         rank: int | None,
         listener: Callable[[str, str | None], None],
         rows: tuple[int, int, int] | None = None,
-        lane: Any = None,
     ) -> None:
         """Begins a step's files. Raises `ConfigError` if they cannot be made. `rows`: of tensors with so many rows only
-        those from the second number up to the third are captured. `lane` measures what lies on devices."""
+        those from the second number up to the third are captured."""
+
+    def set_lane(self, lane: Any) -> None:
+        """What measures on devices, an object with a method `take_up(tensor)`, from the next step on."""
 
     def fill_numbers(self, tickets: Sequence[int], rows: Sequence[Sequence[float]]) -> None:
         """Numbers that a device found, by the tickets under which tensors were taken up."""

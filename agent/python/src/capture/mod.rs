@@ -135,8 +135,7 @@ impl PyCapture {
 
     /// Begins a step. An error says why it cannot. `rows`: of tensors with as many rows as the first number says those from the
     /// second up to the third are kept.
-    /// `lane` measures what lies on devices.
-    #[pyo3(signature = (config, step, rank, listener, rows = None, lane = None))]
+    #[pyo3(signature = (config, step, rank, listener, rows = None))]
     fn begin(
         &self,
         py: Python<'_>,
@@ -145,7 +144,6 @@ impl PyCapture {
         rank: Option<u64>,
         listener: Py<PyAny>,
         rows: Option<(u64, i64, i64)>,
-        lane: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let mut config = config.config.clone();
         config.slice.extend(rows.map(|(size, begin, end)| Slice { dim: 0, begin, end: Some(end), size: Some(size) }));
@@ -153,8 +151,13 @@ impl PyCapture {
         let tell = self.0.news.listener(listener);
         let opened = Session::open(plan, CapturePlace { step, rank }, tell);
         self.0.news.tell(py);
-        self.0.begin(opened.map_err(|error| capture_error(&error))?, lane);
+        self.0.begin(py, opened.map_err(|error| capture_error(&error))?);
         Ok(())
+    }
+
+    /// What measures on devices, an object with a method `take_up(tensor)`, from the next step on.
+    fn set_lane(&self, lane: Option<Py<PyAny>>) {
+        self.0.set_lane(lane);
     }
 
     /// Numbers that were found on a device, by the tickets under which they were taken up.

@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     /// Whether calls are captured: between start and stop.
     is_on: AtomicBool,
     mode: Mutex<Option<Py<PyAny>>>,
+    /// What measures on devices.
+    lane: Mutex<Option<Py<PyAny>>>,
     /// Asked before a call is put under a parent that was set: it takes away one that is over.
     parent_check: Mutex<Option<Py<PyAny>>>,
     pub(crate) news: Arc<News>,
@@ -61,7 +63,7 @@ impl Shared {
         self.active.read().clone()
     }
 
-    pub(crate) fn begin(&self, session: Session, lane: Option<Py<PyAny>>) {
+    pub(crate) fn begin(&self, py: Python<'_>, session: Session) {
         let config = session.plan().config();
         let has_construct = config.extra_info && config.level.has_modules();
         let active = Active {
@@ -70,7 +72,7 @@ impl Shared {
             kinds: Arc::clone(&self.kinds),
             gradients: Gradients::default(),
             hooks: Mutex::default(),
-            devices: Devices::of(lane),
+            devices: Devices::of(self.lane.lock().as_ref().map(|lane| lane.clone_ref(py))),
             has_construct,
         };
         *self.active.write() = Some(Arc::new(active));
@@ -98,6 +100,11 @@ impl Shared {
 
     pub(crate) fn set_mode(&self, mode: Option<Py<PyAny>>) {
         let before = std::mem::replace(&mut *self.mode.lock(), mode);
+        drop(before);
+    }
+
+    pub(crate) fn set_lane(&self, lane: Option<Py<PyAny>>) {
+        let before = std::mem::replace(&mut *self.lane.lock(), lane);
         drop(before);
     }
 

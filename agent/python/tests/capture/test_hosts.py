@@ -75,6 +75,19 @@ def test_what_hands_its_input_on_has_no_gradients_of_another(tmp_path: Path) -> 
     assert "Functional.dropout.0.backward" not in data
 
 
+def test_a_tensor_that_shows_the_negative_of_its_memory_is_captured_as_it_reads(tmp_path: Path) -> None:
+    pending = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert pending.is_neg()
+    shown = [pending, pending.data, pending.detach(), torch.nn.Parameter(pending)]
+    with trainmon.capture(dump_path=str(tmp_path), level="L1", risk_level="ALL"):
+        for tensor in shown:
+            torch.mul(tensor, 1)
+    data = captured(tmp_path)
+    for call in range(len(shown)):
+        (value, _one) = data[f"Torch.mul.{call}.forward"]["input_args"]
+        assert (value["Min"], value["Max"]) == (-2.0, 4.0)
+
+
 def test_hooks_on_saved_tensors_go_with_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PrecisionDebugger, "_instance", None)
     config = {"task": "statistics", "dump_path": str(tmp_path / "dump"), "level": "debug", "statistics": {}}

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use trainmon_capture::{
-    CaptureLevel, CapturePlace, CapturePlan, Direction, Listener, OpenError, Part, Progress, Session,
+    CaptureLevel, CapturePlace, CapturePlan, CaptureTask, Direction, Listener, OpenError, Part, Progress, Session,
 };
 
 pub(crate) use self::modules::around_module;
@@ -37,6 +37,9 @@ pub enum CaptureBeginError {
         /// Why.
         message: String,
     },
+    /// What is held against an earlier capture is called anew with its tensors, which torch's observers cannot.
+    #[error("the task `diff_check` is PyTorch's; capture with `summary_mode` `md5` and use `trainmon compare`")]
+    DiffCheck,
     /// What a tch training has no names for.
     #[error("a capture of the level `{level}` saves values that a script names; tch has `L0`, `L1`, `L2` and `mix`")]
     Level {
@@ -104,6 +107,9 @@ impl Capture {
         let level = plan.config().level;
         if level == CaptureLevel::Debug {
             return Err(CaptureBeginError::Level { level: level.name() });
+        }
+        if plan.config().task == CaptureTask::DiffCheck {
+            return Err(CaptureBeginError::DiffCheck);
         }
         // Before anything is written.
         if current().is_some() {

@@ -73,9 +73,12 @@ class CaptureSession:
             self.finish()
         if self.capture.is_open:
             return True
+        # Taken back when the step ends: the two hold each other.
+        self.capture.set_lane(self._devices)
         try:
-            self.capture.begin(self.config, step, rank, say, rows, self._devices)
+            self.capture.begin(self.config, step, rank, say, rows)
         except ValueError as error:
+            self.capture.set_lane(None)
             say(f"step {step} is not captured: {error}")
             return False
         self._step = step
@@ -272,6 +275,7 @@ class CaptureSession:
             if volume is not None:
                 self._volume = volume[0]
             _told(self.capture.finish)
+            self.capture.set_lane(None)
 
 
 def _mebibytes(count: int) -> str:
