@@ -90,9 +90,9 @@ fn record_backward(active: &Active, name: &str, is_entry: bool, into: &Bound<'_,
 
 pub(crate) fn write_gradients(active: &Active, entry: &mut Entry<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
     if entry.wants(Part::Input) {
-        Walk::new(&active, entry.part(Part::Input)).output(of);
+        Walk::new(active, entry.part(Part::Input)).output(of);
     }
     if entry.wants(Part::Output) {
-        Walk::new(&active, entry.part(Part::Output)).output(into);
+        Walk::new(active, entry.part(Part::Output)).output(into);
     }
 }

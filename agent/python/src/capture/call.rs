@@ -26,6 +26,7 @@ pub(crate) struct Arguments<'a, 'py> {
 }
 
 /// A call that was begun.
+#[expect(clippy::struct_excessive_bools, reason = "each says something else of the call")]
 pub(crate) struct Begun {
     pub(crate) active: Arc<Active>,
     pub(crate) name: CallName,
@@ -209,7 +210,7 @@ impl Shared {
         if *is_kept {
             let mut entry = active.session.entry(&name.forward);
             if entry.wants(Part::Output) {
-                let walk = Walk::new(&active, entry.part(Part::Output));
+                let walk = Walk::new(active, entry.part(Part::Output));
                 walk.below_autograd(*is_overload).output(result);
                 differs = entry.append();
             }
@@ -256,13 +257,13 @@ fn write_inputs(active: &Active, operator: &Operator, shown: &Arguments<'_, '_>,
     if entry.wants(Part::InputArgs) {
         let values = entry.part(Part::InputArgs);
         let filled = &operator.filled;
-        let mut walk = Walk::new(&active, values).below_autograd(operator.is_overload);
+        let mut walk = Walk::new(active, values).below_autograd(operator.is_overload);
         walk.list_without(shown.args, |place| filled.contains(&place));
     }
     if entry.wants(Part::InputKwargs) {
         let filled = &operator.filled_keys;
         let is_filled = |key: &str| filled.iter().any(|it| it == key);
-        let walk = Walk::new(&active, entry.part(Part::InputKwargs));
+        let walk = Walk::new(active, entry.part(Part::InputKwargs));
         walk.below_autograd(operator.is_overload).keywords_without(shown.kwargs, is_filled);
     }
 }

@@ -59,7 +59,7 @@ impl OperatorCall {
             let mut entry = active.session.entry(&name.forward);
             if entry.wants(Part::Output) {
                 let values = entry.part(Part::Output);
-                Walk::new(&active, values).list_without(outputs, |place| hidden.contains(&place));
+                Walk::new(active, values).list_without(outputs, |place| hidden.contains(&place));
                 entry.append();
             }
             Ok(())

@@ -185,6 +185,7 @@ pub const DEFAULT_CAPTURE_POOL_MIB: u64 = 512;
 
 /// A capture's effective config.
 #[derive(Clone, Debug, PartialEq, SmartDefault, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct CaptureConfig {
     /// What is kept.
     pub task: CaptureTask,
