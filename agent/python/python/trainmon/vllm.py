@@ -265,6 +265,6 @@ def _told(what: str) -> Iterator[None]:
 
 
 def _tell(message: str, hint: str) -> None:
-    from trainmon.captures.session import tell
+    from trainmon.notices import say
 
-    tell(message, hint)
+    say(message, hint)

@@ -18,7 +18,7 @@ import torch
 
 from trainmon.captures.debugger import rank_of_process
 from trainmon.captures.seeding import _DRAWING
-from trainmon.captures.session import tell
+from trainmon.notices import say
 from trainmon.stacks import stack_from
 
 #: What generators have besides drawing.
@@ -102,7 +102,7 @@ class RandomCalls:
                 self._rows.writerow((f"{name}.{number}", stack_from(sys._getframe(2))))
         except Exception as error:
             # The training draws on.
-            tell(f"random_save: `{self._path}` ends here: {error}", None)
+            say(f"random_save: `{self._path}` ends here: {error}")
             self.stop()
 
     def _follow_rank(self) -> None:
