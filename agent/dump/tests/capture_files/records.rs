@@ -152,7 +152,7 @@ fn zeros_behind_the_last_record_are_nothing_and_half_a_record_before_them_is_tol
     let path = capture.path().join("capture.records");
     let whole = std::fs::read(&path).unwrap();
     for (half, torn) in [(&b""[..], 0), (b"\x30\0\0\0\x01\x02\x03\x04half", 8 + 0x30)] {
-        std::fs::write(&path, [&whole, half, &[0; 70_000]].concat()).unwrap();
+        std::fs::write(&path, [&whole, half, &vec![0; 70_000][..]].concat()).unwrap();
         let made = documents_of(&capture.directory).unwrap();
         assert_eq!((made.entries, made.torn), (1, torn));
     }
