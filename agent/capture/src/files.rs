@@ -13,8 +13,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use trainmon_core::config::TensorFormat;
 use trainmon_core::{Dtype, Shape};
 use trainmon_dump::capture::Hole;
-use trainmon_dump::tensor_file::StoredTensor;
 use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_one, write_safetensors};
+use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
+
+use crate::spare::Spare;
 
 /// Threads that write. They wait for the disk, not for a core.
 const WRITERS: usize = 2;
@@ -67,6 +69,7 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Something was taken from the queue, or is finished.
     changed: Condvar,
+    spare: Spare,
     done: Done,
 }
 
@@ -88,7 +91,9 @@ impl Files {
     /// Starts the threads. They write into `directory` and follow no link.
     pub(crate) fn start(directory: OwnedFd, writing: Writing, done: Done) -> io::Result<Self> {
         let (queue, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { writing, directory, queue, changed, done });
+        // All that wait at the bound would be kept: half of it, so that what waits and what is kept stay near the bound.
+        let spare = Spare::new(writing.bound / 2);
+        let shared = Arc::new(Shared { writing, directory, queue, changed, spare, done });
         let files = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
         for _ in 0..WRITERS {
             let shared = Arc::clone(&shared);
@@ -110,11 +115,7 @@ impl Files {
             return false;
         }
         let reserved = Reserved::wait(&self.shared, size);
-        let mut bytes = Vec::new();
-        if bytes.try_reserve_exact(size).is_err() {
-            return false;
-        }
-        bytes.resize(size, 0);
+        let Ok(mut bytes) = self.shared.spare.take(size) else { return false };
         copy(&mut bytes);
         reserved.become_job(Job { hole: file.hole, name, dtype: file.dtype, shape: file.shape, bytes });
         true
@@ -250,7 +251,8 @@ impl Shared {
         let file =
             openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
         let mut out = Counted { out: File::from(file), count: 0 };
-        let tensor = StoredTensor::new(dtype, shape, bytes.into())
+        let bytes = FileBytes::from(bytes);
+        let tensor = StoredTensor::new(dtype, shape, bytes.clone())
             .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
         if self.writing.compress {
             let mut encoder = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
@@ -261,6 +263,10 @@ impl Shared {
             let encoded = self.encode(tensor, &mut buffered).and_then(|()| Ok(buffered.flush()?));
             let (_out, _rest) = buffered.into_parts();
             encoded?;
+        }
+        // The tensor is gone: nobody else has them.
+        if let Some(bytes) = bytes.into_vec() {
+            self.spare.give(bytes);
         }
         Ok(out.count)
     }

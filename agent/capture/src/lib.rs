@@ -40,6 +40,7 @@ mod risk;
 mod scope;
 mod session;
 mod slice;
+mod spare;
 mod tensor;
 
 pub use part::Part;

@@ -75,6 +75,14 @@ impl FileBytes {
         self.whole.bytes().len() as u64
     }
 
+    /// The memory that they are in; `None` if others share it, or a file is mapped.
+    pub fn into_vec(self) -> Option<Vec<u8>> {
+        match Arc::into_inner(self.whole)? {
+            Whole::Read(bytes) => Some(bytes),
+            Whole::Mapped(_) => None,
+        }
+    }
+
     /// A part of these bytes, which shares them.
     ///
     /// # Errors
