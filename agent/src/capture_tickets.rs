@@ -15,6 +15,7 @@ use trainmon_service::{Notice, Severity};
 use crate::captures::RequestFile;
 use crate::inner::Inner;
 use crate::monitor::Monitor;
+use crate::run_place::ranks_here;
 
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
@@ -94,23 +95,24 @@ impl Monitor {
         Some(CaptureTicket { step, rank, config, capture, place, began })
     }
 
-    /// The captured step is over, with so many bytes of files; `why`: it is not whole. After the last step of a capture, and
-    /// after one that is not whole, the capture is over.
-    pub fn end_capture(&self, ticket: CaptureTicket, bytes: u64, why: Option<String>) {
+    /// The captured step is over, with so many bytes of files, or none if its directory could not be had (it may be another
+    /// capture's); `why`: it is not whole. After the last step of a capture, and after one that is not whole, it is over.
+    pub fn end_capture(&self, ticket: CaptureTicket, bytes: Option<u64>, why: Option<String>) {
         let inner = self.inner();
         // Its threads and its files are the parent's.
         if inner.fork.is_child() {
             return;
         }
         let CaptureTicket { step, capture, place, began, .. } = ticket;
-        let bytes = bytes
-            + ["dump.json", "stack.json", "construct.json"].map(|name| size_of(&place.join(name))).iter().sum::<u64>();
+        let is_opened = bytes.is_some();
+        let documents = ["dump.json", "stack.json", "construct.json"].map(|name| size_of(&place.join(name)));
+        let bytes = bytes.map_or(0, |bytes| bytes + documents.iter().sum::<u64>());
         inner.live.captures().end_step(capture.id, bytes);
         let is_last = step.0.saturating_add(1) >= capture.end();
         if why.is_some() || is_last {
             inner.end_capture(&capture, why.clone());
         }
-        if place.is_dir() {
+        if is_opened && place.is_dir() {
             let before = (step.0 == capture.first).then(|| inner.captures.before.look(&inner.config, step));
             let run = inner.run.clone();
             let (rank, world_size) = (inner.ranks.rank.0, inner.ranks.world_size);
@@ -139,14 +141,17 @@ impl Inner {
         self.live.captures().end(capture.id, why);
     }
 
-    /// How many MiB the step may write: what is left of the run's budget, and half of what is free.
+    /// How many MiB the step may write: what is left of the run's budget, and this rank's part of half of
+    /// what is free.
     fn disk_budget_mib(&self, root: &Path) -> Result<u64, String> {
         let budget = self.config.capture.as_ref().map_or(0, |capture| capture.budget_mib);
         let left = budget.saturating_sub(self.live.captures().bytes() / MIB);
         if left == 0 {
             return Err(format!("the run's captures have filled their {budget} MiB (`capture.budget_mib`)"));
         }
-        let half = free_mib(root).map_or(u64::MAX, |free| free / 2);
+        // The ranks of a machine write at the same time.
+        let ranks = u64::from(ranks_here(self.ranks.world_size));
+        let half = free_mib(root).map_or(u64::MAX, |free| free / 2 / ranks);
         if half == 0 {
             return Err(format!("no space is free for `{}`", root.display()));
         }

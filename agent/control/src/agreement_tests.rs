@@ -108,6 +108,7 @@ impl Rank {
         self.live.begin_step(next, true, 1);
         if let Some(capture) = self.live.captures().due(next) {
             self.captured.push((next.0, capture.id));
+            self.live.captures().begin(capture.id, format!("step{next}").into());
             if next.0 + 1 == capture.end() {
                 self.live.captures().end(capture.id, None);
             }

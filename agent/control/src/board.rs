@@ -202,9 +202,9 @@ pub(super) struct Note {
     /// The capture asked for on this rank last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) wants_capture: Option<WantedCapture>,
-    /// The capture that was over here last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) captured: Option<Captured>,
+    /// The captures that were over here last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) captured: Vec<Captured>,
 }
 
 /// A capture that a rank other than 0 asks for.

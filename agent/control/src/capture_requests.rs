@@ -13,6 +13,9 @@ use crate::captures::{AgreedCapture, AskedBy, CaptureSchedule};
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
+/// A capture that begins within so many steps is that of a signal or an alert too: agreeing on another one takes as long.
+const NEAR: u64 = 10;
+
 /// A capture that nobody ordered by hand, and why it is not made.
 pub(super) struct Declined {
     pub(super) what: String,
@@ -33,7 +36,7 @@ pub(super) struct CaptureRequests {
     seen: BTreeMap<u32, (String, u64)>,
     /// First and one past last step of captures agreed upon that are not over, in order.
     busy: Vec<(u64, u64)>,
-    /// One past the last step of any.
+    /// One past the last step of any that has begun.
     last_end: Option<u64>,
     /// Whether the user was told that an alert captures nothing so soon, and nothing any more.
     is_distance_told: bool,
@@ -72,6 +75,8 @@ impl CaptureRequests {
         members: &Members,
         is_open: bool,
     ) -> (Option<ChangeRequest>, Option<Declined>) {
+        let begun = self.busy.iter().filter(|&&(first, _)| first <= step).map(|&(_, end)| end).max();
+        self.last_end = self.last_end.max(begun);
         self.busy.retain(|&(_, end)| end > step);
         let initial = if schedule.is_offered() { self.initial.take() } else { None };
         if let Some(order) = initial {
@@ -79,7 +84,8 @@ impl CaptureRequests {
         }
         let Some(asked) = schedule.take_asked(0).or_else(|| self.asked_elsewhere(members)) else { return (None, None) };
         // Several ranks find the same, and get the same signal: one capture is all of theirs.
-        if is_open || !self.busy.is_empty() {
+        let is_near = |&(first, _): &(u64, u64)| first <= step.saturating_add(NEAR);
+        if is_open || self.busy.iter().any(is_near) {
             return (None, None);
         }
         let Some(order) = self.usual.clone() else { return (None, None) };
@@ -165,7 +171,6 @@ impl CaptureRequests {
     pub(super) fn is_agreed(&mut self, capture: &AgreedCapture) {
         self.busy.push((capture.first, capture.end()));
         self.busy.sort_unstable();
-        self.last_end = self.last_end.max(Some(capture.end()));
     }
 }
 

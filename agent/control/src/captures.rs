@@ -18,6 +18,8 @@ const FLAG: Ordering = Ordering::Relaxed;
 const NEVER: u64 = u64::MAX;
 /// Captures remembered for the status, and alerts that may wait to be asked about.
 const KEPT: usize = 32;
+/// Captures that a rank tells rank 0 of when they are over.
+const TOLD: usize = 8;
 
 /// Who asks for a capture.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -152,7 +154,8 @@ struct Inner {
     alerts: VecDeque<Alert>,
     /// Signals that were taken up.
     signals_seen: u64,
-    last: Option<Captured>,
+    /// Those that were over last, the oldest first.
+    ended: VecDeque<Captured>,
 }
 
 impl Default for CaptureSchedule {
@@ -246,7 +249,7 @@ impl CaptureSchedule {
             ranks_failed: Vec::new(),
         });
         if is_over {
-            inner.last = Some(Captured { id: capture.id, is_whole: false });
+            inner.add_ended(Captured { id: capture.id, is_whole: false });
             return;
         }
         if step.0 > capture.first {
@@ -259,9 +262,9 @@ impl CaptureSchedule {
         self.set_due(&inner);
     }
 
-    /// The latest capture that is over here.
-    pub(crate) fn last(&self) -> Option<Captured> {
-        self.lock().last
+    /// The latest captures that are over here: rank 0 may not have read of each before the next one was over.
+    pub(crate) fn ended(&self) -> Vec<Captured> {
+        self.lock().ended.iter().copied().collect()
     }
 
     /// Another rank tells that a capture is over there.
@@ -336,6 +339,14 @@ impl CaptureSchedule {
     }
 }
 
+impl CaptureState {
+    /// What to say where steps are missing.
+    fn missing(&self) -> Option<String> {
+        let (captured, steps) = (self.places.len(), self.steps);
+        (captured < steps as usize).then(|| format!("{captured} of its {steps} steps were captured"))
+    }
+}
+
 impl Inner {
     fn state(&mut self, id: u64) -> Option<&mut CaptureState> {
         self.states.iter_mut().find(|state| state.id == id)
@@ -350,6 +361,13 @@ impl Inner {
         self.states.push_back(state);
     }
 
+    fn add_ended(&mut self, captured: Captured) {
+        if self.ended.len() == TOLD {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(captured);
+    }
+
     /// A capture whose first steps are over: it cannot become whole.
     fn add_late(&mut self, id: u64, why: String) {
         if let Some(state) = self.state(id) {
@@ -359,8 +377,8 @@ impl Inner {
 
     fn end(&mut self, id: u64, why: Option<String>) {
         let late = self.state(id).and_then(|state| state.why.take());
-        let why = why.or(late);
-        self.last = Some(Captured { id, is_whole: why.is_none() });
+        let why = why.or(late).or_else(|| self.state(id).and_then(|state| state.missing()));
+        self.add_ended(Captured { id, is_whole: why.is_none() });
         if let Some(state) = self.state(id) {
             state.stage = if why.is_some() { CaptureStage::Failed } else { CaptureStage::Done };
             state.why = why;
@@ -405,9 +423,12 @@ mod tests {
         assert_eq!((due(&schedule, 6), due(&schedule, 7)), (Some(1), Some(1)));
         schedule.begin(1, "captures/step6/rank0".into());
         schedule.end(1, None);
-        assert_eq!((due(&schedule, 8), schedule.last()), (None, Some(Captured { id: 1, is_whole: false })));
+        assert_eq!(
+            (due(&schedule, 8), schedule.ended().last().copied()),
+            (None, Some(Captured { id: 1, is_whole: false }))
+        );
         schedule.schedule(&capture(2, 5, 3), Step(8));
-        assert_eq!(schedule.last(), Some(Captured { id: 2, is_whole: false }));
+        assert_eq!(schedule.ended().last().copied(), Some(Captured { id: 2, is_whole: false }));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Follower {
             let number = self.wants_capture.as_ref().map_or(0, |wanted| wanted.number) + 1;
             self.wants_capture = Some(WantedCapture { number, asked });
         }
-        let captured = self.live.captures().last().filter(|_| is_member);
+        let captured = if is_member { self.live.captures().ended() } else { Vec::new() };
         let is_news = match &self.left {
             None => true,
             Some((left, _)) if left.session != self.seen || left.heard != heard => true,

@@ -179,8 +179,8 @@ impl Leader {
         let (live, is_capture) = (Arc::clone(&self.live), |change: &Change| matches!(change, Change::Capture(_)));
         let is_open = self.open.as_ref().is_some_and(|open| open.proposal.capture.is_some())
             || self.queue.iter().any(|waiting| is_capture(&waiting.change));
-        for (rank, captured) in self.members.notes().filter_map(|(rank, note)| Some((rank, note.captured?))) {
-            live.captures().note_rank(rank, captured);
+        for (rank, note) in self.members.notes() {
+            note.captured.iter().for_each(|captured| live.captures().note_rank(rank, *captured));
         }
         let (request, declined) = self.captures.next(live.step().0, live.captures(), &self.members, is_open);
         self.said.extend(declined.map(|Declined { what, why }| LeaderEvent::Declined { what, why }));

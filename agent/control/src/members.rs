@@ -135,7 +135,7 @@ mod tests {
             switched: None,
             wants_stop: false,
             wants_capture: None,
-            captured: None,
+            captured: Vec::new(),
         }
     }
 

@@ -389,7 +389,7 @@ impl PyMonitor {
     }
 
     #[pyo3(signature = (ticket, size, why = None))]
-    fn end_capture(&self, ticket: &PyCaptureTicket, size: u64, why: Option<String>) {
+    fn end_capture(&self, ticket: &PyCaptureTicket, size: Option<u64>, why: Option<String>) {
         let monitor = self.monitor();
         if let Some(ticket) = ticket.take() {
             monitor.guard("capture on demand", || monitor.end_capture(ticket, size, why));

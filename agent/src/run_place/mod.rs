@@ -23,6 +23,7 @@ use trainmon_core::{Rank, RunInfo};
 use trainmon_service::environment;
 
 use self::claim::{ClaimedPlace, link_latest};
+pub(crate) use self::name::ranks_here;
 pub use self::name::{RunNameError, check_run_name};
 use crate::options::Options;
 use crate::rank::Ranks;

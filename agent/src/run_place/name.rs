@@ -124,11 +124,19 @@ pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(St
 /// How many ranks a launcher starts on this node: torchrun's variable, OpenMPI's, DeepSpeed's.
 const RANKS_HERE: [&str; 3] = ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_SIZE"];
 
+fn told_ranks_here() -> Option<u32> {
+    RANKS_HERE.into_iter().find_map(environment::variable).and_then(|size| size.trim().parse().ok())
+}
+
+/// How many ranks share this node: as the launcher tells, or all of them.
+pub(crate) fn ranks_here(world_size: u32) -> u32 {
+    told_ranks_here().unwrap_or(world_size).clamp(1, world_size.max(1))
+}
+
 /// Whether all ranks are known to be on this node: by their number, or because they meet at this machine's own address.
 fn is_one_node(world_size: u32) -> bool {
-    let here = RANKS_HERE.into_iter().find_map(environment::variable);
     let is_own = |address: String| matches!(address.as_str(), "localhost" | "::1") || address.starts_with("127.");
-    match here.and_then(|size| size.trim().parse::<u32>().ok()) {
+    match told_ranks_here() {
         Some(here) => here == world_size,
         None => world_size == 1 || environment::variable("MASTER_ADDR").is_some_and(is_own),
     }

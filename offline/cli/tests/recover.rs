@@ -424,6 +424,8 @@ fn cut_short(root: &Path, rank: u64, entries: usize, torn: usize) {
         frames.entry(&EntryRecord { name: &name, moves_to_end: false, node: None, stack: None, parts: &parts });
         recorder.append(&frames).expect("room");
     }
+    // Where the file is memory it is longer than what is in it.
+    recorder.trim().expect("trimmed");
     drop(recorder);
     let mut records =
         fs::OpenOptions::new().append(true).open(directory.path().join("capture.records")).expect("there");

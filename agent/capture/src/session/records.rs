@@ -80,7 +80,8 @@ impl Records {
 
     fn spend(&self, bytes: u64) {
         let spent = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if spent > self.budget {
+        // What was captured when the step ended is whole, however much it is.
+        if spent > self.budget && !self.is_stopped.load(Ordering::Relaxed) {
             self.stop(
                 format!("{} MiB are written (`disk_budget_mib`)", spent >> 20),
                 "capture fewer steps or names, or allow more",
@@ -88,13 +89,18 @@ impl Records {
         }
     }
 
-    /// Ends the capture of the step, and says so once. What is there stays.
+    /// Ends the capture of the step, and says so once: also of what fails while its last files are written. What is there
+    /// stays.
     pub(super) fn stop(&self, why: String, hint: &str) {
-        if self.is_stopped.swap(true, Ordering::Relaxed) {
-            return;
-        }
+        self.is_stopped.store(true, Ordering::Relaxed);
         let message = format!("the capture of this step stops: {why}");
-        *self.why_stopped.lock() = Some(why);
+        {
+            let mut known = self.why_stopped.lock();
+            if known.is_some() {
+                return;
+            }
+            *known = Some(why);
+        }
         (self.listener)(&Notice { message, hint: Some(hint.to_owned()) });
     }
 }

@@ -95,7 +95,8 @@ pub struct CaptureOnDemand {
     #[schemars(range(min = 1, max = 1_000_000))]
     #[default = 10]
     pub max_captures: u32,
-    /// At most so many MiB of one rank's files in a run, and never more than half of what is free on the disk.
+    /// At most so many MiB of one rank's files in a run, and never more than half of what is
+    /// free on the disk, for all ranks of a machine.
     #[schemars(range(min = 1))]
     #[default = 10_240]
     pub budget_mib: u64,

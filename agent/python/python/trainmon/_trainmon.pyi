@@ -360,7 +360,7 @@ class Monitor:
         """Whether the step in progress is to be captured. One load where none is near."""
     def begin_capture(self) -> CaptureTicket | None:
         """The step in progress is captured. None: it is not due, or cannot be and the user was told."""
-    def end_capture(self, ticket: CaptureTicket, size: int, why: str | None = None) -> None:
+    def end_capture(self, ticket: CaptureTicket, size: int | None, why: str | None = None) -> None:
         """The captured step is over, with so many bytes of files. `why`: it is not whole. A ticket counts once."""
     @property
     def stop_requested(self) -> bool:

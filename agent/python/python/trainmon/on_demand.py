@@ -94,14 +94,19 @@ class CapturesOnDemand:
     def _end(self, why: str | None = None) -> None:
         ticket, self._ticket = self._ticket, None
         session, self._session = self._session, None
-        size = 0
+        size = None
         if session is not None:
+            size = 0
             try:
                 session.stop()
+                # Waits for the tensors' files: what is known of them before is not all.
+                unwritten = session.write()
                 progress = session.capture.progress()
                 if progress is not None:
                     size, why = progress[1], why or progress[3]
-                session.finish()
+                why = why or unwritten
+                unfinished = session.finish()
+                why = why or unfinished
             except Exception as error:
                 why = why or f"{type(error).__name__}: {error}"
         if ticket is not None:

@@ -43,6 +43,10 @@ class CaptureSignal:
     def _install(cls, monitor: Monitor, *, is_wanted: bool) -> bool:
         present = signal.getsignal(signal.SIGUSR1)
         if present is _ask:
+            if cls._process != os.getpid():
+                # The listeners are those of the process that this one was forked off.
+                cls._listening.clear()
+                cls._process = os.getpid()
             return True
         if present is not signal.SIG_DFL:
             monitor.say(

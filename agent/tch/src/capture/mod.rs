@@ -132,6 +132,16 @@ impl Capture {
         self.active.session.progress()
     }
 
+    /// Captures nothing more, waits for the tensors' files and writes the documents: what [`progress`](Self::progress) says
+    /// then is all.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn write(&mut self) -> Result<(), OpenError> {
+        self.stop();
+        self.active.session.write_documents().map(drop)
+    }
+
     /// Ends it and writes the documents. Gives what was made.
     ///
     /// # Errors

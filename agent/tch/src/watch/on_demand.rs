@@ -40,7 +40,7 @@ impl OnDemand {
         let Some(ticket) = self.monitor.begin_capture(&due) else { return };
         match self.begin(&ticket) {
             Ok(capture) => self.running = Some((ticket, capture)),
-            Err(why) => self.monitor.end_capture(ticket, 0, Some(why)),
+            Err(why) => self.monitor.end_capture(ticket, None, Some(why)),
         }
     }
 
@@ -55,11 +55,12 @@ impl OnDemand {
 
     /// The step is over; `why`: it is not whole.
     pub(super) fn end(&mut self, why: Option<&str>) {
-        let Some((ticket, capture)) = self.running.take() else { return };
+        let Some((ticket, mut capture)) = self.running.take() else { return };
+        let written = capture.write().map_err(|error| with_causes(&error));
         let progress = capture.progress();
         let made = capture.finish().map(drop).map_err(|error| with_causes(&error));
-        let why = why.map(str::to_owned).or(progress.stopped).or(made.err());
-        self.monitor.end_capture(ticket, progress.bytes, why);
+        let why = why.map(str::to_owned).or(progress.stopped).or(written.err()).or(made.err());
+        self.monitor.end_capture(ticket, Some(progress.bytes), why);
     }
 }
 

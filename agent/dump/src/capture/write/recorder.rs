@@ -62,7 +62,7 @@ impl Recorder {
     }
 
     /// Appends frames: when this returns, they survive the end of the process. Cost: a copy where the file is memory
-    /// (tmpfs, ext4, xfs), else one system call.
+    /// (tmpfs), else one system call.
     ///
     /// # Errors
     /// The disk is full, or refuses otherwise. What was there before is whole; nothing can be appended any more.

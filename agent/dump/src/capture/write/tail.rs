@@ -9,13 +9,9 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// File systems that write a reserved block in its place. On others (btrfs, zfs, overlays, servers) a store may want a
-/// new block, and where there is none it ends the process.
-const IN_PLACE_MAGICS: [i64; 3] = [
-    0x0102_1994, // tmpfs
-    0xEF53,      // ext4
-    0x5846_5342, // xfs
-];
+/// The file system whose pages are memory and nothing else. On any other a store into a mapping may ask something of a disk,
+/// and where that fails it ends the process: there a call that can fail is made instead, as for the journal.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Reserved at first, and at a time when much is written.
 const SMALLEST: u64 = 64 << 10;
 const LARGEST: u64 = 4 << 20;
@@ -49,10 +45,10 @@ impl Window {
 }
 
 impl Tail {
-    /// Of an empty file. `may_map`: memory is tried where the file system allows it.
+    /// Of an empty file. `may_map`: memory is tried where the file system is memory.
     pub(super) fn new(file: File, may_map: bool) -> Self {
-        let is_in_place = || rustix::fs::fstatfs(&file).is_ok_and(|stat| IN_PLACE_MAGICS.contains(&stat.f_type));
-        let next = (may_map && is_in_place()).then_some(SMALLEST);
+        let is_memory = || rustix::fs::fstatfs(&file).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
+        let next = (may_map && is_memory()).then_some(SMALLEST);
         Self { file, length: 0, window: None, next }
     }
 

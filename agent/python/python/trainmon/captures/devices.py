@@ -52,6 +52,8 @@ class DeviceNumbers:
         with self._lock, quietly(device.type):
             if self._streams_of(device).refusal() is not None:
                 return None
+            # Before this tensor's row is among them: it is awaited once its ticket is given.
+            self._tell_arrived()
             page = self._page(device)
             row = self._batch(device).measure([Values(parts_of(tensor), tensor.numel(), 0.0)])
             ticket, self._tickets = self._tickets, self._tickets + 1
@@ -59,7 +61,6 @@ class DeviceNumbers:
             page.written()
             if page.room == 0:
                 self._send(device)
-            self._tell_arrived()
         return ticket, tensor.numel()
 
     def finish(self) -> None:

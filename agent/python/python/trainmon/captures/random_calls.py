@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import os
@@ -57,11 +58,15 @@ class RandomCalls:
 
     def stop(self) -> None:
         """Everything is as it was; the file is whole."""
-        while self._undo:
-            self._undo.pop()()
-        self._file.close()
         if RandomCalls._current is self:
             RandomCalls._current = None
+        # Two threads may end it at once.
+        with contextlib.suppress(IndexError):
+            while True:
+                self._undo.pop()()
+        # A disk that was full refuses the rest of the buffer again; the file is closed nevertheless.
+        with contextlib.suppress(OSError, ValueError):
+            self._file.close()
 
     def _replace(self, library: str, owner: Any, name: str) -> None:
         original = getattr(owner, name)

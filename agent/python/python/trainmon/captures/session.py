@@ -261,29 +261,35 @@ class CaptureSession:
         if self.capture.is_on and self.config.wants_functions:
             self._start_functions()
 
-    def write(self) -> None:
-        """Writes the step's files as they are now."""
-        if os.getpid() == self._process:
-            guarded(self._devices.finish, self.capture)
-            _told(self.capture.write)
+    def write(self) -> str | None:
+        """Writes the step's files as they are now, the tensors' too. Gives why they are not whole, which the user was
+        told."""
+        if os.getpid() != self._process:
+            return None
+        guarded(self._devices.finish, self.capture)
+        return _told(self.capture.write)
 
-    def finish(self) -> None:
-        """Ends the step."""
+    def finish(self) -> str | None:
+        """Ends the step. Gives why its files are not whole, which the user was told."""
+        why = None
         if os.getpid() == self._process:
             guarded(self._devices.finish, self.capture)
             volume = self.capture.volume()
             if volume is not None:
                 self._volume = volume[0]
-            _told(self.capture.finish)
+            why = _told(self.capture.finish)
             self.capture.set_lane(None)
+        return why
 
 
 def _mebibytes(count: int) -> str:
     return f"{count / 2**20:.1f} MiB"
 
 
-def _told(act: Any) -> None:
+def _told(act: Any) -> str | None:
     try:
         act()
     except ValueError as error:
         say(str(error), "the record file is kept: `trainmon recover` makes the files of it")
+        return str(error)
+    return None

@@ -97,7 +97,11 @@ def _shape_of(value: torch.Tensor) -> list[int]:
 def _taken_up(elements: torch.Tensor | None, lane: DeviceNumbers | None) -> tuple[int, int] | None:
     if lane is None or elements is None or elements.is_quantized or not lane.takes(elements):
         return None
-    return lane.take_up(elements)
+    try:
+        return lane.take_up(elements)
+    except Exception:
+        # A device without float64, or without memory for it.
+        return None
 
 
 def _on_host(elements: torch.Tensor | None) -> torch.Tensor | None:
@@ -108,6 +112,9 @@ def _on_host(elements: torch.Tensor | None) -> torch.Tensor | None:
         return None
     if elements.is_quantized:
         elements = elements.dequantize()
+    if elements.is_cuda and torch.cuda.is_current_stream_capturing():
+        # A copy to the host would end the training's own recording of a graph.
+        return None
     if not elements.is_cpu:
         elements = elements.detach().to("cpu")
     elements = elements.detach().resolve_conj().resolve_neg()

@@ -1,0 +1,92 @@
+//! The effective config of a `TrainerMonitorV2` file.
+
+use crate::Statistic;
+use crate::config::alert::Alerting;
+use crate::config::collectives;
+use crate::config::diagnostic::DiagnosticKind as Kind;
+use crate::config::effective::{Config, Dialect, TargetRule, Targets};
+use crate::config::file::{RankFile, SignalFile, V2File};
+use crate::config::report::{Fault, Report};
+use crate::config::signals::{Activations, Signal, Signals, WeightGrad};
+
+use super::{Outputs, budget, capture, check_window, control, csv, pipeline, statistics, window};
+
+/// The effective config of a `TrainerMonitorV2` file.
+pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
+    check_window(&file.common, report);
+    let outputs = Outputs::of(&file.common, report);
+    let monitors = file.monitors;
+    for name in ["weight_grad", "optimizer", "param", "update"] {
+        let key = format!("monitors.{name}");
+        if report.has(&key) && !report.has(&format!("{key}.enabled")) {
+            let fault = Fault::new(Kind::NoEffect, "has no effect: the monitor is not enabled");
+            report.warn(report.place(&key), &key, fault.hint("add \"enabled\": true"));
+        }
+    }
+    let module = monitors.module.filter(|module| module.enabled);
+    let names = module.as_ref().map(|module| module.targets.clone()).unwrap_or_default();
+    Config {
+        dialect: Dialect::V2,
+        window: window(&file.common),
+        ranks: match file.rank {
+            RankFile::One(rank) => vec![rank],
+            RankFile::Several(ranks) => ranks,
+        },
+        squash_name: false,
+        signals: Signals {
+            weight_grad: monitors.weight_grad.filter(|weight_grad| weight_grad.enabled).map(|weight_grad| WeightGrad {
+                signal: v2_signal(&weight_grad.signal),
+                every_micro_batch: weight_grad.monitor_mbs_grad,
+                micro_batches: weight_grad.micro_batch_number.or(weight_grad.grad_acc_steps),
+            }),
+            moments: monitors
+                .optimizer
+                .filter(|optimizer| optimizer.enabled && optimizer.mv_distribution)
+                .map(|optimizer| v2_signal(&optimizer.signal)),
+            param: monitors
+                .param
+                .filter(|param| param.enabled && param.param_distribution)
+                .map(|param| v2_signal(&param.signal)),
+            activations: module.map(|module| Activations {
+                signal: v2_signal(&module.signal),
+                forward: true,
+                backward: true,
+                all: module.targets.is_empty(),
+            }),
+            mg_direction: None,
+            update: monitors.update.filter(|update| update.enabled).map(|update| v2_signal(&update.signal)),
+        },
+        adhoc: None,
+        collectives: monitors
+            .cc
+            .filter(|cc| cc.enabled)
+            .map(|cc| collectives::of_v2(&cc, v2_signal(&cc.signal), report)),
+        features: None,
+        print_struct: false,
+        stack_info: false,
+        patch_optimizer_step: file.patch_optimizer_step,
+        targets: Targets { names, rule: TargetRule::Substring },
+        csv: outputs.csv.then(|| csv(&file.common, true)),
+        csv_layout: csv(&file.common, true),
+        prometheus: outputs.prometheus,
+        otlp: outputs.otlp,
+        tensorboard: outputs.tensorboard,
+        wandb: file.common.wandb.as_ref().and_then(|wandb| wandb.on(|wandb| wandb.tracker.enabled)),
+        mlflow: file.common.mlflow.as_ref().and_then(|mlflow| mlflow.on(|mlflow| mlflow.tracker.enabled)),
+        journal: outputs.journal,
+        control: control(&file.common, report),
+        capture: capture(&file.common, false, report),
+        dynamic_on: None,
+        overhead_budget: budget(&file.common),
+        alert: Alerting::of(&file.common.alert, report),
+        pipeline: pipeline(&file.common),
+    }
+}
+
+fn v2_signal(signal: &SignalFile) -> Signal {
+    Signal { ops: statistics(&signal.ops, &V2_DEFAULT_OPS), eps: signal.eps }
+}
+
+/// What V2 measures when `ops` is absent or holds no statistic.
+const V2_DEFAULT_OPS: [Statistic; 5] =
+    [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm, Statistic::Nans];
