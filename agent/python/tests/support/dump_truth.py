@@ -15,6 +15,9 @@ from pathlib import Path
 from support import dump_deviations, dump_runs, dumps
 from support.dumps import NUMBERS, Difference, Outcome
 
+#: How often msprobe runs a program at most, to agree with us on every checksum.
+RUNS = 3
+
 
 @dataclass(frozen=True)
 class Case:
@@ -59,7 +62,13 @@ class Truth:
             for name, found in self._recorded.items()
             if any(map(is_of_digits, found.differing)) or not self._has_recorded_losses(name)
         ]
-        self._theirs = self._run(place / "msprobe", others, "msprobe") if others else {}
+        #: The first of several runs gives the numbers.
+        self._theirs: dict[str, list[Path]] = {name: [] for name in others}
+        for number in range(RUNS):
+            names = [name for name, runs in self._theirs.items() if not runs or self._unlike_all(name)]
+            if names:
+                for name, directory in self._run(place / f"msprobe{number}", names, "msprobe").items():
+                    self._theirs[name].append(directory)
 
     def ran(self, name: str) -> Path:
         """The directory in which the program ran under trainmon."""
@@ -68,11 +77,11 @@ class Truth:
     def expected(self, name: str) -> Path:
         """msprobe's dump with the digits of this processor."""
         case = self._cases[name]
-        return case.dump(self._theirs[name]) if name in self._theirs else case.recorded
+        return case.dump(self._theirs[name][0]) if name in self._theirs else case.recorded
 
     def losses(self, name: str) -> dict[str, str]:
         """What the program wrote of itself when msprobe captured it, by file."""
-        directory = self._theirs.get(name, self._cases[name].runs)
+        directory = self._theirs[name][0] if name in self._theirs else self._cases[name].runs
         return {} if directory is None else {run.name: run.read_text() for run in directory.glob("run*.json")}
 
     def outcome(self, name: str) -> Outcome:
@@ -81,8 +90,23 @@ class Truth:
         if name in self._theirs:
             structure = [one for one in found.differing if not is_of_digits(one)]
             found = self._compare(name, self.expected(name))
-            found.differing += structure
+            found.differing = self._unlike_all(name) + structure
         return found
+
+    def _unlike_all(self, name: str) -> list[Difference]:
+        """Fields that are not msprobe's here. Its checksums are taken while the training goes on, and may be those
+        of what has overwritten the tensor: one is right if it is that of any run."""
+        case = self._cases[name]
+        first, *others = (self._compare(name, case.dump(run)).differing for run in self._theirs[name])
+        unlike = [{(one.file, one.path) for one in run} for run in others]
+        return [
+            one
+            for one in first
+            if not (
+                one.path[-1] == "md5" and is_of_digits(one) and any((one.file, one.path) not in run for run in unlike)
+            )
+            and not _is_overwritten(one)
+        ]
 
     def _compare(self, name: str, theirs: Path) -> Outcome:
         case, directory = self._cases[name], self._ours[name]
@@ -97,6 +121,13 @@ class Truth:
     def _run(self, place: Path, names: list[str], who: str) -> dict[str, Path]:
         place.mkdir()
         return dump_runs.run([self._cases[name].job(place) for name in names], place, who)
+
+
+def _is_overwritten(difference: Difference) -> bool:
+    """Whether it is the checksum of what an in-place function overwrites: msprobe's is hardly ever taken before."""
+    called = difference.entry.split(".")[1:2]
+    is_in_place = bool(called) and called[0].endswith("_") and not called[0].endswith("__")
+    return is_in_place and "input_args" in difference.path and difference.path[-1] == "md5" and is_of_digits(difference)
 
 
 def is_of_digits(difference: Difference) -> bool:
