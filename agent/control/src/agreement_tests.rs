@@ -609,6 +609,19 @@ fn a_step_that_is_named_far_ahead_keeps_nobody_waiting_and_one_that_is_past_is_r
 }
 
 #[test]
+fn a_capture_far_ahead_keeps_no_alert_from_its_own() {
+    let mut job = Job::new(2);
+    job.tenths(30, &[1, 1]);
+    job.capture(77, Some(2_000), 1);
+    job.tenths(100, &[1, 1]);
+    job.ranks[1].live.captures().ask_by_alert(&alert(9));
+    job.tenths(300, &[1, 1]);
+    assert_eq!(job.captured().len(), 1);
+    job.tenths(2_000, &[1, 1]);
+    assert_eq!(job.captured().last(), Some(&(2_000, 77)));
+}
+
+#[test]
 fn a_signal_or_an_alert_of_any_rank_is_one_capture_of_all_within_the_limits() {
     let mut job = Job::new(3);
     let speeds = [1, 1, 1];

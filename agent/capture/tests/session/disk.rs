@@ -88,6 +88,21 @@ fn a_disk_that_tensors_fill_ends_the_capture_too() {
 }
 
 #[test]
+fn tensors_that_cannot_be_written_when_the_step_ends_are_told() {
+    let test = "disk::tensors_that_cannot_be_written_when_the_step_ends_are_told";
+    let root = tempfile::tempdir().unwrap();
+    let Some(disk) = RamDisk::mount(root.path(), "size=512k") else { return skip(test, "mounting a tmpfs is refused") };
+    let host = Host::on(r#""task": "tensor""#, &disk.0, tempfile::tempdir().unwrap());
+    // All of it waits, or is under way, when the step ends.
+    let row = vec![1.0_f32; 250_000];
+    host.call("f", |values| floats(values, &row), |_| ());
+    drop(host.session.finish());
+    let (said, progress) = (host.said(), host.session.progress());
+    assert!(said.len() == 1 && said[0].contains("could not be written"), "{said:?}");
+    assert!(progress.stopped.is_some_and(|why| why.contains("could not be written")));
+}
+
+#[test]
 fn a_budget_ends_the_capture_politely() {
     let host = Host::new(r#""task": "tensor", "disk_budget_mib": 1"#);
     let row = vec![1.0_f32; 50_000];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import trainmon
+from trainmon.captures.random_calls import RandomCalls
 
 
 @pytest.fixture
@@ -79,3 +81,16 @@ def test_what_a_step_of_tensors_takes_is_told_once_before_the_next(
             torch.sin(torch.ones(512, 512))
         told.append(capsys.readouterr().err.count("the tensors of a step take about 2.0 MiB"))
     assert told == [0, 1, 0]
+
+
+def test_random_save_ends_on_a_full_disk_and_the_training_draws_on(small_disk: Path) -> None:
+    calls = trainmon.random_save(str(small_disk / "out"))
+    try:
+        with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(bytes(4096)):
+                pass
+        for _ in range(2_000):
+            torch.rand(1)
+        assert RandomCalls._current is None, "it has ended by itself"
+    finally:
+        calls.stop()
