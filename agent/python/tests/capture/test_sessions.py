@@ -153,14 +153,17 @@ def test_a_neutral_capture_leaves_no_hooks_on_leaves(tmp_path: Path) -> None:
     assert "Module.0.Linear.backward.0" in captured(tmp_path, 2)
 
 
-def test_an_optimizer_step_that_raises_is_no_parent_of_what_comes_after(tmp_path: Path) -> None:
-    class Failing(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            torch.relu(torch.ones(1))
-            raise KeyError("mine")
+class FailingOptimizer(torch.optim.SGD):
+    """Its step calls a function, and raises."""
 
+    def step(self, closure: Any = None) -> Any:
+        torch.relu(torch.ones(1))
+        raise KeyError("mine")
+
+
+def test_an_optimizer_step_that_raises_is_no_parent_of_what_comes_after(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2))
-    optimizer = Failing(model.parameters())
+    optimizer = FailingOptimizer(model.parameters())
     with capture(tmp_path, model, level="mix"):
         with pytest.raises(KeyError, match="mine"):
             optimizer.step()
@@ -173,13 +176,8 @@ def test_an_optimizer_step_that_raises_is_no_parent_of_what_comes_after(tmp_path
 
 
 def test_an_operator_right_after_a_failed_step_does_not_stand_under_the_optimizer(tmp_path: Path) -> None:
-    class Failing(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            torch.relu(torch.ones(1))
-            raise KeyError("mine")
-
     model = nn.Sequential(nn.Linear(2, 2))
-    optimizer = Failing(model.parameters())
+    optimizer = FailingOptimizer(model.parameters())
     with capture(tmp_path, model, level="mix"):
         with pytest.raises(KeyError, match="mine"):
             optimizer.step()

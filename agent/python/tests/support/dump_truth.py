@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from support import dump_deviations, dump_runs, dumps
@@ -62,13 +62,14 @@ class Truth:
             for name, found in self._recorded.items()
             if any(map(is_of_digits, found.differing)) or not self._has_recorded_losses(name)
         ]
-        #: The first of several runs gives the numbers.
-        self._theirs: dict[str, list[Path]] = {name: [] for name in others}
+        #: Where msprobe ran, and how our dump differs from that run's.
+        self._theirs: dict[str, list[tuple[Path, Outcome]]] = {name: [] for name in others}
         for number in range(RUNS):
             names = [name for name, runs in self._theirs.items() if not runs or self._unlike_all(name)]
             if names:
                 for name, directory in self._run(place / f"msprobe{number}", names, "msprobe").items():
-                    self._theirs[name].append(directory)
+                    outcome = self._compare(name, cases[name].dump(directory))
+                    self._theirs[name].append((directory, outcome))
 
     def ran(self, name: str) -> Path:
         """The directory in which the program ran under trainmon."""
@@ -77,11 +78,11 @@ class Truth:
     def expected(self, name: str) -> Path:
         """msprobe's dump with the digits of this processor."""
         case = self._cases[name]
-        return case.dump(self._theirs[name][0]) if name in self._theirs else case.recorded
+        return case.dump(self._nearest(name)[0]) if name in self._theirs else case.recorded
 
     def losses(self, name: str) -> dict[str, str]:
         """What the program wrote of itself when msprobe captured it, by file."""
-        directory = self._theirs[name][0] if name in self._theirs else self._cases[name].runs
+        directory = self._nearest(name)[0] if name in self._theirs else self._cases[name].runs
         return {} if directory is None else {run.name: run.read_text() for run in directory.glob("run*.json")}
 
     def outcome(self, name: str) -> Outcome:
@@ -89,15 +90,17 @@ class Truth:
         found = self._recorded[name]
         if name in self._theirs:
             structure = [one for one in found.differing if not is_of_digits(one)]
-            found = self._compare(name, self.expected(name))
-            found.differing = self._unlike_all(name) + structure
+            found = replace(self._nearest(name)[1], differing=self._unlike_all(name) + structure)
         return found
+
+    def _nearest(self, name: str) -> tuple[Path, Outcome]:
+        """The run of msprobe with the fewest checksums of what had overwritten the tensor."""
+        return min(self._theirs[name], key=lambda run: len(run[1].differing))
 
     def _unlike_all(self, name: str) -> list[Difference]:
         """Fields that are not msprobe's here. Its checksums are taken while the training goes on, and may be those
         of what has overwritten the tensor: one is right if it is that of any run."""
-        case = self._cases[name]
-        first, *others = (self._compare(name, case.dump(run)).differing for run in self._theirs[name])
+        first, *others = (outcome.differing for _, outcome in self._theirs[name])
         unlike = [{(one.file, one.path) for one in run} for run in others]
         return [
             one
