@@ -147,17 +147,18 @@ impl TensorStats {
     }
 }
 
-/// Plain numbers in place of a tensor's statistics: at most four.
+/// Plain numbers in place of a tensor's statistics: at most six.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Values {
     dtype: Dtype,
+    shape: Shape,
     numbers: [f64; Values::MOST],
     count: u8,
 }
 
 impl Values {
     /// More than any kind has.
-    pub const MOST: usize = 4;
+    pub const MOST: usize = 6;
 
     /// These numbers; those beyond [`Values::MOST`] are left out.
     pub fn of(numbers: &[f64]) -> Self {
@@ -169,13 +170,20 @@ impl Values {
         let count = numbers.len().min(Self::MOST);
         let mut all = [f64::NAN; Self::MOST];
         all[..count].copy_from_slice(&numbers[..count]);
-        Self { dtype, numbers: all, count: count as u8 }
+        Self { dtype, shape: Shape::default(), numbers: all, count: count as u8 }
     }
 
     /// What a collective operation took: size, seconds, both bandwidths.
     pub fn of_collective(dtype: Dtype, timing: &CollectiveTiming) -> Self {
         let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
         Self::with_dtype(dtype, &[bytes as f64, seconds, algbw, busbw])
+    }
+
+    /// As [`Values::of_collective`], and the seconds of it that the caller waited, its number in the group, the shape sent.
+    pub fn of_call(dtype: Dtype, shape: Shape, timing: &CollectiveTiming, waited: f64, sequence: u64) -> Self {
+        let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
+        let numbers = [bytes as f64, seconds, algbw, busbw, waited, sequence as f64];
+        Self { shape, ..Self::with_dtype(dtype, &numbers) }
     }
 
     /// The numbers.
@@ -188,11 +196,17 @@ impl Values {
         self.dtype
     }
 
+    /// The shape that goes with them: a collective operation's; none otherwise.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
     /// What a rule over every kind's statistics, and the journal's format, take the numbers for: a 0-d tensor of the first,
-    /// with the others in the places of deviation, norm and largest magnitude.
+    /// with the others in the places of deviation, norm and largest magnitude; of more than four, the fifth and the
+    /// sixth in those of the extremes, and how many there are in that of the infinite elements.
     pub fn as_stats(&self) -> TensorStats {
-        let [first, second, third, fourth] = self.numbers;
-        let mut stats = TensorStats { dtype: self.dtype, ..TensorStats::of_value(first) };
+        let [first, second, third, fourth, fifth, sixth] = self.numbers;
+        let mut stats = TensorStats { dtype: self.dtype, shape: self.shape, ..TensorStats::of_value(first) };
         let count = self.get().len();
         if count > 1 {
             stats.std = second;
@@ -200,9 +214,24 @@ impl Values {
         if count > 2 {
             (stats.norm, stats.abs_max) = (third, fourth);
         }
+        if count > FOUR {
+            (stats.min, stats.max) = (Scalar::Float(fifth), Scalar::Float(sixth));
+            stats.infs = count as u64;
+        }
         stats
     }
+
+    /// What [`as_stats`](Self::as_stats) was given, of a kind with `columns` numbers. Fewer where it was written before there
+    /// were as many.
+    fn of_stats(stats: &TensorStats, columns: usize) -> Self {
+        let numbers = [stats.mean, stats.std, stats.norm, stats.abs_max, stats.min.as_f64(), stats.max.as_f64()];
+        let count = if columns > FOUR && stats.infs != columns as u64 { FOUR } else { columns.min(Self::MOST) };
+        Self { shape: stats.shape, ..Self::with_dtype(stats.dtype, &numbers[..count]) }
+    }
 }
+
+/// As many numbers as have places of their own among a tensor's statistics.
+const FOUR: usize = 4;
 
 impl From<TensorStats> for Reading {
     fn from(stats: TensorStats) -> Self {
@@ -221,10 +250,7 @@ impl Reading {
     pub fn of_kind(kind: Kind, stats: TensorStats) -> Self {
         match kind.value_columns().len() {
             0 => Self::Tensor(stats),
-            count => {
-                let numbers = [stats.mean, stats.std, stats.norm, stats.abs_max];
-                Self::Values(Values::with_dtype(stats.dtype, &numbers[..count.min(Values::MOST)]))
-            }
+            count => Self::Values(Values::of_stats(&stats, count)),
         }
     }
 
@@ -259,7 +285,10 @@ impl Reading {
 
     /// The shape; that of a tensor without dimensions for plain numbers.
     pub fn shape(&self) -> Shape {
-        self.tensor().map_or_else(Shape::default, |stats| stats.shape)
+        match self {
+            Self::Tensor(stats) => stats.shape,
+            Self::Values(values) => values.shape,
+        }
     }
 
     /// One statistic as a float: see [`TensorStats::value`]. Of plain numbers, what [`Values::as_stats`] takes them for.
