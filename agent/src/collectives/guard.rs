@@ -12,6 +12,7 @@ use trainmon_stats::{Request, measure};
 use super::HOOK;
 use super::call::Slot;
 use super::group::Operation;
+use crate::front::Label;
 use crate::hold::Hold;
 use crate::monitor::Monitor;
 
@@ -59,8 +60,8 @@ impl CallRecords {
     }
 }
 
-/// What a guard has while its operation goes on.
-type Begun = (Arc<CollectiveSeries>, OpenSlot, Option<CallRecords>);
+/// What an operation has while it goes on: where it is counted, its place among the open ones; and where its records go.
+pub(super) type Begun = (Arc<CollectiveSeries>, OpenSlot, Option<CallRecords>);
 
 /// An operation in progress. It may end on another thread and in another step than it began: an asynchronous one ends
 /// where it is waited for. Dropped without an end it counts as failed.
@@ -69,19 +70,25 @@ pub struct CollectiveGuard {
     monitor: Monitor,
     sent: Sent,
     /// `None` once ended, and where the hook is disabled.
-    begun: Option<Begun>,
+    running: Option<(Arc<CollectiveSeries>, OpenSlot)>,
+    /// Kept when it has ended, for what it has received.
+    records: Option<CallRecords>,
     started: Instant,
 }
 
 impl CollectiveGuard {
     pub(super) fn new(monitor: Monitor, sent: Sent, begun: Option<Begun>) -> Self {
-        Self { monitor, sent, begun, started: Instant::now() }
+        let (running, records) = match begun {
+            Some((series, slot, records)) => (Some((series, slot)), records),
+            None => (None, None),
+        };
+        Self { monitor, sent, running, records, started: Instant::now() }
     }
 
     /// Its time runs from now.
     pub fn begin(&mut self) {
         self.started = Instant::now();
-        if let Some((_, slot, _)) = &self.begun {
+        if let Some((_, slot)) = &self.running {
             self.monitor.collective_book().open().restart(slot, self.started);
         }
     }
@@ -98,15 +105,20 @@ impl CollectiveGuard {
     }
 
     fn asked(&self, slot: Slot) -> Option<(TensorId, Request)> {
-        let (_, _, records) = self.begun.as_ref()?;
-        let records = records.as_ref()?;
+        let records = self.records.as_ref()?;
         self.monitor.guard(HOOK, || records.asked(slot))?
     }
 
     /// Whether any of its tensors may be measured.
     pub fn measures_payload(&self) -> bool {
         let is_asked = self.monitor.config().collectives.as_ref().is_some_and(|collectives| collectives.payload);
-        is_asked && matches!(&self.begun, Some((_, _, Some(records))) if records.request.is_some())
+        is_asked && self.records.as_ref().is_some_and(|records| records.request.is_some())
+    }
+
+    /// What a tensor is measured as, for a front that measures it by itself: see [`request`](Self::request).
+    pub fn label(&self, slot: Slot) -> Option<Label> {
+        let (tensor, _) = self.asked(slot)?;
+        Some(Label { tensor, kind: Kind::Comm, micro_step: self.records.as_ref()?.number })
     }
 
     /// Measures an argument, if that is asked for. Cost: one pass over it.
@@ -122,7 +134,7 @@ impl CollectiveGuard {
 
     /// Records what was found of an argument that [`request`](Self::request) asked for, since `start`.
     pub fn record(&self, slot: Slot, stats: TensorStats, start: Instant, bytes_read: u64) {
-        let Some((_, _, Some(records))) = &self.begun else { return };
+        let Some(records) = &self.records else { return };
         self.monitor.guard(HOOK, || {
             let tensor = records.operation.slot(&self.monitor, slot);
             self.monitor.inner().recorder().add_cost(Phase::Measure, start.elapsed(), bytes_read);
@@ -134,29 +146,32 @@ impl CollectiveGuard {
     /// received, where it can be read.
     ///
     /// The time ends when this is called. Cost: a few locks, and one pass over the output where the config asks for it.
-    pub fn finish(self, output: Option<&TensorView<'_>>) -> CollectiveTiming {
+    pub fn finish(mut self, output: Option<&TensorView<'_>>) -> CollectiveTiming {
         let duration = self.started.elapsed();
+        let timing = self.end(duration, Some(duration));
         if let (Some(output), false) = (output, self.is_in_child()) {
             self.measure(Slot::Post(0), output);
         }
-        self.finish_after(duration, duration)
+        timing
     }
 
-    /// Ends the operation: it took so long, of which the caller waited a part.
-    pub fn finish_after(mut self, duration: Duration, waited: Duration) -> CollectiveTiming {
+    /// Ends the operation: it took so long, of which the caller waited a part, where that is known. What it has received may
+    /// be recorded until the guard is dropped. Ending it again changes nothing.
+    pub fn end(&mut self, duration: Duration, waited: Option<Duration>) -> CollectiveTiming {
         let Sent { op, ranks, dtype, shape, bytes, sequence } = self.sent;
         let timing = CollectiveTiming::of(op, ranks, bytes, duration);
-        let begun = self.begun.take();
         if self.is_in_child() {
             // Another thread may have held a lock of ours when the process forked.
+            (self.running, self.records) = (None, None);
             return timing;
         }
-        if let Some((series, slot, records)) = begun {
-            series.finish(duration, waited);
+        if let Some((series, slot)) = self.running.take() {
+            series.finish(duration, waited.unwrap_or_default());
             self.monitor.collective_book().open().close(&slot);
-            if let Some(records) = records {
+            if let Some(records) = &self.records {
                 self.monitor.guard(HOOK, || {
-                    let values = Values::of_call(dtype, shape, &timing, waited.min(duration).as_secs_f64(), sequence);
+                    let waited = waited.map_or(f64::NAN, |waited| waited.min(duration).as_secs_f64());
+                    let values = Values::of_call(dtype, shape, &timing, waited, sequence);
                     records.record(records.timing, Kind::CommTime, values);
                 });
             }
@@ -166,7 +181,7 @@ impl CollectiveGuard {
 
     /// Ends the operation without its time: nobody waited for it, so that nobody knows when it ended. It is no failure.
     pub fn release(mut self) {
-        if let (Some((_, slot, _)), false) = (self.begun.take(), self.is_in_child()) {
+        if let (Some((_, slot)), false) = (self.running.take(), self.is_in_child()) {
             self.monitor.collective_book().open().close(&slot);
         }
     }
@@ -179,7 +194,7 @@ impl CollectiveGuard {
 impl Drop for CollectiveGuard {
     fn drop(&mut self) {
         let is_in_child = self.is_in_child();
-        if let (Some((series, slot, _)), false) = (self.begun.take(), is_in_child) {
+        if let (Some((series, slot)), false) = (self.running.take(), is_in_child) {
             series.fail();
             self.monitor.collective_book().open().close(&slot);
         }
