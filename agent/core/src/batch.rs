@@ -4,20 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::config::{Config, Plan};
-use crate::{GradNormCheck, Kind, LedgerSnapshot, MicroStep, Reading, Statistic, Step, TensorId};
-
-/// One tensor, measured once.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Record {
-    /// Which tensor.
-    pub tensor: TensorId,
-    /// Which signal.
-    pub kind: Kind,
-    /// Which micro-batch of the step; 0 where there is but one.
-    pub micro_step: MicroStep,
-    /// What was found; `None` if the hook was given no tensor (a module output without gradient).
-    pub reading: Option<Reading>,
-}
+use crate::{GradNormCheck, Kind, LedgerSnapshot, Record, Statistic, Step, TensorId};
 
 /// What the monitor's own work is split into, for its cost figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -240,7 +227,7 @@ fn root_of_squares(norms: impl Iterator<Item = f64> + Clone) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TensorStats;
+    use crate::{MicroStep, TensorStats};
 
     fn norm_record(tensor: u32, kind: Kind, micro_step: u32, norm: f64) -> Record {
         let reading = TensorStats { norm, ..TensorStats::of_value(norm) };

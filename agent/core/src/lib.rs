@@ -17,7 +17,7 @@ pub mod config;
 mod summary;
 
 pub use activation::{ModuleEnd, activation_name};
-pub use batch::{GradNorm, Phase, PhaseTimes, Record, StepBatch};
+pub use batch::{GradNorm, Phase, PhaseTimes, StepBatch};
 pub use columns::{is_number_column, micro_step_column};
 pub use summary::{combine_norms, largest};
 pub use trainmon_record::*;
