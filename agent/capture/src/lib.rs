@@ -48,6 +48,7 @@ pub use plan::{CapturePlan, Direction};
 pub use session::{
     CallName, CapturePlace, Entry, FoundBytes, Listener, Notice, OpenError, Peer, Progress, Session, StackId, Values,
 };
+pub use spare::SpareMemory;
 pub use tensor::{Content, DeviceNumbers, Later, LaterValue, Tensor};
 pub use trainmon_core::config::{
     CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Slice,

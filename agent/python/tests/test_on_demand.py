@@ -183,6 +183,27 @@ def test_a_signal_asks_for_a_capture(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
 
+def test_a_watch_that_was_collected_does_not_stand_before_another_that_listens(tmp_path: Path) -> None:
+    def watched(place: str) -> tuple[trainmon.Watch, CaptureSignal]:
+        training = Training(tmp_path / place, capture={"level": "L1"})
+        listener = training.watch.captures
+        assert listener is not None
+        return training.watch, listener._signal
+
+    forgotten, listener = watched("first")
+    later, other = watched("second")
+    assert CaptureSignal.first() is listener._monitor
+    gone = weakref.ref(listener)
+    forgotten.captures._signal = None
+    del listener
+    gc.collect()
+    assert gone() is None
+    assert CaptureSignal.first() is other._monitor
+    later.close()
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    forgotten.close()
+
+
 @pytest.mark.parametrize("way", ["handler", "slurm", "off"])
 def test_a_signal_that_is_the_hosts_stays_the_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, capfd: pytest.CaptureFixture[str]

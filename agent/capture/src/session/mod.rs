@@ -257,8 +257,9 @@ impl Session {
         self.tensor_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Hands a tensor to the writers of files.
-    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8])) {
+    /// Hands a tensor to the writers of files. `copy` is called at once, or not at all where nothing is captured any more; it
+    /// gives the CRC-32 of what it copied, if it knows it.
+    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8]) -> Option<u32>) {
         if !self.is_on() {
             return;
         }
@@ -310,7 +311,7 @@ impl Session {
             };
             let records = Arc::clone(&self.records);
             let done = Box::new(move |hole: Hole, written: Result<(&str, u64), _>| records.file_done(hole, written));
-            Files::start(directory, writing, done)
+            Files::start(directory, writing, self.plan.spare_memory().clone(), done)
                 .map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
         })?;
         let started = Arc::new(started);
@@ -398,6 +399,7 @@ impl Session {
         if let Some(files) = files {
             files.close();
         }
+        self.plan.spare_memory().end_step(self.plan.is_past(self.place.step + 1));
         let directory = self.directory.lock();
         let made = self.make_documents(&directory)?;
         directory.remove_records()?;

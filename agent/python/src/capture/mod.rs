@@ -147,7 +147,7 @@ impl PyCapture {
     ) -> PyResult<()> {
         let mut config = config.config.clone();
         config.slice.extend(rows.map(|(size, begin, end)| Slice { dim: 0, begin, end: Some(end), size: Some(size) }));
-        let plan = Arc::new(CapturePlan::new(config));
+        let plan = Arc::new(CapturePlan::with_memory(config, self.0.memory.clone()));
         let tell = self.0.news.listener(listener);
         let opened = Session::open(plan, CapturePlace { step, rank }, tell);
         self.0.news.tell(py);

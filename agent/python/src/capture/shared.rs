@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use trainmon_capture::Session;
+use trainmon_capture::{Session, SpareMemory};
 
 use crate::capture::devices::Devices;
 use crate::capture::gradients::Gradients;
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     /// Asked before a call is put under a parent that was set: it takes away one that is over.
     parent_check: Mutex<Option<Py<PyAny>>>,
     pub(crate) news: Arc<News>,
+    /// Of tensors that were written in earlier steps.
+    pub(crate) memory: SpareMemory,
 }
 
 /// A step that is being captured.
@@ -108,7 +110,9 @@ impl Shared {
         drop(before);
     }
 
+    /// What is called before a call is put under a parent. Parents that were set before count no more.
     pub(crate) fn set_parent_check(&self, check: Option<Py<PyAny>>) {
+        thread::forget_parents();
         let before = std::mem::replace(&mut *self.parent_check.lock(), check);
         drop(before);
     }
