@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
@@ -89,6 +90,13 @@ struct Queue {
     names: u64,
 }
 
+impl Queue {
+    /// Whether every file is written.
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.running == 0 && self.reserved == 0
+    }
+}
+
 impl Files {
     /// Starts the threads. They write into `directory` and follow no link.
     pub(crate) fn start(directory: OwnedFd, writing: Writing, spare: SpareMemory, done: Done) -> io::Result<Self> {
@@ -131,9 +139,21 @@ impl Files {
     /// Waits until every file is written.
     pub(crate) fn drain(&self) {
         let mut queue = self.shared.queue.lock();
-        while !queue.jobs.is_empty() || queue.running > 0 || queue.reserved > 0 {
+        while !queue.is_idle() {
             self.shared.changed.wait(&mut queue);
         }
+    }
+
+    /// As [`drain`](Self::drain), for so long at most. Whether every file is written.
+    pub(crate) fn drain_for(&self, at_most: Duration) -> bool {
+        let deadline = Instant::now() + at_most;
+        let mut queue = self.shared.queue.lock();
+        while !queue.is_idle() {
+            if self.shared.changed.wait_until(&mut queue, deadline).timed_out() {
+                return queue.is_idle();
+            }
+        }
+        true
     }
 
     /// Files and bytes that wait.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import trainmon
 from support import control, tiny
 from support.on_demand import Training, captured, steps_in
 from support.ranks import run_ranks
+from trainmon.signals import CaptureSignal
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use pyo3::intern;
@@ -17,6 +18,9 @@ use crate::capture::operators::Operators;
 use crate::capture::stacks::Stacks;
 use crate::capture::thread;
 use crate::swallow::swallow;
+
+/// How often the end of a step looks whether there is something to tell.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Shared by the Python objects of one capture.
 #[derive(Default)]
@@ -90,6 +94,13 @@ impl Shared {
             }
         }
         Some(active)
+    }
+
+    /// Waits for the tensors' files, and tells meanwhile how far they are.
+    pub(crate) fn await_files(&self, py: Python<'_>, active: &Active) {
+        while !py.detach(|| active.session.wait_for_files(TELL_EVERY)) {
+            self.news.tell(py);
+        }
     }
 
     pub(crate) fn switch(&self, is_on: bool) {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use trainmon_capture::{
-    CaptureLevel, CapturePlace, CapturePlan, CaptureTask, Direction, Listener, OpenError, Part, Progress, Session,
+    CaptureLevel, CapturePlace, CapturePlan, CaptureTask, Direction, OpenError, Part, Progress, Session, Voice,
 };
 
 use self::devices::Devices;
@@ -106,7 +106,7 @@ impl Capture {
         plan: &Arc<CapturePlan>,
         place: CapturePlace,
         options: &CaptureOptions,
-        listener: Listener,
+        voice: Voice,
     ) -> Result<Self, CaptureBeginError> {
         let level = plan.config().level;
         if level == CaptureLevel::Debug {
@@ -119,7 +119,7 @@ impl Capture {
         if current().is_some() {
             return Err(CaptureBeginError::Observe { message: "another capture is at work".to_owned() });
         }
-        let session = Session::open(Arc::clone(plan), place, listener)?;
+        let session = Session::open(Arc::clone(plan), place, voice)?;
         let active = Arc::new(Active {
             session,
             devices: Devices::new(options.statistics.clone(), options.is_device_path_only),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use trainmon_agent::core::{Step, with_causes};
 use trainmon_agent::{CaptureTicket, Monitor};
-use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Listener};
+use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan};
 
 use crate::capture::{Capture, CaptureOptions};
 
@@ -49,9 +49,7 @@ impl OnDemand {
         let parsed = CaptureConfig::parse(&ticket.config, "capture", CaptureDialect::Trainmon);
         let plan = Arc::new(CapturePlan::new(parsed.map_err(|errors| errors.to_string())?.config));
         let place = CapturePlace { step: ticket.step.0, rank: Some(u64::from(ticket.rank)) };
-        let monitor = self.monitor.clone();
-        let listener: Listener = Arc::new(move |notice| monitor.warn(notice.message.clone(), notice.hint.clone()));
-        Capture::begin(&plan, place, &self.options, listener).map_err(|error| with_causes(&error))
+        Capture::begin(&plan, place, &self.options, self.monitor.voice()).map_err(|error| with_causes(&error))
     }
 
     /// The step is over; `why`: it is not whole.
