@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::pip;
+use super::uv::Uv;
 use super::version::{self, LIBTORCH_VERSION, Unfit};
 use crate::hint::Hinted;
-use crate::{process, workspace};
+use crate::{hint, process, workspace};
 
 /// Written last into an installation that was found whole; with it there, the files are not compared again.
 const STAMP: &str = "trainmon-libtorch.stamp";
@@ -124,11 +125,11 @@ fn make(workshop: &Path, site: &Path) -> Result<()> {
     let (new, scratch) = (workshop.join("site"), workshop.join("scratch"));
     fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
     eprintln!("libtorch {LIBTORCH_VERSION}: installing once into {} (0.5 GB to download)", site.display());
-    pip::install(&[&format!("torch=={LIBTORCH_VERSION}")], &new, &scratch)?;
+    install_wheels(&[&format!("torch=={LIBTORCH_VERSION}")], &new, &scratch, site)?;
     let dir = new.join("torch");
     let wheels = wheels_for(&missing_libraries(&dir));
     if !wheels.is_empty() {
-        pip::install(&wheels, &new, &scratch)?;
+        install_wheels(&wheels, &new, &scratch, site)?;
     }
     version::check(&dir).context("the new installation is not whole")?;
     let missing = missing_libraries(&dir);
@@ -140,6 +141,20 @@ fn make(workshop: &Path, site: &Path) -> Result<()> {
     remove(site)?;
     // On one file system the rename is atomic: no half-finished directory ever bears the final name.
     fs::rename(&new, site).with_context(|| format!("cannot rename {}", new.display()))
+}
+
+/// With uv the files are those of the Python environments, on the disk once; else with pip.
+fn install_wheels(wheels: &[&str], into: &Path, scratch: &Path, site: &Path) -> Result<()> {
+    pip::ensure_python("install Python 3.10 or newer with pip, or set LIBTORCH to a libtorch 2.13.0")?;
+    let beside = site.with_file_name("python");
+    let with_uv = fs::create_dir_all(&beside)
+        .map_err(Into::into)
+        .and_then(|()| Uv::ensure(&beside))
+        .and_then(|uv| uv.install_into(into, wheels));
+    with_uv.or_else(|error| {
+        eprintln!("  note: installing with pip: {}", hint::render(&error));
+        pip::install(wheels, into, scratch)
+    })
 }
 
 /// What runs that were killed left behind; what cannot be removed yet is left to the next installation.

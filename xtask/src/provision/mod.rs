@@ -1,6 +1,7 @@
 //! Getting what builds and checks need beyond Rust: libtorch, a C++ compiler, a Python environment, Prometheus,
 //! a browser, and what builds the page it is driven to.
 
+mod cuda;
 mod disk;
 pub mod environment;
 mod libtorch;

@@ -45,12 +45,29 @@ impl Uv {
         Ok(found)
     }
 
+    /// Installs wheels, without what they depend on, into a directory.
+    ///
+    /// # Errors
+    /// As [`pip::run`].
+    pub(super) fn install_into(&self, dir: &Path, wheels: &[&str]) -> Result<()> {
+        let mut command = self.install_command(Path::new(pip::PYTHON));
+        command.arg("--no-deps").arg("--target").arg(dir).args(wheels);
+        pip::run(&mut command)
+    }
+
     /// `uv pip install` into the environment of this Python.
     pub(super) fn install_command(&self, python: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["pip", "install", "--no-progress", "--no-config", "--python"]).arg(python);
         // pip trusts the system's certificates where it is told to; without this uv trusts its own list alone.
         command.arg("--system-certs").arg("--cache-dir").arg(&self.cache);
+        command
+    }
+
+    /// `uv cache clean` of a package: no environment is linked to it any more.
+    pub(super) fn forget_command(&self, package: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["cache", "clean", "--quiet", "--no-config", package, "--cache-dir"]).arg(&self.cache);
         command
     }
 }
