@@ -40,7 +40,7 @@ pub use alert_book::{AlertBook, AlertBookSnapshot};
 pub use batch::{GradNorm, Phase, PhaseTimes, Record, StepBatch};
 pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};
-pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary};
+pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary, Straggler};
 pub use columns::{is_number_column, micro_step_column};
 pub use dtype::Dtype;
 pub use id::{LATEST_RUN, MicroStep, RUN_FILE, Rank, RunFile, RunInfo, Step, TensorId};

@@ -1,6 +1,7 @@
 //! The calls of collective operations in one step, put together: one row per operation, group and argument, as msprobe
 //! writes them. The records themselves are one per call.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::{Dtype, Kind, MicroStep, Reading, Record, Scalar, Shape, Statistic, TensorId, TensorStats, Values};
@@ -67,6 +68,16 @@ impl<'a> StepCalls<'a> {
             all[place].calls.push(reading);
         }
         all
+    }
+
+    /// A step's records with those of calls put together, for whoever has one place for each tensor and step. Borrowed where
+    /// there are none.
+    pub fn put_together(records: &'a [Record]) -> Cow<'a, [Record]> {
+        if !records.iter().any(|record| record.kind.is_of_calls()) {
+            return Cow::Borrowed(records);
+        }
+        let others = records.iter().filter(|record| !record.kind.is_of_calls()).copied();
+        Cow::Owned(others.chain(Self::of(records).iter().map(Self::record)).collect())
     }
 
     /// How many there are: at least one.

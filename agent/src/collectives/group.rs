@@ -1,7 +1,7 @@
 //! A group of ranks, and the calls of each operation in it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -36,10 +36,12 @@ struct Shared {
 
 /// One operation in one group.
 pub(super) struct Operation {
-    name: String,
+    pub(super) name: String,
     series: Arc<CollectiveSeries>,
     calls: Mutex<Calls>,
     slots: Mutex<Vec<(Slot, TensorId)>>,
+    /// Whether the user was told that a tensor of it is not finite.
+    pub(super) is_nonfinite_told: AtomicBool,
 }
 
 /// The calls of one step, or of one attempt at it.
@@ -116,7 +118,7 @@ impl CollectiveGroup {
         operations[op as usize].get_or_init(|| {
             let series = monitor.collective_book().series(op, &group.name);
             let name = format!("{op}/{}", group.name);
-            Arc::new(Operation { name, series, calls: Mutex::default(), slots: Mutex::default() })
+            Arc::new(Operation { name, series, calls: Mutex::default(), slots: Mutex::default(), is_nonfinite_told: AtomicBool::new(false) })
         })
     }
 

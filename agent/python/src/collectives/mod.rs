@@ -13,6 +13,7 @@ mod work;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use trainmon_agent::core::Straggler;
 
 use self::arguments::Form;
 use self::method::CollectiveMethod;
@@ -132,6 +133,12 @@ impl PyCollectives {
     /// Of each group with operations that have ended: how many, and for how many seconds this rank was inside of them.
     fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
         self.state.times()
+    }
+
+    /// Tells which rank of a group came last over a window of steps, and for how long the others waited for it per step.
+    fn set_straggler(&self, group: &str, rank: u32, lag: f64, median: f64, step: u64) {
+        let straggler = Straggler { group: group.into(), rank, lag, median, step };
+        self.state.shared().monitor.collective_book().set_straggler(straggler);
     }
 
     /// Forgets every operation in progress: nobody will be told of their ends.
