@@ -9,5 +9,5 @@ from support.ranks import run_ranks
 
 def test_what_is_recorded_is_what_the_dispatcher_saw(tmp_path: Path) -> None:
     cases = ["plain", "ddp", "fsdp2"]
-    said = run_ranks("communication.py", 2, tmp_path, *cases)
+    said = run_ranks("communication.py", 2, tmp_path, *cases, environment={"TORCH_FR_BUFFER_SIZE": "200000"})
     assert said.count("checked") == len(cases), said
