@@ -52,9 +52,7 @@ def watched(who: str, ops: list[str], model: Any, optimizer: Any, place: str) ->
     return trainmon.watch(model, optimizer, config=config, output_dir=place)
 
 
-def contend(
-    who: str, ops: list[str], rank: int, ranks: int, port: int, count: int, turns: Any, answers: Any
-) -> None:
+def contend(who: str, ops: list[str], rank: int, ranks: int, port: int, count: int, turns: Any, answers: Any) -> None:
     """One rank of one contender: at each turn a round of operations."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
     os.environ |= {"WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "MSPROBE_LOG_LEVEL": "4"}

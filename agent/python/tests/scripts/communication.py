@@ -1,4 +1,4 @@
-"""What ranks send each other, traced by torch's dispatcher and recorded by a watch: `communication.py OUTPUT CASE...`."""
+"""What ranks send, traced by torch's dispatcher and recorded by a watch: `communication.py OUTPUT CASE...`."""
 
 import gc
 import sys
@@ -21,7 +21,8 @@ def methods():
     group, work = distributed.ProcessGroup, distributed.Work
     functions = [getattr(distributed, name) for name in ("all_reduce", "all_gather_object", "broadcast_object_list")]
     kernels = [
-        torch._C._dispatch_dump(name) for name in ("c10d::allreduce_", "c10d::broadcast_", "_c10d_functional::all_reduce")
+        torch._C._dispatch_dump(name)
+        for name in ("c10d::allreduce_", "c10d::broadcast_", "_c10d_functional::all_reduce")
     ]
     codes = [(id(one), id(one.__code__)) for one in functions]
     return [dict(vars(group)), dict(vars(work)), codes, kernels]
@@ -67,9 +68,7 @@ def check_way(base, name):
     before = methods()
     model = way.wrap(tiny.model())
     optimizer = parallel.optimizer_of(model)
-    watch = trainmon.watch(
-        model, optimizer, config=config(), output_dir=str(base), grad_acc_steps=way.micro_batches
-    )
+    watch = trainmon.watch(model, optimizer, config=config(), output_dir=str(base), grad_acc_steps=way.micro_batches)
     start = parallel.collectives()
     with communication.Trace() as trace:
         found = parallel.train(model, optimizer, way, STEPS)

@@ -1,4 +1,4 @@
-"""What ranks send each other: a trace of it that is none of ours, every operation there is, and what a watch recorded."""
+"""What ranks send each other: a trace that is none of ours, every operation there is, and what a watch recorded."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ def recorded(run: Path) -> tuple[list[Sent], list[dict[str, str]]]:
     by_group = defaultdict(list)
     for row in rows:
         by_group[row["process_group"]].append(row)
-    sent = []
-    for group in sorted(by_group):
-        for row in sorted(by_group[group], key=lambda row: (row["op"] in ("send", "recv"), int(row["sequence"]))):
-            sent.append((group, row))
-    return [
-        Sent(row["op"], ranks_of(group), int(row["bytes"]), row["dtype"], row["shape"]) for group, row in sent
-    ], rows
+    in_order = [
+        (group, row)
+        for group in sorted(by_group)
+        for row in sorted(by_group[group], key=lambda row: (row["op"] in ("send", "recv"), int(row["sequence"])))
+    ]
+    sent = [Sent(row["op"], ranks_of(group), int(row["bytes"]), row["dtype"], row["shape"]) for group, row in in_order]
+    return sent, rows
 
 
 def ranks_of(group: str) -> tuple[int, ...]:
