@@ -29,3 +29,10 @@ def test_what_is_recorded_is_what_the_dispatcher_saw(tmp_path: Path) -> None:
     cases = ["plain", "ddp", "fsdp2"]
     said = run_ranks("communication.py", 2, tmp_path, *cases, environment={"TORCH_FR_BUFFER_SIZE": "200000"})
     assert said.count("checked") == len(cases), said
+
+
+def test_megatrons_operations_are_seen_in_their_groups(tmp_path: Path) -> None:
+    cases = ["plain", "sharded", "tensor", "pipeline"]
+    said = run_ranks("communication_megatron.py", 2, tmp_path, *cases)
+    assert said.count("checked") == len(cases), said
+    assert "'tp'" in said and "'dp_cp'" in said, said

@@ -144,7 +144,7 @@ def ranks_of(group: str) -> tuple[int, ...]:
     return GROUPS[group]
 
 
-#: Filled by the script that makes the groups.
+#: Filled by the script, with what the watch calls its groups.
 GROUPS: dict[str, tuple[int, ...]] = {}
 
 
