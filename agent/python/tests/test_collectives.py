@@ -36,3 +36,8 @@ def test_megatrons_operations_are_seen_in_their_groups(tmp_path: Path) -> None:
     said = run_ranks("communication_megatron.py", 2, tmp_path, *cases)
     assert said.count("checked") == len(cases), said
     assert "'tp'" in said and "'dp_cp'" in said, said
+
+
+def test_deepspeeds_operations_are_seen(tmp_path: Path) -> None:
+    said = run_ranks("communication_deepspeed.py", 2, tmp_path, "2", "3")
+    assert said.count("checked") == 2, said

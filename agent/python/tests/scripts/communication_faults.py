@@ -154,9 +154,9 @@ def golden(output):
         for number in range(told["steps"]):
             replay(tensors, number)
             step()
+        run = Path(watch.monitor.rank_directory)
         watch.close()
         is_v2 = told["monitor"] == "v2"
-        run = runs.run_directory(output / name, RANK)
         ours = {}
         for row in runs.rows_of(sorted(run.glob("cc_step*.csv" if is_v2 else "comm_[0-9]*.csv"))):
             op, group, slot = row["module_name" if is_v2 else "name"].split("/")
