@@ -12,7 +12,7 @@ use trainmon_stats::{Request, measure};
 
 use super::HOOK;
 use super::call::Slot;
-use super::group::Operation;
+use super::operation::Operation;
 use crate::front::Label;
 use crate::hold::Hold;
 use crate::monitor::Monitor;

@@ -61,12 +61,12 @@ pub(crate) fn collectives() -> Arc<CollectiveBook> {
     let book = CollectiveBook::default();
     let all_reduce = book.series(CollectiveOp::AllReduce, "dp");
     all_reduce.start(4096);
-    all_reduce.finish(Duration::from_micros(300));
+    all_reduce.finish(Duration::from_micros(300), Duration::from_micros(200));
     all_reduce.start(4096);
     all_reduce.fail();
     let gather = book.series(CollectiveOp::AllGather, "tp");
     gather.start(64);
-    gather.finish(Duration::from_mins(2));
+    gather.finish(Duration::from_mins(2), Duration::from_mins(2));
     Arc::new(book)
 }
 

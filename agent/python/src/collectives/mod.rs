@@ -4,7 +4,9 @@
 //! `open` is an operation in progress, `arguments` finds the tensors of a call. Which methods there are, and what a group of
 //! ranks is called, is Python's to say (`trainmon.collectives`).
 
+mod announced;
 mod arguments;
+mod host;
 mod method;
 mod open;
 mod state;
@@ -21,8 +23,8 @@ use self::state::State;
 use self::work::{FutureMethod, WaitMethod};
 use crate::shared::Shared;
 
-pub(crate) use self::open::OpenCall;
-pub(crate) use self::state::Callbacks;
+pub(crate) use self::announced::OpenCall;
+pub(crate) use self::host::Callbacks;
 
 /// Guards the collective operations of one monitor.
 #[pyclass(frozen, name = "Collectives", module = "trainmon._trainmon")]
@@ -84,7 +86,8 @@ impl PyCollectives {
         outputs: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<OpenCall>> {
         let form = Form::new(op, None, None, &[], &[0, 1])?;
-        Ok(self.state.begin_outside(py, &form, group, inputs, outputs))
+        let open = self.state.begin_outside(py, &form, group, inputs, outputs);
+        Ok(open.map(|open| OpenCall::new(Arc::clone(&self.state), open)))
     }
 
     /// From now on this thread's operations are a part of another: a call that was announced makes them.
