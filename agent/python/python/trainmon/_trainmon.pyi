@@ -351,7 +351,8 @@ class Monitor:
     ) -> Collectives:
         """What guards this process's collective operations. `describe` gives `(name, role, ranks, operations before)`
         of a process group, `caller` the line that makes a call of the operation named and whether it is recorded,
-        `failed` is told once what switched everything off. `device_clock` has `begin()`, `end(clock)` and `seconds(clock)`."""
+        `failed` is told once what switched everything off. `device_clock` has `begin()`, `end(clock)` and
+        `seconds(clock)`."""
     def hold(self) -> Hold:
         """Keeps the step's batch open for readings that come after its end: for at most four steps, for a global
         gradient norm that is expected three quarters of `queue_steps`, at most 32."""
@@ -440,7 +441,8 @@ class Hold:
 
 @final
 class Collectives:
-    """The collective operations of one monitor. What stands in for a method is called with the method's owner first, and
+    """The collective operations of one monitor. What stands in for a method is called with the method's owner
+    first, and
     gives what the method gives. Nothing of ours raises."""
 
     def method(
@@ -454,7 +456,8 @@ class Collectives:
         slots: Sequence[int],
     ) -> Callable[..., Any]:
         """What stands in for a method of a process group. Tensors stand at the places `inputs` and `outputs` behind
-        the group (the same for one that works in place) or under these keywords; `slots` says by place which argument of
+        the group (the same for one that works in place) or under these keywords; `slots` says by place which
+        argument of
         `torch.distributed`'s function each is. Raises `ValueError` for an operation that is not known."""
 
     def start_of_group(self, original: Callable[..., Any]) -> Callable[..., Any]: ...

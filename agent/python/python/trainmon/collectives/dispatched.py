@@ -116,7 +116,7 @@ class Dispatched:
     def _begin(self, op: str, arguments: tuple[Any, ...]) -> OpenCall | None:
         from torch.distributed.distributed_c10d import _resolve_process_group
 
-        named = next(one for one in reversed(arguments) if isinstance(one, str))
+        named: Any = next(one for one in reversed(arguments) if isinstance(one, str))
         tensors = arguments[0] if isinstance(arguments[0], torch.Tensor) else list(arguments[0])
         group = _resolve_process_group(named)
         return self._hooks.begin(op, group, tensors, _received(op, tensors, group))
