@@ -205,7 +205,7 @@ catalog! {
     COLLECTIVE_DURATION: Available Histogram "trainmon_collective_duration_seconds" {"op", "process_group"}
         otel "training.collective.duration" unit "s" "Time inside collective operations.";
     COLLECTIVE_QUANTILE: Available Gauge "trainmon_collective_duration_quantile_seconds"
-        {"op", "process_group", "quantile"}
+        {"op", "process_group", "share"}
         otel "training.collective.duration.quantile" unit "s"
         "Quantiles of the time inside collective operations since the start, right to 1 %.";
     COLLECTIVE_WAITED: Available Counter "trainmon_collective_waited_seconds_total" {"op", "process_group"}

@@ -102,7 +102,7 @@ fn push_collectives(points: &mut Points, times: Times, all: &[Arc<CollectiveSeri
     for series in all {
         for (quantile, share) in COLLECTIVE_QUANTILES {
             let mut attributes = attributes(series);
-            attributes.push(text("quantile", quantile));
+            attributes.push(text("share", quantile));
             let seconds = series.quantile(share).as_secs_f64();
             points.gauge(&COLLECTIVE_QUANTILE, times.now, attributes, Value::AsDouble(seconds));
         }

@@ -77,7 +77,7 @@ pub(super) fn push_collectives(page: &mut String, all: &[Arc<CollectiveSeries>])
     push_header(page, &COLLECTIVE_QUANTILE);
     for (labels, _, series) in &rows {
         for (quantile, share) in COLLECTIVE_QUANTILES {
-            let labels = format!("{labels},quantile=\"{quantile}\"");
+            let labels = format!("{labels},share=\"{quantile}\"");
             push_sample(page, COLLECTIVE_QUANTILE.name, &labels, series.quantile(share).as_secs_f64());
         }
     }

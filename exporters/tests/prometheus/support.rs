@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
-    AlertBook, AlertRule, CollectiveBook, CollectiveOp, Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape,
-    SinkLedger, Step, StepBatch, TensorId, TensorInfo, TensorStats,
+    AlertBook, AlertRule, CollectiveBook, CollectiveOp, Dtype, Kind, Ledger, MicroStep, ProcessGroup, Rank, Reading,
+    Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -67,6 +67,8 @@ pub(crate) fn collectives() -> Arc<CollectiveBook> {
     let gather = book.series(CollectiveOp::AllGather, "tp");
     gather.start(64);
     gather.finish(Duration::from_mins(2), Duration::from_mins(2));
+    book.group(ProcessGroup::of_ranks("dp", Some("dp"), vec![0, 1]));
+    book.set_straggler(Straggler { group: "dp".into(), rank: 1, lag: 0.05, median: 0.06, step: 32 });
     Arc::new(book)
 }
 
