@@ -27,6 +27,23 @@ pub struct CollectiveBook {
     series: Mutex<Vec<Arc<CollectiveSeries>>>,
     groups: Mutex<Vec<Arc<ProcessGroup>>>,
     open: OpenCollectives,
+    stragglers: Mutex<Vec<Straggler>>,
+}
+
+/// The rank of a group that came last to its operations, over a window of steps: it spent the least time inside of them, for
+/// the others waited for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Straggler {
+    /// The group.
+    pub group: Box<str>,
+    /// The rank of the job.
+    pub rank: u32,
+    /// By how many seconds per step its time inside lies below the others' median: so much they waited for it.
+    pub lag: f64,
+    /// The others' median, in seconds per step.
+    pub median: f64,
+    /// The last step of the window.
+    pub step: u64,
 }
 
 impl CollectiveBook {
@@ -59,6 +76,21 @@ impl CollectiveBook {
     /// The groups, in the order they came; at most 128.
     pub fn groups(&self) -> Vec<Arc<ProcessGroup>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells who came last in a group, in the place of what was told before.
+    pub fn set_straggler(&self, straggler: Straggler) {
+        let mut all = self.stragglers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.iter_mut().find(|known| known.group == straggler.group) {
+            *known = straggler;
+        } else if all.len() < MAX_SERIES {
+            all.push(straggler);
+        }
+    }
+
+    /// Who came last, by group; on the rank that compares the group's ranks alone.
+    pub fn stragglers(&self) -> Vec<Straggler> {
+        self.stragglers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The series of an operation in a group, made if there is none. Ask once and keep it: a lock and a search.
@@ -197,6 +229,11 @@ impl CollectiveSeries {
             }
         }
         (counts, durations.histogram.len(), durations.sum)
+    }
+
+    /// The duration that this share of the operations stayed below, within 1 %; zero if none is finished.
+    pub fn quantile(&self, share: f64) -> Duration {
+        Duration::from_nanos(self.durations().histogram.value_at_quantile(share))
     }
 
     /// The books now.

@@ -32,7 +32,7 @@ pub use alert::{
 pub use alert_book::{AlertBook, AlertBookSnapshot};
 pub use causes::with_causes;
 pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};
-pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary};
+pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary, Straggler};
 pub use dtype::Dtype;
 pub use id::{LATEST_RUN, MicroStep, RUN_FILE, Rank, RunFile, RunInfo, Step, TensorId};
 pub use kind::Kind;

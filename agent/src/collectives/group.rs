@@ -1,23 +1,19 @@
 //! A group of ranks, and the calls of each operation in it.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use trainmon_core::{
-    CollectiveOp, CollectiveSeries, Kind, MicroStep, OpenCollective, ProcessGroup, Shape, Step, TensorId,
-};
+use trainmon_core::{CollectiveOp, Kind, MicroStep, OpenCollective, ProcessGroup, Shape};
 
 use super::HOOK;
 use super::call::{CollectiveCall, Slot};
 use super::guard::{CallRecords, CollectiveGuard, Sent};
+use super::operation::{Operation, lock};
 use crate::monitor::Monitor;
 
 /// More operations of one kind in one group and step than any job has: those beyond are counted, and leave no records.
 const MAX_CALLS: u32 = 4096;
-/// Lines of a script that call one operation in one group; those beyond share the row without a line.
-const MAX_CALLERS: usize = 256;
 
 /// A group of ranks that communicate. Cheap to clone; every clone is the same group.
 #[derive(Clone)]
@@ -32,24 +28,6 @@ struct Shared {
     sequence: AtomicU64,
     point_to_point: AtomicU64,
     operations: [OnceLock<Arc<Operation>>; CollectiveOp::ALL.len()],
-}
-
-/// One operation in one group.
-pub(super) struct Operation {
-    name: String,
-    series: Arc<CollectiveSeries>,
-    calls: Mutex<Calls>,
-    slots: Mutex<Vec<(Slot, TensorId)>>,
-}
-
-/// The calls of one step, or of one attempt at it.
-#[derive(Default)]
-struct Calls {
-    step: Step,
-    attempt: u64,
-    next: u32,
-    /// What the times of a call from this line are a record of.
-    timings: HashMap<Option<Arc<str>>, TensorId>,
 }
 
 impl CollectiveGroup {
@@ -116,7 +94,7 @@ impl CollectiveGroup {
         operations[op as usize].get_or_init(|| {
             let series = monitor.collective_book().series(op, &group.name);
             let name = format!("{op}/{}", group.name);
-            Arc::new(Operation { name, series, calls: Mutex::default(), slots: Mutex::default() })
+            Arc::new(Operation::new(name, series))
         })
     }
 
@@ -150,34 +128,6 @@ impl CollectiveGroup {
     }
 }
 
-impl Calls {
-    fn timing(&mut self, monitor: &Monitor, name: &str, caller: Option<&Arc<str>>) -> TensorId {
-        let caller = caller
-            .filter(|&caller| self.timings.len() < MAX_CALLERS || self.timings.contains_key(&Some(Arc::clone(caller))));
-        let caller = caller.cloned();
-        if let Some(&known) = self.timings.get(&caller) {
-            return known;
-        }
-        let full = caller.as_ref().map_or_else(|| name.to_owned(), |caller| format!("{name}@{caller}"));
-        let id = monitor.register(&full, 0);
-        self.timings.insert(caller, id);
-        id
-    }
-}
-
-impl Operation {
-    /// What the statistics of an argument are a record of.
-    pub(super) fn slot(&self, monitor: &Monitor, slot: Slot) -> TensorId {
-        let mut slots = lock(&self.slots);
-        if let Some(&(_, known)) = slots.iter().find(|(known, _)| *known == slot) {
-            return known;
-        }
-        let id = monitor.register(&format!("{}/{slot}", self.name), 0);
-        slots.push((slot, id));
-        id
-    }
-}
-
 /// The shape that several tensors have together: of equal ones theirs, with how many there are in front; of others how many
 /// elements they have.
 pub fn stacked_shape(shapes: &[Shape]) -> Shape {
@@ -192,8 +142,4 @@ pub fn stacked_shape(shapes: &[Shape]) -> Shape {
         Shape::new(&[elements()])
     };
     stacked.or_else(|_too_many_dimensions| Shape::new(&[elements()])).unwrap_or_default()
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,17 +1,18 @@
 //! An operation in progress, and what becomes of it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use trainmon_core::{
     CollectiveOp, CollectiveSeries, CollectiveTiming, Dtype, Kind, MicroStep, OpenSlot, Phase, Reading, Record, Shape,
-    TensorId, TensorStats, TensorView, Values,
+    Statistic, StatisticSet, TensorId, TensorStats, TensorView, Values,
 };
 use trainmon_stats::{Request, measure};
 
 use super::HOOK;
 use super::call::Slot;
-use super::group::Operation;
+use super::operation::Operation;
 use crate::front::Label;
 use crate::hold::Hold;
 use crate::monitor::Monitor;
@@ -53,6 +54,31 @@ impl CallRecords {
             return None;
         }
         Some((tensor, request))
+    }
+
+    /// Tells, once per operation, that what goes in or has come out is not finite: only the rank that gives it can tell that it
+    /// comes from there.
+    fn warn_of_nonfinite(&self, slot: Slot, stats: &TensorStats) {
+        let asked = self.request.map_or(StatisticSet::EMPTY, |request| request.statistics);
+        let count = |statistic, count| if asked.contains(statistic) { count } else { 0 };
+        let found = count(Statistic::Nans, stats.nans) + count(Statistic::Infs, stats.infs);
+        if found == 0 || self.operation.is_nonfinite_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let what = match slot {
+            Slot::Pre(_) => "is given",
+            Slot::Post(_) => "has left behind",
+        };
+        let (name, step) = (&self.operation.name, self.hold.step());
+        let hint = match slot {
+            Slot::Pre(_) => "it comes from this rank: look at its gradients and activations of this step",
+            Slot::Post(_) => "set `cc_pre_hook` to see which rank it comes from",
+        };
+        let elements = if found == 1 { "element that is" } else { "elements that are" };
+        self.monitor.warn(
+            format!("step {step}: what `{name}` {what} on this rank has {found} {elements} not finite (`{slot}`)"),
+            Some(hint.to_owned()),
+        );
     }
 
     fn record(&self, tensor: TensorId, kind: Kind, reading: impl Into<Reading>) {
@@ -136,6 +162,7 @@ impl CollectiveGuard {
     pub fn record(&self, slot: Slot, stats: TensorStats, start: Instant, bytes_read: u64) {
         let Some(records) = &self.records else { return };
         self.monitor.guard(HOOK, || {
+            records.warn_of_nonfinite(slot, &stats);
             let tensor = records.operation.slot(&self.monitor, slot);
             self.monitor.inner().recorder().add_cost(Phase::Measure, start.elapsed(), bytes_read);
             records.record(tensor, Kind::Comm, stats);
@@ -179,10 +206,20 @@ impl CollectiveGuard {
         timing
     }
 
-    /// Ends the operation without its time: nobody waited for it, so that nobody knows when it ended. It is no failure.
+    /// Ends the operation without its time: nobody waited for it, so that nobody knows when it ended. It is no failure, and
+    /// leaves a record with NaN for what is not known.
     pub fn release(mut self) {
-        if let (Some((_, slot)), false) = (self.running.take(), self.is_in_child()) {
-            self.monitor.collective_book().open().close(&slot);
+        let Some((_, slot)) = self.running.take() else { return };
+        if self.is_in_child() {
+            self.records = None;
+            return;
+        }
+        self.monitor.collective_book().open().close(&slot);
+        let Sent { dtype, shape, bytes, sequence, .. } = self.sent;
+        let timing = CollectiveTiming { bytes, seconds: f64::NAN, algbw: f64::NAN, busbw: f64::NAN };
+        if let Some(records) = &self.records {
+            let values = Values::of_call(dtype, shape, &timing, f64::NAN, sequence);
+            self.monitor.guard(HOOK, || records.record(records.timing, Kind::CommTime, values));
         }
     }
 

@@ -10,6 +10,7 @@
 mod call;
 mod group;
 mod guard;
+mod operation;
 
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trainmon_core::config::Prometheus;
 use trainmon_core::{
-    AlertBook, AlertRule, CollectiveBook, CollectiveOp, Dtype, Kind, Ledger, MicroStep, Rank, Reading, Record, Shape,
-    SinkLedger, Step, StepBatch, TensorId, TensorInfo, TensorStats,
+    AlertBook, AlertRule, CollectiveBook, CollectiveOp, Dtype, Kind, Ledger, MicroStep, ProcessGroup, Rank, Reading,
+    Record, Shape, SinkLedger, Step, StepBatch, Straggler, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_exporters::{
     JournalSource, MeasuredStatistics, PrometheusExporter, QueueGauge, RunInfo, SinkSource, Sources,
@@ -61,12 +61,14 @@ pub(crate) fn collectives() -> Arc<CollectiveBook> {
     let book = CollectiveBook::default();
     let all_reduce = book.series(CollectiveOp::AllReduce, "dp");
     all_reduce.start(4096);
-    all_reduce.finish(Duration::from_micros(300));
+    all_reduce.finish(Duration::from_micros(300), Duration::from_micros(200));
     all_reduce.start(4096);
     all_reduce.fail();
     let gather = book.series(CollectiveOp::AllGather, "tp");
     gather.start(64);
-    gather.finish(Duration::from_mins(2));
+    gather.finish(Duration::from_mins(2), Duration::from_mins(2));
+    book.group(ProcessGroup::of_ranks("dp", Some("dp"), vec![0, 1]));
+    book.set_straggler(Straggler { group: "dp".into(), rank: 1, lag: 0.05, median: 0.06, step: 32 });
     Arc::new(book)
 }
 

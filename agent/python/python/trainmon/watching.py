@@ -425,6 +425,7 @@ class Watch:
             self.guard.run("scalars", self.facts.close)
             self.guard.run("device statistics", lambda: self.measurer.finish(patience))
             self.guard.run("global norm", lambda: self.norm.close(patience))
+            self.guard.run("collectives", lambda: self.collectives.finish(min(patience, 1.0)))
         return self.monitor.shutdown()
 
     def __enter__(self) -> Self:

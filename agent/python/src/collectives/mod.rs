@@ -4,7 +4,9 @@
 //! `open` is an operation in progress, `arguments` finds the tensors of a call. Which methods there are, and what a group of
 //! ranks is called, is Python's to say (`trainmon.collectives`).
 
+mod announced;
 mod arguments;
+mod host;
 mod method;
 mod open;
 mod state;
@@ -13,6 +15,7 @@ mod work;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use trainmon_agent::core::Straggler;
 
 use self::arguments::Form;
 use self::method::CollectiveMethod;
@@ -20,8 +23,8 @@ use self::state::State;
 use self::work::{FutureMethod, WaitMethod};
 use crate::shared::Shared;
 
-pub(crate) use self::open::OpenCall;
-pub(crate) use self::state::Callbacks;
+pub(crate) use self::announced::OpenCall;
+pub(crate) use self::host::Callbacks;
 
 /// Guards the collective operations of one monitor.
 #[pyclass(frozen, name = "Collectives", module = "trainmon._trainmon")]
@@ -83,7 +86,8 @@ impl PyCollectives {
         outputs: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<OpenCall>> {
         let form = Form::new(op, None, None, &[], &[0, 1])?;
-        Ok(self.state.begin_outside(py, &form, group, inputs, outputs))
+        let open = self.state.begin_outside(py, &form, group, inputs, outputs);
+        Ok(open.map(|open| OpenCall::new(Arc::clone(&self.state), open)))
     }
 
     /// From now on this thread's operations are a part of another: a call that was announced makes them.
@@ -132,6 +136,18 @@ impl PyCollectives {
     /// Of each group with operations that have ended: how many, and for how many seconds this rank was inside of them.
     fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
         self.state.times()
+    }
+
+    /// Tells which rank of a group came last over a window of steps, and for how long the others waited for it per step.
+    fn set_straggler(&self, group: &str, rank: u32, lag: f64, median: f64, step: u64) {
+        let straggler = Straggler { group: group.into(), rank, lag, median, step };
+        self.state.shared().monitor.collective_book().set_straggler(straggler);
+    }
+
+    /// What was told last: `(group, rank, lag, median, step)`.
+    fn stragglers(&self) -> Vec<(String, u32, f64, f64, u64)> {
+        let all = self.state.shared().monitor.collective_book().stragglers();
+        all.into_iter().map(|it| (it.group.to_string(), it.rank, it.lag, it.median, it.step)).collect()
     }
 
     /// Forgets every operation in progress: nobody will be told of their ends.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 use trainmon_agent::core::{CollectiveOp, ProcessGroup};
-use trainmon_agent::front::Label;
 use trainmon_agent::{CollectiveCall, CollectiveGroup};
 
 use super::arguments::{Argument, Form, Size, size_of};
-use super::open::{Open, OpenCall};
+use super::host::{Callbacks, Host};
+use super::open::Open;
 use crate::shared::Shared;
 use crate::swallow::swallow;
 use crate::torch::Torch;
@@ -54,20 +54,6 @@ pub(super) fn leave_objects() {
     OBJECTS.set(OBJECTS.get().saturating_sub(1));
 }
 
-/// What is asked of Python.
-pub(crate) struct Callbacks {
-    /// A process group's `(name, role, ranks, operations before)`.
-    pub(crate) describe: Py<PyAny>,
-    /// `(line, is recorded)` of the call that is being made; None where lines are not asked for.
-    pub(crate) caller: Option<Py<PyAny>>,
-    /// What tells a device's time: `begin()`, `end(clock)`, `seconds(clock)`.
-    pub(crate) device_clock: Option<Py<PyAny>>,
-    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`.
-    pub(crate) measure_on_device: Option<Py<PyAny>>,
-    /// Told once, with the error, when a hook of this is switched off.
-    pub(crate) failed: Py<PyAny>,
-}
-
 /// A work's operations: more than one of a group that ends with it.
 struct Pending {
     open: Vec<Open>,
@@ -83,7 +69,7 @@ struct KnownGroup {
 
 pub(crate) struct State {
     shared: Arc<Shared>,
-    callbacks: Callbacks,
+    host: Host,
     groups: Mutex<HashMap<usize, KnownGroup>>,
     /// By the address of the work's Python object, which lives as long as its entry.
     pending: Mutex<HashMap<usize, Pending>>,
@@ -95,21 +81,19 @@ pub(crate) struct State {
     received: Mutex<Vec<Open>>,
     /// Ended for the host; the device has not told.
     on_device: Mutex<Vec<Open>>,
-    is_off: AtomicBool,
 }
 
 impl State {
     pub(super) fn new(shared: Arc<Shared>, callbacks: Callbacks) -> Self {
         Self {
             shared,
-            callbacks,
+            host: Host::new(callbacks),
             groups: Mutex::default(),
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
             grouped: Mutex::default(),
             received: Mutex::default(),
             on_device: Mutex::default(),
-            is_off: AtomicBool::new(false),
         }
     }
 
@@ -117,24 +101,19 @@ impl State {
         &self.shared
     }
 
-    /// Whether a failure switched this off, or it was closed.
-    pub(super) fn is_off(&self) -> bool {
-        self.is_off.load(Ordering::Relaxed)
+    /// What is asked of Python.
+    pub(super) fn host(&self) -> &Host {
+        &self.host
     }
 
-    /// Runs `body`. What it raises switches everything here off, and is said once.
+    /// As [`Host::is_off`].
+    pub(super) fn is_off(&self) -> bool {
+        self.host.is_off()
+    }
+
+    /// As [`Host::quietly`].
     pub(super) fn quietly<R>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
-        match body() {
-            Ok(result) => Some(result),
-            Err(error) => {
-                if !self.is_off.swap(true, Ordering::Relaxed) {
-                    let told = self.callbacks.failed.call1(py, (error.value(py),));
-                    drop(told.map_err(|error| swallow(py, error)));
-                }
-                swallow(py, error);
-                None
-            }
-        }
+        self.host.quietly(py, body)
     }
 
     /// Begins an operation that a method announces.
@@ -154,20 +133,19 @@ impl State {
 
     /// Begins an operation that no method announces.
     pub(super) fn begin_outside(
-        self: &Arc<Self>,
+        &self,
         py: Python<'_>,
         form: &Form,
         group: &Bound<'_, PyAny>,
         inputs: Option<&Bound<'_, PyAny>>,
         outputs: Option<&Bound<'_, PyAny>>,
-    ) -> Option<OpenCall> {
+    ) -> Option<Open> {
         if is_inside() || self.is_off() {
             return None;
         }
         let inputs = inputs.map(|value| Argument { slot: 0, value: value.clone() });
         let outputs = outputs.map(|value| Argument { slot: 1, value: value.clone() });
-        let open = self.quietly(py, || self.open(py, form, group, inputs.as_ref(), outputs.as_ref()))??;
-        Some(OpenCall::new(Arc::clone(self), open))
+        self.quietly(py, || self.open(py, form, group, inputs.as_ref(), outputs.as_ref()))?
     }
 
     fn open(
@@ -189,8 +167,8 @@ impl State {
         let guard = group.prepare(&call);
         let arguments: Vec<&Argument<'_>> =
             if OBJECTS.get() > 0 { Vec::new() } else { inputs.into_iter().chain(outputs).collect() };
-        let mut open = Open::new(py, self, guard, &arguments)?;
-        if is_on_device && let Some(clock) = &self.callbacks.device_clock {
+        let mut open = Open::new(py, &self.host, guard, &arguments)?;
+        if is_on_device && let Some(clock) = &self.host.callbacks.device_clock {
             let begun = clock.call_method0(py, intern!(py, "begin"))?;
             open.clock = Some(begun).filter(|begun| !begun.is_none(py));
         }
@@ -200,7 +178,7 @@ impl State {
 
     /// The line that makes the call, and whether it is recorded.
     fn caller(&self, py: Python<'_>, op: CollectiveOp) -> PyResult<(Option<Arc<str>>, bool)> {
-        let Some(caller) = &self.callbacks.caller else { return Ok((None, true)) };
+        let Some(caller) = &self.host.callbacks.caller else { return Ok((None, true)) };
         let (line, is_recorded): (Option<String>, bool) = caller.call1(py, (op.name(),))?.extract(py)?;
         Ok((line.map(Arc::from), is_recorded))
     }
@@ -212,7 +190,7 @@ impl State {
         {
             return Ok(known.group.clone());
         }
-        let described = self.callbacks.describe.call1(py, (object,))?;
+        let described = self.host.callbacks.describe.call1(py, (object,))?;
         let (name, role, ranks, before): (String, Option<String>, Vec<u32>, u64) = described.extract(py)?;
         let group = ProcessGroup::of_ranks(&name, role.as_deref(), ranks);
         let group = self.shared.monitor.process_group(group, before);
@@ -374,11 +352,11 @@ impl State {
 
     /// Ends an operation for the host; one on a device has its time when that has told it.
     fn end(&self, py: Python<'_>, mut open: Open, at: Instant, waited: Option<Duration>) {
-        if let (Some(clock), Some(begun)) = (&self.callbacks.device_clock, &open.clock) {
+        if let (Some(clock), Some(begun)) = (&self.host.callbacks.device_clock, &open.clock) {
             let ended = self.quietly(py, || clock.call_method1(py, intern!(py, "end"), (begun,)).map(drop));
             if ended.is_some() {
                 open.waited = waited;
-                open.measure_received(py, self);
+                open.measure_received(py, &self.host);
                 let mut waiting = lock(&self.on_device);
                 if waiting.len() < MOST_ON_DEVICE {
                     waiting.push(open);
@@ -388,7 +366,7 @@ impl State {
                 return;
             }
         }
-        open.end(py, self, at, waited);
+        open.end(py, &self.host, at, waited);
     }
 
     /// Keeps an operation that has ended until the training's thread measures what it has received.
@@ -404,9 +382,9 @@ impl State {
         }
         let received = std::mem::take(&mut *lock(&self.received));
         for mut open in received {
-            open.measure_received(py, self);
+            open.measure_received(py, &self.host);
         }
-        let Some(clock) = &self.callbacks.device_clock else { return };
+        let Some(clock) = &self.host.callbacks.device_clock else { return };
         let waiting = std::mem::take(&mut *lock(&self.on_device));
         for mut open in waiting {
             let seconds = self.quietly(py, || {
@@ -418,11 +396,6 @@ impl State {
                 None => lock(&self.on_device).push(open),
             }
         }
-    }
-
-    pub(super) fn measure_on_device(&self, py: Python<'_>, label: Label, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Some(measure) = &self.callbacks.measure_on_device else { return Ok(()) };
-        measure.call1(py, (label.tensor.0, label.kind as u8, label.micro_step.0, tensor)).map(drop)
     }
 
     pub(super) fn pending(&self) -> usize {
@@ -447,7 +420,7 @@ impl State {
 
     /// Nothing is announced any more, and nothing that is open is waited for.
     pub(super) fn close(&self) {
-        self.is_off.store(true, Ordering::Relaxed);
+        self.host.switch_off();
         let pending: Vec<_> = lock(&self.pending).drain().map(|(_, pending)| pending).collect();
         self.pending_count.store(0, Ordering::Relaxed);
         pending.into_iter().for_each(release);

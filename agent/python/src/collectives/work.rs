@@ -6,7 +6,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::open::OpenCall;
+use super::announced::OpenCall;
 use super::state::State;
 
 /// `Work.wait`, called with the work first. Gives what the original gives.

@@ -17,14 +17,15 @@ import torch
 
 from trainmon._guard import Guard
 from trainmon._settings import Settings
-from trainmon._trainmon import Monitor
 from trainmon._trainmon import Collectives as Hooks
+from trainmon._trainmon import Monitor
 from trainmon.captures.entry_points import exchange_code
 from trainmon.collectives.callers import Callers, CollectiveStacksPrinted
 from trainmon.collectives.device_clock import DeviceClock
 from trainmon.collectives.dispatched import Dispatched
 from trainmon.collectives.groups import describe
 from trainmon.collectives.operations import END_OF_GROUP, METHODS, OF_OBJECTS, START_OF_GROUP
+from trainmon.collectives.stragglers import WINDOW, Stragglers
 from trainmon.frameworks.base import Framework
 from trainmon.measurer import Label, Measurer
 
@@ -49,6 +50,7 @@ class Collectives:
         self._callers: Callers | None = None
         self._hooks: Hooks | None = None
         self._dispatched: Dispatched | None = None
+        self._stragglers: Stragglers | None = None
         self._undo: list[Callable[[], None]] = []
         self._steps = 0
 
@@ -83,6 +85,7 @@ class Collectives:
             device_clock=DeviceClock() if torch.cuda.is_available() else None,
             measure_on_device=self._measure_on_device,
         )
+        self._stragglers = Stragglers(self._monitor, hooks)
         try:
             self._replace_all(hooks)
         except BaseException:
@@ -131,6 +134,9 @@ class Collectives:
         """A step's operations have been made: what has ended since is booked."""
         if self._hooks is not None:
             self._hooks.settle()
+        if self._hooks is not None and self._stragglers is not None:
+            step = self._monitor.step
+            self._stragglers.end_step(step, self._hooks.times() if step % WINDOW == 0 else [])
         self._steps += 1
 
     @property
@@ -142,6 +148,11 @@ class Collectives:
         """Writes them."""
         if self._callers is not None:
             self._callers.tell(self._monitor)
+
+    def finish(self, seconds: float) -> None:
+        """Waits, at most so long, for what is compared with other ranks."""
+        if self._stragglers is not None:
+            self._stragglers.close(seconds)
 
     def detach(self) -> None:
         """Everything is as it was. Operations in flight are forgotten."""

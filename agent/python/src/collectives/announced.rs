@@ -1,0 +1,55 @@
+//! An operation that no method announces.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::open::Open;
+use super::state::State;
+
+/// An operation that no method announces, in the hands of who does.
+#[pyclass(frozen, module = "trainmon._trainmon")]
+pub(crate) struct OpenCall {
+    state: Arc<State>,
+    open: Mutex<Option<Open>>,
+}
+
+impl OpenCall {
+    pub(super) fn new(state: Arc<State>, open: Open) -> Self {
+        Self { state, open: Mutex::new(Some(open)) }
+    }
+
+    fn take(&self) -> Option<Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[pymethods]
+impl OpenCall {
+    /// It has ended, whatever the arguments. May come from any thread: nothing is measured here.
+    #[pyo3(signature = (*_arguments))]
+    fn ended(&self, _arguments: &Bound<'_, PyTuple>) {
+        let Some(mut open) = self.take() else { return };
+        open.end_time(Instant::now(), None);
+        if open.has_payload() {
+            self.state.keep_received(open);
+        }
+    }
+
+    /// It has ended, and the caller waited for it for so many seconds.
+    fn ended_after(&self, py: Python<'_>, waited: f64) {
+        if let Some(open) = self.take() {
+            let waited = Duration::try_from_secs_f64(waited).unwrap_or_default();
+            open.end(py, self.state.host(), Instant::now(), Some(waited));
+        }
+    }
+
+    /// Nobody will tell when it ends.
+    fn release(&self) {
+        if let Some(open) = self.take() {
+            open.guard.release();
+        }
+    }
+}

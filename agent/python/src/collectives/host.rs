@@ -1,0 +1,63 @@
+//! What is asked of Python, and what becomes of its errors.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use trainmon_agent::front::Label;
+
+use crate::swallow::swallow;
+
+/// What is asked of Python.
+pub(crate) struct Callbacks {
+    /// A process group's `(name, role, ranks, operations before)`.
+    pub(crate) describe: Py<PyAny>,
+    /// `(line, is recorded)` of the call that is being made; None where lines are not asked for.
+    pub(crate) caller: Option<Py<PyAny>>,
+    /// What tells a device's time: `begin()`, `end(clock)`, `seconds(clock)`.
+    pub(crate) device_clock: Option<Py<PyAny>>,
+    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`.
+    pub(crate) measure_on_device: Option<Py<PyAny>>,
+    /// Told once, with the error, when a hook of this is switched off.
+    pub(crate) failed: Py<PyAny>,
+}
+
+/// Asks Python, until it fails once.
+pub(super) struct Host {
+    pub(super) callbacks: Callbacks,
+    is_off: AtomicBool,
+}
+
+impl Host {
+    pub(super) fn new(callbacks: Callbacks) -> Self {
+        Self { callbacks, is_off: AtomicBool::new(false) }
+    }
+
+    /// Whether a failure switched this off, or it was closed.
+    pub(super) fn is_off(&self) -> bool {
+        self.is_off.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn switch_off(&self) {
+        self.is_off.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs `body`. What it raises switches everything here off, and is said once.
+    pub(super) fn quietly<R>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
+        match body() {
+            Ok(result) => Some(result),
+            Err(error) => {
+                if !self.is_off.swap(true, Ordering::Relaxed) {
+                    let told = self.callbacks.failed.call1(py, (error.value(py),));
+                    drop(told.map_err(|error| swallow(py, error)));
+                }
+                swallow(py, error);
+                None
+            }
+        }
+    }
+
+    pub(super) fn measure_on_device(&self, py: Python<'_>, label: Label, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(measure) = &self.callbacks.measure_on_device else { return Ok(()) };
+        measure.call1(py, (label.tensor.0, label.kind as u8, label.micro_step.0, tensor)).map(drop)
+    }
+}
