@@ -12,7 +12,7 @@ use trainmon_dump::tensor_file::Buffer;
 const SMALLEST: usize = 128 << 10;
 
 /// What is kept from one step to the next, at most: the training may never capture another one.
-const KEPT_BETWEEN_STEPS: usize = 64 << 20;
+const KEPT_BETWEEN_STEPS: usize = 128 << 20;
 
 /// Buffers that nobody uses. A clone shares them.
 #[derive(Clone, Default)]
