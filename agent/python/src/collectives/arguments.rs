@@ -165,9 +165,9 @@ fn side(torch: &Torch, value: Option<&Bound<'_, PyAny>>) -> PyResult<Side> {
             let size = size_of_tensor(torch, tensor)?;
             bytes += size.bytes;
             if first.is_none() {
-                first = Some(size)
+                first = Some(size);
             } else {
-                rest.push(size.shape)
+                rest.push(size.shape);
             }
             Ok(())
         })?;
