@@ -35,7 +35,8 @@ _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {
     "all_gather_single": ([0], ["output_tensor"]),
     "reduce_scatter_single": ([0], ["output"]),
 }
-#: Operations that torch 2.13 has given another name, which FSDP2 calls: they keep that of every other torch, and msprobe's.
+#: Operations that torch 2.13 has given another name, which FSDP2 calls: they keep that of every other torch, and of
+#: msprobe.
 _FORMER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
 #: Arguments that say nothing afterwards: a buffer that was sent may be written again.
 _HIDDEN_AFTER = {"isend": [0]}
