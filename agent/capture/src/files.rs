@@ -21,6 +21,10 @@ use crate::spare::SpareMemory;
 
 /// Threads that write. They wait for the disk, not for a core.
 const WRITERS: usize = 2;
+/// Bytes of tensors that wait, from which on used memory is worth a wait: a core's part of a level-3 cache.
+const IN_CACHE: usize = 32 << 20;
+/// A file system that takes longer than this (1 GB/s) is no memory, and is not waited for.
+const SLOWEST_BYTES_PER_MICROSECOND: u64 = 1_000;
 /// Files: for the owner, and to be read by the group.
 const FILE_MODE: u32 = 0o640;
 /// zstd's level: the fastest that is not a compromise of its own.
@@ -130,10 +134,29 @@ impl Files {
             return false;
         }
         let reserved = Reserved::wait(&self.shared, size);
-        let Ok(mut bytes) = self.shared.spare.take(size) else { return false };
+        let Ok(mut bytes) = self.memory(size) else { return false };
         let crc = copy(&mut bytes);
         reserved.become_job(Job { hole: file.hole, name, dtype: file.dtype, shape: file.shape, bytes, crc });
         true
+    }
+
+    /// Memory for a copy. Where the writers are behind, that of a tensor that is written soon is waited for: it is in the cache,
+    /// and the kernel need not make its pages. A disk that takes longer is not waited for.
+    fn memory(&self, size: usize) -> io::Result<Buffer> {
+        let deadline = Instant::now() + Duration::from_micros(size as u64 / SLOWEST_BYTES_PER_MICROSECOND);
+        let mut queue = self.shared.queue.lock();
+        loop {
+            if let Some(kept) = self.shared.spare.kept(size) {
+                return Ok(kept);
+            }
+            // This one is among them.
+            let are_behind = queue.jobs.len() + queue.running + queue.reserved > WRITERS + 1 && queue.bytes > IN_CACHE;
+            if !are_behind || self.shared.changed.wait_until(&mut queue, deadline).timed_out() {
+                break;
+            }
+        }
+        drop(queue);
+        Buffer::zeros(size)
     }
 
     /// Waits until every file is written.

@@ -2,7 +2,6 @@
 //! them takes.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -12,7 +11,7 @@ use trainmon_dump::tensor_file::Buffer;
 const SMALLEST: usize = 128 << 10;
 
 /// What is kept from one step to the next, at most: the training may never capture another one.
-const KEPT_BETWEEN_STEPS: usize = 64 << 20;
+const KEPT_BETWEEN_STEPS: usize = 128 << 20;
 
 /// Buffers that nobody uses. A clone shares them.
 #[derive(Clone, Default)]
@@ -27,27 +26,16 @@ impl fmt::Debug for SpareMemory {
 }
 
 impl SpareMemory {
-    /// A buffer of so many bytes, whatever is in them.
-    ///
-    /// # Errors
-    /// There is no memory for it.
-    pub(crate) fn take(&self, size: usize) -> io::Result<Buffer> {
-        if size >= SMALLEST
-            && let Some(kept) = self.kept(size)
-            && let Ok(buffer) = kept.with_len(size)
-        {
-            return Ok(buffer);
+    /// A buffer of so many bytes, whatever is in them. It has room for them, and not for far more: a small tensor is not to
+    /// hold a large one's memory. Of several the one that was used last: it may be in the cache.
+    pub(crate) fn kept(&self, size: usize) -> Option<Buffer> {
+        if size < SMALLEST {
+            return None;
         }
-        Buffer::zeros(size)
-    }
-
-    /// One that is large enough, and not far too large: a small tensor is not to hold a large one's memory. The one that was
-    /// used last: it may be in the cache.
-    fn kept(&self, size: usize) -> Option<Buffer> {
         let mut kept = self.kept.lock();
         let fits = |buffer: &Buffer| (size..=2 * size).contains(&buffer.capacity());
         let place = kept.iter().rposition(fits)?;
-        Some(kept.remove(place))
+        kept.remove(place).with_len(size).ok()
     }
 
     /// Keeps a buffer, if so many bytes have room for it. The oldest make room: they may be of sizes that do not come any more.
@@ -91,17 +79,15 @@ mod tests {
     #[test]
     fn a_written_tensor_lends_its_memory_to_one_of_its_size() {
         let spare = SpareMemory::default();
-        let first = spare.take(SMALLEST).unwrap();
+        let first = Buffer::zeros(3 * SMALLEST).unwrap();
         let place = first.as_ptr();
         spare.give(first, 1 << 20);
-        let small = spare.take(SMALLEST / 4).unwrap();
-        assert_ne!(small.as_ptr(), place, "far too large");
-        let second = spare.take(SMALLEST - 1).unwrap();
-        assert_ne!(second.as_ptr(), place, "small ones take the heap");
-        let second = spare.take(SMALLEST).unwrap();
-        assert_eq!((second.as_ptr(), second.len()), (place, SMALLEST));
+        assert!(spare.kept(SMALLEST).is_none(), "far too large");
+        assert!(spare.kept(SMALLEST - 1).is_none(), "small ones take the heap");
+        let second = spare.kept(2 * SMALLEST).unwrap();
+        assert_eq!((second.as_ptr(), second.len()), (place, 2 * SMALLEST));
         spare.give(second, 1 << 20);
-        assert_eq!(spare.take(2 * SMALLEST).unwrap().len(), 2 * SMALLEST, "too small for it");
+        assert!(spare.kept(4 * SMALLEST).is_none(), "too small for it");
     }
 
     #[test]

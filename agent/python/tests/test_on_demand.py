@@ -361,6 +361,23 @@ def test_all_ranks_capture_the_same_step(tmp_path: Path, way: str) -> None:
     assert ins == [1.0, 2.0]
     groups = [one[collective]["input_kwargs"]["group"] for one in entries]
     assert groups[0] == groups[1] and groups[0]["group_ranks"] == [0, 1]
+    if way == "fsdp2":
+        assert_fsdp_sends(entries)
+
+
+def assert_fsdp_sends(entries: list[dict[str, Any]]) -> None:
+    """Parameters are put together from both ranks' shards, gradients are added up and scattered: before and after."""
+    gathers = [name for name in entries[0] if name.startswith("Distributed.all_gather_into_tensor.")]
+    scatters = [name for name in entries[0] if name.startswith("Distributed.reduce_scatter_tensor.")]
+    assert len(gathers) >= 2 and len(scatters) >= 2, list(entries[0])
+    for name in gathers:
+        whole = [one[name]["output"][0] for one in entries]
+        shards = [one[name]["input_args"][1] for one in entries]
+        assert whole[0] == whole[1] and whole[0]["shape"] == [2 * shards[0]["shape"][0]]
+        assert whole[0]["Max"] == max(shard["Max"] for shard in shards)
+    for name in scatters:
+        came, left = entries[0][name]["input_kwargs"]["input"], entries[0][name]["output"]
+        assert any(one is not None and one.get("shape") == [came["shape"][0] // 2] for one in left)
 
 
 def test_megatron_captures_one_same_step_on_both_ranks(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ mod entry;
 mod later;
 mod progress;
 mod records;
+mod tensor_files;
 mod tensor_text;
 mod values;
 
@@ -12,7 +13,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use trainmon_core::config::CaptureTask;
@@ -30,9 +31,8 @@ use self::progress::ProgressLines;
 use self::records::Records;
 pub use self::values::{Peer, Values};
 use crate::bench::Bench;
-use crate::files::{Files, TensorFile, Writing};
+use crate::files::Files;
 use crate::log::ErrorLog;
-use crate::names::file_name;
 use crate::plan::CapturePlan;
 
 /// Differences that are told one by one.
@@ -255,68 +255,6 @@ impl Session {
         self.tensor_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Hands a tensor to the writers of files. `copy` is called at once, or not at all where nothing is captured any more; it
-    /// gives the CRC-32 of what it copied, if it knows it.
-    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8]) -> Option<u32>) {
-        if !self.is_on() {
-            return;
-        }
-        let Some(files) = self.files() else { return };
-        let config = self.plan.config();
-        let mut name = file_name(file.path, config.file_format.extension());
-        if config.compress {
-            name.push_str(".zst");
-        }
-        if !self.state.lock().files.insert(name.clone()) {
-            // Keys of another kind may read alike: `1` and `"1"`, `a.b` and `b` in `a`.
-            name.insert_str(0, &format!("{}~", file.hole.0));
-        }
-        if !files.put(file, name, size, copy) {
-            self.note_error(
-                "tensor",
-                &format!("`{}` has {size} bytes, too many to be copied: no file", file.path),
-                &[],
-            );
-        }
-    }
-
-    fn files(&self) -> Option<Arc<Files>> {
-        let started = self.files_or_why();
-        match started {
-            Ok(files) => files,
-            Err(error) => {
-                self.records.stop(with_causes(&error), error.hint());
-                None
-            }
-        }
-    }
-
-    fn files_or_why(&self) -> Result<Option<Arc<Files>>, WriteError> {
-        let mut files = self.files.lock();
-        if let Some(files) = &*files {
-            return Ok(Some(Arc::clone(files)));
-        }
-        // Looked at under the lock: the session's end takes the files after it has stopped.
-        if !self.is_on() {
-            return Ok(None);
-        }
-        let config = self.plan.config();
-        let started = self.directory.lock().tensors().and_then(|directory| {
-            let writing = Writing {
-                format: config.file_format,
-                compress: config.compress,
-                bound: usize::try_from(config.pool_mib << 20).unwrap_or(usize::MAX),
-            };
-            let records = Arc::clone(&self.records);
-            let done = Box::new(move |hole: Hole, written: Result<(&str, u64), _>| records.file_done(hole, written));
-            Files::start(directory, writing, self.plan.spare_memory().clone(), done)
-                .map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
-        })?;
-        let started = Arc::new(started);
-        *files = Some(Arc::clone(&started));
-        Ok(Some(started))
-    }
-
     /// The rank became known: the directory is renamed. `false` if it could not be; it keeps its name then.
     pub fn set_rank(&self, rank: u64) -> bool {
         let renamed = self.directory.lock().rename(RankName::Rank(rank));
@@ -358,12 +296,6 @@ impl Session {
     /// The step's tensor files are expected to take about so many bytes: what is said of progress names them.
     pub fn expect_bytes(&self, bytes: u64) {
         self.records.progress.expect(bytes);
-    }
-
-    /// Waits until every tensor file is written, for so long at most. Whether they are.
-    pub fn wait_for_files(&self, at_most: Duration) -> bool {
-        let files = self.files.lock().clone();
-        files.is_none_or(|files| files.drain_for(at_most))
     }
 
     /// Writes the documents of what was captured so far, as `stop()` does: waits for the tensor files. More may be captured

@@ -8,9 +8,6 @@ use memmap2::MmapMut;
 
 /// From here on memory is taken from the kernel directly: a multiple of pages, which it gives as zeros when they are touched.
 const MAPPED_FROM: usize = 128 << 10;
-/// The size of the pages that are asked for: one fault in place of 512.
-#[cfg(target_os = "linux")]
-const HUGE_PAGE: usize = 2 << 20;
 
 /// So many bytes of memory, to be written.
 #[derive(Debug)]
@@ -26,8 +23,8 @@ enum Memory {
 }
 
 impl Buffer {
-    /// Zeros. Those of a large one cost nothing before they are written; where the system has huge pages to lend they are
-    /// made of them.
+    /// Zeros. Those of a large one cost nothing before they are written. They are of small pages: beside a full page cache the
+    /// kernel takes milliseconds to find a huge one, and no less time to clear it.
     ///
     /// # Errors
     /// There is not so much memory.
@@ -40,13 +37,7 @@ impl Buffer {
             bytes.resize(len, 0);
             return Ok(Self { memory: Memory::Heap(bytes), len });
         }
-        let pages = MmapMut::map_anon(len)?;
-        #[cfg(target_os = "linux")]
-        if len >= HUGE_PAGE {
-            // Small pages do, too.
-            let _advised = pages.advise(memmap2::Advice::HugePage).is_ok();
-        }
-        Ok(Self { memory: Memory::Pages(pages), len })
+        Ok(Self { memory: Memory::Pages(MmapMut::map_anon(len)?), len })
     }
 
     /// How many bytes it has room for.

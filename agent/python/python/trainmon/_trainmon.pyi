@@ -655,9 +655,10 @@ class Capture:
         rows: tuple[int, int, int] | None = None,
     ) -> None:
         """Begins a step's files. Raises `ConfigError` if they cannot be made. `listener` is told a severity, a message
-        and a hint. `rows`: of tensors with so many rows only those from the second number up to the third are captured."""
+        and a hint. `rows`: of tensors with so many rows only those from the second number up to the third are
+        captured."""
 
-    def expect_bytes(self, bytes: int) -> None:
+    def expect_bytes(self, size: int) -> None:
         """The step's tensors take about so many bytes: what is said of progress names them."""
 
     def set_lane(self, lane: Any) -> None:

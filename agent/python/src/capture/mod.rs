@@ -156,9 +156,9 @@ impl PyCapture {
     }
 
     /// The step's tensors take about so many bytes: what is said of progress names them.
-    fn expect_bytes(&self, bytes: u64) {
+    fn expect_bytes(&self, size: u64) {
         if let Some(active) = self.0.opened() {
-            active.session.expect_bytes(bytes);
+            active.session.expect_bytes(size);
         }
     }
 

@@ -56,8 +56,8 @@ def capture(
 
     `config` is a path of a config file, `keys` are its keys: `dump_path`, `level`, `task`, `step`, ... They outrank the
     file. `neutral`: gradients keep their bits; a module's `backward` then tells the whole gradient of an input, not
-    this module's share of it. `quiet`: neither what a step takes nor how far it is written is said, warnings are. Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was
-    captured is written.
+    this module's share of it. `quiet`: neither what a step takes nor how far it is written is said; warnings are.
+    Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was captured is written.
     """
     file = ConfigFile(config)
     parsed = CaptureConfig.read(file.text(), file.name, json.dumps(keys), False)

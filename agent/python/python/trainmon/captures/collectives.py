@@ -32,7 +32,12 @@ _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {
     "all_gather_into_tensor": ([0], []),
     "reduce_scatter_tensor": ([0], []),
     "batch_isend_irecv": ([], []),
+    "all_gather_single": ([0], ["output_tensor"]),
+    "reduce_scatter_single": ([0], ["output"]),
 }
+#: Operations that torch 2.13 has given another name, which FSDP2 calls: they keep that of every other torch, and of
+#: msprobe.
+_FORMER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
 #: Arguments that say nothing afterwards: a buffer that was sent may be written again.
 _HIDDEN_AFTER = {"isend": [0]}
 
@@ -56,7 +61,8 @@ class Collectives:
             if function is None:
                 continue
             if name not in self._numbers:
-                self._numbers[name] = self._capture.add_operator(function, "Distributed", name, False, filled, keys)
+                shown = _FORMER_NAMES.get(name, name)
+                self._numbers[name] = self._capture.add_operator(function, "Distributed", shown, False, filled, keys)
             self._undo.append(exchange_code(function, self._around(name)))
 
     def detach(self) -> None:

@@ -15,6 +15,8 @@ _SAMPLE = 8
 _FEWEST_MODULES = 64
 #: Smaller steps are told of afterwards.
 _LARGE = 1 << 30
+#: What takes less needs no room that is worth a word.
+_TOLD_FROM = 1 << 20
 _HINT = "`scope`, `list` and `step` choose fewer; `disk_budget_mib` ends a capture in time"
 
 
@@ -78,6 +80,8 @@ class Volume:
         return total
 
     def _say(self, what: str, size: int) -> None:
+        if size < _TOLD_FROM:
+            return
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(_existing(str(self._config.dump_path))).free
             room = f"`{self._config.dump_path}` has room for {_amount(free)}"

@@ -1,0 +1,81 @@
+//! The tensor files of a session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trainmon_core::with_causes;
+use trainmon_dump::capture::{Hole, WriteError};
+
+use super::Session;
+use crate::files::{Files, TensorFile, Writing};
+use crate::names::file_name;
+
+impl Session {
+    /// Hands a tensor to the writers of files. `copy` is called at once, or not at all where nothing is captured any more; it
+    /// gives the CRC-32 of what it copied, if it knows it.
+    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8]) -> Option<u32>) {
+        if !self.is_on() {
+            return;
+        }
+        let Some(files) = self.files() else { return };
+        let config = self.plan.config();
+        let mut name = file_name(file.path, config.file_format.extension());
+        if config.compress {
+            name.push_str(".zst");
+        }
+        if !self.state.lock().files.insert(name.clone()) {
+            // Keys of another kind may read alike: `1` and `"1"`, `a.b` and `b` in `a`.
+            name.insert_str(0, &format!("{}~", file.hole.0));
+        }
+        if !files.put(file, name, size, copy) {
+            self.note_error(
+                "tensor",
+                &format!("`{}` has {size} bytes, too many to be copied: no file", file.path),
+                &[],
+            );
+        }
+    }
+
+    fn files(&self) -> Option<Arc<Files>> {
+        let started = self.files_or_why();
+        match started {
+            Ok(files) => files,
+            Err(error) => {
+                self.records.stop(with_causes(&error), error.hint());
+                None
+            }
+        }
+    }
+
+    fn files_or_why(&self) -> Result<Option<Arc<Files>>, WriteError> {
+        let mut files = self.files.lock();
+        if let Some(files) = &*files {
+            return Ok(Some(Arc::clone(files)));
+        }
+        // Looked at under the lock: the session's end takes the files after it has stopped.
+        if !self.is_on() {
+            return Ok(None);
+        }
+        let config = self.plan.config();
+        let started = self.directory.lock().tensors().and_then(|directory| {
+            let writing = Writing {
+                format: config.file_format,
+                compress: config.compress,
+                bound: usize::try_from(config.pool_mib << 20).unwrap_or(usize::MAX),
+            };
+            let records = Arc::clone(&self.records);
+            let done = Box::new(move |hole: Hole, written: Result<(&str, u64), _>| records.file_done(hole, written));
+            Files::start(directory, writing, self.plan.spare_memory().clone(), done)
+                .map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
+        })?;
+        let started = Arc::new(started);
+        *files = Some(Arc::clone(&started));
+        Ok(Some(started))
+    }
+
+    /// Waits until every tensor file is written, for so long at most. Whether they are.
+    pub fn wait_for_files(&self, at_most: Duration) -> bool {
+        let files = self.files.lock().clone();
+        files.is_none_or(|files| files.drain_for(at_most))
+    }
+}
