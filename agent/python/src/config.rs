@@ -84,6 +84,8 @@ pub(crate) struct PySettings {
     capture_signal: Option<bool>,
     patch_optimizer_step: bool,
     features: Option<PyFeatureTargets>,
+    /// 0: never.
+    replica_interval: u64,
     shutdown_timeout_s: f64,
 }
 
@@ -109,6 +111,7 @@ impl PySettings {
             capture_signal: config.capture.as_ref().and_then(|capture| capture.signal),
             patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
             features: config.features.as_ref().map(PyFeatureTargets::of),
+            replica_interval: config.replica_interval,
             shutdown_timeout_s: config.pipeline.shutdown_timeout_ms as f64 / 1000.0,
         }
     }

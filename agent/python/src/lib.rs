@@ -23,6 +23,7 @@ mod latest;
 mod listener;
 mod monitor;
 mod program;
+mod replicas;
 mod scaled;
 mod shared;
 mod start;

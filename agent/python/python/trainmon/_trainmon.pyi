@@ -152,6 +152,9 @@ class Settings:
     def features(self) -> FeatureTargets | None:
         """The level-2 features, if any is asked for."""
     @property
+    def replica_interval(self) -> int:
+        """After one step in this many copies on several ranks are compared; 0: never."""
+    @property
     def shutdown_timeout_s(self) -> float:
         """How long the end of the training waits for what is still queued."""
 
@@ -315,6 +318,25 @@ class Monitor:
     def record_again(self, tensor_id: int, kind: int, micro_step: int, of_tensor_id: int) -> bool:
         """Records the reading that another tensor id of this kind got in this step: the two are one tensor. False if
         there is none. Costs no pass."""
+    def fingerprints(self, tensors: Sequence[Any]) -> list[int | None]:
+        """64 bits of each host tensor's bytes in logical order (XXH3; chained over shards from 2^18 elements on): equal
+        for equal bytes. None for one that cannot be read. Cost: one pass over their memory; the interpreter is given
+        away meanwhile if there is much of it."""
+    def raise_replica_mismatch(
+        self,
+        begins: bool,
+        findings: int,
+        step: int,
+        kind: int,
+        name: str,
+        vpp_stage: int,
+        differing: float,
+        message: str,
+    ) -> None:
+        """Raises the alert `ReplicaMismatch`, or ends it: `kind` and `name` are the first copy's that differs,
+        `differing` says how many do. May be called from any thread."""
+    def count_replica_mismatch(self) -> None:
+        """Counts a finding more of an alert that was raised and goes on."""
     def observe_missing(self, tensor_id: int, kind: int, micro_step: int) -> None:
         """Records that there was no tensor where one was expected (an input without gradient)."""
     def observe_unsupported(self, tensor_id: int, kind: int, why: str) -> None:
