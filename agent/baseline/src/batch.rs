@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use trainmon_core::config::{Config, Dialect};
-use trainmon_core::{Kind, StepBatch, TensorInfo, micro_step_column};
+use trainmon_core::{Kind, StepBatch, StepCalls, TensorInfo, micro_step_column};
 
 use super::csv::push_run_number;
 use super::names::{Names, unit_roundoff};
@@ -35,7 +35,7 @@ impl BatchReader {
     }
 
     fn push_records(&mut self, tensors: &[TensorInfo], batch: &StepBatch, names: &mut Names, into: &mut StepRows) {
-        for record in &batch.records {
+        for record in &*StepCalls::put_together(&batch.records) {
             let Some(info) = tensors.get(record.tensor.index()) else { continue };
             let Some(reading) = &record.reading else { continue };
             if matches!(record.kind, Kind::CommTime | Kind::Scalar) {

@@ -204,6 +204,21 @@ catalog! {
         otel "training.collective.payload" unit "By" "Bytes handed to collective operations.";
     COLLECTIVE_DURATION: Available Histogram "trainmon_collective_duration_seconds" {"op", "process_group"}
         otel "training.collective.duration" unit "s" "Time inside collective operations.";
+    COLLECTIVE_QUANTILE: Available Gauge "trainmon_collective_duration_quantile_seconds"
+        {"op", "process_group", "quantile"}
+        otel "training.collective.duration.quantile" unit "s"
+        "Quantiles of the time inside collective operations since the start, right to 1 %.";
+    COLLECTIVE_WAITED: Available Counter "trainmon_collective_waited_seconds_total" {"op", "process_group"}
+        otel "training.collective.waited" unit "s"
+        "Time inside collective operations in which the caller only waited; the rest was beside other work.";
+    COLLECTIVE_GROUP: Available Gauge "trainmon_collective_group_info" {"process_group", "role", "ranks"} otel "" unit ""
+        "Groups of ranks that communicate, to be joined to other series; the value is the number of ranks.";
+    STRAGGLER_RANK: Available Gauge "trainmon_collective_straggler_rank" {"process_group"}
+        otel "training.collective.straggler.rank" unit "{rank}"
+        "The rank that came last to the group's operations: it spent the least time inside. On the group's first rank.";
+    STRAGGLER_LAG: Available Gauge "trainmon_collective_straggler_lag_seconds" {"process_group"}
+        otel "training.collective.straggler.lag" unit "s"
+        "How long the others waited for that rank per step: by so much its time inside lies below their median.";
 
     COLLECT_DURATION: Available Histogram "trainmon_collect_duration_seconds" {"phase"}
         otel "training.monitor.collect.duration" unit "s"

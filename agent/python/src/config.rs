@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
 use trainmon_agent::ConfigFile;
+use trainmon_agent::core::AlertRule;
 use trainmon_agent::core::config::{self, Config, Dialect, Parsed};
 
 use crate::config_error::{ConfigError, config_error, with_hint};
@@ -86,11 +87,15 @@ pub(crate) struct PySettings {
     features: Option<PyFeatureTargets>,
     /// 0: never.
     replica_interval: u64,
+    /// Of the rule `Stall`: a factor of the usual step time, and seconds; none without the rule.
+    stall: Option<(f64, f64)>,
+    /// Patterns of calling lines, and whether only stacks are asked for; none where collectives are not measured here.
+    collectives: Option<(Vec<String>, bool)>,
     shutdown_timeout_s: f64,
 }
 
 impl PySettings {
-    pub(crate) fn of(config: &Config, like_msprobe: bool) -> Self {
+    pub(crate) fn of(config: &Config, like_msprobe: bool, rank: u32) -> Self {
         let (weight_grad, activations) = (config.signals.weight_grad.as_ref(), config.signals.activations.as_ref());
         let is_v2 = config.dialect == Dialect::V2;
         Self {
@@ -112,6 +117,17 @@ impl PySettings {
             patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
             features: config.features.as_ref().map(PyFeatureTargets::of),
             replica_interval: config.replica_interval,
+            stall: config
+                .alert
+                .rules
+                .iter()
+                .find(|rule| rule.rule == AlertRule::Stall)
+                .map(|rule| (rule.args.threshold.unwrap_or_default(), rule.args.seconds)),
+            collectives: config
+                .collectives
+                .as_ref()
+                .filter(|collectives| collectives.includes(rank))
+                .map(|collectives| (collectives.code_lines.clone(), collectives.log_only)),
             shutdown_timeout_s: config.pipeline.shutdown_timeout_ms as f64 / 1000.0,
         }
     }

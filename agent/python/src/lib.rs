@@ -13,10 +13,12 @@ mod arguments;
 mod board;
 mod capture;
 mod capture_ticket;
+mod collectives;
 mod config;
 mod config_error;
 mod copies;
 mod exit;
+mod hangs;
 mod hold;
 mod known;
 mod latest;
@@ -54,6 +56,8 @@ mod _trainmon {
     use super::capture::{CallMode, ModuleCall, OperatorCall, PyCapture, PyCaptureConfig};
     #[pymodule_export]
     use super::capture_ticket::PyCaptureTicket;
+    #[pymodule_export]
+    use super::collectives::{OpenCall, PyCollectives};
     #[pymodule_export]
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]

@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use trainmon_core::catalog::{
     ALERT_OVERFLOW, ALERTS, ALERTS_LOST, COLLECTIVE_DURATION, COLLECTIVE_FAILURES, COLLECTIVE_OPERATIONS,
-    COLLECTIVE_PAYLOAD, GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, OVERHEAD_BUDGET,
+    COLLECTIVE_PAYLOAD, COLLECTIVE_QUANTILE, COLLECTIVE_WAITED, GRAD_NORM_SPIKES, GRAD_NORM_ZSCORE, JOURNAL_BYTES, JOURNAL_ERRORS, OVERHEAD_BUDGET,
     QUEUE_CAPACITY, QUEUE_LENGTH, RECORDS_ACCEPTED, RECORDS_DROPPED, RECORDS_EXPORTED, RECORDS_NOT_SAMPLED,
-    RECORDS_OBSERVED, SAMPLING, UPDATE_NORM_SPIKES,
+    RECORDS_OBSERVED, SAMPLING, STRAGGLER_LAG, STRAGGLER_RANK, UPDATE_NORM_SPIKES,
 };
-use trainmon_core::{AlertBook, AlertRule, CollectiveSeries, DropReason, Step, StepBatch};
+use trainmon_core::{AlertBook, AlertRule, CollectiveSeries, DropReason, Step, StepBatch, Straggler};
 
 use super::points::{Points, Times};
 use super::resource::text;
-use crate::summary::{COLLECTIVE_SECONDS, collective_durations};
+use crate::summary::{COLLECTIVE_QUANTILES, COLLECTIVE_SECONDS, collective_durations};
 use crate::{JournalSource, QueueGauge, SinkSource, Sources};
 
 /// The `sink` attribute of the queue from the training thread to the worker.
@@ -40,6 +40,7 @@ pub(crate) fn push_books(points: &mut Points, times: Times, batch: &StepBatch, s
     push_queues(points, times, worker_queue, sinks);
     push_alerts(points, times, batch.step, alerts);
     push_collectives(points, times, &collectives.all());
+    push_stragglers(points, times, &collectives.stragglers());
     if let Some(JournalSource { bytes, errors }) = journal {
         points.sum(&JOURNAL_BYTES, times, Vec::new(), bytes.load(Ordering::Relaxed));
         points.sum(&JOURNAL_ERRORS, times, Vec::new(), errors.load(Ordering::Relaxed));
@@ -94,6 +95,18 @@ fn push_collectives(points: &mut Points, times: Times, all: &[Arc<CollectiveSeri
     for (series, book) in &books {
         points.sum(&COLLECTIVE_PAYLOAD, times, attributes(series), book.bytes);
     }
+    for (series, book) in &books {
+        let waited = book.waited.as_secs_f64();
+        points.sum_of_seconds(&COLLECTIVE_WAITED, times, attributes(series), waited);
+    }
+    for series in all {
+        for (quantile, share) in COLLECTIVE_QUANTILES {
+            let mut attributes = attributes(series);
+            attributes.push(text("quantile", quantile));
+            let seconds = series.quantile(share).as_secs_f64();
+            points.gauge(&COLLECTIVE_QUANTILE, times.now, attributes, Value::AsDouble(seconds));
+        }
+    }
     for series in all {
         let (up_to, count, sum) = collective_durations(series);
         // Ours ascend; a histogram point's buckets stand for themselves.
@@ -102,6 +115,17 @@ fn push_collectives(points: &mut Points, times: Times, all: &[Arc<CollectiveSeri
         let buckets = all.map(|up_to| up_to - std::mem::replace(&mut before, up_to)).collect();
         let sum = sum.as_secs_f64();
         points.histogram(&COLLECTIVE_DURATION, times, attributes(series), &COLLECTIVE_SECONDS, buckets, sum);
+    }
+}
+
+/// Who came last in each group, as far as it is known.
+fn push_stragglers(points: &mut Points, times: Times, stragglers: &[Straggler]) {
+    let of = |straggler: &Straggler| vec![text("process_group", &*straggler.group)];
+    for straggler in stragglers {
+        points.gauge(&STRAGGLER_RANK, times.now, of(straggler), Value::AsInt(i64::from(straggler.rank)));
+    }
+    for straggler in stragglers {
+        points.gauge(&STRAGGLER_LAG, times.now, of(straggler), Value::AsDouble(straggler.lag));
     }
 }
 
@@ -147,14 +171,14 @@ mod tests {
         let series = book.series(CollectiveOp::AllReduce, "dp");
         for duration in [Duration::from_micros(300), Duration::from_micros(400), Duration::from_mins(2)] {
             series.start(1024);
-            series.finish(duration);
+            series.finish(duration, duration);
         }
         let mut points = Points::default();
         push_collectives(&mut points, Times { start: 1, now: 2 }, &book.all());
         let metrics = points.into_metrics();
         let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
-        assert_eq!(names.len(), 4, "{names:?}");
-        let Some(Data::Histogram(histogram)) = &metrics[3].data else { panic!("{:?}", metrics[3]) };
+        assert_eq!(names.len(), 6, "{names:?}");
+        let Some(Data::Histogram(histogram)) = &metrics[5].data else { panic!("{:?}", metrics[5]) };
         let point = &histogram.data_points[0];
         let filled: Vec<_> = point.bucket_counts.iter().enumerate().filter(|(_, count)| **count > 0).collect();
         // Above 250 us, up to 1 ms; and above a minute.

@@ -10,7 +10,7 @@ use trainmon_core::catalog::{
     PARAMETER_ZEROS,
 };
 use trainmon_core::config::{Config, Plan};
-use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, StepBatch, TensorInfo, TensorStats};
+use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, StepBatch, StepCalls, TensorInfo, TensorStats};
 
 use super::points::Points;
 use super::resource::{number, text};
@@ -60,8 +60,8 @@ impl Detail {
         if let Some(plan) = &batch.plan {
             self.follow(plan);
         }
-        let records: Vec<(Vec<KeyValue>, &Record, &Reading)> = batch
-            .records
+        let all = StepCalls::put_together(&batch.records);
+        let records: Vec<(Vec<KeyValue>, &Record, &Reading)> = all
             .iter()
             // Those are points of the step, whether details are sent or not.
             .filter(|record| record.kind != Kind::Scalar)

@@ -40,11 +40,26 @@ impl Points {
 
     /// A sum that only grows.
     pub(crate) fn sum(&mut self, metric: &catalog::Metric, times: Times, attributes: Vec<KeyValue>, total: u64) {
+        self.push_sum(metric, times, attributes, Value::AsInt(i64::try_from(total).unwrap_or(i64::MAX)));
+    }
+
+    /// As [`sum`](Self::sum), of times in seconds.
+    pub(crate) fn sum_of_seconds(
+        &mut self,
+        metric: &catalog::Metric,
+        times: Times,
+        attributes: Vec<KeyValue>,
+        total: f64,
+    ) {
+        self.push_sum(metric, times, attributes, Value::AsDouble(total));
+    }
+
+    fn push_sum(&mut self, metric: &catalog::Metric, times: Times, attributes: Vec<KeyValue>, total: Value) {
         let point = NumberDataPoint {
             attributes,
             start_time_unix_nano: times.start,
             time_unix_nano: times.now,
-            value: Some(Value::AsInt(i64::try_from(total).unwrap_or(i64::MAX))),
+            value: Some(total),
             ..NumberDataPoint::default()
         };
         let empty =

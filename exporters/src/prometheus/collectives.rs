@@ -3,14 +3,52 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use trainmon_core::CollectiveSeries;
-use trainmon_core::catalog::{COLLECTIVE_DURATION, COLLECTIVE_FAILURES, COLLECTIVE_OPERATIONS, COLLECTIVE_PAYLOAD};
+use trainmon_core::catalog::{
+    COLLECTIVE_DURATION, COLLECTIVE_FAILURES, COLLECTIVE_GROUP, COLLECTIVE_OPERATIONS, COLLECTIVE_PAYLOAD,
+    COLLECTIVE_QUANTILE, COLLECTIVE_WAITED, STRAGGLER_LAG, STRAGGLER_RANK,
+};
+use trainmon_core::{CollectiveSeries, ProcessGroup, Straggler};
 
 use super::series::{label_text, push_header, push_sample};
-use crate::summary::{COLLECTIVE_SECONDS, collective_durations};
+use crate::summary::{COLLECTIVE_QUANTILES, COLLECTIVE_SECONDS, collective_durations};
 
-/// Three counters; a histogram's buckets, its sum and its count.
-pub(super) const SAMPLES_PER_SERIES: usize = 3 + COLLECTIVE_SECONDS.len() + 3;
+/// Four counters; a histogram's buckets, its sum and its count; quantiles.
+pub(super) const SAMPLES_PER_SERIES: usize = 4 + COLLECTIVE_SECONDS.len() + 3 + COLLECTIVE_QUANTILES.len();
+/// Ranks of a group that its label tells one by one.
+const MOST_RANKS: usize = 16;
+
+/// Puts down what groups there are, and who of them came last; gives how many samples that were.
+pub(super) fn push_groups(page: &mut String, groups: &[Arc<ProcessGroup>], stragglers: &[Straggler]) -> usize {
+    if !groups.is_empty() {
+        push_header(page, &COLLECTIVE_GROUP);
+    }
+    for group in groups {
+        let (role, ranks) = (group.role.as_deref().unwrap_or_default(), told_ranks(group));
+        let labels = label_text(&[("process_group", &group.name), ("role", role), ("ranks", &ranks)]);
+        push_sample(page, COLLECTIVE_GROUP.name, &labels, f64::from(group.size));
+    }
+    if !stragglers.is_empty() {
+        let of = |straggler: &Straggler| label_text(&[("process_group", &straggler.group)]);
+        push_header(page, &STRAGGLER_RANK);
+        for straggler in stragglers {
+            push_sample(page, STRAGGLER_RANK.name, &of(straggler), f64::from(straggler.rank));
+        }
+        push_header(page, &STRAGGLER_LAG);
+        for straggler in stragglers {
+            push_sample(page, STRAGGLER_LAG.name, &of(straggler), straggler.lag);
+        }
+    }
+    groups.len() + 2 * stragglers.len()
+}
+
+/// `0 1 2`; of a large group the first, the last and the number.
+fn told_ranks(group: &ProcessGroup) -> String {
+    let ranks = &group.ranks;
+    match (ranks.first(), ranks.last()) {
+        (Some(first), Some(last)) if ranks.len() > MOST_RANKS => format!("{first} ... {last} ({})", ranks.len()),
+        _ => ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+    }
+}
 
 /// Puts the families down; none before the first operation.
 pub(super) fn push_collectives(page: &mut String, all: &[Arc<CollectiveSeries>]) {
@@ -35,6 +73,17 @@ pub(super) fn push_collectives(page: &mut String, all: &[Arc<CollectiveSeries>])
     push_header(page, &COLLECTIVE_DURATION);
     for (labels, _, series) in &rows {
         push_histogram(page, labels, series);
+    }
+    push_header(page, &COLLECTIVE_QUANTILE);
+    for (labels, _, series) in &rows {
+        for (quantile, share) in COLLECTIVE_QUANTILES {
+            let labels = format!("{labels},quantile=\"{quantile}\"");
+            push_sample(page, COLLECTIVE_QUANTILE.name, &labels, series.quantile(share).as_secs_f64());
+        }
+    }
+    push_header(page, &COLLECTIVE_WAITED);
+    for (labels, summary, _) in &rows {
+        push_sample(page, COLLECTIVE_WAITED.name, labels, summary.waited.as_secs_f64());
     }
 }
 

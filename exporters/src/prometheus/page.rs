@@ -13,7 +13,7 @@ use trainmon_core::catalog::{
 };
 use trainmon_core::{AlertRule, DropReason};
 
-use super::collectives::{SAMPLES_PER_SERIES, push_collectives};
+use super::collectives::{SAMPLES_PER_SERIES, push_collectives, push_groups};
 use super::counters::Counters;
 use super::metric_table::{Current, Snapshot};
 use super::series::{label_text, push_header, push_sample};
@@ -78,11 +78,17 @@ impl PageSource {
     /// Those of collective operations, which come when the training makes them; gives how many samples fitted into
     /// `room`.
     fn push_collectives(&self, page: &mut String, room: usize) -> usize {
-        let all = self.sources.collectives.all();
+        let book = &self.sources.collectives;
+        let (all, groups, stragglers) = (book.all(), book.groups(), book.stragglers());
         let fitting = all.len().min(room / SAMPLES_PER_SERIES);
         push_collectives(page, &all[..fitting]);
         self.counters.add_overflow(((all.len() - fitting) * SAMPLES_PER_SERIES) as u64);
-        fitting * SAMPLES_PER_SERIES
+        let served = fitting * SAMPLES_PER_SERIES;
+        if served + groups.len() + 2 * stragglers.len() > room {
+            self.counters.add_overflow((groups.len() + 2 * stragglers.len()) as u64);
+            return served;
+        }
+        served + push_groups(page, &groups, &stragglers)
     }
 
     fn push_books(&self, page: &mut String) {

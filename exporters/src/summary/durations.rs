@@ -19,6 +19,9 @@ pub(crate) fn collective_durations(series: &CollectiveSeries) -> ([u64; 14], u64
     series.distribution(&COLLECTIVE_SECONDS.map(Duration::from_secs_f64))
 }
 
+/// The quantiles that are served beside the buckets, by their label.
+pub(crate) const COLLECTIVE_QUANTILES: [(&str, f64); 3] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)];
+
 /// The export phase is not in a batch: it comes after it.
 pub(crate) fn phases_in_step() -> impl Iterator<Item = Phase> {
     Phase::ALL.into_iter().filter(|phase| phase.is_in_step())

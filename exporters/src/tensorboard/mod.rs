@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use trainmon_core::config::{Config, Dialect, Plan, TensorBoard};
 use trainmon_core::{
-    Alert, Kind, Reading, Record, Statistic, StepBatch, TensorInfo, is_number_column, micro_step_column,
+    Alert, Kind, Reading, Record, Statistic, StepBatch, StepCalls, TensorInfo, is_number_column, micro_step_column,
 };
 
 use self::tags::{TagBook, TagKey};
@@ -161,8 +161,9 @@ impl Exporter for TensorBoardExporter {
             self.set_plan(plan);
         }
         let mut total: Option<ExportFailure> = None;
+        let all = StepCalls::put_together(&batch.records);
         for kind in Kind::ALL.into_iter().filter(|&kind| self.config.measures(kind)).collect::<Vec<_>>() {
-            let records: Vec<&Record> = batch.records.iter().filter(|record| record.kind == kind).collect();
+            let records: Vec<&Record> = all.iter().filter(|record| record.kind == kind).collect();
             if records.is_empty() {
                 continue;
             }

@@ -113,6 +113,7 @@ impl Config {
             FrontTask::Features => self.features.is_some(),
             FrontTask::PatchOptimizerStep => self.patch_optimizer_step == Some(true),
             FrontTask::Collectives => self.collectives.is_some(),
+            FrontTask::CollectiveStacks => self.collectives.as_ref().is_some_and(Collectives::wants_stacks),
             FrontTask::Wandb => self.wandb.is_some(),
             FrontTask::Mlflow => self.mlflow.is_some(),
         })
@@ -141,6 +142,8 @@ pub enum FrontTask {
     PatchOptimizerStep,
     /// Guard collective operations.
     Collectives,
+    /// Look at the stacks of the calls of collective operations.
+    CollectiveStacks,
     /// Send to Weights & Biases.
     Wandb,
     /// Send to MLflow.
@@ -149,12 +152,13 @@ pub enum FrontTask {
 
 impl FrontTask {
     /// Every task.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PrintStruct,
         Self::StackInfo,
         Self::Features,
         Self::PatchOptimizerStep,
         Self::Collectives,
+        Self::CollectiveStacks,
         Self::Wandb,
         Self::Mlflow,
     ];
@@ -167,6 +171,7 @@ impl FrontTask {
             Self::Features => "recording_l2_features",
             Self::PatchOptimizerStep => "patch_optimizer_step",
             Self::Collectives => "cc_distribution",
+            Self::CollectiveStacks => "cc_codeline",
             Self::Wandb => "wandb",
             Self::Mlflow => "mlflow",
         }
@@ -203,8 +208,34 @@ pub struct Collectives {
     /// What is measured of the tensors.
     #[serde(flatten)]
     pub signal: Signal,
-    /// Measure what goes in too, not only what comes out.
+    /// Measure the tensors before the call too, not only after it.
     pub before: bool,
+    /// Measure the tensors at all; without it calls are counted and timed.
+    pub payload: bool,
+    /// Only calls whose stack matches one of these patterns leave records; empty means all. Each line of the script that
+    /// calls has a row of its own then.
+    pub code_lines: Vec<String>,
+    /// Write the stacks of a step's calls and end the training.
+    pub log_only: bool,
+    /// The ranks that measure them; empty means all.
+    pub ranks: Vec<u32>,
+}
+
+impl Collectives {
+    /// What is measured of the tensors, and nothing out of the ordinary.
+    pub fn of(signal: Signal) -> Self {
+        Self { signal, before: false, payload: true, code_lines: Vec::new(), log_only: false, ranks: Vec::new() }
+    }
+
+    /// Whether this rank measures them.
+    pub fn includes(&self, rank: u32) -> bool {
+        self.ranks.is_empty() || self.ranks.contains(&rank)
+    }
+
+    /// Whether the stacks of calls are asked for.
+    pub fn wants_stacks(&self) -> bool {
+        self.log_only || !self.code_lines.is_empty()
+    }
 }
 
 /// Features of modules: for each the names of its modules, `None` where it is not measured.

@@ -155,6 +155,10 @@ class Settings:
     def replica_interval(self) -> int:
         """After one step in this many copies on several ranks are compared; 0: never."""
     @property
+    def stall(self) -> tuple[float, float] | None:
+        """Of the rule `Stall`: after which multiple of the usual step time, and after how many seconds at least, a run
+        that makes no step stalls; None without the rule."""
+    @property
     def shutdown_timeout_s(self) -> float:
         """How long the end of the training waits for what is still queued."""
 
@@ -335,6 +339,11 @@ class Monitor:
     ) -> None:
         """Raises the alert `ReplicaMismatch`, or ends it: `kind` and `name` are the first copy's that differs,
         `differing` says how many do. May be called from any thread."""
+    def open_collectives(self) -> list[tuple[str, str, list[int], int, int, str | None, float]]:
+        """The collective operations that this rank is inside of, the oldest first: operation, group, its ranks (none
+        where they are not known), number in the group, bytes, calling line where asked for, seconds since it began."""
+    def raise_hang(self, step: int, waited: float, allowed: float, message: str) -> None:
+        """Raises the alert `Stall` with its cause. May be called from any thread."""
     def count_replica_mismatch(self) -> None:
         """Counts a finding more of an alert that was raised and goes on."""
     def observe_missing(self, tensor_id: int, kind: int, micro_step: int) -> None:

@@ -295,13 +295,16 @@ _ordinals_lock = threading.Lock()
 
 def _prefix(ranks: Sequence[int], label: str) -> str:
     """Where this exchange's keys are: the same on every rank, another for the next exchange over these ranks."""
-    group = f"trainmon/{','.join(map(str, ranks)) if len(ranks) <= 8 else _digest(ranks)}/{label}"
+    group = f"trainmon/{digest_of_ranks(ranks)}/{label}"
     with _ordinals_lock:
         ordinal = _ordinals[group] = _ordinals.get(group, -1) + 1
     return f"{group}/{ordinal}"
 
 
-def _digest(ranks: Sequence[int]) -> str:
+def digest_of_ranks(ranks: Sequence[int]) -> str:
+    """Ranks as a part of a key: one by one, or their number and a checksum."""
+    if len(ranks) <= 8:
+        return ",".join(map(str, ranks))
     return f"{len(ranks)}x{zlib.crc32(','.join(map(str, ranks)).encode()):08x}"
 
 

@@ -14,6 +14,7 @@ from trainmon._guard import Guard
 from trainmon._kinds import kind_of
 from trainmon._trainmon import Monitor
 from trainmon.arguments import models_of, parameters_of
+from trainmon.collectives import Collectives, CollectiveStacksPrinted
 from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
 from trainmon.first_look import FirstLook
@@ -22,6 +23,7 @@ from trainmon.frameworks import Job, recognise
 from trainmon.frameworks.base import innermost
 from trainmon.frameworks.nothing import Nothing
 from trainmon.gradients import Gradients
+from trainmon.hangs import HangWatch
 from trainmon.layout import LayoutFile
 from trainmon.losses import BackwardLoss
 from trainmon.measurer import Label, Lane, Measurer
@@ -116,6 +118,7 @@ class Watch:
         )
         self.activations = Activations(self.measurer, guard, settings, ForwardPasses(guard, job))
         self.features = Features(self.measurer, guard, settings, job)
+        self.collectives = Collectives(monitor, guard, settings, self.measurer, framework)
         self.structure = Structure(monitor, guard, settings)
         self.stacks = Stacks(monitor, guard, settings)
         self.norm = GlobalNorm(monitor, guard.run("global norm", framework.exchange))
@@ -124,6 +127,7 @@ class Watch:
         self.clipping = Clipping(self.parameters)
         self.replicas = ReplicaCheck(monitor, framework, self.parameters, settings)
         self.layout = LayoutFile(monitor, framework, self.parameters)
+        self.hangs = HangWatch(monitor, settings)
         self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))
         self._attach(models)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
@@ -151,6 +155,7 @@ class Watch:
         guard.run("weight gradients", self.gradients.attach)
         for hook, room in self._rooms():
             guard.run(hook, functools.partial(room.attach, models))
+        guard.run("collectives", self.collectives.attach)
         framework.left_out = self.skip_step
         framework.launch = guard.wrap("device statistics", self.measurer.launch)
         if framework.job.optimizer is not None:
@@ -181,6 +186,9 @@ class Watch:
         self._before_step()
         if self.guard.run("print_struct", lambda: self.structure.is_printed):
             raise ModuleStructPrinted
+        if self.guard.run("collectives", lambda: self.collectives.has_stacks_to_tell):
+            self.guard.run("collectives", self.collectives.tell_stacks)
+            raise CollectiveStacksPrinted
 
     def _before_step(self) -> None:
         if self._is_measured and self.steps_by_itself:
@@ -189,6 +197,7 @@ class Watch:
         self.guard.run("print_struct", self.structure.before_step)
         self._take_up_new_parameters()
         self.guard.run("device statistics", self.measurer.collect)
+        self.guard.run("collectives", self.collectives.before_step)
         self.guard.run("reduced gradients", self._measure_reduced)
         self.guard.run("state before the step", self.optimizer_step.before)
         self.guard.run("device statistics", self.measurer.launch)
@@ -206,6 +215,7 @@ class Watch:
         self.guard.run("state after the step", self.optimizer_step.after)
         self.guard.run("replica check", self.replicas.after_step)
         self.guard.run("layout.json", self.layout.write)
+        self.guard.run("hang watch", self.hangs.step_made)
         self.guard.run("device statistics", self.measurer.launch)
         if self.steps_by_itself:
             self._finish_step()
@@ -401,6 +411,7 @@ class Watch:
         if self.captures is not None:
             self.guard.run("capture on demand", self.captures.detach)
         self.guard.run("detach from torch's functions", lambda: patches.unlisten(self))
+        self.guard.run("detach collectives", self.collectives.detach)
         self.guard.run("detach from the framework", self.framework.detach)
         for hook, room in self._rooms():
             self.guard.run(f"detach {hook}", room.detach)
@@ -424,6 +435,8 @@ class Watch:
             self.guard.run("device statistics", lambda: self.measurer.finish(patience))
             self.guard.run("global norm", lambda: self.norm.close(patience))
             self.guard.run("replica check", lambda: self.replicas.close(patience))
+            self.guard.run("hang watch", self.hangs.close)
+            self.guard.run("collectives", lambda: self.collectives.finish(min(patience, 1.0)))
         return self.monitor.shutdown()
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Sequence
@@ -69,9 +70,14 @@ class Rank:
         self.votes = ReplicaVotes(self.voice, rank, "label", lambda: self.store)  # type: ignore[arg-type]
 
     def show(self, step: int, fingerprints: Sequence[int], moment: str | None = None) -> None:
-        copies = [Copy(Kind.PARAM_UPDATED, f"w{place}", 0) for place in range(len(fingerprints))]
-        shown = list(fingerprints)
-        self.votes.submit(Submission(self.ranks, moment or f"{step}-0", step, copies, lambda: shown))
+        copies = copies_of(len(fingerprints))
+        self.votes.submit(Submission(self.ranks, moment or f"{step}-0", step, copies, lambda: fingerprints))
+
+
+@functools.cache
+def copies_of(count: int) -> list[Copy]:
+    """So many, the same for all simulated ranks: they are many in one process."""
+    return [Copy(Kind.PARAM_UPDATED, f"w{place}", 0) for place in range(count)]
 
 
 def close_all(ranks: Sequence[Rank], seconds: float = 20.0) -> None:

@@ -39,6 +39,14 @@ pub enum RecoverError {
         /// Why.
         source: ExportError,
     },
+    /// The calls of collective operations cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    WriteCalls {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The alerts cannot be written.
     #[error("cannot write `{}`", path.display())]
     WriteAlerts {
@@ -55,7 +63,7 @@ impl Advise for RecoverError {
             Self::Journal(error) => error.hint(),
             Self::Journals(error) => error.hint(),
             Self::OutputExists { .. } => "name another directory with --output, or remove this one",
-            Self::MakeOutput { .. } | Self::WriteAlerts { .. } | Self::WriteRows { .. } => {
+            Self::MakeOutput { .. } | Self::WriteAlerts { .. } | Self::WriteCalls { .. } | Self::WriteRows { .. } => {
                 "see that the disk has room and the directory above the output can be written"
             }
         }

@@ -4,6 +4,7 @@
 //! journal ─▶ trainmon-dump: every record checked ─▶ the run's own CSV exporter ─▶ files as the run wrote them
 //! ```
 
+mod calls;
 mod captures;
 mod error;
 mod recovery;
@@ -18,6 +19,7 @@ use std::time::Instant;
 use trainmon_dump::journal::Recovered;
 use trainmon_exporters::{CsvExporter, Exporter as _};
 
+use self::calls::CallsFile;
 pub use self::captures::{CaptureRecovery, captures_as_json, recover_captures};
 pub(crate) use self::error::RecoverError;
 use self::recovery::RecoveredJournal;
@@ -28,7 +30,8 @@ use crate::run::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
 /// Writes the CSV files of every step the journal at `path` holds to the new directory `out`, as the run itself wrote or
-/// would have written them, and its alerts to `alerts.jsonl`. If `path` is a directory, those of every journal in it and
+/// would have written them, its alerts to `alerts.jsonl`, and its collective operations call by call to
+/// `collective_calls.csv`. If `path` is a directory, those of every journal in it and
 /// in the directories in it, each to a directory of its own in `out`; of several runs in the layout `run` those of the
 /// newest. `tell` hears how far it is.
 ///
@@ -87,6 +90,7 @@ fn unused(directory: &Path, taken: &mut BTreeSet<PathBuf>) -> PathBuf {
 fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result<RecoveredJournal, RecoverError> {
     std::fs::create_dir_all(out).map_err(|source| RecoverError::MakeOutput { path: out.to_path_buf(), source })?;
     let mut csv = CsvExporter::in_directory(&recovered.config(), &recovered.csv(), out.to_path_buf());
+    let mut calls = CallsFile::new(out);
     let found = recovered.step_numbers().len();
     let (mut range, mut steps, mut records) = (None, 0, 0);
     let mut faults: Vec<String> = recovered.faults().iter().map(ToString::to_string).collect();
@@ -103,6 +107,7 @@ fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result
         let number = step.batch.step.0;
         csv.export(&recovered.names()[..step.names_known], &step.batch)
             .map_err(|failure| RecoverError::WriteRows { step: number, source: failure.source })?;
+        calls.push(&recovered.names()[..step.names_known], &step.batch)?;
         let (first, _) = range.unwrap_or((number, number));
         range = Some((first, number));
         steps += 1;
@@ -111,6 +116,7 @@ fn write(recovered: &Recovered, out: &Path, tell: &mut dyn FnMut(f64)) -> Result
     // Closing flushes nothing: every step is in its files already.
     csv.shutdown(Instant::now())
         .map_err(|source| RecoverError::WriteRows { step: range.map_or(0, |(_, last)| last), source })?;
+    calls.finish()?;
     write_alerts(recovered, &out.join("alerts.jsonl"))?;
     Ok(RecoveredJournal {
         journal: recovered.path().to_path_buf(),

@@ -56,6 +56,9 @@ class _Group:
 
     ranks: tuple[int, ...]
     prefix: str
+    copies: Sequence[Copy] = ()
+    names: int = 0
+    """A hash of what the copies are of."""
     open: deque[tuple[Ballot, list[float]]] = field(default_factory=deque)
     """With when each is to be looked at."""
     standing: Verdict | None = None
@@ -189,15 +192,20 @@ class ReplicaVotes:
                 self._look(group, ballot, looks, now)
 
     def _cast(self, store: Any, one: Submission, found: Sequence[int | None]) -> None:
-        known = [(copy, number) for copy, number in zip(one.copies, found, strict=True) if number is not None]
-        if not known:
+        copies, numbers = one.copies, found
+        if None in found:
+            known = [(copy, number) for copy, number in zip(copies, found, strict=True) if number is not None]
+            copies, numbers = [copy for copy, _ in known], [number for _, number in known]
+        if not copies:
             return
-        shown = Shown(one.step, [copy for copy, _ in known], [number for _, number in known])
+        shown = Shown(one.step, copies, [number for number in numbers if number is not None])
         group = self._groups.get(one.ranks)
         if group is None:
             group = self._groups[one.ranks] = _Group(one.ranks, _prefix(one.ranks, self._label))
-        names = zlib.crc32("\n".join(f"{copy.kind}:{copy.vpp_stage}:{copy.name}" for copy in shown.copies).encode())
-        prefix = f"{group.prefix}/{one.moment}/{names:08x}"
+        if shown.copies != group.copies:
+            group.copies = shown.copies
+            group.names = zlib.crc32("\n".join(f"{one.kind}:{one.vpp_stage}:{one.name}" for one in copies).encode())
+        prefix = f"{group.prefix}/{one.moment}/{group.names:08x}"
         ballot = Ballot(store, prefix, self._rank, one.ranks, shown)
         ballot.cast()
         now = time.monotonic()

@@ -1,0 +1,207 @@
+"""Which rank of a group comes last: it spends the least time inside of its operations, for the others wait for it.
+
+No collective is issued. Once in a window of steps each rank writes how long it was inside the operations of each group
+into the key-value store that torch.distributed was started with, from a thread of our own; the first rank of a group
+compares. Nobody waits for another rank, and the training's thread writes a few numbers into a list.
+"""
+
+from __future__ import annotations
+
+import atexit
+import statistics
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmon._trainmon import Collectives, Monitor
+from trainmon.exchange import digest_of_ranks, is_file
+
+#: Steps that are compared at once.
+WINDOW = 16
+#: Keys are used again after so many windows, so the store does not grow.
+_RING = 8
+#: After this many seconds a window is given up: a rank has died, or is not watched.
+_PATIENCE_S = 30.0
+#: Between looks at the store.
+_PAUSE_S = 0.05
+_AT_EXIT_S = 1.0
+#: A lag is told as a warning from this part of the step on: below, ranks differ by chance.
+_TOLD_FROM = 0.1
+
+#: `(group, its ranks, operations, seconds inside)` since the start.
+Times = list[tuple[str, list[int], int, float]]
+
+
+@dataclass(slots=True)
+class _Window:
+    """One group's window, on the rank that compares."""
+
+    number: int
+    step: int
+    group: str
+    ranks: list[int]
+    key: str
+    deadline: float
+    step_seconds: float
+    seconds: dict[int, float] = field(default_factory=dict)
+    """By rank, those that have come."""
+
+
+class Stragglers:
+    """Compares the ranks of each group; the first rank of it has the result."""
+
+    def __init__(self, monitor: Monitor, hooks: Collectives) -> None:
+        self._comparer = comparer = _Comparer(monitor, hooks)
+        self._before: dict[str, tuple[int, float]] = {}
+        self._first: int | None = None
+        self._begun = time.monotonic()
+        weakref.finalize(self, comparer.stop, 0.0).atexit = False
+
+    def end_step(self, step: int, times: Times) -> None:
+        """A step's operations have been made. `times` is what they came to since the start."""
+        if self._first is None or step < self._first:
+            # The first window begins with a whole one, which every rank has.
+            self._first = step - step % WINDOW + WINDOW
+        if step % WINDOW:
+            return
+        now = time.monotonic()
+        if step > self._first:
+            seconds = (now - self._begun) / WINDOW
+            for group, ranks, count, inside in times:
+                known = self._before.get(group)
+                if known is not None and count > known[0] and len(ranks) > 1:
+                    self._comparer.submit(step, group, ranks, (inside - known[1]) / WINDOW, seconds)
+        self._begun = now
+        self._before = {group: (count, inside) for group, _, count, inside in times}
+
+    def close(self, seconds: float) -> None:
+        """Waits at most so long for windows under way, then gives them up."""
+        self._comparer.stop(seconds)
+
+
+class _Comparer:
+    """What the thread works on."""
+
+    def __init__(self, monitor: Monitor, hooks: Collectives) -> None:
+        self._monitor = monitor
+        self._hooks = hooks
+        self._rank = monitor.rank
+        self._changed = threading.Condition()
+        self._submitted: list[tuple[_Window, float]] = []
+        self._thread: threading.Thread | None = None
+        self._stop_at: float | None = None
+        self._is_off = False
+        self._told: dict[str, int] = {}
+        _comparers.add(self)
+
+    def submit(self, step: int, group: str, ranks: Sequence[int], inside: float, step_seconds: float) -> None:
+        """Hands over what this rank measured of a window: seconds per step."""
+        number = step // WINDOW
+        key = f"trainmon/straggler/{digest_of_ranks(ranks)}/{number % _RING}"
+        window = _Window(number, step, group, list(ranks), key, time.monotonic() + _PATIENCE_S, step_seconds)
+        with self._changed:
+            if self._is_off or self._stop_at is not None:
+                return
+            self._submitted.append((window, inside))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="trainmon-straggler", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self, seconds: float) -> None:
+        with self._changed:
+            self._stop_at = time.monotonic() + seconds
+            thread = self._thread
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds + _AT_EXIT_S)
+
+    # The thread.
+
+    def _run(self) -> None:
+        under_way: list[_Window] = []
+        try:
+            while self._await_work(under_way):
+                store = _open()
+                if store is None:
+                    break
+                with self._changed:
+                    submitted, self._submitted = self._submitted, []
+                for window, inside in submitted:
+                    if self._rank == window.ranks[0]:
+                        window.seconds[self._rank] = inside
+                        under_way.append(window)
+                    else:
+                        store.set(f"{window.key}/{self._rank}", f"{window.number} {inside.hex()}")
+                under_way = [one for one in under_way if not self._is_over(store, one)]
+        except Exception:
+            # The store went with the job, or the process group was destroyed: nobody is left to compare with.
+            under_way = []
+        with self._changed:
+            self._is_off = True
+            self._submitted = []
+
+    def _await_work(self, under_way: Sequence[_Window]) -> bool:
+        with self._changed:
+            if under_way and not self._submitted:
+                self._changed.wait(_PAUSE_S)
+            while not (under_way or self._submitted or self._stop_at is not None):
+                self._changed.wait()
+            if self._stop_at is None:
+                return True
+            return bool(under_way or self._submitted) and time.monotonic() < self._stop_at
+
+    def _is_over(self, store: Any, window: _Window) -> bool:
+        missing = [rank for rank in window.ranks if rank not in window.seconds]
+        keys = [f"{window.key}/{rank}" for rank in missing]
+        # Asking for a key that was never set would wait for it.
+        if store.check(keys):
+            found = store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys]
+            for rank, value in zip(missing, found, strict=True):
+                number, _, seconds = value.decode().partition(" ")
+                if int(number) == window.number:
+                    window.seconds[rank] = float.fromhex(seconds)
+        if len(window.seconds) < len(window.ranks):
+            return time.monotonic() > window.deadline
+        self._compare(window)
+        return True
+
+    def _compare(self, window: _Window) -> None:
+        rank = min(window.ranks, key=lambda one: window.seconds[one])
+        median = statistics.median(seconds for one, seconds in window.seconds.items() if one != rank)
+        lag = median - window.seconds[rank]
+        self._hooks.set_straggler(window.group, rank, lag, median, window.step)
+        self._monitor.scalar(f"straggler_lag_seconds/{window.group}", lag)
+        self._monitor.scalar(f"straggler_rank/{window.group}", float(rank))
+        is_late = lag > _TOLD_FROM * window.step_seconds
+        if is_late and self._told.get(window.group) != rank:
+            self._told[window.group] = rank
+            self._monitor.say(
+                "warning",
+                f"rank {rank} comes last in the group `{window.group}`: up to step {window.step} the others waited "
+                f"{lag * 1e3:.1f} ms per step for it ({lag / window.step_seconds:.0%} of a step)",
+                "look at what that rank does alone: its data loader, its host, its device's clock",
+            )
+        elif not is_late:
+            self._told.pop(window.group, None)
+
+
+def _open() -> Any:
+    """The store; None where it is a file, which would grow. Not kept: see `StoreExchange`."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    store = _get_default_store()
+    return None if is_file(store) else store
+
+
+_comparers: weakref.WeakSet[_Comparer] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread inside torch's store must not meet the end of the interpreter."""
+    for comparer in list(_comparers):
+        comparer.stop(0.0)

@@ -1,0 +1,105 @@
+"""What ranks send each other, traced by torch's dispatcher and recorded by a watch: `communication.py OUTPUT CASE...`."""
+
+import gc
+import sys
+from pathlib import Path
+
+import trainmon  # before anything of the frameworks
+
+# isort: split
+import torch
+from torch import distributed
+
+from support import communication, parallel, runs, tiny
+from support.ranks import finish
+from support.ways import WAYS
+
+STEPS = 3
+
+
+def methods():
+    group, work = distributed.ProcessGroup, distributed.Work
+    functions = [getattr(distributed, name) for name in ("all_reduce", "all_gather_object", "broadcast_object_list")]
+    kernels = [
+        torch._C._dispatch_dump(name) for name in ("c10d::allreduce_", "c10d::broadcast_", "_c10d_functional::all_reduce")
+    ]
+    codes = [(id(one), id(one.__code__)) for one in functions]
+    return [dict(vars(group)), dict(vars(work)), codes, kernels]
+
+
+def config(**more):
+    return {
+        "ops": ["min", "max", "mean", "norm", "nans"],
+        "cc_distribution": {"enable": True, **more},
+        "journal": {"enabled": True, "size_mb": 64},
+        "format": ["csv", "journal"],
+    }
+
+
+def check_plain(base):
+    """Everything torch.distributed has: the results are the same bits, what was sent is what the dispatcher saw."""
+    expected = communication.every_operation()
+    before = methods()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watch = trainmon.watch(model, optimizer, config=config(cc_pre_hook=True), output_dir=str(base))
+    assert methods() != before
+    with communication.Trace() as trace:
+        for _ in range(STEPS):
+            found = communication.every_operation()
+            assert parallel.same(expected, found), "the watch changed a result"
+            model(torch.ones(2, 2)).sum().backward()
+            optimizer.step()
+    gc.collect()
+    assert watch.collectives.hooks.pending == 0
+    assert watch.collectives.hooks.open() == []
+    report = watch.close()
+    assert "0 dropped" in report, report
+    assert methods() == before, "not everything was put back"
+    compare(base, trace)
+    return trace
+
+
+def check_way(base, name):
+    way = WAYS[name]()
+    plain = way.wrap(tiny.model())
+    expected = parallel.train(plain, parallel.optimizer_of(plain), way, STEPS)
+    before = methods()
+    model = way.wrap(tiny.model())
+    optimizer = parallel.optimizer_of(model)
+    watch = trainmon.watch(
+        model, optimizer, config=config(), output_dir=str(base), grad_acc_steps=way.micro_batches
+    )
+    with communication.Trace() as trace:
+        found = parallel.train(model, optimizer, way, STEPS)
+    report = watch.close()
+    assert parallel.same(expected, found), f"{name}: the watch changed the training"
+    assert "0 dropped" in report, report
+    assert methods() == before, "not everything was put back"
+    compare(base, trace)
+    return trace
+
+
+def compare(base, trace):
+    run = runs.run_directory(base, distributed.get_rank())
+    found, rows = communication.recorded(run)
+    assert trace.sent, "nothing was sent"
+    differs = communication.same_operations(trace.sent, found)
+    assert not differs, differs
+    world = tuple(range(distributed.get_world_size()))
+    in_order = [one for one in trace.sent if one.ranks == world and one.op not in ("send", "recv")]
+    of_world = [one for one in found if one.ranks == world and one.op not in ("send", "recv")]
+    assert in_order == of_world, "the numbers are not those of the calls"
+    for row in rows:
+        assert float(row["seconds"]) > 0, row
+        assert row["waited"] == "nan" or 0 <= float(row["waited"]) <= float(row["seconds"]) * 1.0001, row
+
+
+distributed.init_process_group("gloo")
+_, output, *cases = sys.argv
+communication.GROUPS["world"] = tuple(range(distributed.get_world_size()))
+for case in cases:
+    trace = check_plain(Path(output) / case) if case == "plain" else check_way(Path(output) / case, case)
+    if distributed.get_rank() == 0:
+        print(f"checked {case}: {len(trace.sent)} operations", flush=True)
+finish()

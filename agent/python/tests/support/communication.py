@@ -1,0 +1,277 @@
+"""What ranks send each other: a trace of it that is none of ours, every operation there is, and what a watch recorded."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.distributed import _functional_collectives as functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trainmon._trainmon import run_program
+
+#: By the dispatcher's name: ours, and the places of what comes out and of what goes in.
+_OF_DISPATCHER = {
+    "c10d.allreduce_": ("all_reduce", 0, 0),
+    "c10d.allreduce_coalesced_": ("all_reduce_coalesced", 0, 0),
+    "c10d.broadcast_": ("broadcast", 0, 0),
+    "c10d.reduce_": ("reduce", 0, 0),
+    "c10d.allgather_": ("all_gather", 0, 1),
+    "c10d.allgather_coalesced_": ("all_gather_coalesced", 0, 1),
+    "c10d._allgather_base_": ("all_gather_into_tensor", 0, 1),
+    "c10d.allgather_into_tensor_coalesced_": ("all_gather_into_tensor_coalesced", 0, 1),
+    "c10d.gather_": ("gather", 0, 1),
+    "c10d.scatter_": ("scatter", 0, 1),
+    "c10d.reduce_scatter_": ("reduce_scatter", 0, 1),
+    "c10d._reduce_scatter_base_": ("reduce_scatter_tensor", 0, 1),
+    "c10d.reduce_scatter_tensor_coalesced_": ("reduce_scatter_tensor_coalesced", 0, 1),
+    "c10d.alltoall_base_": ("all_to_all_single", 0, 1),
+    "c10d.alltoall_": ("all_to_all", 0, 1),
+    "c10d.send": ("send", 0, 0),
+    "c10d.recv_": ("recv", 0, 0),
+    "c10d.recv_any_source_": ("recv", 0, 0),
+    "c10d.barrier": ("barrier", None, None),
+    "_c10d_functional.all_reduce": ("all_reduce", None, 0),
+    "_c10d_functional.all_reduce_": ("all_reduce", None, 0),
+    "_c10d_functional.all_reduce_coalesced": ("all_reduce_coalesced", None, 0),
+    "_c10d_functional.all_gather_into_tensor": ("all_gather_into_tensor", None, 0),
+    "_c10d_functional.all_gather_into_tensor_coalesced": ("all_gather_into_tensor_coalesced", None, 0),
+    "_c10d_functional.reduce_scatter_tensor": ("reduce_scatter_tensor", None, 0),
+    "_c10d_functional.all_to_all_single": ("all_to_all_single", None, 0),
+    "_c10d_functional.broadcast": ("broadcast", None, 0),
+}
+
+
+@dataclass(frozen=True, order=True)
+class Sent:
+    """One operation, as everybody must see it."""
+
+    op: str
+    ranks: tuple[int, ...]
+    bytes: int
+    dtype: str
+    shape: str
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
+
+
+def _shape(tensors: list[torch.Tensor]) -> str:
+    shapes = [list(one.shape) for one in tensors]
+    if not shapes:
+        return "[]"
+    if len(shapes) == 1:
+        return str(shapes[0])
+    return str([len(shapes), *shapes[0]] if all(one == shapes[0] for one in shapes) else [sum(map(_numel, shapes))])
+
+
+def _numel(shape: list[int]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+def _group_of(arguments: Any) -> Any:
+    from torch.distributed.distributed_c10d import _resolve_process_group
+
+    for one in arguments:
+        if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type()):
+            return distributed.ProcessGroup.unbox(one)
+    return _resolve_process_group(next(one for one in reversed(arguments) if isinstance(one, str)))
+
+
+class Trace(TorchDispatchMode):  # type: ignore[misc]
+    """Every operation that passes torch's dispatcher, C++'s included, in the order of the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[Sent] = []
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func).rsplit(".", 1)[0]
+        known = _OF_DISPATCHER.get(name)
+        if known is None:
+            assert not name.startswith(("c10d.", "_c10d_functional.")) or "wait_tensor" in name, name
+            return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        op, received, given = known
+        group = _group_of(args)
+        ranks = tuple(distributed.get_process_group_ranks(group))
+        out = list(_tensors(result if received is None else args[received])) if op != "barrier" else []
+        into = [] if given is None else list(_tensors(args[given]))
+        size = {id(side): sum(one.nbytes for one in side) for side in (out, into)}
+        larger = out if size[id(out)] > size[id(into)] or not into else into
+        total = size[id(larger)]
+        if op in ("gather", "scatter") and not (out and into):
+            total *= len(ranks)
+        dtype = str(larger[0].dtype) if larger else "torch.uint8"
+        self.sent.append(Sent(op, ranks, total, dtype, _shape(larger)))
+        return result
+
+
+def recorded(run: Path) -> tuple[list[Sent], list[dict[str, str]]]:
+    """What a rank's journal says of every call, by group in the order of its numbers; and the rows themselves."""
+    out = run / "recovered"
+    journal = next(run.glob("*.tmj"))
+    assert run_program(["trainmon", "recover", str(journal), "-o", str(out)]) == 0
+    with (out / "collective_calls.csv").open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    by_group = defaultdict(list)
+    for row in rows:
+        by_group[row["process_group"]].append(row)
+    sent = []
+    for group in sorted(by_group):
+        for row in sorted(by_group[group], key=lambda row: (row["op"] in ("send", "recv"), int(row["sequence"]))):
+            sent.append((group, row))
+    return [
+        Sent(row["op"], ranks_of(group), int(row["bytes"]), row["dtype"], row["shape"]) for group, row in sent
+    ], rows
+
+
+def ranks_of(group: str) -> tuple[int, ...]:
+    """The ranks of a group by the name it has in the files of these tests."""
+    return GROUPS[group]
+
+
+#: Filled by the script that makes the groups.
+GROUPS: dict[str, tuple[int, ...]] = {}
+
+
+def same_operations(traced: list[Sent], found: list[Sent]) -> str:
+    """Empty if both are the same operations; else what differs."""
+    missing, more = list(traced), []
+    for one in found:
+        if one in missing:
+            missing.remove(one)
+        else:
+            more.append(one)
+    return "" if not missing and not more else f"not seen: {missing}\nnobody sent: {more}"
+
+
+def every_operation() -> list[torch.Tensor]:
+    """Calls everything that torch.distributed has, in every form, on all ranks of the world and of groups of it; gives
+    what came of it."""
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    results: list[torch.Tensor] = []
+
+    def keep(*tensors: Any) -> None:
+        results.extend(one.detach().clone() for one in _tensors(tensors))
+
+    def data(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return (torch.arange(_numel(list(shape))).reshape(shape) + 10 * rank).to(dtype)
+
+    _reductions(keep, data)
+    _gatherings(keep, data, rank, ranks)
+    _exchanges(keep, data, rank, ranks)
+    _coalesced(keep, data, ranks)
+    _functional(keep, data)
+    distributed.barrier()
+    return results
+
+
+def _reductions(keep: Any, data: Any) -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8):
+        x = data(2, 3, dtype=dtype)
+        distributed.all_reduce(x)
+        keep(x)
+    work = distributed.all_reduce(x := data(5), async_op=True)
+    assert isinstance(work, distributed.Work)
+    assert work.wait() is True
+    keep(x)
+    # A handle that nobody waits for, and one of which only the future is taken.
+    x, y = data(3), data(4)
+    distributed.all_reduce(x, async_op=True)
+    keep(distributed.all_reduce(y, async_op=True).get_future().wait())
+    distributed.barrier()
+    keep(x)
+    distributed.all_reduce(x := torch.zeros(0))
+    distributed.all_reduce(x := data(1).reshape(()))
+    distributed.broadcast(y := data(3), 1)
+    distributed.reduce(z := data(3), 0)
+    keep(x, y)
+    if distributed.get_rank() == 0:
+        keep(z)
+    # Straight to the group, as C++ is called.
+    distributed.group.WORLD.allreduce([x := data(7)]).wait()
+    keep(x)
+
+
+def _gatherings(keep: Any, data: Any, rank: int, ranks: int) -> None:
+    distributed.all_gather(parts := [torch.zeros(2, 3) for _ in range(ranks)], data(2, 3))
+    keep(parts)
+    uneven = [torch.zeros(one + 1) for one in range(ranks)]
+    distributed.all_gather(uneven, data(rank + 1))
+    keep(uneven)
+    distributed.all_gather_into_tensor(whole := torch.zeros(2 * ranks), data(2))
+    keep(whole)
+    got = [torch.zeros(2) for _ in range(ranks)] if rank == 0 else None
+    distributed.gather(data(2), got, dst=0)
+    keep(got or [])
+    distributed.scatter(part := torch.zeros(2), [data(2) + one for one in range(ranks)] if rank == 0 else None, src=0)
+    keep(part)
+    distributed.reduce_scatter(part := torch.zeros(2), [data(2) + one for one in range(ranks)])
+    keep(part)
+    distributed.reduce_scatter_tensor(part := torch.zeros(3), data(3 * ranks))
+    keep(part)
+    objects: list[Any] = [None] * ranks
+    distributed.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
+    distributed.broadcast_object_list(told := [{"from": rank}], src=0)
+    assert objects == [{"rank": one, "text": "x" * one} for one in range(ranks)] and told == [{"from": 0}]
+
+
+def _exchanges(keep: Any, data: Any, rank: int, ranks: int) -> None:
+    distributed.all_to_all_single(out := torch.zeros(ranks), data(ranks))
+    keep(out)
+    distributed.all_to_all(out := [torch.zeros(2) for _ in range(ranks)], [data(2) + one for one in range(ranks)])
+    keep(out)
+    if rank > 1:
+        return
+    other = 1 - rank
+    if rank == 0:
+        distributed.send(data(3), other)
+        distributed.recv(x := torch.zeros(4), other)
+    else:
+        distributed.recv(x := torch.zeros(3), other)
+        distributed.send(data(4), other)
+    works = [distributed.isend(data(2), other), distributed.irecv(y := torch.zeros(2), other)]
+    for work in works:
+        work.wait()
+    pair = [
+        distributed.P2POp(distributed.isend, data(6), other),
+        distributed.P2POp(distributed.irecv, z := torch.zeros(6), other),
+    ]
+    for work in distributed.batch_isend_irecv(pair):
+        work.wait()
+    keep(x, y, z)
+
+
+def _coalesced(keep: Any, data: Any, ranks: int) -> None:
+    from torch.distributed.distributed_c10d import _coalescing_manager
+
+    with _coalescing_manager():
+        for x in (several := [data(2), data(3)]):
+            distributed.all_reduce(x)
+    keep(several)
+    with _coalescing_manager(async_ops=True) as manager:
+        for whole, part in (pairs := [(torch.zeros(2 * ranks), data(2)), (torch.zeros(3 * ranks), data(3))]):
+            distributed.all_gather_into_tensor(whole, part)
+    manager.wait()
+    keep(pairs)
+
+
+def _functional(keep: Any, data: Any) -> None:
+    world = distributed.group.WORLD
+    keep(functional.wait_tensor(functional.all_reduce(data(3), "sum", world)))
+    keep(functional.wait_tensor(functional.all_gather_tensor(data(2, 2), 0, world)))
+    keep(functional.wait_tensor(functional.reduce_scatter_tensor(data(4), "sum", 0, world)))
+    keep(functional.wait_tensor(functional.all_to_all_single(data(4), None, None, world)))
+    keep([functional.wait_tensor(one) for one in functional.all_reduce_coalesced([data(2), data(3)], "sum", world)])
