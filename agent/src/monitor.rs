@@ -346,6 +346,11 @@ impl Monitor {
         }
     }
 
+    /// Tells what the run hangs in, for `trainmon ctl status`; `None` once it goes on.
+    pub fn set_hang(&self, sentence: Option<String>) {
+        self.inner.live.set_hang(sentence);
+    }
+
     /// Counts a finding more of an alert that was raised and goes on.
     pub fn count_finding(&self, rule: AlertRule) {
         self.inner.alerts.count(rule);

@@ -18,9 +18,9 @@ use crate::capture_ticket::PyCaptureTicket;
 use crate::collectives::{Callbacks, PyCollectives};
 use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
+use crate::hangs::{self, OpenOperation};
 use crate::hold::PyHold;
 use crate::latest::NamedReading;
-use crate::hangs::{self, OpenOperation};
 use crate::replicas;
 use crate::shared::Shared;
 use crate::start::{Wishes, chain, start};
@@ -312,6 +312,11 @@ impl PyMonitor {
     fn raise_hang(&self, py: Python<'_>, step: u64, waited: f64, allowed: f64, message: String) {
         let raised = hangs::raised(step, waited, allowed, message);
         py.detach(|| self.monitor().guard("hang watch", || self.monitor().raise(raised)));
+    }
+
+    #[pyo3(signature = (sentence))]
+    fn set_hang(&self, sentence: Option<String>) {
+        self.monitor().set_hang(sentence);
     }
 
     fn count_replica_mismatch(&self) {

@@ -13,11 +13,13 @@ from trainmon.hangs import Waiting, message_of
 
 def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
     said = run_ranks("hang_train.py", 4, tmp_path)
-    told = re.findall(r"Stall: no step for .*", said)
+    told = re.findall(r"warning: (Stall: no step for .*)", said)
     (named,) = [line for line in told if "all_reduce" in line]
     assert "entered by ranks 0, 1, 3, not by rank 2" in named, named
     assert "hang_train.py" in named, named
     assert re.search(r"all_reduce \d+ of group ", named), named
+    (shown,) = re.findall(r"status shows: (.*)", said)
+    assert "entered by ranks 0, 1, 3, not by rank 2" in shown
 
 
 @pytest.mark.parametrize(

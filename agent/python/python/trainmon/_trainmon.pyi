@@ -344,6 +344,8 @@ class Monitor:
         where they are not known), number in the group, bytes, calling line where asked for, seconds since it began."""
     def raise_hang(self, step: int, waited: float, allowed: float, message: str) -> None:
         """Raises the alert `Stall` with its cause. May be called from any thread."""
+    def set_hang(self, sentence: str | None) -> None:
+        """Tells what the run hangs in, for `trainmon ctl status`; None once it goes on."""
     def count_replica_mismatch(self) -> None:
         """Counts a finding more of an alert that was raised and goes on."""
     def observe_missing(self, tensor_id: int, kind: int, micro_step: int) -> None:

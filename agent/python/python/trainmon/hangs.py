@@ -71,6 +71,8 @@ class HangWatch:
             if self._last_step is not None and not self._looks:
                 self._durations.append(now - self._last_step)
             self._last_step = now
+            if self._looks:
+                self._monitor.set_hang(None)
             self._looks, self._has_told = 0, False
             if self._thread is None and not self._is_over:
                 self._thread = threading.Thread(target=self._run, name="trainmon-hangs", daemon=True)
@@ -114,7 +116,7 @@ class HangWatch:
         with self._changed:
             last = self._last_step
             waited = 0.0 if last is None else time.monotonic() - last
-            if self._has_told or waited < self.allowed:
+            if waited < self.allowed:
                 return
             self._looks += 1
             looks = self._looks
@@ -124,7 +126,14 @@ class HangWatch:
         ]
         store, rank = self._open_store(), self._monitor.rank
         store.set(_key(rank), json.dumps([[one.group, one.sequence] for one in inside]))
-        if looks < _LOOKS_BEFORE_VERDICT or not inside:
+        if looks < _LOOKS_BEFORE_VERDICT:
+            return
+        if not inside:
+            # This rank may be the one that the others wait for: it shows what they found.
+            self._show_verdict(store, self._monitor.step)
+            return
+        if self._has_told:
+            self._show_verdict(store, self._monitor.step)
             return
         self._has_told = True
         one = inside[0]
@@ -132,6 +141,15 @@ class HangWatch:
         told = store.compare_set(f"hangs/told/{one.group}/{one.sequence}", "", str(rank)).decode()
         if told == str(rank):
             self._tell(store, one, waited)
+        else:
+            self._show_verdict(store, self._monitor.step)
+
+    def _show_verdict(self, store: Any, step: int) -> None:
+        """For `trainmon ctl status`, which asks one rank: one of about this step."""
+        if store.check([_VERDICT]):
+            of, _, message = store.get(_VERDICT).decode().partition(":")
+            if abs(int(of) - step) <= 1:
+                self._monitor.set_hang(message)
 
     def _tell(self, store: Any, one: Waiting, waited: float) -> None:
         members = list(one.ranks) or list(range(self._monitor.world_size))
@@ -144,6 +162,8 @@ class HangWatch:
             else:
                 elsewhere.append(member)
         message = message_of(one, waited, entered, elsewhere, silent)
+        store.set(_VERDICT, f"{self._monitor.step}:{message}")
+        self._monitor.set_hang(message)
         self._monitor.raise_hang(self._monitor.step, waited, self.allowed, message)
 
 
@@ -164,6 +184,10 @@ def _named(ranks: Sequence[int]) -> str:
     listed = ", ".join(map(str, ranks[:_MOST_RANKS]))
     more = f" and {len(ranks) - _MOST_RANKS} more" if len(ranks) > _MOST_RANKS else ""
     return f"rank{'' if len(ranks) == 1 else 's'} {listed}{more}"
+
+
+#: What was found last, with its step.
+_VERDICT = "hangs/verdict"
 
 
 def _key(rank: int) -> str:

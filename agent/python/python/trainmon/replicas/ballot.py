@@ -38,6 +38,8 @@ class Store(Protocol):
     def set(self, key: str, value: Any, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
     def check(self, keys: list[str], /) -> bool: ...
+    def multi_get(self, keys: list[str], /) -> list[bytes]: ...
+    def has_extended_api(self) -> bool: ...
     def delete_key(self, key: str, /) -> bool: ...
 
 
@@ -136,18 +138,30 @@ class Ballot:
         return self._is_in_charge
 
     def _camps(self) -> list[Camp]:
+        """In few calls: where a connection is idle otherwise each may wait some 40 ms for a packet's acknowledgement."""
+        numbers = range(1, min(self._store.add(self._key("camps"), 0), MOST_CAMPS) + 1)
+        shown = [one for one in self._read([f"camp/{number}" for number in numbers]) if one is not None]
         camps = []
-        for number in range(1, min(self._store.add(self._key("camps"), 0), MOST_CAMPS) + 1):
-            if not self._store.check([self._key(f"camp/{number}")]):
-                continue
-            found = self._store.get(self._key(f"camp/{number}"))
+        for found in shown:
             digest = found[:16].decode()
             votes = self._store.add(self._key(f"votes/{digest}"), 0)
             listed = [f"member/{digest}/{at}" for at in range(1, min(votes, _MOST_MEMBERS) + 1)]
-            members = [int(self._store.get(self._key(one))) for one in listed if self._store.check([self._key(one)])]
+            members = [int(one) for one in self._read(listed) if one is not None]
             camps.append(Camp(digest, votes, sorted(members), unpacked(found[16:])))
-            self._remember([f"camp/{number}", f"votes/{digest}", *listed])
+            self._remember([f"votes/{digest}", *listed])
+        self._remember([f"camp/{number}" for number in numbers])
         return camps
+
+    def _read(self, names: list[str]) -> list[bytes | None]:
+        """The keys' values, None for those that are not there (asking for one would wait for it)."""
+        keys = [self._key(name) for name in names]
+        if not keys:
+            return []
+        if not self._store.check(keys):
+            return [self._store.get(key) if self._store.check([key]) else None for key in keys]
+        if self._store.has_extended_api():
+            return list(self._store.multi_get(keys))
+        return [self._store.get(key) for key in keys]
 
     def _remember(self, keys: list[str]) -> None:
         self._made_keys += [key for key in keys if key not in self._made_keys]
