@@ -2,8 +2,8 @@
 
 Ranks are threads, each with its own connection to one real TCPStore in a process of its own; no torch but the store.
 Prints, for a clean run and for one in which one rank differs, calls and bytes by rank and check, the store's processor
-time, the time from the first rank's showing to the last one's end, memory; and the time of the fingerprints beside a bare
-read of the same memory.
+time, the time from the first rank's showing to the last one's, memory; and the time of the fingerprints beside a bare
+read of the same memory (of a release build only).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-import torch  # noqa: E402
-from torch import distributed  # noqa: E402
+import torch
+from torch import distributed
 
-from support.ballots import Counted, Rank, close_all, wait_for  # noqa: E402
+from support.ballots import Counted, Rank, close_all, wait_for
 
 
 def serve(pipe: Any) -> None:
@@ -85,7 +85,7 @@ def compare(how_many: int, copies: int, checks: int) -> None:
     for number, rank in enumerate(ranks):
         shown = fingerprints if number != how_many // 2 else [*fingerprints[:-1], copies + 1]
         rank.show(checks, shown)
-    wait_for(lambda: any(rank.voice.raised for rank in ranks), 60)
+    wait_for(lambda: any(rank.voice.raised for rank in ranks), 180)
     took = time.monotonic() - start
     cpu, rss, _ = asked()
     more = [sum(rank.store.bytes for rank in ranks), sum(sum(rank.store.calls.values()) for rank in ranks)]

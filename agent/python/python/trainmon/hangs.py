@@ -1,8 +1,8 @@
 """Which ranks of a job that does not go on wait in which collective operation, and which never came.
 
-A thread looks once a second. Where no step ends for longer than the rule `Stall` allows, each rank writes what it is inside
-of into the store that torch.distributed was started with; a rank that waits reads what the members of its group wrote,
-and the first of them raises the alert. Nothing here takes part in a collective, and nobody is waited for.
+A thread looks once a second. Where no step ends for longer than the rule `Stall` allows, each rank writes what it is
+inside of into the store that torch.distributed was started with; a rank that waits reads what the members of its group
+wrote, and the first of them raises the alert. Nothing here takes part in a collective, and nobody is waited for.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ def message_of(
 ) -> str:
     """One sentence: the operation, who is in it and who is not."""
     line = f", called at {one.caller}" if one.caller else ""
-    text = f"Stall: no step for {waited:.0f} s: {one.op} {one.sequence} of group {one.group}{line}: entered by {_named(entered)}"
+    text = f"Stall: no step for {waited:.0f} s: {one.op} {one.sequence} of group {one.group}{line}: entered by "
+    text += _named(entered)
     if elsewhere:
         text += f", not by {_named(elsewhere)}"
     if silent:

@@ -138,7 +138,7 @@ class Ballot:
         return self._is_in_charge
 
     def _camps(self) -> list[Camp]:
-        """In few calls: where a connection is idle otherwise each may wait some 40 ms for a packet's acknowledgement."""
+        """In few calls: on a connection that is idle each may wait some 40 ms for a packet's acknowledgement."""
         numbers = range(1, min(self._store.add(self._key("camps"), 0), MOST_CAMPS) + 1)
         shown = [one for one in self._read([f"camp/{number}" for number in numbers]) if one is not None]
         camps = []
