@@ -214,7 +214,8 @@ fn what_is_open_is_told_with_its_group_number_and_line_until_it_ends() {
     let files = run.finish();
     let rows: Vec<_> =
         files["comm_time_0-8.csv"].iter().map(|row| format!("{} {}", row["name"], row["sequence"])).collect();
-    assert_eq!(rows, ["all_gather/dp@train.py[12] 11.0"]);
+    assert_eq!(rows, ["send/dp 1.0", "all_gather/dp@train.py[12] 11.0"]);
+    assert_eq!((&*files["comm_time_0-8.csv"][0]["calls"], &*files["comm_time_0-8.csv"][0]["median"]), ("1", "nan"));
     let sends = run.monitor.report().collectives.into_iter().find(|series| series.op == CollectiveOp::Send).unwrap();
     assert_eq!((sends.started, sends.finished, sends.failed), (1, 0, 0), "nobody knows when it ended");
 }

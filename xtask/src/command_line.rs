@@ -148,6 +148,7 @@ overhead trains a 34 M parameter GPT without a monitor, with trainmon and (in Py
 by step in turn, and prints what each adds to a step. Some minutes on two cores; let nothing else run meanwhile.
 The PyTorch half alone, with options: target/python/main/bin/python agent/python/benches/overhead.py --help
 dump captures small and large operators with trainmon and with msprobe, and prints what each adds to an operator.
+collectives does the same for all_reduce of a small tensor: sizes and times, then the tensors' statistics too.
 compare runs `trainmon compare` and msprobe's on 20,020 nodes of statistics and 2 x 524 MB of tensors, in a temporary
 directory. Ten minutes on two cores; its options: target/python/main/bin/python agent/python/benches/compare.py --help";
 

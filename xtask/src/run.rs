@@ -33,6 +33,8 @@ pub enum Bench {
     Compare,
     /// What a capture adds to each operator of PyTorch, beside msprobe
     Dump,
+    /// What measuring adds to each collective operation of PyTorch, beside msprobe
+    Collectives,
     /// All of them
     All,
 }
@@ -76,6 +78,9 @@ pub fn bench(which: Bench) -> Result<()> {
     }
     if wanted(Bench::Dump) {
         process::run_visibly(&mut python_bench_command(&root, "dump.py")?)?;
+    }
+    if wanted(Bench::Collectives) {
+        process::run_visibly(&mut python_bench_command(&root, "collectives.py")?)?;
     }
     if wanted(Bench::Compare) {
         process::run_visibly(&mut compare_command(&root)?)?;

@@ -126,7 +126,7 @@ impl<'a> StepCalls<'a> {
     /// A number that only all calls together have.
     pub fn number(&self, column: CallsColumn) -> f64 {
         let at = |share: f64| {
-            let mut seconds: Vec<f64> = self.numbers(SECONDS).collect();
+            let mut seconds: Vec<f64> = self.numbers(SECONDS).filter(|seconds| !seconds.is_nan()).collect();
             seconds.sort_unstable_by(f64::total_cmp);
             let place = ((seconds.len() as f64 * share).ceil() as usize).clamp(1, seconds.len().max(1)) - 1;
             seconds.get(place).copied().unwrap_or(f64::NAN)
@@ -149,11 +149,13 @@ impl<'a> StepCalls<'a> {
         self.calls.iter().map(move |reading| reading.values().get(place).copied().unwrap_or(f64::NAN))
     }
 
-    /// Sums; the bandwidths are those of all bytes in all the time.
+    /// Sums of what is known; the bandwidths are those of all bytes whose time is known in all that time.
     fn times(&self) -> Values {
-        let sum = |place| self.numbers(place).sum::<f64>();
+        let sum = |place| self.numbers(place).filter(|number| !number.is_nan()).sum::<f64>();
         let (bytes, seconds) = (sum(BYTES), sum(SECONDS));
-        let algbw = if seconds > 0.0 { bytes / seconds / 1e9 } else { f64::NAN };
+        let timed = self.numbers(BYTES).zip(self.numbers(SECONDS)).filter(|(_, seconds)| !seconds.is_nan());
+        let timed = timed.map(|(bytes, _)| bytes).sum::<f64>();
+        let algbw = if seconds > 0.0 { timed / seconds / 1e9 } else { f64::NAN };
         let rates = self.numbers(ALGBW).zip(self.numbers(BUSBW));
         let factor = rates.map(|(algbw, busbw)| busbw / algbw).find(|factor| factor.is_finite()).unwrap_or(f64::NAN);
         let sequence = self.numbers(SEQUENCE).last().unwrap_or(f64::NAN);

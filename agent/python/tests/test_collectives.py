@@ -4,10 +4,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from support.golden import directory
 from support.ranks import run_ranks
+
+
+def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
+    cases = ["slow_rank", "nan_on_one_rank", "code_lines", "log_only"]
+    said = run_ranks("communication_faults.py", 2, tmp_path, *cases)
+    assert said.count("checked") == len(cases), said
+    assert "rank 1 comes last in the group `world`" in said
+    assert "step 1: what `all_reduce/world` is given on this rank has 1 element that is not finite (`pre_0`)" in said
+    assert '"broadcast": [' in said and "communication_faults.py[" in said
+
+
+@pytest.mark.skipif(directory() is None, reason="golden data of msprobe: not here")
+def test_msprobes_answers_to_the_same_calls_agree(tmp_path: Path) -> None:
+    said = run_ranks("communication_faults.py", 2, tmp_path, "golden")
+    assert said.count("cells agree") == 3, said
 
 
 def test_what_is_recorded_is_what_the_dispatcher_saw(tmp_path: Path) -> None:
     cases = ["plain", "ddp", "fsdp2"]
-    said = run_ranks("communication.py", 2, tmp_path, *cases)
+    said = run_ranks("communication.py", 2, tmp_path, *cases, environment={"TORCH_FR_BUFFER_SIZE": "200000"})
     assert said.count("checked") == len(cases), said
+
+
+def test_megatrons_operations_are_seen_in_their_groups(tmp_path: Path) -> None:
+    cases = ["plain", "sharded", "tensor", "pipeline"]
+    said = run_ranks("communication_megatron.py", 2, tmp_path, *cases)
+    assert said.count("checked") == len(cases), said
+    assert "'tp'" in said and "'dp_cp'" in said, said

@@ -118,7 +118,13 @@ impl CollectiveGroup {
         operations[op as usize].get_or_init(|| {
             let series = monitor.collective_book().series(op, &group.name);
             let name = format!("{op}/{}", group.name);
-            Arc::new(Operation { name, series, calls: Mutex::default(), slots: Mutex::default(), is_nonfinite_told: AtomicBool::new(false) })
+            Arc::new(Operation {
+                name,
+                series,
+                calls: Mutex::default(),
+                slots: Mutex::default(),
+                is_nonfinite_told: AtomicBool::new(false),
+            })
         })
     }
 

@@ -206,10 +206,20 @@ impl CollectiveGuard {
         timing
     }
 
-    /// Ends the operation without its time: nobody waited for it, so that nobody knows when it ended. It is no failure.
+    /// Ends the operation without its time: nobody waited for it, so that nobody knows when it ended. It is no failure, and
+    /// leaves a record with NaN for what is not known.
     pub fn release(mut self) {
-        if let (Some((_, slot)), false) = (self.running.take(), self.is_in_child()) {
-            self.monitor.collective_book().open().close(&slot);
+        let Some((_, slot)) = self.running.take() else { return };
+        if self.is_in_child() {
+            self.records = None;
+            return;
+        }
+        self.monitor.collective_book().open().close(&slot);
+        let Sent { dtype, shape, bytes, sequence, .. } = self.sent;
+        let timing = CollectiveTiming { bytes, seconds: f64::NAN, algbw: f64::NAN, busbw: f64::NAN };
+        if let Some(records) = &self.records {
+            let values = Values::of_call(dtype, shape, &timing, f64::NAN, sequence);
+            self.monitor.guard(HOOK, || records.record(records.timing, Kind::CommTime, values));
         }
     }
 

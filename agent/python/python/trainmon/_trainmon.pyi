@@ -151,6 +151,11 @@ class Settings:
     @property
     def features(self) -> FeatureTargets | None:
         """The level-2 features, if any is asked for."""
+
+    @property
+    def collectives(self) -> tuple[list[str], bool] | None:
+        """Patterns of calling lines (`cc_codeline`), and whether only stacks are asked for; None where collective
+        operations are not measured on this rank."""
     @property
     def replica_interval(self) -> int:
         """After one step in this many copies on several ranks are compared; 0: never."""
@@ -368,6 +373,18 @@ class Monitor:
         reused."""
     def observe_update(self, tensor_id: int, tensor: Any) -> None:
         """Measures the parameter's change since `keep_copy` as kinds update and update_ratio."""
+    def collectives(
+        self,
+        describe: Callable[[Any], tuple[str, str | None, Sequence[int], int]],
+        failed: Callable[[BaseException], None],
+        *,
+        caller: Callable[[str], tuple[str | None, bool]] | None = None,
+        device_clock: Any = None,
+        measure_on_device: Callable[[int, int, int, Any], None] | None = None,
+    ) -> Collectives:
+        """What guards this process's collective operations. `describe` gives `(name, role, ranks, operations before)`
+        of a process group, `caller` the line that makes a call of the operation named and whether it is recorded,
+        `failed` is told once what switched everything off. `device_clock` has `begin()`, `end(clock)` and `seconds(clock)`."""
     def hold(self) -> Hold:
         """Keeps the step's batch open for readings that come after its end: for at most four steps, for a global
         gradient norm that is expected three quarters of `queue_steps`, at most 32."""
@@ -453,6 +470,80 @@ class Hold:
     def set_framework_grad_norm(self, norm: float) -> bool:
         """The framework's own. False, and without effect, once the step has left."""
     def release(self) -> None: ...
+
+@final
+class Collectives:
+    """The collective operations of one monitor. What stands in for a method is called with the method's owner first, and
+    gives what the method gives. Nothing of ours raises."""
+
+    def method(
+        self,
+        op: str,
+        original: Callable[..., Any],
+        *,
+        inputs: int | None,
+        outputs: int | None,
+        keywords: Sequence[str],
+        slots: Sequence[int],
+    ) -> Callable[..., Any]:
+        """What stands in for a method of a process group. Tensors stand at the places `inputs` and `outputs` behind
+        the group (the same for one that works in place) or under these keywords; `slots` says by place which argument of
+        `torch.distributed`'s function each is. Raises `ValueError` for an operation that is not known."""
+
+    def start_of_group(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
+    def end_of_group(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What stands in for the method whose work is that of all operations since `start_of_group`."""
+
+    def wait(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
+    def get_future(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
+    def begin(self, op: str, group: Any, inputs: Any, outputs: Any) -> OpenCall | None:
+        """Begins an operation that no method announces; None inside of one that a method does."""
+
+    @staticmethod
+    def enter() -> None:
+        """From now on this thread's operations are a part of one that was announced."""
+
+    @staticmethod
+    def leave() -> None: ...
+    @staticmethod
+    def enter_objects() -> None:
+        """From now on this thread's tensors hold pickled objects: counted and timed, not measured."""
+
+    @staticmethod
+    def leave_objects() -> None: ...
+    def settle(self) -> None:
+        """Books what has ended since and was not waited for, and measures what it has received."""
+
+    @property
+    def pending(self) -> int:
+        """Operations whose end is not known yet."""
+
+    def open(self) -> list[tuple[str, str, int, float, str | None]]:
+        """`(op, group, sequence, seconds since it began, line)` of those in progress, the oldest first."""
+
+    def times(self) -> list[tuple[str, list[int], int, float]]:
+        """`(group, ranks, operations ended, seconds inside)` since the start; without sends and receives."""
+
+    def set_straggler(self, group: str, rank: int, lag: float, median: float, step: int) -> None:
+        """Tells which rank of a group came last up to this step, by how many seconds per step its time inside lies
+        below the others' median."""
+
+    def stragglers(self) -> list[tuple[str, int, float, float, int]]: ...
+    def close(self) -> None:
+        """Forgets every operation in progress, and sees no more."""
+
+@final
+class OpenCall:
+    """An operation that no method announced. Ending it twice changes nothing."""
+
+    def ended(self, *_arguments: Any) -> None:
+        """It has ended. May be called from any thread; what it has received is measured by the next `settle`."""
+
+    def ended_after(self, waited: float) -> None:
+        """It has ended, and was waited for so many seconds."""
+
+    def release(self) -> None:
+        """Nobody will tell when it ends."""
 
 @final
 class CaptureConfig:

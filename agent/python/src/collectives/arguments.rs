@@ -58,8 +58,7 @@ impl Form {
             let names = CollectiveOp::ALL.map(CollectiveOp::name).join(", ");
             return Err(PyValueError::new_err(format!("operation `{op}`: expected one of {names}")));
         };
-        let keywords =
-            Python::attach(|py| keywords.iter().map(|name| PyString::intern(py, name).unbind()).collect());
+        let keywords = Python::attach(|py| keywords.iter().map(|name| PyString::intern(py, name).unbind()).collect());
         Ok(Self { what: What::Operation(op), inputs, outputs, keywords, slots: slots.to_vec() })
     }
 
@@ -72,13 +71,7 @@ impl Form {
     }
 
     fn without_tensors() -> Self {
-        Self {
-            what: What::EndOfGroup,
-            inputs: None,
-            outputs: None,
-            keywords: Vec::new(),
-            slots: Vec::new(),
-        }
+        Self { what: What::EndOfGroup, inputs: None, outputs: None, keywords: Vec::new(), slots: Vec::new() }
     }
 
     pub(super) fn op(&self) -> Option<CollectiveOp> {
@@ -132,11 +125,7 @@ fn walk<'py>(
         return if depth == 0 { Ok(()) } else { list.iter().try_for_each(|item| walk(torch, &item, depth - 1, each)) };
     }
     if let Ok(tuple) = value.cast::<PyTuple>() {
-        return if depth == 0 {
-            Ok(())
-        } else {
-            tuple.iter().try_for_each(|item| walk(torch, &item, depth - 1, each))
-        };
+        return if depth == 0 { Ok(()) } else { tuple.iter().try_for_each(|item| walk(torch, &item, depth - 1, each)) };
     }
     // What is no tensor says nothing: the operation itself will complain.
     if torch.class_of(value)? == Class::Foreign { Ok(()) } else { each(value) }
@@ -175,7 +164,11 @@ fn side(torch: &Torch, value: Option<&Bound<'_, PyAny>>) -> PyResult<Side> {
         each_tensor(torch, value, &mut |tensor| {
             let size = size_of_tensor(torch, tensor)?;
             bytes += size.bytes;
-            if first.is_none() { first = Some(size) } else { rest.push(size.shape) }
+            if first.is_none() {
+                first = Some(size);
+            } else {
+                rest.push(size.shape);
+            }
             Ok(())
         })?;
     }

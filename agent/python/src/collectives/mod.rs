@@ -141,6 +141,12 @@ impl PyCollectives {
         self.state.shared().monitor.collective_book().set_straggler(straggler);
     }
 
+    /// What was told last: `(group, rank, lag, median, step)`.
+    fn stragglers(&self) -> Vec<(String, u32, f64, f64, u64)> {
+        let all = self.state.shared().monitor.collective_book().stragglers();
+        all.into_iter().map(|it| (it.group.to_string(), it.rank, it.lag, it.median, it.step)).collect()
+    }
+
     /// Forgets every operation in progress: nobody will be told of their ends.
     fn close(&self) {
         self.state.close();

@@ -184,12 +184,8 @@ impl State {
         let size = size_of(torch, op, ranks, inputs.map(|it| &it.value), outputs.map(|it| &it.value))?;
         let (caller, is_recorded) = self.caller(py, op)?;
         let Size { dtype, shape, bytes, is_on_device } = size;
-        let call = CollectiveCall {
-            shape,
-            caller: caller.as_ref(),
-            is_recorded,
-            ..CollectiveCall::new(op, dtype, bytes)
-        };
+        let call =
+            CollectiveCall { shape, caller: caller.as_ref(), is_recorded, ..CollectiveCall::new(op, dtype, bytes) };
         let guard = group.prepare(&call);
         let arguments: Vec<&Argument<'_>> =
             if OBJECTS.get() > 0 { Vec::new() } else { inputs.into_iter().chain(outputs).collect() };
@@ -226,13 +222,7 @@ impl State {
     }
 
     /// The call has returned, with a work unless it has ended.
-    pub(super) fn returned(
-        &self,
-        py: Python<'_>,
-        args: &Bound<'_, PyTuple>,
-        work: &Bound<'_, PyAny>,
-        mut open: Open,
-    ) {
+    pub(super) fn returned(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, work: &Bound<'_, PyAny>, mut open: Open) {
         open.returned = Instant::now();
         if let Some(group) = grouped_under(args)
             && let Some(grouped) = lock(&self.grouped).get_mut(&group)
@@ -248,7 +238,7 @@ impl State {
         }
     }
 
-        pub(super) fn group_begins(&self, args: &Bound<'_, PyTuple>) {
+    pub(super) fn group_begins(&self, args: &Bound<'_, PyTuple>) {
         if let Some(key) = grouped_under(args) {
             lock(&self.grouped).insert(key, Vec::new());
         }
@@ -303,7 +293,9 @@ impl State {
     /// Notes whether an operation that is about to be waited for has ended already.
     pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) {
         let work = match lock(&self.pending).get(&key) {
-            Some(pending) if pending.open.iter().all(|open| open.completed.is_none() && now - open.returned > AT_ONCE) => {
+            Some(pending)
+                if pending.open.iter().all(|open| open.completed.is_none() && now - open.returned > AT_ONCE) =>
+            {
                 pending.work.bind(py).upgrade()
             }
             _ => None,
@@ -441,9 +433,10 @@ impl State {
     pub(super) fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
         let book = self.shared.monitor.collective_book();
         let of_group = |group: &Arc<ProcessGroup>| {
-            let of_all = book.all().into_iter().filter(|series| {
-                series.group() == &*group.name && !series.op().is_point_to_point()
-            });
+            let of_all = book
+                .all()
+                .into_iter()
+                .filter(|series| series.group() == &*group.name && !series.op().is_point_to_point());
             let (count, seconds) = of_all.map(|series| series.summary()).fold((0, 0.0), |(count, seconds), series| {
                 (count + series.finished, seconds + series.time.as_secs_f64())
             });

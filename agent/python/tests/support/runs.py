@@ -39,8 +39,13 @@ def is_settled(monitor: Monitor) -> bool:
 
 def rows(directory: Path, kind: str) -> list[Row]:
     """Every row of a kind, over all its files, in step order."""
+    return rows_of(sorted(directory.glob(f"{kind}_[0-9]*.csv*"), key=_place))
+
+
+def rows_of(files: Iterable[Path]) -> list[Row]:
+    """The rows of these files."""
     found: list[Row] = []
-    for file in sorted(directory.glob(f"{kind}_[0-9]*.csv*"), key=_place):
+    for file in files:
         with file.open(newline="") as opened:
             found += list(csv.DictReader(opened))
     return found

@@ -17,8 +17,8 @@ import torch
 
 from trainmon._guard import Guard
 from trainmon._settings import Settings
-from trainmon._trainmon import Monitor
 from trainmon._trainmon import Collectives as Hooks
+from trainmon._trainmon import Monitor
 from trainmon.captures.entry_points import exchange_code
 from trainmon.collectives.callers import Callers, CollectiveStacksPrinted
 from trainmon.collectives.device_clock import DeviceClock

@@ -1,4 +1,4 @@
-"""Which line of the training makes a call (`cc_codeline`, `cc_log_only`). The stack is walked only where one of them asks."""
+"""Which line of the training makes a call (`cc_codeline`, `cc_log_only`). Stacks are walked only where one asks."""
 
 from __future__ import annotations
 

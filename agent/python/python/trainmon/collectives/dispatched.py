@@ -68,7 +68,7 @@ class Dispatched:
             self._open.popitem()[1].release()
 
     def _add(self, namespace: str, names: dict[str, str], kernel: Callable[[Any, str], Any]) -> None:
-        library = torch.library.Library(namespace, "IMPL")  # noqa: TOR901 - destroyed by `detach`
+        library = torch.library.Library(namespace, "IMPL")
         self._libraries.append(library)
         operators = getattr(torch.ops, namespace)
         for name, op in names.items():
@@ -82,9 +82,7 @@ class Dispatched:
         from torch.distributed import ProcessGroup, Work
 
         def kernel(keys: Any, tensors: Any, group: Any, *others: Any) -> Any:
-            call = guard.run(
-                "collectives", lambda: hooks.begin(op, ProcessGroup.unbox(group), list(tensors), None)
-            )
+            call = guard.run("collectives", lambda: hooks.begin(op, ProcessGroup.unbox(group), list(tensors), None))
             if call is None:
                 return overload.redispatch(keys & below, tensors, group, *others)
             hooks.enter()
@@ -120,7 +118,7 @@ class Dispatched:
 
         named = next(one for one in reversed(arguments) if isinstance(one, str))
         tensors = arguments[0] if isinstance(arguments[0], torch.Tensor) else list(arguments[0])
-        group = _resolve_process_group(named)  # type: ignore[arg-type]
+        group = _resolve_process_group(named)
         return self._hooks.begin(op, group, tensors, _received(op, tensors, group))
 
     def _keep(self, call: OpenCall, result: Any) -> None:

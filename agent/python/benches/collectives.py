@@ -1,0 +1,169 @@
+"""What measuring adds to each collective operation: none, trainmon and the real msprobe, in one run.
+
+    python collectives.py [--operations 500] [--rounds 7] [--ranks 1] [--json FILE]
+
+An operation is `all_reduce` of a small tensor with gloo, synchronous and asynchronous with a wait. Contenders run in
+processes of their own, all alive at once; of each round every one has a turn, so that what else the machine does meets
+them alike. Between rounds a training step ends, as in a training; its time is not counted. Added time is a contender's
+median less that of the bare loop. With one rank nothing waits for another process: what is left is the calls' own cost.
+`times` measures sizes and times, `tensors` the tensors' statistics too, as msprobe always does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CONTENDERS = ("none", "times", "tensors", "msprobe")
+KINDS = ("sync", "async")
+#: Of `times` above the bare call, in microseconds; and of `tensors` as a part of msprobe's added time.
+MOST_US, MOST_PART = 5.0, 1 / 10
+
+
+#: What msprobe's own examples measure.
+OPS = "min,max,mean,norm,nans,zeros"
+
+
+def watched(who: str, ops: list[str], model: Any, optimizer: Any, place: str) -> Any:
+    """Begins to measure; gives what keeps it alive."""
+    if who == "none":
+        return None
+    distribution: dict[str, Any] = {"enable": True}
+    config: dict[str, Any] = {"cc_distribution": distribution, "ops": ops, "format": "csv"}
+    if who == "msprobe":
+        os.environ["MONITOR_OUTPUT_DIR"] = place
+        from msprobe.pytorch import TrainerMon
+
+        path = Path(place) / "config.json"
+        path.write_text(json.dumps({**config, "targets": {}}))
+        monitor = TrainerMon(str(path), params_have_main_grad=False)
+        monitor.set_monitor(model, grad_acc_steps=1, optimizer=optimizer)
+        return monitor
+    import trainmon
+
+    distribution["cc_payload"] = who == "tensors"
+    return trainmon.watch(model, optimizer, config=config, output_dir=place)
+
+
+def contend(who: str, ops: list[str], rank: int, ranks: int, port: int, count: int, turns: Any, answers: Any) -> None:
+    """One rank of one contender: at each turn a round of operations."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
+    os.environ |= {"WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "MSPROBE_LOG_LEVEL": "4"}
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    place = tempfile.mkdtemp(prefix="bench-collectives-")
+    keep = watched(who, ops, model, optimizer, place)
+    x = torch.zeros(16)
+    while (kind := turns.get()) is not None:
+        distributed.barrier()
+        begun = time.perf_counter()
+        if kind == "sync":
+            for _ in range(count):
+                distributed.all_reduce(x)
+        else:
+            for _ in range(count):
+                distributed.all_reduce(x, async_op=True).wait()
+        took = (time.perf_counter() - begun) / count * 1e6
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if rank == 0:
+            answers.put(took)
+    del keep
+    # What was answered is with the one who asked; gloo may abort at the interpreter's exit, with or without a monitor.
+    answers.close()
+    answers.join_thread()
+    os._exit(0)
+
+
+class Contender:
+    """The processes of one contender."""
+
+    def __init__(self, who: str, ops: list[str], ranks: int, port: int, count: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.answers = context.Queue()
+        self.turns = [context.Queue() for _ in range(ranks)]
+        self.processes = [
+            context.Process(target=contend, args=(who, ops, rank, ranks, port, count, self.turns[rank], self.answers))
+            for rank in range(ranks)
+        ]
+        for one in self.processes:
+            one.start()
+
+    def take_turn(self, kind: str) -> float:
+        """Microseconds per operation."""
+        for turns in self.turns:
+            turns.put(kind)
+        took: float = self.answers.get(timeout=300)
+        return took
+
+    def end(self) -> None:
+        """Ends them."""
+        for turns in self.turns:
+            turns.put(None)
+        for one in self.processes:
+            one.join(30)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What measuring adds to each collective operation.")
+    parser.add_argument("--operations", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--ops", default=OPS)
+    parser.add_argument("--port", type=int, default=29650)
+    parser.add_argument("--contenders", default=",".join(CONTENDERS))
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    names = arguments.contenders.split(",")
+    contenders = {
+        who: Contender(who, arguments.ops.split(","), arguments.ranks, arguments.port + place, arguments.operations)
+        for place, who in enumerate(names)
+    }
+    found: dict[str, dict[str, list[float]]] = {kind: {who: [] for who in names} for kind in KINDS}
+    for turn in range(arguments.rounds + 1):
+        for kind in KINDS:
+            for who, contender in contenders.items():
+                took = contender.take_turn(kind)
+                if turn:
+                    # The first round imports and compiles.
+                    found[kind][who].append(took)
+    for contender in contenders.values():
+        contender.end()
+    print(f"{arguments.ranks} rank(s), {arguments.ops}; us per operation: median of {arguments.rounds} rounds")
+    for kind in KINDS:
+        tell(kind, found[kind])
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(found, indent=1))
+
+
+def tell(kind: str, times: dict[str, list[float]]) -> None:
+    """Prints one kind of call, and whether the bounds are kept."""
+    median = {who: statistics.median(all_of) for who, all_of in times.items()}
+    for who, all_of in times.items():
+        added = median[who] - median["none"]
+        part = added / (median["msprobe"] - median["none"]) if "msprobe" in median and who != "none" else None
+        line = f"{kind:>6} {who:>8} {median[who]:8.1f} ({min(all_of):.1f} to {max(all_of):.1f})  added {added:7.2f}"
+        if part is not None:
+            line += f"  {part:.4f} of msprobe's"
+        if who == "times":
+            line += f"  (bound {MOST_US} us: {'kept' if added <= MOST_US else 'BROKEN'})"
+        if who == "tensors" and part is not None:
+            line += f"  (bound {MOST_PART}: {'kept' if part <= MOST_PART else 'BROKEN'})"
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

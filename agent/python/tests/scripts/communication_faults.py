@@ -1,0 +1,184 @@
+"""Faults of communication, planted and found: `communication_faults.py OUTPUT CASE...`; and msprobe's answers."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import trainmon  # before anything of the frameworks
+
+# isort: split
+import torch
+from safetensors.torch import load_file
+from torch import distributed
+
+from support import runs
+from support.golden import directory
+from support.ranks import finish
+from trainmon.collectives import CollectiveStacksPrinted
+from trainmon.collectives.stragglers import WINDOW
+
+RANK = distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def training(output, **config):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watch = trainmon.watch(model, optimizer, config=config, output_dir=str(output))
+
+    def step():
+        model(torch.ones(2, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return watch, step
+
+
+def slow_rank(output):
+    """One rank's data loader is slow: it comes last, and the others waited so long for it."""
+    watch, step = training(output, cc_distribution={"enable": True, "cc_payload": False}, ops=["norm"])
+    for _ in range(3 * WINDOW + 1):
+        if RANK == 1:
+            time.sleep(0.05)
+        distributed.all_reduce(torch.ones(4))
+        step()
+    books = watch.collectives.hooks
+    deadline = time.monotonic() + 60
+    while RANK == 0 and not books.stragglers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if RANK == 0:
+        ((group, rank, lag, _median, _step),) = books.stragglers()
+        assert (group, rank) == ("world", 1), (group, rank)
+        assert 0.04 < lag < 0.5, lag
+        print("found the slow rank", flush=True)
+    distributed.barrier()
+    watch.close()
+
+
+def nan_on_one_rank(output):
+    """What one rank gives is not finite: that rank says so, and its rows alone show it before the call."""
+    config = {"ops": ["nans", "norm"], "cc_distribution": {"enable": True, "cc_pre_hook": True}, "format": "csv"}
+    watch, step = training(output, **config)
+    for number in range(3):
+        x = torch.ones(8)
+        if number == 1 and RANK == 1:
+            x[3] = torch.nan
+        distributed.all_reduce(x)
+        step()
+    watch.close()
+    found = runs.rows(runs.run_directory(output, RANK), "comm")
+    nans = {(row["name"], row["step"]): row["nans"] for row in found}
+    assert [nans["all_reduce/world/pre_0", str(one)] for one in range(3)] == ["0", str(RANK), "0"], nans
+    assert [nans["all_reduce/world/post_0", str(one)] for one in range(3)] == ["0", "1", "0"], nans
+
+
+def code_lines(output):
+    """Only calls from the lines asked for are recorded, and each line has a row of its own."""
+
+    def asked_for():
+        distributed.all_reduce(torch.ones(2))
+
+    config = {"ops": ["norm"], "cc_distribution": {"enable": True, "cc_codeline": ["\tasked_for"]}, "format": "csv"}
+    watch, step = training(output, **config)
+    asked_for()
+    distributed.all_reduce(torch.ones(3))
+    step()
+    watch.close()
+    line = asked_for.__code__.co_firstlineno + 1
+    run = runs.run_directory(output, RANK)
+    names = [row["name"] for row in runs.rows(run, "comm_time")]
+    assert names == [f"all_reduce/world@communication_faults.py[{line}]"], names
+    assert [row["shape"] for row in runs.rows(run, "comm")] == ["[2]"]
+
+
+def log_only(output):
+    """The stacks of the first step's calls are printed, and the training ends."""
+    watch, step = training(output, cc_distribution={"enable": True, "cc_log_only": True}, format="csv")
+    stopped = None
+    for number in range(4):
+        distributed.broadcast(torch.ones(2), 0)
+        try:
+            step()
+        except CollectiveStacksPrinted:
+            stopped = number
+            break
+    assert stopped == 1, stopped
+    watch.close()
+
+
+def replay(tensors, step):
+    """The calls that msprobe measured, with the tensors it was shown."""
+
+    def given(name):
+        return tensors[f"cc/{step}/{name}"].clone()
+
+    distributed.all_reduce(given("all_reduce#0.pre_0"))
+    distributed.all_reduce(given("all_reduce#1.pre_0"), op=distributed.ReduceOp.MAX)
+    distributed.all_gather(list(given("all_gather#0.pre_0").unbind()), given("all_gather#0.pre_1"))
+    distributed.broadcast(given("broadcast#0.pre_0"), 0)
+    distributed.all_gather_into_tensor(given("all_gather_into_tensor#0.pre_0"), given("all_gather_into_tensor#0.pre_1"))
+    distributed.all_reduce(given("all_reduce#2.pre_0"), async_op=True).wait()
+
+
+def msprobe_rows(case, is_v2):
+    """msprobe's answers by operation, slot and step; V1's rows are longer than their header, so by their place."""
+    found = {}
+    if is_v2:
+        for row in runs.rows_of(sorted((case / "msprobe_out" / f"rank_{RANK}").glob("cc_step*.csv"))):
+            op, _, slot = row["module_name"].split("/")
+            found[op, slot, row["step"]] = {key: row[key] for key in ("min", "max", "mean", "norm", "nans")}
+        return found
+    with_pre = json.loads((case / "case.json").read_text())["config"]["cc_distribution"].get("cc_pre_hook")
+    for file in sorted((case / "msprobe_out").glob(f"*-rank{RANK}-*/other_*.csv")):
+        head, *lines = [line.split(",") for line in file.read_text().splitlines()]
+        ops = head[3:]
+        for op, first, step, *others in lines:
+            values = [first, *others]
+            places = [0, 1] if op in ("all_gather", "all_gather_into_tensor") else [0]
+            slots = [f"{when}_{one}" for when in (("pre", "post") if with_pre else ("post",)) for one in places]
+            for number, slot in enumerate(slots):
+                of_slot = values[number * len(ops) : (number + 1) * len(ops)]
+                found[op, slot, step] = {
+                    key: value for key, value in zip(ops, of_slot, strict=True) if key not in ("shape", "dtype")
+                }
+    return found
+
+
+def golden(output):
+    """msprobe's rows and ours of the same calls agree wherever msprobe's can be read."""
+    for name in ("v1_ddp2_cc_post", "v1_ddp2_cc_prepost", "v2_ddp2_cc"):
+        case = directory() / "02_monitor_dist" / name
+        told = json.loads((case / "case.json").read_text())
+        tensors = load_file(case / f"tensors.rank{RANK}.safetensors")
+        watch, step = training(output / name, **{key: one for key, one in told["config"].items() if key != "targets"})
+        for number in range(told["steps"]):
+            replay(tensors, number)
+            step()
+        watch.close()
+        is_v2 = told["monitor"] == "v2"
+        run = runs.run_directory(output / name, RANK)
+        ours = {}
+        for row in runs.rows_of(sorted(run.glob("cc_step*.csv" if is_v2 else "comm_[0-9]*.csv"))):
+            op, group, slot = row["module_name" if is_v2 else "name"].split("/")
+            assert group == "world"
+            ours[op, slot, row["step"]] = row
+        theirs = msprobe_rows(case, is_v2)
+        assert theirs and set(theirs) == set(ours), set(theirs) ^ set(ours)
+        cells = 0
+        for key, values in theirs.items():
+            for column, value in values.items():
+                cells += 1
+                # It computes some of them in float32.
+                assert abs(float(ours[key][column]) - float(value)) <= 2e-7 * max(1.0, abs(float(value))), (key, column)
+        if RANK == 0:
+            print(f"{name}: {cells} cells agree", flush=True)
+
+
+distributed.init_process_group("gloo")
+RANK = distributed.get_rank()
+_, output, *cases = sys.argv
+for case in cases:
+    globals()[case](Path(output) / case)
+    if RANK == 0:
+        print(f"checked {case}", flush=True)
+finish()
