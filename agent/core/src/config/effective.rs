@@ -91,6 +91,7 @@ pub struct Config {
 
 impl Config {
     /// Whether anything of a kind may come: it is measured, or the script tells it.
+    #[inline]
     pub fn measures(&self, kind: Kind) -> bool {
         kind == Kind::Scalar
             || self.signal(kind).is_some()
@@ -120,6 +121,7 @@ impl Config {
     }
 
     /// What is measured of a kind of tensor; `None` if nothing is, and for features.
+    #[inline]
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {
         match kind {
             Kind::Adhoc => self.adhoc.as_ref(),
@@ -194,6 +196,7 @@ pub struct Window {
 
 impl Window {
     /// Whether `step` is measured, given how many steps were measured before it.
+    #[inline]
     pub fn includes(&self, step: Step, collected_before: u64) -> bool {
         step.0 >= self.start_step
             && self.stop_step.is_none_or(|stop| step.0 < stop)
@@ -255,6 +258,7 @@ pub struct Features {
 
 impl Features {
     /// The modules of one feature; `None` if it is not measured or the kind is no feature.
+    #[inline]
     pub fn modules(&self, kind: Kind) -> Option<&[String]> {
         match kind {
             Kind::AttentionHook => self.attention.as_deref(),
