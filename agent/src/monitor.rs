@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use trainmon_alerts::{AlertStateError, LoadedAlertState};
+use trainmon_alerts::{AlertStateError, LoadedAlertState, Raised};
 use trainmon_core::config::{Config, Plan};
 use trainmon_core::{
-    AlertBookSnapshot, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats, TensorView,
+    AlertBookSnapshot, AlertRule, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats,
+    TensorView,
 };
 use trainmon_service::{Notice, Severity, Voice};
 use trainmon_stats::{Request, measure};
@@ -336,6 +337,23 @@ impl Monitor {
     /// What the alerts amount to so far.
     pub fn alert_book(&self) -> AlertBookSnapshot {
         self.inner.alerts.book().snapshot()
+    }
+
+    /// Raises an alert that the front found itself, on a thread of its own. Never panics; a forked child raises none.
+    pub fn raise(&self, raised: Raised) {
+        if !self.inner.fork.is_child() {
+            self.inner.alerts.raise(raised);
+        }
+    }
+
+    /// Tells what the run hangs in, for `trainmon ctl status`; `None` once it goes on.
+    pub fn set_hang(&self, sentence: Option<String>) {
+        self.inner.live.set_hang(sentence);
+    }
+
+    /// Counts a finding more of an alert that was raised and goes on.
+    pub fn count_finding(&self, rule: AlertRule) {
+        self.inner.alerts.count(rule);
     }
 
     /// What the alert detectors remember after every step ended so far, to be saved with a checkpoint: JSON, whose text

@@ -99,11 +99,12 @@ impl Worker {
             }
             for baseline in sinks.split_off(others) {
                 finish_baseline(baseline, &manager);
-                let alerts = manager.take_raised();
-                if !alerts.is_empty() {
-                    let journal = journal.as_ref().map(|sink| JournalOffer { sink, has_step: false });
-                    distribute(Delivery { batch: None, alerts }, journal, &sinks, &source, &mut wait_budget);
-                }
+            }
+            // What was found since the last step.
+            let alerts = manager.take_raised();
+            if !alerts.is_empty() {
+                let journal = journal.as_ref().map(|sink| JournalOffer { sink, has_step: false });
+                distribute(Delivery { batch: None, alerts }, journal, &sinks, &source, &mut wait_budget);
             }
             // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
             manager.close();

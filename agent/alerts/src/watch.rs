@@ -65,8 +65,8 @@ impl Watch {
     /// norm has one already: the front knows it as it is after the reduction.
     pub(crate) fn of_rule(rule: &Rule) -> Vec<Self> {
         let signals: Vec<Option<AlertSignal>> = match rule.signals.as_slice() {
-            // It looks on a thread of its own.
-            _ if rule.rule == AlertRule::Baseline => Vec::new(),
+            // They look on threads of their own.
+            _ if matches!(rule.rule, AlertRule::Baseline | AlertRule::ReplicaMismatch) => Vec::new(),
             [] => vec![None],
             signals => signals.iter().copied().map(Some).collect(),
         };

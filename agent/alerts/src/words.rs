@@ -78,6 +78,10 @@ pub(crate) fn hint(rule: AlertRule) -> Option<&'static str> {
             "`trainmon compare RUN GOLDEN` shows how far each series is apart, step by step; what departs first is in this \
              module, or before it",
         ),
+        AlertRule::ReplicaMismatch => Some(
+            "a bit that flipped in memory, a rank that was loaded or stepped otherwise, or a kernel that is not \
+             deterministic: go on from a checkpoint, and have the machine of the rank named tested if it comes again",
+        ),
         _ => None,
     }
 }

@@ -63,6 +63,8 @@ pub struct Live {
     switched: ArcSwapOption<Switched>,
     /// Whether the ranks agreed to end the training, and its step has come.
     stopped: AtomicBool,
+    /// Which operation the run hangs in, in a sentence, while it does and that is known.
+    hang: ArcSwapOption<String>,
     /// Running step time in nanoseconds; 0 before the first is known.
     pace: AtomicU64,
     /// Time spent in the training thread and time passed, over the steps with a known duration, in nanoseconds.
@@ -86,11 +88,22 @@ impl Live {
             captures: Arc::default(),
             switched: ArcSwapOption::empty(),
             stopped: AtomicBool::new(false),
+            hang: ArcSwapOption::empty(),
             pace: AtomicU64::new(0),
             spent: AtomicU64::new(0),
             passed: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
         }
+    }
+
+    /// Tells what the run hangs in, or that it goes on.
+    pub fn set_hang(&self, sentence: Option<String>) {
+        self.hang.store(sentence.map(Arc::new));
+    }
+
+    /// What the run hangs in.
+    pub(crate) fn hang(&self) -> Option<String> {
+        self.hang.load().as_deref().cloned()
     }
 
     /// With captures that others know already.

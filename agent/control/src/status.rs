@@ -65,6 +65,8 @@ pub(super) struct Status {
     seconds_per_step: f64,
     /// Whether the step in progress is measured.
     collecting: bool,
+    /// The collective operation that the run hangs in, with the ranks that wait and those that never came; null while it goes on.
+    hang: Option<String>,
     plan: Plan,
     /// Tensors that are known by name.
     tensors: usize,
@@ -135,6 +137,7 @@ impl Sources {
             step: live.step().0,
             seconds_per_step: live.pace().as_secs_f64(),
             collecting: live.is_collecting(),
+            hang: live.hang(),
             plan: Plan::clone(&live.plan()),
             tensors: self.tensors.len(),
             changes: book.all(),

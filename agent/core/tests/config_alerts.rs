@@ -34,10 +34,11 @@ const LOG: AlertActions = AlertActions { log: true, webhook: false, command: fal
 #[test]
 fn a_config_without_a_word_about_alerts_looks_out_for_what_is_never_fine() {
     let rules = |alerting: Alerting| alerting.rules.iter().map(|rule| rule.rule).collect::<Vec<_>>();
-    let usual = [AlertRule::Spike, AlertRule::NonFinite, AlertRule::Stall, AlertRule::NormMismatch];
+    let always = [AlertRule::NormMismatch, AlertRule::ReplicaMismatch];
+    let usual = [&[AlertRule::Spike, AlertRule::NonFinite, AlertRule::Stall], &always[..]].concat();
     assert_eq!(rules(alerting("{}")), usual);
     assert_eq!(rules(Alerting::default()), usual);
-    assert_eq!(rules(alerting(r#"{"rules": []}"#)), [AlertRule::NormMismatch]);
+    assert_eq!(rules(alerting(r#"{"rules": []}"#)), always);
     assert!(alerting("{}").rules.iter().all(|rule| rule.actions == LOG));
 }
 
@@ -48,11 +49,11 @@ fn the_incumbents_form_is_understood() {
             "dump": true}"#,
     );
     assert!(alert.dump);
-    let [turbulence, nan, norm] = &alert.rules[..] else { panic!("{:?}", alert.rules) };
+    let [turbulence, nan, norm, replicas] = &alert.rules[..] else { panic!("{:?}", alert.rules) };
     assert_eq!((turbulence.rule, turbulence.args.threshold), (AlertRule::AnomalyTurbulence, Some(0.2)));
     assert_eq!((turbulence.scope, turbulence.signals.len()), (AlertScope::Tensor, 0));
     assert_eq!((nan.rule, nan.args.threshold), (AlertRule::AnomalyNan, None));
-    assert_eq!(norm.rule, AlertRule::NormMismatch);
+    assert_eq!((norm.rule, replicas.rule), (AlertRule::NormMismatch, AlertRule::ReplicaMismatch));
     let without_args = alerting(r#"{"rules": [{"rule_name": "AnomalyTurbulence"}]}"#);
     assert_eq!(without_args.rules[0].args.threshold, Some(0.5));
 }
@@ -112,6 +113,21 @@ fn a_baseline_names_one_golden_run_or_several_and_looks_at_everything() {
     ] {
         assert_refused(&format!(r#"{{"rules": {rules}}}"#), &words);
     }
+}
+
+#[test]
+fn copies_are_compared_every_hundred_steps_and_all_of_them() {
+    let interval = |text: &str| Config::parse(text, "c.json", &|_| None).expect(text).config.replica_interval;
+    assert_eq!(interval(r#"{"wg_distribution": true}"#), 100);
+    assert_eq!(interval(r#"{"wg_distribution": true, "replica_interval": 7}"#), 7);
+    assert_eq!(interval(r#"{"monitors": {"weight_grad": {"enabled": true}}, "replica_interval": 0}"#), 0);
+    assert_eq!(Config::default().replica_interval, 100);
+    for on in [r#"{"scope": "layer"}"#, r#"{"signal": "exp_avg"}"#, r#"{"targets": ["h."]}"#] {
+        let rule = format!(r#"{{"rules": [{{"rule_name": "ReplicaMismatch", "on": {on}}}]}}"#);
+        assert_refused(&rule, &["alert.rules[0].on", "looks at every copy"]);
+    }
+    let alert = alerting(r#"{"rules": [{"rule_name": "ReplicaMismatch", "actions": ["log", "dump"]}]}"#);
+    assert!(alert.rules[0].actions.dump);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
 use trainmon_agent::ConfigFile;
+use trainmon_agent::core::AlertRule;
 use trainmon_agent::core::config::{self, Config, Dialect, Parsed};
 
 use crate::config_error::{ConfigError, config_error, with_hint};
@@ -84,6 +85,10 @@ pub(crate) struct PySettings {
     capture_signal: Option<bool>,
     patch_optimizer_step: bool,
     features: Option<PyFeatureTargets>,
+    /// 0: never.
+    replica_interval: u64,
+    /// Of the rule `Stall`: a factor of the usual step time, and seconds; none without the rule.
+    stall: Option<(f64, f64)>,
     /// Patterns of calling lines, and whether only stacks are asked for; none where collectives are not measured here.
     collectives: Option<(Vec<String>, bool)>,
     shutdown_timeout_s: f64,
@@ -111,6 +116,13 @@ impl PySettings {
             capture_signal: config.capture.as_ref().and_then(|capture| capture.signal),
             patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
             features: config.features.as_ref().map(PyFeatureTargets::of),
+            replica_interval: config.replica_interval,
+            stall: config
+                .alert
+                .rules
+                .iter()
+                .find(|rule| rule.rule == AlertRule::Stall)
+                .map(|rule| (rule.args.threshold.unwrap_or_default(), rule.args.seconds)),
             collectives: config
                 .collectives
                 .as_ref()

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 use trainmon_agent::alerts::AlertStateError;
-use trainmon_agent::core::{GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
+use trainmon_agent::core::{AlertRule, GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
 use trainmon_agent::front::Label;
 use trainmon_agent::stats::{Request, measure};
 use trainmon_agent::{Monitor, StepFacts};
@@ -18,8 +18,10 @@ use crate::capture_ticket::PyCaptureTicket;
 use crate::collectives::{Callbacks, PyCollectives};
 use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
+use crate::hangs::{self, OpenOperation};
 use crate::hold::PyHold;
 use crate::latest::NamedReading;
+use crate::replicas;
 use crate::shared::Shared;
 use crate::start::{Wishes, chain, start};
 use crate::tensor::HostTensor;
@@ -276,6 +278,49 @@ impl PyMonitor {
     fn record_again(&self, tensor_id: u32, kind: KindNumber, micro_step: u32, of_tensor_id: u32) -> bool {
         let label = label(tensor_id, kind, micro_step);
         self.monitor().guard("record_again", || self.0.record_again(label, TensorId(of_tensor_id))).unwrap_or(false)
+    }
+
+    fn fingerprints(&self, tensors: Vec<Bound<'_, PyAny>>) -> Vec<Option<u64>> {
+        let count = tensors.len();
+        let found = self.monitor().guard("fingerprints", || self.0.fingerprints(&tensors));
+        found.unwrap_or_else(|| vec![None; count])
+    }
+
+    #[pyo3(signature = (begins, findings, step, kind, name, vpp_stage, differing, message))]
+    #[expect(clippy::too_many_arguments, reason = "of Python's function")]
+    fn raise_replica_mismatch(
+        &self,
+        py: Python<'_>,
+        begins: bool,
+        findings: u64,
+        step: u64,
+        kind: KindNumber,
+        name: String,
+        vpp_stage: u32,
+        differing: f64,
+        message: String,
+    ) {
+        let finding = replicas::Finding { begins, findings, step, kind: kind.0, name, vpp_stage, differing, message };
+        py.detach(|| self.monitor().guard("replica check", || self.monitor().raise(finding.raised())));
+    }
+
+    fn open_collectives(&self) -> Vec<OpenOperation> {
+        let found = self.monitor().guard("open collectives", || self.monitor().open_collectives());
+        found.unwrap_or_default().into_iter().map(hangs::described).collect()
+    }
+
+    fn raise_hang(&self, py: Python<'_>, step: u64, waited: f64, allowed: f64, message: String) {
+        let raised = hangs::raised(step, waited, allowed, message);
+        py.detach(|| self.monitor().guard("hang watch", || self.monitor().raise(raised)));
+    }
+
+    #[pyo3(signature = (sentence))]
+    fn set_hang(&self, sentence: Option<String>) {
+        self.monitor().set_hang(sentence);
+    }
+
+    fn count_replica_mismatch(&self) {
+        self.monitor().count_finding(AlertRule::ReplicaMismatch);
     }
 
     fn observe_missing(&self, tensor_id: u32, kind: KindNumber, micro_step: u32) {

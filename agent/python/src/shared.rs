@@ -9,7 +9,7 @@ use trainmon_agent::Monitor;
 use trainmon_agent::core::config::{Config, Signal};
 use trainmon_agent::core::{Kind, Phase, Reading, Statistic, StatisticSet, TensorId, TensorStats};
 use trainmon_agent::front::{Change, Label};
-use trainmon_agent::stats::{Request, measure, measure_all, sign_agreement};
+use trainmon_agent::stats::{Request, fingerprints, measure, measure_all, sign_agreement};
 
 use crate::copies::Copies;
 use crate::known::{Contents, Family, Known};
@@ -131,6 +131,25 @@ impl Shared {
             self.record(label, reading, start, tensor.layout.bytes());
             start = Instant::now();
         }
+    }
+
+    /// The fingerprints of host tensors' bytes; `None` for one that cannot be read.
+    pub(crate) fn fingerprints(&self, shown: &[Bound<'_, PyAny>]) -> Vec<Option<u64>> {
+        let start = Instant::now();
+        let mut found = vec![None; shown.len()];
+        let described = shown.iter().enumerate().filter_map(|(place, tensor)| {
+            let tensor = HostTensor::describe(tensor).ok()?;
+            tensor.check().ok()?;
+            Some((place, tensor))
+        });
+        let (places, tensors): (Vec<usize>, Vec<_>) = described.unzip();
+        if let Ok(Some(read)) = HostTensor::read_all(&tensors, fingerprints) {
+            for (place, fingerprint) in places.into_iter().zip(read) {
+                found[place] = Some(fingerprint);
+            }
+        }
+        self.monitor.add_cost(Phase::Measure, start.elapsed());
+        found
     }
 
     /// As [`read`](Self::read), many tensors.

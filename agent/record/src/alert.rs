@@ -32,11 +32,13 @@ pub enum AlertRule {
     NormMismatch,
     /// A departure from a golden run, beyond noise.
     Baseline,
+    /// Copies of a parameter or of its optimizer state that should be the same bits on several ranks and are not.
+    ReplicaMismatch,
 }
 
 impl AlertRule {
     /// Every rule, in declaration order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::AnomalyTurbulence,
         Self::AnomalyNan,
         Self::Spike,
@@ -48,6 +50,7 @@ impl AlertRule {
         Self::Stall,
         Self::NormMismatch,
         Self::Baseline,
+        Self::ReplicaMismatch,
     ];
 
     /// The name in configs, metrics and files.
@@ -64,6 +67,7 @@ impl AlertRule {
             Self::Stall => "Stall",
             Self::NormMismatch => "NormMismatch",
             Self::Baseline => "Baseline",
+            Self::ReplicaMismatch => "ReplicaMismatch",
         }
     }
 }

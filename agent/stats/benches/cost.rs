@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use trainmon_core::{Dtype, Statistic, StatisticSet, TensorView};
-use trainmon_stats::{Request, difference, measure, read_only_pass, set_threads, sign_agreement, threads};
+use trainmon_stats::{Request, difference, fingerprint, measure, read_only_pass, set_threads, sign_agreement, threads};
 
 /// 128 MiB of float32: beyond every cache.
 const LARGE: usize = 32 << 20;
@@ -147,6 +147,7 @@ fn large(dtype: Dtype, lines: &[Line], targets: [Option<f64>; 2]) {
             ("all ten", &run(ten), targets[1]),
             ("all ten + crc32 + xor64", &run(all), None),
             ("crc32 alone", &run(crc), None),
+            ("fingerprint", &|| _ = black_box(fingerprint(black_box(&view))), None),
             ("xor64 alone", &run(xor), None),
         ],
     );

@@ -39,6 +39,7 @@
 //! * checksums and the copy of a tensor that is not contiguous: they need logical order, expanded elements every time.
 
 mod checksum;
+mod fingerprint;
 mod finish;
 mod floor;
 mod fp_env;
@@ -52,6 +53,7 @@ mod partial;
 mod pool;
 mod team;
 
+pub use fingerprint::{fingerprint, fingerprints};
 #[doc(hidden)]
 pub use floor::read_only_pass;
 #[doc(hidden)]

@@ -18,27 +18,32 @@ const HUGE: usize = 32 << 20;
 /// one by one wakes the threads for every large tensor and reads the small ones alone. For tensors nobody writes
 /// meanwhile and that are not expected in the cache. Cost: one pass over their memory, two allocations.
 pub fn measure_all(tensors: &[(TensorView<'_>, Request)]) -> Vec<TensorStats> {
-    let size = |&place: &usize| tensors[place].0.elements();
+    side_by_side(tensors, |(view, _)| view.elements(), |(view, request)| measure(view, *request))
+}
+
+/// What `read` finds in each of the tensors, in their order.
+pub(crate) fn side_by_side<T: Sync, R: Send + Sync>(
+    tensors: &[T],
+    elements_of: impl Fn(&T) -> usize,
+    read: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let size = |&place: &usize| elements_of(&tensors[place]);
     let mut order: Vec<usize> = (0..tensors.len()).collect();
     // The largest first: what is left for the end is small.
     order.sort_unstable_by_key(|place| std::cmp::Reverse(size(place)));
-    let found: Vec<OnceLock<TensorStats>> = tensors.iter().map(|_| OnceLock::new()).collect();
-    let read = |&place: &usize| {
-        let (view, request) = &tensors[place];
-        found[place].get_or_init(|| measure(view, *request));
+    let found: Vec<OnceLock<R>> = tensors.iter().map(|_| OnceLock::new()).collect();
+    let read_one = |&place: &usize| {
+        found[place].get_or_init(|| read(&tensors[place]));
     };
     let (huge, others) = order.split_at(order.partition_point(|place| size(place) >= HUGE));
-    huge.iter().for_each(read);
+    huge.iter().for_each(read_one);
     let elements: usize = others.iter().map(size).sum();
     if elements < LARGE {
-        others.iter().for_each(read);
+        others.iter().for_each(read_one);
     } else {
-        pool::share_out(others.len(), elements, &|at| read(&others[at]));
+        pool::share_out(others.len(), elements, &|at| read_one(&others[at]));
     }
-    let unread = |(place, found): (usize, OnceLock<TensorStats>)| {
-        let (view, request) = &tensors[place];
-        found.into_inner().unwrap_or_else(|| measure(view, *request))
-    };
+    let unread = |(place, found): (usize, OnceLock<R>)| found.into_inner().unwrap_or_else(|| read(&tensors[place]));
     found.into_iter().enumerate().map(unread).collect()
 }
 

@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use trainmon_report::{Outcome, Printer};
 
 use crate::verbs::{
-    anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, overflow, parse, plot, recover,
-    replay, report, run as run_script, top,
+    anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, merge_ranks, overflow, parse, plot,
+    recover, replay, report, run as run_script, top,
 };
 
 /// Watch, capture and explain trainings.
@@ -23,6 +23,7 @@ use crate::verbs::{
     "  trainmon compare-checkpoint run_tp1 run_tp2pp2  two checkpoints, tensor by tensor\n",
     "  trainmon compare-runs new/monitor_output old/monitor_output  where two runs part first, beyond noise\n",
     "  trainmon convert --to tensorboard monitor_output -o events\n",
+    "  trainmon merge-ranks monitor_output -o whole  shards and slices of all ranks as one model's rows\n",
     "  trainmon recover monitor_output -o rescued  the last steps of a run that crashed\n",
     "  trainmon plot monitor_output                curves, heat maps and alerts of the newest run, in one page\n",
     "  trainmon top http://127.0.0.1:9464          a training that runs, in the terminal\n",
@@ -92,6 +93,11 @@ enum Verb {
     /// Merge the tables `trainmon compare` wrote of several ranks: a column per rank
     #[command(visible_alias = "merge_result", after_long_help = merge::EXAMPLES)]
     Merge(merge::Arguments),
+    /// Put the rows of a run's ranks together: one row per parameter and step, as of a model on one rank
+    ///
+    /// So runs of different parallel layouts can be read and compared. Ranks write layout.json for it.
+    #[command(after_long_help = merge_ranks::EXAMPLES)]
+    MergeRanks(merge_ranks::Arguments),
     /// Write files of tensors in another format: npy, pt, safetensors
     #[command(after_long_help = parse::EXAMPLES)]
     Parse(parse::Arguments),
@@ -220,6 +226,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<Outcome> {
         Verb::Overflow(arguments) => overflow::run(&arguments, printer),
         Verb::CompareCheckpoint(arguments) => checkpoint::run(&arguments, printer),
         Verb::Merge(arguments) => merge::run(&arguments, printer),
+        Verb::MergeRanks(arguments) => merge_ranks::run(&arguments, printer),
         Verb::Parse(arguments) => parse::run(&arguments, printer),
         Verb::Recover(arguments) => recover::run(&arguments, printer),
         Verb::Plot(arguments) => plot::run(&arguments, printer),

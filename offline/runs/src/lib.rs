@@ -1,4 +1,5 @@
-//! Monitored runs: their files, recovered from a journal or read as they lie; two of them compared; their values as TensorBoard's
+//! Monitored runs: their files, recovered from a journal or read as they lie; two of them compared; the rows of
+//! several ranks as one model's; their values as TensorBoard's
 //! events, in Prometheus or over OpenTelemetry; what their alerts found.
 
 #![forbid(unsafe_code)]
@@ -6,6 +7,7 @@
 pub mod anomaly;
 pub mod compare;
 pub mod convert;
+pub mod merge;
 pub mod recover;
 pub mod replay;
 mod run;

@@ -52,7 +52,11 @@ impl Memory {
             AlertRule::Spike => Self::Spike(Box::default()),
             AlertRule::Dead | AlertRule::UpdateRatio => Self::InARow(InARow::default()),
             AlertRule::Vanishing | AlertRule::Drift => Self::Trend(Box::default()),
-            AlertRule::NonFinite | AlertRule::NormMismatch | AlertRule::Stall | AlertRule::Baseline => Self::Nothing,
+            AlertRule::NonFinite
+            | AlertRule::NormMismatch
+            | AlertRule::Stall
+            | AlertRule::Baseline
+            | AlertRule::ReplicaMismatch => Self::Nothing,
         }
     }
 
@@ -68,7 +72,7 @@ impl Memory {
             (Self::Trend(trend), _) => trend.drift(args, value),
             (Self::Nothing, AlertRule::NormMismatch) => level::far_from_one(args, value),
             (Self::Nothing, AlertRule::NonFinite) => level::non_finite(value),
-            // `Stall` looks at the clock, `Baseline` on a thread of its own.
+            // `Stall` looks at the clock, `Baseline` and `ReplicaMismatch` on threads of their own.
             (Self::Nothing, _) => None,
         };
         expected.map(|expected| Finding { value, expected })

@@ -124,7 +124,13 @@ fn command_timeout_ms() -> u64 {
 impl Default for Alerting {
     /// What a config that does not mention alerts looks out for.
     fn default() -> Self {
-        let rules = [AlertRule::Spike, AlertRule::NonFinite, AlertRule::Stall, AlertRule::NormMismatch];
+        let rules = [
+            AlertRule::Spike,
+            AlertRule::NonFinite,
+            AlertRule::Stall,
+            AlertRule::NormMismatch,
+            AlertRule::ReplicaMismatch,
+        ];
         Self {
             rules: rules.map(Rule::by_default).into(),
             dump: false,
@@ -139,9 +145,11 @@ impl Alerting {
     /// The statistics of a kind that the rules need, whatever the columns are.
     pub fn statistics(&self, kind: Kind) -> StatisticSet {
         // What moved first is told by norms, and every rule but msprobe's looks at norms. Two look at facts of the step, one at
-        // what the columns are.
-        let of_the_step =
-            |rule: &Rule| matches!(rule.rule, AlertRule::NormMismatch | AlertRule::Stall | AlertRule::Baseline);
+        // what the columns are, one at bytes.
+        let of_the_step = |rule: &Rule| {
+            use AlertRule::{Baseline, NormMismatch, ReplicaMismatch, Stall};
+            matches!(rule.rule, NormMismatch | Stall | Baseline | ReplicaMismatch)
+        };
         let needs = !self.rules.iter().all(of_the_step) && kind.value_columns().is_empty() && kind != Kind::MgDirection;
         if needs { StatisticSet::EMPTY.with(Statistic::Norm) } else { StatisticSet::EMPTY }
     }
@@ -153,7 +161,11 @@ impl RuleArgs {
         let (threshold, min_samples) = match rule {
             // What msprobe's guide uses.
             AlertRule::AnomalyTurbulence => (Some(0.5), 0),
-            AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Dead | AlertRule::Baseline => (None, 0),
+            AlertRule::AnomalyNan
+            | AlertRule::NonFinite
+            | AlertRule::Dead
+            | AlertRule::Baseline
+            | AlertRule::ReplicaMismatch => (None, 0),
             AlertRule::Spike => (Some(4.0), 64),
             AlertRule::Vanishing => (Some(0.1), 256),
             AlertRule::UpdateRatio => (Some(0.01), 0),
@@ -170,7 +182,7 @@ impl Rule {
     pub fn by_default(rule: AlertRule) -> Self {
         let kind = AlertSignal::Kind;
         let (scope, signals) = match rule {
-            AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan | AlertRule::Baseline => {
+            AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan | AlertRule::Baseline | AlertRule::ReplicaMismatch => {
                 (AlertScope::Tensor, Vec::new())
             }
             AlertRule::Spike => (AlertScope::Global, vec![AlertSignal::Grad, kind(Kind::Update), AlertSignal::Loss]),
@@ -193,7 +205,9 @@ impl Rule {
             AlertRule::NormMismatch => (AlertScope::Global, vec![AlertSignal::GradNormRatio]),
         };
         let severity = match rule {
-            AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Stall => AlertSeverity::Critical,
+            AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Stall | AlertRule::ReplicaMismatch => {
+                AlertSeverity::Critical
+            }
             _ => AlertSeverity::Warning,
         };
         Self {

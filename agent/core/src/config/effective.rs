@@ -81,6 +81,8 @@ pub struct Config {
     pub dynamic_on: Option<bool>,
     /// The share of a step's time that measuring may take, 0 to 1; `None` sets no limit.
     pub overhead_budget: Option<f64>,
+    /// After one step in this many, copies on several ranks are compared; 0: never.
+    pub replica_interval: u64,
     /// What is looked out for, and what is done then.
     pub alert: Alerting,
     /// Queue lengths and deadlines.
@@ -358,6 +360,8 @@ pub struct Pipeline {
 
 /// Sixteen steps bridge a slow disk; with 10 k records of about 200 bytes that is 32 MiB.
 pub const DEFAULT_QUEUE_STEPS: usize = 16;
+/// A read of all parameters and moments, of which each step makes several.
+pub const DEFAULT_REPLICA_INTERVAL: u64 = 100;
 /// Long enough for a full queue on a slow disk, short enough for a job that must leave its node.
 pub const DEFAULT_SHUTDOWN_TIMEOUT_MS: u64 = 10_000;
 

@@ -45,8 +45,8 @@ pub use capture_order::CaptureOrder;
 pub use control::Control;
 pub use diagnostic::{ConfigErrors, Diagnostic, DiagnosticKind};
 pub use effective::{
-    AttentionOrder, Collectives, Config, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect, Features,
-    FileLayout, FrontTask, Pipeline, TargetRule, Targets, Window,
+    AttentionOrder, Collectives, Config, Csv, DEFAULT_QUEUE_STEPS, DEFAULT_REPLICA_INTERVAL,
+    DEFAULT_SHUTDOWN_TIMEOUT_MS, Dialect, Features, FileLayout, FrontTask, Pipeline, TargetRule, Targets, Window,
 };
 pub use journal::Journal;
 pub use normalise::DYNAMIC_VARIABLE;

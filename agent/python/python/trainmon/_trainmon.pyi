@@ -157,6 +157,13 @@ class Settings:
         """Patterns of calling lines (`cc_codeline`), and whether only stacks are asked for; None where collective
         operations are not measured on this rank."""
     @property
+    def replica_interval(self) -> int:
+        """After one step in this many copies on several ranks are compared; 0: never."""
+    @property
+    def stall(self) -> tuple[float, float] | None:
+        """Of the rule `Stall`: after which multiple of the usual step time, and after how many seconds at least, a run
+        that makes no step stalls; None without the rule."""
+    @property
     def shutdown_timeout_s(self) -> float:
         """How long the end of the training waits for what is still queued."""
 
@@ -320,6 +327,32 @@ class Monitor:
     def record_again(self, tensor_id: int, kind: int, micro_step: int, of_tensor_id: int) -> bool:
         """Records the reading that another tensor id of this kind got in this step: the two are one tensor. False if
         there is none. Costs no pass."""
+    def fingerprints(self, tensors: Sequence[Any]) -> list[int | None]:
+        """64 bits of each host tensor's bytes in logical order (XXH3; chained over shards from 2^18 elements on): equal
+        for equal bytes. None for one that cannot be read. Cost: one pass over their memory; the interpreter is given
+        away meanwhile if there is much of it."""
+    def raise_replica_mismatch(
+        self,
+        begins: bool,
+        findings: int,
+        step: int,
+        kind: int,
+        name: str,
+        vpp_stage: int,
+        differing: float,
+        message: str,
+    ) -> None:
+        """Raises the alert `ReplicaMismatch`, or ends it: `kind` and `name` are the first copy's that differs,
+        `differing` says how many do. May be called from any thread."""
+    def open_collectives(self) -> list[tuple[str, str, list[int], int, int, str | None, float]]:
+        """The collective operations that this rank is inside of, the oldest first: operation, group, its ranks (none
+        where they are not known), number in the group, bytes, calling line where asked for, seconds since it began."""
+    def raise_hang(self, step: int, waited: float, allowed: float, message: str) -> None:
+        """Raises the alert `Stall` with its cause. May be called from any thread."""
+    def set_hang(self, sentence: str | None) -> None:
+        """Tells what the run hangs in, for `trainmon ctl status`; None once it goes on."""
+    def count_replica_mismatch(self) -> None:
+        """Counts a finding more of an alert that was raised and goes on."""
     def observe_missing(self, tensor_id: int, kind: int, micro_step: int) -> None:
         """Records that there was no tensor where one was expected (an input without gradient)."""
     def observe_unsupported(self, tensor_id: int, kind: int, why: str) -> None:

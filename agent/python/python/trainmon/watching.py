@@ -23,6 +23,8 @@ from trainmon.frameworks import Job, recognise
 from trainmon.frameworks.base import innermost
 from trainmon.frameworks.nothing import Nothing
 from trainmon.gradients import Gradients
+from trainmon.hangs import HangWatch
+from trainmon.layout import LayoutFile
 from trainmon.losses import BackwardLoss
 from trainmon.measurer import Label, Lane, Measurer
 from trainmon.modules import Activations
@@ -32,6 +34,7 @@ from trainmon.notebook import show_link
 from trainmon.on_demand import captures_on_demand
 from trainmon.optimizing import OptimizerStep
 from trainmon.parameters import Parameter, choose, register
+from trainmon.replicas import ReplicaCheck
 from trainmon.scaling import LossScale
 from trainmon.stacks import Stacks
 from trainmon.structure import ModuleStructPrinted, Structure
@@ -122,6 +125,9 @@ class Watch:
         self.losses = BackwardLoss(self.measurer, self.gradients)
         self.facts = StepFacts(framework, self.measurer, self.norm, guard, self.losses)
         self.clipping = Clipping(self.parameters)
+        self.replicas = ReplicaCheck(monitor, framework, self.parameters, settings)
+        self.layout = LayoutFile(monitor, framework, self.parameters)
+        self.hangs = HangWatch(monitor, settings)
         self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))
         self._attach(models)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
@@ -207,6 +213,9 @@ class Watch:
 
     def _after_step(self) -> None:
         self.guard.run("state after the step", self.optimizer_step.after)
+        self.guard.run("replica check", self.replicas.after_step)
+        self.guard.run("layout.json", self.layout.write)
+        self.guard.run("hang watch", self.hangs.step_made)
         self.guard.run("device statistics", self.measurer.launch)
         if self.steps_by_itself:
             self._finish_step()
@@ -425,6 +434,8 @@ class Watch:
             self.guard.run("scalars", self.facts.close)
             self.guard.run("device statistics", lambda: self.measurer.finish(patience))
             self.guard.run("global norm", lambda: self.norm.close(patience))
+            self.guard.run("replica check", lambda: self.replicas.close(patience))
+            self.guard.run("hang watch", self.hangs.close)
             self.guard.run("collectives", lambda: self.collectives.finish(min(patience, 1.0)))
         return self.monitor.shutdown()
 

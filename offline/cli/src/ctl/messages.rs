@@ -22,6 +22,9 @@ pub(crate) fn status(status: &Value) -> String {
     ));
     let is_measured = if status["collecting"] == true { "measured" } else { "not measured" };
     line(format!("step {}: {is_measured}; {:.3} s per step", word("/step"), number("/seconds_per_step")));
+    if let Some(hang) = status["hang"].as_str() {
+        line(format!("hangs: {hang}"));
+    }
     line(format!("plan: {}", plan(&status["plan"])));
     line(cost(&status["cost"]));
     line(format!(

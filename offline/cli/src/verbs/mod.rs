@@ -9,6 +9,7 @@ pub(crate) mod convert;
 pub(crate) mod ctl;
 mod files;
 pub(crate) mod merge;
+pub(crate) mod merge_ranks;
 pub(crate) mod overflow;
 pub(crate) mod parse;
 pub(crate) mod plot;

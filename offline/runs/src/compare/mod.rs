@@ -12,6 +12,7 @@ mod chart;
 mod comparison;
 mod error;
 mod html;
+mod merged;
 mod replay;
 mod report;
 mod terminal;
@@ -32,6 +33,7 @@ pub use self::verdict::Level;
 
 use self::comparison::{Noise, RankComparison, RunComparison};
 use self::error::CompareRunsError;
+use self::merged::Sides;
 
 /// Why a path is no run that another could be held against, and what to do about it; `None` if it is one.
 pub fn why_no_run(path: &Path) -> Option<(String, String)> {
@@ -51,13 +53,35 @@ pub struct Options {
 }
 
 /// Compares a run with one that is known to be good; with several of them, by what these differ from one another. `tell`
-/// hears how far it is.
+/// hears how far it is. Where the ranks of the runs hold other parts of the model (`layout.json` tells), their rows are put
+/// together first.
 ///
 /// Cost: every file once, those of the leading series' ranks and kinds twice. Memory: a few numbers per series.
 ///
 /// # Errors
 /// A path is no run; a table is damaged (with file, line and column); a journal cannot be read.
 pub fn compare(
+    target: &Path,
+    golden: &[PathBuf],
+    options: Options,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<RunComparison, CompareRunsError> {
+    let sides = Sides::of(target, golden, tell)?;
+    let mut comparison = compare_sides(&sides.target, &sides.golden, options, tell)?;
+    if sides.are_made() {
+        // What was made of the runs is gone when this returns.
+        for rank in &mut comparison.ranks {
+            rank.target = target.to_path_buf();
+            rank.golden = golden.first().cloned().unwrap_or_default();
+        }
+        (comparison.target, comparison.golden) = (target.to_path_buf(), golden.to_vec());
+        comparison.notes.extend(sides.remarks);
+        comparison.warnings.extend(sides.warnings);
+    }
+    Ok(comparison)
+}
+
+fn compare_sides(
     target: &Path,
     golden: &[PathBuf],
     options: Options,

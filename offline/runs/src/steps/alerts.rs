@@ -133,7 +133,9 @@ fn episodes(findings: Vec<Finding>, is_next: &dyn Fn(u64, u64) -> bool) -> Vec<A
 
 fn alert(finding: &Finding, told: &Told, findings: u64) -> Alert {
     let severity = match told.rule {
-        AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Stall => AlertSeverity::Critical,
+        AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Stall | AlertRule::ReplicaMismatch => {
+            AlertSeverity::Critical
+        }
         _ => AlertSeverity::Warning,
     };
     Alert {

@@ -5,7 +5,7 @@ use trainmon_core::{Dtype, Kind, Reading, Scalar, Shape, Statistic, StatisticSet
 use crate::run::{MonitorRow, Row, RowLayout, RunError};
 
 /// Where the file does not tell how many elements a tensor has, shares of elements are kept as parts of so many.
-const UNKNOWN_ELEMENTS: u64 = 1 << 30;
+pub(crate) const UNKNOWN_ELEMENTS: u64 = 1 << 30;
 
 /// The number columns of one file, by what they are.
 #[derive(Debug)]

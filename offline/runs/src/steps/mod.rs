@@ -18,6 +18,7 @@ mod reader;
 mod recorded_run;
 mod times;
 
+pub(crate) use self::columns::UNKNOWN_ELEMENTS;
 pub use self::error::ReadRunError;
 pub use self::reader::StepReader;
 pub use self::recorded_run::{RankChoice, RecordedRank, RecordedRun};

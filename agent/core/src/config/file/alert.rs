@@ -16,7 +16,7 @@ use crate::{AlertRule, AlertScope, AlertSeverity, AlertSignal};
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct AlertFile {
     /// The rules. Absent: `Spike`, `NonFinite` and `Stall` with their defaults; an empty list: none. `NormMismatch` always
-    /// looks where a framework reports its norm.
+    /// looks where a framework reports its norm, `ReplicaMismatch` where `replica_interval` is not 0.
     #[schemars(extend("x-msprobe" = "`AnomalyTurbulence` and `AnomalyNan` only; `alert` without `rules` is a KeyError"))]
     pub(in crate::config) rules: Option<Vec<AlertRuleFile>>,
     /// Write every finding to `anomaly_detected/rank<R>/anomaly.json` too.

@@ -9,8 +9,8 @@ use smart_default::SmartDefault;
 use super::alert::AlertFile;
 use crate::Statistic;
 use crate::config::{
-    CaptureOnDemand, Control, DEFAULT_QUEUE_STEPS, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout, Journal, Mlflow, Otlp,
-    Prometheus, TensorBoard, Wandb,
+    CaptureOnDemand, Control, DEFAULT_QUEUE_STEPS, DEFAULT_REPLICA_INTERVAL, DEFAULT_SHUTDOWN_TIMEOUT_MS, FileLayout,
+    Journal, Mlflow, Otlp, Prometheus, TensorBoard, Wandb,
 };
 
 /// msprobe's "no end": more steps than any run has.
@@ -93,6 +93,11 @@ pub(in crate::config) struct CommonFile {
     #[schemars(range(min = 0, max = 100))]
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) overhead_budget: f64,
+    /// After one step in this many, parameters and optimizer states of which several ranks hold copies are compared, bit by
+    /// bit: `ReplicaMismatch` tells of a difference. 0 switches it off.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
+    #[default(DEFAULT_REPLICA_INTERVAL)]
+    pub(in crate::config) replica_interval: u64,
     /// Steps that may wait for the worker, and for each exporter. When the queue is full the newest step is dropped
     /// and counted; training never waits.
     #[schemars(range(min = 1, max = 4096))]

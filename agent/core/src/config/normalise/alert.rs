@@ -49,8 +49,10 @@ impl Alerting {
                 fault.hint("name all golden runs in one rule: \"golden\": [\"a\", \"b\"]"),
             );
         }
-        if !rules.iter().any(|rule| rule.rule == AlertRule::NormMismatch) {
-            rules.push(by_default(AlertRule::NormMismatch));
+        for always in [AlertRule::NormMismatch, AlertRule::ReplicaMismatch] {
+            if !rules.iter().any(|rule| rule.rule == always) {
+                rules.push(by_default(always));
+            }
         }
         Self { rules, dump: *dump, webhook, command, max_series: *max_series }
     }
@@ -103,7 +105,7 @@ fn knows(rule: AlertRule) -> &'static [&'static str] {
     match rule {
         AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan | AlertRule::NormMismatch => &["threshold"],
         AlertRule::Spike => &["threshold", "window", "min_samples", "floor"],
-        AlertRule::NonFinite | AlertRule::Baseline => &[],
+        AlertRule::NonFinite | AlertRule::Baseline | AlertRule::ReplicaMismatch => &[],
         AlertRule::Dead => &["steps"],
         AlertRule::Vanishing | AlertRule::Drift => &["threshold", "min_samples"],
         AlertRule::UpdateRatio => &["threshold", "steps"],
@@ -236,6 +238,13 @@ impl Rule {
             let key = format!("{key}.{name}");
             report.error(report.place(&key), &key, Fault::new(DiagnosticKind::Conflict, found).hint(hint));
         };
+        if self.rule == AlertRule::ReplicaMismatch {
+            let given =
+                [("scope", on.scope.is_some()), ("signal", on.signal.is_some()), ("targets", !on.targets.is_empty())];
+            for (name, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+                refuse(name, "`ReplicaMismatch` looks at every copy".to_owned(), "leave it out");
+            }
+        }
         let only = matches!(self.rule, AlertRule::Stall | AlertRule::NormMismatch | AlertRule::UpdateRatio);
         if only && on.signal.is_some() && self.signals != own.signals {
             refuse("signal", format!("`{}` looks at `{}` only", self.rule, own.signals[0]), "leave `signal` out");

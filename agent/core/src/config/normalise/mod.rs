@@ -203,6 +203,7 @@ impl Default for Config {
             capture: None,
             dynamic_on: None,
             overhead_budget: None,
+            replica_interval: common.replica_interval,
             alert: Alerting::default(),
             pipeline: pipeline(&common),
         }

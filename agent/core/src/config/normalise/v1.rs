@@ -76,6 +76,7 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
         capture: capture(&file.common, dynamic_on.is_some(), report),
         dynamic_on,
         overhead_budget: budget(&file.common),
+        replica_interval: file.common.replica_interval,
         alert: Alerting::of(&file.common.alert, report),
         pipeline: pipeline(&file.common),
     }

@@ -78,6 +78,7 @@ pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Confi
         capture: capture(&file.common, false, report),
         dynamic_on: None,
         overhead_budget: budget(&file.common),
+        replica_interval: file.common.replica_interval,
         alert: Alerting::of(&file.common.alert, report),
         pipeline: pipeline(&file.common),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import enum
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,16 @@ class GradientSink(Protocol):
     """Takes gradients before aggregation. Never raises."""
 
     def __call__(self, parameter: Parameter, gradient: torch.Tensor | None, /) -> None: ...
+
+
+class Content(enum.Enum):
+    """What a rank holds of a parameter."""
+
+    VALUES = "values"
+    GRADIENT = "gradient"
+    """After aggregation."""
+    MOMENTS = "moments"
+    """The optimizer's state."""
 
 
 class Framework(abc.ABC):
@@ -136,6 +147,31 @@ class Framework(abc.ABC):
         """The parameter's values as far as this rank holds them."""
         return parameter.tensor.detach()
 
+    # Who holds what.
+
+    def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
+        """The ranks of the world, in order and this one among them, whose `reduced`, `moments` or `values` of the
+        parameter are the same elements as this rank's; empty where that is not known. Asks torch's objects, no rank."""
+        return alone() if _world_size() == 1 else ()
+
+    def replicas(self, parameter: Parameter, what: Content) -> Sequence[tuple[int, ...]]:
+        """The groups of ranks over which `copied_values`, or `moments`, are to be the same bits after a step: the
+        data-parallel copies, and those of tensor-parallel ranks."""
+        ranks = self.copies(parameter, what)
+        return [ranks] if len(ranks) > 1 else []
+
+    def copied_values(self, parameter: Parameter) -> torch.Tensor | None:
+        """The parameter's values as `replicas` means them."""
+        return self.values(parameter)
+
+    def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
+        """The parameter's sizes over all ranks."""
+        return tuple(parameter.tensor.shape)
+
+    def whole_name(self, parameter: Parameter) -> str:
+        """What the parameter is called where pipeline stages count their layers together."""
+        return parameter.name
+
     @property
     def has_norm(self) -> bool:
         """Whether this rank knows its part of the global norm."""
@@ -166,6 +202,28 @@ class Framework(abc.ABC):
         """Removes every hook. Removing twice does nothing."""
         while self.handles:
             self.handles.pop().remove()
+
+
+def _world_size() -> int:
+    from torch import distributed
+
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def alone() -> tuple[int, ...]:
+    """This rank only."""
+    from torch import distributed
+
+    return (distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0,)
+
+
+def ranks_of(group: Any) -> tuple[int, ...]:
+    """The ranks of a process group, in order; of None all of the world."""
+    from torch import distributed
+
+    if group is None:
+        return tuple(range(_world_size()))
+    return tuple(sorted(distributed.get_process_group_ranks(group)))
 
 
 def weakly(sink: GradientSink) -> Callable[[], GradientSink | None]:

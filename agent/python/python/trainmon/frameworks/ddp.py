@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainmon._guard import Guard
-from trainmon.frameworks.base import GradientSink, Job, weakly
+from trainmon.frameworks.base import Content, GradientSink, Job, alone, innermost, ranks_of, weakly
 from trainmon.frameworks.plain import Plain
 from trainmon.parameters import Parameter
 
@@ -31,6 +31,17 @@ class Ddp(Plain):
         self._guard = Guard(job.monitor)
         self._accumulations: list[_Accumulation] = []
         self._wrapper_of = {id(one): wrapper for wrapper in _wrappers(job.models) for one in wrapper.parameters()}
+        self._ignored = {
+            id(one)
+            for wrapper in _wrappers(job.models)
+            for name, one in wrapper.module.named_parameters()
+            if name in getattr(wrapper, "parameters_to_ignore", ())
+        }
+        optimizers = {one.__name__ for one in type(innermost(job.optimizer)).__mro__}
+        optimizers |= {one.__name__ for one in type(job.optimizer).__mro__}
+        self._splits_state = "ZeroRedundancyOptimizer" in optimizers
+        # Ranks train on their own for some steps.
+        self._averages_later = "PostLocalSGDOptimizer" in optimizers
 
     @classmethod
     def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
@@ -48,6 +59,14 @@ class Ddp(Plain):
     def aggregates_now(self, parameter: Parameter) -> bool:
         wrapper = self._wrapper_of.get(id(parameter.tensor))
         return wrapper is not None and _aggregates_now(wrapper)
+
+    def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
+        wrapper = self._wrapper_of.get(id(parameter.tensor))
+        if wrapper is None or id(parameter.tensor) in self._ignored or self._averages_later:
+            return super().copies(parameter, what)
+        # Each state is kept on one rank.
+        is_split = what is Content.MOMENTS and self._splits_state
+        return alone() if is_split else ranks_of(wrapper.process_group)
 
     def _attach(self, one: _Accumulation, sink: GradientSink) -> None:
         self._accumulations.append(one)

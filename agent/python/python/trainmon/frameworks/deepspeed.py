@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon._guard import Guard
-from trainmon.frameworks.base import GradientSink, Job, inner_optimizer
+from trainmon.frameworks.base import Content, GradientSink, Job, alone, inner_optimizer, ranks_of
 from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, Whole, is_deepspeeds, layout_of
 from trainmon.frameworks.plain import Plain, is_moment
 from trainmon.frameworks.stepping import InstanceMethod, hook_step
@@ -140,6 +140,20 @@ class DeepSpeed(Plain):
 
     def values(self, parameter: Parameter) -> torch.Tensor | None:
         return self._layout.values(parameter.tensor)
+
+    # Who holds what.
+
+    def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
+        """All data-parallel ranks, but for what the layout cuts into partitions."""
+        if isinstance(self._layout, Unknown) or what in self._layout.partitioned:
+            return alone() if not isinstance(self._layout, Unknown) else super().copies(parameter, what)
+        group = getattr(self.job.optimizer, "dp_process_group", None)
+        if group is None:
+            group = getattr(self._engine, "data_parallel_group", None)
+        return ranks_of(group)
+
+    def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
+        return tuple(getattr(parameter.tensor, "ds_shape", parameter.tensor.shape))
 
     # Who counts.
 

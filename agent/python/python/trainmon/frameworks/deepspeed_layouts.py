@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainmon.frameworks.base import Content
+
 if TYPE_CHECKING:
     import torch
 
@@ -34,6 +36,8 @@ class Layout(abc.ABC):
 
     #: Whether ranks hold different parts of the aggregated gradients.
     shards_gradients = False
+    #: What each rank has a partition of; of all else every data-parallel rank has the whole.
+    partitioned: frozenset[Content] = frozenset()
     #: Whether every engine multiplies the loss with the optimizer's scale, if that has one.
     is_scaled_by_engine = False
 
@@ -151,6 +155,8 @@ class Mapped(Flat):
 class Bf16(Mapped):
     """BF16_Optimizer (stage 1, bf16 with fp32 accumulation): whole fp32 gradients on every rank, partitioned state."""
 
+    partitioned = frozenset({Content.MOMENTS})
+
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer, optimizer.bf16_groups)
         self._index = {
@@ -175,6 +181,7 @@ class Averaged(Flat):
     """ZeRO 1 to 3: `averaged_gradients` are the pieces of this rank's partition, in order."""
 
     shards_gradients = True
+    partitioned = frozenset({Content.MOMENTS, Content.GRADIENT})
     is_scaled_by_engine = True
 
     def __init__(self, optimizer: Any) -> None:
@@ -230,6 +237,8 @@ class Zero12(Averaged, Mapped):
 
 class Zero3(Averaged):
     """DeepSpeedZeroOptimizer_Stage3: every parameter is cut into equal parts, the last of them padded."""
+
+    partitioned = frozenset(Content)
 
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer)

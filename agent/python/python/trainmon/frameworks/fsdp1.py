@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon import patches
 from trainmon._guard import Guard
-from trainmon.frameworks.base import GradientSink, Job
+from trainmon.frameworks.base import Content, GradientSink, Job, alone, ranks_of
 from trainmon.frameworks.functions import listen_after, listen_before
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.sharing import Sharing
@@ -180,6 +180,21 @@ class Fsdp1(Plain):
         if values is not None and place is not None and self._is_flat(parameter):
             values = place.part(values)
         return values if values is not None and values.numel() else None
+
+    def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
+        """All ranks where nothing is sharded; of a hybrid strategy, the others with the same shard."""
+        place = self._place(parameter)
+        module = None if place is None else self._module_of.get(id(place.flat))
+        if module is None:
+            return super().copies(parameter, what)
+        if not module._handle.uses_sharded_strategy:
+            return ranks_of(module._handle.process_group)
+        between = getattr(module, "_inter_node_pg", None)
+        return alone() if between is None else ranks_of(between)
+
+    def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
+        place = self._place(parameter)
+        return super().whole_shape(parameter) if place is None else tuple(place.flat._shapes[place.index])
 
     # The norm.
 

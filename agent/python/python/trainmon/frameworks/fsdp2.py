@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon._guard import Guard
-from trainmon.frameworks.base import GradientSink, Job
+from trainmon.frameworks.base import Content, GradientSink, Job
 from trainmon.frameworks.functions import listen_after
 from trainmon.frameworks.plain import Plain
 from trainmon.frameworks.sharing import Sharing
@@ -127,6 +127,11 @@ class Fsdp2(Plain):
     def values(self, parameter: Parameter) -> torch.Tensor | None:
         return _filled(parameter.tensor)
 
+    def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
+        """Along the dimensions of the mesh over which the parameter is replicated: of a hybrid strategy, those with the
+        same shard. What is no DTensor is not aggregated."""
+        return _sharers(parameter.tensor) or super().copies(parameter, what)
+
     # The norm.
 
     @property
@@ -177,6 +182,20 @@ def _holders(tensor: Any) -> tuple[int, ...]:
         for own, placement in zip(place, tensor.placements, strict=True)
     )
     return tuple(int(rank) for rank in mesh.mesh[index].flatten().tolist())
+
+
+def _sharers(tensor: Any) -> tuple[int, ...]:
+    """The ranks that hold the same elements of a DTensor; none for any other tensor."""
+    if not _is_dtensor(tensor):
+        return ()
+    mesh, place = tensor.device_mesh, tensor.device_mesh.get_coordinate()
+    if place is None or any(placement.is_partial() for placement in tensor.placements):
+        return ()
+    index = tuple(
+        slice(None) if placement.is_replicate() else own
+        for own, placement in zip(place, tensor.placements, strict=True)
+    )
+    return tuple(sorted(int(rank) for rank in mesh.mesh[index].flatten().tolist()))
 
 
 def _filled(tensor: torch.Tensor | None) -> torch.Tensor | None:

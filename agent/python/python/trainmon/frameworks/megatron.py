@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from trainmon._guard import Guard
 from trainmon._kinds import MOMENTS
 from trainmon.frameworks import megatron_sync
-from trainmon.frameworks.base import GradientSink, Job
-from trainmon.frameworks.megatron_ranks import UNKNOWN, Standing, standing
+from trainmon.frameworks.base import Content, GradientSink, Job, alone
+from trainmon.frameworks.megatron_ranks import UNKNOWN, Standing, layer_numbers, standing
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
 from trainmon.frameworks.plain import Plain, is_moment
 from trainmon.frameworks.stepping import InstanceMethod
@@ -47,6 +47,7 @@ class Megatron(Plain):
         self._standing: Standing = self._guard.run("parallel groups", self._find_standing) or UNKNOWN
         self._by_group: dict[Any, list[Parameter]] = {}
         self._nodes: list[Any] = []
+        self._layer_numbers: dict[int, list[tuple[str, str]]] | None = None
         self._scale: float | torch.Tensor | None = None
         self._norm: torch.Tensor | float | None = None
 
@@ -214,6 +215,55 @@ class Megatron(Plain):
         if held is None:
             return None if self._is_sharded and parameter.tensor.requires_grad else tensor
         return held.part(tensor)
+
+    # Who holds what.
+
+    def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
+        """Every data-parallel rank, or with the distributed optimizer this one: each shows its shard."""
+        if self._standing is UNKNOWN:
+            return ()
+        return alone() if self._is_sharded else self._data_ranks(parameter)
+
+    def replicas(self, parameter: Parameter, what: Content) -> Sequence[tuple[int, ...]]:
+        """The model's copies are whole after a step also with the distributed optimizer, but where they are gathered
+        later. Tensor-parallel ranks have copies of what is not split over them."""
+        is_cut = self._is_sharded and (what is not Content.VALUES or self._gathers_later)
+        groups = [] if is_cut else [self._data_ranks(parameter)]
+        if not is_cut and not _is_tensor_parallel(parameter):
+            standing = self._standing
+            groups.append(standing.expert_tensor_ranks if _is_expert(parameter) else standing.tensor_ranks)
+        return [ranks for ranks in groups if len(ranks) > 1]
+
+    def copied_values(self, parameter: Parameter) -> torch.Tensor | None:
+        return parameter.tensor.detach()
+
+    @property
+    def _gathers_later(self) -> bool:
+        configs = (getattr(one, "ddp_config", None) for one in self._wrappers)
+        return any(bool(getattr(one, "overlap_param_gather", False)) for one in configs)
+
+    def _data_ranks(self, parameter: Parameter) -> tuple[int, ...]:
+        return self._standing.expert_data_ranks if _is_expert(parameter) else self._standing.data_ranks
+
+    def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
+        """Of a tensor-parallel parameter that of its parts together."""
+        shape = list(parameter.tensor.shape)
+        if _is_tensor_parallel(parameter):
+            standing = self._standing
+            ranks = standing.expert_tensor_ranks if _is_expert(parameter) else standing.tensor_ranks
+            dim = int(getattr(parameter.tensor, "partition_dim", 0))
+            shape[max(dim, 0)] *= max(1, len(ranks))
+        return tuple(shape)
+
+    def whole_name(self, parameter: Parameter) -> str:
+        """By the number of the layer in the model and not in its pipeline stage."""
+        if self._layer_numbers is None:
+            self._layer_numbers = self._guard.run("layer numbers", lambda: layer_numbers(self.job.models)) or {}
+        name = parameter.name
+        for prefix, whole in self._layer_numbers.get(parameter.vpp_stage, ()):
+            if f".{name}".find(f".{prefix}.") >= 0:
+                return f".{name}".replace(f".{prefix}.", f".{whole}.", 1)[1:]
+        return name
 
     # Who reports, and who counts.
 

@@ -27,6 +27,12 @@ class Standing:
     norm: tuple[int, ...] | None
     """The ranks over which Megatron adds up squared gradients; None if that differs between its optimizers."""
     world: int
+    data_ranks: tuple[int, ...] = ()
+    """All with the same dense parameters; empty where the groups could not be asked."""
+    expert_data_ranks: tuple[int, ...] = ()
+    tensor_ranks: tuple[int, ...] = ()
+    """All that hold the same replicated parameters, or the other parts of split ones."""
+    expert_tensor_ranks: tuple[int, ...] = ()
 
 
 #: Where the groups could not be asked.
@@ -38,7 +44,7 @@ def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: A
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):
-        return Standing(0, 0, 0, 0, (0,), 1)
+        return Standing(0, 0, 0, 0, (0,), 1, (0,), (0,), (0,), (0,))
     owners = leaves(optimizer)
     tensor = tp_group or _attribute(owners, "tp_group") or _attribute(wrappers, "tp_group")
     tensor = tensor or _global("get_tensor_model_parallel_group")
@@ -51,13 +57,18 @@ def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: A
     expert_data = (
         expert_data or _global("get_expert_data_parallel_group") or _global("get_data_modulo_expert_parallel_group")
     )
+    expert_tensor = _global("get_expert_tensor_parallel_group") or tensor
     return Standing(
         tensor=_place(tensor),
-        expert_tensor=_place(_global("get_expert_tensor_parallel_group") or tensor),
+        expert_tensor=_place(expert_tensor),
         data=_place(data),
         expert_data=_place(expert_data),
         norm=_norm_ranks(optimizer, owners),
         world=distributed.get_world_size(),
+        data_ranks=_ranks(data),
+        expert_data_ranks=_ranks(expert_data),
+        tensor_ranks=_ranks(tensor),
+        expert_tensor_ranks=_ranks(expert_tensor),
     )
 
 
@@ -97,7 +108,27 @@ def _global(function: str, **arguments: Any) -> Any:
         return None
 
 
+def _ranks(group: Any) -> tuple[int, ...]:
+    from torch import distributed
+
+    return () if group is None else tuple(sorted(distributed.get_process_group_ranks(group)))
+
+
 def _place(group: Any) -> int:
     from torch import distributed
 
     return 0 if group is None else max(0, distributed.get_rank(group))
+
+
+def layer_numbers(models: Sequence[Any]) -> dict[int, list[tuple[str, str]]]:
+    """By model chunk: the last two parts of the names of layers (`layers.0`) and what they are in the whole model. A
+    layer counts from 1 over all pipeline stages."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for vpp_stage, model in enumerate(models):
+        for name, module in model.named_modules():
+            parts = name.split(".")
+            number = getattr(module, "layer_number", None)
+            if len(parts) >= 2 and parts[-1].isdigit() and parts[-2] == "layers" and isinstance(number, int):
+                whole = f"layers.{number - 1}"
+                found.setdefault(vpp_stage, []).append((f"layers.{parts[-1]}", whole))
+    return found

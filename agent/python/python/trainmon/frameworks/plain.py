@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon.exchange import StoreExchange
-from trainmon.frameworks.base import Framework, GradientSink, Job, optimizer_state, weakly
+from trainmon.frameworks.base import Content, Framework, GradientSink, Job, optimizer_state, ranks_of, weakly
 from trainmon.frameworks.stepping import hook_step
 from trainmon.norm import Exchange
 from trainmon.parameters import Parameter
@@ -61,6 +61,11 @@ class Plain(Framework):
 
         ranks = distributed.get_process_group_ranks(group)
         return StoreExchange(self.job.monitor, ranks, "tp") if len(ranks) > 1 else None
+
+    def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
+        """With a `dp_group`, its ranks: a loop that aggregates by hand says so with it."""
+        group = self.job.dp_group
+        return super().copies(parameter, what) if group is None else ranks_of(group)
 
     def left_by_backward(self, parameter: Parameter) -> torch.Tensor | None:
         return None if self.aggregates else parameter.tensor.grad

@@ -1,0 +1,176 @@
+"""One comparison of one group of ranks, through a key-value store.
+
+Hierarchical: a rank shows one hash of all its fingerprints. The first to come leaves it in a key; each other gets that
+key's value in the same call, and knows whether it holds the same. Only where one does not, a flag is raised, ranks
+count themselves to the hash they have, and the first rank of each hash shows its fingerprints. Nobody waits for another
+rank.
+
+| | by each rank | keys left for three more comparisons |
+|---|---|---|
+| all the same | one `compare_set`, one `add`, one or two `check` | two |
+| one differs | two `add`, one `set` more; eight bytes per copy from one rank per hash, of eight hashes at most | |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from trainmon.replicas.verdict import Camp, Copy, Verdict, digest_of, judge, packed, unpacked
+
+#: Camps whose fingerprints are shown: where every rank is on its own, the store must not be flooded.
+MOST_CAMPS = 8
+#: Members of a camp that give their number.
+_MOST_MEMBERS = 32
+#: The rank in charge waits so long for the others to count themselves.
+PATIENCE_S = 10.0
+#: After so long another takes its place.
+_SUBSTITUTE_S = 5.0
+
+
+class Store(Protocol):
+    """What is used of torch's stores."""
+
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
+    def add(self, key: str, amount: int, /) -> int: ...
+    def set(self, key: str, value: Any, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def check(self, keys: list[str], /) -> bool: ...
+    def multi_get(self, keys: list[str], /) -> list[bytes]: ...
+    def has_extended_api(self) -> bool: ...
+    def delete_key(self, key: str, /) -> bool: ...
+
+
+@dataclass(slots=True, frozen=True)
+class Shown:
+    """What one rank holds after a step."""
+
+    step: int
+    copies: Sequence[Copy]
+    fingerprints: Sequence[int]
+
+
+class Ballot:
+    """One rank's part in it. Used from one thread."""
+
+    def __init__(self, store: Store, prefix: str, rank: int, ranks: Sequence[int], shown: Shown) -> None:
+        self.shown = shown
+        self._store = store
+        self._prefix = prefix
+        self._rank = rank
+        self._ranks = ranks
+        self._digest = digest_of(shown.fingerprints)
+        self._made_keys: list[str] = []
+        self._is_first_of_camp = False
+        self._joined: float | None = None
+        self._is_in_charge = False
+        self.is_over = False
+        """Whether a verdict was reached here, or was not to be had."""
+
+    def cast(self) -> None:
+        """Shows this rank's hash of hashes."""
+        own = f"{self._digest}:{self._rank}"
+        found = self._store.compare_set(self._key("first"), "", own).decode()
+        if found == own:
+            self._made_keys += ["first", "cast", "differs"]
+        is_same = found.partition(":")[0] == self._digest
+        if not is_same:
+            self._store.set(self._key("differs"), "1")
+        # After the flag: once everybody has counted itself, no flag means no difference.
+        self._store.add(self._key("cast"), 1)
+        if not is_same:
+            self._join()
+
+    def cast_by(self) -> int | None:
+        """How many ranks have shown theirs; None where the ballot's first rank has deleted its keys."""
+        return self._store.add(self._key("cast"), 0) if self._store.check([self._key("cast")]) else None
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether a difference is known of here."""
+        return self._joined is not None
+
+    def look(self) -> None:
+        """Finds out whether some rank holds something else; if so this one counts itself."""
+        if not self.is_disputed and self._store.check([self._key("differs")]):
+            self._join()
+
+    def _join(self) -> None:
+        self._joined = time.monotonic()
+        self._store.add(self._key("joined"), 1)
+        number = self._store.add(self._key(f"votes/{self._digest}"), 1)
+        if number <= _MOST_MEMBERS:
+            self._store.set(self._key(f"member/{self._digest}/{number}"), str(self._rank))
+        if number == 1:
+            self._is_first_of_camp = True
+            camp = self._store.add(self._key("camps"), 1)
+            if camp <= MOST_CAMPS:
+                self._store.set(self._key(f"camp/{camp}"), self._digest.encode() + packed(self.shown.fingerprints))
+        # Somebody else sees to it.
+        self.is_over = not (self._is_first_of_camp or self._rank == self._ranks[0])
+
+    def judge(self) -> Verdict | None:
+        """By the rank in charge: the verdict, once the ranks have counted themselves or their time is up. That is the
+        lowest rank, or the first of a camp if that one does not answer."""
+        if self._joined is None or self.is_over or not self._takes_charge(self._joined):
+            return None
+        is_late = time.monotonic() - self._joined > PATIENCE_S
+        if self._store.add(self._key("joined"), 0) < len(self._ranks) and not is_late:
+            return None
+        self.is_over = True
+        camps = self._camps()
+        return judge(camps, self.shown.copies, self.shown.step, len(self._ranks))
+
+    def _takes_charge(self, joined: float) -> bool:
+        if self._is_in_charge:
+            return True
+        is_due = self._rank == self._ranks[0] or time.monotonic() - joined > _SUBSTITUTE_S
+        if not is_due:
+            self.is_over = self._store.check([self._key("in_charge")])
+            return False
+        found = self._store.compare_set(self._key("in_charge"), "", str(self._rank)).decode()
+        self._is_in_charge = found == str(self._rank)
+        self.is_over = not self._is_in_charge
+        if self._is_in_charge:
+            self._made_keys += ["in_charge", "camps", "joined"]
+        return self._is_in_charge
+
+    def _camps(self) -> list[Camp]:
+        """In few calls: on a connection that is idle each may wait some 40 ms for a packet's acknowledgement."""
+        numbers = range(1, min(self._store.add(self._key("camps"), 0), MOST_CAMPS) + 1)
+        shown = [one for one in self._read([f"camp/{number}" for number in numbers]) if one is not None]
+        camps = []
+        for found in shown:
+            digest = found[:16].decode()
+            votes = self._store.add(self._key(f"votes/{digest}"), 0)
+            listed = [f"member/{digest}/{at}" for at in range(1, min(votes, _MOST_MEMBERS) + 1)]
+            members = [int(one) for one in self._read(listed) if one is not None]
+            camps.append(Camp(digest, votes, sorted(members), unpacked(found[16:])))
+            self._remember([f"votes/{digest}", *listed])
+        self._remember([f"camp/{number}" for number in numbers])
+        return camps
+
+    def _read(self, names: list[str]) -> list[bytes | None]:
+        """The keys' values, None for those that are not there (asking for one would wait for it)."""
+        keys = [self._key(name) for name in names]
+        if not keys:
+            return []
+        if not self._store.check(keys):
+            return [self._store.get(key) if self._store.check([key]) else None for key in keys]
+        if self._store.has_extended_api():
+            return list(self._store.multi_get(keys))
+        return [self._store.get(key) for key in keys]
+
+    def _remember(self, keys: list[str]) -> None:
+        self._made_keys += [key for key in keys if key not in self._made_keys]
+
+    def retire(self) -> None:
+        """Deletes the keys that are this rank's to delete: nobody looks at them any more."""
+        for key in self._made_keys:
+            self._store.delete_key(self._key(key))
+        self._made_keys.clear()
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}/{name}"

@@ -1,0 +1,137 @@
+"""After some steps: takes the fingerprints of what other ranks hold copies of, and has them compared."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainmon._kinds import MOMENTS, Kind, kind_of
+from trainmon._settings import Settings
+from trainmon._trainmon import Monitor
+from trainmon.frameworks.base import Content, Framework
+from trainmon.measurer import local_part
+from trainmon.parameters import Parameter
+from trainmon.replicas.verdict import Copy
+from trainmon.replicas.votes import ReplicaVotes, Submission
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ReplicaCheck:
+    """Of one watch. What no other rank holds a copy of is not read; where there are no copies there is no thread.
+
+    Cost: in one step of `replica_interval`, one pass over the parameters and states that have copies, right after the
+    optimizer's step, when nobody writes them. The comparison goes on beside the training.
+    """
+
+    def __init__(
+        self, monitor: Monitor, framework: Framework, parameters: Sequence[Parameter], settings: Settings
+    ) -> None:
+        self._monitor = monitor
+        self._framework = framework
+        self._parameters = parameters
+        self._interval = settings.replica_interval
+        self._votes: ReplicaVotes | None = None
+        self._device: Any = None
+        self._last: int | None = None
+
+    def after_step(self) -> None:
+        """The optimizer has stepped."""
+        step = self._monitor.step
+        if self._interval == 0 or step % self._interval or step == self._last:
+            return
+        self._last = step
+        by_group: dict[tuple[int, ...], list[tuple[Copy, torch.Tensor]]] = {}
+        for ranks, copy, tensor in self._held():
+            by_group.setdefault(ranks, []).append((copy, tensor))
+        for ranks, held in by_group.items():
+            arriving = self._fingerprints([tensor for _, tensor in held])
+            moment = f"{step}-{operations_of(ranks)}"
+            self._open().submit(Submission(ranks, moment, step, [copy for copy, _ in held], arriving))
+
+    def _held(self) -> Iterator[tuple[tuple[int, ...], Copy, torch.Tensor]]:
+        """What has copies, in model order: each parameter, then its states."""
+        from trainmon.frameworks.plain import is_lazy
+
+        framework = self._framework
+        for parameter in self._parameters:
+            if is_lazy(parameter.tensor):
+                continue
+            groups = framework.replicas(parameter, Content.VALUES)
+            values = framework.copied_values(parameter) if groups else None
+            if values is not None:
+                copy = Copy(Kind.PARAM_UPDATED, parameter.name, parameter.vpp_stage)
+                yield from ((ranks, copy, local_part(values)) for ranks in groups)
+            groups = framework.replicas(parameter, Content.MOMENTS)
+            if groups:
+                for name, state in framework.moments(parameter).items():
+                    copy, part = _copy_of_state(parameter, name), local_part(state)
+                    yield from ((ranks, copy, part) for ranks in groups)
+
+    def _fingerprints(self, tensors: Sequence[torch.Tensor]) -> Callable[[], Sequence[int | None] | None]:
+        """Those on the host are read now."""
+        host = [place for place, one in enumerate(tensors) if one.is_cpu]
+        found: list[int | None] = [None] * len(tensors)
+        read = self._monitor.fingerprints([tensors[place] for place in host])
+        for place, number in zip(host, read, strict=True):
+            found[place] = number
+        elsewhere = [place for place, one in enumerate(tensors) if not one.is_cpu]
+        if not elsewhere:
+            return lambda: found
+        if self._device is None:
+            from trainmon.device.fingerprints import DeviceFingerprints
+
+            self._device = DeviceFingerprints()
+        launched = self._device.launch([tensors[place] for place in elsewhere])
+
+        def arrived() -> Sequence[int | None] | None:
+            numbers = launched()
+            if numbers is None:
+                return None
+            for place, number in zip(elsewhere, numbers, strict=True):
+                found[place] = number
+            return found
+
+        return arrived
+
+    def _open(self) -> ReplicaVotes:
+        if self._votes is None:
+            from torch import distributed
+
+            names = "\n".join(f"{one.vpp_stage}:{one.raw}" for one in self._parameters)
+            label = f"{zlib.crc32(names.encode()):08x}"
+            self._votes = ReplicaVotes(self._monitor, distributed.get_rank(), label)
+        return self._votes
+
+    def close(self, seconds: float) -> None:
+        """Waits for what is under way, at most this long."""
+        if self._votes is not None:
+            self._votes.close(seconds)
+
+
+def _copy_of_state(parameter: Parameter, name: str) -> Copy:
+    known = MOMENTS.get(name)
+    if known is not None:
+        return Copy(known, parameter.name, parameter.vpp_stage)
+    other = kind_of("optimizer_state")
+    return Copy(Kind.PARAM_UPDATED if other is None else other, f"{parameter.name}.{name}", parameter.vpp_stage)
+
+
+def operations_of(ranks: Sequence[int]) -> str:
+    """How many operations the groups of exactly these ranks have made, as torch counts them: the same number on every
+    rank that is at the same place of the training, whenever it was watched from."""
+    from torch.distributed import distributed_c10d
+
+    wanted = set(ranks)
+    world: Any = distributed_c10d._world
+    numbers = []
+    for group, members in world.pg_group_ranks.items():
+        if set(members) == wanted:
+            try:
+                numbers.append(group._get_sequence_number_for_group())
+            except (AttributeError, RuntimeError):
+                # A backend that does not count.
+                numbers.append(0)
+    return ".".join(map(str, sorted(numbers)))

@@ -1,0 +1,112 @@
+"""What the ranks' fingerprints say when they are not all the same: which copy differs first, and on which ranks."""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+#: Ranks that a message names.
+_MOST_RANKS = 8
+
+
+class Copy(NamedTuple):
+    """What is compared: one tensor of one rank."""
+
+    kind: int
+    name: str
+    vpp_stage: int
+
+
+@dataclass(slots=True, frozen=True)
+class Camp:
+    """Ranks whose copies are all the same."""
+
+    digest: str
+    votes: int
+    members: Sequence[int]
+    """Some of them, in order."""
+    fingerprints: Sequence[int]
+
+
+@dataclass(slots=True, frozen=True)
+class Verdict:
+    """How copies differ."""
+
+    first: int
+    """The place of the first that differs."""
+    differing: int
+    """How many copies differ on some rank."""
+    message: str
+
+
+def digest_of(fingerprints: Sequence[int]) -> str:
+    """A hash of hashes."""
+    return hashlib.blake2b(packed(fingerprints), digest_size=8).hexdigest()
+
+
+def packed(fingerprints: Sequence[int]) -> bytes:
+    """Eight bytes each, the lowest first."""
+    numbers = array.array("Q", fingerprints)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def unpacked(found: bytes) -> Sequence[int]:
+    """The fingerprints that `packed` made bytes of."""
+    numbers = array.array("Q")
+    numbers.frombytes(found)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def judge(camps: Sequence[Camp], copies: Sequence[Copy], step: int, ranks: int) -> Verdict | None:
+    """Names the first copy that differs. With a majority the others are wrong; without one it cannot be told who is.
+    None where fewer than two camps are known."""
+    if len(camps) < 2:
+        return None
+    ordered = sorted(camps, key=lambda camp: (-camp.votes, camp.members))
+    reference, others = ordered[0], ordered[1:]
+    differing_of = {
+        camp.digest: [
+            place
+            for place, (one, other) in enumerate(zip(reference.fingerprints, camp.fingerprints, strict=True))
+            if one != other
+        ]
+        for camp in others
+    }
+    places = sorted({place for found in differing_of.values() for place in found})
+    if not places:
+        return None
+    first = places[0]
+    wrong = [camp for camp in others if first in differing_of[camp.digest]]
+    what = _what(copies[first])
+    if reference.votes * 2 > sum(camp.votes for camp in camps):
+        who = f"{what} differs on {_named(wrong)} from its copies on {reference.votes} of {ranks} ranks"
+    else:
+        sides = " and ".join(_named([camp]) for camp in [reference, *wrong][:2])
+        who = f"{what} differs between {sides}: neither has a majority of {ranks} ranks"
+    more = f"; {len(places)} of {len(copies)} copies differ, this is the first" if len(places) > 1 else ""
+    return Verdict(first, len(places), f"ReplicaMismatch: {who} after step {step}{more}")
+
+
+def _what(copy: Copy) -> str:
+    from trainmon._kinds import Kind
+    from trainmon._trainmon import KINDS
+
+    what = "parameter" if copy.kind == Kind.PARAM_UPDATED else KINDS[copy.kind]
+    chunk = f" of model chunk {copy.vpp_stage}" if copy.vpp_stage else ""
+    return f"{what} `{copy.name}`{chunk}"
+
+
+def _named(camps: Sequence[Camp]) -> str:
+    ranks = sorted(rank for camp in camps for rank in camp.members)
+    votes = sum(camp.votes for camp in camps)
+    listed = ", ".join(map(str, ranks[:_MOST_RANKS]))
+    more = votes - min(len(ranks), _MOST_RANKS)
+    return f"rank{'s' if votes > 1 else ''} {listed}{f' and {more} more' if more > 0 else ''}"

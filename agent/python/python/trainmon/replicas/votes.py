@@ -1,0 +1,302 @@
+"""The thread that compares copies with those of other ranks, beside the training."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmon._trainmon import Monitor
+from trainmon.replicas.ballot import Ballot, Shown
+from trainmon.replicas.store import FileStoreError, OwnStore
+from trainmon.replicas.verdict import Copy, Verdict
+
+#: A difference that another rank found is looked for so long after an own showing, and with each later one.
+_LOOKS_S = (1.0, 4.0)
+#: Comparisons of a group that are kept open for ranks that are behind.
+_MOST_OPEN = 4
+#: When there are so many, this one included, every rank has had its time.
+_SETTLED = 3
+#: Between looks while something is under way.
+_PAUSE_S = 0.1
+#: The end of a watch waits so long for the ranks that have not shown theirs.
+_AT_END_S = 1.0
+#: The end of the process waits so long for a call of the store.
+_CALL_S = 2.0
+#: Comparisons in which ranks are missing before that is said.
+_UNHEARD = 3
+
+#: Gives the fingerprints once they are known; None before. Never waits.
+Arriving = Callable[[], Sequence[int | None] | None]
+#: What opens the store.
+OpenStore = Callable[[], Any]
+
+
+@dataclass(slots=True)
+class Submission:
+    """What one rank holds after a step, of what one group of ranks has copies of."""
+
+    ranks: tuple[int, ...]
+    moment: str
+    """The step and how many operations the group has made: ranks that are not at the same place are not compared."""
+    step: int
+    copies: Sequence[Copy]
+    arriving: Arriving
+
+
+@dataclass(slots=True)
+class _Group:
+    """The comparisons of one group of ranks."""
+
+    ranks: tuple[int, ...]
+    prefix: str
+    copies: Sequence[Copy] = ()
+    names: int = 0
+    """A hash of what the copies are of."""
+    open: deque[tuple[Ballot, list[float]]] = field(default_factory=deque)
+    """With when each is to be looked at."""
+    standing: Verdict | None = None
+    """The difference that was told and goes on."""
+    standing_copy: Copy | None = None
+    findings: int = 0
+    unheard: int = 0
+    has_said: bool = False
+
+
+class ReplicaVotes:
+    """Compares, on a thread of its own, what `submit` is given. Nobody waits for another rank, and nothing raises."""
+
+    def __init__(self, monitor: Monitor, rank: int, label: str, open_store: OpenStore | None = None) -> None:
+        self._monitor = monitor
+        self._rank = rank
+        self._label = _numbered(label)
+        own = OwnStore()
+        self._open_store = open_store or own.get
+        self._close_store = own.close
+        self._changed = threading.Condition()
+        self._submitted: list[Submission] = []
+        #: Whether there is something that was not looked at yet.
+        self._is_fresh = False
+        self._groups: dict[tuple[int, ...], _Group] = {}
+        self._thread: threading.Thread | None = None
+        self._closed_at = 0.0
+        self._stop_at: float | None = None
+        self._is_off = False
+        _all.add(self)
+
+    # Called from the training.
+
+    def submit(self, submission: Submission) -> None:
+        """Takes what is to be compared; at once."""
+        with self._changed:
+            if self._is_off or self._stop_at is not None:
+                return
+            self._submitted.append(submission)
+            self._is_fresh = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="trainmon-replicas", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self, seconds: float) -> None:
+        """Waits for the ranks that are about to show theirs, a second at most; where copies differ, for the verdict, at
+        most this long."""
+        with self._changed:
+            self._closed_at = time.monotonic()
+            self._stop_at = self._closed_at + seconds
+            thread = self._thread
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds + _CALL_S)
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._await_work()
+                self._advance(self._open_store())
+                if self._is_done():
+                    break
+        except FileStoreError:
+            self._say(
+                "torch.distributed was started with a file as its store, which would grow with every comparison",
+                'start it with `init_method="env://"` (torchrun does) or "tcp://"',
+            )
+        except Exception as error:
+            # The store went with the job, or the process group was destroyed.
+            if self._stop_at is None:
+                self._say(f"{type(error).__name__}: {error}", None)
+        with self._changed:
+            self._is_off = True
+            self._submitted.clear()
+        self._groups.clear()
+        self._close_store()
+
+    def _await_work(self) -> None:
+        """Sleeps until something is submitted, a look is due, or the thread is to end."""
+        with self._changed:
+            if self._stop_at is not None:
+                if not self._is_fresh:
+                    # The other ranks have their time.
+                    self._changed.wait(_PAUSE_S)
+            elif not self._is_fresh:
+                self._changed.wait(self._until_next_look())
+            self._is_fresh = False
+
+    def _until_next_look(self) -> float | None:
+        """Seconds; None where nothing is under way."""
+        if self._submitted:
+            return _PAUSE_S
+        looks = [looks[0] for group in self._groups.values() for _, looks in group.open if looks]
+        return max(0.0, min(looks) - time.monotonic()) if looks else None
+
+    def _is_done(self) -> bool:
+        """Whether the thread is to end: nothing is disputed, and the other ranks have shown theirs or had time."""
+        now = time.monotonic()
+        if self._stop_at is None:
+            return False
+        if now >= self._stop_at:
+            return True
+        if any(
+            ballot.is_disputed and not ballot.is_over for group in self._groups.values() for ballot, _ in group.open
+        ):
+            return False
+        if now >= self._closed_at + _AT_END_S:
+            return True
+        if self._submitted:
+            return False
+        newest = [(group, group.open[-1][0]) for group in self._groups.values() if group.open]
+        if any((heard := ballot.cast_by()) is not None and heard < len(group.ranks) for group, ballot in newest):
+            return False
+        # A flag is raised before its rank counts itself.
+        for _, ballot in newest:
+            ballot.look()
+        return not any(ballot.is_disputed and not ballot.is_over for _, ballot in newest)
+
+    def _advance(self, store: Any) -> None:
+        with self._changed:
+            arrived = [(one, found) for one in self._submitted if (found := one.arriving()) is not None]
+            self._submitted = [one for one in self._submitted if all(one is not taken for taken, _ in arrived)]
+        for one, found in arrived:
+            self._cast(store, one, found)
+        now = time.monotonic()
+        for group in self._groups.values():
+            for ballot, looks in group.open:
+                self._look(group, ballot, looks, now)
+
+    def _cast(self, store: Any, one: Submission, found: Sequence[int | None]) -> None:
+        copies, numbers = one.copies, found
+        if None in found:
+            known = [(copy, number) for copy, number in zip(copies, found, strict=True) if number is not None]
+            copies, numbers = [copy for copy, _ in known], [number for _, number in known]
+        if not copies:
+            return
+        shown = Shown(one.step, copies, [number for number in numbers if number is not None])
+        group = self._groups.get(one.ranks)
+        if group is None:
+            group = self._groups[one.ranks] = _Group(one.ranks, _prefix(one.ranks, self._label))
+        if shown.copies != group.copies:
+            group.copies = shown.copies
+            group.names = zlib.crc32("\n".join(f"{one.kind}:{one.vpp_stage}:{one.name}" for one in copies).encode())
+        prefix = f"{group.prefix}/{one.moment}/{group.names:08x}"
+        ballot = Ballot(store, prefix, self._rank, one.ranks, shown)
+        ballot.cast()
+        now = time.monotonic()
+        for _, looks in group.open:
+            looks.insert(0, now)
+        group.open.append((ballot, [now + after for after in _LOOKS_S]))
+        if len(group.open) >= _SETTLED and self._rank == group.ranks[0]:
+            self._settle(group, group.open[-_SETTLED][0])
+        while len(group.open) > _MOST_OPEN:
+            group.open.popleft()[0].retire()
+
+    def _look(self, group: _Group, ballot: Ballot, looks: list[float], now: float) -> None:
+        is_ending = self._stop_at is not None
+        if ballot.is_disputed and not ballot.is_over:
+            verdict = ballot.judge()
+            if verdict is not None:
+                self._tell(group, ballot, verdict)
+            looks[:] = [] if ballot.is_over else [now + _PAUSE_S]
+        elif is_ending or (looks and looks[0] <= now):
+            looks[:] = [look for look in looks if look > now]
+            ballot.look()
+            if ballot.is_disputed:
+                looks[:] = [now]
+
+    def _settle(self, group: _Group, ballot: Ballot) -> None:
+        """By the lowest rank: ends an alert whose copies agree again, and says once that ranks do not take part."""
+        heard = None if ballot.is_disputed else ballot.cast_by()
+        if heard is None:
+            return
+        if heard >= len(group.ranks):
+            group.unheard = 0
+            self._tell_end(group, ballot)
+            return
+        group.unheard += 1
+        if group.unheard == _UNHEARD and not group.has_said:
+            group.has_said = True
+            self._monitor.say(
+                "info",
+                f"copies of parameters are compared on {heard} of {len(group.ranks)} ranks: the others are not "
+                "watched, watched since another step, gone, or hold other tensors",
+                None,
+            )
+
+    def _tell(self, group: _Group, ballot: Ballot, verdict: Verdict) -> None:
+        group.findings += 1
+        if group.standing is not None:
+            self._monitor.count_replica_mismatch()
+            return
+        first = ballot.shown.copies[verdict.first]
+        group.standing, group.standing_copy = verdict, first
+        step = ballot.shown.step
+        self._monitor.raise_replica_mismatch(
+            True, 1, step, first.kind, first.name, first.vpp_stage, verdict.differing, verdict.message
+        )
+
+    def _tell_end(self, group: _Group, ballot: Ballot) -> None:
+        first = group.standing_copy
+        if first is None:
+            return
+        step, findings = ballot.shown.step, group.findings
+        message = f"ReplicaMismatch: the copies of all ranks are the same again after step {step}, {findings} findings"
+        group.standing = group.standing_copy = None
+        group.findings = 0
+        self._monitor.raise_replica_mismatch(False, findings, step, first.kind, first.name, first.vpp_stage, 0, message)
+
+    def _say(self, why: str, hint: str | None) -> None:
+        self._monitor.say("info", f"copies of parameters on several ranks are not compared: {why}", hint)
+
+
+_all: weakref.WeakSet[ReplicaVotes] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread inside torch's store must not meet the end of the interpreter."""
+    for one in list(_all):
+        one.close(0.0)
+
+
+_ordinals: dict[str, int] = {}
+_ordinals_lock = threading.Lock()
+
+
+def _numbered(label: str) -> str:
+    """The label of a watch's keys: another one for the next watch over the same parameters, the same on every rank."""
+    with _ordinals_lock:
+        ordinal = _ordinals[label] = _ordinals.get(label, -1) + 1
+    return f"{label}/{ordinal}"
+
+
+def _prefix(ranks: Sequence[int], label: str) -> str:
+    """Where the keys of these ranks' comparisons are."""
+    text = ",".join(map(str, ranks))
+    return f"{text if len(ranks) <= 8 else f'{len(ranks)}x{zlib.crc32(text.encode()):08x}'}/{label}"

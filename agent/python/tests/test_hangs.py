@@ -1,0 +1,40 @@
+"""A rank that stays away from a collective operation is named while the others wait in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.ranks import run_ranks
+from trainmon.hangs import Waiting, message_of
+
+
+def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
+    said = run_ranks("hang_train.py", 4, tmp_path)
+    told = re.findall(r"warning: (Stall: no step for .*)", said)
+    (named,) = [line for line in told if "all_reduce" in line]
+    assert "entered by ranks 0, 1, 3, not by rank 2" in named, named
+    assert "hang_train.py" in named, named
+    assert re.search(r"all_reduce \d+ of group ", named), named
+    (shown,) = re.findall(r"status shows: (.*)", said)
+    assert "entered by ranks 0, 1, 3, not by rank 2" in shown
+
+
+@pytest.mark.parametrize(
+    ("entered", "elsewhere", "silent", "words"),
+    [
+        ([0, 1], [2], [], "entered by ranks 0, 1, not by rank 2"),
+        ([0], [], [1], "entered by rank 0; nothing is heard of rank 1"),
+        ([0, 1], [], [], "entered by ranks 0, 1: all of them"),
+        (range(20), [21], [], "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more, not by rank 21"),
+    ],
+)
+def test_the_sentence_says_who_is_where(
+    entered: list[int], elsewhere: list[int], silent: list[int], words: str
+) -> None:
+    one = Waiting("all_reduce", "dp", [0, 1, 2], 17, "train.py[12]", 40.0)
+    message = message_of(one, 40.0, entered, elsewhere, silent)
+    assert message.startswith("Stall: no step for 40 s: all_reduce 17 of group dp, called at train.py[12]: ")
+    assert words in message

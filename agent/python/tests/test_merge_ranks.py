@@ -1,0 +1,141 @@
+"""Rows of all ranks put together equal those of the same training in one process, whatever the parallel layout."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from support import runs
+from support.command import trainmon
+from support.ranks import run_alone, run_ranks
+
+KINDS = ("grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated", "update")
+COLUMNS = ("min", "max", "mean", "norm", "std", "nans", "zeros")
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trainings of torch's own ways."""
+    place = tmp_path_factory.mktemp("layouts")
+    run_alone("layout_train.py", place, "single")
+    run_ranks("layout_train.py", 2, place, "ddp", "fsdp2")
+    return place
+
+
+def merged(run: Path, out: Path) -> Path:
+    """The directory of the merged run's one rank."""
+    done = trainmon("merge-ranks", run, "-o", out, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
+    assert said["ok"], said
+    assert said["merged"]["ranks"] == [0, 1], said
+    return out / "rank_0"
+
+
+def assert_equal(found: Path, single: Path, relative: float = 2e-4) -> None:
+    """Every row of every kind that is a whole model's."""
+    for kind in KINDS:
+        rows = {(row["name"], row["step"]): row for row in runs.rows(found, kind)}
+        expected = {(row["name"], row["step"]): row for row in runs.rows(single, kind)}
+        assert expected, kind
+        assert set(rows) == set(expected), (kind, set(rows) ^ set(expected))
+        for key, row in rows.items():
+            assert_row(row, expected[key], relative, f"{kind} of {key}")
+
+
+def assert_row(row: runs.Row, expected: runs.Row, relative: float, what: str) -> None:
+    assert row["shape"] == expected["shape"], what
+    elements = math.prod(int(one) for one in row["shape"].strip("[]").split(",") if one.strip())
+    scale = float(expected["norm"]) / math.sqrt(elements)
+    for column in COLUMNS:
+        one, other = float(row[column]), float(expected[column])
+        if math.isnan(other):
+            assert math.isnan(one), (what, column)
+            continue
+        # A share of elements moves by whole ones, which stand at the border.
+        allowed = 0.02 + 1 / elements if column == "zeros" else relative * max(abs(other), scale)
+        assert abs(one - other) <= allowed, (what, column, one, other)
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
+def test_torchs_ways_equal_one_process(output: Path, case: str, tmp_path: Path) -> None:
+    single = runs.run_directory(output / "single", 0)
+    found = merged(output / case, tmp_path / "merged")
+    assert_equal(found, single)
+    lines = list(zip(runs.steps(found), runs.steps(single), strict=True))
+    for line, expected in lines:
+        assert abs(float(line["loss"]) / float(expected["loss"]) - 1) < 1e-5
+        assert abs(float(line["grad_norm"]) / float(expected["grad_norm"]) - 1) < 1e-4
+    # The share of elements whose gradient and moment agree: of all elements, whoever has them.
+    shares = [{row["name"]: float(row["norm"]) for row in runs.rows(one, "other")} for one in (found, single)]
+    assert shares[0].keys() == shares[1].keys()
+    assert all(abs(shares[0][name] - shares[1][name]) < 0.01 for name in shares[0])
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
+def test_runs_of_other_layouts_are_compared(output: Path, case: str) -> None:
+    done = trainmon("compare", output / case, output / "single", "--json")
+    said = json.loads(done.stdout)
+    assert said["first"] is None, said["first"]
+    assert any("2 ranks" in note and "put together" in note for note in said["notes"]), said["notes"]
+    (rank,) = said["ranks"]
+    assert rank["values"] > 4 * 29 * 5 * 4
+
+
+def test_shards_are_compared_with_copies(output: Path) -> None:
+    """As many ranks, other parts."""
+    said = json.loads(trainmon("compare", output / "fsdp2", output / "ddp", "--json").stdout)
+    assert said["first"] is None, said["first"]
+    assert len(said["notes"]) >= 2
+    one = json.loads(trainmon("compare", output / "ddp", output / "ddp", "--json").stdout)
+    assert [rank["rank"] for rank in one["ranks"]] == [0, 1], "of one layout, rank by rank"
+
+
+def test_a_rank_whose_files_are_lost_is_told(output: Path, tmp_path: Path) -> None:
+    run = next(path for path in (output / "fsdp2").iterdir() if path.is_dir() and not path.is_symlink())
+    only = tmp_path / run.name / "rank_0"
+    only.mkdir(parents=True)
+    for file in (run / "rank_0").iterdir():
+        if file.is_file():
+            (only / file.name).write_bytes(file.read_bytes())
+    done = trainmon("merge-ranks", tmp_path / run.name, "-o", tmp_path / "merged", "--json")
+    said = json.loads(done.stdout)["merged"]
+    assert done.returncode == 1
+    assert said["incomplete"] > 0
+    assert "elements" in said["first_incomplete"]
+    (only / "layout.json").unlink()
+    done = trainmon("merge-ranks", tmp_path / run.name, "-o", tmp_path / "other")
+    assert done.returncode == 2
+    assert "layout.json" in done.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_deepspeeds_partitions_equal_one_process(output: Path, tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    run_ranks("layout_train.py", 2, tmp_path, "zero2", "zero3")
+    single = runs.run_directory(output / "single", 0)
+    for case in ("zero2", "zero3"):
+        assert_equal(merged(tmp_path / case, tmp_path / f"merged_{case}"), single)
+
+
+def test_megatrons_slices_stages_and_shards_equal_one_process(tmp_path: Path) -> None:
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+    run_ranks("layout_train.py", 1, tmp_path, "tp1")
+    run_ranks("layout_train.py", 2, tmp_path, "tp2", "pp2", "dp2", "dist")
+    single = runs.run_directory(tmp_path / "tp1", 0)
+    found = {case: merged(tmp_path / case, tmp_path / f"merged_{case}") for case in ("tp2", "pp2", "dp2", "dist")}
+    assert_equal(found["tp2"], single)
+    # Stages begin with other weights than the whole model has there. The last has the shared embedding once more.
+    for kind in KINDS:
+        names = {row["name"] for row in runs.rows(found["pp2"], kind)} - {"output_layer.weight"}
+        assert names == {row["name"] for row in runs.rows(single, kind)}
+    of_stage = {row["name"]: row for row in runs.rows(runs.run_directory(tmp_path / "pp2", 1), "param_origin")}
+    whole = {row["name"]: row for row in runs.rows(found["pp2"], "param_origin")}
+    fc1 = "mlp.linear_fc1.weight"
+    assert whole[f"decoder.layers.1.{fc1}"]["norm"] == of_stage[f"decoder.layers.0.{fc1}"]["norm"]
+    assert whole[f"decoder.layers.0.{fc1}"]["norm"] != of_stage[f"decoder.layers.0.{fc1}"]["norm"]
+    # Shards of the distributed optimizer against copies.
+    assert_equal(found["dist"], found["dp2"])

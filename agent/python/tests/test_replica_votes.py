@@ -1,0 +1,176 @@
+"""Comparing copies through a store: ranks are simulated in one process, each with its own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+from support.ballots import Rank, close_all, wait_for, wait_for_calls
+from trainmon.device.fingerprints import DeviceFingerprints
+from trainmon.replicas import ballot
+from trainmon.replicas.verdict import Camp, Copy, judge
+
+SAME = [11, 22, 33, 44]
+
+
+@pytest.fixture(params=["tcp", "hash"])
+def client(request: pytest.FixtureRequest) -> Callable[[], Any]:
+    """Gives each rank its client of one store."""
+    if request.param == "hash":
+        store = distributed.HashStore()
+        return lambda: store
+    server = distributed.TCPStore("127.0.0.1", 0, None, True)
+    return lambda: distributed.TCPStore("127.0.0.1", server.port, None, False)
+
+
+def ranks_of(client: Callable[[], Any], count: int) -> list[Rank]:
+    return [Rank(rank, range(count), client()) for rank in range(count)]
+
+
+def test_the_one_that_differs_is_named_by_the_majority_and_once(client: Callable[[], Any]) -> None:
+    ranks = ranks_of(client, 5)
+    for step in (0, 100, 200, 300):
+        for number, rank in enumerate(ranks):
+            rank.show(step, [11, 22, 35, 44] if number == 3 and step >= 100 else SAME)
+    close_all(ranks)
+    (found,) = [one for rank in ranks for one in rank.voice.raised]
+    assert found[:2] == (True, 100)
+    assert "parameter `w2` differs on rank 3 from its copies on 4 of 5 ranks after step 100" in found[2]
+    # It goes on: counted, not said again.
+    assert ranks[0].voice.counted == 2
+
+
+def test_two_that_differ_are_both_named(client: Callable[[], Any]) -> None:
+    ranks = ranks_of(client, 2)
+    ranks[0].show(7, SAME)
+    ranks[1].show(7, [10, 22, 30, 44])
+    close_all(ranks)
+    ((_, _, message),) = [one for rank in ranks for one in rank.voice.raised]
+    assert "`w0` differs between rank 0 and rank 1: neither has a majority of 2 ranks" in message
+    assert "2 of 4 copies differ" in message
+
+
+def test_nothing_is_said_of_copies_that_are_the_same_and_the_store_stays_small() -> None:
+    server = distributed.TCPStore("127.0.0.1", 0, None, True)
+    ranks = [Rank(rank, range(4), distributed.TCPStore("127.0.0.1", server.port, None, False)) for rank in range(4)]
+    before = server.num_keys()
+    for step in range(40):
+        for rank in ranks:
+            rank.show(step, SAME)
+        wait_for_calls(ranks, "add", step + 1)
+    close_all(ranks)
+    assert not any(rank.voice.raised or rank.voice.said for rank in ranks)
+    assert server.num_keys() - before <= 2 * 4, "two keys for each comparison that is kept open"
+    asked = sum(sum(rank.store.calls.values()) for rank in ranks) / (40 * 4)
+    # By each rank: show, count, look; the first deletes what it made.
+    assert asked <= 8, asked
+
+
+def test_copies_that_agree_again_end_the_alert(client: Callable[[], Any]) -> None:
+    ranks = ranks_of(client, 3)
+    for step in range(0, 1200, 100):
+        for number, rank in enumerate(ranks):
+            rank.show(step, [1, 2, 3, 4] if number == 1 and step == 0 else SAME)
+        wait_for_calls(ranks, "compare_set", step // 100 + 1)
+        if step == 0:
+            wait_for(lambda: ranks[0].voice.raised)
+    close_all(ranks)
+    begun, ended = ranks[0].voice.raised
+    assert begun[:2] == (True, 0)
+    assert ended[:2] == (False, 100)
+    assert "the same again after step 100, 1 findings" in ended[2]
+
+
+def test_where_the_lowest_rank_is_gone_another_takes_charge(
+    client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ballot, "_SUBSTITUTE_S", 0.2)
+    monkeypatch.setattr(ballot, "PATIENCE_S", 1.0)
+    ranks = ranks_of(client, 4)
+    for rank, shown in zip(ranks[1:], (SAME, SAME, [11, 22, 33, 45]), strict=True):
+        rank.show(3, shown)
+    close_all(ranks)
+    ((_, _, message),) = [one for rank in ranks for one in rank.voice.raised]
+    assert "`w3` differs on rank 3 from its copies on 2 of 4 ranks" in message
+
+
+def test_ranks_that_hold_other_things_or_are_at_another_place_are_not_compared(client: Callable[[], Any]) -> None:
+    ranks = ranks_of(client, 3)
+    for step in range(8):
+        ranks[0].show(step, SAME)
+        ranks[1].show(step, [1, 2, 3])
+        ranks[2].show(step, [5, 6, 7, 8], moment=f"{step}-9")
+        wait_for_calls(ranks, "add", step + 1)
+    close_all(ranks)
+    assert not any(rank.voice.raised for rank in ranks)
+    (said,) = ranks[0].voice.said
+    assert "compared on 1 of 3 ranks" in said
+
+
+def test_a_store_that_goes_ends_the_comparing_and_nothing_else() -> None:
+    class Gone:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError("Connection reset by peer")
+
+    rank = Rank(0, range(2), Gone())
+    rank.show(0, SAME)
+    wait_for(lambda: rank.voice.said)
+    rank.show(1, SAME)
+    close_all([rank])
+    assert rank.voice.said == [
+        "info: copies of parameters on several ranks are not compared: RuntimeError: Connection reset by peer"
+    ]
+
+
+def test_where_every_rank_is_on_its_own_the_store_is_not_flooded(client: Callable[[], Any]) -> None:
+    ranks = ranks_of(client, 12)
+    shown = [[number] * 2000 for number in range(12)]
+    for rank, fingerprints in zip(ranks, shown, strict=True):
+        rank.show(0, fingerprints)
+    close_all(ranks)
+    ((_, _, message),) = [one for rank in ranks for one in rank.voice.raised]
+    assert "neither has a majority of 12 ranks" in message
+    details = sum(rank.store.bytes for rank in ranks)
+    # Written by eight ranks, read by the one in charge, some times until everybody has counted itself.
+    assert ranks[11].store.bytes < 2000 * 8 * 2, details
+
+
+def test_the_first_that_differs_is_the_first_in_the_model_whoever_is_wrong() -> None:
+    copies = [Copy(0, f"w{place}", 0) for place in range(4)]
+    camps = [Camp("a", 6, [0, 1], SAME), Camp("b", 1, [7], [11, 22, 33, 0]), Camp("c", 1, [3], [11, 0, 0, 44])]
+    verdict = judge(camps, copies, 9, 8)
+    assert verdict is not None
+    assert (verdict.first, verdict.differing) == (1, 3)
+    assert "on rank 3 from its copies on 6 of 8 ranks" in verdict.message
+    assert judge(camps[:1], copies, 9, 8) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8", "bool", "complex64"])
+def test_every_flipped_bit_changes_a_fingerprint_made_on_a_device(dtype: str) -> None:
+    tensor = torch.arange(60).to(getattr(torch, dtype))
+    fingerprints = DeviceFingerprints()
+    seen = set()
+    words = tensor.view(torch.uint8) if dtype != "bool" else tensor
+    for place in (0, 17, words.numel() - 1):
+        for bit in range(8 if dtype != "bool" else 1):
+            before = words[place].clone()
+            words[place] = words[place] ^ (1 << bit) if dtype != "bool" else ~words[place]
+            seen.add(fingerprints.launch([tensor])()[0])  # type: ignore[index]
+            words[place] = before
+    seen.add(fingerprints.launch([tensor])()[0])  # type: ignore[index]
+    assert len(seen) == 1 + 3 * (8 if dtype != "bool" else 1)
+
+
+def test_a_strided_tensor_has_the_fingerprint_of_its_copy_and_a_long_one_is_taken_in_pieces() -> None:
+    fingerprints = DeviceFingerprints()
+    tensor = torch.randn(1500, 1501)
+    parts = [tensor.t(), tensor.t().contiguous(), tensor, torch.empty(0)]
+    strided, copied, other, empty = fingerprints.launch(parts)()  # type: ignore[misc]
+    assert strided == copied != other
+    assert empty == 0
+    swapped = torch.cat([tensor.view(-1)[1 << 20 :], tensor.view(-1)[: 1 << 20]])
+    assert fingerprints.launch([swapped])() != fingerprints.launch([tensor])()

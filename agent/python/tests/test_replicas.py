@@ -1,0 +1,62 @@
+"""Copies of parameters that differ by one bit are named, and no others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.matrix import IS_FULL
+from support.ranks import run_ranks
+
+
+def findings(output: Path) -> list[dict[str, Any]]:
+    """Every finding of every rank, as `anomaly.json` has it."""
+    files = sorted(output.glob("*-*/anomaly_detected/rank*/anomaly.json"))
+    return [one for file in files for one in json.loads(file.read_text()).values()]
+
+
+def mismatches(output: Path) -> list[dict[str, Any]]:
+    return [one for one in findings(output) if "ReplicaMismatch" in one["message"]]
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks", "who"),
+    [
+        ("flip", 2, "parameter `2.weight` differs between rank 0 and rank 1: neither has a majority of 2 ranks"),
+        ("flip", 3, "parameter `2.weight` differs on rank 2 from its copies on 2 of 3 ranks"),
+        ("flip_state", 3, "exp_avg `2.weight` differs on rank 2 from its copies on 2 of 3 ranks"),
+        ("hybrid", 4, "parameter `2.weight` differs between rank 1 and rank 3: neither has a majority of 2 ranks"),
+    ],
+)
+def test_one_flipped_bit_is_named_with_parameter_step_and_rank(tmp_path: Path, case: str, ranks: int, who: str) -> None:
+    said = run_ranks("replica_train.py", ranks, tmp_path, case, 12)
+    # Flipped after the check of step 6: found after step 8.
+    assert f"ReplicaMismatch: {who} after step 8" in said, said
+    assert said.count("ReplicaMismatch:") == 1, "said once, by one rank"
+    assert len(mismatches(tmp_path)) == 1
+    assert mismatches(tmp_path)[0]["step"] == 8
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
+def test_a_clean_run_raises_no_alarm(tmp_path: Path, case: str) -> None:
+    steps = 500 if IS_FULL else 50
+    said = run_ranks("replica_train.py", 2, tmp_path, case, steps)
+    assert "ReplicaMismatch" not in said, said
+    assert "not compared" not in said, said
+    assert mismatches(tmp_path) == []
+
+
+def test_a_rank_that_is_watched_later_raises_no_alarm(tmp_path: Path) -> None:
+    said = run_ranks("replica_train.py", 2, tmp_path, "late", 14)
+    assert "ReplicaMismatch" not in said, said
+    assert mismatches(tmp_path) == []
+
+
+def test_a_rank_that_dies_changes_nothing_for_the_others(tmp_path: Path) -> None:
+    said = run_ranks("replica_train.py", 3, tmp_path, "dies", 12)
+    assert "ReplicaMismatch" not in said, said
+    assert said.count("closed after") == 2
+    assert "Traceback" not in said

@@ -1,0 +1,63 @@
+//! Runs whose ranks hold other parts of the model: the rows of their ranks are put together before they are compared.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use trainmon_report::Progress;
+
+use super::error::CompareRunsError;
+use crate::merge::{are_laid_out_otherwise, is_of_several_ranks, merge_into};
+use trainmon_report::OutputError;
+
+/// The runs that are compared: those given, or what was made of them.
+pub(super) struct Sides {
+    pub(super) target: PathBuf,
+    pub(super) golden: Vec<PathBuf>,
+    /// What was put together, and what of it is missing, a sentence each.
+    pub(super) remarks: Vec<String>,
+    pub(super) warnings: Vec<String>,
+    /// Holds what was made, while it is read.
+    made: Option<TempDir>,
+}
+
+impl Sides {
+    /// Puts together what has to be. Needs room on the disk of temporary files for one rank's rows of each run.
+    pub(super) fn of(
+        target: &Path,
+        golden: &[PathBuf],
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<Self, CompareRunsError> {
+        let (target, golden) = (target.to_path_buf(), golden.to_vec());
+        let (remarks, warnings) = (Vec::new(), Vec::new());
+        let mut sides = Self { target, golden, remarks, warnings, made: None };
+        if !sides.golden.iter().any(|golden| are_laid_out_otherwise(&sides.target, golden)) {
+            return Ok(sides);
+        }
+        let failed = |source| OutputError::write(&std::env::temp_dir(), source);
+        let made = tempfile::Builder::new().prefix("trainmon-merged-").tempdir().map_err(failed)?;
+        sides.target = sides.merged(&sides.target.clone(), &made.path().join("target"), tell)?;
+        for place in 0..sides.golden.len() {
+            let out = made.path().join(format!("golden{place}"));
+            sides.golden[place] = sides.merged(&sides.golden[place].clone(), &out, tell)?;
+        }
+        sides.made = Some(made);
+        Ok(sides)
+    }
+
+    fn merged(&mut self, path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Result<PathBuf, CompareRunsError> {
+        if !is_of_several_ranks(path) {
+            return Ok(path.to_path_buf());
+        }
+        std::fs::create_dir_all(out).map_err(|source| OutputError::write(out, source))?;
+        let merged = merge_into(path, out, tell)?;
+        let ranks = merged.ranks.len();
+        self.remarks.push(format!("the rows of {ranks} ranks of `{}` are compared put together", path.display()));
+        self.warnings.extend(merged.missing().into_iter().map(|missing| format!("`{}`: {missing}", path.display())));
+        Ok(out.to_path_buf())
+    }
+
+    /// Whether the paths are not those that were given.
+    pub(super) fn are_made(&self) -> bool {
+        self.made.is_some()
+    }
+}

@@ -1,0 +1,67 @@
+//! Why the rows of a run's ranks cannot be put together.
+
+use std::io;
+use std::path::PathBuf;
+
+use trainmon_exporters::ExportError;
+use trainmon_report::{Advise, OutputError};
+
+use crate::steps::ReadRunError;
+
+/// Nothing is left behind: the output directory appears whole or not at all.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeRanksError {
+    /// The run cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadRunError),
+    /// A rank does not say which parts it has.
+    #[error("rank {rank} has no `layout.json` in `{}`", path.display())]
+    NoLayout {
+        /// The rank.
+        rank: u32,
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("cannot read `{}/layout.json`", path.display())]
+    ReadLayout {
+        /// The rank's directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not what it should be.
+    #[error("`{}/layout.json` is not what it should be: {found}", path.display())]
+    MalformedLayout {
+        /// The rank's directory.
+        path: PathBuf,
+        /// What is wrong.
+        found: String,
+    },
+    /// A CSV file cannot be written.
+    #[error("the rows of step {step} cannot be written")]
+    WriteRows {
+        /// The step.
+        step: u64,
+        /// Why.
+        source: ExportError,
+    },
+    /// The output is there already, or cannot be made.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+impl Advise for MergeRanksError {
+    fn hint(&self) -> &str {
+        match self {
+            Self::Read(error) => error.hint(),
+            Self::NoLayout { .. } => {
+                "each rank of several writes it with its first step, beside its CSV files, since this version: record the run anew"
+            }
+            Self::ReadLayout { .. } => "make it readable",
+            Self::MalformedLayout { .. } => "the file was damaged or changed by hand, or is a later version's",
+            Self::WriteRows { .. } => "see that the disk has room and the directory above the output can be written",
+            Self::Output(error) => error.hint(),
+        }
+    }
+}

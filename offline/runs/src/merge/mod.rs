@@ -1,0 +1,197 @@
+//! `trainmon merge-ranks`: the rows of all ranks of a run as those of one whole model.
+//!
+//! ```text
+//! each rank's steps, side by side ─▶ layout: which part of which parameter a row is of ─▶ step: one of the copies of each
+//! part, the parts in one row (statistics) ─▶ the run's own CSV exporter ─▶ a run of one rank
+//! ```
+//!
+//! Memory holds one step of every rank and the names, whatever the run's length.
+
+mod error;
+mod layout;
+mod report;
+mod statistics;
+mod step;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use trainmon_core::config::{Config, Signals};
+use trainmon_core::{RUN_FILE, RunFile, Statistic, StepBatch, TensorInfo};
+use trainmon_exporters::{CsvExporter, Exporter as _};
+use trainmon_report::{FreshDirectory, NotMade, OutputError, Progress};
+
+pub use self::error::MergeRanksError;
+pub use self::report::{LeftOutRows, MergedRun, as_json};
+
+use self::layout::{NoLayout, RankLayout};
+use self::step::Merger;
+use crate::steps::{RankChoice, RecordedRank, RecordedRun, StepReader};
+
+/// The directory of the one rank that the merged run has.
+const ONLY_RANK: &str = "rank_0";
+/// What is no statistic of a whole tensor when it is known of its parts.
+const NOT_OF_PARTS: [Statistic; 3] = [Statistic::Crc32, Statistic::Xor64, Statistic::Id];
+
+/// One rank, being read.
+struct Lane {
+    reader: StepReader,
+    layout: RankLayout,
+    batch: StepBatch,
+    is_over: bool,
+}
+
+impl Lane {
+    fn open(rank: &RecordedRank) -> Result<Self, MergeRanksError> {
+        let layout = layout_of(rank)?;
+        let mut lane = Self { reader: rank.open()?, layout, batch: StepBatch::default(), is_over: false };
+        lane.advance()?;
+        Ok(lane)
+    }
+
+    fn advance(&mut self) -> Result<(), MergeRanksError> {
+        self.is_over = !self.reader.next(&mut self.batch)?;
+        Ok(())
+    }
+
+    fn step(&self) -> Option<u64> {
+        (!self.is_over).then_some(self.batch.step.0)
+    }
+}
+
+fn layout_of(rank: &RecordedRank) -> Result<RankLayout, MergeRanksError> {
+    let directory = directory_of(rank);
+    RankLayout::read(&directory).map_err(|why| match why {
+        NoLayout::Missing => MergeRanksError::NoLayout { rank: rank.run().rank.0, path: directory },
+        NoLayout::Read(source) => MergeRanksError::ReadLayout { path: directory, source },
+        NoLayout::Malformed(found) => MergeRanksError::MalformedLayout { path: directory, found },
+    })
+}
+
+/// Where a rank's files are; of a journal, where it lies.
+fn directory_of(rank: &RecordedRank) -> PathBuf {
+    let path = rank.path();
+    let directory = if rank.is_journal() { path.parent().unwrap_or(path) } else { path };
+    directory.to_path_buf()
+}
+
+/// Whether a run has rows of more than one rank.
+pub(crate) fn is_of_several_ranks(path: &Path) -> bool {
+    RecordedRun::open(path, RankChoice::First).is_ok_and(|run| run.all_ranks.len() > 1)
+}
+
+/// Whether the rows of these two runs are of other parts: their ranks are not as many, or hold other things. `false` where a
+/// run of several ranks does not tell.
+pub(crate) fn are_laid_out_otherwise(one: &Path, other: &Path) -> bool {
+    let layouts = |path: &Path| -> Option<Vec<Option<RankLayout>>> {
+        let run = RecordedRun::open(path, RankChoice::All).ok()?;
+        Some(run.ranks.iter().map(|rank| layout_of(rank).ok()).collect())
+    };
+    let (Some(one), Some(other)) = (layouts(one), layouts(other)) else { return false };
+    let tells = |ranks: &[Option<RankLayout>]| ranks.len() < 2 || ranks.iter().all(Option::is_some);
+    // Two runs of one rank each are a pair whatever they are.
+    one.len().max(other.len()) > 1 && tells(&one) && tells(&other) && one != other
+}
+
+/// Puts the rows of the ranks of the run at `path` together, into the new directory `out`: a run of one rank, in the layout
+/// `run`. Of a run of one rank the rows stay as they are. `tell` hears how far it is.
+///
+/// One row per parameter, kind and step: of ranks that hold copies the lowest one's, of disjoint parts their rows together.
+/// What is each rank's own (activations, gradients before aggregation) and what parts do not tell are left out and counted.
+///
+/// # Errors
+/// There is no run, a file is damaged, a rank has no `layout.json`, the output exists or cannot be written.
+pub fn merge_ranks(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Result<MergedRun, MergeRanksError> {
+    let output = FreshDirectory::prepare(out).map_err(|error| error.at(out))?;
+    let merged = merge_into(path, output.path(), tell)?;
+    output.put_in_place().map_err(|source| OutputError::write(out, source))?;
+    Ok(MergedRun { out: out.to_path_buf(), ..merged })
+}
+
+/// As [`merge_ranks`], into a directory that is there.
+pub(crate) fn merge_into(
+    path: &Path,
+    out: &Path,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<MergedRun, MergeRanksError> {
+    let run = RecordedRun::open(path, RankChoice::All)?;
+    let total = run.bytes();
+    let mut lanes = run.ranks.iter().map(Lane::open).collect::<Result<Vec<_>, _>>()?;
+    let config = config_of(&lanes);
+    let csv = config.csv_layout.clone();
+    let mut exporter = CsvExporter::in_directory(&config, &csv, out.join(ONLY_RANK));
+    let (mut merger, mut into) = (Merger::default(), StepBatch::default());
+    let (mut steps, mut records, mut range, mut lacking) = (0, 0, None, 0);
+    while let Some(step) = lanes.iter().filter_map(Lane::step).min() {
+        let at: Vec<(&RankLayout, &[TensorInfo], &StepBatch)> = lanes
+            .iter()
+            .filter(|lane| lane.step() == Some(step))
+            .map(|lane| (&lane.layout, lane.reader.names(), &lane.batch))
+            .collect();
+        lacking += u64::from(at.len() < lanes.len());
+        merger.merge(&at, &mut into);
+        exporter
+            .export(&merger.names, &into)
+            .map_err(|failure| MergeRanksError::WriteRows { step, source: failure.source })?;
+        steps += 1;
+        records += into.records.len() as u64;
+        range = Some((range.map_or(step, |(first, _)| first), step));
+        for lane in lanes.iter_mut().filter(|lane| lane.step() == Some(step)) {
+            lane.advance()?;
+        }
+        tell(Progress { done: lanes.iter().map(|lane| lane.reader.bytes_read()).sum(), total });
+    }
+    let last = range.map_or(0, |(_, last)| last);
+    exporter.shutdown(Instant::now()).map_err(|source| MergeRanksError::WriteRows { step: last, source })?;
+    write_run_file(&run, out)?;
+    let warnings = lanes.iter().flat_map(|lane| lane.reader.warnings().iter().cloned()).collect();
+    Ok(MergedRun {
+        out: out.to_path_buf(),
+        newest: run.newest.clone(),
+        run: run.name.clone(),
+        ranks: run.all_ranks.clone(),
+        world_size: run.world_size,
+        steps,
+        range,
+        records,
+        lacking_ranks: lacking,
+        incomplete: merger.incomplete,
+        first_incomplete: merger.first_incomplete,
+        left_out: LeftOutRows::of(&merger.left_out),
+        warnings,
+    })
+}
+
+/// What all ranks together measured, without what is none of a whole tensor.
+fn config_of(lanes: &[Lane]) -> Config {
+    let mut config = lanes.first().map(|lane| lane.reader.config().clone()).unwrap_or_default();
+    for lane in lanes.iter().skip(1) {
+        let other = &lane.reader.config().signals;
+        let own = &mut config.signals;
+        let Signals { weight_grad, moments, param, activations: _, mg_direction, update } = other.clone();
+        own.weight_grad = own.weight_grad.take().or(weight_grad);
+        own.moments = own.moments.take().or(moments);
+        own.param = own.param.take().or(param);
+        own.mg_direction = own.mg_direction.take().or(mg_direction);
+        own.update = own.update.take().or(update);
+    }
+    let Signals { weight_grad, moments, param, activations, mg_direction, update } = &mut config.signals;
+    *activations = None;
+    if let Some(grad) = weight_grad {
+        grad.every_micro_batch = false;
+    }
+    let of_grad = weight_grad.iter_mut().map(|grad| &mut grad.signal);
+    let others = [moments, param, mg_direction, update].into_iter().flatten();
+    for signal in of_grad.chain(others) {
+        signal.ops.retain(|op| !NOT_OF_PARTS.contains(op));
+    }
+    config
+}
+
+fn write_run_file(run: &RecordedRun, out: &Path) -> Result<(), MergeRanksError> {
+    let started = jiff::Timestamp::now().to_string();
+    let file = RunFile { run: format!("{}-merged", run.name), world_size: 1, job: String::new(), started };
+    let path = out.join(RUN_FILE);
+    let written = serde_json::to_vec(&file).map_err(std::io::Error::from).and_then(|text| std::fs::write(&path, text));
+    written.map_err(|source| NotMade::Failed(source).at(&path).into())
+}
