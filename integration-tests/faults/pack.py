@@ -19,12 +19,14 @@ from pathlib import Path
 
 from .held_out.cases import CASES as HELD_OUT
 from .held_out_tensor.cases import CASES as HELD_OUT_TENSOR
+from .machines.cases import CASES as MACHINES
 from .make import GOLDENS
 from .plants import CASES
 
 PLACES = (
     (sysconfig.get_paths()["purelib"], "/venv/lib/python/site-packages"),
     (str(Path(sysconfig.get_paths()["purelib"]).resolve()), "/venv/lib/python/site-packages"),
+    *((str(place), "/venv/lib/python/site-packages") for place in Path(sys.prefix).parent.glob("*/lib/python*/site-packages")),
     (sysconfig.get_paths()["stdlib"], "/usr/lib/python"),
     (str(Path(__file__).resolve().parent.parent), "/training"),
 )
@@ -75,7 +77,7 @@ def pack(out: Path, corpus: Path) -> int:
 def _kept(out: Path) -> set[Path]:
     """The directories of the cases that the corpus has, and of their golden dumps."""
     homes = [
-        out / case.name for case in (*CASES, *HELD_OUT, *HELD_OUT_TENSOR) if case.kept and (out / case.name).is_dir()
+        out / case.name for case in (*CASES, *HELD_OUT, *HELD_OUT_TENSOR, *MACHINES) if case.kept and (out / case.name).is_dir()
     ]
     return {*homes, *(out / GOLDENS / (home / "golden").readlink().name for home in homes)}
 

@@ -9,7 +9,7 @@ use trainmon_dump::capture::{Document, DumpKind, RankFiles, StepFiles, Task, Tre
 use super::deviation::is_one_kind;
 use super::error::CompareError;
 use super::evaluation::{Evaluation, Sides};
-use super::first::{Divergence, Finding, Noise, RankCapture, Rounding, first_divergence};
+use super::first::{Divergence, Finding, Noise, RankCapture, Rewritten, Rounding, Walked, first_divergence};
 use super::input::Capture;
 use super::judge::GoldenSpreads;
 use super::matching::{Matching, Pair, fuse};
@@ -98,6 +98,17 @@ pub enum Verdict {
         /// The largest difference of all.
         largest: f64,
     },
+    /// A part is computed otherwise on one side, with the same results; nothing else differs by more than rounding.
+    Rewritten {
+        /// In which step first.
+        step: u64,
+        /// On which ranks.
+        ranks: Vec<u64>,
+        /// Where, until where, and how far the results are apart.
+        rewritten: Box<Rewritten>,
+        /// In how many places of this step.
+        places: usize,
+    },
     /// No value differs by more than rounding, but one side made calls the other did not: the first of them.
     OneSided {
         /// In which step.
@@ -138,6 +149,8 @@ pub struct Answer {
     pub unseen: usize,
     /// Values of which statistics alone were held against each other, because a file of their tensors cannot be read.
     pub unread: usize,
+    /// Tensors of an optimizer that are apart by what it makes of rounding, of the first step that has any.
+    pub unsure: Vec<String>,
     /// Steps and ranks of one side alone.
     pub target_only: Vec<String>,
     /// The same of the golden.
@@ -287,6 +300,12 @@ struct Search {
     noise: Noise,
     first_rounding: Option<(u64, u64, String)>,
     found: Option<(u64, Divergence)>,
+    /// The first step in which a part is computed otherwise.
+    rewritten: Option<(u64, Divergence)>,
+    /// The first step in which calls differ and no value does: kept until values differ in a later one.
+    calls: Option<(u64, Divergence)>,
+    /// Tensors of optimizers that are put down to rounding.
+    unsure: Vec<String>,
     compared: usize,
     unseen: usize,
     unread: usize,
@@ -326,15 +345,25 @@ impl Search {
                 self.first_rounding = Some((captures.step, *rank, operator.clone()));
             }
         }
-        if !divergence.origins.is_empty() {
+        let is_rewritten = divergence.walked.iter().any(|(_, walked)| !walked.rewritten.is_empty());
+        if is_rewritten && self.rewritten.is_none() {
+            self.rewritten = Some((captures.step, divergence.clone()));
+        }
+        if self.unsure.is_empty() {
+            self.unsure.extend(divergence.walked.iter().flat_map(|(_, walked)| walked.unsure.iter().cloned()));
+        }
+        if has_values(&divergence) {
             self.found = Some((captures.step, divergence.clone()));
+        } else if !divergence.origins.is_empty() && self.calls.is_none() {
+            self.calls = Some((captures.step, divergence.clone()));
         }
         Some(divergence)
     }
 
     fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
         let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
-        let (verdict, divergence) = match (self.found.take(), self.first_rounding.take()) {
+        let found = self.found.take().or_else(|| self.rewritten.is_none().then(|| self.calls.take()).flatten());
+        let (verdict, divergence) = match (found, self.first_rounding.take()) {
             // Two captures with nothing in common are no two runs that agree.
             (Some(_), _) if self.compared == 0 => (
                 Verdict::CannotTell {
@@ -368,11 +397,16 @@ impl Search {
                 },
                 None,
             ),
+            _ if self.rewritten.is_some() => {
+                let rewritten = self.rewritten.take();
+                let verdict = rewritten.as_ref().and_then(|(step, divergence)| otherwise(*step, divergence));
+                (verdict.unwrap_or(Verdict::Same), rewritten.map(|(_, divergence)| divergence))
+            }
             (_, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
             (_, None) => (Verdict::Same, None),
         };
-        let Self { compared, unseen, unread, .. } = self;
-        Answer { verdict, divergence, compared, unseen, unread, target_only, golden_only }
+        let Self { compared, unseen, unread, unsure, .. } = self;
+        Answer { verdict, divergence, compared, unseen, unread, unsure, target_only, golden_only }
     }
 }
 
@@ -393,6 +427,15 @@ fn is_comparable(target: &Capture, golden: &Capture) -> bool {
         || has_no_tensors(target)
         || has_no_tensors(golden)
         || digest(target).zip(digest(golden)).is_some_and(|(one, other)| is_one_kind(&one, &other))
+}
+
+/// What is computed otherwise, and on which ranks in the same place.
+fn otherwise(step: u64, divergence: &Divergence) -> Option<Verdict> {
+    let first = divergence.walked.iter().find_map(|(_, walked)| walked.rewritten.first())?;
+    let is_same = |walked: &Walked| walked.rewritten.iter().any(|one| one.finding.operator == first.finding.operator);
+    let ranks = divergence.walked.iter().filter(|(_, walked)| is_same(walked)).map(|(rank, _)| *rank).collect();
+    let places = divergence.walked.iter().map(|(_, walked)| walked.rewritten.len()).max().unwrap_or(1);
+    Some(Verdict::Rewritten { step, ranks, rewritten: Box::new(first.clone()), places })
 }
 
 /// The first origin; with it the ranks that parted in the same operator by themselves.

@@ -21,6 +21,19 @@ pub(crate) fn sentence(answer: &Answer) -> String {
             of(*largest, "a value's size")
         ),
         Verdict::CannotTell { why, capture } => format!("Cannot tell: {why}. Capture {capture}."),
+        Verdict::Rewritten { step, ranks, rewritten, places } => format!(
+            "No divergence beyond rounding, but code differs: from {} to {} (step {step}, {}) it is computed otherwise, and the results \
+             agree{}{}.",
+            rewritten.finding.operator,
+            rewritten.until,
+            on(ranks),
+            if rewritten.apart > 0.0 {
+                format!(" but for {}", of(rewritten.apart, "their size"))
+            } else {
+                " in all that was captured".to_owned()
+            },
+            if *places > 1 { format!("; so do those of {} further places", places - 1) } else { String::new() }
+        ),
         Verdict::OneSided { step, ranks, finding } => format!(
             "No value differs, but the calls do: only the {} has {} (step {step}, {}).",
             if finding.kind == Kind::TargetOnly { "target" } else { "golden" },
@@ -108,7 +121,7 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
         let walked =
             divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.one_sided);
         if let Some(calls) = walked.filter(|calls| calls.len() > 1) {
-            lines.push(format!("Calls of one side alone: {}.", first_of(calls.iter(), NAMES_SHOWN)));
+            lines.push(format!("Calls of one side alone: {}.", first_of(calls.iter().map(|call| &call.operator), NAMES_SHOWN)));
         }
     }
     for (side, only) in [("target", &answer.target_only), ("golden", &answer.golden_only)] {
@@ -141,6 +154,10 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
         Verdict::Rounding { step, rank, operator, largest } => {
             json!({"step": step, "ranks": [rank], "operator": operator, "largest": largest})
         }
+        Verdict::Rewritten { step, ranks, rewritten, places } => json!({
+            "step": step, "ranks": ranks, "operator": rewritten.finding.operator, "kind": kind(rewritten.finding.kind),
+            "until": rewritten.until, "largest": number(rewritten.apart), "places": places,
+        }),
         Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => json!({
             "step": step, "ranks": ranks, "operator": finding.operator, "kind": kind(finding.kind),
             "input_deviation": number(finding.input),
@@ -170,6 +187,7 @@ fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Same => "same",
         Verdict::Rounding { .. } => "rounding",
+        Verdict::Rewritten { .. } => "rewritten",
         Verdict::OneSided { .. } => "one_sided",
         Verdict::Parts { .. } => "parts",
         Verdict::CannotTell { .. } => "cannot_tell",

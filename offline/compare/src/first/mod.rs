@@ -7,12 +7,17 @@ mod communication;
 mod compared;
 mod finding;
 mod fingerprint;
+mod fresh;
+mod memory;
 mod noise;
+mod parting;
 mod ranks;
+mod rewritten;
+mod update;
 mod walk;
 
 pub(crate) use communication::Communication;
 pub use finding::Kind;
-pub(crate) use finding::{Finding, Suspect, Walked};
+pub(crate) use finding::{Finding, Rewritten, Suspect, Walked};
 pub(crate) use noise::Rounding;
 pub(crate) use ranks::{Divergence, Noise, RankCapture, first_divergence};

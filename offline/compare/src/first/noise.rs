@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use trainmon_dump::capture::TensorFacts;
 
 use super::fingerprint::Fingerprint;
+use super::memory::Parameters;
 use crate::name::Hashes;
+use crate::rounding::unit_roundoff;
 
 /// Rounding so far.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,8 @@ pub(crate) struct Rounding {
     before: HashMap<Fingerprint, Produced, Hashes>,
     /// What of this step is all rounding, and what of the step before.
     residues: [Vec<Residue>; 2],
+    /// What is known of parameters.
+    pub(super) parameters: Parameters,
 }
 
 /// What is left of a sum that cancels, on both sides: max, min and norm. It is known again when it was scaled, by a clipped norm
@@ -67,6 +71,14 @@ impl Rounding {
     pub(super) fn next_step(self) -> Self {
         let [now, _] = self.residues;
         Self { before: self.produced, produced: HashMap::default(), residues: [Vec::new(), now], ..self }
+    }
+
+    /// Knows before anything is looked at that the other machine rounds otherwise.
+    pub(super) fn expect(&mut self) {
+        let unit = unit_roundoff("float32").unwrap_or_default();
+        self.is_seen = true;
+        self.largest = self.largest.max(unit);
+        self.coarse = self.coarse.max(8.0 * unit);
     }
 
     /// Keeps an output.
