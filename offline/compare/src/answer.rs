@@ -9,7 +9,7 @@ use trainmon_dump::capture::{Document, DumpKind, RankFiles, StepFiles, Task, Tre
 use super::deviation::is_one_kind;
 use super::error::CompareError;
 use super::evaluation::{Evaluation, Sides};
-use super::first::{Divergence, Finding, Noise, RankCapture, Rewritten, Rounding, Walked, first_divergence};
+use super::first::{Divergence, Finding, Kind, Noise, RankCapture, Rewritten, Rounding, Walked, first_divergence};
 use super::input::Capture;
 use super::judge::GoldenSpreads;
 use super::matching::{Matching, Pair, fuse};
@@ -354,10 +354,25 @@ impl Search {
         }
         if has_values(&divergence) {
             self.found = Some((captures.step, divergence.clone()));
+            self.blame_update(&divergence);
         } else if !divergence.origins.is_empty() && self.calls.is_none() {
             self.calls = Some((captures.step, divergence.clone()));
         }
         Some(divergence)
+    }
+
+    /// A parameter that differs at the beginning of a step comes of the update before it: where one side made other calls there, they
+    /// are the place.
+    fn blame_update(&mut self, divergence: &Divergence) {
+        let Some((step, mut before)) = self.calls.take() else { return };
+        let is_of_update = divergence.origins.first().is_some_and(|(_, found)| found.kind == Kind::Parameter);
+        for (rank, calls) in before.origins.iter_mut().filter(|(_, calls)| calls.is_update) {
+            let found = divergence.origins.iter().find(|(other, _)| other == rank);
+            calls.suspects = found.map(|(_, found)| found.suspects.clone()).unwrap_or_default();
+        }
+        if is_of_update && has_values(&before) {
+            self.found = Some((step, before));
+        }
     }
 
     fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {

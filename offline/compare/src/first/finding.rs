@@ -60,6 +60,8 @@ pub struct Finding {
     pub suspects: Vec<Suspect>,
     /// The largest difference among its inputs.
     pub input: f64,
+    /// Whether it is a call that one side lacks, made after the gradients: part of an update.
+    pub is_update: bool,
 }
 
 /// What makes an operator a finding, before it is known to be one.

@@ -53,8 +53,13 @@ impl<'c> Walker<'c> {
             return false;
         }
         // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
-        let is_made = |producer: Produced| input.deviation.relative <= producer.deviation * SAME_AS_PRODUCED;
-        !self.producer(input).is_some_and(is_made) && !self.is_updated_by_rounding(name, input)
+        let is_made = |producer: Produced| {
+            let unit = if self.rounding.is_seen { producer.unit } else { 0.0 };
+            input.deviation.relative <= producer.deviation.max(unit) * SAME_AS_PRODUCED
+        };
+        !self.producer(input).is_some_and(is_made)
+            && !self.is_updated_by_rounding(name, input)
+            && !self.is_shifted(name, input)
     }
 
     /// The earlier output that an input is, also where that is all rounding and was scaled unseen.

@@ -50,12 +50,16 @@ pub(super) struct Parameters {
     names: HashMap<Fingerprint, Key>,
     /// Modules that attend, or whose child does.
     attending: HashSet<Box<str>>,
+    /// Biases of this step that are apart by updates made of rounding: how many elements, and by how much at most. What they are added
+    /// to is apart by as much, until something takes the mean away again.
+    shifts: Vec<(u64, f64)>,
 }
 
 impl Parameters {
     /// Takes in a step's parameters as it begins with them.
     pub(super) fn step(&mut self, target: &Capture, golden: &Capture, aligned: &Alignment) {
         self.names.clear();
+        self.shifts.clear();
         let mut seen = HashSet::new();
         for (one, other) in aligned.operators.iter().filter_map(|&(one, other)| one.zip(other)) {
             let operator = &target.document.operators[one as usize];
@@ -90,6 +94,15 @@ impl Parameters {
     /// Notes a gradient that is all rounding.
     pub(super) fn note_residue(&mut self, name: OperatorName<'_>, place: &str) {
         self.residues.extend(key(name.callee, place));
+    }
+
+    /// Notes a bias that is apart by updates made of rounding.
+    pub(super) fn note_shift(&mut self, input: &Compared<'_>) {
+        let Some(tensor) = input.item.tensor() else { return };
+        let known = self.names.get(&Fingerprint::of(tensor)).and_then(|key| self.known.get(key));
+        if let (Some(known), Some(1)) = (known, tensor.sizes().map(|sizes| sizes.len())) {
+            self.shifts.push((tensor.elements().unwrap_or(0), SIDES * known.moved));
+        }
     }
 
     /// Whether what a parameter is apart may be updates made of rounding. `is_part`: of a few of its elements at least.
@@ -159,6 +172,30 @@ impl<'c> Walker<'c> {
         };
         let count = tensor.elements().unwrap_or(1).max(1) as f64;
         key.is_some_and(|key| parameters.explains(&key) || (self.rounding.is_seen && parameters.is_few_elements(&key, count)))
+    }
+}
+
+impl<'c> Walker<'c> {
+    /// Whether an input is apart by what a bias is that an optimizer made of rounding, and nothing comes of it: the mean that a
+    /// batch norm keeps of what it takes away, the keys of an attention.
+    pub(super) fn is_shifted(&self, name: Option<OperatorName<'_>>, input: &Compared<'c>) -> bool {
+        let (Some(name), Some(tensor), Some(twin)) =
+            (name, input.item.tensor(), input.twin.and_then(|twin| twin.tensor()))
+        else {
+            return false;
+        };
+        if input.deviation.what != What::Numbers || name.direction != Direction::Forward {
+            return false;
+        }
+        let is_second = &*input.item.value.place == ".input.1";
+        let is_kept_mean = is_second && matches!(name.function(), "batch_norm" | "instance_norm");
+        let is_key = is_second && name.function() == "scaled_dot_product_attention";
+        let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return false };
+        let apart = (0..3).map(|at| (one[at] - other[at]).abs()).fold(0.0, f64::max);
+        let accounts = |&(elements, by): &(u64, f64)| {
+            (is_key || (is_kept_mean && tensor.elements() == Some(elements))) && apart <= by
+        };
+        self.rounding.parameters.shifts.iter().any(accounts)
     }
 }
 

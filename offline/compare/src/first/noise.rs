@@ -28,6 +28,9 @@ pub(crate) struct Rounding {
     pub(super) parameters: Parameters,
 }
 
+/// Sums that cancel are of one size on all ranks, but for so much.
+const GROWTH_OF_AVERAGES: f64 = 4.0;
+
 /// What is left of a sum that cancels, on both sides: max, min and norm. It is known again when it was scaled, by a clipped norm
 /// or an average that was not recorded.
 #[derive(Clone, Debug)]
@@ -40,6 +43,12 @@ struct Residue {
 impl Residue {
     fn of(tensor: &TensorFacts, twin: &TensorFacts, produced: Produced) -> Option<Self> {
         Some(Self { elements: tensor.elements()?, sizes: [sizes(tensor)?, sizes(twin)?], produced })
+    }
+
+    /// Whether another pair is no larger than this one, on both sides: what is left of such sums was averaged over ranks, unseen.
+    fn is_averaged(&self, other: &Self) -> bool {
+        let largest = |sizes: &[[f64; 3]; 2]| sizes.iter().flat_map(|side| &side[..2]).fold(0.0_f64, |one, it| one.max(it.abs()));
+        self.elements == other.elements && self.elements > 1 && largest(&other.sizes) <= GROWTH_OF_AVERAGES * largest(&self.sizes)
     }
 
     /// Whether all of another pair's numbers are this one's times one factor, but for `tolerance` of it.
@@ -63,6 +72,8 @@ pub(super) struct Produced {
     pub(super) deviation: f64,
     /// Whether it is all rounding: a sum that cancels, or what was made of one. How far that is apart says nothing.
     pub(super) is_all_rounding: bool,
+    /// Units of round-off of its dtype: statistics of it show no less, those of what it is cast to do.
+    pub(super) unit: f64,
 }
 
 impl Rounding {
@@ -93,9 +104,10 @@ impl Rounding {
     pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
         let mut residues = self.residues.iter().flatten().peekable();
         residues.peek()?;
-        let nothing = Produced { deviation: 0.0, is_all_rounding: true };
+        let nothing = Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0 };
         let pair = Residue::of(tensor, twin, nothing)?;
-        residues.find(|residue| residue.is_scaled(&pair, tolerance)).map(|residue| residue.produced)
+        let is_it = |residue: &&Residue| residue.is_scaled(&pair, tolerance) || residue.is_averaged(&pair);
+        residues.find(is_it).map(|residue| residue.produced)
     }
 
     /// The operator's output that a value looks like.
@@ -142,7 +154,7 @@ mod tests {
     #[test]
     fn a_residue_is_known_again_if_both_sides_were_scaled_alike() {
         let mut rounding = Rounding::default();
-        let produced = Produced { deviation: 3.0, is_all_rounding: true };
+        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0 };
         let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
         rounding.keep(&one, Some(&other), produced);
         let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
@@ -159,7 +171,7 @@ mod tests {
     fn what_is_more_than_rounding_is_not_known_again_when_scaled() {
         let mut rounding = Rounding::default();
         let (one, other) = (tensor([4.0, -2.0, 5.0]), tensor([1.0, -3.0, 4.0]));
-        rounding.keep(&one, Some(&other), Produced { deviation: 3.0, is_all_rounding: false });
+        rounding.keep(&one, Some(&other), Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0 });
         assert!(rounding.residue(&one, &other, 3e-4).is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! What an operator gives: whether its results are apart by more than what went in and rounding account for.
 
-use trainmon_dump::capture::{Operator, Section};
+use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
 use crate::deviation::What;
 use crate::item::Item;
@@ -27,8 +27,9 @@ impl<'c> Walker<'c> {
     ) -> Option<Found> {
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
         let input = inputs.iter().map(|input| input.deviation.relative).fold(0.0, f64::max);
-        // A backward also uses what its forward saw.
-        let from = if is_backward { input.max(self.rounding.largest) } else { input };
+        // A backward also uses what its forward saw, and a communication what other ranks did.
+        let is_of_others = name.is_some_and(|name| name.is_communication());
+        let from = if is_backward || is_of_others { input.max(self.rounding.largest) } else { input };
         if from.is_infinite() {
             return None;
         }
@@ -88,17 +89,26 @@ impl<'c> Walker<'c> {
         source.is_some_and(|source| {
             let terms = source.elements as f64 / tensor.elements().unwrap_or(1).max(1) as f64;
             let sums = terms > 1.0 || cancels(name);
-            let rounding = coarsest(operator) * source.size * terms.max(1.0);
+            let rounding = coarsest(operator).max(source.unit) * source.size * terms.max(1.0);
             sums && left(tensor).max(left(twin)) < self.judge.thresholds.rounding_factor * rounding
         })
     }
 }
 
-/// Whether a backward recorded another node of the graph than the golden's: in a finer dtype, with other outputs. An operator that
-/// computes in double casts its result, and what is recorded is the backward of the cast. Nothing can be held against that.
+/// Whether a backward recorded another node of the graph than the golden's: in a finer dtype or other shapes, with other outputs. An
+/// operator that computes in double casts its result, and what is recorded is the backward of the cast; another kernel ends in
+/// another product. Nothing can be held against that.
 pub(super) fn is_another_node(outputs: &[Compared<'_>]) -> bool {
-    let is_finer =
-        |output: &Compared<'_>| output.deviation.what == What::Dtype && output.deviation.relative.is_finite();
+    let is_other = |output: &Compared<'_>| {
+        let is_finer = output.deviation.what == What::Dtype && output.deviation.relative.is_finite();
+        is_finer || (output.deviation.what == What::Shape && is_reshaped(output))
+    };
     let is_missing = |output: &Compared<'_>| output.deviation.what == What::Presence;
-    outputs.iter().any(is_finer) && outputs.iter().any(is_missing)
+    outputs.iter().any(is_other) && outputs.iter().any(|output| is_missing(output) || is_reshaped(output))
+}
+
+/// Whether both sides have the same elements in another shape.
+fn is_reshaped(output: &Compared<'_>) -> bool {
+    let elements = |item: Item<'_>| item.tensor().and_then(TensorFacts::elements);
+    output.deviation.what == What::Shape && elements(output.item) == output.twin.and_then(elements)
 }

@@ -16,6 +16,9 @@ use super::walk::Walker;
 /// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
 const NEAR: usize = 48;
 
+/// Results that are apart by no more agree for sure: what float32 makes of it. (Half precision says little.)
+const SURE: f64 = 1.5e-5;
+
 /// What follows of parts that are computed otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Excused {
@@ -23,6 +26,8 @@ pub(super) struct Excused {
     calls: HashSet<(String, u32)>,
     /// Whether a parameter has another shape: so have its gradient and its moments.
     is_reshaped: bool,
+    /// Whether gradients were added up in another order than the golden's: only their sum is compared.
+    is_accumulated: bool,
     /// What differs inside of them.
     inside: HashSet<Fingerprint>,
 }
@@ -40,9 +45,11 @@ impl<'c> Walker<'c> {
         let Some(operator) = self.of_one_side(target, golden) else { return };
         let operator = operator.name.to_string();
         let is_target = kind == Kind::TargetOnly;
+        let is_forward = OperatorName::parse(&operator).is_some_and(|name| name.direction == Direction::Forward);
+        let is_update = is_forward && self.gradient.is_some();
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
-            self.parted.push(Finding { kind, operator, place, target, golden, suspects: Vec::new(), input: 0.0 });
+            self.parted.push(Finding { kind, operator, place, target, golden, suspects: Vec::new(), input: 0.0, is_update });
         }
     }
 
@@ -106,12 +113,17 @@ impl<'c> Walker<'c> {
     fn results_agree_to(&self, operator: &Operator) -> f64 {
         let thresholds = self.judge.thresholds;
         let rounding = thresholds.growth * thresholds.rounding_factor * coarsest(operator);
-        self.fresh_bound(operator).max(rounding.min(thresholds.ceiling.max(8.0 * coarsest(operator))))
+        self.fresh_bound(operator).max(rounding.min(thresholds.ceiling.max(4.0 * coarsest(operator))))
     }
 
     /// Whether a finding is the beginning of a part that is computed otherwise, with results that agree; then its operators are
     /// passed from now on.
     pub(super) fn enter_rewritten(&mut self, finding: &Finding, fingerprints: &[Fingerprint]) -> bool {
+        if let Some(until) = self.accumulated(finding) {
+            self.excused.is_accumulated = true;
+            self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart: 0.0 });
+            return true;
+        }
         let Some(region) = self.region(finding, fingerprints) else { return false };
         let operators = &self.comparer.aligned.operators;
         for &place in &region.places {
@@ -124,6 +136,36 @@ impl<'c> Walker<'c> {
         let Region { until, apart, .. } = region;
         self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart });
         true
+    }
+
+    /// Where the sum of gradients is used and agrees, if what differs are gradients on the way to it: micro-batches that were added up in
+    /// another order.
+    fn accumulated(&self, finding: &Finding) -> Option<String> {
+        let name = OperatorName::parse(&finding.operator)?;
+        if name.direction != Direction::ParameterGradient || name.call == 0 {
+            return None;
+        }
+        let mut parts: HashSet<Fingerprint> = HashSet::new();
+        let mut until = None;
+        for &(one, other) in self.comparer.aligned.operators.iter().skip(finding.place) {
+            let Some((one, other)) = one.zip(other) else { continue };
+            let operator = self.operator(one);
+            let Some(name) = OperatorName::parse(&operator.name) else { continue };
+            let compared = self.comparer.compare(one, other, false);
+            let mut differing = compared.iter().filter(|value| value.deviation.is_some());
+            if name.direction == Direction::ParameterGradient {
+                parts.extend(differing.flat_map(looks));
+            } else if name.direction == Direction::Forward {
+                let mut inputs = compared.iter().filter(|value| value.item.value.section.is_input());
+                if differing.any(|value| value.deviation.relative > self.results_agree_to(operator)) {
+                    return None;
+                }
+                if inputs.any(|value| looks(value).iter().any(|looks| parts.contains(looks))) {
+                    until.get_or_insert_with(|| operator.name.to_string());
+                }
+            }
+        }
+        until
     }
 
     /// Follows what differs from a finding on, as long as it goes the same way, forward or backward. It is a part computed otherwise
@@ -168,7 +210,8 @@ impl<'c> Walker<'c> {
                     let differing = compared.iter().filter(|value| value.deviation.is_some());
                     inside.extend(differing.flat_map(looks));
                 }
-                Passed::Apart if region.until.is_empty() => return None,
+                // Where results agree by chance only, as far as a coarse dtype tells, what differs behind them speaks against it.
+                Passed::Apart if region.until.is_empty() || region.apart > SURE => return None,
                 // Another thing, behind this one: the search comes to it.
                 Passed::Apart => break,
             }
@@ -187,10 +230,9 @@ impl<'c> Walker<'c> {
         let agree_to = self.results_agree_to(operator);
         let (inputs, outputs): (Vec<_>, Vec<_>) =
             compared.iter().partition(|compared| compared.item.value.section.is_input());
-        let input = inputs.iter().map(|input| input.deviation.relative).fold(0.0, f64::max);
         let is_of_it = |value: &&&Compared<'c>| looks(value).iter().any(|looks| inside.contains(looks));
         let differing: Vec<_> = inputs.iter().filter(|input| input.deviation.relative > agree_to).collect();
-        let bound = self.judge.bound(operator, input.min(agree_to)).bound.max(agree_to);
+        let bound = self.judge.bound(operator, 0.0).bound.max(2.0 * agree_to);
         let is_output_apart = outputs.iter().any(|output| {
             output.deviation.relative > bound && !self.is_cancelled(operator, Some(name), output)
         });
@@ -214,12 +256,16 @@ impl<'c> Walker<'c> {
 
     /// Whether an operator is the backward of one that is computed otherwise, or has to do with a parameter of another shape.
     pub(super) fn is_excused(&self, name: Option<OperatorName<'_>>, compared: &[Compared<'_>]) -> bool {
-        if self.excused.calls.is_empty() {
+        let is_fused = !self.target.joined.is_empty() || !self.golden.joined.is_empty();
+        if self.excused.calls.is_empty() && !self.excused.is_accumulated && !is_fused {
             return false;
         }
         let mut differing = compared.iter().filter(|value| value.deviation.is_some()).peekable();
         let Some(name) = name.filter(|_| differing.peek().is_some()) else { return false };
-        if self.excused.is_reshaped
+        if self.excused.is_accumulated && name.direction == Direction::ParameterGradient {
+            return true;
+        }
+        if (self.excused.is_reshaped || is_fused)
             && self.gradient.is_some()
             && differing.clone().any(|value| value.deviation.what == What::Shape)
         {

@@ -14,7 +14,7 @@ use crate::rounding::coarsest;
 
 use super::compared::{Comparer, lacks_a_digest};
 use super::finding::{Compared, Finding, Found, Kind, Walked};
-use super::fingerprint::{Fingerprint, Magnitude};
+use super::fingerprint::{Fingerprint, Magnitude, unit};
 use super::noise::{Produced, Rounding};
 use super::parting::is_another_node;
 use super::rewritten::Excused;
@@ -126,8 +126,10 @@ impl<'c> Walker<'c> {
         let mut inherited = 0.0_f64;
         for input in inputs {
             let is_residue = self.producer(input).is_some_and(|producer| producer.is_all_rounding)
-                || self.is_updated_by_rounding(name, input);
+                || self.is_updated_by_rounding(name, input)
+                || self.is_shifted(name, input);
             if is_residue {
+                self.rounding.parameters.note_shift(input);
                 inherited = inherited.max(input.deviation.relative);
             } else {
                 self.note_rounding(operator, input.deviation);
@@ -158,7 +160,7 @@ impl<'c> Walker<'c> {
             }
             if let Some(tensor) = output.item.tensor() {
                 let twin = output.twin.and_then(|twin| twin.tensor());
-                self.rounding.keep(tensor, twin, Produced { deviation, is_all_rounding });
+                self.rounding.keep(tensor, twin, Produced { deviation, is_all_rounding, unit: unit(tensor) });
             }
         }
     }
@@ -174,7 +176,7 @@ impl<'c> Walker<'c> {
         }
         let operator = self.operator(one).name.to_string();
         let (target, golden) = (Some(one), Some(other));
-        let finding = Finding { kind, operator, place, target, golden, suspects, input };
+        let finding = Finding { kind, operator, place, target, golden, suspects, input, is_update: false };
         if kind != Kind::Argument && self.enter_rewritten(&finding, fingerprints) {
             self.excuse(&self.comparer.compare(one, other, false));
             return;
