@@ -128,7 +128,7 @@ OTHER_CODE: tuple[tuple[str, Setting, Any, str, bool, bool | None], ...] = (
     ("gelu_written_out", FUSED, rewritten(variants.gelu_written_out), "GELU in single operators", True, True),
     ("linear_as_product", DEEP, rewritten(variants.linear_as_product), "a linear as product and sum", True, True),
     ("loss_of_logarithms", DEEP, variants.LossOfLogarithms, "the loss as log_softmax and nll_loss", True, None),
-    ("accumulated_backwards", ACCUMULATED, variants.ReversedAccumulation, "gradients added backwards", False, True),
+    ("accumulated_backwards", ACCUMULATED, variants.ReversedAccumulation, "gradients added backwards", True, True),
     ("channels_last", NORMS, variants.ChannelsLast, "channels innermost", False, True),
     ("ddp_buckets", Setting("ddp", ranks=2, optimizer="adamw", steps=2), variants.Buckets, "small buckets", False, False),
     ("fsdp", Setting("ddp", ranks=2), variants.Sharded, "FSDP instead of DDP", True, None),

@@ -7,6 +7,7 @@ use trainmon_dump::capture::{Leaf, Section};
 
 use crate::deviation::{Deviation, What};
 use crate::item::Item;
+use crate::location::Location;
 use crate::python;
 
 /// What kind of place a finding is.
@@ -60,6 +61,10 @@ pub struct Finding {
     pub suspects: Vec<Suspect>,
     /// The largest difference among its inputs.
     pub input: f64,
+    /// Where in the model and in its code; of origins and of what is computed otherwise.
+    pub location: Location,
+    /// Whether neither side has checksums: then a permutation of what goes in is not seen.
+    pub has_no_digests: bool,
     /// Whether it is a call that one side lacks, made after the gradients: part of an update.
     pub is_update: bool,
 }

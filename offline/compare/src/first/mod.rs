@@ -18,6 +18,6 @@ mod walk;
 
 pub(crate) use communication::Communication;
 pub use finding::Kind;
-pub(crate) use finding::{Finding, Rewritten, Suspect, Walked};
+pub(crate) use finding::{Finding, OneSidedCall, Rewritten, Suspect, Walked};
 pub(crate) use noise::Rounding;
 pub(crate) use ranks::{Divergence, Noise, RankCapture, first_divergence};

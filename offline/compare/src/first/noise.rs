@@ -26,6 +26,8 @@ pub(crate) struct Rounding {
     residues: [Vec<Residue>; 2],
     /// What is known of parameters.
     pub(super) parameters: Parameters,
+    /// Whether gradients were added up in another order in some step: only their sums are compared.
+    pub(super) is_accumulated: bool,
 }
 
 /// Sums that cancel are of one size on all ranks, but for so much.
@@ -74,6 +76,8 @@ pub(super) struct Produced {
     pub(super) is_all_rounding: bool,
     /// Units of round-off of its dtype: statistics of it show no less, those of what it is cast to do.
     pub(super) unit: f64,
+    /// Whether it is a gradient.
+    pub(super) is_gradient: bool,
 }
 
 impl Rounding {
@@ -104,10 +108,13 @@ impl Rounding {
     pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
         let mut residues = self.residues.iter().flatten().peekable();
         residues.peek()?;
-        let nothing = Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0 };
+        let nothing = Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: true };
         let pair = Residue::of(tensor, twin, nothing)?;
-        let is_it = |residue: &&Residue| residue.is_scaled(&pair, tolerance) || residue.is_averaged(&pair);
-        residues.find(is_it).map(|residue| residue.produced)
+        if let Some(scaled) = residues.clone().find(|residue| residue.is_scaled(&pair, tolerance)) {
+            return Some(scaled.produced);
+        }
+        let averaged = residues.filter(|residue| residue.produced.is_gradient && residue.is_averaged(&pair));
+        averaged.map(|residue| residue.produced).max_by(|one, other| one.deviation.total_cmp(&other.deviation))
     }
 
     /// The operator's output that a value looks like.
@@ -154,7 +161,7 @@ mod tests {
     #[test]
     fn a_residue_is_known_again_if_both_sides_were_scaled_alike() {
         let mut rounding = Rounding::default();
-        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0 };
+        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true };
         let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
         rounding.keep(&one, Some(&other), produced);
         let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
@@ -171,7 +178,7 @@ mod tests {
     fn what_is_more_than_rounding_is_not_known_again_when_scaled() {
         let mut rounding = Rounding::default();
         let (one, other) = (tensor([4.0, -2.0, 5.0]), tensor([1.0, -3.0, 4.0]));
-        rounding.keep(&one, Some(&other), Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0 });
+        rounding.keep(&one, Some(&other), Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: true });
         assert!(rounding.residue(&one, &other, 3e-4).is_none());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rayon::prelude::*;
-use trainmon_dump::capture::Section;
+use trainmon_dump::capture::{Section, Task};
 
 use super::communication::Communication;
 use super::finding::{Finding, Suspect, Walked};
@@ -13,6 +13,7 @@ use super::walk::walk;
 use crate::evaluation::Sides;
 use crate::input::Capture;
 use crate::judge::{GoldenSpreads, Judge};
+use crate::location::Location;
 use crate::matching::{Alignment, Matching};
 use crate::rounding::Positions;
 use crate::thresholds::Thresholds;
@@ -79,6 +80,7 @@ pub(crate) fn first_divergence(
             (rank.rank, walked)
         })
         .collect();
+    let walked: Vec<(u64, Walked)> = walked.into_iter().map(|(rank, walked)| (rank, located(ranks, rank, walked))).collect();
     let mut divergence = Divergence::default();
     let meetings = Meetings { walked: &walked, communication: &communication, places: &places };
     let mut taken: HashMap<u64, Vec<Suspect>> = HashMap::new();
@@ -106,6 +108,20 @@ pub(crate) fn first_divergence(
     divergence.origins.sort_by_key(time);
     divergence.walked = walked;
     divergence
+}
+
+/// Says of findings where in the model and its code they are.
+fn located(ranks: &[RankCapture<'_>], rank: u64, mut walked: Walked) -> Walked {
+    let Some(RankCapture { sides, .. }) = ranks.iter().find(|captures| captures.rank == rank) else { return walked };
+    let rewritten = walked.rewritten.iter_mut().map(|one| &mut one.finding);
+    for finding in walked.finding.iter_mut().chain(rewritten) {
+        let capture = if finding.target.is_some() { sides.target } else { sides.golden };
+        finding.location = Location::of(capture, &finding.operator);
+        let documents = [sides.target, sides.golden].map(|capture| &capture.document);
+        let are_statistics = documents.iter().any(|document| document.task == Task::Statistics);
+        finding.has_no_digests = are_statistics && !documents.iter().all(|document| document.has_digests());
+    }
+    walked
 }
 
 /// By operator of the target: its place among those of both sides.

@@ -6,6 +6,7 @@ use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
 use crate::deviation::What;
 use crate::item::Item;
+use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
@@ -26,8 +27,6 @@ pub(super) struct Excused {
     calls: HashSet<(String, u32)>,
     /// Whether a parameter has another shape: so have its gradient and its moments.
     is_reshaped: bool,
-    /// Whether gradients were added up in another order than the golden's: only their sum is compared.
-    is_accumulated: bool,
     /// What differs inside of them.
     inside: HashSet<Fingerprint>,
 }
@@ -49,7 +48,8 @@ impl<'c> Walker<'c> {
         let is_update = is_forward && self.gradient.is_some();
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
-            self.parted.push(Finding { kind, operator, place, target, golden, suspects: Vec::new(), input: 0.0, is_update });
+            let location = Location::default();
+            self.parted.push(Finding { kind, operator, place, target, golden, suspects: Vec::new(), input: 0.0, location, has_no_digests: false, is_update });
         }
     }
 
@@ -120,7 +120,7 @@ impl<'c> Walker<'c> {
     /// passed from now on.
     pub(super) fn enter_rewritten(&mut self, finding: &Finding, fingerprints: &[Fingerprint]) -> bool {
         if let Some(until) = self.accumulated(finding) {
-            self.excused.is_accumulated = true;
+            self.rounding.is_accumulated = true;
             self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart: 0.0 });
             return true;
         }
@@ -256,17 +256,20 @@ impl<'c> Walker<'c> {
 
     /// Whether an operator is the backward of one that is computed otherwise, or has to do with a parameter of another shape.
     pub(super) fn is_excused(&self, name: Option<OperatorName<'_>>, compared: &[Compared<'_>]) -> bool {
-        let is_fused = !self.target.joined.is_empty() || !self.golden.joined.is_empty();
-        if self.excused.calls.is_empty() && !self.excused.is_accumulated && !is_fused {
+        let is_update = self.gradient.is_some() && name.is_some_and(|name| name.direction == Direction::Forward);
+        if self.is_uneven && is_update {
+            return true;
+        }
+        if self.excused.calls.is_empty() && !self.rounding.is_accumulated {
             return false;
         }
         let mut differing = compared.iter().filter(|value| value.deviation.is_some()).peekable();
         let Some(name) = name.filter(|_| differing.peek().is_some()) else { return false };
-        if self.excused.is_accumulated && name.direction == Direction::ParameterGradient {
+        if self.rounding.is_accumulated && name.direction == Direction::ParameterGradient {
             return true;
         }
-        if (self.excused.is_reshaped || is_fused)
-            && self.gradient.is_some()
+        if self.excused.is_reshaped
+            && (is_update || name.direction == Direction::ParameterGradient)
             && differing.clone().any(|value| value.deviation.what == What::Shape)
         {
             return true;

@@ -8,6 +8,7 @@ use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
 use crate::input::Capture;
 use crate::judge::{Judge, coarse};
+use crate::location::Location;
 use crate::matching::Alignment;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
@@ -35,6 +36,7 @@ pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, ju
         gradient: None,
         parted: Vec::new(),
         is_blind: false,
+        is_uneven: is_uneven(sides, aligned),
         region: HashSet::new(),
         excused: Excused::default(),
         walked: Walked::default(),
@@ -56,6 +58,22 @@ pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, ju
     walker.end()
 }
 
+/// Whether one side has parameters fused, and calls of its own among the updates.
+fn is_uneven(sides: Sides<'_>, aligned: &Alignment) -> bool {
+    if sides.target.joined.is_empty() && sides.golden.joined.is_empty() {
+        return false;
+    }
+    let direction = |operator: &Operator| OperatorName::parse(&operator.name).map(|name| name.direction);
+    let mut is_behind = false;
+    aligned.operators.iter().any(|&(one, other)| {
+        let target = one.map(|index| &sides.target.document.operators[index as usize]);
+        let golden = other.map(|index| &sides.golden.document.operators[index as usize]);
+        let direction = target.or(golden).and_then(direction);
+        is_behind |= direction == Some(Direction::Backward);
+        is_behind && direction == Some(Direction::Forward) && one.is_none() != other.is_none()
+    })
+}
+
 pub(super) struct Walker<'c> {
     pub(super) target: &'c Capture,
     pub(super) golden: &'c Capture,
@@ -69,6 +87,8 @@ pub(super) struct Walker<'c> {
     /// Whether a fused operator went by whose results have no checksum on one side: what follows from them may differ in every
     /// checksum by rounding.
     is_blind: bool,
+    /// Whether the sides update other parameters, since one has some of them fused: which call is whose nobody can tell.
+    pub(super) is_uneven: bool,
     /// Places of operators in a part that is computed otherwise, with the same results.
     pub(super) region: HashSet<usize>,
     /// What follows backward of such parts.
@@ -140,6 +160,7 @@ impl<'c> Walker<'c> {
             self.gradient = gradients.max_by(Magnitude::order).or(self.gradient);
         }
         let is_another = is_another_node(outputs);
+        let is_gradient = name.is_some_and(|name| name.direction != Direction::Forward);
         for output in outputs {
             let deviation = output.deviation.relative;
             // What is made of rounding alone is no further apart than that was, times little.
@@ -160,7 +181,7 @@ impl<'c> Walker<'c> {
             }
             if let Some(tensor) = output.item.tensor() {
                 let twin = output.twin.and_then(|twin| twin.tensor());
-                self.rounding.keep(tensor, twin, Produced { deviation, is_all_rounding, unit: unit(tensor) });
+                self.rounding.keep(tensor, twin, Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient });
             }
         }
     }
@@ -175,8 +196,9 @@ impl<'c> Walker<'c> {
             return;
         }
         let operator = self.operator(one).name.to_string();
+        let location = Location::default();
         let (target, golden) = (Some(one), Some(other));
-        let finding = Finding { kind, operator, place, target, golden, suspects, input, is_update: false };
+        let finding = Finding { kind, operator, place, target, golden, suspects, input, location, has_no_digests: false, is_update: false };
         if kind != Kind::Argument && self.enter_rewritten(&finding, fingerprints) {
             self.excuse(&self.comparer.compare(one, other, false));
             return;
