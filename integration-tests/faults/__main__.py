@@ -24,7 +24,9 @@ def main() -> int:
     parser.add_argument("--keep-exact", action="store_true", help="keep the recordings that truths are checked with")
     parser.add_argument("--held-out", action="store_true", help="the cases of the held-out set")
     parser.add_argument("--held-out-tensor", action="store_true", help="those of the held-out set with whole tensors")
-    parser.add_argument("--machines", action="store_true", help="clean pairs of different machines, and faults over them")
+    parser.add_argument(
+        "--machines", action="store_true", help="clean pairs of different machines, and faults over them"
+    )
     parser.add_argument(
         "--recorder", choices=run.RECORDERS, default=run.recorder, help="whose PrecisionDebugger records"
     )

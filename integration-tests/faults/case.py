@@ -89,8 +89,8 @@ class Case:
     kept: bool = True
     """Whether the corpus has it."""
     is_confirmed_apart: bool = False
-    """Whether no exact recording is made: the fault is confirmed by the case without the rounding that this one is laid over, or
-    there is none and the same code runs on another machine, whose statistics must then differ."""
+    """Whether no exact recording is made: the fault is confirmed by the case without the rounding that this one is laid
+    over, or there is none and the same code runs on another machine, whose statistics must then differ."""
 
     environment: str = ""
     """The Python environment beside this one (`target/python`) whose torch makes the target side."""

@@ -102,7 +102,7 @@ def elsewhere(place: Path, case: str, environment: str) -> None:
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls it in a process of its own: this one must not compute, since libraries choose their instruction set once."""
+    """Calls it in a process of its own: this one must not compute, libraries choose their instruction set once."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=lambda: theirs.send(function(*arguments)))

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from faults.case import Case
 
-from . import clean, pipelines, planted
+from . import clean, others, pipelines, transformer
 
-CASES: tuple[Case, ...] = (*clean.CASES, *planted.CASES, *pipelines.CASES)
+CASES: tuple[Case, ...] = (*clean.CASES, *transformer.CASES, *others.CASES, *pipelines.CASES)

@@ -22,7 +22,9 @@ def _machines() -> list[Case]:
         setting = Setting(net, optimizer=optimizer, steps=steps, ranks=2 if net == "ddp" else 1)
         label = f"clean_{net}_{optimizer}_{steps}_{name}"
         kernel = machine(name)
-        cases.append(Case(label, setting, none(f"the same on another machine: {name}"), kernel=kernel, is_confirmed_apart=True))
+        cases.append(
+            Case(label, setting, none(f"the same on another machine: {name}"), kernel=kernel, is_confirmed_apart=True)
+        )
     return cases
 
 
@@ -130,10 +132,24 @@ OTHER_CODE: tuple[tuple[str, Setting, Any, str, bool, bool | None], ...] = (
     ("loss_of_logarithms", DEEP, variants.LossOfLogarithms, "the loss as log_softmax and nll_loss", True, None),
     ("accumulated_backwards", ACCUMULATED, variants.ReversedAccumulation, "gradients added backwards", True, True),
     ("channels_last", NORMS, variants.ChannelsLast, "channels innermost", False, True),
-    ("ddp_buckets", Setting("ddp", ranks=2, optimizer="adamw", steps=2), variants.Buckets, "small buckets", False, False),
+    (
+        "ddp_buckets",
+        Setting("ddp", ranks=2, optimizer="adamw", steps=2),
+        variants.Buckets,
+        "small buckets",
+        False,
+        False,
+    ),
     ("fsdp", Setting("ddp", ranks=2), variants.Sharded, "FSDP instead of DDP", True, None),
     ("fsdp_unseen", Setting("ddp", ranks=2, optimizer="unseen_sgd", steps=2), variants.Sharded, "FSDP", True, None),
-    ("tensor_parallel", Setting("whole", ranks=2), variants.TensorParallel, "two halves instead of a whole", True, True),
+    (
+        "tensor_parallel",
+        Setting("whole", ranks=2),
+        variants.TensorParallel,
+        "two halves instead of a whole",
+        True,
+        True,
+    ),
     (
         "tensor_parallel_unseen",
         Setting("whole", ranks=2, optimizer="unseen_sgd", steps=2),
@@ -143,6 +159,7 @@ OTHER_CODE: tuple[tuple[str, Setting, Any, str, bool, bool | None], ...] = (
         True,
     ),
 )
+
 
 def _other_torch() -> list[Case]:
     """Each by another version of torch."""

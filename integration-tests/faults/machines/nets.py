@@ -188,7 +188,12 @@ class Stage(nn.Module):
         head = nn.Linear(WIDTH, CLASSES)
         self.fc, self.norm = parts[rank]["fc"], parts[rank]["norm"]
         self.head = head if rank == ranks - 1 else nn.Identity()
-        self.activation: Any = lambda hidden: F.gelu(hidden)
+        self.activation: Any = self.gelu
+
+    @staticmethod
+    def gelu(hidden: Any) -> Any:
+        """By its name, which a fault may have bound to something else."""
+        return F.gelu(hidden)
 
     def forward(self, inputs: Any) -> Any:
         return self.head(self.activation(self.norm(self.fc(inputs))))

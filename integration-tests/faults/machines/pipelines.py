@@ -12,7 +12,7 @@ from faults.kernels import aten, in_type, wrong_gradient
 from faults.plants.backward import gelu_doubled
 from faults.plants.ranks import kernel, only
 
-from .planted import T, over
+from .plants import T, over
 from .trainer import Machines
 
 
@@ -50,12 +50,48 @@ def _stage(stage: int, ranks: int) -> list[Case]:
     gelu = "Functional.gelu.0.forward"
     follows = ("Distributed.send.0.forward",) if stage < ranks - 1 else ("Functional.linear.1.forward",)
     return [
-        Case(f"{name}_silu", setting, T((gelu, "Functional.silu.0.forward", *follows), (), "another activation: silu", **forward), only(stage, activation(F.silu))),
-        Case(f"{name}_without", setting, T((gelu, *follows), (), "no activation", **forward), only(stage, without_activation)),
-        Case(f"{name}_tanh_too_many", setting, T(("Torch.tanh.0.forward", *follows), (), "a tanh too many", **forward), only(stage, twice)),
-        Case(f"{name}_bf16", setting, T("Functional.linear.0.forward", "Module.fc.Linear.forward.0", "its linear is in bf16", **forward), kernel=kernel(stage, F, "linear", 0, in_type(torch.bfloat16))),
-        Case(f"{name}_weight", setting, T("Functional.linear.0.forward", "Module.fc.Linear.forward.0", "one element of its weight is another", verdict="parameter", **forward), only(stage, weight_element)),
-        Case(f"{name}_backward", setting, T("Functional.gelu.0.backward", (), "its gelu's gradient is doubled", **backward), kernel=kernel(stage, F, "gelu", 0, wrong_gradient(gelu_doubled))),
+        Case(
+            f"{name}_silu",
+            setting,
+            T((gelu, "Functional.silu.0.forward", *follows), (), "another activation: silu", **forward),
+            only(stage, activation(F.silu)),
+        ),
+        Case(
+            f"{name}_without",
+            setting,
+            T((gelu, *follows), (), "no activation", **forward),
+            only(stage, without_activation),
+        ),
+        Case(
+            f"{name}_tanh_too_many",
+            setting,
+            T(("Torch.tanh.0.forward", *follows), (), "a tanh too many", **forward),
+            only(stage, twice),
+        ),
+        Case(
+            f"{name}_bf16",
+            setting,
+            T("Functional.linear.0.forward", "Module.fc.Linear.forward.0", "its linear is in bf16", **forward),
+            kernel=kernel(stage, F, "linear", 0, in_type(torch.bfloat16)),
+        ),
+        Case(
+            f"{name}_weight",
+            setting,
+            T(
+                "Functional.linear.0.forward",
+                "Module.fc.Linear.forward.0",
+                "one element of its weight is another",
+                verdict="parameter",
+                **forward,
+            ),
+            only(stage, weight_element),
+        ),
+        Case(
+            f"{name}_backward",
+            setting,
+            T("Functional.gelu.0.backward", (), "its gelu's gradient is doubled", **backward),
+            kernel=kernel(stage, F, "gelu", 0, wrong_gradient(gelu_doubled)),
+        ),
     ]
 
 
@@ -71,9 +107,42 @@ AVERAGED = ("Tensor.lerp_.0.forward",)
 
 DDP = Setting("ddp", ranks=2, optimizer="adamw", steps=2)
 RANKS = (
-    Case("ddp_rank1_weight", DDP, T("Functional.linear.1.forward", "Module.module.fc2.Linear.forward.0", "one element of rank 1's weight is another", verdict="parameter", rank=1, unseen=AVERAGED), only(1, lambda run: run.net.module.fc2.weight.data.view(-1)[7].add_(0.3))),
-    Case("ddp_rank1_eps", DDP, T("Functional.layer_norm.0.forward", "Module.module.norm2.LayerNorm.forward.0", "rank 1's eps is 1e-2", rank=1, unseen=AVERAGED), only(1, lambda run: setattr(run.net.module.norm2, "eps", 1e-2))),
-    Case("ddp_both_eps", DDP, T("Functional.layer_norm.0.forward", "Module.module.norm2.LayerNorm.forward.0", "eps is 1e-2 on both ranks", rank=None), lambda run: setattr(run.net.module.norm2, "eps", 1e-2)),
+    Case(
+        "ddp_rank1_weight",
+        DDP,
+        T(
+            "Functional.linear.1.forward",
+            "Module.module.fc2.Linear.forward.0",
+            "one element of rank 1's weight is another",
+            verdict="parameter",
+            rank=1,
+            unseen=AVERAGED,
+        ),
+        only(1, lambda run: run.net.module.fc2.weight.data.view(-1)[7].add_(0.3)),
+    ),
+    Case(
+        "ddp_rank1_eps",
+        DDP,
+        T(
+            "Functional.layer_norm.0.forward",
+            "Module.module.norm2.LayerNorm.forward.0",
+            "rank 1's eps is 1e-2",
+            rank=1,
+            unseen=AVERAGED,
+        ),
+        only(1, lambda run: setattr(run.net.module.norm2, "eps", 1e-2)),
+    ),
+    Case(
+        "ddp_both_eps",
+        DDP,
+        T(
+            "Functional.layer_norm.0.forward",
+            "Module.module.norm2.LayerNorm.forward.0",
+            "eps is 1e-2 on both ranks",
+            rank=None,
+        ),
+        lambda run: setattr(run.net.module.norm2, "eps", 1e-2),
+    ),
 )
 
 CASES: tuple[Case, ...] = (*_pipelines(), *RANKS, *(over(case, "old") for case in RANKS))

@@ -124,6 +124,8 @@ class Machines(Trainer):
         if self.setting.net.startswith("fused"):
             tokens = torch.randint(0, VOCABULARY, (8, 17), generator=generator)
             return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-        shape = (8, 3, 12, 12) if self.setting.net == "norms" else (8 if self.setting.net.startswith("pipe") else 32, 48)
+        shape = (
+            (8, 3, 12, 12) if self.setting.net == "norms" else (8 if self.setting.net.startswith("pipe") else 32, 48)
+        )
         inputs = torch.randn(shape, generator=generator)
         return inputs, torch.randint(0, CLASSES, shape[:1], generator=generator)

@@ -6,70 +6,18 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Task, Tree, find};
 
+pub(crate) use super::captures::RankCaptures;
+pub use super::captures::StepCaptures;
 use super::error::CompareError;
-use super::evaluation::{Evaluation, Sides};
-use super::first::{Divergence, Finding, Rewritten};
+use super::evaluation::Evaluation;
 use super::input::Capture;
 use super::judge::GoldenSpreads;
-use super::matching::{Matching, Pair, fuse};
+use super::matching::{Matching, fuse};
 use super::meter::Meter;
 use super::pairing::{RankPair, pair, step_name};
 use super::search::Search;
 use super::thresholds::Thresholds;
-
-/// A step's two captures of every rank, in memory.
-#[derive(Debug)]
-pub struct StepCaptures {
-    /// `graph`, `pynative` or empty.
-    pub part: String,
-    /// The target's number.
-    pub step: u64,
-    /// Whether one step was named, not a directory of steps.
-    pub is_alone: bool,
-    /// By rank.
-    pub ranks: Vec<RankCaptures>,
-    /// What the search saw in it; `None` if they have parted in an earlier step.
-    pub divergence: Option<Divergence>,
-}
-
-/// A rank's two captures of a step.
-#[derive(Debug)]
-pub struct RankCaptures {
-    /// Its number.
-    pub rank: u64,
-    /// The run in question.
-    pub target: Capture,
-    /// The run it is held against.
-    pub golden: Capture,
-    /// How far further golden runs are from it.
-    pub spreads: Option<GoldenSpreads>,
-    /// Which values belong together.
-    pub pairs: Vec<Pair>,
-    /// What is known of them.
-    pub evaluation: Evaluation,
-    /// Whether one rank was named, not a directory of ranks.
-    pub is_alone: bool,
-    /// Whether it holds values a script saved by name.
-    pub is_debug: bool,
-}
-
-impl RankCaptures {
-    /// Both captures, with what is known of their values.
-    pub fn sides(&self) -> Sides<'_> {
-        Sides { target: &self.target, golden: &self.golden, evaluation: &self.evaluation }
-    }
-
-    /// Reads all tensors that a table shows, on all cores.
-    fn read_tensors(&self, pairs: &[Pair]) {
-        if [&self.target, &self.golden].into_iter().all(|capture| capture.document.task == Task::Tensor) {
-            pairs.par_iter().for_each(|pair| {
-                if let (Some(target), Some(golden)) = (pair.target, pair.golden) {
-                    self.sides().elements(target, golden, |_| ());
-                }
-            });
-        }
-    }
-}
+pub use super::verdict::{Answer, Verdict};
 
 /// What is to be done on the way.
 #[derive(Clone, Copy, Debug)]
@@ -80,81 +28,6 @@ pub struct Options<'m> {
     pub is_compat: bool,
     /// Whether tables are made of every step.
     pub is_for_tables: bool,
-}
-
-/// Where two runs part, if they do.
-#[derive(Clone, Debug)]
-pub enum Verdict {
-    /// Nothing that can be seen differs.
-    Same,
-    /// Differences are of the size of rounding: the first operator that has one, on which rank, in which step, and the largest.
-    Rounding {
-        /// In which step.
-        step: u64,
-        /// On which rank.
-        rank: u64,
-        /// The first operator that differs.
-        operator: String,
-        /// The largest difference of all.
-        largest: f64,
-    },
-    /// A part is computed otherwise on one side, with the same results; nothing else differs by more than rounding.
-    Rewritten {
-        /// In which step first.
-        step: u64,
-        /// On which ranks.
-        ranks: Vec<u64>,
-        /// Where, until where, and how far the results are apart.
-        rewritten: Box<Rewritten>,
-        /// In how many places of this step.
-        places: usize,
-    },
-    /// No value differs by more than rounding, but one side made calls the other did not: the first of them.
-    OneSided {
-        /// In which step.
-        step: u64,
-        /// On which ranks.
-        ranks: Vec<u64>,
-        /// Where.
-        finding: Box<Finding>,
-    },
-    /// They part.
-    Parts {
-        /// In which step.
-        step: u64,
-        /// On which rank first, or on which ranks in the same operator.
-        ranks: Vec<u64>,
-        /// Where.
-        finding: Box<Finding>,
-    },
-    /// The captures hold nothing that could tell.
-    CannotTell {
-        /// Why.
-        why: &'static str,
-        /// What to capture to know.
-        capture: &'static str,
-    },
-}
-
-/// What a comparison found.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Where they part.
-    pub verdict: Verdict,
-    /// The step that has it, with all that its ranks say.
-    pub divergence: Option<Divergence>,
-    /// Operators that were looked at on both sides.
-    pub compared: usize,
-    /// Of these, with neither statistics nor checksums.
-    pub unseen: usize,
-    /// Values of which statistics alone were held against each other, because a file of their tensors cannot be read.
-    pub unread: usize,
-    /// Tensors of an optimizer that are apart by what it makes of rounding, of the first step that has any.
-    pub unsure: Vec<String>,
-    /// Steps and ranks of one side alone.
-    pub target_only: Vec<String>,
-    /// The same of the golden.
-    pub golden_only: Vec<String>,
 }
 
 /// Compares step after step, each read when its turn comes; `each` is given every step before it is dropped again. Of several

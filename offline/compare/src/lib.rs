@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod captures;
 pub mod compat;
 mod deviation;
 mod distance;
@@ -39,6 +40,7 @@ mod table;
 mod tensors;
 mod text;
 mod thresholds;
+mod verdict;
 mod write;
 
 pub use answer::{Answer, Options, StepCaptures, Verdict, compare, compare_matched};

@@ -82,8 +82,8 @@ fn parameters(function: &str) -> Option<&'static str> {
         "addcmul" | "addcmul_" | "addcdiv" | "addcdiv_" => "self tensor1 tensor2 value",
         "triu" | "tril" => "self diagonal",
         "clamp" | "clamp_" => "self min max",
-        "add" | "add_" | "sub" | "sub_" | "mul" | "mul_" | "div" | "div_" | "matmul" | "bmm" | "__add__" | "__sub__"
-        | "__mul__" | "__truediv__" | "__matmul__" => "self other",
+        "add" | "add_" | "sub" | "sub_" | "mul" | "mul_" | "div" | "div_" | "matmul" | "bmm" | "__add__"
+        | "__sub__" | "__mul__" | "__truediv__" | "__matmul__" => "self other",
         "all_reduce" => "tensor op group",
         "broadcast" => "tensor src group",
         "send" | "isend" => "tensor dst group tag",
@@ -110,8 +110,14 @@ mod tests {
 
     #[test]
     fn a_line_of_the_models_own_code_is_shown_and_no_librarys() {
-        assert_eq!(line("File /work/nets.py, line 94, in forward, \n hidden = block(hidden)").unwrap(), "nets.py, line 94");
-        assert_eq!(line("File /venv/lib/python3.11/site-packages/torch/nn/modules/module.py, line 7, in x, \n y"), None);
+        assert_eq!(
+            line("File /work/nets.py, line 94, in forward, \n hidden = block(hidden)").unwrap(),
+            "nets.py, line 94"
+        );
+        assert_eq!(
+            line("File /venv/lib/python3.11/site-packages/torch/nn/modules/module.py, line 7, in x, \n y"),
+            None
+        );
         assert_eq!(line("no frame"), None);
         assert_eq!(path("Module.blocks.1.ln2.LayerNorm.backward.0"), Some("blocks.1.ln2"));
         assert_eq!(path("Module.Net.forward.0"), None);

@@ -122,9 +122,10 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
             if let Some(walked) = walked {
                 lines.extend(calls_before(finding, &walked.one_sided));
                 lines.extend(walked.rewritten.iter().map(otherwise).take(NAMES_SHOWN));
-                lines.extend((!walked.spread.is_empty()).then(|| {
-                    format!("It spreads to {}.", first_of(walked.spread.iter(), NAMES_SHOWN))
-                }));
+                lines.extend(
+                    (!walked.spread.is_empty())
+                        .then(|| format!("It spreads to {}.", first_of(walked.spread.iter(), NAMES_SHOWN))),
+                );
             }
             if finding.kind == Kind::Operator && finding.input == 0.0 && finding.has_no_digests {
                 lines.push(PERMUTATION.to_owned());
@@ -171,7 +172,8 @@ fn calls_before(finding: &Finding, calls: &[OneSidedCall]) -> Option<String> {
         .filter(is_near)
         .map(|call| format!("{} (only in the {})", call.operator, if call.is_target { "target" } else { "golden" }))
         .collect();
-    (!near.is_empty()).then(|| format!("Calls without counterpart shortly before it: {}.", first_of(near.iter(), NAMES_SHOWN)))
+    (!near.is_empty())
+        .then(|| format!("Calls without counterpart shortly before it: {}.", first_of(near.iter(), NAMES_SHOWN)))
 }
 
 /// A part that is computed otherwise.
@@ -191,13 +193,15 @@ fn other_ranks(divergence: &Divergence, ranks: &[u64]) -> Vec<String> {
         .iter()
         .map(|(rank, operator, givers)| format!("Rank {rank} gets it in {operator} from {}.", on(givers)))
         .collect();
-    let others = divergence.origins.iter().filter(|(rank, finding)| {
-        !ranks.contains(rank) && !finding.suspects.is_empty()
-    });
+    let others =
+        divergence.origins.iter().filter(|(rank, finding)| !ranks.contains(rank) && !finding.suspects.is_empty());
     lines.extend(others.map(|(rank, finding)| {
         // Gradients are averaged over ranks where a capture does not look.
         if finding.kind == Kind::Between {
-            format!("Rank {rank} differs from {} on, possibly through an average over ranks that was not captured.", finding.operator)
+            format!(
+                "Rank {rank} differs from {} on, possibly through an average over ranks that was not captured.",
+                finding.operator
+            )
         } else {
             format!("Rank {rank} diverges by itself too, at {}.", finding.operator)
         }

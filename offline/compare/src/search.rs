@@ -2,12 +2,13 @@
 
 use trainmon_dump::capture::{Document, Task};
 
-use super::answer::{Answer, StepCaptures, Verdict};
+use super::captures::StepCaptures;
 use super::deviation::is_one_kind;
 use super::first::{Divergence, Kind, Noise, RankCapture, Rounding, Walked, first_divergence};
 use super::input::Capture;
 use super::matching::Matching;
 use super::thresholds::Thresholds;
+use super::verdict::{Answer, Verdict};
 
 /// The search over steps.
 #[derive(Default)]
@@ -33,7 +34,12 @@ pub(super) struct Search {
 
 impl Search {
     /// Looks at a step, unless an earlier one has it already, and gives what it found there.
-    pub(super) fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds, matching: &Matching) -> Option<Divergence> {
+    pub(super) fn step(
+        &mut self,
+        captures: &StepCaptures,
+        thresholds: &Thresholds,
+        matching: &Matching,
+    ) -> Option<Divergence> {
         if self.found.is_some() {
             return None;
         }

@@ -76,7 +76,10 @@ fn short(verdict: &Verdict) -> String {
         Verdict::Same => "the same".to_owned(),
         Verdict::Rounding { operator, largest, .. } => format!("rounding from {operator} on, up to {largest:.1e}"),
         Verdict::Rewritten { rewritten, .. } => {
-            format!("computed otherwise from {} to {}, apart {:.1e}", rewritten.finding.operator, rewritten.until, rewritten.apart)
+            format!(
+                "computed otherwise from {} to {}, apart {:.1e}",
+                rewritten.finding.operator, rewritten.until, rewritten.apart
+            )
         }
         Verdict::CannotTell { why, .. } => format!("cannot tell: {why}"),
         Verdict::Parts { step, ranks, finding } => {

@@ -10,7 +10,7 @@ use crate::name::{Direction, OperatorName};
 use super::finding::{Compared, Found, Kind, Suspect, suspect};
 use super::fingerprint::Fingerprint;
 use super::noise::Produced;
-use super::walk::Walker;
+use super::walker::Walker;
 
 /// A value is the earlier output that it looks like if it is apart by no more than so many times what that was.
 const SAME_AS_PRODUCED: f64 = 4.0;
@@ -23,7 +23,8 @@ impl<'c> Walker<'c> {
         name: Option<OperatorName<'_>>,
         inputs: &[Compared<'c>],
     ) -> Option<Found> {
-        let mut fresh: Vec<&Compared<'_>> = inputs.iter().filter(|input| self.is_fresh(operator, name, input)).collect();
+        let mut fresh: Vec<&Compared<'_>> =
+            inputs.iter().filter(|input| self.is_fresh(operator, name, input)).collect();
         if fresh.is_empty() {
             return None;
         }

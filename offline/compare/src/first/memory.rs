@@ -5,19 +5,18 @@ use std::collections::{HashMap, HashSet};
 
 use trainmon_dump::capture::{Leaf, Section, TensorFacts};
 
-use super::fingerprint::Fingerprint;
 use super::finding::Compared;
-use super::walk::Walker;
+use super::fingerprint::Fingerprint;
 use crate::deviation::What;
 use crate::evaluation::Sides;
 use crate::input::Capture;
 use crate::item::{Address, Item};
 use crate::matching::Alignment;
-use crate::name::{Direction, OperatorName};
+use crate::name::OperatorName;
 use crate::rounding::unit_roundoff;
 
 /// A parameter: its module without the number of a call, and its name there.
-type Key = (Box<str>, Box<str>);
+pub(super) type Key = (Box<str>, Box<str>);
 
 /// Runs may be apart by what an update moved a parameter in both, if it was rounding alone; and by as much again for each step.
 const SIDES: f64 = 2.0;
@@ -29,8 +28,13 @@ const ELEMENTS_NEAR_ZERO: f64 = 8.0;
 const LAST_BITS: f64 = 4.0;
 
 /// Functions whose inputs are three projections, of which the key's bias changes nothing.
-const ATTENTIONS: [&str; 5] =
-    ["scaled_dot_product_attention", "softmax", "multi_head_attention_forward", "flash_attn_func", "flash_attn_varlen_func"];
+const ATTENTIONS: [&str; 5] = [
+    "scaled_dot_product_attention",
+    "softmax",
+    "multi_head_attention_forward",
+    "flash_attn_func",
+    "flash_attn_varlen_func",
+];
 
 /// What is known of one parameter: max, min, mean and norm on both sides.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +51,12 @@ pub(super) struct Parameters {
     /// Whose gradient was rounding alone in some step.
     residues: HashSet<Key>,
     /// By what a parameter of this step is known where an operator uses it.
-    names: HashMap<Fingerprint, Key>,
+    pub(super) names: HashMap<Fingerprint, Key>,
     /// Modules that attend, or whose child does.
     attending: HashSet<Box<str>>,
     /// Biases of this step that are apart by updates made of rounding: how many elements, and by how much at most. What they are added
     /// to is apart by as much, until something takes the mean away again.
-    shifts: Vec<(u64, f64)>,
+    pub(super) shifts: Vec<(u64, f64)>,
 }
 
 impl Parameters {
@@ -106,7 +110,7 @@ impl Parameters {
     }
 
     /// Whether what a parameter is apart may be updates made of rounding. `is_part`: of a few of its elements at least.
-    fn explains(&self, key: &Key) -> bool {
+    pub(super) fn explains(&self, key: &Key) -> bool {
         let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0) else { return false };
         let [one, other] = known.numbers;
         let apart = |at: usize| (one[at] - other[at]).abs();
@@ -117,12 +121,14 @@ impl Parameters {
     }
 
     /// Whether few elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
-    fn is_few_elements(&self, key: &Key, count: f64) -> bool {
+    pub(super) fn is_few_elements(&self, key: &Key, count: f64) -> bool {
         let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0) else { return false };
         let [one, other] = known.numbers;
         let apart = |at: usize| (one[at] - other[at]).abs();
         let few = ELEMENTS_NEAR_ZERO * SIDES * known.moved;
-        apart(2) <= few / count && apart(3) <= few / count.sqrt() && (0..2).all(|at| apart(at) <= known.moved / count.sqrt())
+        apart(2) <= few / count
+            && apart(3) <= few / count.sqrt()
+            && (0..2).all(|at| apart(at) <= known.moved / count.sqrt())
     }
 
     /// Whether it is the bias of a projection in a module that attends: a part of it may be the keys'.
@@ -154,61 +160,16 @@ pub(super) fn last_bits(sides: Sides<'_>, aligned: &Alignment) -> usize {
     found.len()
 }
 
-impl<'c> Walker<'c> {
-    /// Whether a parameter is apart by what an optimizer that was not captured makes of rounding.
-    pub(super) fn is_updated_by_rounding(
-        &self,
-        name: Option<OperatorName<'_>>,
-        input: &Compared<'c>,
-    ) -> bool {
-        if input.deviation.what != What::Numbers || name.is_none_or(|name| name.direction != Direction::Forward) {
-            return false;
-        }
-        let parameters = &self.rounding.parameters;
-        let Some(tensor) = input.item.tensor() else { return false };
-        let key = match name.filter(|_| input.item.value.section == Section::Parameter) {
-            Some(name) => key(name.callee, &input.item.value.place),
-            None => parameters.names.get(&Fingerprint::of(tensor)).cloned(),
-        };
-        let count = tensor.elements().unwrap_or(1).max(1) as f64;
-        key.is_some_and(|key| parameters.explains(&key) || (self.rounding.is_seen && parameters.is_few_elements(&key, count)))
-    }
-}
-
-impl<'c> Walker<'c> {
-    /// Whether an input is apart by what a bias is that an optimizer made of rounding, and nothing comes of it: the mean that a
-    /// batch norm keeps of what it takes away, the keys of an attention.
-    pub(super) fn is_shifted(&self, name: Option<OperatorName<'_>>, input: &Compared<'c>) -> bool {
-        let (Some(name), Some(tensor), Some(twin)) =
-            (name, input.item.tensor(), input.twin.and_then(|twin| twin.tensor()))
-        else {
-            return false;
-        };
-        if input.deviation.what != What::Numbers || name.direction != Direction::Forward {
-            return false;
-        }
-        let is_second = &*input.item.value.place == ".input.1";
-        let is_kept_mean = is_second && matches!(name.function(), "batch_norm" | "instance_norm");
-        let is_key = is_second && name.function() == "scaled_dot_product_attention";
-        let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return false };
-        let apart = (0..3).map(|at| (one[at] - other[at]).abs()).fold(0.0, f64::max);
-        let accounts = |&(elements, by): &(u64, f64)| {
-            (is_key || (is_kept_mean && tensor.elements() == Some(elements))) && apart <= by
-        };
-        self.rounding.parameters.shifts.iter().any(accounts)
-    }
-}
-
 /// `Module.blocks.0.attn.qkv.Linear` is `Module.blocks.0.attn.qkv`.
 fn path(callee: &str) -> &str {
     callee.rsplit_once('.').map_or(callee, |(path, _)| path)
 }
 
-fn key(callee: &str, place: &str) -> Option<Key> {
+pub(super) fn key(callee: &str, place: &str) -> Option<Key> {
     Some((path(callee).into(), place.rsplit('.').next()?.into()))
 }
 
-fn numbers(tensor: &TensorFacts) -> Option<[f64; 4]> {
+pub(super) fn numbers(tensor: &TensorFacts) -> Option<[f64; 4]> {
     let [max, min, mean, norm] = [0, 1, 2, 3].map(|at: usize| tensor.statistics[at].number());
     Some([max?, min?, mean?, norm?]).filter(|numbers| numbers.iter().all(|number| number.is_finite()))
 }

@@ -14,7 +14,9 @@ mod parting;
 mod ranks;
 mod rewritten;
 mod update;
+mod updated;
 mod walk;
+mod walker;
 
 pub(crate) use communication::Communication;
 pub use finding::Kind;

@@ -49,8 +49,11 @@ impl Residue {
 
     /// Whether another pair is no larger than this one, on both sides: what is left of such sums was averaged over ranks, unseen.
     fn is_averaged(&self, other: &Self) -> bool {
-        let largest = |sizes: &[[f64; 3]; 2]| sizes.iter().flat_map(|side| &side[..2]).fold(0.0_f64, |one, it| one.max(it.abs()));
-        self.elements == other.elements && self.elements > 1 && largest(&other.sizes) <= GROWTH_OF_AVERAGES * largest(&self.sizes)
+        let largest =
+            |sizes: &[[f64; 3]; 2]| sizes.iter().flat_map(|side| &side[..2]).fold(0.0_f64, |one, it| one.max(it.abs()));
+        self.elements == other.elements
+            && self.elements > 1
+            && largest(&other.sizes) <= GROWTH_OF_AVERAGES * largest(&self.sizes)
     }
 
     /// Whether all of another pair's numbers are this one's times one factor, but for `tolerance` of it.
@@ -108,7 +111,7 @@ impl Rounding {
     pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
         let mut residues = self.residues.iter().flatten().peekable();
         residues.peek()?;
-        let nothing = Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: true };
+        let nothing = Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: false };
         let pair = Residue::of(tensor, twin, nothing)?;
         if let Some(scaled) = residues.clone().find(|residue| residue.is_scaled(&pair, tolerance)) {
             return Some(scaled.produced);
@@ -161,7 +164,7 @@ mod tests {
     #[test]
     fn a_residue_is_known_again_if_both_sides_were_scaled_alike() {
         let mut rounding = Rounding::default();
-        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true };
+        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: false };
         let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
         rounding.keep(&one, Some(&other), produced);
         let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
@@ -178,7 +181,21 @@ mod tests {
     fn what_is_more_than_rounding_is_not_known_again_when_scaled() {
         let mut rounding = Rounding::default();
         let (one, other) = (tensor([4.0, -2.0, 5.0]), tensor([1.0, -3.0, 4.0]));
-        rounding.keep(&one, Some(&other), Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: true });
+        rounding.keep(
+            &one,
+            Some(&other),
+            Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: false },
+        );
         assert!(rounding.residue(&one, &other, 3e-4).is_none());
+    }
+
+    #[test]
+    fn a_gradients_residue_is_known_again_in_an_average_of_its_size_and_in_nothing_larger() {
+        let mut rounding = Rounding::default();
+        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true };
+        rounding.keep(&tensor([4e-9, -2e-9, 5e-9]), Some(&tensor([1e-9, -3e-9, 4e-9])), produced);
+        let (average, twin) = (tensor([3e-9, -1e-9, 4e-9]), tensor([2e-9, -2e-9, 3e-9]));
+        assert_eq!(found(&rounding, &average, &twin), Some(3.0));
+        assert_eq!(found(&rounding, &tensor([3e-7, -1e-9, 4e-7]), &twin), None);
     }
 }

@@ -10,7 +10,7 @@ use crate::rounding::coarsest;
 use super::finding::{Compared, Found, Kind, Suspect, suspect};
 use super::fingerprint::{Magnitude, cancels};
 use super::update::quotient_bound;
-use super::walk::Walker;
+use super::walker::Walker;
 
 /// Sums that a gradient is made of have at least so many terms as this squared: what of it is smaller than that many units of
 /// round-off is rounding alone.

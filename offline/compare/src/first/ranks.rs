@@ -80,7 +80,8 @@ pub(crate) fn first_divergence(
             (rank.rank, walked)
         })
         .collect();
-    let walked: Vec<(u64, Walked)> = walked.into_iter().map(|(rank, walked)| (rank, located(ranks, rank, walked))).collect();
+    let walked: Vec<(u64, Walked)> =
+        walked.into_iter().map(|(rank, walked)| (rank, located(ranks, rank, walked))).collect();
     let mut divergence = Divergence::default();
     let meetings = Meetings { walked: &walked, communication: &communication, places: &places };
     let mut taken: HashMap<u64, Vec<Suspect>> = HashMap::new();

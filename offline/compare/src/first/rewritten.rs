@@ -12,24 +12,13 @@ use crate::rounding::coarsest;
 
 use super::finding::{Compared, Finding, Kind, OneSidedCall, Rewritten};
 use super::fingerprint::Fingerprint;
-use super::walk::Walker;
+use super::walker::Walker;
 
 /// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
 const NEAR: usize = 48;
 
 /// Results that are apart by no more agree for sure: what float32 makes of it. (Half precision says little.)
 const SURE: f64 = 1.5e-5;
-
-/// What follows of parts that are computed otherwise.
-#[derive(Debug, Default)]
-pub(super) struct Excused {
-    /// Forward calls in them, by callee and number: their backward is another, too.
-    calls: HashSet<(String, u32)>,
-    /// Whether a parameter has another shape: so have its gradient and its moments.
-    is_reshaped: bool,
-    /// What differs inside of them.
-    inside: HashSet<Fingerprint>,
-}
 
 /// A part that is computed otherwise.
 struct Region {
@@ -49,7 +38,18 @@ impl<'c> Walker<'c> {
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
             let location = Location::default();
-            self.parted.push(Finding { kind, operator, place, target, golden, suspects: Vec::new(), input: 0.0, location, has_no_digests: false, is_update });
+            self.parted.push(Finding {
+                kind,
+                operator,
+                place,
+                target,
+                golden,
+                suspects: Vec::new(),
+                input: 0.0,
+                location,
+                has_no_digests: false,
+                is_update,
+            });
         }
     }
 
@@ -93,7 +93,8 @@ impl<'c> Walker<'c> {
         if apart > self.results_agree_to(operator) || !fresh.iter().all(is_number) {
             return false;
         }
-        let is_given = self.parted.iter().any(|parted| self.given(parted).iter().any(|given| fingerprints.contains(given)));
+        let is_given =
+            self.parted.iter().any(|parted| self.given(parted).iter().any(|given| fingerprints.contains(given)));
         let is_inside = fingerprints.iter().any(|looks| self.excused.inside.contains(looks));
         if !is_given && !is_inside {
             return false;
@@ -233,18 +234,21 @@ impl<'c> Walker<'c> {
         let is_of_it = |value: &&&Compared<'c>| looks(value).iter().any(|looks| inside.contains(looks));
         let differing: Vec<_> = inputs.iter().filter(|input| input.deviation.relative > agree_to).collect();
         let bound = self.judge.bound(operator, 0.0).bound.max(2.0 * agree_to);
-        let is_output_apart = outputs.iter().any(|output| {
-            output.deviation.relative > bound && !self.is_cancelled(operator, Some(name), output)
-        });
+        let is_output_apart = outputs
+            .iter()
+            .any(|output| output.deviation.relative > bound && !self.is_cancelled(operator, Some(name), output));
         if differing.is_empty() && !is_output_apart {
             let joined = inputs.iter().filter(is_of_it).map(|input| input.deviation.relative);
             return joined.reduce(f64::max).map_or(Passed::Same, Passed::Together);
         }
         let is_reshape = |value: &&Compared<'c>| value.deviation.what == What::Shape;
-        if name.direction == Direction::ParameterGradient && !outputs.iter().all(|it| is_reshape(it) || !it.deviation.is_some()) {
+        if name.direction == Direction::ParameterGradient
+            && !outputs.iter().all(|it| is_reshape(it) || !it.deviation.is_some())
+        {
             return Passed::Apart;
         }
-        let is_reshaped = inputs.iter().any(|input| is_reshape(input) && self.is_parameter(operator, Some(name), input));
+        let is_reshaped =
+            inputs.iter().any(|input| is_reshape(input) && self.is_parameter(operator, Some(name), input));
         let is_explained = |input: &&&Compared<'c>| {
             is_of_it(input) || self.is_parameter(operator, Some(name), input) || input.deviation.what == What::Shape
         };

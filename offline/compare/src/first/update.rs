@@ -53,7 +53,8 @@ fn sides<'c>(compared: &Compared<'c>) -> impl Iterator<Item = &'c TensorFacts> +
 }
 
 fn largest(compared: &Compared<'_>) -> Option<f64> {
-    let size = |tensor: &TensorFacts| Some(tensor.statistics[0].number()?.abs().max(tensor.statistics[1].number()?.abs()));
+    let size =
+        |tensor: &TensorFacts| Some(tensor.statistics[0].number()?.abs().max(tensor.statistics[1].number()?.abs()));
     sides(compared).filter_map(size).reduce(f64::max).filter(|size| size.is_finite())
 }
 

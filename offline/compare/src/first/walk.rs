@@ -6,7 +6,6 @@ use trainmon_dump::capture::{Operator, Section};
 
 use crate::deviation::{Deviation, What};
 use crate::evaluation::Sides;
-use crate::input::Capture;
 use crate::judge::{Judge, coarse};
 use crate::location::Location;
 use crate::matching::Alignment;
@@ -18,7 +17,7 @@ use super::finding::{Compared, Finding, Found, Kind, Walked};
 use super::fingerprint::{Fingerprint, Magnitude, unit};
 use super::noise::{Produced, Rounding};
 use super::parting::is_another_node;
-use super::rewritten::Excused;
+use super::walker::{Excused, Walker};
 
 /// What is made of a value that is all rounding counts as that up to this many times its difference.
 const GROWTH_OF_ALL_ROUNDING: f64 = 4.0;
@@ -74,28 +73,6 @@ fn is_uneven(sides: Sides<'_>, aligned: &Alignment) -> bool {
     })
 }
 
-pub(super) struct Walker<'c> {
-    pub(super) target: &'c Capture,
-    pub(super) golden: &'c Capture,
-    pub(super) comparer: Comparer<'c>,
-    pub(super) judge: Judge<'c>,
-    pub(super) rounding: Rounding,
-    /// The largest gradient that went into the last backward.
-    pub(super) gradient: Option<Magnitude>,
-    /// Calls of one side alone, not yet known to matter.
-    pub(super) parted: Vec<Finding>,
-    /// Whether a fused operator went by whose results have no checksum on one side: what follows from them may differ in every
-    /// checksum by rounding.
-    is_blind: bool,
-    /// Whether the sides update other parameters, since one has some of them fused: which call is whose nobody can tell.
-    pub(super) is_uneven: bool,
-    /// Places of operators in a part that is computed otherwise, with the same results.
-    pub(super) region: HashSet<usize>,
-    /// What follows backward of such parts.
-    pub(super) excused: Excused,
-    pub(super) walked: Walked,
-}
-
 impl<'c> Walker<'c> {
     fn look(&mut self, place: usize, one: u32, other: u32) {
         let (operator, golden) = (self.operator(one), &self.golden.document.operators[other as usize]);
@@ -122,7 +99,8 @@ impl<'c> Walker<'c> {
         if let Some(found) = self.fresh_input(operator, name, &inputs) {
             let fresh: Vec<&Compared<'_>> =
                 inputs.iter().filter(|input| self.is_fresh(operator, name, input)).collect();
-            let tensors = fresh.iter().flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
+            let tensors =
+                fresh.iter().flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
             let fingerprints: Vec<Fingerprint> = tensors.flatten().map(Fingerprint::of).collect();
             if !self.agrees_again(operator, &fresh, &fingerprints) {
                 self.found(place, (one, other), found, &fingerprints);
@@ -181,7 +159,11 @@ impl<'c> Walker<'c> {
             }
             if let Some(tensor) = output.item.tensor() {
                 let twin = output.twin.and_then(|twin| twin.tensor());
-                self.rounding.keep(tensor, twin, Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient });
+                self.rounding.keep(
+                    tensor,
+                    twin,
+                    Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient },
+                );
             }
         }
     }
@@ -198,7 +180,18 @@ impl<'c> Walker<'c> {
         let operator = self.operator(one).name.to_string();
         let location = Location::default();
         let (target, golden) = (Some(one), Some(other));
-        let finding = Finding { kind, operator, place, target, golden, suspects, input, location, has_no_digests: false, is_update: false };
+        let finding = Finding {
+            kind,
+            operator,
+            place,
+            target,
+            golden,
+            suspects,
+            input,
+            location,
+            has_no_digests: false,
+            is_update: false,
+        };
         if kind != Kind::Argument && self.enter_rewritten(&finding, fingerprints) {
             self.excuse(&self.comparer.compare(one, other, false));
             return;
