@@ -82,7 +82,7 @@ pub use trainmon_service::{Notice, Severity, Voice};
 pub use trainmon_stats as stats;
 
 pub use capture_tickets::CaptureTicket;
-pub use collectives::{CollectiveCall, CollectiveGroup, CollectiveGuard};
+pub use collectives::{CollectiveCall, CollectiveGroup, CollectiveGuard, Slot, stacked_shape};
 pub use cost::CostSummary;
 pub use hold::Hold;
 pub use late::{LateNumber, MissingNumbers};

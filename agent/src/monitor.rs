@@ -12,7 +12,7 @@ use trainmon_core::config::{Config, Plan};
 use trainmon_core::{
     AlertBookSnapshot, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats, TensorView,
 };
-use trainmon_service::{Notice, Severity};
+use trainmon_service::{Notice, Severity, Voice};
 use trainmon_stats::{Request, measure};
 
 use crate::cost::CostSummary;
@@ -363,6 +363,11 @@ impl Monitor {
             return Ok(LoadedAlertState::default());
         }
         self.inner.alerts.load(state)
+    }
+
+    /// The monitor's voice, for what is said beside it.
+    pub fn voice(&self) -> Voice {
+        self.inner.voice.clone()
     }
 
     /// Says something good to know through the monitor's voice.

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use trainmon_agent::core::config::Config;
-use trainmon_agent::core::{CollectiveOp, CollectiveTiming, Dtype, Kind, TensorView};
+use trainmon_agent::core::{CollectiveOp, CollectiveTiming, Dtype, Kind, ProcessGroup, TensorView};
 use trainmon_agent::{CollectiveCall, CollectiveGroup, Monitor, Options, Ranks, StepFacts, Voice};
 
 struct Run {
@@ -61,7 +62,7 @@ fn all_reduce(group: &CollectiveGroup, data: &mut [f32]) -> CollectiveTiming {
 }
 
 #[test]
-fn every_call_has_a_row_of_times_and_rows_of_what_went_in_and_came_out() {
+fn a_steps_calls_have_a_row_of_times_and_rows_of_what_went_in_and_came_out() {
     let run = Run::of(
         r#"{"cc_distribution": {"enable": true, "cc_pre_hook": true}, "ops": ["max", "norm"], "step_count_per_record": 9}"#,
     );
@@ -79,32 +80,29 @@ fn every_call_has_a_row_of_times_and_rows_of_what_went_in_and_came_out() {
     assert_eq!(
         cells("comm_0-8.csv", &["name", "step", "max", "norm", "shape", "dtype"]),
         [
-            "all_reduce/dp/pre_0 0 4.0 5.0 [2] torch.float32",
-            "all_reduce/dp/post_0 0 8.0 10.0 [2] torch.float32",
-            "all_reduce/dp/pre_1 0 1.0 1.0 [1] torch.float32",
-            "all_reduce/dp/post_1 0 2.0 2.0 [1] torch.float32",
-            "all_reduce/dp/pre_0 1 4.0 5.0 [2] torch.float32",
-            "all_reduce/dp/post_0 1 8.0 10.0 [2] torch.float32",
-            "all_reduce/dp/pre_1 1 1.0 1.0 [1] torch.float32",
-            "all_reduce/dp/post_1 1 2.0 2.0 [1] torch.float32",
+            "all_reduce/dp/pre_0 0 4.0 6.0 nan torch.float32",
+            "all_reduce/dp/post_0 0 8.0 12.0 nan torch.float32",
+            "all_reduce/dp/pre_0 1 4.0 6.0 nan torch.float32",
+            "all_reduce/dp/post_0 1 8.0 12.0 nan torch.float32",
         ]
     );
     assert_eq!(
-        cells("comm_time_0-8.csv", &["name", "step", "bytes", "dtype"]),
-        [
-            "all_reduce/dp/0 0 8.0 torch.float32",
-            "all_reduce/dp/1 0 4.0 torch.float32",
-            "all_reduce/dp/0 1 8.0 torch.float32",
-            "all_reduce/dp/1 1 4.0 torch.float32",
-        ]
+        cells("comm_time_0-8.csv", &["name", "step", "calls", "bytes", "dtype"]),
+        ["all_reduce/dp 0 2 12.0 torch.float32", "all_reduce/dp 1 2 12.0 torch.float32",]
     );
-    for (row, timing) in files["comm_time_0-8.csv"].iter().zip(&timings) {
+    for (row, timings) in files["comm_time_0-8.csv"].iter().zip(timings.chunks(2)) {
+        let [first, second] = timings else { panic!("{timings:?}") };
         let number = |column: &str| row[column].parse::<f64>().unwrap();
-        assert_eq!(number("seconds"), timing.seconds);
-        assert!(timing.seconds >= 0.002);
-        assert_eq!(number("algbw"), number("bytes") / timing.seconds / 1e9);
+        let seconds = first.seconds + second.seconds;
+        assert_eq!((number("seconds"), number("waited")), (seconds, seconds));
+        assert_eq!(number("longest"), first.seconds.max(second.seconds));
+        assert_eq!(number("median"), first.seconds.min(second.seconds), "the lower of two");
+        assert!(first.seconds >= 0.002 && second.seconds >= 0.002);
+        assert_eq!(number("algbw"), 12.0 / seconds / 1e9);
         assert_eq!(number("busbw"), number("algbw"), "of two ranks");
     }
+    let sequences: Vec<&str> = files["comm_time_0-8.csv"].iter().map(|row| row["sequence"].as_str()).collect();
+    assert_eq!(sequences, ["2.0", "4.0"]);
 }
 
 #[test]
@@ -115,7 +113,7 @@ fn counts_go_on_outside_of_measured_steps_and_without_the_key() {
         all_reduce(&group, &mut [1.0; 256]);
         run.end_step();
     }
-    drop(group.start(CollectiveCall { op: CollectiveOp::Barrier, dtype: Dtype::U8, bytes: 0, input: None }));
+    drop(group.start(CollectiveCall::new(CollectiveOp::Barrier, Dtype::U8, 0)));
     let files = run.finish();
     assert_eq!(files.keys().collect::<Vec<_>>(), ["steps.csv"]);
     let report = run.monitor.report();
@@ -132,9 +130,7 @@ fn counts_go_on_outside_of_measured_steps_and_without_the_key() {
 fn a_call_that_ends_in_a_later_step_on_another_thread_is_a_record_of_the_step_it_began_in() {
     let run = Run::of(r#"{"cc_distribution": {"enable": true}, "ops": ["norm"], "step_count_per_record": 9}"#);
     let group = run.monitor.collective_group("dp", 2);
-    let begin = |group: &CollectiveGroup| {
-        group.start(CollectiveCall { op: CollectiveOp::AllGather, dtype: Dtype::F32, bytes: 16, input: None })
-    };
+    let begin = |group: &CollectiveGroup| group.start(CollectiveCall::new(CollectiveOp::AllGather, Dtype::F32, 16));
     let first = begin(&group);
     run.end_step();
     let second = begin(&group);
@@ -147,7 +143,7 @@ fn a_call_that_ends_in_a_later_step_on_another_thread_is_a_record_of_the_step_it
     let files = run.finish();
     let steps =
         |file: &str| files[file].iter().map(|row| format!("{} {}", row["name"], row["step"])).collect::<Vec<_>>();
-    assert_eq!(steps("comm_time_0-8.csv"), ["all_gather/dp/0 0", "all_gather/dp/0 1"]);
+    assert_eq!(steps("comm_time_0-8.csv"), ["all_gather/dp 0", "all_gather/dp 1"]);
     assert_eq!(steps("comm_0-8.csv"), ["all_gather/dp/post_0 0"]);
 }
 
@@ -178,7 +174,7 @@ fn a_shut_down_monitor_and_one_that_measures_nothing_are_harmless() {
     let inert = Monitor::inert(Voice::new(|notice| panic!("{notice}")));
     let run = Run::of(r#"{"cc_distribution": {"enable": true}, "ops": ["norm"]}"#);
     let group = run.monitor.collective_group("dp", 2);
-    let open = group.start(CollectiveCall { op: CollectiveOp::Send, dtype: Dtype::F32, bytes: 4, input: None });
+    let open = group.start(CollectiveCall::new(CollectiveOp::Send, Dtype::F32, 4));
     run.monitor.shutdown();
     open.finish(Some(&TensorView::from_slice(&[1.0_f32], &[1]).unwrap()));
     all_reduce(&group, &mut [1.0]);
@@ -186,4 +182,39 @@ fn a_shut_down_monitor_and_one_that_measures_nothing_are_harmless() {
     assert_eq!(timing.bytes, 4000);
     assert!(inert.request(Kind::Comm).is_none());
     assert!(run.monitor.report().balances());
+}
+
+#[test]
+fn what_is_open_is_told_with_its_group_number_and_line_until_it_ends() {
+    let run = Run::of(r#"{"cc_distribution": {"enable": true}, "ops": ["norm"], "step_count_per_record": 9}"#);
+    let group = run.monitor.process_group(ProcessGroup::of_ranks("dp", Some("dp"), vec![4, 6]), 10);
+    let line: Arc<str> = Arc::from("train.py[12]");
+    let gathering =
+        CollectiveCall { caller: Some(&line), ..CollectiveCall::new(CollectiveOp::AllGather, Dtype::F32, 16) };
+    let first = group.start(gathering);
+    let second = group.clone().start(CollectiveCall::new(CollectiveOp::Send, Dtype::F32, 4));
+    let told = || {
+        let open = run.monitor.open_collectives().into_iter();
+        open.map(|it| (it.op.name(), it.sequence, it.group.ranks.to_vec(), it.caller.as_deref().map(str::to_owned)))
+            .collect::<Vec<_>>()
+    };
+    let gather = ("all_gather", 11, vec![4, 6], Some("train.py[12]".to_owned()));
+    assert_eq!(told(), [gather.clone(), ("send", 1, vec![4, 6], None)]);
+    assert!(run.monitor.open_collectives()[0].since <= run.monitor.open_collectives()[1].since);
+    second.release();
+    assert_eq!(told(), [gather]);
+    first.finish(None);
+    assert_eq!(told(), []);
+    drop(group.start(gathering));
+    assert_eq!(told(), [], "given up");
+    // Another group of that name has another.
+    let other = run.monitor.process_group(ProcessGroup::of_ranks("dp", None, vec![0, 2]), 0);
+    assert_eq!((group.name(), other.name()), ("dp", "dp_2"));
+    run.end_step();
+    let files = run.finish();
+    let rows: Vec<_> =
+        files["comm_time_0-8.csv"].iter().map(|row| format!("{} {}", row["name"], row["sequence"])).collect();
+    assert_eq!(rows, ["all_gather/dp@train.py[12] 11.0"]);
+    let sends = run.monitor.report().collectives.into_iter().find(|series| series.op == CollectiveOp::Send).unwrap();
+    assert_eq!((sends.started, sends.finished, sends.failed), (1, 0, 0), "nobody knows when it ended");
 }

@@ -10,7 +10,7 @@ use crate::process;
 
 /// Where unsafe code may stand, by the beginning of the path: raw memory, foreign functions, mappings.
 const UNSAFE_MODULES: &[&str] = &[
-    "agent/core/src/view.rs",
+    "agent/record/src/view.rs",
     "agent/dump/src/capture/write/tail.rs",
     "agent/dump/src/journal/medium.rs",
     "agent/dump/src/tensor_file/file_bytes.rs",
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn unsafe_code_is_refused_outside_of_its_modules() {
         let allowing = "#[expect(unsafe_code, reason = \"a system call\")]\nfn f() {}\n";
-        assert_eq!(of("agent/core/src/view.rs", allowing), [""; 0]);
+        assert_eq!(of("agent/record/src/view.rs", allowing), [""; 0]);
         for allowing in [allowing, "#![expect(unsafe_code, reason = \"all of it\")]", "#[expect(\n    unsafe_code,\n)]"]
         {
             assert!(of("agent/src/worker.rs", allowing)[0].contains("unsafe code stands in the modules"), "{allowing}");
@@ -189,7 +189,7 @@ mod tests {
     fn a_crate_without_unsafe_code_forbids_it() {
         assert!(of("exporters/src/lib.rs", "mod csv;\n")[0].contains("forbid"));
         assert_eq!(of("exporters/src/lib.rs", "#![forbid(unsafe_code)]\nmod csv;\n"), [""; 0]);
-        assert_eq!(of("agent/core/src/lib.rs", "mod view;\n"), [""; 0]);
+        assert_eq!(of("agent/record/src/lib.rs", "mod view;\n"), [""; 0]);
     }
 
     #[test]

@@ -7,16 +7,17 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use trainmon_core::config::TensorFormat;
 use trainmon_core::{Dtype, Shape};
 use trainmon_dump::capture::Hole;
-use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_one, write_safetensors};
-use trainmon_dump::tensor_file::{FileBytes, StoredTensor};
+use trainmon_dump::tensor_file::write::{WriteError, write_npy, write_pt_of_crc, write_safetensors};
+use trainmon_dump::tensor_file::{Buffer, FileBytes, StoredTensor};
 
-use crate::spare::Spare;
+use crate::spare::SpareMemory;
 
 /// Threads that write. They wait for the disk, not for a core.
 const WRITERS: usize = 2;
@@ -42,7 +43,9 @@ struct Job {
     name: String,
     dtype: Dtype,
     shape: Shape,
-    bytes: Vec<u8>,
+    bytes: Buffer,
+    /// Of the bytes, if whoever copied them took it.
+    crc: Option<u32>,
 }
 
 /// How files are written.
@@ -69,7 +72,7 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Something was taken from the queue, or is finished.
     changed: Condvar,
-    spare: Spare,
+    spare: SpareMemory,
     done: Done,
 }
 
@@ -87,12 +90,17 @@ struct Queue {
     names: u64,
 }
 
+impl Queue {
+    /// Whether every file is written.
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.running == 0 && self.reserved == 0
+    }
+}
+
 impl Files {
     /// Starts the threads. They write into `directory` and follow no link.
-    pub(crate) fn start(directory: OwnedFd, writing: Writing, done: Done) -> io::Result<Self> {
+    pub(crate) fn start(directory: OwnedFd, writing: Writing, spare: SpareMemory, done: Done) -> io::Result<Self> {
         let (queue, changed) = (Mutex::default(), Condvar::new());
-        // All that wait at the bound would be kept: half of it, so that what waits and what is kept stay near the bound.
-        let spare = Spare::new(writing.bound / 2);
         let shared = Arc::new(Shared { writing, directory, queue, changed, spare, done });
         let files = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
         for _ in 0..WRITERS {
@@ -109,24 +117,43 @@ impl Files {
     }
 
     /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
-    /// taken when it is alone. `false`: there is no memory for the copy (a tensor may be far larger than what it is a view of).
-    pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, copy: impl FnOnce(&mut [u8])) -> bool {
+    /// taken when it is alone. `copy` gives the CRC-32 of what it copied, if it knows it. `false`: there is no memory for the
+    /// copy (a tensor may be far larger than what it is a view of).
+    pub(crate) fn put(
+        &self,
+        file: &TensorFile<'_>,
+        name: String,
+        size: usize,
+        copy: impl FnOnce(&mut [u8]) -> Option<u32>,
+    ) -> bool {
         if size > self.shared.writing.bound && !fits_memory(size) {
             return false;
         }
         let reserved = Reserved::wait(&self.shared, size);
         let Ok(mut bytes) = self.shared.spare.take(size) else { return false };
-        copy(&mut bytes);
-        reserved.become_job(Job { hole: file.hole, name, dtype: file.dtype, shape: file.shape, bytes });
+        let crc = copy(&mut bytes);
+        reserved.become_job(Job { hole: file.hole, name, dtype: file.dtype, shape: file.shape, bytes, crc });
         true
     }
 
     /// Waits until every file is written.
     pub(crate) fn drain(&self) {
         let mut queue = self.shared.queue.lock();
-        while !queue.jobs.is_empty() || queue.running > 0 || queue.reserved > 0 {
+        while !queue.is_idle() {
             self.shared.changed.wait(&mut queue);
         }
+    }
+
+    /// As [`drain`](Self::drain), for so long at most. Whether every file is written.
+    pub(crate) fn drain_for(&self, at_most: Duration) -> bool {
+        let deadline = Instant::now() + at_most;
+        let mut queue = self.shared.queue.lock();
+        while !queue.is_idle() {
+            if self.shared.changed.wait_until(&mut queue, deadline).timed_out() {
+                return queue.is_idle();
+            }
+        }
+        true
     }
 
     /// Files and bytes that wait.
@@ -235,45 +262,51 @@ impl Shared {
 
     /// Writes a file that appears whole.
     fn write(&self, job: Job, temporary: &str) -> (String, Result<u64, WriteError>) {
-        let Job { name, dtype, shape, bytes, hole: _ } = job;
-        let written = self.write_beside(temporary, dtype, shape, bytes).and_then(|size| {
+        let Job { name, dtype, shape, bytes, crc, hole: _ } = job;
+        let bytes = FileBytes::from(bytes);
+        let written = self.write_beside(temporary, (dtype, shape), &bytes, crc).and_then(|size| {
             renameat(&self.directory, temporary, &self.directory, &*name).map_err(io::Error::from)?;
             Ok(size)
         });
+        // Nobody else has them. Half of the bound, so that what waits and what is kept stay near it.
+        if let Some(bytes) = bytes.into_buffer() {
+            self.spare.give(bytes, self.writing.bound / 2);
+        }
         if written.is_err() {
             let _gone = unlinkat(&self.directory, temporary, AtFlags::empty()).is_ok();
         }
         (name, written)
     }
 
-    fn write_beside(&self, temporary: &str, dtype: Dtype, shape: Shape, bytes: Vec<u8>) -> Result<u64, WriteError> {
+    fn write_beside(
+        &self,
+        temporary: &str,
+        (dtype, shape): (Dtype, Shape),
+        bytes: &FileBytes,
+        crc: Option<u32>,
+    ) -> Result<u64, WriteError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             openat(&self.directory, temporary, flags, Mode::from_raw_mode(FILE_MODE)).map_err(io::Error::from)?;
         let mut out = Counted { out: File::from(file), count: 0 };
-        let bytes = FileBytes::from(bytes);
         let tensor = StoredTensor::new(dtype, shape, bytes.clone())
             .map_err(|error| WriteError::Write(io::Error::other(error.to_string())))?;
         if self.writing.compress {
             let mut encoder = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
-            self.encode(tensor, &mut encoder)?;
+            self.encode(tensor, crc, &mut encoder)?;
             encoder.finish()?;
         } else {
             let mut buffered = BufWriter::new(&mut out);
-            let encoded = self.encode(tensor, &mut buffered).and_then(|()| Ok(buffered.flush()?));
+            let encoded = self.encode(tensor, crc, &mut buffered).and_then(|()| Ok(buffered.flush()?));
             let (_out, _rest) = buffered.into_parts();
             encoded?;
-        }
-        // The tensor is gone: nobody else has them.
-        if let Some(bytes) = bytes.into_vec() {
-            self.spare.give(bytes);
         }
         Ok(out.count)
     }
 
-    fn encode(&self, tensor: StoredTensor, out: &mut impl Write) -> Result<(), WriteError> {
+    fn encode(&self, tensor: StoredTensor, crc: Option<u32>, out: &mut impl Write) -> Result<(), WriteError> {
         match self.writing.format {
-            TensorFormat::Pt => write_pt_of_one(&tensor, out),
+            TensorFormat::Pt => write_pt_of_crc(&tensor, crc, out),
             TensorFormat::Npy => write_npy(&tensor, out),
             TensorFormat::Safetensors => write_safetensors(&[("tensor".to_owned(), tensor)], out),
         }

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Nothing here panics into the host, waits for a device, or returns an error from the middle of a step: what goes wrong is
-//! told to the [`Listener`], once for each kind, and written to `dump_error_info.log`.
+//! said through a [`Voice`], once for each kind, and written to `dump_error_info.log`.
 
 #![forbid(unsafe_code)]
 
@@ -45,12 +45,12 @@ mod tensor;
 
 pub use part::Part;
 pub use plan::{CapturePlan, Direction};
-pub use session::{
-    CallName, CapturePlace, Entry, FoundBytes, Listener, Notice, OpenError, Peer, Progress, Session, StackId, Values,
-};
+pub use session::{CallName, CapturePlace, Entry, FoundBytes, OpenError, Peer, Progress, Session, StackId, Values};
+pub use spare::SpareMemory;
 pub use tensor::{Content, DeviceNumbers, Later, LaterValue, Tensor};
 pub use trainmon_core::config::{
     CaptureConfig, CaptureDialect, CaptureLevel, CaptureTask, DataMode, NumberRanges, Precision, RiskLevel, Slice,
     Summary, TensorFormat,
 };
 pub use trainmon_dump::capture::Made;
+pub use trainmon_service::{Notice, Severity, Voice};

@@ -4,6 +4,7 @@ use trainmon_core::config::{CaptureConfig, CaptureLevel, CaptureTask, RiskLevel}
 
 use crate::part::Part;
 use crate::risk;
+use crate::spare::SpareMemory;
 
 /// Which way an entry's call goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,22 +21,32 @@ pub struct CapturePlan {
     config: CaptureConfig,
     /// Absent where scope or list choose.
     risk: Option<RiskLevel>,
+    spare: SpareMemory,
 }
 
 impl CapturePlan {
     /// The plan of a config.
-    pub fn new(mut config: CaptureConfig) -> Self {
+    pub fn new(config: CaptureConfig) -> Self {
+        Self::with_memory(config, SpareMemory::default())
+    }
+
+    /// The plan of a config, whose tensors take the memory of those that another plan has written.
+    pub fn with_memory(mut config: CaptureConfig, spare: SpareMemory) -> Self {
         if config.task == CaptureTask::Structure && !config.level.has_modules() {
             config.level = CaptureLevel::Mix;
         }
         let chooses = config.scope.is_some() || !config.list.is_empty() || !config.level.has_functions();
         let risk = (!chooses).then_some(config.risk_level);
-        Self { config, risk }
+        Self { config, risk, spare }
     }
 
     /// The config it was made of; a capture of structure is of the level `mix`, whatever its config said.
     pub fn config(&self) -> &CaptureConfig {
         &self.config
+    }
+
+    pub(crate) fn spare_memory(&self) -> &SpareMemory {
+        &self.spare
     }
 
     /// Whether this step is captured.

@@ -1,9 +1,7 @@
 //! Names of module inputs and outputs, in each dialect's spelling.
 
+use crate::CALL_MARK;
 use crate::config::Dialect;
-
-/// Between a name and the number of the call.
-const CALL_MARK: char = '@';
 
 /// Which end of a module a tensor stands at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,14 +41,6 @@ pub fn activation_name(
         name.push_str(&(earlier + 1).to_string());
     }
     name
-}
-
-/// The name without its call, which says nothing about the module.
-pub(crate) fn without_call(name: &str) -> &str {
-    match name.rsplit_once(CALL_MARK) {
-        Some((name, call)) if !call.is_empty() && call.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => name,
-    }
 }
 
 #[cfg(test)]

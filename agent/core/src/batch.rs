@@ -4,20 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::config::{Config, Plan};
-use crate::{GradNormCheck, Kind, LedgerSnapshot, MicroStep, Reading, Statistic, Step, TensorId};
-
-/// One tensor, measured once.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Record {
-    /// Which tensor.
-    pub tensor: TensorId,
-    /// Which signal.
-    pub kind: Kind,
-    /// Which micro-batch of the step; 0 where there is but one.
-    pub micro_step: MicroStep,
-    /// What was found; `None` if the hook was given no tensor (a module output without gradient).
-    pub reading: Option<Reading>,
-}
+use crate::{GradNormCheck, Kind, LedgerSnapshot, Record, Statistic, Step, TensorId};
 
 /// What the monitor's own work is split into, for its cost figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +24,7 @@ impl Phase {
     pub const ALL: [Self; 4] = [Self::Measure, Self::Launch, Self::Offer, Self::Export];
 
     /// The label value.
+    #[inline]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Measure => "measure",
@@ -47,6 +35,7 @@ impl Phase {
     }
 
     /// Whether the phase delays the training thread.
+    #[inline]
     pub const fn is_in_step(self) -> bool {
         !matches!(self, Self::Export)
     }
@@ -58,16 +47,19 @@ pub struct PhaseTimes([Duration; 4]);
 
 impl PhaseTimes {
     /// Adds to one phase.
+    #[inline]
     pub fn add(&mut self, phase: Phase, time: Duration) {
         self.0[phase as usize] += time;
     }
 
     /// The time of one phase.
+    #[inline]
     pub fn get(&self, phase: Phase) -> Duration {
         self.0[phase as usize]
     }
 
     /// The time the training thread lost.
+    #[inline]
     pub fn in_step(&self) -> Duration {
         Phase::ALL.into_iter().filter(|phase| phase.is_in_step()).map(|phase| self.get(phase)).sum()
     }
@@ -148,6 +140,7 @@ impl Default for StepBatch {
 
 impl StepBatch {
     /// Empties the batch for the next step, keeping its memory.
+    #[inline]
     pub fn reset(&mut self) {
         let mut records = std::mem::take(&mut self.records);
         records.clear();
@@ -156,6 +149,7 @@ impl StepBatch {
 
     /// The statistics of a kind of tensor in this batch, in column order: what was set last while the training ran, else
     /// the config's. Empty for a kind that is not measured.
+    #[inline]
     pub fn ops_of<'a>(&'a self, config: &'a Config, kind: Kind) -> &'a [Statistic] {
         if let Some(ops) = &self.ops {
             return ops;
@@ -171,6 +165,7 @@ impl StepBatch {
     }
 
     /// The share of layers and groups that was measured to keep the overhead budget: 1 where all were.
+    #[inline]
     pub fn sampling_ratio(&self) -> f64 {
         1.0 / f64::from(self.sampling_stride.max(1))
     }
@@ -178,6 +173,7 @@ impl StepBatch {
     /// The global gradient norm, before clipping where that was measured. `None` when it is not known.
     ///
     /// Cost: that of [`grad_norm_of_records`](Self::grad_norm_of_records), unless the front knows it.
+    #[inline]
     pub fn grad_norm(&self) -> Option<f64> {
         match self.grad_norm {
             GradNorm::OfRecords => self.grad_norm_of_records(),
@@ -187,6 +183,7 @@ impl StepBatch {
     }
 
     /// Our gradient norm beside the framework's. `None` unless both are known.
+    #[inline]
     pub fn grad_norm_check(&self) -> Option<GradNormCheck> {
         let framework = self.framework_grad_norm?;
         Some(GradNormCheck { ours: self.grad_norm()?, framework })
@@ -196,6 +193,7 @@ impl StepBatch {
     /// the last micro-batch it took part in, else its `GradReduced` one. `None` when no gradient was measured.
     ///
     /// Cost: one sort of the step's gradient records.
+    #[inline]
     pub fn grad_norm_of_records(&self) -> Option<f64> {
         let mut norms: Vec<(TensorId, u32, f64)> = self.records.iter().filter_map(norm_before_clipping).collect();
         norms.sort_unstable_by_key(|&(tensor, rank, _)| (tensor, std::cmp::Reverse(rank)));
@@ -205,6 +203,7 @@ impl StepBatch {
 }
 
 /// A gradient's norm, with the rank among the records of its tensor: later micro-batches first, the reduced one last.
+#[inline]
 fn norm_before_clipping(record: &Record) -> Option<(TensorId, u32, f64)> {
     let rank = match record.kind {
         Kind::GradUnreduced => record.micro_step.0.saturating_add(1),
@@ -215,6 +214,7 @@ fn norm_before_clipping(record: &Record) -> Option<(TensorId, u32, f64)> {
 }
 
 /// sqrt of the sum of squares; `None` for no values. Norms beyond 1e±150 are scaled first: their squares leave float64.
+#[inline]
 fn root_of_squares(norms: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let largest = norms.clone().reduce(|a, b| if a.is_nan() || a > b { a } else { b })?;
     if largest == 0.0 || !largest.is_finite() {
@@ -227,7 +227,7 @@ fn root_of_squares(norms: impl Iterator<Item = f64> + Clone) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TensorStats;
+    use crate::{MicroStep, TensorStats};
 
     fn norm_record(tensor: u32, kind: Kind, micro_step: u32, norm: f64) -> Record {
         let reading = TensorStats { norm, ..TensorStats::of_value(norm) };

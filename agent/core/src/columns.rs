@@ -4,6 +4,7 @@ use crate::config::{Config, Dialect};
 use crate::{Kind, Statistic};
 
 /// Whether rows of this kind tell the micro-batch: V1 by kind, V2 for weight gradients only.
+#[inline]
 pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
     let is_gradient = matches!(kind, Kind::GradUnreduced | Kind::GradReduced);
     match config.dialect {
@@ -17,6 +18,7 @@ pub fn micro_step_column(config: &Config, kind: Kind) -> bool {
 }
 
 /// Whether a column holds a number to compute with or to draw: checksums do not survive a float32.
+#[inline]
 pub fn is_number_column(column: &str) -> bool {
     column != Statistic::Crc32.name() && column != Statistic::Xor64.name()
 }

@@ -292,6 +292,9 @@ pub struct CollectiveDocument {
     pub bytes: u64,
     /// All together.
     pub seconds: f64,
+    /// Of that, time in which the caller only waited.
+    #[serde(default)]
+    pub waited_seconds: f64,
     /// The middle one.
     pub median_seconds: f64,
     /// The 99th percentile.

@@ -84,11 +84,13 @@ pub(crate) struct PySettings {
     capture_signal: Option<bool>,
     patch_optimizer_step: bool,
     features: Option<PyFeatureTargets>,
+    /// Patterns of calling lines, and whether only stacks are asked for; none where collectives are not measured here.
+    collectives: Option<(Vec<String>, bool)>,
     shutdown_timeout_s: f64,
 }
 
 impl PySettings {
-    pub(crate) fn of(config: &Config, like_msprobe: bool) -> Self {
+    pub(crate) fn of(config: &Config, like_msprobe: bool, rank: u32) -> Self {
         let (weight_grad, activations) = (config.signals.weight_grad.as_ref(), config.signals.activations.as_ref());
         let is_v2 = config.dialect == Dialect::V2;
         Self {
@@ -109,6 +111,11 @@ impl PySettings {
             capture_signal: config.capture.as_ref().and_then(|capture| capture.signal),
             patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
             features: config.features.as_ref().map(PyFeatureTargets::of),
+            collectives: config
+                .collectives
+                .as_ref()
+                .filter(|collectives| collectives.includes(rank))
+                .map(|collectives| (collectives.code_lines.clone(), collectives.log_only)),
             shutdown_timeout_s: config.pipeline.shutdown_timeout_ms as f64 / 1000.0,
         }
     }

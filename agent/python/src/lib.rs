@@ -13,6 +13,7 @@ mod arguments;
 mod board;
 mod capture;
 mod capture_ticket;
+mod collectives;
 mod config;
 mod config_error;
 mod copies;
@@ -53,6 +54,8 @@ mod _trainmon {
     use super::capture::{CallMode, ModuleCall, OperatorCall, PyCapture, PyCaptureConfig};
     #[pymodule_export]
     use super::capture_ticket::PyCaptureTicket;
+    #[pymodule_export]
+    use super::collectives::{OpenCall, PyCollectives};
     #[pymodule_export]
     use super::config::{PyConfig, PyFeatureTargets, PySettings};
     #[pymodule_export]

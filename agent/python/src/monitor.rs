@@ -15,6 +15,7 @@ use trainmon_agent::{Monitor, StepFacts};
 
 use crate::arguments::{KindNumber, label, phase_of, reading_of};
 use crate::capture_ticket::PyCaptureTicket;
+use crate::collectives::{Callbacks, PyCollectives};
 use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
 use crate::hold::PyHold;
@@ -117,7 +118,8 @@ impl PyMonitor {
 
     #[pyo3(signature = (*, like_msprobe = false))]
     fn settings(&self, like_msprobe: bool) -> PySettings {
-        PySettings::of(&self.monitor().config().with_plan(&self.monitor().plan()), like_msprobe)
+        let config = self.monitor().config().with_plan(&self.monitor().plan());
+        PySettings::of(&config, like_msprobe, self.monitor().ranks().rank.0)
     }
 
     fn whereabouts(&self) -> Vec<(&'static str, Vec<String>)> {
@@ -311,6 +313,18 @@ impl PyMonitor {
 
     fn observe_update(&self, tensor_id: u32, tensor: &Bound<'_, PyAny>) {
         self.monitor().guard("observe_update", || self.0.observe_update(TensorId(tensor_id), tensor));
+    }
+
+    #[pyo3(signature = (describe, failed, *, caller = None, device_clock = None, measure_on_device = None))]
+    fn collectives(
+        &self,
+        describe: Py<PyAny>,
+        failed: Py<PyAny>,
+        caller: Option<Py<PyAny>>,
+        device_clock: Option<Py<PyAny>>,
+        measure_on_device: Option<Py<PyAny>>,
+    ) -> PyCollectives {
+        PyCollectives::new(&self.0, Callbacks { describe, caller, device_clock, measure_on_device, failed })
     }
 
     fn hold(&self) -> PyHold {

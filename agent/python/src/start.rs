@@ -13,12 +13,14 @@ use crate::config::{PyConfig, variable};
 use crate::listener::voice;
 use crate::tracker::trackers;
 
-/// What the package does of what a config may ask of a front: everything but guarding collective operations.
-const TASKS: [FrontTask; 6] = [
+/// What the package does of what a config may ask of a front: everything.
+const TASKS: [FrontTask; 8] = [
     FrontTask::PrintStruct,
     FrontTask::StackInfo,
     FrontTask::Features,
     FrontTask::PatchOptimizerStep,
+    FrontTask::Collectives,
+    FrontTask::CollectiveStacks,
     FrontTask::Wandb,
     FrontTask::Mlflow,
 ];

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import trainmon
 from support import control, tiny
 from support.on_demand import Training, captured, steps_in
 from support.ranks import run_ranks
+from trainmon.signals import CaptureSignal
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +184,27 @@ def test_a_signal_asks_for_a_capture(tmp_path: Path) -> None:
     # There is no journal: of the steps before there are their numbers.
     assert [line["step"] for line in one.steps_before] == list(range(first))
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+def test_a_watch_that_was_collected_does_not_stand_before_another_that_listens(tmp_path: Path) -> None:
+    def watched(place: str) -> tuple[trainmon.Watch, CaptureSignal]:
+        training = Training(tmp_path / place, capture={"level": "L1"})
+        listener = training.watch.captures
+        assert listener is not None
+        return training.watch, listener._signal
+
+    forgotten, listener = watched("first")
+    later, other = watched("second")
+    assert CaptureSignal.first() is listener._monitor
+    gone = weakref.ref(listener)
+    forgotten.captures._signal = None
+    del listener
+    gc.collect()
+    assert gone() is None
+    assert CaptureSignal.first() is other._monitor
+    later.close()
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    forgotten.close()
 
 
 @pytest.mark.parametrize("way", ["handler", "slurm", "off"])

@@ -5,7 +5,7 @@ use trainmon_core::{Statistic, StatisticSet, TensorView};
 
 use crate::isa::Isa;
 use crate::kernel::xor_of_words;
-use crate::layout::{Order, Source};
+use crate::layout::{CopyTarget, Order, Source};
 use crate::pool;
 
 /// Which checksums are asked for.
@@ -82,8 +82,13 @@ impl Summer {
     }
 }
 
-/// The checksums of a tensor whose memory order is not its logical order: a walk of its own.
-pub(crate) fn in_logical_order(view: &TensorView<'_>, wanted: RequestedChecksums) -> Checksums {
+/// The checksums of a tensor whose memory order is not its logical order, and its copy if a target is given: a walk of its own.
+#[expect(unsafe_code, reason = "blocks are copied to where their shard's are")]
+pub(crate) fn in_logical_order(
+    view: &TensorView<'_>,
+    wanted: RequestedChecksums,
+    target: Option<&CopyTarget<'_>>,
+) -> Checksums {
     let isa = Isa::current();
     let source = Source::new([view], Order::Logical);
     let mut checksums = Checksums::default();
@@ -92,7 +97,16 @@ pub(crate) fn in_logical_order(view: &TensorView<'_>, wanted: RequestedChecksums
         &mut checksums,
         |range, checksums| {
             let mut summer = Summer::new(wanted);
-            source.for_each_block(range, &mut |block| summer.update(isa, block.bytes(0)));
+            let mut at = range.start * view.dtype().size();
+            source.for_each_block(range, &mut |block| {
+                let mut bytes = block.bytes(0);
+                if let Some(target) = target {
+                    // SAFETY: shards do not overlap, and neither do the blocks of one.
+                    bytes = unsafe { target.put(at, bytes) };
+                    at += bytes.len();
+                }
+                summer.update(isa, bytes);
+            });
             *checksums = summer.finish();
         },
         |checksums, next| checksums.append(wanted, next),

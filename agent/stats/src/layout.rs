@@ -380,6 +380,40 @@ unsafe fn gather<T: Copy>(from: *const u8, to: *mut u8, run: usize, stride: usiz
     }
 }
 
+/// Memory that the blocks of a walk are copied to while they are in the cache.
+pub(crate) struct CopyTarget<'t> {
+    data: *mut u8,
+    len: usize,
+    memory: PhantomData<&'t mut [u8]>,
+}
+
+// SAFETY: `put` is all there is, and its callers keep their places apart.
+unsafe impl Sync for CopyTarget<'_> {}
+
+impl<'t> CopyTarget<'t> {
+    pub(crate) fn of(target: &'t mut [u8]) -> Self {
+        Self { data: target.as_mut_ptr(), len: target.len(), memory: PhantomData }
+    }
+
+    /// Copies bytes to the place `at`, and gives the copy.
+    ///
+    /// # Safety
+    /// Nobody else puts anything to the same place while the copy is used.
+    ///
+    /// # Panics
+    /// The bytes reach beyond the end.
+    #[inline]
+    pub(crate) unsafe fn put(&self, at: usize, bytes: &[u8]) -> &[u8] {
+        assert!(at <= self.len && bytes.len() <= self.len - at, "a place inside the target");
+        // SAFETY: inside the memory borrowed for 't, by the assertion; nobody else uses this place, by the contract.
+        unsafe {
+            let place = self.data.add(at);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+            std::slice::from_raw_parts(place, bytes.len())
+        }
+    }
+}
+
 /// Copies a tensor's elements, in logical order, back to back.
 ///
 /// One `memcpy` for a contiguous tensor; element by element for a strided one. Allocates nothing.

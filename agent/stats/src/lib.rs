@@ -36,7 +36,7 @@
 //!
 //! * `std` asked for and variance below 1e-7 of the mean square: a centred pass, or cancellation would eat the digits;
 //! * float64 or complex128 values whose squares overflow, or none above 1e-140: a scaled pass for the norm;
-//! * checksums of a tensor that is not contiguous: they need logical order, expanded elements every time.
+//! * checksums and the copy of a tensor that is not contiguous: they need logical order, expanded elements every time.
 
 mod checksum;
 mod finish;
@@ -58,7 +58,7 @@ pub use floor::read_only_pass;
 pub use isa::Isa;
 pub use layout::copy_contiguous;
 pub use many::measure_all;
-pub use measure::measure;
+pub use measure::{measure, measure_and_copy};
 pub use pair::{difference, sign_agreement};
 pub use pool::{set_threads, start_threads, threads};
 

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trainmon_core::{Dtype, Statistic, StatisticSet, TensorView};
-use trainmon_stats::{Request, copy_contiguous, difference, measure, set_threads, sign_agreement};
+use trainmon_stats::{Request, copy_contiguous, difference, measure, measure_and_copy, set_threads, sign_agreement};
 
 /// Counts every allocation of the process, the pool's threads included.
 struct Counting;
@@ -48,6 +48,7 @@ fn main() {
         assert!(sign_agreement(&large, &large).is_some());
         assert!(difference(&strided, &strided, request).is_some());
         copy_contiguous(&strided, &mut copy);
+        measure_and_copy(&strided, request, &mut copy);
     };
     everything();
     let before = ALLOCATIONS.load(Ordering::Relaxed);

@@ -5,7 +5,7 @@ mod common;
 use common::{Number, Tensor, contents, layouts, strides, tensors, word};
 use proptest::prelude::*;
 use trainmon_core::{Dtype, Scalar, Statistic, StatisticSet, TensorStats};
-use trainmon_stats::{Isa, Request, copy_contiguous, difference, measure, sign_agreement};
+use trainmon_stats::{Isa, Request, copy_contiguous, difference, measure, measure_and_copy, sign_agreement};
 
 const EPS: f64 = 1e-3;
 
@@ -172,6 +172,18 @@ proptest! {
         let mut copy = vec![0; expected.len()];
         copy_contiguous(&tensor.view(), &mut copy);
         prop_assert_eq!(copy, expected);
+    }
+
+    #[test]
+    fn a_tensor_measured_and_copied_at_once_gives_what_both_give(tensor in tensors(), statistics: u8) {
+        let few = [Statistic::Crc32, Statistic::Xor64, Statistic::Norm].into_iter().enumerate();
+        let few: StatisticSet = few.filter(|(bit, _)| statistics & 1 << bit != 0).map(|(_, one)| one).collect();
+        let request = if statistics & 8 == 0 { everything() } else { Request { statistics: few, eps: EPS } };
+        let mut copy = vec![0xa5; tensor.bytes().len()];
+        let found = measure_and_copy(&tensor.view(), request, &mut copy);
+        // A NaN is no equal of itself; its text is.
+        prop_assert_eq!(format!("{found:?}"), format!("{:?}", measure(&tensor.view(), request)));
+        prop_assert_eq!(copy, tensor.bytes());
     }
 
     #[test]

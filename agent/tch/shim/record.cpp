@@ -238,6 +238,11 @@ char *tmn_record_start(const Observer *functions, std::uint64_t *handle) {
   });
 }
 
+// What this thread calls until it goes on is not captured.
+void tmn_record_pause() { ++depth; }
+
+void tmn_record_go_on() { --depth; }
+
 char *tmn_record_stop(std::uint64_t handle) {
   return trainmon::guarded([&] {
     is_on.store(false);

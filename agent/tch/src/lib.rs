@@ -23,7 +23,7 @@ mod names;
 mod optimizer;
 mod watch;
 
-pub use capture::{Capture, CaptureBeginError};
+pub use capture::{Capture, CaptureBeginError, CaptureOptions};
 pub use device::{DeviceStatistics, InFlight, LibtorchStatistics};
 pub use moments::MomentSource;
 pub use optimizer::{

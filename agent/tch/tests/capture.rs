@@ -5,6 +5,7 @@
 mod common;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,13 @@ use common::{bits, fill, monitor, parameter_bits};
 use tch::nn::{self, Module, VarStore};
 use tch::{Device, Kind, Tensor};
 use trainmon_agent::dump::capture::{
-    Construct, Document, Leaf, Operator, Section, Stacks, TensorFacts, parse_document,
+    Construct, Document, Leaf, Operator, Plain, Section, Stacks, TensorFacts, parse_document,
 };
 use trainmon_agent::{Monitor, Options, Voice};
-use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Notice};
-use trainmon_tch::{Capture, Optimizer, Watch};
+use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan};
+use trainmon_tch::{
+    Capture, CaptureOptions, DevicePlan, DeviceRow, DeviceStatistics, InFlight, LibtorchStatistics, Optimizer, Watch,
+};
 
 /// Observers are the process's: one capture at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -32,8 +35,12 @@ fn plan(keys: &str, directory: &Path) -> Arc<CapturePlan> {
 }
 
 fn begin(keys: &str, directory: &Path, has_stacks: bool) -> Capture {
-    let listener = Arc::new(|notice: &Notice| println!("{}", notice.message));
-    Capture::begin(&plan(keys, directory), CapturePlace { step: 7, rank: Some(0) }, has_stacks, listener).unwrap()
+    begin_with(keys, directory, &CaptureOptions::default().stacks(has_stacks))
+}
+
+fn begin_with(keys: &str, directory: &Path, options: &CaptureOptions) -> Capture {
+    let voice = Voice::new(|notice| println!("{}", notice.message));
+    Capture::begin(&plan(keys, directory), CapturePlace { step: 7, rank: Some(0) }, options, voice).unwrap()
 }
 
 fn document(directory: &Path) -> Document {
@@ -179,7 +186,8 @@ fn two_captures_at_a_time_are_refused_and_the_first_goes_on() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let first = begin(MD5, directories[0].path(), false);
     let place = CapturePlace { step: 7, rank: Some(0) };
-    let refused = Capture::begin(&plan(MD5, directories[1].path()), place, false, Arc::new(|_| ())).unwrap_err();
+    let options = CaptureOptions::default();
+    let refused = Capture::begin(&plan(MD5, directories[1].path()), place, &options, Voice::new(|_| ())).unwrap_err();
     assert!(refused.to_string().contains("another capture is at work"), "{refused}");
     assert_eq!(std::fs::read_dir(directories[1].path()).unwrap().count(), 0, "nothing was begun");
     let _sum = Tensor::ones([2], (Kind::Float, Device::Cpu)) + 1.0;
@@ -189,6 +197,14 @@ fn two_captures_at_a_time_are_refused_and_the_first_goes_on() {
 
 /// Loss and gradients of a few steps, with modules watched; captured or not.
 fn train(keys: Option<&str>, directory: &Path) -> (Vec<u32>, Vec<Vec<u32>>, Vec<Vec<u32>>) {
+    train_with(keys, directory, &CaptureOptions::default().stacks(true))
+}
+
+fn train_with(
+    keys: Option<&str>,
+    directory: &Path,
+    options: &CaptureOptions,
+) -> (Vec<u32>, Vec<Vec<u32>>, Vec<Vec<u32>>) {
     let vs = VarStore::new(Device::Cpu);
     let linears = ["a", "b"].map(|name| nn::linear(vs.root() / name, 24, 24, nn::LinearConfig::default()));
     fill(&vs, 42);
@@ -199,7 +215,7 @@ fn train(keys: Option<&str>, directory: &Path) -> (Vec<u32>, Vec<Vec<u32>>, Vec<
     let mut losses = Vec::new();
     for step in 0..3 {
         let input = (Tensor::arange(16 * 24, (Kind::Float, Device::Cpu)) * 0.7 + f64::from(step)).sin().view([16, 24]);
-        let capture = keys.filter(|_| step == 1).map(|keys| begin(keys, directory, true));
+        let capture = keys.filter(|_| step == 1).map(|keys| begin_with(keys, directory, options));
         let hidden = first.forward(&input).gelu("none");
         // Used twice: its gradient is a sum, whose order shows in the last bits.
         let loss = (second.forward(&hidden) + &hidden).square().mean(Kind::Float);
@@ -270,6 +286,116 @@ fn a_capture_changes_no_bit_of_loss_and_gradients() {
     let file =
         trainmon_agent::dump::tensor_file::open(&tensors_of.join("Aten.gelu.default.0.forward.output.0.pt")).unwrap();
     assert_eq!(file.entries()[0].shape.dims(), [16, 24]);
+}
+
+/// Libtorch's statistics on a device that is slow to deliver, and has no numbers of integers.
+#[derive(Clone, Default)]
+struct OtherDevice {
+    /// Tensors of each batch.
+    batches: Arc<Mutex<Vec<usize>>>,
+    asked_while_waiting: Arc<AtomicUsize>,
+}
+
+struct SlowFlight(Box<dyn InFlight>, AtomicUsize, Arc<AtomicUsize>);
+
+impl DeviceStatistics for OtherDevice {
+    fn launch(&mut self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String> {
+        if tensors.iter().any(|tensor| tensor.kind() == Kind::Int64) {
+            return Err("no numbers of int64 here".to_owned());
+        }
+        self.batches.lock().unwrap().push(tensors.len());
+        let waiting = Arc::clone(&self.asked_while_waiting);
+        Ok(Box::new(SlowFlight(LibtorchStatistics.launch(tensors, plan)?, AtomicUsize::new(0), waiting)))
+    }
+}
+
+impl InFlight for SlowFlight {
+    fn is_ready(&self) -> Result<bool, String> {
+        let is_ready = self.1.fetch_add(1, Ordering::Relaxed) >= 3;
+        self.2.fetch_add(usize::from(!is_ready), Ordering::Relaxed);
+        Ok(is_ready)
+    }
+
+    fn rows(&self) -> Vec<DeviceRow> {
+        self.0.rows()
+    }
+}
+
+/// Max, min, mean and norm, as far as there are some.
+fn numbers(facts: &TensorFacts) -> [Option<f64>; 4] {
+    facts.statistics.each_ref().map(|number| match number {
+        Plain::Int(number) => Some(*number as f64),
+        Plain::Float(number) => Some(*number),
+        _ => None,
+    })
+}
+
+/// Every tensor of an entry, in order.
+fn all_tensors(operator: &Operator) -> Vec<&TensorFacts> {
+    let leaves = operator.values.iter().map(|value| &value.leaf);
+    leaves.filter_map(|leaf| if let Leaf::Tensor(facts) = leaf { Some(&**facts) } else { None }).collect()
+}
+
+#[test]
+fn tensors_on_a_device_have_the_hosts_numbers_found_in_batches_that_nothing_waits_for() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let keys = r#""task": "statistics", "level": "mix""#;
+    let device = OtherDevice::default();
+    let options = CaptureOptions::default().device_statistics(device.clone()).everything_through_the_device_path();
+    let plain = train(None, directory.path());
+    assert_eq!(train_with(Some(keys), &directory.path().join("device"), &options), plain, "not a bit is changed");
+    train(Some(keys), &directory.path().join("host"));
+    let [host, found] = ["host", "device"].map(|way| document(&directory.path().join(way)));
+    assert_eq!(names(&found), names(&host), "what measures is not captured itself");
+    let mut count = 0;
+    for (expected, found) in host.operators.iter().zip(&found.operators) {
+        for (expected, found) in all_tensors(expected).into_iter().zip(all_tensors(found)) {
+            for (expected, found) in numbers(expected).into_iter().zip(numbers(found)) {
+                let (expected, found) = (expected.unwrap(), found.unwrap());
+                assert!((expected - found).abs() <= 1e-6 * expected.abs().max(1e-9), "{expected} {found}");
+            }
+            count += 1;
+        }
+    }
+    let batches = device.batches.lock().unwrap().clone();
+    assert_eq!(batches.iter().sum::<usize>(), count);
+    assert!(batches.iter().any(|&tensors| tensors > 2), "those of a call in one batch: {batches:?}");
+    assert!(device.asked_while_waiting.load(Ordering::Relaxed) > 0, "it was slower than the training");
+}
+
+#[test]
+fn checksums_of_tensors_on_a_device_are_the_hosts() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let options = CaptureOptions::default().everything_through_the_device_path();
+    let entries = [("host", CaptureOptions::default()), ("device", options)].map(|(way, options)| {
+        let directory = directory.path().join(way);
+        train_with(Some(MD5), &directory, &options);
+        format!("{:?}", document(&directory).operators)
+    });
+    assert_eq!(entries[0], entries[1]);
+}
+
+#[test]
+fn a_tensor_that_a_device_cannot_measure_costs_its_own_numbers_alone() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let options =
+        CaptureOptions::default().device_statistics(OtherDevice::default()).everything_through_the_device_path();
+    let capture = begin_with(r#""task": "statistics", "level": "L2""#, directory.path(), &options);
+    let rows = Tensor::arange(8, (Kind::Float, Device::Cpu)).view([4, 2]);
+    let _chosen = rows.index_select(0, &Tensor::from_slice(&[2_i64, 0]));
+    let _none = Tensor::ones([0, 3], (Kind::Float, Device::Cpu)) * 2.0;
+    capture.finish().unwrap();
+    let document = document(directory.path());
+    let chosen = all_tensors(operator(&document, "Aten.index_select.default.0.forward"));
+    let largest: Vec<Option<f64>> = chosen.iter().map(|facts| numbers(facts)[0]).collect();
+    assert_eq!(largest, [Some(7.0), None, Some(5.0)]);
+    let empty = all_tensors(operator(&document, "Aten.mul.Scalar.0.forward"));
+    assert!(empty.iter().all(|facts| numbers(facts)[0].is_none()));
+    let log = std::fs::read_to_string(directory.path().join("step7/rank0/dump_error_info.log")).unwrap();
+    assert!(log.contains("device: no numbers of int64 here"), "{log}");
 }
 
 /// A watched training whose monitor is given this config, one step after the other.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use trainmon_core::config::{Config, Dialect, TimeTag, TimeWindow};
-use trainmon_core::{Kind, Rank, Statistic, Step, micro_step_column};
+use trainmon_core::{CallsColumn, Kind, Rank, Statistic, Step, micro_step_column};
 
 /// The columns of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) struct Columns {
     pub(super) dtype: bool,
     /// The columns of plain numbers that stand in the statistics' place (`update_ratio`); empty for tensors.
     pub(super) values: &'static [&'static str],
+    /// What follows of all calls that a row is of; empty where a row is of one record.
+    pub(super) calls: &'static [CallsColumn],
 }
 
 /// A group of kinds that share a file: V1 has one per kind, V2 one per monitor.
@@ -41,6 +43,7 @@ pub(super) fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
         (Dialect::V2, Kind::GradUnreduced | Kind::GradReduced) => "weight_grad",
         (Dialect::V2, Kind::ParamOrigin | Kind::ParamUpdated) => "param",
         (Dialect::V2, kind) if kind.is_moment() => "optimizer",
+        (Dialect::V2, Kind::Comm) => "cc",
         (_, kind) => kind.name(),
     };
     let is_v1_tensor = config.dialect == Dialect::V1 && values.is_empty();
@@ -50,6 +53,7 @@ pub(super) fn file_class(config: &Config, kind: Kind) -> Option<FileClass> {
         shape: is_v1_tensor,
         dtype: is_v1_tensor || kind == Kind::CommTime,
         values,
+        calls: if kind == Kind::CommTime { &CallsColumn::ALL } else { &[] },
     };
     Some(FileClass { prefix, columns })
 }
@@ -65,6 +69,7 @@ impl FileClass {
             names.push("micro_step");
         }
         names.extend(self.columns.values);
+        names.extend(self.columns.calls.iter().map(|column| column.name()));
         names.extend(self.columns.ops.iter().map(|op| op.name()));
         names.extend(self.columns.shape.then_some("shape"));
         names.extend(self.columns.dtype.then_some("dtype"));

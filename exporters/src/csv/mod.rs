@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trainmon_core::config::{Config, Csv, Dialect, Plan};
-use trainmon_core::{Kind, Record, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{Kind, Record, Statistic, StepBatch, StepCalls, TensorInfo};
 
 use self::file::LineFile;
 use self::layout::{FileClass, file_class, run_to_continue};
@@ -93,18 +93,22 @@ impl CsvExporter {
         class: &FileClass,
         names: &[TensorInfo],
         batch: &StepBatch,
-        records: &[&Record],
+        rows: &Rows<'_>,
     ) -> Result<(), ExportError> {
         let path = self.directory.join(class.file_name(&self.config, batch.step, self.csv.steps_per_file()));
         let style = Style { dialect: self.config.dialect, ndigits: self.csv.ndigits, has_chunks: self.has_chunks };
         let mut lines = Lines::new(style);
-        for record in records {
-            lines
-                .push(&class.columns, batch.step, &names[record.tensor.index()], record)
-                .map_err(|error| ExportError::Write { path: path.clone(), source: error.into() })?;
-        }
-        let bytes =
-            lines.into_bytes().map_err(|error| ExportError::Write { path: path.clone(), source: error.into() })?;
+        let written = match rows {
+            Rows::Records(records) => records
+                .iter()
+                .try_for_each(|record| lines.push(&class.columns, batch.step, &names[record.tensor.index()], record)),
+            Rows::Calls(calls) => calls.iter().try_for_each(|calls| {
+                lines.push_calls(&class.columns, batch.step, &names[calls.tensor.index()], calls)
+            }),
+        };
+        let bytes = written
+            .and_then(|()| lines.into_bytes())
+            .map_err(|error| ExportError::Write { path: path.clone(), source: error.into() })?;
         let header = class.header(self.config.dialect);
         if self.open.get(class.prefix).is_none_or(|file| !file.continues(&path, &header)) {
             self.open.insert(class.prefix, LineFile::open(path, &header)?);
@@ -133,9 +137,10 @@ impl Exporter for CsvExporter {
             self.set_ops(ops);
         }
         let mut failure: Option<ExportFailure> = None;
-        for (class, records) in records_by_file(self.config.dialect, &self.classes, names, &batch.records) {
-            if let Err(source) = self.write_file(&class, names, batch, &records) {
-                let lost = records.len() as u64;
+        let files = records_by_file(self.config.dialect, &self.classes, names, &batch.records);
+        for (class, rows) in files.into_iter().chain(calls_by_file(&self.classes, &batch.records)) {
+            if let Err(source) = self.write_file(&class, names, batch, &rows) {
+                let lost = rows.records();
                 match &mut failure {
                     Some(failure) => failure.lost_records += lost,
                     None => failure = Some(ExportFailure { lost_records: lost, source }),
@@ -166,15 +171,43 @@ fn classes_of(config: &Config) -> HashMap<Kind, FileClass> {
     Kind::ALL.into_iter().filter_map(|kind| Some((kind, file_class(config, kind)?))).collect()
 }
 
-/// A batch's records, file by file in kind order, each in its file's row order.
+/// What one file gets in a step.
+enum Rows<'a> {
+    /// A row each.
+    Records(Vec<&'a Record>),
+    /// A row for all calls of an operation.
+    Calls(Vec<StepCalls<'a>>),
+}
+
+impl Rows<'_> {
+    /// How many records they are made of.
+    fn records(&self) -> u64 {
+        match self {
+            Self::Records(records) => records.len() as u64,
+            Self::Calls(calls) => calls.iter().map(|calls| calls.count() as u64).sum(),
+        }
+    }
+}
+
+/// The calls of collective operations in a step, file by file.
+fn calls_by_file<'a>(classes: &HashMap<Kind, FileClass>, records: &'a [Record]) -> Vec<(FileClass, Rows<'a>)> {
+    let (tensors, times): (Vec<_>, Vec<_>) =
+        StepCalls::of(records).into_iter().partition(|calls| calls.kind == Kind::Comm);
+    let file = |(kind, calls): (Kind, Vec<StepCalls<'a>>)| {
+        Some((classes.get(&kind).filter(|_| !calls.is_empty())?.clone(), Rows::Calls(calls)))
+    };
+    [(Kind::Comm, tensors), (Kind::CommTime, times)].into_iter().filter_map(file).collect()
+}
+
+/// A batch's other records, file by file in kind order, each in its file's row order.
 fn records_by_file<'a>(
     dialect: Dialect,
     classes: &HashMap<Kind, FileClass>,
     names: &[TensorInfo],
     records: &'a [Record],
-) -> Vec<(FileClass, Vec<&'a Record>)> {
+) -> Vec<(FileClass, Rows<'a>)> {
     let mut files: Vec<(FileClass, Vec<&Record>)> = Vec::new();
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_of_calls()) {
         let Some(class) = classes.get(&kind) else { continue };
         // V2 has no row for a hook that was given no tensor; V1 fills one with `nan`.
         let has_row = |record: &Record| record.reading.is_some() || dialect == Dialect::V1;
@@ -197,7 +230,7 @@ fn records_by_file<'a>(
             None => files.push((class.clone(), rows)),
         }
     }
-    files
+    files.into_iter().map(|(class, rows)| (class, Rows::Records(rows))).collect()
 }
 
 /// V1 writes a module's rows of all micro-batches together, modules in the order in which their first calls ended: the

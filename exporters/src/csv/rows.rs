@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::Write;
 
 use trainmon_core::config::Dialect;
-use trainmon_core::{Kind, Reading, Record, Scalar, Statistic, Step, TensorInfo, TensorStats};
+use trainmon_core::{CallsColumn, Kind, Reading, Record, Scalar, Statistic, Step, StepCalls, TensorInfo, TensorStats};
 
 use super::layout::Columns;
 use super::number::{push_float, round_decimals};
@@ -44,6 +44,68 @@ impl Lines {
         info: &TensorInfo,
         record: &Record,
     ) -> Result<(), csv::Error> {
+        self.start(columns, step, info, record)?;
+        let reading = record.reading.as_ref();
+        for column in 0..columns.values.len() {
+            let value = reading.and_then(|reading| reading.values().get(column).copied()).unwrap_or(f64::NAN);
+            // What a script tells is written as it was told, as the loss is.
+            if record.kind == Kind::Scalar { self.exact(value)? } else { self.number(value)? }
+        }
+        if columns.values.is_empty() {
+            self.statistics(columns, reading.and_then(Reading::tensor))?;
+        }
+        self.shape_and_dtype(columns, reading)?;
+        self.csv.write_record(None::<&[u8]>)
+    }
+
+    /// Adds all calls of a collective operation in this step, or of one of its arguments.
+    pub(super) fn push_calls(
+        &mut self,
+        columns: &Columns,
+        step: Step,
+        info: &TensorInfo,
+        calls: &StepCalls<'_>,
+    ) -> Result<(), csv::Error> {
+        let record = calls.record();
+        self.start(columns, step, info, &record)?;
+        let reading = record.reading.as_ref();
+        for column in 0..columns.values.len() {
+            let value = reading.and_then(|reading| reading.values().get(column).copied());
+            self.number(value.unwrap_or(f64::NAN))?;
+        }
+        for &column in columns.calls {
+            let number = calls.number(column);
+            if column == CallsColumn::Calls { self.count(number as u64)? } else { self.number(number)? }
+        }
+        if let (true, Some(stats)) = (columns.values.is_empty(), reading.and_then(Reading::tensor)) {
+            for &op in &columns.ops {
+                match op {
+                    Statistic::Min | Statistic::Max | Statistic::Nans | Statistic::Infs | Statistic::Count => {
+                        self.statistic(stats, op)?;
+                    }
+                    _ if calls.count() == 1 => self.statistic(stats, op)?,
+                    _ => self.number(calls.statistic(op))?,
+                }
+            }
+        }
+        if columns.shape {
+            self.known(calls.shape())?;
+        }
+        if columns.dtype {
+            self.known(calls.dtype())?;
+        }
+        self.csv.write_record(None::<&[u8]>)
+    }
+
+    fn known(&mut self, value: Option<impl Display>) -> Result<(), csv::Error> {
+        match value {
+            Some(value) => self.display(value),
+            None => self.missing(),
+        }
+    }
+
+    /// What a row is of.
+    fn start(&mut self, columns: &Columns, step: Step, info: &TensorInfo, record: &Record) -> Result<(), csv::Error> {
         match self.style.dialect {
             Dialect::V1 => {
                 self.display(info.vpp_stage)?;
@@ -62,17 +124,7 @@ impl Lines {
                 }
             }
         }
-        let reading = record.reading.as_ref();
-        for column in 0..columns.values.len() {
-            let value = reading.and_then(|reading| reading.values().get(column).copied()).unwrap_or(f64::NAN);
-            // What a script tells is written as it was told, as the loss is.
-            if record.kind == Kind::Scalar { self.exact(value)? } else { self.number(value)? }
-        }
-        if columns.values.is_empty() {
-            self.statistics(columns, reading.and_then(Reading::tensor))?;
-        }
-        self.shape_and_dtype(columns, reading)?;
-        self.csv.write_record(None::<&[u8]>)
+        Ok(())
     }
 
     fn v2_name_and_scope(&mut self, info: &TensorInfo, kind: Kind) -> Result<(), csv::Error> {

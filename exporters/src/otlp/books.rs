@@ -147,7 +147,7 @@ mod tests {
         let series = book.series(CollectiveOp::AllReduce, "dp");
         for duration in [Duration::from_micros(300), Duration::from_micros(400), Duration::from_mins(2)] {
             series.start(1024);
-            series.finish(duration);
+            series.finish(duration, duration);
         }
         let mut points = Points::default();
         push_collectives(&mut points, Times { start: 1, now: 2 }, &book.all());

@@ -112,6 +112,7 @@ fn kind_of<'a>(prefix: &'a str, scope: Option<&'a str>) -> &'a str {
         ("module", Some("backward")) => "actv_grad",
         ("weight_grad", Some("unreduced")) => "grad_unreduced",
         ("weight_grad", Some("reduced")) => "grad_reduced",
+        ("cc", Some(_)) => "comm",
         ("param" | "optimizer", Some(scope)) if is_directory_name(scope) => scope,
         (prefix, _) => prefix,
     }

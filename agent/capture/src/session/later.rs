@@ -39,7 +39,10 @@ impl Session {
         if let (Some(file), Some(found)) = (&later.file, bytes) {
             let of = TensorFile { hole: file.hole, path: &file.path, dtype: found.dtype, shape: found.shape };
             if found.bytes.len() == found.shape.elements() * found.dtype.size() && !found.bytes.is_empty() {
-                self.save(&of, found.bytes.len(), |target| target.copy_from_slice(found.bytes));
+                self.save(&of, found.bytes.len(), |target| {
+                    target.copy_from_slice(found.bytes);
+                    None
+                });
             }
         }
         self.write_fills(&fills);

@@ -3,6 +3,7 @@
 mod calls;
 mod entry;
 mod later;
+mod progress;
 mod records;
 mod tensor_text;
 mod values;
@@ -11,6 +12,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use trainmon_core::config::CaptureTask;
@@ -18,14 +20,14 @@ use trainmon_core::with_causes;
 use trainmon_dump::capture::{
     EntryRecord, Frames, Header, Hole, JsonText, Made, RankDirectory, RankName, Recorder, WriteError, documents_of,
 };
-use trainmon_service::ForkGuard;
+use trainmon_service::{ForkGuard, Voice};
 
 pub use self::calls::CallName;
 use self::calls::State;
 pub use self::entry::Entry;
 pub use self::later::FoundBytes;
+use self::progress::ProgressLines;
 use self::records::Records;
-pub use self::records::{Listener, Notice};
 pub use self::values::{Peer, Values};
 use crate::bench::Bench;
 use crate::files::{Files, TensorFile, Writing};
@@ -78,7 +80,7 @@ pub struct Session {
     place: CapturePlace,
     /// A forked child captures nothing: the record file is its parent's, and its threads are not there.
     fork: ForkGuard,
-    listener: Listener,
+    voice: Voice,
     directory: Mutex<RankDirectory>,
     records: Arc<Records>,
     state: Mutex<State>,
@@ -102,24 +104,20 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Begins the capture of a step. A directory that another run has used is set aside, and the listener is told where.
+    /// Begins the capture of a step. A directory that another run has used is set aside, and it is said where.
     ///
     /// # Errors
     /// Another process captures there, a symbolic link is in the way, or the system refuses. The training goes on without.
-    pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, listener: Listener) -> Result<Self, OpenError> {
+    pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, voice: Voice) -> Result<Self, OpenError> {
         let config = plan.config();
         let against = config.bench_path.as_ref().filter(|_| config.task == CaptureTask::DiffCheck);
         let bench = against.map(|path| Bench::load(path, place.step, place.rank.unwrap_or(0))).transpose()?;
         let opened = RankDirectory::create(&config.dump_path, place.step, rank_name(place.rank))?;
         if let Some(aside) = opened.set_aside {
             let now = opened.directory.path();
-            listener(&Notice {
-                message: format!("`{}` was used by another run, and is now `{}`", now.display(), aside.display()),
-                hint: Some(
-                    "nothing of it was changed; remove it when it is not needed, or name another `dump_path`"
-                        .to_owned(),
-                ),
-            });
+            let hint = "nothing of it was changed; remove it when it is not needed, or name another `dump_path`";
+            let message = format!("`{}` was used by another run, and is now `{}`", now.display(), aside.display());
+            voice.warn(message, Some(hint.to_owned()));
         }
         // What checksums are held against is a capture of tensors to its readers.
         let task = if config.task == CaptureTask::DiffCheck { CaptureTask::Tensor } else { config.task };
@@ -134,7 +132,8 @@ impl Session {
             recorder: Mutex::new(recorder),
             is_stopped: AtomicBool::new(false),
             why_stopped: Mutex::default(),
-            listener: Arc::clone(&listener),
+            voice: voice.clone(),
+            progress: ProgressLines::new(place.step, Instant::now()),
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
@@ -145,7 +144,7 @@ impl Session {
             plan,
             place,
             fork: ForkGuard::of_this_process(),
-            listener,
+            voice,
             directory: Mutex::new(opened.directory),
             records: Arc::new(records),
             state: Mutex::default(),
@@ -208,10 +207,9 @@ impl Session {
         let count = bench.count();
         let path = config.bench_path.as_deref().unwrap_or(Path::new(""));
         if count <= MOST_TOLD {
-            (self.listener)(&Notice {
-                message: format!("step {}: `{name}` differs from that in `{}`", self.place.step, path.display()),
-                hint: Some("what went in is the same; its tensors are in `dump_tensor_data`".to_owned()),
-            });
+            let message = format!("step {}: `{name}` differs from that in `{}`", self.place.step, path.display());
+            self.voice
+                .warn(message, Some("what went in is the same; its tensors are in `dump_tensor_data`".to_owned()));
         }
         if config.diff_nums.is_some_and(|most| count >= most) {
             let message = format!("{count} calls differ from `{}` (`diff_nums`)", path.display());
@@ -257,8 +255,9 @@ impl Session {
         self.tensor_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Hands a tensor to the writers of files.
-    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8])) {
+    /// Hands a tensor to the writers of files. `copy` is called at once, or not at all where nothing is captured any more; it
+    /// gives the CRC-32 of what it copied, if it knows it.
+    pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, copy: impl FnOnce(&mut [u8]) -> Option<u32>) {
         if !self.is_on() {
             return;
         }
@@ -310,7 +309,7 @@ impl Session {
             };
             let records = Arc::clone(&self.records);
             let done = Box::new(move |hole: Hole, written: Result<(&str, u64), _>| records.file_done(hole, written));
-            Files::start(directory, writing, done)
+            Files::start(directory, writing, self.plan.spare_memory().clone(), done)
                 .map_err(|source| WriteError::Write { path: config.dump_path.clone(), source })
         })?;
         let started = Arc::new(started);
@@ -328,7 +327,7 @@ impl Session {
                 renamed
             }
             Err(error) => {
-                (self.listener)(&Notice { message: with_causes(&error), hint: Some(error.hint().to_owned()) });
+                self.voice.warn(with_causes(&error), Some(error.hint().to_owned()));
                 false
             }
         }
@@ -354,6 +353,17 @@ impl Session {
             overflows: load(overflows),
             stopped: why_stopped.lock().clone(),
         }
+    }
+
+    /// The step's tensor files are expected to take about so many bytes: what is said of progress names them.
+    pub fn expect_bytes(&self, bytes: u64) {
+        self.records.progress.expect(bytes);
+    }
+
+    /// Waits until every tensor file is written, for so long at most. Whether they are.
+    pub fn wait_for_files(&self, at_most: Duration) -> bool {
+        let files = self.files.lock().clone();
+        files.is_none_or(|files| files.drain_for(at_most))
     }
 
     /// Writes the documents of what was captured so far, as `stop()` does: waits for the tensor files. More may be captured
@@ -398,6 +408,7 @@ impl Session {
         if let Some(files) = files {
             files.close();
         }
+        self.plan.spare_memory().end_step(self.plan.is_past(self.place.step + 1));
         let directory = self.directory.lock();
         let made = self.make_documents(&directory)?;
         directory.remove_records()?;
@@ -408,7 +419,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            (self.listener)(&Notice { message: with_causes(&error), hint: Some(error.hint().to_owned()) });
+            self.voice.warn(with_causes(&error), Some(error.hint().to_owned()));
         }
     }
 }

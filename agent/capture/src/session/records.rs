@@ -1,31 +1,23 @@
 //! The record file as all threads of a capture have it, and the end it comes to.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use trainmon_core::with_causes;
 use trainmon_dump::capture::{Frames, Hole, Recorder, data_name_member};
 use trainmon_dump::tensor_file::write::WriteError;
+use trainmon_service::Voice;
 
-/// Something the user should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// What happened.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
-}
-
-/// Told of everything the user should know, once for each kind.
-pub type Listener = Arc<dyn Fn(&Notice) + Send + Sync>;
+use super::progress::ProgressLines;
 
 /// What the writers of files need of a session, too.
 pub(super) struct Records {
     pub(super) recorder: Mutex<Recorder>,
     pub(super) is_stopped: AtomicBool,
     pub(super) why_stopped: Mutex<Option<String>>,
-    pub(super) listener: Listener,
+    pub(super) voice: Voice,
+    pub(super) progress: ProgressLines,
     pub(super) entries: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) files: AtomicU64,
@@ -67,7 +59,10 @@ impl Records {
                 frames.fills([(hole, &*data_name_member(name))].into_iter());
                 // Also after a stop: the file is there.
                 if self.recorder.lock().append(&frames).is_ok() {
-                    self.files.fetch_add(1, Ordering::Relaxed);
+                    let count = self.files.fetch_add(1, Ordering::Relaxed) + 1;
+                    if let Some(line) = self.progress.written(Instant::now(), count, bytes) {
+                        self.voice.info(line);
+                    }
                 }
                 self.spend(bytes + frames.as_bytes().len() as u64);
             }
@@ -101,6 +96,6 @@ impl Records {
             }
             *known = Some(why);
         }
-        (self.listener)(&Notice { message, hint: Some(hint.to_owned()) });
+        self.voice.warn(message, Some(hint.to_owned()));
     }
 }

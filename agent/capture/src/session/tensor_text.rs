@@ -1,10 +1,10 @@
 //! What a document says of a tensor: numbers, checksum, file.
 
 use half::{bf16, f16};
-use trainmon_core::config::{CaptureTask, Precision, Summary};
+use trainmon_core::config::{CaptureTask, Precision, Summary, TensorFormat};
 use trainmon_core::{Dtype, Scalar, Shape, Statistic, StatisticSet, TensorStats, TensorView};
 use trainmon_dump::capture::{DigestText, Hole, JsonText, NumberText, TensorText};
-use trainmon_stats::{Request, copy_contiguous, measure};
+use trainmon_stats::{Request, measure, measure_and_copy};
 
 use super::Session;
 use crate::bench::Sum;
@@ -86,7 +86,8 @@ impl Measured {
         if self.digest.is_some() {
             wanted = wanted.with(if config.summary == Summary::Xor { Statistic::Xor64 } else { Statistic::Crc32 });
         }
-        let stats = measure(&part, Request { statistics: wanted, eps: 0.0 });
+        let saved = if saves && part.elements() > 0 { self.save(session, tensor, &part, path, wanted) } else { None };
+        let stats = saved.unwrap_or_else(|| measure(&part, Request { statistics: wanted, eps: 0.0 }));
         let is_scalar = tensor.shape.is_empty() && self.shape.is_none() && part.elements() == 1;
         if self.numbers.is_some() {
             self.numbers = Some(numbers_of(&stats, is_scalar, config.precision));
@@ -98,15 +99,32 @@ impl Measured {
             Summary::Xor => DigestText::Xor64(stats.xor64),
             _ => DigestText::Crc32(stats.crc32),
         });
-        if saves && part.elements() > 0 {
-            // A shard, or a nested tensor: what is told of the whole has other sizes than what is here.
-            let told = Shape::new(tensor.shape).ok().filter(|shape| shape.elements() == part.elements());
-            let shape = self.shape.or(told).unwrap_or(part.shape());
-            let hole = session.new_hole();
-            let copy = |target: &mut [u8]| copy_contiguous(&part, target);
-            session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), copy);
-            self.file = Some(hole);
-        }
+    }
+
+    /// Hands the tensor to the writers of files, and measures it while it is copied. `None`: it was not copied.
+    fn save(
+        &mut self,
+        session: &Session,
+        tensor: &Tensor<'_>,
+        part: &TensorView<'_>,
+        path: &str,
+        wanted: StatisticSet,
+    ) -> Option<TensorStats> {
+        // A shard, or a nested tensor: what is told of the whole has other sizes than what is here.
+        let told = Shape::new(tensor.shape).ok().filter(|shape| shape.elements() == part.elements());
+        let shape = self.shape.or(told).unwrap_or(part.shape());
+        let hole = session.new_hole();
+        self.file = Some(hole);
+        // What a `.pt` says of its bytes: taken while they are in the cache.
+        let has_crc = session.plan().config().file_format == TensorFormat::Pt;
+        let statistics = if has_crc { wanted.with(Statistic::Crc32) } else { wanted };
+        let mut found = None;
+        session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), |target| {
+            let stats = measure_and_copy(part, Request { statistics, eps: 0.0 }, target);
+            found = Some(stats);
+            has_crc.then_some(stats.crc32)
+        });
+        found
     }
 
     /// What it is held against another by.

@@ -1,37 +1,43 @@
 //! Collective operations, from both dialects.
 
+use super::diagnostic::DiagnosticKind as Kind;
 use super::effective::Collectives;
 use super::file::{CcFile, CollectivesFile};
-use super::report::Report;
+use super::report::{Fault, Report};
 use super::signals::Signal;
 
 /// What `cc_distribution` asks for, given that it is on.
 pub(super) fn of_v1(file: &CollectivesFile, signal: Signal, report: &mut Report<'_>) -> Collectives {
-    refuse(&missing_of("cc_distribution", file), report);
-    Collectives { signal, before: file.cc_pre_hook }
+    let CollectivesFile { enable: _, cc_codeline, cc_pre_hook, cc_log_only, cc_payload } = file;
+    check_lines(cc_codeline, "cc_distribution.cc_codeline", report);
+    Collectives {
+        before: *cc_pre_hook,
+        payload: cc_payload.unwrap_or(true),
+        code_lines: cc_codeline.clone(),
+        log_only: *cc_log_only,
+        ..Collectives::of(signal)
+    }
 }
 
 /// What the monitor `cc` asks for, given that it is on. Its keys may stand in an object `cc_distribution` of its own.
 pub(super) fn of_v2(file: &CcFile, signal: Signal, report: &mut Report<'_>) -> Collectives {
-    let mut missing = vec![
-        ("monitors.cc.cc_codeline".to_owned(), !file.cc_codeline.is_empty()),
-        ("monitors.cc.cc_log_only".to_owned(), file.cc_log_only),
-        ("monitors.cc.module_ranks".to_owned(), !file.module_ranks.is_empty()),
-    ];
-    let nested = file.cc_distribution.as_ref();
-    missing.extend(nested.into_iter().flat_map(|nested| missing_of("monitors.cc.cc_distribution", nested)));
-    refuse(&missing, report);
-    Collectives { signal, before: file.cc_pre_hook || nested.is_some_and(|nested| nested.cc_pre_hook) }
+    let nested = file.cc_distribution.clone().unwrap_or_default();
+    check_lines(&file.cc_codeline, "monitors.cc.cc_codeline", report);
+    check_lines(&nested.cc_codeline, "monitors.cc.cc_distribution.cc_codeline", report);
+    Collectives {
+        before: file.cc_pre_hook || nested.cc_pre_hook,
+        payload: file.cc_payload.or(nested.cc_payload).unwrap_or(true),
+        code_lines: file.cc_codeline.iter().chain(&nested.cc_codeline).cloned().collect(),
+        log_only: file.cc_log_only || nested.cc_log_only,
+        ranks: file.module_ranks.clone(),
+        ..Collectives::of(signal)
+    }
 }
 
-/// The keys that change what is measured and are not implemented, with whether each is switched on.
-fn missing_of(key: &str, file: &CollectivesFile) -> Vec<(String, bool)> {
-    vec![(format!("{key}.cc_codeline"), !file.cc_codeline.is_empty()), (format!("{key}.cc_log_only"), file.cc_log_only)]
-}
-
-/// Only now: a file may carry these keys while the measurement is off.
-fn refuse(missing: &[(String, bool)], report: &mut Report<'_>) {
-    for (key, _) in missing.iter().filter(|(_, is_on)| *is_on) {
-        report.lacks(report.place(key), key, "", "leave it out: every call is measured");
+/// An empty pattern is found in every stack.
+fn check_lines(lines: &[String], key: &str, report: &mut Report<'_>) {
+    if lines.iter().any(|line| line.trim().is_empty()) {
+        let fault = Fault::new(Kind::NoEffect, "holds an empty pattern, which every stack matches");
+        report.warn(report.place(key), key, fault.hint("write a part of `<path>[<line>]`, or leave the key out"));
     }
 }

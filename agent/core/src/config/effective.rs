@@ -89,6 +89,7 @@ pub struct Config {
 
 impl Config {
     /// Whether anything of a kind may come: it is measured, or the script tells it.
+    #[inline]
     pub fn measures(&self, kind: Kind) -> bool {
         kind == Kind::Scalar
             || self.signal(kind).is_some()
@@ -111,12 +112,14 @@ impl Config {
             FrontTask::Features => self.features.is_some(),
             FrontTask::PatchOptimizerStep => self.patch_optimizer_step == Some(true),
             FrontTask::Collectives => self.collectives.is_some(),
+            FrontTask::CollectiveStacks => self.collectives.as_ref().is_some_and(Collectives::wants_stacks),
             FrontTask::Wandb => self.wandb.is_some(),
             FrontTask::Mlflow => self.mlflow.is_some(),
         })
     }
 
     /// What is measured of a kind of tensor; `None` if nothing is, and for features.
+    #[inline]
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {
         match kind {
             Kind::Adhoc => self.adhoc.as_ref(),
@@ -139,6 +142,8 @@ pub enum FrontTask {
     PatchOptimizerStep,
     /// Guard collective operations.
     Collectives,
+    /// Look at the stacks of the calls of collective operations.
+    CollectiveStacks,
     /// Send to Weights & Biases.
     Wandb,
     /// Send to MLflow.
@@ -147,12 +152,13 @@ pub enum FrontTask {
 
 impl FrontTask {
     /// Every task.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PrintStruct,
         Self::StackInfo,
         Self::Features,
         Self::PatchOptimizerStep,
         Self::Collectives,
+        Self::CollectiveStacks,
         Self::Wandb,
         Self::Mlflow,
     ];
@@ -165,6 +171,7 @@ impl FrontTask {
             Self::Features => "recording_l2_features",
             Self::PatchOptimizerStep => "patch_optimizer_step",
             Self::Collectives => "cc_distribution",
+            Self::CollectiveStacks => "cc_codeline",
             Self::Wandb => "wandb",
             Self::Mlflow => "mlflow",
         }
@@ -187,6 +194,7 @@ pub struct Window {
 
 impl Window {
     /// Whether `step` is measured, given how many steps were measured before it.
+    #[inline]
     pub fn includes(&self, step: Step, collected_before: u64) -> bool {
         step.0 >= self.start_step
             && self.stop_step.is_none_or(|stop| step.0 < stop)
@@ -201,8 +209,34 @@ pub struct Collectives {
     /// What is measured of the tensors.
     #[serde(flatten)]
     pub signal: Signal,
-    /// Measure what goes in too, not only what comes out.
+    /// Measure the tensors before the call too, not only after it.
     pub before: bool,
+    /// Measure the tensors at all; without it calls are counted and timed.
+    pub payload: bool,
+    /// Only calls whose stack matches one of these patterns leave records; empty means all. Each line of the script that
+    /// calls has a row of its own then.
+    pub code_lines: Vec<String>,
+    /// Write the stacks of a step's calls and end the training.
+    pub log_only: bool,
+    /// The ranks that measure them; empty means all.
+    pub ranks: Vec<u32>,
+}
+
+impl Collectives {
+    /// What is measured of the tensors, and nothing out of the ordinary.
+    pub fn of(signal: Signal) -> Self {
+        Self { signal, before: false, payload: true, code_lines: Vec::new(), log_only: false, ranks: Vec::new() }
+    }
+
+    /// Whether this rank measures them.
+    pub fn includes(&self, rank: u32) -> bool {
+        self.ranks.is_empty() || self.ranks.contains(&rank)
+    }
+
+    /// Whether the stacks of calls are asked for.
+    pub fn wants_stacks(&self) -> bool {
+        self.log_only || !self.code_lines.is_empty()
+    }
 }
 
 /// Features of modules: for each the names of its modules, `None` where it is not measured.
@@ -222,6 +256,7 @@ pub struct Features {
 
 impl Features {
     /// The modules of one feature; `None` if it is not measured or the kind is no feature.
+    #[inline]
     pub fn modules(&self, kind: Kind) -> Option<&[String]> {
         match kind {
             Kind::AttentionHook => self.attention.as_deref(),

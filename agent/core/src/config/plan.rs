@@ -41,6 +41,7 @@ impl Plan {
     }
 
     /// What is measured of a kind of tensor. Ad-hoc tensors have the statistics of the first signal there is.
+    #[inline]
     pub fn signal(&self, kind: Kind) -> Option<&Signal> {
         if kind == Kind::Adhoc { self.signals.first() } else { self.signals.of(kind) }
     }

@@ -43,6 +43,7 @@ pub struct Signals {
 
 impl Signals {
     /// What is measured of a kind of tensor; `None` if nothing is, and for kinds that belong to no signal.
+    #[inline]
     pub fn of(&self, kind: Kind) -> Option<&Signal> {
         let activations = |wanted: fn(&Activations) -> bool| self.activations.as_ref().filter(|a| wanted(a));
         match kind {
@@ -58,6 +59,7 @@ impl Signals {
     }
 
     /// The first signal that is on: whose statistics ad-hoc tensors have.
+    #[inline]
     pub fn first(&self) -> Option<&Signal> {
         let Self { weight_grad, moments, param, activations, mg_direction, update } = self;
         let nested = [weight_grad.as_ref().map(|grad| &grad.signal), activations.as_ref().map(|a| &a.signal)];
@@ -83,6 +85,7 @@ impl Signals {
         template: &Signal,
         every_module: bool,
     ) {
+        #[inline]
         fn set<T: Clone>(now: &mut Option<T>, is_on: bool, configured: Option<&T>, fresh: impl FnOnce() -> T) {
             match (is_on, &now) {
                 (false, _) => *now = None,

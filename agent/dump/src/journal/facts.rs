@@ -117,7 +117,7 @@ impl FileFacts {
                 update: signal(Kind::Update),
             },
             adhoc: signal(Kind::Adhoc),
-            collectives: signal(Kind::Comm).map(|signal| Collectives { signal, before: true }),
+            collectives: signal(Kind::Comm).map(|signal| Collectives { before: true, ..Collectives::of(signal) }),
             features: self.features(),
             csv: Some(self.csv()),
             csv_layout: self.csv(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
+use super::buffer::Buffer;
 use super::error::{FormatError, TensorFileError, part};
 
 /// From this size on a file is mapped: below, a mapping's page faults cost more than the copy.
@@ -24,14 +25,14 @@ pub struct FileBytes {
 
 #[derive(Debug)]
 enum Whole {
-    Read(Vec<u8>),
+    Held(Buffer),
     Mapped(Mmap),
 }
 
 impl Whole {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Read(bytes) => bytes,
+            Self::Held(bytes) => bytes,
             Self::Mapped(map) => map,
         }
     }
@@ -76,9 +77,9 @@ impl FileBytes {
     }
 
     /// The memory that they are in; `None` if others share it, or a file is mapped.
-    pub fn into_vec(self) -> Option<Vec<u8>> {
+    pub fn into_buffer(self) -> Option<Buffer> {
         match Arc::into_inner(self.whole)? {
-            Whole::Read(bytes) => Some(bytes),
+            Whole::Held(bytes) => Some(bytes),
             Whole::Mapped(_) => None,
         }
     }
@@ -95,10 +96,16 @@ impl FileBytes {
     }
 }
 
+impl From<Buffer> for FileBytes {
+    fn from(bytes: Buffer) -> Self {
+        let range = 0..bytes.len();
+        Self { whole: Arc::new(Whole::Held(bytes)), range }
+    }
+}
+
 impl From<Vec<u8>> for FileBytes {
     fn from(bytes: Vec<u8>) -> Self {
-        let range = 0..bytes.len();
-        Self { whole: Arc::new(Whole::Read(bytes)), range }
+        Buffer::from(bytes).into()
     }
 }
 

@@ -17,6 +17,7 @@
 //! with SIGBUS, as it does with every program that maps files: do not compare a checkpoint that is being written.
 
 mod atb;
+mod buffer;
 mod contents;
 mod element;
 mod error;
@@ -34,6 +35,7 @@ mod tree;
 pub mod write;
 mod zip;
 
+pub use buffer::Buffer;
 pub use contents::{Entry, Unreadable};
 pub use error::{FormatError, TensorFileError};
 pub use file::{Format, TensorFile};

@@ -453,6 +453,11 @@ class CaptureConfig:
         """Whether the dispatcher's operators are captured: level `L2`."""
 
     @property
+    def is_whole(self) -> bool:
+        """Whether everything is captured that its level sees: no scope, list or slice, both directions, inputs and
+        outputs."""
+
+    @property
     def request_id(self) -> str | None: ...
     @property
     def custom_op_namespaces(self) -> list[str]:
@@ -541,7 +546,8 @@ class Capture:
 
     def set_mode(self, mode: CallMode | None) -> None: ...
     def set_parent_check(self, check: Callable[[], None] | None) -> None:
-        """What is called before a call is put under a parent: it takes away one that is over."""
+        """What is called before a call is put under a parent: it takes away one that is over. Parents that were set
+        before, in any thread, count no more."""
 
     def set_micro_step(self, micro_step: int) -> None:
         """Which micro-batch runs from now on."""
@@ -551,11 +557,14 @@ class Capture:
         config: CaptureConfig,
         step: int,
         rank: int | None,
-        listener: Callable[[str, str | None], None],
+        listener: Callable[[str, str, str | None], None],
         rows: tuple[int, int, int] | None = None,
     ) -> None:
-        """Begins a step's files. Raises `ConfigError` if they cannot be made. `rows`: of tensors with so many rows only
-        those from the second number up to the third are captured."""
+        """Begins a step's files. Raises `ConfigError` if they cannot be made. `listener` is told a severity, a message
+        and a hint. `rows`: of tensors with so many rows only those from the second number up to the third are captured."""
+
+    def expect_bytes(self, bytes: int) -> None:
+        """The step's tensors take about so many bytes: what is said of progress names them."""
 
     def set_lane(self, lane: Any) -> None:
         """What measures on devices, an object with a method `take_up(tensor)`, from the next step on."""

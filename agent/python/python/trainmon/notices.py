@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 _LOGGER = logging.getLogger("trainmon")
@@ -21,12 +22,27 @@ def route(severity: str, message: str, hint: str | None) -> bool:
 
 def say(message: str, hint: str | None = None) -> None:
     """A warning, where there is no monitor to say it. Never raises."""
+    tell("warning", message, hint)
+
+
+def tell(severity: str, message: str, hint: str | None = None) -> None:
+    """What there is to say where there is no monitor to say it: a warning, or something that is good to know, which
+    `TRAINMON_QUIET=1` leaves out. Never raises."""
+    if severity == "info" and os.environ.get("TRAINMON_QUIET", "0").lower() not in ("", "0", "false"):
+        return
     try:
-        if not route("warning", message, hint):
-            sys.stderr.write(f"trainmon: warning: {_lines(message, hint)}\n")
+        if not route(severity, message, hint):
+            kind = "" if severity == "info" else "warning: "
+            sys.stderr.write(f"trainmon: {kind}{_lines(message, hint)}\n")
     except Exception:
         # Nobody reads it any more.
         return
+
+
+def warn_only(severity: str, message: str, hint: str | None = None) -> None:
+    """As `tell`, without what is only good to know."""
+    if severity != "info":
+        tell(severity, message, hint)
 
 
 def _lines(message: str, hint: str | None) -> str:

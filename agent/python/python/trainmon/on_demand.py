@@ -41,6 +41,9 @@ class CapturesOnDemand:
         self._ticket: CaptureTicket | None = None
         #: The step captured last: an attempt that follows has its number, and is not captured again.
         self._captured: int | None = None
+        #: What the tensors of the step captured last took: the next one of the same request takes as much.
+        self._volume: int | None = None
+        self._volume_of: int | None = None
         monitor.offer_captures()
         self._signal = CaptureSignal(monitor, signal)
 
@@ -84,7 +87,8 @@ class CapturesOnDemand:
         config = CaptureConfig.read(ticket.config, "capture", "{}", False)
         models = [model for one in self._models if (model := one()) is not None]
         # Gradients keep their bits: nobody chose a step whose numbers may differ.
-        session = CaptureSession(config, neutral=True)
+        volume = self._volume if self._volume_of == ticket.step - 1 else None
+        session = CaptureSession(config, neutral=True, tell=self._monitor.say, volume=volume)
         if not session.begin(ticket.step, ticket.rank):
             return "another capture is on, or its files cannot be written"
         self._session = session
@@ -106,6 +110,7 @@ class CapturesOnDemand:
                     size, why = progress[1], why or progress[3]
                 why = why or unwritten
                 unfinished = session.finish()
+                self._volume, self._volume_of = session.volume, self._captured
                 why = why or unfinished
             except Exception as error:
                 why = why or f"{type(error).__name__}: {error}"

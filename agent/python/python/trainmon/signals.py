@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import weakref
 from types import FrameType
 from typing import ClassVar
 
@@ -19,8 +20,8 @@ class CaptureSignal:
     """A request for a capture by SIGUSR1. The handler sets a flag of the first monitor that listens, and does nothing
     else."""
 
-    #: Monitors that listen, the first first.
-    _listening: ClassVar[list[Monitor]] = []
+    #: Those that listen, the first first. A watch may be collected without having been closed: nobody is kept here.
+    _listening: ClassVar[list[weakref.ref[CaptureSignal]]] = []
     _process: ClassVar[int | None] = None
     _is_told: ClassVar[bool] = False
 
@@ -37,7 +38,7 @@ class CaptureSignal:
         if not self._install(monitor, is_wanted=bool(is_wanted)):
             return
         self._monitor = monitor
-        CaptureSignal._listening.append(monitor)
+        CaptureSignal._listening.append(weakref.ref(self, _forget))
 
     @classmethod
     def _install(cls, monitor: Monitor, *, is_wanted: bool) -> bool:
@@ -66,13 +67,30 @@ class CaptureSignal:
         monitor, self._monitor = self._monitor, None
         if monitor is None:
             return
-        CaptureSignal._listening[:] = [one for one in CaptureSignal._listening if one is not monitor]
-        is_main = threading.current_thread() is threading.main_thread()
-        if not CaptureSignal._listening and is_main and signal.getsignal(signal.SIGUSR1) is _ask:
-            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        _keep([one for one in CaptureSignal._listening if one() is not self])
+
+    @classmethod
+    def first(cls) -> Monitor | None:
+        """The monitor that is asked; none in a forked child, which has the handler too, and nothing to capture."""
+        if os.getpid() != cls._process:
+            return None
+        listeners = (one() for one in cls._listening)
+        return next((listener._monitor for listener in listeners if listener is not None), None)
+
+
+def _forget(gone: weakref.ref[CaptureSignal]) -> None:
+    _keep([one for one in CaptureSignal._listening if one is not gone])
+
+
+def _keep(listening: list[weakref.ref[CaptureSignal]]) -> None:
+    CaptureSignal._listening[:] = listening
+    # A child that was forked off may still need the handler of its parent's watch: it keeps the signal from ending it.
+    is_ours = CaptureSignal._process == os.getpid() and threading.current_thread() is threading.main_thread()
+    if not listening and is_ours and signal.getsignal(signal.SIGUSR1) is _ask:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
 def _ask(_number: int, _frame: FrameType | None) -> None:
-    # A forked child has the handler too, and nothing to capture.
-    if CaptureSignal._listening and os.getpid() == CaptureSignal._process:
-        CaptureSignal._listening[0].ask_for_capture()
+    monitor = CaptureSignal.first()
+    if monitor is not None:
+        monitor.ask_for_capture()

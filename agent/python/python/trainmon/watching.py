@@ -14,6 +14,7 @@ from trainmon._guard import Guard
 from trainmon._kinds import kind_of
 from trainmon._trainmon import Monitor
 from trainmon.arguments import models_of, parameters_of
+from trainmon.collectives import Collectives, CollectiveStacksPrinted
 from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
 from trainmon.first_look import FirstLook
@@ -114,6 +115,7 @@ class Watch:
         )
         self.activations = Activations(self.measurer, guard, settings, ForwardPasses(guard, job))
         self.features = Features(self.measurer, guard, settings, job)
+        self.collectives = Collectives(monitor, guard, settings, self.measurer, framework)
         self.structure = Structure(monitor, guard, settings)
         self.stacks = Stacks(monitor, guard, settings)
         self.norm = GlobalNorm(monitor, guard.run("global norm", framework.exchange))
@@ -147,6 +149,7 @@ class Watch:
         guard.run("weight gradients", self.gradients.attach)
         for hook, room in self._rooms():
             guard.run(hook, functools.partial(room.attach, models))
+        guard.run("collectives", self.collectives.attach)
         framework.left_out = self.skip_step
         framework.launch = guard.wrap("device statistics", self.measurer.launch)
         if framework.job.optimizer is not None:
@@ -177,6 +180,9 @@ class Watch:
         self._before_step()
         if self.guard.run("print_struct", lambda: self.structure.is_printed):
             raise ModuleStructPrinted
+        if self.guard.run("collectives", lambda: self.collectives.has_stacks_to_tell):
+            self.guard.run("collectives", self.collectives.tell_stacks)
+            raise CollectiveStacksPrinted
 
     def _before_step(self) -> None:
         if self._is_measured and self.steps_by_itself:
@@ -185,6 +191,7 @@ class Watch:
         self.guard.run("print_struct", self.structure.before_step)
         self._take_up_new_parameters()
         self.guard.run("device statistics", self.measurer.collect)
+        self.guard.run("collectives", self.collectives.before_step)
         self.guard.run("reduced gradients", self._measure_reduced)
         self.guard.run("state before the step", self.optimizer_step.before)
         self.guard.run("device statistics", self.measurer.launch)
@@ -395,6 +402,7 @@ class Watch:
         if self.captures is not None:
             self.guard.run("capture on demand", self.captures.detach)
         self.guard.run("detach from torch's functions", lambda: patches.unlisten(self))
+        self.guard.run("detach collectives", self.collectives.detach)
         self.guard.run("detach from the framework", self.framework.detach)
         for hook, room in self._rooms():
             self.guard.run(f"detach {hook}", room.detach)

@@ -119,6 +119,7 @@ impl Shared {
                     }
                 }
                 begun.active.session.end(&begun.name.forward);
+                self.news.tell(py);
                 Ok(())
             });
         }

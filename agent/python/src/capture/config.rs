@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
 use trainmon_agent::core::config::CaptureDialect;
-use trainmon_capture::{CaptureConfig, CaptureLevel, CaptureTask};
+use trainmon_capture::{CaptureConfig, CaptureLevel, CaptureTask, DataMode};
 
 use crate::config_error::{ConfigError, config_error, with_hint};
 
@@ -73,6 +73,15 @@ impl PyCaptureConfig {
     #[getter]
     fn wants_operators(&self) -> bool {
         self.config.level == CaptureLevel::L2
+    }
+
+    /// Whether everything is captured that its level sees: no scope, no list, both directions, inputs and outputs.
+    #[getter]
+    fn is_whole(&self) -> bool {
+        let CaptureConfig { scope, list, slice, data_mode, .. } = &self.config;
+        let DataMode { forward, backward, input, output } = *data_mode;
+        let is_all = forward && backward && input && output;
+        is_all && scope.is_none() && list.is_empty() && slice.is_empty()
     }
 
     #[getter]

@@ -133,8 +133,8 @@ impl PyCapture {
         self.0.set_mode(mode);
     }
 
-    /// Begins a step. An error says why it cannot. `rows`: of tensors with as many rows as the first number says those from the
-    /// second up to the third are kept.
+    /// Begins a step. An error says why it cannot. `listener` is told a severity, a message and a hint. `rows`: of tensors with
+    /// as many rows as the first number says those from the second up to the third are kept.
     #[pyo3(signature = (config, step, rank, listener, rows = None))]
     fn begin(
         &self,
@@ -147,12 +147,19 @@ impl PyCapture {
     ) -> PyResult<()> {
         let mut config = config.config.clone();
         config.slice.extend(rows.map(|(size, begin, end)| Slice { dim: 0, begin, end: Some(end), size: Some(size) }));
-        let plan = Arc::new(CapturePlan::new(config));
-        let tell = self.0.news.listener(listener);
-        let opened = Session::open(plan, CapturePlace { step, rank }, tell);
+        let plan = Arc::new(CapturePlan::with_memory(config, self.0.memory.clone()));
+        let voice = self.0.news.voice(listener);
+        let opened = Session::open(plan, CapturePlace { step, rank }, voice);
         self.0.news.tell(py);
         self.0.begin(py, opened.map_err(|error| capture_error(&error))?);
         Ok(())
+    }
+
+    /// The step's tensors take about so many bytes: what is said of progress names them.
+    fn expect_bytes(&self, bytes: u64) {
+        if let Some(active) = self.0.opened() {
+            active.session.expect_bytes(bytes);
+        }
     }
 
     /// What measures on devices, an object with a method `take_up(tensor)`, from the next step on.
@@ -194,6 +201,7 @@ impl PyCapture {
     /// Writes the step's files as they are now.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
         let Some(active) = self.0.opened() else { return Ok(()) };
+        self.0.await_files(py, &active);
         let made = py.detach(|| active.session.write_documents());
         self.0.news.tell(py);
         made.map(drop).map_err(|error| capture_error(&error))
@@ -203,6 +211,7 @@ impl PyCapture {
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         thread::leave_all_modules();
         let Some(active) = self.0.end(py) else { return Ok(()) };
+        self.0.await_files(py, &active);
         let made = py.detach(|| active.session.finish());
         self.0.news.tell(py);
         made.map(drop).map_err(|error| capture_error(&error))
@@ -240,6 +249,7 @@ impl PyCapture {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Option<ModuleCall> {
+        self.0.news.tell(py);
         self.0.begin_module(py, module, args, kwargs)
     }
 

@@ -1,38 +1,48 @@
 //! What the user should know, until Python can be told.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use trainmon_capture::{Listener, Notice};
+use trainmon_capture::{Notice, Severity, Voice};
 
+use crate::capture::thread::Busy;
 use crate::swallow::swallow;
 
 /// Notices that wait. A writer of files never waits for the interpreter: the thread that has it may be waiting for the writer.
 #[derive(Default)]
 pub(crate) struct News {
     notices: Mutex<Vec<Notice>>,
+    /// Whether there are some: asked after every call.
+    is_waiting: AtomicBool,
     listener: Mutex<Option<Py<PyAny>>>,
 }
 
 impl News {
-    /// Keeps notices for a function `(message, hint)`.
-    pub(crate) fn listener(self: &Arc<Self>, function: Py<PyAny>) -> Listener {
+    /// Keeps notices for a function `(severity, message, hint)`.
+    pub(crate) fn voice(self: &Arc<Self>, function: Py<PyAny>) -> Voice {
         let before = self.listener.lock().replace(function);
         drop(before);
         let news = Arc::clone(self);
-        Arc::new(move |notice: &Notice| news.notices.lock().push(notice.clone()))
+        Voice::new(move |notice| {
+            news.notices.lock().push(notice.clone());
+            news.is_waiting.store(true, Ordering::Relaxed);
+        })
     }
 
     /// Tells what waits.
     pub(crate) fn tell(&self, py: Python<'_>) {
-        let notices = std::mem::take(&mut *self.notices.lock());
-        if notices.is_empty() {
+        if !self.is_waiting.swap(false, Ordering::Relaxed) {
             return;
         }
+        let notices = std::mem::take(&mut *self.notices.lock());
         let Some(listener) = self.listener.lock().as_ref().map(|listener| listener.clone_ref(py)) else { return };
+        // What handlers of the host's call is no part of the training.
+        let _busy = Busy::new();
         for notice in notices {
-            if let Err(error) = listener.call1(py, (notice.message, notice.hint)) {
+            let severity = if notice.severity == Severity::Info { "info" } else { "warning" };
+            if let Err(error) = listener.call1(py, (severity, notice.message, notice.hint)) {
                 swallow(py, error);
             }
         }

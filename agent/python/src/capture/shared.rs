@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use trainmon_capture::Session;
+use trainmon_capture::{Session, SpareMemory};
 
 use crate::capture::devices::Devices;
 use crate::capture::gradients::Gradients;
@@ -17,6 +18,9 @@ use crate::capture::operators::Operators;
 use crate::capture::stacks::Stacks;
 use crate::capture::thread;
 use crate::swallow::swallow;
+
+/// How often the end of a step looks whether there is something to tell.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Shared by the Python objects of one capture.
 #[derive(Default)]
@@ -32,6 +36,8 @@ pub(crate) struct Shared {
     /// Asked before a call is put under a parent that was set: it takes away one that is over.
     parent_check: Mutex<Option<Py<PyAny>>>,
     pub(crate) news: Arc<News>,
+    /// Of tensors that were written in earlier steps.
+    pub(crate) memory: SpareMemory,
 }
 
 /// A step that is being captured.
@@ -90,6 +96,13 @@ impl Shared {
         Some(active)
     }
 
+    /// Waits for the tensors' files, and tells meanwhile how far they are.
+    pub(crate) fn await_files(&self, py: Python<'_>, active: &Active) {
+        while !py.detach(|| active.session.wait_for_files(TELL_EVERY)) {
+            self.news.tell(py);
+        }
+    }
+
     pub(crate) fn switch(&self, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
@@ -108,7 +121,9 @@ impl Shared {
         drop(before);
     }
 
+    /// What is called before a call is put under a parent. Parents that were set before count no more.
     pub(crate) fn set_parent_check(&self, check: Option<Py<PyAny>>) {
+        thread::forget_parents();
         let before = std::mem::replace(&mut *self.parent_check.lock(), check);
         drop(before);
     }

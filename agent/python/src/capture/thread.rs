@@ -1,6 +1,7 @@
 //! What a thread is doing, as far as a capture asks.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -22,7 +23,17 @@ thread_local! {
     static BUSY: Cell<u32> = const { Cell::new(0) };
     static ANNOUNCED: RefCell<Option<Announced>> = const { RefCell::new(None) };
     static OPEN: RefCell<Vec<OpenModule>> = const { RefCell::new(Vec::new()) };
-    static PARENT: RefCell<Option<String>> = const { RefCell::new(None) };
+    static PARENT: RefCell<Option<Parent>> = const { RefCell::new(None) };
+}
+
+/// How often parents were forgotten.
+static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
+
+/// What stands for the calls' parent instead of the innermost module.
+struct Parent {
+    name: String,
+    /// The value of [`FORGOTTEN`] when it was set: it counts no more when that has changed.
+    set_after: u64,
 }
 
 /// While it lives, calls of this thread are not captured: they are inside one that is, or our own.
@@ -126,15 +137,28 @@ pub(crate) fn withdraw() {
 }
 
 /// What stands for the calls' parent instead of the innermost module: `optimizer`, `clip_grad`. Gives what stood there.
-pub(crate) fn set_parent(parent: Option<String>) -> Option<String> {
-    PARENT
-        .with(|current| current.try_borrow_mut().ok().and_then(|mut current| std::mem::replace(&mut *current, parent)))
+pub(crate) fn set_parent(name: Option<String>) -> Option<String> {
+    let set_after = FORGOTTEN.load(Ordering::Relaxed);
+    let parent = name.map(|name| Parent { name, set_after });
+    PARENT.with(|current| {
+        let before = std::mem::replace(&mut *current.try_borrow_mut().ok()?, parent)?;
+        (before.set_after == set_after).then_some(before.name)
+    })
 }
 
 /// The parent, if one was set.
 pub(crate) fn with_parent<R>(look: impl FnOnce(Option<&str>) -> R) -> R {
+    let set_after = FORGOTTEN.load(Ordering::Relaxed);
     PARENT.with(|current| match current.try_borrow() {
-        Ok(current) => look(current.as_deref()),
+        Ok(current) => {
+            let parent = current.as_ref().filter(|parent| parent.set_after == set_after);
+            look(parent.map(|parent| &*parent.name))
+        }
         Err(_) => look(None),
     })
+}
+
+/// Forgets the parents of all threads: a thread that is in an optimizer's step while a capture ends learns nothing of it.
+pub(crate) fn forget_parents() {
+    FORGOTTEN.fetch_add(1, Ordering::Relaxed);
 }

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import trainmon
+from trainmon.captures import volume
 from trainmon.captures.random_calls import RandomCalls
 
 
@@ -81,6 +83,51 @@ def test_what_a_step_of_tensors_takes_is_told_once_before_the_next(
             torch.sin(torch.ones(512, 512))
         told.append(capsys.readouterr().err.count("the tensors of a step take about 2.0 MiB"))
     assert told == [0, 1, 0]
+
+
+class Doubling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(256, 512))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize(("level", "size"), [("L1", "1.0 MiB"), ("mix", "2.0 MiB")])
+def test_before_the_first_step_of_tensors_it_is_told_what_parameters_and_gradients_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str, size: str
+) -> None:
+    model = nn.Sequential(Doubling(), Doubling())
+    model[1].weight = model[0].weight
+    for quiet in (False, True):
+        place = str(tmp_path / str(quiet) / "not" / "yet")
+        capturing = trainmon.capture(model, dump_path=place, task="tensor", level=level, quiet=quiet)
+        told = []
+        for _ in range(2):
+            with capturing:
+                told.append(f"parameters and their gradients alone take, in each step, about {size}; `{place}` has")
+                assert (told[0] in capsys.readouterr().err) == (len(told) == 1 and not quiet)
+    place = str(tmp_path / "list")
+    scoped = trainmon.capture(model, dump_path=place, task="tensor", level=level, tensor={"list": ["nothing"]})
+    with scoped:
+        assert capsys.readouterr().err == "", "how much a list leaves nobody knows before"
+
+
+def test_a_large_step_of_tensors_is_estimated_while_its_first_modules_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volume, "_LARGE", 1 << 20)
+    model = nn.Sequential(*[nn.Identity() for _ in range(79)])
+    x = torch.ones(64, 256)
+    with trainmon.capture(model, dump_path=str(tmp_path), task="tensor", level="L0"):
+        told = []
+        for module in model:
+            module(x)
+            told.append("the tensors of this step take about" in capsys.readouterr().err)
+    assert told.index(True) == 9 and sum(told) == 1
+    (rank,) = (tmp_path / "step0").iterdir()
+    assert len(json.loads((rank / "dump.json").read_text())["data"]) == 79
 
 
 def test_random_save_ends_on_a_full_disk_and_the_training_draws_on(small_disk: Path) -> None:

@@ -187,6 +187,38 @@ def test_an_operator_right_after_a_failed_step_does_not_stand_under_the_optimize
     assert construct["Torch.sin.0.forward"] is None
 
 
+def test_a_thread_in_an_optimizer_while_a_capture_ends_does_not_stand_under_it_in_the_next(tmp_path: Path) -> None:
+    inside, ended, begun = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(torch.optim.Optimizer):
+        def step(self, closure: Any = None) -> None:
+            inside.set()
+            assert ended.wait(60)
+
+    class Sine(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x)
+
+    model = nn.Sequential(Sine())
+    optimizer = Slow(nn.Linear(2, 2).parameters(), {})
+
+    def work() -> None:
+        optimizer.step()
+        assert begun.wait(60)
+        model(torch.ones(2))
+
+    capturing, worker = capture(tmp_path, model, level="mix"), threading.Thread(target=work)
+    with capturing:
+        worker.start()
+        assert inside.wait(60)
+    ended.set()
+    with capturing:
+        begun.set()
+        worker.join(60)
+    construct = captured(tmp_path, 1, "construct.json")
+    assert construct["Torch.sin.0.forward"] == "Module.0.Sine.forward.0"
+
+
 def test_a_thread_inside_a_module_keeps_no_mode_after_stop(tmp_path: Path) -> None:
     entered, may_go = threading.Event(), threading.Event()
     stacks = []

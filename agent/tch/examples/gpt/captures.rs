@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use trainmon_tch::Capture;
-use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Notice};
+use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Voice};
+use trainmon_tch::{Capture, CaptureOptions};
 
 /// What is captured where nothing is configured.
 const USUAL: &str =
@@ -37,9 +37,9 @@ impl Captures {
         if !self.steps.contains(&step) {
             return Ok(None);
         }
-        let say = Arc::new(|notice: &Notice| println!("capture: {}", notice.message));
+        let say = Voice::new(|notice| println!("capture: {}", notice.message));
         let place = CapturePlace { step, rank: Some(0) };
-        Ok(Some(Capture::begin(&self.plan, place, false, say)?))
+        Ok(Some(Capture::begin(&self.plan, place, &CaptureOptions::default(), say)?))
     }
 }
 

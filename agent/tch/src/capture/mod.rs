@@ -7,9 +7,11 @@
 //!
 //! An operator that torch itself writes as others (`linear`) is captured as these (`addmm`, `t`); what runs inside another, and
 //! what a backward computes with, is not captured. Reading a tensor calls no operator of torch: nothing is captured of the
-//! capture itself, and no number of the training changes. A tensor on a device has no numbers here.
+//! capture itself, and no number of the training changes. What runs on a device to find a tensor's numbers is not observed.
 
+mod devices;
 mod modules;
+mod options;
 mod stack;
 mod values;
 
@@ -18,10 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use trainmon_capture::{
-    CaptureLevel, CapturePlace, CapturePlan, CaptureTask, Direction, Listener, OpenError, Part, Progress, Session,
+    CaptureLevel, CapturePlace, CapturePlan, CaptureTask, Direction, OpenError, Part, Progress, Session, Voice,
 };
 
+use self::devices::Devices;
 pub(crate) use self::modules::around_module;
+pub use self::options::CaptureOptions;
 use self::values::Operands;
 use crate::ffi::{CallData, OperatorObserver, OperatorValues, Recording};
 
@@ -61,6 +65,7 @@ pub struct Capture {
 /// What callbacks need.
 struct Active {
     session: Session,
+    devices: Devices,
     /// No other capture of this process has it.
     number: u64,
     /// Whether Rust's call stacks are wanted.
@@ -93,16 +98,15 @@ fn set_current(active: Option<Arc<Active>>) {
 }
 
 impl Capture {
-    /// Begins the capture of a step: every operator of every thread from here on. With `has_stacks` each call has its Rust
-    /// stack in `stack.json` (some tenths of a millisecond per call).
+    /// Begins the capture of a step: every operator of every thread from here on.
     ///
     /// # Errors
     /// See [`CaptureBeginError`].
     pub fn begin(
         plan: &Arc<CapturePlan>,
         place: CapturePlace,
-        has_stacks: bool,
-        listener: Listener,
+        options: &CaptureOptions,
+        voice: Voice,
     ) -> Result<Self, CaptureBeginError> {
         let level = plan.config().level;
         if level == CaptureLevel::Debug {
@@ -115,8 +119,13 @@ impl Capture {
         if current().is_some() {
             return Err(CaptureBeginError::Observe { message: "another capture is at work".to_owned() });
         }
-        let session = Session::open(Arc::clone(plan), place, listener)?;
-        let active = Arc::new(Active { session, number: BEGUN.fetch_add(1, Ordering::Relaxed), has_stacks });
+        let session = Session::open(Arc::clone(plan), place, voice)?;
+        let active = Arc::new(Active {
+            session,
+            devices: Devices::new(options.statistics.clone(), options.is_device_path_only),
+            number: BEGUN.fetch_add(1, Ordering::Relaxed),
+            has_stacks: options.has_stacks,
+        });
         let observer = Arc::clone(&active);
         let recording = if level == CaptureLevel::L0 {
             None
@@ -158,6 +167,7 @@ impl Capture {
         if is_ours {
             set_current(None);
         }
+        self.active.devices.finish(&self.active.session);
     }
 }
 
@@ -182,13 +192,15 @@ impl Active {
         CallData { owner: self.number, name, is_captured }
     }
 
-    fn walk(entry: &mut trainmon_capture::Entry<'_>, part: Part<'_>, values: OperatorValues<'_>) {
+    fn walk(&self, entry: &mut trainmon_capture::Entry<'_>, part: Part<'_>, values: OperatorValues<'_>) {
         if entry.wants(part) {
+            let mut launch = self.devices.launch();
             let to = entry.part(part);
             to.begin_list();
             // What libtorch cannot show is missing in the entry; the training goes on.
-            let _shown = values.walk(&mut Operands { to: &mut *to }).is_ok();
+            let _shown = values.walk(&mut Operands { to: &mut *to, launch: &mut launch }).is_ok();
             to.end_list();
+            launch.go(&self.session);
         }
     }
 }
@@ -214,7 +226,7 @@ impl OperatorObserver for Active {
         if self.has_stacks {
             entry.stack(session.stack(&stack::lines()));
         }
-        Self::walk(&mut entry, Part::InputArgs, inputs);
+        self.walk(&mut entry, Part::InputArgs, inputs);
         if entry.wants(Part::InputKwargs) {
             let kwargs = entry.part(Part::InputKwargs);
             kwargs.begin_object();
@@ -232,7 +244,7 @@ impl OperatorObserver for Active {
         let CallData { name, is_captured, .. } = call;
         if is_captured {
             let mut entry = session.entry(&name);
-            Self::walk(&mut entry, Part::Output, outputs);
+            self.walk(&mut entry, Part::Output, outputs);
             entry.append();
             session.end(&name);
         }
@@ -251,8 +263,8 @@ impl OperatorObserver for Active {
             if session.plan().config().level.has_modules() {
                 entry.inside_open_module();
             }
-            Self::walk(&mut entry, Part::Input, inputs);
-            Self::walk(&mut entry, Part::Output, outputs);
+            self.walk(&mut entry, Part::Input, inputs);
+            self.walk(&mut entry, Part::Output, outputs);
             entry.append();
         }
         session.end(name);

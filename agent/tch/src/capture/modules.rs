@@ -21,7 +21,7 @@ pub(crate) fn around_module(name: &str, class: &str, input: &Tensor, forward: im
         guarded(|| {
             let mut entry = active.session.entry(name);
             entry.move_to_end();
-            put(&mut entry, Part::Output, &output);
+            put(&active, &mut entry, Part::Output, &output);
             if entry.wants(Part::Parameters) {
                 let parameters = entry.part(Part::Parameters);
                 parameters.begin_object();
@@ -56,7 +56,7 @@ fn begin(active: &Active, name: &str, class: &str, input: &Tensor) -> (String, b
     if is_wanted {
         let mut entry = session.entry(&call);
         entry.under(parent.as_deref());
-        put(&mut entry, Part::InputArgs, input);
+        put(active, &mut entry, Part::InputArgs, input);
         if entry.wants(Part::InputKwargs) {
             let kwargs = entry.part(Part::InputKwargs);
             kwargs.begin_object();
@@ -67,17 +67,19 @@ fn begin(active: &Active, name: &str, class: &str, input: &Tensor) -> (String, b
     (call, is_wanted)
 }
 
-fn put(entry: &mut trainmon_capture::Entry<'_>, part: Part<'_>, tensor: &Tensor) {
+fn put(active: &Active, entry: &mut trainmon_capture::Entry<'_>, part: Part<'_>, tensor: &Tensor) {
     if !entry.wants(part) {
         return;
     }
     let values = entry.part(part);
+    let mut launch = active.devices.launch();
     values.begin_list();
     match TensorRef::new(tensor) {
-        Some(handle) => show(values, handle, tensor.requires_grad(), ""),
+        Some(handle) => show(values, &mut launch, handle, tensor.requires_grad(), ""),
         None => values.null(),
     }
     values.end_list();
+    launch.go(&active.session);
 }
 
 /// No panic of ours reaches the training.

@@ -1,15 +1,18 @@
 //! Tensors and other operands, as a capture's values.
 
+use trainmon_agent::core::Shape;
 use trainmon_capture::{Content, Tensor, Values};
 
+use super::devices::{Launch, on_host};
 use crate::ffi::{TensorRef, ValueSink};
 
 /// Writes an operator's operands.
-pub(super) struct Operands<'v, 's> {
+pub(super) struct Operands<'v, 's, 'd> {
     pub(super) to: &'v mut Values<'s>,
+    pub(super) launch: &'v mut Launch<'d>,
 }
 
-impl ValueSink for Operands<'_, '_> {
+impl ValueSink for Operands<'_, '_, '_> {
     fn begin_list(&mut self) {
         self.to.begin_list();
     }
@@ -43,18 +46,40 @@ impl ValueSink for Operands<'_, '_> {
     }
 
     fn tensor(&mut self, tensor: TensorRef<'_>, requires_grad: bool, dtype: &str) {
-        show(self.to, tensor, requires_grad, dtype);
+        show(self.to, self.launch, tensor, requires_grad, dtype);
     }
 }
 
-/// Measures a tensor in the host's memory; of any other its facts are told. `dtype` is the name in C++, for a dtype that is
-/// not known here.
-pub(super) fn show(to: &mut Values<'_>, tensor: TensorRef<'_>, requires_grad: bool, dtype: &str) {
+/// Measures a tensor in the host's memory; one on a device is launched, where numbers are all that is wanted, and copied to
+/// the host else. `dtype` is the name in C++, for a dtype that is not known here.
+pub(super) fn show(
+    to: &mut Values<'_>,
+    launch: &mut Launch<'_>,
+    tensor: TensorRef<'_>,
+    requires_grad: bool,
+    dtype: &str,
+) {
     let Ok(Some(description)) = tensor.describe() else { return to.null() };
     let unknown = format!("torch.{}", dtype.to_lowercase());
-    let dtype = description.dtype().map_or(&*unknown, |dtype| dtype.torch_name());
-    let content = description.view().map_or(Content::Unreadable, Content::Host);
+    let known = description.dtype();
+    let dtype = known.as_ref().map_or(&*unknown, |dtype| dtype.torch_name());
     let (shape, requires_grad) = (description.dims(), Some(requires_grad));
-    // What comes later is asked for by nobody: there is no such content here.
-    let _later = to.tensor(&Tensor { kind: "", dtype, shape, requires_grad, spread: None, content });
+    let shown = Tensor { kind: "", dtype, shape, requires_grad, spread: None, content: Content::Unreadable };
+    if !launch.takes(&description) {
+        let content = description.view().map_or(Content::Unreadable, Content::Host);
+        return drop(to.tensor(&Tensor { content, ..shown }));
+    }
+    if to.wants_only_numbers()
+        && let (Ok(dtype), Ok(shape)) = (known, Shape::new(shape))
+        && shape.elements() > 0
+    {
+        if let Some(later) = to.tensor(&Tensor { content: Content::Later, ..shown }) {
+            launch.add(tensor, later, dtype, shape);
+        }
+        return;
+    }
+    let copy = on_host(tensor);
+    let described = copy.as_ref().and_then(TensorRef::new).and_then(|copy| copy.describe().ok().flatten());
+    let content = described.and_then(|copy| copy.view().ok()).map_or(Content::Unreadable, Content::Host);
+    drop(to.tensor(&Tensor { content, ..shown }));
 }

@@ -8,6 +8,7 @@ mod libtorch;
 mod target;
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tch::Tensor;
@@ -19,6 +20,8 @@ use trainmon_agent::{Hold, Monitor};
 pub use libtorch::LibtorchStatistics;
 use target::Place;
 pub(crate) use target::Target;
+
+use crate::ffi::unobserved;
 
 /// Computes statistics where the tensors lie.
 pub trait DeviceStatistics: Send {
@@ -43,6 +46,22 @@ pub trait InFlight: Send {
     fn rows(&self) -> Vec<DeviceRow>;
 }
 
+/// What measures on devices, shared by the watch and its captures.
+#[derive(Clone)]
+pub(crate) struct SharedStatistics(Arc<Mutex<Box<dyn DeviceStatistics>>>);
+
+impl SharedStatistics {
+    pub(crate) fn new(statistics: impl DeviceStatistics + 'static) -> Self {
+        Self(Arc::new(Mutex::new(Box::new(statistics))))
+    }
+
+    /// Launches statistics; no capture sees the operators they are made of.
+    pub(crate) fn launch(&self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String> {
+        let mut statistics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        unobserved(|| statistics.launch(tensors, plan))
+    }
+}
+
 /// How many steps results may be late: with more, the device does not keep up and new measurements are left out.
 const MOST_STEPS_LATE: u64 = 4;
 
@@ -51,7 +70,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Measurements queued, and measurements under way.
 pub(crate) struct DeviceLane {
-    statistics: Box<dyn DeviceStatistics>,
+    statistics: SharedStatistics,
     queued: Vec<Target>,
     /// Whether somebody will call [`launch`](Self::launch) soon.
     is_launch_expected: bool,
@@ -66,7 +85,7 @@ struct Flight {
 }
 
 impl DeviceLane {
-    pub(crate) fn new(statistics: Box<dyn DeviceStatistics>) -> Self {
+    pub(crate) fn new(statistics: SharedStatistics) -> Self {
         Self { statistics, queued: Vec::new(), is_launch_expected: false, flights: VecDeque::new() }
     }
 

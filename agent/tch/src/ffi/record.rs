@@ -41,6 +41,21 @@ unsafe extern "C" {
     fn tmn_record_walk(values: *const RawValues, sink: *const RawSink, to: *mut c_void) -> *mut c_char;
     fn tmn_record_start(observer: *const RawObserver, handle: *mut u64) -> *mut c_char;
     fn tmn_record_stop(handle: u64) -> *mut c_char;
+    safe fn tmn_record_pause();
+    safe fn tmn_record_go_on();
+}
+
+/// Runs what is ours: no observer sees the operators it calls in this thread.
+pub(crate) fn unobserved<R>(body: impl FnOnce() -> R) -> R {
+    struct GoOn;
+    impl Drop for GoOn {
+        fn drop(&mut self) {
+            tmn_record_go_on();
+        }
+    }
+    tmn_record_pause();
+    let _go_on = GoOn;
+    body()
 }
 
 /// Takes an operator's values, one after the other.

@@ -8,7 +8,8 @@ use trainmon_agent::Monitor;
 use super::parameter::Parameters;
 use super::shared::Shared;
 use super::{Watch, WatchError, gradients};
-use crate::device::{DeviceLane, DeviceStatistics, LibtorchStatistics};
+use crate::capture::CaptureOptions;
+use crate::device::{DeviceLane, DeviceStatistics, LibtorchStatistics, SharedStatistics};
 
 /// Collects what a [`Watch`] needs to know; see [`Watch::builder`].
 pub struct WatchBuilder<'a> {
@@ -17,7 +18,7 @@ pub struct WatchBuilder<'a> {
     micro_batches: u32,
     foreign_writes: bool,
     device_path_only: bool,
-    statistics: Box<dyn DeviceStatistics>,
+    statistics: SharedStatistics,
 }
 
 impl<'a> WatchBuilder<'a> {
@@ -28,7 +29,7 @@ impl<'a> WatchBuilder<'a> {
             micro_batches: 1,
             foreign_writes: false,
             device_path_only: false,
-            statistics: Box::new(LibtorchStatistics),
+            statistics: SharedStatistics::new(LibtorchStatistics),
         }
     }
 
@@ -56,10 +57,10 @@ impl<'a> WatchBuilder<'a> {
         self
     }
 
-    /// Replaces libtorch's operators for tensors on a device, by a fused kernel for example.
+    /// Replaces libtorch's operators for tensors on a device, by a fused kernel for example; in captures, too.
     #[must_use]
     pub fn device_statistics(mut self, statistics: impl DeviceStatistics + 'static) -> Self {
-        self.statistics = Box::new(statistics);
+        self.statistics = SharedStatistics::new(statistics);
         self
     }
 
@@ -86,10 +87,11 @@ impl<'a> WatchBuilder<'a> {
             configured.unwrap_or(self.micro_batches).max(1),
             self.foreign_writes,
             self.device_path_only,
-            DeviceLane::new(self.statistics),
+            DeviceLane::new(self.statistics.clone()),
         ));
         gradients::hook(&shared, &mut parameters.watched)?;
         shared.monitor.announce(parameters.watched.len(), parameters.len());
-        Ok(Watch::new(shared, parameters))
+        let captures = CaptureOptions::default().with_statistics(self.statistics, self.device_path_only);
+        Ok(Watch::new(shared, parameters, captures))
     }
 }

@@ -21,6 +21,7 @@ pub use builder::WatchBuilder;
 pub use module::{Watched, WatchedT};
 pub use observer::Observer;
 
+use crate::capture::CaptureOptions;
 use crate::moments::MomentSource;
 use crate::optimizer::{Optimizer, OptimizerError};
 use module::Gauge;
@@ -85,10 +86,10 @@ impl Watch {
         WatchBuilder::new(monitor)
     }
 
-    fn new(shared: Arc<Shared>, parameters: Parameters) -> Self {
+    fn new(shared: Arc<Shared>, parameters: Parameters, options: CaptureOptions) -> Self {
         let observer = Observer::new(Arc::clone(&shared));
         let plan_version = shared.monitor.plan_version();
-        let captures = OnDemand::new(shared.monitor.clone());
+        let captures = OnDemand::new(shared.monitor.clone(), options);
         Self { captures, parameters, plan_version, observer, facts: StepFacts::default(), shared }
     }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use trainmon_agent::core::{Step, with_causes};
 use trainmon_agent::{CaptureTicket, Monitor};
-use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Listener};
+use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan};
 
-use crate::capture::Capture;
+use crate::capture::{Capture, CaptureOptions};
 
 /// The capture of the step in progress, if it is captured.
 pub(super) struct OnDemand {
     monitor: Monitor,
+    options: CaptureOptions,
     running: Option<(CaptureTicket, Capture)>,
     /// The step captured last: an attempt that follows has its number, and is not captured again.
     captured: Option<Step>,
@@ -21,8 +22,8 @@ pub(super) struct OnDemand {
 
 impl OnDemand {
     /// Offers captures where the config lets anybody ask.
-    pub(super) fn new(monitor: Monitor) -> Self {
-        let mut on_demand = Self { monitor, running: None, captured: None };
+    pub(super) fn new(monitor: Monitor, options: CaptureOptions) -> Self {
+        let mut on_demand = Self { monitor, options, running: None, captured: None };
         if on_demand.monitor.has_captures() {
             on_demand.monitor.offer_captures();
             // The first step begins here.
@@ -48,9 +49,7 @@ impl OnDemand {
         let parsed = CaptureConfig::parse(&ticket.config, "capture", CaptureDialect::Trainmon);
         let plan = Arc::new(CapturePlan::new(parsed.map_err(|errors| errors.to_string())?.config));
         let place = CapturePlace { step: ticket.step.0, rank: Some(u64::from(ticket.rank)) };
-        let monitor = self.monitor.clone();
-        let listener: Listener = Arc::new(move |notice| monitor.warn(notice.message.clone(), notice.hint.clone()));
-        Capture::begin(&plan, place, false, listener).map_err(|error| with_causes(&error))
+        Capture::begin(&plan, place, &self.options, self.monitor.voice()).map_err(|error| with_causes(&error))
     }
 
     /// The step is over; `why`: it is not whole.

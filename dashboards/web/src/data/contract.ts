@@ -148,6 +148,7 @@ export interface Collective {
   failed: number;
   bytes: number;
   seconds: number;
+  waited_seconds: number;
   median_seconds: number;
   p99_seconds: number;
   max_seconds: number;

@@ -57,7 +57,8 @@ fn queue(gauge: &QueueGauge) -> QueueDocument {
 }
 
 fn collective(summary: CollectiveSummary) -> CollectiveDocument {
-    let CollectiveSummary { op, group, started, failed, finished: _, bytes, time, median, late, longest } = summary;
+    let CollectiveSummary { op, group, started, failed, finished: _, bytes, time, waited, median, late, longest } =
+        summary;
     CollectiveDocument {
         op: op.name().to_owned(),
         group,
@@ -65,6 +66,7 @@ fn collective(summary: CollectiveSummary) -> CollectiveDocument {
         failed,
         bytes,
         seconds: time.as_secs_f64(),
+        waited_seconds: waited.as_secs_f64(),
         median_seconds: median.as_secs_f64(),
         p99_seconds: late.as_secs_f64(),
         max_seconds: longest.as_secs_f64(),

@@ -131,6 +131,7 @@ fn kinds_of(prefix: &str) -> Vec<Kind> {
         "module" => vec![Kind::Actv, Kind::ActvGrad],
         "weight_grad" => vec![Kind::GradUnreduced, Kind::GradReduced],
         "param" => vec![Kind::ParamOrigin, Kind::ParamUpdated],
+        "cc" => vec![Kind::Comm],
         "optimizer" => Kind::ALL.into_iter().filter(|kind| kind.is_moment()).collect(),
         prefix => Kind::from_name(prefix).into_iter().collect(),
     }
@@ -161,7 +162,8 @@ fn config_of(ops: &[(Kind, Vec<Statistic>)]) -> Config {
             update: signal(|kind| kind == Kind::Update),
         },
         adhoc: signal(|kind| kind == Kind::Adhoc),
-        collectives: signal(|kind| kind == Kind::Comm).map(|signal| Collectives { signal, before: true }),
+        collectives: signal(|kind| kind == Kind::Comm)
+            .map(|signal| Collectives { before: true, ..Collectives::of(signal) }),
         features: is_feature.then(|| Features {
             attention: modules(Kind::AttentionHook),
             linear: modules(Kind::LinearHook),

@@ -137,16 +137,20 @@ impl Default for V1File {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct CollectivesFile {
-    /// Measure what collective operations send and receive, and how long they take. The Rust fronts only.
+    /// Measure what collective operations send and receive, and how long they take.
     pub(in crate::config) enable: bool,
-    /// Only calls from a stack that matches one of these patterns. Not implemented yet: with
-    /// `enable` an error of `trainmon check-config` and a warning in a training.
+    /// Record only calls from a stack that one of these regular expressions is found in; a frame is `<path>[<line>]`, a tab and
+    /// the function. Times have a row for each calling line then. PyTorch only.
     pub(in crate::config) cc_codeline: Vec<String>,
-    /// Measure before the call too.
+    /// Measure the tensors before the call too.
     #[schemars(extend("x-needs" = "enable"))]
     pub(in crate::config) cc_pre_hook: bool,
-    /// Write the calls' stacks and stop. Not implemented yet, likewise.
+    /// Write the stacks of the first step's calls and end the training. PyTorch only.
+    #[schemars(extend("x-needs" = "enable"))]
     pub(in crate::config) cc_log_only: bool,
+    /// Measure the tensors; false leaves sizes and times. Default: true.
+    #[schemars(extend("x-needs" = "enable"))]
+    pub(in crate::config) cc_payload: Option<bool>,
 }
 
 /// The modules of each feature.

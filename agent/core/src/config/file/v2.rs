@@ -207,16 +207,18 @@ pub(in crate::config) struct UpdateFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct CcFile {
-    /// On. The Rust fronts only.
+    /// On.
     pub(in crate::config) enabled: bool,
-    /// Only calls from a stack that matches one of these patterns. Not implemented yet: with
-    /// `enabled` an error of `trainmon check-config` and a warning in a training.
+    /// Record only calls from a stack that one of these regular expressions is found in; a frame is `<path>[<line>]`, a tab and
+    /// the function. Times have a row for each calling line then. PyTorch only.
     pub(in crate::config) cc_codeline: Vec<String>,
-    /// Measure before the call too.
+    /// Measure the tensors before the call too.
     pub(in crate::config) cc_pre_hook: bool,
-    /// Write the calls' stacks and stop. Not implemented yet, likewise.
+    /// Write the stacks of the first step's calls and end the training. PyTorch only.
     pub(in crate::config) cc_log_only: bool,
-    /// The ranks that measure collectives. Empty means all. Not implemented yet, likewise.
+    /// Measure the tensors; false leaves sizes and times. Default: true.
+    pub(in crate::config) cc_payload: Option<bool>,
+    /// The ranks that measure collectives. Empty means all.
     pub(in crate::config) module_ranks: Vec<u32>,
     /// The same keys, nested as in the flat form.
     pub(in crate::config) cc_distribution: Option<super::v1::CollectivesFile>,

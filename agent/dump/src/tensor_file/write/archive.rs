@@ -21,6 +21,11 @@ impl<W: Write> Archive<W> {
 
     /// Writes an entry. Its bytes begin at a multiple of 64, as torch has them, so that they can be mapped.
     pub(super) fn entry(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.entry_of_crc(name, bytes, crc32fast::hash(bytes))
+    }
+
+    /// As [`entry`](Self::entry), of bytes whose CRC-32 is known.
+    pub(super) fn entry_of_crc(&mut self, name: &str, bytes: &[u8], crc: u32) -> io::Result<()> {
         let size = bytes.len() as u64;
         let long = long_field(&[size, size]);
         let short = if long.is_empty() { size as u32 } else { IN_LONG_FIELD };
@@ -36,7 +41,7 @@ impl<W: Write> Archive<W> {
         facts.extend_from_slice(&VERSION.to_le_bytes());
         // No flags, stored, no time.
         facts.extend_from_slice(&[0; 8]);
-        for number in [crc32fast::hash(bytes), short, short] {
+        for number in [crc, short, short] {
             facts.extend_from_slice(&number.to_le_bytes());
         }
         facts.extend_from_slice(&name_length.to_le_bytes());

@@ -12,7 +12,7 @@ use trainmon_core::Dtype;
 
 pub use npy::write_npy;
 pub use safe::write_safetensors;
-pub use torch::{write_pt, write_pt_of_one};
+pub use torch::{write_pt, write_pt_of_crc, write_pt_of_one};
 
 /// A tensor cannot be written.
 #[derive(Debug, thiserror::Error)]

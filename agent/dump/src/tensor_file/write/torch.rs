@@ -13,9 +13,17 @@ use crate::tensor_file::StoredTensor;
 /// # Errors
 /// The writer fails.
 pub fn write_pt_of_one(tensor: &StoredTensor, out: &mut impl Write) -> Result<(), WriteError> {
+    write_pt_of_crc(tensor, None, out)
+}
+
+/// As [`write_pt_of_one`], of a tensor whose bytes have this CRC-32, if it is known: they are not read for it.
+///
+/// # Errors
+/// The writer fails.
+pub fn write_pt_of_crc(tensor: &StoredTensor, crc: Option<u32>, out: &mut impl Write) -> Result<(), WriteError> {
     let mut pickle = Pickle::new();
     pickle.tensor(tensor, 0);
-    finish(pickle, &[tensor], out)
+    finish(pickle, &[(tensor, crc)], out)
 }
 
 /// Writes a dict of named tensors, as `torch.save({name: tensor, …}, file)` does.
@@ -30,17 +38,23 @@ pub fn write_pt(tensors: &[(String, StoredTensor)], out: &mut impl Write) -> Res
         pickle.tensor(tensor, index);
     }
     pickle.bytes.push(b'u');
-    let tensors: Vec<&StoredTensor> = tensors.iter().map(|(_, tensor)| tensor).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(_, tensor)| (tensor, None)).collect();
     finish(pickle, &tensors, out)
 }
 
-fn finish(mut pickle: Pickle, tensors: &[&StoredTensor], out: &mut impl Write) -> Result<(), WriteError> {
+/// The archive of a pickle and its tensors, each with the CRC-32 of its bytes if it is known.
+fn finish(
+    mut pickle: Pickle,
+    tensors: &[(&StoredTensor, Option<u32>)],
+    out: &mut impl Write,
+) -> Result<(), WriteError> {
     pickle.bytes.push(b'.');
     let mut archive = Archive::new(out);
     archive.entry("archive/data.pkl", &pickle.bytes)?;
     archive.entry("archive/byteorder", b"little")?;
-    for (index, tensor) in tensors.iter().enumerate() {
-        archive.entry(&format!("archive/data/{index}"), tensor.bytes())?;
+    for (index, (tensor, crc)) in tensors.iter().enumerate() {
+        let crc = crc.unwrap_or_else(|| crc32fast::hash(tensor.bytes()));
+        archive.entry_of_crc(&format!("archive/data/{index}"), tensor.bytes(), crc)?;
     }
     archive.entry("archive/version", b"3\n")?;
     archive.finish()?;

@@ -12,16 +12,23 @@ from trainmon._trainmon import CaptureConfig
 from trainmon.captures.debugger import rank_of_process
 from trainmon.captures.session import CaptureSession
 from trainmon.captures.watching import ConfigFile
-from trainmon.notices import say
+from trainmon.notices import say, tell, warn_only
 
 
 class Capturing:
     """A capture of some steps of a training. Each `with` is one step."""
 
-    def __init__(self, models: Sequence[torch.nn.Module], is_list: bool, config: CaptureConfig, neutral: bool) -> None:
+    def __init__(
+        self,
+        models: Sequence[torch.nn.Module],
+        is_list: bool,
+        config: CaptureConfig,
+        neutral: bool,
+        quiet: bool = False,
+    ) -> None:
         self._models = models
         self._is_list = is_list
-        self._session = CaptureSession(config, neutral or config.neutral)
+        self._session = CaptureSession(config, neutral or config.neutral, warn_only if quiet else tell)
         self._step = 0
 
     def __enter__(self) -> Capturing:  # noqa: PYI034  Python 3.10 has no `Self`
@@ -42,13 +49,14 @@ def capture(
     config: str | None = None,
     *,
     neutral: bool = False,
+    quiet: bool = False,
     **keys: Any,
 ) -> Capturing:
     """A capture; `with` it captures a step.
 
     `config` is a path of a config file, `keys` are its keys: `dump_path`, `level`, `task`, `step`, ... They outrank the
     file. `neutral`: gradients keep their bits; a module's `backward` then tells the whole gradient of an input, not
-    this module's share of it. Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was
+    this module's share of it. `quiet`: neither what a step takes nor how far it is written is said, warnings are. Raises `ConfigError` on what is wrong. An error in the `with` is not held back: what was
     captured is written.
     """
     file = ConfigFile(config)
@@ -57,4 +65,4 @@ def capture(
         say(warning)
     is_list = isinstance(model, list | tuple)
     models: list[Any] = [] if model is None else list(model) if is_list else [model]
-    return Capturing(models, is_list, parsed, neutral)
+    return Capturing(models, is_list, parsed, neutral, quiet)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -25,7 +24,8 @@ from trainmon.captures.modules import ModuleHooks, Pause
 from trainmon.captures.optimizers import OptimizerNodes
 from trainmon.captures.triton import TritonLaunches
 from trainmon.captures.undoing import guarded
-from trainmon.notices import say
+from trainmon.captures.volume import Volume
+from trainmon.notices import tell
 
 _lock = threading.RLock()
 
@@ -36,10 +36,19 @@ class CaptureSession:
     #: Which session is on in this process. Two at a time would take each other's entrances for torch's functions.
     _owner: ClassVar[CaptureSession | None] = None
 
-    def __init__(self, config: CaptureConfig, neutral: bool = False) -> None:
-        """`neutral`: modules' gradients are caught so that no sum of gradients is added in another order."""
+    def __init__(
+        self,
+        config: CaptureConfig,
+        neutral: bool = False,
+        tell: Callable[[str, str, str | None], None] = tell,
+        volume: int | None = None,
+    ) -> None:
+        """`neutral`: modules' gradients are caught so that no sum of gradients is added in another order. `tell` says a
+        severity, a message and a hint. `volume`: the bytes of a step's tensors, where they are known from another one.
+        """
         self.config = config
         self._neutral = neutral
+        self._tell = tell
         self.capture = Capture()
         self._process = os.getpid()
         self._entry_points: EntryPoints | None = None
@@ -55,9 +64,7 @@ class CaptureSession:
         self._triton = TritonLaunches(self.capture)
         self._single: ModuleHooks | None = None
         self._step: int | None = None
-        #: Bytes of the tensors of the step that was captured last.
-        self._volume: int | None = None
-        self._is_volume_told = False
+        self._volume = Volume(config, tell, volume)
         #: The models ever given, and what stands before their modules' paths. It is the host that keeps them.
         self._models: list[tuple[weakref.ref[torch.nn.Module], str]] = []
         self._told: set[str] = set()
@@ -76,29 +83,20 @@ class CaptureSession:
         # Taken back when the step ends: the two hold each other.
         self.capture.set_lane(self._devices)
         try:
-            self.capture.begin(self.config, step, rank, say, rows)
+            self.capture.begin(self.config, step, rank, self._tell, rows)
         except ValueError as error:
             self.capture.set_lane(None)
-            say(f"step {step} is not captured: {error}")
+            self._tell("warning", f"step {step} is not captured: {error}", None)
             return False
         self._step = step
         self._micro_steps.begin_step()
-        self._tell_volume()
+        self._volume.tell_known(self.capture)
         return True
 
-    def _tell_volume(self) -> None:
-        """What a step's tensors take, once it is known and before more are written."""
-        volume = self._volume
-        if volume is None or self.config.task != "tensor" or self._is_volume_told:
-            return
-        self._is_volume_told = True
-        with contextlib.suppress(OSError):
-            free = shutil.disk_usage(self.config.dump_path).free
-            say(
-                f"the tensors of a step take about {_mebibytes(volume)}; `{self.config.dump_path}` has room for "
-                f"{_mebibytes(free)}",
-                "`scope`, `list` and `step` choose fewer; `disk_budget_mib` ends a capture in time",
-            )
+    @property
+    def volume(self) -> int | None:
+        """Bytes of the tensors of the step that was captured last; None if none was."""
+        return self._volume.of_a_step
 
     def remember(self, models: Sequence[torch.nn.Module], is_list: bool) -> None:
         """Models, once given, are captured with every start."""
@@ -118,7 +116,7 @@ class CaptureSession:
         """Tells the user what stays so from step to step."""
         if message not in self._told:
             self._told.add(message)
-            say(message, hint)
+            self._tell("warning", message, hint)
 
     def _is_refused(self) -> bool:
         """Whether nothing may be put in place now; the user is told why."""
@@ -149,6 +147,7 @@ class CaptureSession:
             CaptureSession._owner = self
         self.remember(models, is_list)
         try:
+            self._volume.tell_least(self.models)
             self._put_in_place()
         except BaseException as error:
             self.stop()
@@ -156,7 +155,7 @@ class CaptureSession:
                 raise
             # Not even an error whose text cannot be had may reach the host.
             with contextlib.suppress(Exception):
-                say(f"the capture did not start: {type(error).__name__}: {error}")
+                self._tell("warning", f"the capture did not start: {type(error).__name__}: {error}", None)
 
     def _put_in_place(self) -> None:
         if self.config.wants_functions:
@@ -182,8 +181,12 @@ class CaptureSession:
             wants_backward=wants_backward,
             neutral=self._neutral,
             pause=pause,
-            before_call=self._optimizers.forget_failed,
+            before_call=self._before_call,
         )
+
+    def _before_call(self) -> None:
+        self._optimizers.forget_failed()
+        self._volume.called(self.capture)
 
     def _pause(self) -> Callable[[], None]:
         mode, entry_points = self._mode, self._entry_points
@@ -267,7 +270,7 @@ class CaptureSession:
         if os.getpid() != self._process:
             return None
         guarded(self._devices.finish, self.capture)
-        return _told(self.capture.write)
+        return self._told_failure(self.capture.write)
 
     def finish(self) -> str | None:
         """Ends the step. Gives why its files are not whole, which the user was told."""
@@ -276,20 +279,16 @@ class CaptureSession:
             guarded(self._devices.finish, self.capture)
             volume = self.capture.volume()
             if volume is not None:
-                self._volume = volume[0]
-            why = _told(self.capture.finish)
+                self._volume.of_a_step = volume[0]
+            why = self._told_failure(self.capture.finish)
             self.capture.set_lane(None)
         return why
 
-
-def _mebibytes(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB"
-
-
-def _told(act: Any) -> str | None:
-    try:
-        act()
-    except ValueError as error:
-        say(str(error), "the record file is kept: `trainmon recover` makes the files of it")
-        return str(error)
-    return None
+    def _told_failure(self, act: Callable[[], None]) -> str | None:
+        try:
+            act()
+        except ValueError as error:
+            hint = "the record file is kept: `trainmon recover` makes the files of it"
+            self._tell("warning", str(error), hint)
+            return str(error)
+        return None

@@ -112,6 +112,46 @@ impl TensorStats {
         }
     }
 
+    /// Of several tensors as if they were one, of this shape: what their stack or their concatenation would give.
+    /// `crc32` is 0. Empty ones change nothing; of none it is that of an empty tensor.
+    pub fn of_several(all: &[Self], shape: Shape) -> Self {
+        let mut filled = all.iter().filter(|stats| stats.count > 0);
+        let Some(first) = filled.next() else {
+            return all.first().map_or_else(|| Self::empty(Dtype::F32, shape), |one| Self { shape, ..*one });
+        };
+        let start = Self { shape, crc32: if all.len() == 1 { first.crc32 } else { 0 }, ..*first };
+        filled.fold(start, Self::with)
+    }
+
+    /// As [`of_several`](Self::of_several), two that are not empty.
+    fn with(self, other: &Self) -> Self {
+        let pick = |one: Scalar, two: Scalar, is_better: fn(&f64, &f64) -> bool| {
+            if one.as_f64().is_nan() || is_better(&one.as_f64(), &two.as_f64()) { one } else { two }
+        };
+        let (own, others) = (self.count as f64, other.count as f64);
+        let count = own + others;
+        let mean = (self.mean * own + other.mean * others) / count;
+        // Of a single element there is no deviation, and no square of one.
+        let squares =
+            |stats: &Self| if stats.count == 1 { 0.0 } else { stats.std.powi(2) * (stats.count as f64 - 1.0) };
+        let between = (self.mean - other.mean).powi(2) * own * others / count;
+        let is_larger = self.abs_max.is_nan() || self.abs_max >= other.abs_max;
+        Self {
+            min: pick(self.min, other.min, f64::le),
+            max: pick(self.max, other.max, f64::ge),
+            mean,
+            norm: self.norm.hypot(other.norm),
+            abs_max: if is_larger { self.abs_max } else { other.abs_max },
+            std: ((squares(&self) + squares(other) + between) / (count - 1.0)).sqrt(),
+            nans: self.nans + other.nans,
+            infs: self.infs + other.infs,
+            zeros: self.zeros + other.zeros,
+            count: self.count + other.count,
+            xor64: self.xor64 ^ other.xor64,
+            ..self
+        }
+    }
+
     /// The share of elements below eps: NaN for an empty tensor and for bool, which has no magnitude (as torch).
     pub fn zeros_ratio(&self) -> f64 {
         if self.count == 0 || self.dtype == Dtype::Bool { f64::NAN } else { self.zeros as f64 / self.count as f64 }
@@ -147,17 +187,18 @@ impl TensorStats {
     }
 }
 
-/// Plain numbers in place of a tensor's statistics: at most four.
+/// Plain numbers in place of a tensor's statistics: at most six.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Values {
     dtype: Dtype,
+    shape: Shape,
     numbers: [f64; Values::MOST],
     count: u8,
 }
 
 impl Values {
     /// More than any kind has.
-    pub const MOST: usize = 4;
+    pub const MOST: usize = 6;
 
     /// These numbers; those beyond [`Values::MOST`] are left out.
     pub fn of(numbers: &[f64]) -> Self {
@@ -169,13 +210,20 @@ impl Values {
         let count = numbers.len().min(Self::MOST);
         let mut all = [f64::NAN; Self::MOST];
         all[..count].copy_from_slice(&numbers[..count]);
-        Self { dtype, numbers: all, count: count as u8 }
+        Self { dtype, shape: Shape::default(), numbers: all, count: count as u8 }
     }
 
     /// What a collective operation took: size, seconds, both bandwidths.
     pub fn of_collective(dtype: Dtype, timing: &CollectiveTiming) -> Self {
         let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
         Self::with_dtype(dtype, &[bytes as f64, seconds, algbw, busbw])
+    }
+
+    /// As [`Values::of_collective`], and the seconds of it that the caller waited, its number in the group, the shape sent.
+    pub fn of_call(dtype: Dtype, shape: Shape, timing: &CollectiveTiming, waited: f64, sequence: u64) -> Self {
+        let CollectiveTiming { bytes, seconds, algbw, busbw } = *timing;
+        let numbers = [bytes as f64, seconds, algbw, busbw, waited, sequence as f64];
+        Self { shape, ..Self::with_dtype(dtype, &numbers) }
     }
 
     /// The numbers.
@@ -188,11 +236,17 @@ impl Values {
         self.dtype
     }
 
+    /// The shape that goes with them: a collective operation's; none otherwise.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
     /// What a rule over every kind's statistics, and the journal's format, take the numbers for: a 0-d tensor of the first,
-    /// with the others in the places of deviation, norm and largest magnitude.
+    /// with the others in the places of deviation, norm and largest magnitude; of more than four, the fifth and the
+    /// sixth in those of the extremes, and how many there are in that of the infinite elements.
     pub fn as_stats(&self) -> TensorStats {
-        let [first, second, third, fourth] = self.numbers;
-        let mut stats = TensorStats { dtype: self.dtype, ..TensorStats::of_value(first) };
+        let [first, second, third, fourth, fifth, sixth] = self.numbers;
+        let mut stats = TensorStats { dtype: self.dtype, shape: self.shape, ..TensorStats::of_value(first) };
         let count = self.get().len();
         if count > 1 {
             stats.std = second;
@@ -200,9 +254,24 @@ impl Values {
         if count > 2 {
             (stats.norm, stats.abs_max) = (third, fourth);
         }
+        if count > FOUR {
+            (stats.min, stats.max) = (Scalar::Float(fifth), Scalar::Float(sixth));
+            stats.infs = count as u64;
+        }
         stats
     }
+
+    /// What [`as_stats`](Self::as_stats) was given, of a kind with `columns` numbers. Fewer where it was written before there
+    /// were as many.
+    fn of_stats(stats: &TensorStats, columns: usize) -> Self {
+        let numbers = [stats.mean, stats.std, stats.norm, stats.abs_max, stats.min.as_f64(), stats.max.as_f64()];
+        let count = if columns > FOUR && stats.infs != columns as u64 { FOUR } else { columns.min(Self::MOST) };
+        Self { shape: stats.shape, ..Self::with_dtype(stats.dtype, &numbers[..count]) }
+    }
 }
+
+/// As many numbers as have places of their own among a tensor's statistics.
+const FOUR: usize = 4;
 
 impl From<TensorStats> for Reading {
     fn from(stats: TensorStats) -> Self {
@@ -221,10 +290,7 @@ impl Reading {
     pub fn of_kind(kind: Kind, stats: TensorStats) -> Self {
         match kind.value_columns().len() {
             0 => Self::Tensor(stats),
-            count => {
-                let numbers = [stats.mean, stats.std, stats.norm, stats.abs_max];
-                Self::Values(Values::with_dtype(stats.dtype, &numbers[..count.min(Values::MOST)]))
-            }
+            count => Self::Values(Values::of_stats(&stats, count)),
         }
     }
 
@@ -259,7 +325,10 @@ impl Reading {
 
     /// The shape; that of a tensor without dimensions for plain numbers.
     pub fn shape(&self) -> Shape {
-        self.tensor().map_or_else(Shape::default, |stats| stats.shape)
+        match self {
+            Self::Tensor(stats) => stats.shape,
+            Self::Values(values) => values.shape,
+        }
     }
 
     /// One statistic as a float: see [`TensorStats::value`]. Of plain numbers, what [`Values::as_stats`] takes them for.
@@ -289,5 +358,55 @@ impl Reading {
             Self::Tensor(stats) => *stats,
             Self::Values(values) => values.as_stats(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(values: &[f64]) -> TensorStats {
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        TensorStats {
+            min: Scalar::Float(values.iter().copied().fold(f64::INFINITY, f64::min)),
+            max: Scalar::Float(values.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+            mean,
+            norm: values.iter().map(|value| value * value).sum::<f64>().sqrt(),
+            abs_max: values.iter().copied().map(f64::abs).fold(0.0, f64::max),
+            std: (squares / (count - 1.0)).sqrt(),
+            zeros: values.iter().filter(|value| **value == 0.0).count() as u64,
+            count: values.len() as u64,
+            ..TensorStats::empty(Dtype::F32, Shape::new(&[values.len() as i64]).unwrap())
+        }
+    }
+
+    #[test]
+    fn several_tensors_together_are_as_one() {
+        let shape = Shape::new(&[6]).unwrap();
+        let empty = TensorStats::empty(Dtype::F32, Shape::new(&[0]).unwrap());
+        let parts = [empty, stats(&[1.0, 0.0]), stats(&[-3.0]), stats(&[2.0, 5.0, 0.0])];
+        let (together, whole) = (TensorStats::of_several(&parts, shape), stats(&[1.0, 0.0, -3.0, 2.0, 5.0, 0.0]));
+        for statistic in [Statistic::Min, Statistic::Max, Statistic::AbsMax, Statistic::Zeros, Statistic::Count] {
+            assert_eq!(together.value(statistic), whole.value(statistic), "{statistic:?}");
+        }
+        for statistic in [Statistic::Mean, Statistic::Norm, Statistic::Std] {
+            assert!((together.value(statistic) - whole.value(statistic)).abs() < 1e-12, "{statistic:?}");
+        }
+        assert_eq!((together.shape, TensorStats::of_several(&[], shape).count), (shape, 0));
+        assert!(TensorStats::of_several(&[stats(&[f64::NAN, 1.0]), stats(&[2.0, 3.0])], shape).mean.is_nan());
+    }
+
+    #[test]
+    fn a_collectives_numbers_and_shape_survive_as_statistics() {
+        let timing = CollectiveTiming { bytes: 4096, seconds: 0.25, algbw: 1.5, busbw: 2.25 };
+        let shape = Shape::new(&[32, 32]).unwrap();
+        let call = Values::of_call(Dtype::F32, shape, &timing, 0.125, 77);
+        assert_eq!(call.get(), [4096.0, 0.25, 1.5, 2.25, 0.125, 77.0]);
+        assert_eq!(Reading::of_kind(Kind::CommTime, call.as_stats()), Reading::Values(call));
+        // Written before there were as many numbers.
+        let earlier = Values::of_collective(Dtype::F32, &timing);
+        assert_eq!(Reading::of_kind(Kind::CommTime, earlier.as_stats()), Reading::Values(earlier));
     }
 }

@@ -49,9 +49,11 @@ pub enum Kind {
     MoeRouterLogitHook,
     /// Any tensor that the training's script showed of its own accord.
     Adhoc,
-    /// What a collective operation sends or has received: `all_reduce/dp/pre_0`, `all_reduce/dp/post_0`.
+    /// What a collective operation was given, before and after: `all_reduce/dp/pre_0`, `all_reduce/dp/post_0`, by the place of
+    /// the argument. The call's number in the step is its `micro_step`.
     Comm,
-    /// Size, time and bandwidths of a collective operation; four numbers per operation: `all_reduce/dp/0`.
+    /// Size, time, bandwidths, time waited and number in the group of a collective operation: `all_reduce/dp`. The call's
+    /// number in the step is its `micro_step`.
     CommTime,
     /// A number that the training's script tells under a name of its own (`accuracy`): not measured, so that no window, no
     /// rank and no budget leaves it out.
@@ -133,7 +135,7 @@ impl Kind {
             Self::LinearHook => &["sr", "kernel_norm"],
             Self::MoeRouterWeightHook => &["router_weight_similarity"],
             Self::MoeRouterLogitHook => &["per_token_expert_entropy"],
-            Self::CommTime => &["bytes", "seconds", "algbw", "busbw"],
+            Self::CommTime => &["bytes", "seconds", "algbw", "busbw", "waited", "sequence"],
             Self::Scalar => &["value"],
             _ => &[],
         }
@@ -142,6 +144,12 @@ impl Kind {
     /// Whether this is a feature of a module (msprobe's L2 features): computed by the front.
     pub const fn is_feature(self) -> bool {
         matches!(self, Self::AttentionHook | Self::LinearHook | Self::MoeRouterWeightHook | Self::MoeRouterLogitHook)
+    }
+
+    /// Whether a step may have several records of one tensor, one for each call of a collective operation:
+    /// [`StepCalls`](crate::StepCalls) puts them together.
+    pub const fn is_of_calls(self) -> bool {
+        matches!(self, Self::Comm | Self::CommTime)
     }
 
     /// Whether this is optimizer state.

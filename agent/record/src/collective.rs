@@ -8,11 +8,18 @@ use std::time::Duration;
 #[expect(missing_docs, reason = "each name is its own documentation")]
 pub enum CollectiveOp {
     AllReduce,
+    AllReduceCoalesced,
     Reduce,
     Broadcast,
     AllGather,
+    AllGatherCoalesced,
+    AllGatherIntoTensor,
+    AllGatherIntoTensorCoalesced,
     ReduceScatter,
+    ReduceScatterTensor,
+    ReduceScatterTensorCoalesced,
     AllToAll,
+    AllToAllSingle,
     Gather,
     Scatter,
     Send,
@@ -22,13 +29,20 @@ pub enum CollectiveOp {
 
 impl CollectiveOp {
     /// Every operation.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 18] = [
         Self::AllReduce,
+        Self::AllReduceCoalesced,
         Self::Reduce,
         Self::Broadcast,
         Self::AllGather,
+        Self::AllGatherCoalesced,
+        Self::AllGatherIntoTensor,
+        Self::AllGatherIntoTensorCoalesced,
         Self::ReduceScatter,
+        Self::ReduceScatterTensor,
+        Self::ReduceScatterTensorCoalesced,
         Self::AllToAll,
+        Self::AllToAllSingle,
         Self::Gather,
         Self::Scatter,
         Self::Send,
@@ -40,17 +54,34 @@ impl CollectiveOp {
     pub const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
+            Self::AllReduceCoalesced => "all_reduce_coalesced",
             Self::Reduce => "reduce",
             Self::Broadcast => "broadcast",
             Self::AllGather => "all_gather",
+            Self::AllGatherCoalesced => "all_gather_coalesced",
+            Self::AllGatherIntoTensor => "all_gather_into_tensor",
+            Self::AllGatherIntoTensorCoalesced => "all_gather_into_tensor_coalesced",
             Self::ReduceScatter => "reduce_scatter",
+            Self::ReduceScatterTensor => "reduce_scatter_tensor",
+            Self::ReduceScatterTensorCoalesced => "reduce_scatter_tensor_coalesced",
             Self::AllToAll => "all_to_all",
+            Self::AllToAllSingle => "all_to_all_single",
             Self::Gather => "gather",
             Self::Scatter => "scatter",
             Self::Send => "send",
             Self::Recv => "recv",
             Self::Barrier => "barrier",
         }
+    }
+
+    /// The operation of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| op.name() == name)
+    }
+
+    /// Whether two ranks of a group do it alone: the others do not count it.
+    pub const fn is_point_to_point(self) -> bool {
+        matches!(self, Self::Send | Self::Recv)
     }
 
     /// What nccl-tests multiplies the algorithm bandwidth with to get the bus bandwidth, for a group of `ranks`: the share
@@ -61,10 +92,18 @@ impl CollectiveOp {
     pub fn bus_factor(self, ranks: u32) -> f64 {
         let ranks = f64::from(ranks.max(1));
         match self {
-            Self::AllReduce => 2.0 * (ranks - 1.0) / ranks,
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => {
-                (ranks - 1.0) / ranks
-            }
+            Self::AllReduce | Self::AllReduceCoalesced => 2.0 * (ranks - 1.0) / ranks,
+            Self::AllGather
+            | Self::AllGatherCoalesced
+            | Self::AllGatherIntoTensor
+            | Self::AllGatherIntoTensorCoalesced
+            | Self::ReduceScatter
+            | Self::ReduceScatterTensor
+            | Self::ReduceScatterTensorCoalesced
+            | Self::AllToAll
+            | Self::AllToAllSingle
+            | Self::Gather
+            | Self::Scatter => (ranks - 1.0) / ranks,
             Self::Reduce | Self::Broadcast | Self::Send | Self::Recv | Self::Barrier => 1.0,
         }
     }
@@ -99,9 +138,43 @@ impl CollectiveTiming {
     }
 }
 
+/// A group of ranks that communicate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessGroup {
+    /// What it is called here: the `process_group` label. Its role where the framework tells it, else torch's name.
+    pub name: Box<str>,
+    /// What it is for, where the framework tells: `dp`, `tp`, `pp`, `cp`, `ep`, or a mesh dimension's own name.
+    pub role: Option<Box<str>>,
+    /// Its members as ranks of the job, in the group's order; empty where nobody told.
+    pub ranks: Box<[u32]>,
+    /// How many ranks it has.
+    pub size: u32,
+}
+
+impl ProcessGroup {
+    /// A group of which the name and the number of ranks are known, and no more.
+    pub fn of_size(name: &str, size: u32) -> Self {
+        Self { name: name.into(), role: None, ranks: Box::default(), size }
+    }
+
+    /// A group with its members.
+    pub fn of_ranks(name: &str, role: Option<&str>, ranks: Vec<u32>) -> Self {
+        let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
+        Self { name: name.into(), role: role.map(Into::into), ranks: ranks.into(), size }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_operation_is_found_by_its_name() {
+        for op in CollectiveOp::ALL {
+            assert_eq!(CollectiveOp::from_name(op.name()), Some(op));
+        }
+        assert_eq!(CollectiveOp::from_name("all_reduce_"), None);
+    }
 
     #[test]
     fn bandwidths_are_those_of_nccl_tests() {

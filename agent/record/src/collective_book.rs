@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::CollectiveOp;
+use crate::{CollectiveOp, OpenCollectives, ProcessGroup};
 
 /// Counters publish no other memory, so atomicity alone is enough.
 const COUNT: Ordering = Ordering::Relaxed;
@@ -23,9 +23,44 @@ const OTHER: &str = "other";
 
 /// The books of the collective operations, by operation and group.
 #[derive(Debug, Default)]
-pub struct CollectiveBook(Mutex<Vec<Arc<CollectiveSeries>>>);
+pub struct CollectiveBook {
+    series: Mutex<Vec<Arc<CollectiveSeries>>>,
+    groups: Mutex<Vec<Arc<ProcessGroup>>>,
+    open: OpenCollectives,
+}
 
 impl CollectiveBook {
+    /// The operations in progress.
+    pub fn open(&self) -> &OpenCollectives {
+        &self.open
+    }
+
+    /// Takes up a group of ranks, and gives it back: where another with other ranks has its name, under that name and a
+    /// number.
+    pub fn group(&self, group: ProcessGroup) -> Arc<ProcessGroup> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = group.name.clone();
+        let mut group = group;
+        let mut number = 1;
+        while let Some(known) = groups.iter().find(|known| known.name == group.name) {
+            if **known == group {
+                return Arc::clone(known);
+            }
+            number += 1;
+            group.name = format!("{name}_{number}").into();
+        }
+        let group = Arc::new(group);
+        if groups.len() < MAX_SERIES {
+            groups.push(Arc::clone(&group));
+        }
+        group
+    }
+
+    /// The groups, in the order they came; at most 128.
+    pub fn groups(&self) -> Vec<Arc<ProcessGroup>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The series of an operation in a group, made if there is none. Ask once and keep it: a lock and a search.
     ///
     /// Beyond 128 series every further group is counted as `other`.
@@ -55,7 +90,7 @@ impl CollectiveBook {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<CollectiveSeries>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,6 +108,7 @@ pub struct CollectiveSeries {
 struct Durations {
     histogram: Histogram<u64>,
     sum: Duration,
+    waited: Duration,
 }
 
 /// A [`CollectiveSeries`] read at one moment.
@@ -92,6 +128,8 @@ pub struct CollectiveSummary {
     pub bytes: u64,
     /// All durations together.
     pub time: Duration,
+    /// Of that, time in which the caller did nothing but wait; the rest was in flight beside other work.
+    pub waited: Duration,
     /// The middle duration, within 1 %; zero if none is finished.
     pub median: Duration,
     /// The 99th percentile.
@@ -112,7 +150,7 @@ impl CollectiveSeries {
             started: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            durations: Mutex::new(Durations { histogram, sum: Duration::ZERO }),
+            durations: Mutex::new(Durations { histogram, sum: Duration::ZERO, waited: Duration::ZERO }),
         }
     }
 
@@ -132,11 +170,13 @@ impl CollectiveSeries {
         self.bytes.fetch_add(bytes, COUNT);
     }
 
-    /// Books its end. Cost: a lock that is held for nanoseconds, or microseconds while a page is rendered.
-    pub fn finish(&self, duration: Duration) {
+    /// Books its end, and for how long of it the caller waited. Cost: a lock that is held for nanoseconds, or microseconds
+    /// while a page is rendered.
+    pub fn finish(&self, duration: Duration, waited: Duration) {
         let mut durations = self.durations();
         durations.histogram.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).max(1));
         durations.sum += duration;
+        durations.waited += waited.min(duration);
     }
 
     /// Books that it did not end well.
@@ -171,6 +211,7 @@ impl CollectiveSeries {
             finished: durations.histogram.len(),
             bytes: self.bytes.load(COUNT),
             time: durations.sum,
+            waited: durations.waited,
             median: at(0.5),
             late: at(0.99),
             longest: Duration::from_nanos(durations.histogram.max()),
@@ -198,7 +239,8 @@ mod tests {
         let series = book.series(CollectiveOp::AllReduce, "dp");
         for milliseconds in [1, 2, 3, 400] {
             series.start(1000);
-            series.finish(Duration::from_millis(milliseconds));
+            let duration = Duration::from_millis(milliseconds);
+            series.finish(duration, duration / 2);
         }
         series.start(1000);
         series.fail();
@@ -206,11 +248,22 @@ mod tests {
         assert!(!Arc::ptr_eq(&series, &book.series(CollectiveOp::AllReduce, "tp")));
         let summary = &book.summaries()[0];
         assert_eq!((summary.started, summary.failed, summary.finished, summary.bytes), (5, 1, 4, 5000));
-        assert_eq!(summary.time, Duration::from_millis(406));
+        assert_eq!((summary.time, summary.waited), (Duration::from_millis(406), Duration::from_millis(203)));
         let near = |found: Duration, milliseconds: f64| (found.as_secs_f64() * 1e3 / milliseconds - 1.0).abs() < 0.01;
         assert!(near(summary.median, 2.0) && near(summary.late, 400.0) && near(summary.longest, 400.0), "{summary:?}");
         let bounds = [0.5, 2.5, 100.0, 1000.0].map(|milliseconds: f64| Duration::from_secs_f64(milliseconds / 1e3));
         assert_eq!(series.distribution(&bounds), ([0, 2, 3, 4], 4, Duration::from_millis(406)));
+    }
+
+    #[test]
+    fn a_name_belongs_to_one_group_of_ranks() {
+        let book = CollectiveBook::default();
+        let named = |ranks: Vec<u32>| book.group(ProcessGroup::of_ranks("dp", Some("dp"), ranks)).name.to_string();
+        assert_eq!(named(vec![0, 1]), "dp");
+        assert_eq!(named(vec![0, 2]), "dp_2");
+        assert_eq!(named(vec![0, 3]), "dp_3");
+        assert_eq!([named(vec![0, 2]), named(vec![0, 1])], ["dp_2", "dp"]);
+        assert_eq!(book.groups().len(), 3);
     }
 
     #[test]

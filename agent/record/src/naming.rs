@@ -2,7 +2,8 @@
 //!
 //! Scrape series are kept per layer and group, not per parameter, so that their number is bounded by the model's depth.
 
-use crate::activation::without_call;
+/// Between the name of a module's input or output and the number of the call.
+pub const CALL_MARK: char = '@';
 
 /// The longest layer label, in bytes. Real prefixes (`module.module.decoder.layers.47`) stay below 40.
 pub const MAX_LAYER_BYTES: usize = 64;
@@ -173,6 +174,14 @@ fn is_embedding(component: &str) -> bool {
     component.contains("embed")
         || component.ends_with("_emb")
         || matches!(component, "emb" | "wte" | "wpe" | "shared" | "cls_token")
+}
+
+/// The name without its call, which says nothing about the module.
+fn without_call(name: &str) -> &str {
+    match name.rsplit_once(CALL_MARK) {
+        Some((name, call)) if !call.is_empty() && call.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name,
+    }
 }
 
 fn without_wrappers(name: &str) -> &str {

@@ -1,0 +1,126 @@
+//! Memory for the bytes of a tensor on their way to a file.
+
+use std::collections::TryReserveError;
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+
+/// From here on memory is taken from the kernel directly: a multiple of pages, which it gives as zeros when they are touched.
+const MAPPED_FROM: usize = 128 << 10;
+/// The size of the pages that are asked for: one fault in place of 512.
+#[cfg(target_os = "linux")]
+const HUGE_PAGE: usize = 2 << 20;
+
+/// So many bytes of memory, to be written.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Memory,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Heap(Vec<u8>),
+    Pages(MmapMut),
+}
+
+impl Buffer {
+    /// Zeros. Those of a large one cost nothing before they are written; where the system has huge pages to lend they are
+    /// made of them.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub fn zeros(len: usize) -> io::Result<Self> {
+        if len < MAPPED_FROM {
+            let mut bytes = Vec::new();
+            bytes
+                .try_reserve_exact(len)
+                .map_err(|error: TryReserveError| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+            bytes.resize(len, 0);
+            return Ok(Self { memory: Memory::Heap(bytes), len });
+        }
+        let pages = MmapMut::map_anon(len)?;
+        #[cfg(target_os = "linux")]
+        if len >= HUGE_PAGE {
+            // Small pages do, too.
+            let _advised = pages.advise(memmap2::Advice::HugePage).is_ok();
+        }
+        Ok(Self { memory: Memory::Pages(pages), len })
+    }
+
+    /// How many bytes it has room for.
+    pub fn capacity(&self) -> usize {
+        match &self.memory {
+            Memory::Heap(bytes) => bytes.len(),
+            Memory::Pages(pages) => pages.len(),
+        }
+    }
+
+    /// As one of so many bytes, whatever is in them; itself if it has no room for them.
+    ///
+    /// # Errors
+    /// It is smaller.
+    pub fn with_len(mut self, len: usize) -> Result<Self, Self> {
+        if len > self.capacity() {
+            return Err(self);
+        }
+        self.len = len;
+        Ok(self)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Heap(bytes) => &bytes[..self.len],
+            Memory::Pages(pages) => &pages[..self.len],
+        }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Heap(bytes) => &mut bytes[..self.len],
+            Memory::Pages(pages) => &mut pages[..self.len],
+        }
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Self { memory: Memory::Heap(bytes), len }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_of_any_size_is_zeros_and_can_be_written() {
+        for len in [0, 1, MAPPED_FROM - 1, MAPPED_FROM, 5 << 20] {
+            let mut buffer = Buffer::zeros(len).unwrap();
+            assert!(buffer.len() == len && buffer.iter().all(|&byte| byte == 0));
+            buffer.fill(7);
+            assert!(buffer.iter().all(|&byte| byte == 7) && buffer.capacity() >= len);
+        }
+    }
+
+    #[test]
+    fn a_buffer_serves_for_fewer_bytes_and_not_for_more() {
+        let buffer = Buffer::zeros(MAPPED_FROM).unwrap().with_len(10).unwrap();
+        assert_eq!((buffer.len(), buffer.capacity()), (10, MAPPED_FROM));
+        let same = buffer.with_len(MAPPED_FROM).unwrap();
+        assert!(same.with_len(MAPPED_FROM + 1).is_err_and(|refused| refused.capacity() == MAPPED_FROM));
+    }
+
+    #[test]
+    fn more_memory_than_there_is_is_an_error() {
+        assert!(Buffer::zeros(usize::MAX / 2).is_err());
+    }
+}

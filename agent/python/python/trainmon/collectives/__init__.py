@@ -1,0 +1,180 @@
+"""What ranks send each other: the operations of `torch.distributed`, counted, timed and measured.
+
+The methods of torch's `ProcessGroup` are replaced while a watch asks for it. Everything in Python ends there, however
+and whenever it bound a function of `torch.distributed`: Megatron and FSDP at their import, a pipeline that compares
+functions by identity, a script that calls the group itself. What is sent in C++ is seen where the dispatcher passes it
+on (`dispatched`). `docs/collectives.md` says what each framework shows.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from trainmon._guard import Guard
+from trainmon._settings import Settings
+from trainmon._trainmon import Monitor
+from trainmon._trainmon import Collectives as Hooks
+from trainmon.captures.entry_points import exchange_code
+from trainmon.collectives.callers import Callers, CollectiveStacksPrinted
+from trainmon.collectives.device_clock import DeviceClock
+from trainmon.collectives.dispatched import Dispatched
+from trainmon.collectives.groups import describe
+from trainmon.collectives.operations import END_OF_GROUP, METHODS, OF_OBJECTS, START_OF_GROUP
+from trainmon.frameworks.base import Framework
+from trainmon.measurer import Label, Measurer
+
+__all__ = ["CollectiveStacksPrinted", "Collectives"]
+
+_lock = threading.Lock()
+#: Who has the methods: one watch at a time.
+_holder: Collectives | None = None
+
+
+class Collectives:
+    """The operations of one watch, from `attach` to `detach`."""
+
+    def __init__(
+        self, monitor: Monitor, guard: Guard, settings: Settings, measurer: Measurer, framework: Framework
+    ) -> None:
+        self._monitor = monitor
+        self._guard = guard
+        self._measurer = measurer
+        self._framework = framework
+        self._asked = settings.collectives
+        self._callers: Callers | None = None
+        self._hooks: Hooks | None = None
+        self._dispatched: Dispatched | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._steps = 0
+
+    @property
+    def hooks(self) -> Hooks | None:
+        """What knows the operations; None where they are not measured."""
+        return self._hooks
+
+    def attach(self) -> None:
+        """From here on operations are seen."""
+        global _holder  # noqa: PLW0603
+        if self._asked is None or self._undo or not torch.distributed.is_available():
+            return
+        with _lock:
+            if _holder is not None:
+                self._monitor.say(
+                    "info",
+                    "collective operations are recorded by the watch that was made first, and by this one not",
+                    "an operation belongs to a process, not to a model: one watch has them all",
+                )
+                return
+            _holder = self
+        patterns, log_only = self._asked
+        if patterns or log_only:
+            self._callers = Callers(patterns, log_only=log_only)
+        job = self._framework.job
+        told = {id(group): role for group, role in ((job.tp_group, "tp"), (job.dp_group, "dp")) if group is not None}
+        self._hooks = hooks = self._monitor.collectives(
+            lambda group: describe(group, told),
+            lambda error: self._guard.failed("collectives", error),
+            caller=self._callers,
+            device_clock=DeviceClock() if torch.cuda.is_available() else None,
+            measure_on_device=self._measure_on_device,
+        )
+        try:
+            self._replace_all(hooks)
+        except BaseException:
+            self.detach()
+            raise
+
+    def _replace_all(self, hooks: Hooks) -> None:
+        process_group, work = torch.distributed.ProcessGroup, torch.distributed.Work
+        for name, method in METHODS.items():
+            original = vars(process_group).get(name)
+            if original is not None:
+                op, inputs, outputs, keywords, slots = method
+                ours = hooks.method(op, original, inputs=inputs, outputs=outputs, keywords=keywords, slots=slots)
+                self._replace(process_group, name, original, ours)
+        for name, stand_in in ((START_OF_GROUP, hooks.start_of_group), (END_OF_GROUP, hooks.end_of_group)):
+            original = vars(process_group).get(name)
+            if original is not None:
+                self._replace(process_group, name, original, stand_in(original))
+        for name, of_work in (("wait", hooks.wait), ("get_future", hooks.get_future)):
+            original = vars(work).get(name)
+            if original is not None:
+                self._replace(work, name, original, of_work(original))
+        for name in OF_OBJECTS:
+            function = getattr(torch.distributed.distributed_c10d, name, None)
+            if function is not None:
+                self._undo.append(exchange_code(function, lambda original: _moving_objects(hooks, original)))
+        self._dispatched = Dispatched(hooks, self._guard, has_ddp=self._framework.name == "ddp")
+        self._dispatched.attach()
+
+    def _replace(self, owner: Any, name: str, original: Any, ours: Callable[..., Any]) -> None:
+        method = _method(name, original, ours)
+        setattr(owner, name, method)
+
+        def put_back() -> None:
+            # Somebody who wrapped ours meanwhile keeps working: ours hands on what it is given.
+            if vars(owner).get(name) is method:
+                setattr(owner, name, original)
+
+        self._undo.append(put_back)
+
+    def _measure_on_device(self, tensor_id: int, kind: int, call: int, tensor: torch.Tensor) -> None:
+        self._measurer.measure(Label(tensor_id, kind, call), tensor)
+        self._measurer.launch()
+
+    def before_step(self) -> None:
+        """A step's operations have been made: what has ended since is booked."""
+        if self._hooks is not None:
+            self._hooks.settle()
+        self._steps += 1
+
+    @property
+    def has_stacks_to_tell(self) -> bool:
+        """Whether the stacks of calls are asked for, and those of a whole step are there: the training is to end."""
+        return self._callers is not None and self._callers.has_stacks and self._steps > 1
+
+    def tell_stacks(self) -> None:
+        """Writes them."""
+        if self._callers is not None:
+            self._callers.tell(self._monitor)
+
+    def detach(self) -> None:
+        """Everything is as it was. Operations in flight are forgotten."""
+        global _holder  # noqa: PLW0603
+        if self._dispatched is not None:
+            self._guard.run("detach collectives", self._dispatched.detach)
+        while self._undo:
+            self._guard.run("detach collectives", self._undo.pop())
+        if self._hooks is not None:
+            self._hooks.settle()
+            self._hooks.close()
+        with _lock:
+            if _holder is self:
+                _holder = None
+
+
+def _method(name: str, original: Any, ours: Callable[..., Any]) -> Callable[..., Any]:
+    """A function, so that it is bound as a method is."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return ours(self, *args, **kwargs)
+
+    functools.update_wrapper(method, original, assigned=("__doc__",), updated=())
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def _moving_objects(hooks: Hooks, original: Callable[..., Any]) -> Callable[..., Any]:
+    def moving(*args: Any, **kwargs: Any) -> Any:
+        hooks.enter_objects()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            hooks.leave_objects()
+
+    return moving

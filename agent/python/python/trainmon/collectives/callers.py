@@ -1,0 +1,93 @@
+"""Which line of the training makes a call (`cc_codeline`, `cc_log_only`). The stack is walked only where one of them asks."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+from trainmon._trainmon import Monitor
+
+#: Code that is not the training's: ours, and what stands between its line and the group.
+_BETWEEN = (
+    str(Path(__file__).resolve().parent.parent),
+    str(Path(torch.__file__).resolve().parent),
+    "<trainmon>",
+)
+_STANDARD = (str(Path(re.__file__).resolve().parent.parent / "contextlib.py"),)
+#: A stack is looked at up to here.
+_DEEPEST = 256
+
+
+class CollectiveStacksPrinted(Exception):  # noqa: N818 - not an error: what the config asked for is done
+    """Ends the training after the stacks of a step's collective operations are written."""
+
+    def __init__(self) -> None:
+        super().__init__("exit after first monitor step when cc_log_only is set")
+
+
+class Callers:
+    """Tells of each call who makes it, and whether it is one of those asked for."""
+
+    def __init__(self, patterns: Sequence[str], *, log_only: bool) -> None:
+        """`patterns` are searched in `path[line]<tab>function;path[line]<tab>function;...`, the innermost frame first.
+        What is no regular expression is taken as a text."""
+        self._patterns = [_compiled(pattern) for pattern in patterns]
+        self._log_only = log_only
+        self._stacks: dict[str, list[list[str]]] = {}
+        self._is_between: dict[CodeType, bool] = {}
+
+    def __call__(self, op: str) -> tuple[str | None, bool]:
+        """`(line, is recorded)` of the call that is being made."""
+        frames = self._frames(sys._getframe(1))
+        stack = [f"{code.co_filename}[{line}]\t{code.co_name}" for code, line in frames]
+        if self._log_only:
+            stacks = self._stacks.setdefault(op, [])
+            if stack not in stacks:
+                stacks.append(stack)
+        text = ";".join(stack)
+        is_recorded = not self._patterns or any(pattern.search(text) for pattern in self._patterns)
+        if not frames:
+            return None, is_recorded
+        code, line = frames[0]
+        return f"{Path(code.co_filename).name}[{line}]", is_recorded
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether stacks are asked for and there are some."""
+        return self._log_only and bool(self._stacks)
+
+    def tell(self, monitor: Monitor) -> None:
+        """Writes the stacks, on the first rank, as JSON: by operation a list of stacks, the innermost frame first."""
+        if monitor.rank == 0:
+            print(json.dumps(self._stacks, indent=1), flush=True)  # noqa: T201 - what the config asks for
+
+    def _frames(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
+        found = []
+        for _ in range(_DEEPEST):
+            if frame is None:
+                break
+            code = frame.f_code
+            if not self._lies_between(code):
+                found.append((code, frame.f_lineno))
+            frame = frame.f_back
+        return found
+
+    def _lies_between(self, code: CodeType) -> bool:
+        known = self._is_between.get(code)
+        if known is None:
+            file = code.co_filename
+            known = self._is_between[code] = file.startswith(_BETWEEN) or file in _STANDARD
+        return known
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error:
+        return re.compile(re.escape(pattern))

@@ -1,0 +1,165 @@
+"""Operations that no Python method announces: DDP's reducer in C++, functional collectives, compiled graphs.
+
+All of them go through torch's dispatcher. A kernel of ours stands where every call passes on its way to the backend
+(`BackendSelect`: below autograd and below modes, so that both see what they always see) and hands it on. It costs some
+ten microseconds; so those of `c10d` are there only while a model is wrapped in DDP, whose buckets are few and large.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from trainmon._guard import Guard
+from trainmon._trainmon import Collectives, OpenCall
+
+#: What DDP calls in C++: its buckets, and the buffers and parameters it spreads.
+_OF_DDP = {"allreduce_": "all_reduce", "broadcast_": "broadcast"}
+#: Functional collectives: where the name of the group stands among the arguments, from the end.
+_FUNCTIONAL = {
+    "all_reduce": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_reduce_coalesced": "all_reduce_coalesced",
+    "all_reduce_coalesced_": "all_reduce_coalesced",
+    "all_gather_into_tensor": "all_gather_into_tensor",
+    "all_gather_into_tensor_out": "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "reduce_scatter_tensor": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_out": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "all_to_all_single",
+    "broadcast": "broadcast",
+    "broadcast_": "broadcast",
+}
+#: Results that nobody has waited for are given up beyond this many.
+_MOST_OPEN = 1024
+
+
+class Dispatched:
+    """The kernels, from `attach` to `detach`."""
+
+    def __init__(self, hooks: Collectives, guard: Guard, *, has_ddp: bool) -> None:
+        self._hooks = hooks
+        self._guard = guard
+        self._has_ddp = has_ddp
+        self._libraries: list[Any] = []
+        #: Functional operations in flight, by the address of what they fill.
+        self._open: OrderedDict[int, OpenCall] = OrderedDict()
+
+    def attach(self) -> None:
+        """Puts the kernels in place, where this torch can hand a call on to the kernel below (from 2.6 on)."""
+        if self._libraries or not hasattr(torch._C, "_dispatch_keyset_full_after"):
+            return
+        below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+        if self._has_ddp:
+            self._add("c10d", _OF_DDP, lambda op, name: self._of_ddp(op, name, below))
+        self._add("_c10d_functional", _FUNCTIONAL, lambda op, name: self._functional(op, name, below))
+        self._add("_c10d_functional", {"wait_tensor": ""}, lambda op, _: self._waiting(op, below))
+
+    def detach(self) -> None:
+        """Everything is as it was."""
+        while self._libraries:
+            self._libraries.pop()._destroy()
+        while self._open:
+            self._open.popitem()[1].release()
+
+    def _add(self, namespace: str, names: dict[str, str], kernel: Callable[[Any, str], Any]) -> None:
+        library = torch.library.Library(namespace, "IMPL")  # noqa: TOR901 - destroyed by `detach`
+        self._libraries.append(library)
+        operators = getattr(torch.ops, namespace)
+        for name, op in names.items():
+            packet = getattr(operators, name, None)
+            overload = getattr(packet, "default", None)
+            if overload is not None:
+                library.impl(name, kernel(overload, op), "BackendSelect", with_keyset=True)
+
+    def _of_ddp(self, overload: Any, op: str, below: Any) -> Callable[..., Any]:
+        hooks, guard = self._hooks, self._guard
+        from torch.distributed import ProcessGroup, Work
+
+        def kernel(keys: Any, tensors: Any, group: Any, *others: Any) -> Any:
+            call = guard.run(
+                "collectives", lambda: hooks.begin(op, ProcessGroup.unbox(group), list(tensors), None)
+            )
+            if call is None:
+                return overload.redispatch(keys & below, tensors, group, *others)
+            hooks.enter()
+            try:
+                result = overload.redispatch(keys & below, tensors, group, *others)
+            finally:
+                hooks.leave()
+            # DDP waits for every one of them in C++, before the backward pass returns.
+            guard.run("collectives", lambda: Work.unbox(result[1]).get_future().add_done_callback(call.ended))
+            return result
+
+        return kernel
+
+    def _functional(self, overload: Any, op: str, below: Any) -> Callable[..., Any]:
+        hooks, guard = self._hooks, self._guard
+
+        def kernel(keys: Any, *arguments: Any, **keywords: Any) -> Any:
+            call = guard.run("collectives", lambda: self._begin(op, arguments))
+            if call is None:
+                return overload.redispatch(keys & below, *arguments, **keywords)
+            hooks.enter()
+            try:
+                result = overload.redispatch(keys & below, *arguments, **keywords)
+            finally:
+                hooks.leave()
+            guard.run("collectives", lambda: self._keep(call, result))
+            return result
+
+        return kernel
+
+    def _begin(self, op: str, arguments: tuple[Any, ...]) -> OpenCall | None:
+        from torch.distributed.distributed_c10d import _resolve_process_group
+
+        named = next(one for one in reversed(arguments) if isinstance(one, str))
+        tensors = arguments[0] if isinstance(arguments[0], torch.Tensor) else list(arguments[0])
+        group = _resolve_process_group(named)  # type: ignore[arg-type]
+        return self._hooks.begin(op, group, tensors, _received(op, tensors, group))
+
+    def _keep(self, call: OpenCall, result: Any) -> None:
+        tensors = [result] if isinstance(result, torch.Tensor) else list(result)
+        addresses = {one.data_ptr() for one in tensors if one.numel()}
+        if not addresses:
+            call.ended()
+        for address in addresses:
+            earlier = self._open.pop(address, None)
+            if earlier is not None:
+                earlier.release()
+            self._open[address] = call
+        while len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)[1].release()
+
+    def _waiting(self, overload: Any, below: Any) -> Callable[..., Any]:
+        guard = self._guard
+
+        def kernel(keys: Any, tensor: Any) -> Any:
+            call = guard.run("collectives", lambda: self._open.pop(tensor.data_ptr(), None))
+            if call is None:
+                return overload.redispatch(keys & below, tensor)
+            begun = time.perf_counter()
+            result = overload.redispatch(keys & below, tensor)
+            waited = time.perf_counter() - begun
+            guard.run("collectives", lambda: call.ended_after(waited))
+            return result
+
+        return kernel
+
+
+def _received(op: str, tensors: Any, group: Any) -> Any:
+    """What an operation gives, as far as it is larger than what it takes: tensors of that size without memory."""
+    if not op.startswith("all_gather"):
+        return None
+    one_or_all = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    of_all = [
+        torch.empty((one.shape[0] * group.size(), *one.shape[1:]), dtype=one.dtype, device="meta")
+        for one in one_or_all
+        if one.dim()
+    ]
+    return of_all or None

@@ -1,0 +1,85 @@
+"""What a group of ranks is called, what it is for, and who is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+#: Megatron's descriptions, which are also DeepSpeed's under Megatron: the name here, and the role.
+_MEGATRON: Final[dict[str, tuple[str, str | None]]] = {
+    "DATA_PARALLEL_GROUP": ("dp", "dp"),
+    "DATA_PARALLEL_GROUP_WITH_CP": ("dp_cp", "dp"),
+    "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP": ("dp_cp_partial", "dp"),
+    "INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP": ("dist_opt", "dp"),
+    "CONTEXT_PARALLEL_GROUP": ("cp", "cp"),
+    "TENSOR_MODEL_PARALLEL_GROUP": ("tp", "tp"),
+    "PIPELINE_MODEL_PARALLEL_GROUP": ("pp", "pp"),
+    "MODEL_PARALLEL_GROUP": ("mp", None),
+    "EMBEDDING_GROUP": ("embedding", "pp"),
+    "POSITION_EMBEDDING_GROUP": ("position_embedding", "pp"),
+    "TENSOR_AND_DATA_PARALLEL_GROUP": ("tp_dp", None),
+    "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP": ("tp_dp_cp", None),
+    "TENSOR_AND_CONTEXT_PARALLEL_GROUP": ("tp_cp", None),
+    "EXPERT_MODEL_PARALLEL_GROUP": ("ep", "ep"),
+    "EXPERT_TENSOR_PARALLEL_GROUP": ("etp", "tp"),
+    "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP": ("etp_ep", None),
+    "EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP": ("etp_mp_pp", None),
+    "EXPERT_DATA_PARALLEL_GROUP": ("edp", "dp"),
+}
+#: What Megatron puts behind the description of a second group over the same ranks.
+_SUFFIXES: Final = {"_GLOO": "_gloo", "_AG": "_ag"}
+
+#: The role of a mesh's dimension by its usual names; any other is its own role.
+_DIMENSIONS: Final = {"fsdp": "dp", "dp_shard": "dp", "dp_replicate": "dp", "ddp": "dp", "data": "dp", "model": "tp"}
+
+#: Groups whose ranks are told one by one; of larger ones the first, the last and the number.
+_MOST_TOLD: Final = 8
+
+
+def describe(group: Any, told: Mapping[int, str]) -> tuple[str, str | None, list[int], int]:
+    """`(name, role, ranks of the job, operations before this)` of a process group. `told`: roles by the identity of the
+    group, where the script named it."""
+    from torch import distributed
+
+    try:
+        ranks = list(distributed.get_process_group_ranks(group))
+    except Exception:
+        # A group that torch.distributed does not know: made by hand.
+        ranks = list(range(group.size()))
+    try:
+        before = int(group._get_sequence_number_for_group())
+    except Exception:
+        # Not every backend counts.
+        before = 0
+    name, role = _named(getattr(group, "group_desc", "") or "", ranks)
+    if id(group) in told:
+        name = role = told[id(group)]
+    return name, role, ranks, before
+
+
+def _named(description: str, ranks: Sequence[int]) -> tuple[str, str | None]:
+    for suffix, ours in (("", ""), *_SUFFIXES.items()):
+        known = _MEGATRON.get(description.removesuffix(suffix)) if description.endswith(suffix) else None
+        if known is not None:
+            return known[0] + ours, known[1]
+    if description.startswith("mesh_") and description != "mesh_default":
+        dimension = description.removeprefix("mesh_")
+        return dimension, _DIMENSIONS.get(dimension, dimension)
+    if len(ranks) == _world_size():
+        return "world", None
+    return f"ranks_{told_ranks(ranks)}", None
+
+
+def _world_size() -> int:
+    from torch import distributed
+
+    return distributed.get_world_size() if distributed.is_initialized() else 0
+
+
+def told_ranks(ranks: Sequence[int]) -> str:
+    """`0-3` for ranks in a row, `0,2,5` for a few others, `0..62x32` for many: the first, the last, how many."""
+    if len(ranks) > 1 and list(ranks) == list(range(ranks[0], ranks[0] + len(ranks))):
+        return f"{ranks[0]}-{ranks[-1]}"
+    if len(ranks) <= _MOST_TOLD:
+        return ",".join(map(str, ranks))
+    return f"{ranks[0]}..{ranks[-1]}x{len(ranks)}"

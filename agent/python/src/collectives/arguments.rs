@@ -1,0 +1,210 @@
+//! The tensors of a call: where they stand, how large they are.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use trainmon_agent::core::{CollectiveOp, Dtype, MAX_DIMS, Shape};
+use trainmon_agent::stacked_shape;
+
+use crate::torch::{Class, Torch};
+
+/// Lists of lists of tensors are as deep as arguments go.
+const DEEPEST: usize = 3;
+
+/// What a method is given.
+pub(super) struct Form {
+    pub(super) what: What,
+    inputs: Option<usize>,
+    outputs: Option<usize>,
+    /// Names of the arguments by place, for a caller that uses them.
+    keywords: Vec<Py<PyString>>,
+    /// By place, which argument of `torch.distributed`'s function it is.
+    slots: Vec<u8>,
+}
+
+/// What a method does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Operation(CollectiveOp),
+    StartOfGroup,
+    EndOfGroup,
+}
+
+/// One argument of a call: its tensors, and the function's argument it is.
+pub(super) struct Argument<'py> {
+    pub(super) slot: u8,
+    pub(super) value: Bound<'py, PyAny>,
+}
+
+/// How large an operation is.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Shape,
+    pub(super) bytes: u64,
+    pub(super) is_on_device: bool,
+}
+
+impl Form {
+    pub(super) fn new(
+        op: &str,
+        inputs: Option<usize>,
+        outputs: Option<usize>,
+        keywords: &[String],
+        slots: &[u8],
+    ) -> PyResult<Self> {
+        let Some(op) = CollectiveOp::from_name(op) else {
+            let names = CollectiveOp::ALL.map(CollectiveOp::name).join(", ");
+            return Err(PyValueError::new_err(format!("operation `{op}`: expected one of {names}")));
+        };
+        let keywords = Python::attach(|py| keywords.iter().map(|name| PyString::intern(py, name).unbind()).collect());
+        Ok(Self { what: What::Operation(op), inputs, outputs, keywords, slots: slots.to_vec() })
+    }
+
+    pub(super) fn start_of_group() -> Self {
+        Self { what: What::StartOfGroup, ..Self::without_tensors() }
+    }
+
+    pub(super) fn end_of_group() -> Self {
+        Self { what: What::EndOfGroup, ..Self::without_tensors() }
+    }
+
+    fn without_tensors() -> Self {
+        Self { what: What::EndOfGroup, inputs: None, outputs: None, keywords: Vec::new(), slots: Vec::new() }
+    }
+
+    pub(super) fn op(&self) -> Option<CollectiveOp> {
+        match self.what {
+            What::Operation(op) => Some(op),
+            What::StartOfGroup | What::EndOfGroup => None,
+        }
+    }
+
+    /// What goes in and what comes out; one argument may be both, and is then the inputs alone. The group is not among
+    /// the arguments.
+    pub(super) fn arguments<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<(Option<Argument<'py>>, Option<Argument<'py>>)> {
+        let find = |place: usize| -> PyResult<Option<Argument<'py>>> {
+            let value = if let Ok(value) = args.get_item(place + 1) {
+                Some(value)
+            } else {
+                match (self.keywords.get(place), kwargs) {
+                    (Some(name), Some(kwargs)) => kwargs.get_item(name)?,
+                    _ => None,
+                }
+            };
+            let slot = self.slots.get(place).copied().unwrap_or(0);
+            Ok(value.map(|value| Argument { slot, value }))
+        };
+        let inputs = self.inputs.map_or(Ok(None), find)?;
+        let outputs = self.outputs.filter(|_| self.outputs != self.inputs).map_or(Ok(None), find)?;
+        Ok((inputs, outputs))
+    }
+}
+
+/// Calls `each` with every tensor of an argument: it may be one, a list of them, or a list of such lists.
+pub(super) fn each_tensor<'py>(
+    torch: &Torch,
+    value: &Bound<'py, PyAny>,
+    each: &mut impl FnMut(&Bound<'py, PyAny>) -> PyResult<()>,
+) -> PyResult<()> {
+    walk(torch, value, DEEPEST, each)
+}
+
+fn walk<'py>(
+    torch: &Torch,
+    value: &Bound<'py, PyAny>,
+    depth: usize,
+    each: &mut impl FnMut(&Bound<'py, PyAny>) -> PyResult<()>,
+) -> PyResult<()> {
+    if let Ok(list) = value.cast::<PyList>() {
+        return if depth == 0 { Ok(()) } else { list.iter().try_for_each(|item| walk(torch, &item, depth - 1, each)) };
+    }
+    if let Ok(tuple) = value.cast::<PyTuple>() {
+        return if depth == 0 { Ok(()) } else { tuple.iter().try_for_each(|item| walk(torch, &item, depth - 1, each)) };
+    }
+    // What is no tensor says nothing: the operation itself will complain.
+    if torch.class_of(value)? == Class::Foreign { Ok(()) } else { each(value) }
+}
+
+/// The size of an operation, as nccl-tests counts it: that of the larger of its two buffers. A rank that has its part alone
+/// counts it for every rank of the group.
+pub(super) fn size_of(
+    torch: &Torch,
+    op: CollectiveOp,
+    ranks: u32,
+    inputs: Option<&Bound<'_, PyAny>>,
+    outputs: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Size> {
+    let (sent, received) = (side(torch, inputs)?, side(torch, outputs)?);
+    let is_received = received.size.bytes > sent.size.bytes || sent.tensors == 0;
+    let (larger, smaller) = if is_received { (received, sent) } else { (sent, received) };
+    let mut size = larger.size;
+    if matches!(op, CollectiveOp::Gather | CollectiveOp::Scatter) && smaller.tensors == 0 {
+        size.bytes *= u64::from(ranks);
+    }
+    size.is_on_device |= smaller.size.is_on_device;
+    Ok(size)
+}
+
+struct Side {
+    size: Size,
+    tensors: usize,
+}
+
+fn side(torch: &Torch, value: Option<&Bound<'_, PyAny>>) -> PyResult<Side> {
+    let mut first: Option<Size> = None;
+    let mut rest: Vec<Shape> = Vec::new();
+    let mut bytes = 0;
+    if let Some(value) = value {
+        each_tensor(torch, value, &mut |tensor| {
+            let size = size_of_tensor(torch, tensor)?;
+            bytes += size.bytes;
+            if first.is_none() {
+                first = Some(size)
+            } else {
+                rest.push(size.shape)
+            }
+            Ok(())
+        })?;
+    }
+    let none = Size { dtype: Dtype::U8, shape: Shape::default(), bytes: 0, is_on_device: false };
+    let Some(one) = first else { return Ok(Side { size: none, tensors: 0 }) };
+    let tensors = rest.len() + 1;
+    let shape = if rest.is_empty() {
+        one.shape
+    } else {
+        rest.insert(0, one.shape);
+        stacked_shape(&rest)
+    };
+    Ok(Side { size: Size { shape, bytes, ..one }, tensors })
+}
+
+fn size_of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>) -> PyResult<Size> {
+    let py = tensor.py();
+    let dtype = tensor.getattr(intern!(py, "dtype"))?;
+    let known = torch.dtype(&dtype);
+    let sizes = tensor.getattr(intern!(py, "shape"))?;
+    let sizes = sizes.cast::<PyTuple>()?;
+    let mut dims = [0; MAX_DIMS];
+    let rank = sizes.len().min(MAX_DIMS);
+    let mut elements: u64 = 1;
+    for (place, size) in sizes.iter_borrowed().enumerate() {
+        let size: i64 = size.extract()?;
+        elements = elements.saturating_mul(u64::try_from(size).unwrap_or(0));
+        if let Some(dim) = dims.get_mut(place) {
+            *dim = size;
+        }
+    }
+    let shape = if sizes.len() > MAX_DIMS { Shape::default() } else { Shape::new(&dims[..rank]).unwrap_or_default() };
+    let element: u64 = match known {
+        Some(dtype) => dtype.size() as u64,
+        None => tensor.call_method0(intern!(py, "element_size"))?.extract()?,
+    };
+    let is_on_device = !tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()?;
+    Ok(Size { dtype: known.unwrap_or(Dtype::U8), shape, bytes: elements.saturating_mul(element), is_on_device })
+}

@@ -1,0 +1,55 @@
+//! What stands in for a method of a process group.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::arguments::{Form, What};
+use super::state::{self, State};
+
+/// Called with what the method is called with, the group first.
+#[pyclass(frozen, module = "trainmon._trainmon")]
+pub(crate) struct CollectiveMethod {
+    state: Arc<State>,
+    original: Py<PyAny>,
+    form: Form,
+}
+
+impl CollectiveMethod {
+    pub(super) fn new(state: Arc<State>, original: Py<PyAny>, form: Form) -> Self {
+        Self { state, original, form }
+    }
+}
+
+#[pymethods]
+impl CollectiveMethod {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let original = self.original.bind(py);
+        if state::is_inside() || self.state.is_off() {
+            return original.call(args, kwargs);
+        }
+        let open = match self.form.what {
+            What::Operation(_) => self.state.begin(py, &self.form, args, kwargs),
+            What::StartOfGroup | What::EndOfGroup => None,
+        };
+        state::enter();
+        let result = original.call(args, kwargs);
+        state::leave();
+        // What raised is dropped, and counted as failed.
+        let work = result?;
+        match (self.form.what, open) {
+            (What::StartOfGroup, _) => self.state.group_begins(args),
+            (What::EndOfGroup, _) => self.state.group_ends(py, args, &work),
+            (What::Operation(_), Some(open)) => self.state.returned(py, args, &work, open),
+            (What::Operation(_), None) => {}
+        }
+        Ok(work)
+    }
+}

@@ -1,0 +1,496 @@
+//! The operations of one monitor: its groups of ranks, and what has begun and not ended.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
+use trainmon_agent::core::{CollectiveOp, ProcessGroup};
+use trainmon_agent::front::Label;
+use trainmon_agent::{CollectiveCall, CollectiveGroup};
+
+use super::arguments::{Argument, Form, Size, size_of};
+use super::open::{Open, OpenCall};
+use crate::shared::Shared;
+use crate::swallow::swallow;
+use crate::torch::Torch;
+
+/// Operations whose works are looked at when another begins; a caller that keeps more open waits for the oldest first.
+const LOOKED_AT: usize = 4;
+/// A wait that comes so soon after the call is the call's own.
+const AT_ONCE: Duration = Duration::from_micros(100);
+/// Operations whose end a device has not told are given up beyond this many.
+const MOST_ON_DEVICE: usize = 4096;
+
+thread_local! {
+    /// How many calls that were announced this thread is inside of.
+    static INSIDE: Cell<u32> = const { Cell::new(0) };
+    /// How many calls that move pickled objects.
+    static OBJECTS: Cell<u32> = const { Cell::new(0) };
+}
+
+pub(super) fn enter() {
+    INSIDE.set(INSIDE.get() + 1);
+}
+
+pub(super) fn leave() {
+    INSIDE.set(INSIDE.get().saturating_sub(1));
+}
+
+pub(super) fn is_inside() -> bool {
+    INSIDE.get() > 0
+}
+
+pub(super) fn enter_objects() {
+    OBJECTS.set(OBJECTS.get() + 1);
+}
+
+pub(super) fn leave_objects() {
+    OBJECTS.set(OBJECTS.get().saturating_sub(1));
+}
+
+/// What is asked of Python.
+pub(crate) struct Callbacks {
+    /// A process group's `(name, role, ranks, operations before)`.
+    pub(crate) describe: Py<PyAny>,
+    /// `(line, is recorded)` of the call that is being made; None where lines are not asked for.
+    pub(crate) caller: Option<Py<PyAny>>,
+    /// What tells a device's time: `begin()`, `end(clock)`, `seconds(clock)`.
+    pub(crate) device_clock: Option<Py<PyAny>>,
+    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`.
+    pub(crate) measure_on_device: Option<Py<PyAny>>,
+    /// Told once, with the error, when a hook of this is switched off.
+    pub(crate) failed: Py<PyAny>,
+}
+
+/// A work's operations: more than one of a group that ends with it.
+struct Pending {
+    open: Vec<Open>,
+    /// Tells when the caller lets go of the work without having waited.
+    work: Py<PyWeakrefReference>,
+}
+
+/// A group of ranks as torch has it.
+struct KnownGroup {
+    object: Py<PyWeakrefReference>,
+    group: CollectiveGroup,
+}
+
+pub(crate) struct State {
+    shared: Arc<Shared>,
+    callbacks: Callbacks,
+    groups: Mutex<HashMap<usize, KnownGroup>>,
+    /// By the address of the work's Python object, which lives as long as its entry.
+    pending: Mutex<HashMap<usize, Pending>>,
+    /// As many as there are in `pending`, to be read without a lock.
+    pending_count: AtomicUsize,
+    /// Operations of a group that has begun and not ended, by the process group and the thread.
+    grouped: Mutex<HashMap<(usize, ThreadId), Vec<Open>>>,
+    /// Ended, but what was received is not measured yet.
+    received: Mutex<Vec<Open>>,
+    /// Ended for the host; the device has not told.
+    on_device: Mutex<Vec<Open>>,
+    is_off: AtomicBool,
+}
+
+impl State {
+    pub(super) fn new(shared: Arc<Shared>, callbacks: Callbacks) -> Self {
+        Self {
+            shared,
+            callbacks,
+            groups: Mutex::default(),
+            pending: Mutex::default(),
+            pending_count: AtomicUsize::new(0),
+            grouped: Mutex::default(),
+            received: Mutex::default(),
+            on_device: Mutex::default(),
+            is_off: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Whether a failure switched this off, or it was closed.
+    pub(super) fn is_off(&self) -> bool {
+        self.is_off.load(Ordering::Relaxed)
+    }
+
+    /// Runs `body`. What it raises switches everything here off, and is said once.
+    pub(super) fn quietly<R>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
+        match body() {
+            Ok(result) => Some(result),
+            Err(error) => {
+                if !self.is_off.swap(true, Ordering::Relaxed) {
+                    let told = self.callbacks.failed.call1(py, (error.value(py),));
+                    drop(told.map_err(|error| swallow(py, error)));
+                }
+                swallow(py, error);
+                None
+            }
+        }
+    }
+
+    /// Begins an operation that a method announces.
+    pub(super) fn begin(
+        &self,
+        py: Python<'_>,
+        form: &Form,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Option<Open> {
+        self.look_at_oldest(py);
+        self.quietly(py, || {
+            let (inputs, outputs) = form.arguments(args, kwargs)?;
+            self.open(py, form, &args.get_item(0)?, inputs.as_ref(), outputs.as_ref())
+        })?
+    }
+
+    /// Begins an operation that no method announces.
+    pub(super) fn begin_outside(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        form: &Form,
+        group: &Bound<'_, PyAny>,
+        inputs: Option<&Bound<'_, PyAny>>,
+        outputs: Option<&Bound<'_, PyAny>>,
+    ) -> Option<OpenCall> {
+        if is_inside() || self.is_off() {
+            return None;
+        }
+        let inputs = inputs.map(|value| Argument { slot: 0, value: value.clone() });
+        let outputs = outputs.map(|value| Argument { slot: 1, value: value.clone() });
+        let open = self.quietly(py, || self.open(py, form, group, inputs.as_ref(), outputs.as_ref()))??;
+        Some(OpenCall::new(Arc::clone(self), open))
+    }
+
+    fn open(
+        &self,
+        py: Python<'_>,
+        form: &Form,
+        process_group: &Bound<'_, PyAny>,
+        inputs: Option<&Argument<'_>>,
+        outputs: Option<&Argument<'_>>,
+    ) -> PyResult<Option<Open>> {
+        let (Some(op), Some(torch)) = (form.op(), Torch::loaded(py)?) else { return Ok(None) };
+        let group = self.group(py, process_group)?;
+        let ranks = group.process_group().size;
+        let size = size_of(torch, op, ranks, inputs.map(|it| &it.value), outputs.map(|it| &it.value))?;
+        let (caller, is_recorded) = self.caller(py, op)?;
+        let Size { dtype, shape, bytes, is_on_device } = size;
+        let call =
+            CollectiveCall { shape, caller: caller.as_ref(), is_recorded, ..CollectiveCall::new(op, dtype, bytes) };
+        let guard = group.prepare(&call);
+        let arguments: Vec<&Argument<'_>> =
+            if OBJECTS.get() > 0 { Vec::new() } else { inputs.into_iter().chain(outputs).collect() };
+        let mut open = Open::new(py, self, guard, &arguments)?;
+        if is_on_device && let Some(clock) = &self.callbacks.device_clock {
+            let begun = clock.call_method0(py, intern!(py, "begin"))?;
+            open.clock = Some(begun).filter(|begun| !begun.is_none(py));
+        }
+        open.guard.begin();
+        Ok(Some(open))
+    }
+
+    /// The line that makes the call, and whether it is recorded.
+    fn caller(&self, py: Python<'_>, op: CollectiveOp) -> PyResult<(Option<Arc<str>>, bool)> {
+        let Some(caller) = &self.callbacks.caller else { return Ok((None, true)) };
+        let (line, is_recorded): (Option<String>, bool) = caller.call1(py, (op.name(),))?.extract(py)?;
+        Ok((line.map(Arc::from), is_recorded))
+    }
+
+    fn group(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<CollectiveGroup> {
+        let key = object.as_ptr() as usize;
+        if let Some(known) = lock(&self.groups).get(&key)
+            && known.object.bind(py).upgrade().is_some_and(|alive| alive.is(object))
+        {
+            return Ok(known.group.clone());
+        }
+        let described = self.callbacks.describe.call1(py, (object,))?;
+        let (name, role, ranks, before): (String, Option<String>, Vec<u32>, u64) = described.extract(py)?;
+        let group = ProcessGroup::of_ranks(&name, role.as_deref(), ranks);
+        let group = self.shared.monitor.process_group(group, before);
+        let object = PyWeakrefReference::new(object)?.unbind();
+        lock(&self.groups).insert(key, KnownGroup { object, group: group.clone() });
+        Ok(group)
+    }
+
+    /// The call has returned, with a work unless it has ended.
+    pub(super) fn returned(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, work: &Bound<'_, PyAny>, mut open: Open) {
+        open.returned = Instant::now();
+        if let Some(group) = grouped_under(args)
+            && let Some(grouped) = lock(&self.grouped).get_mut(&group)
+        {
+            grouped.push(open);
+            return;
+        }
+        if work.is_none() {
+            let (at, waited) = (open.returned, open.returned.saturating_duration_since(open.guard.started()));
+            self.end(py, open, at, Some(waited));
+        } else {
+            self.add_pending(py, work, vec![open]);
+        }
+    }
+
+    pub(super) fn group_begins(&self, args: &Bound<'_, PyTuple>) {
+        if let Some(key) = grouped_under(args) {
+            lock(&self.grouped).insert(key, Vec::new());
+        }
+    }
+
+    pub(super) fn group_ends(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, work: &Bound<'_, PyAny>) {
+        let grouped = grouped_under(args).and_then(|key| lock(&self.grouped).remove(&key)).unwrap_or_default();
+        if work.is_none() {
+            let now = Instant::now();
+            for open in grouped {
+                self.end(py, open, now, None);
+            }
+        } else if !grouped.is_empty() {
+            self.add_pending(py, work, grouped);
+        }
+    }
+
+    fn add_pending(&self, py: Python<'_>, work: &Bound<'_, PyAny>, open: Vec<Open>) {
+        let key = work.as_ptr() as usize;
+        let weak = self.quietly(py, || Ok(PyWeakrefReference::new(work)?.unbind()));
+        let Some(work) = weak else { return };
+        let before = lock(&self.pending).insert(key, Pending { open, work });
+        if let Some(gone) = before {
+            // Nobody waited for the work that had this address before.
+            release(gone);
+            return;
+        }
+        let count = self.pending_count.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() && count >= 64 {
+            self.forget_dead(py);
+        }
+    }
+
+    pub(super) fn take_pending(&self, key: usize) -> Option<Open> {
+        let mut pending = self.remove(key)?;
+        let open = pending.open.pop();
+        release(pending);
+        open
+    }
+
+    fn remove(&self, key: usize) -> Option<Pending> {
+        let pending = lock(&self.pending).remove(&key)?;
+        self.pending_count.fetch_sub(1, Ordering::Relaxed);
+        Some(pending)
+    }
+
+    /// Whether a work is that of an operation here.
+    pub(super) fn knows(&self, key: usize) -> bool {
+        self.pending_count.load(Ordering::Relaxed) > 0 && lock(&self.pending).contains_key(&key)
+    }
+
+    /// Notes whether an operation that is about to be waited for has ended already.
+    pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) {
+        let work = match lock(&self.pending).get(&key) {
+            Some(pending)
+                if pending.open.iter().all(|open| open.completed.is_none() && now - open.returned > AT_ONCE) =>
+            {
+                pending.work.bind(py).upgrade()
+            }
+            _ => None,
+        };
+        if let Some(work) = work
+            && is_completed(&work)
+        {
+            self.note_completed(key, now);
+        }
+    }
+
+    /// As [`look_at`](Self::look_at), some of those that are in flight.
+    fn look_at_oldest(&self, py: Python<'_>) {
+        if self.pending_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let works: Vec<_> = {
+            let pending = lock(&self.pending);
+            let in_flight = pending.iter().filter(|(_, one)| one.open.iter().any(|open| open.completed.is_none()));
+            in_flight.take(LOOKED_AT).map(|(&key, one)| (key, one.work.bind(py).upgrade())).collect()
+        };
+        for (key, work) in works {
+            match work {
+                Some(work) if is_completed(&work) => self.note_completed(key, now),
+                Some(_) => {}
+                None => self.forget(key),
+            }
+        }
+    }
+
+    fn note_completed(&self, key: usize, now: Instant) {
+        if let Some(pending) = lock(&self.pending).get_mut(&key) {
+            for open in &mut pending.open {
+                open.completed.get_or_insert(now);
+            }
+        }
+    }
+
+    fn forget(&self, key: usize) {
+        if let Some(pending) = self.remove(key) {
+            release(pending);
+        }
+    }
+
+    /// Lets go of works that nobody can wait for any more.
+    fn forget_dead(&self, py: Python<'_>) {
+        let dead: Vec<usize> = {
+            let pending = lock(&self.pending);
+            pending.iter().filter(|(_, one)| one.work.bind(py).upgrade().is_none()).map(|(&key, _)| key).collect()
+        };
+        for key in dead {
+            self.forget(key);
+        }
+    }
+
+    /// The caller has waited for an operation.
+    pub(super) fn was_waited_for(&self, py: Python<'_>, key: usize, entered: Instant, left: Instant) {
+        let Some(pending) = self.remove(key) else { return };
+        for open in pending.open {
+            // A call and the wait right after it are one wait.
+            let since = if entered - open.returned > AT_ONCE { entered } else { open.guard.started() };
+            let at = open.completed.unwrap_or(left);
+            self.end(py, open, at, Some(left.saturating_duration_since(since)));
+        }
+    }
+
+    /// Waiting raised: the operation has failed if its work says so.
+    pub(super) fn wait_failed(&self, py: Python<'_>, key: usize) {
+        let work = lock(&self.pending).get(&key).and_then(|pending| pending.work.bind(py).upgrade());
+        if work.is_none_or(|work| is_completed(&work)) {
+            // Dropped, and counted as failed.
+            drop(self.remove(key));
+        }
+    }
+
+    /// Ends an operation for the host; one on a device has its time when that has told it.
+    fn end(&self, py: Python<'_>, mut open: Open, at: Instant, waited: Option<Duration>) {
+        if let (Some(clock), Some(begun)) = (&self.callbacks.device_clock, &open.clock) {
+            let ended = self.quietly(py, || clock.call_method1(py, intern!(py, "end"), (begun,)).map(drop));
+            if ended.is_some() {
+                open.waited = waited;
+                open.measure_received(py, self);
+                let mut waiting = lock(&self.on_device);
+                if waiting.len() < MOST_ON_DEVICE {
+                    waiting.push(open);
+                } else {
+                    open.guard.release();
+                }
+                return;
+            }
+        }
+        open.end(py, self, at, waited);
+    }
+
+    /// Keeps an operation that has ended until the training's thread measures what it has received.
+    pub(super) fn keep_received(&self, open: Open) {
+        lock(&self.received).push(open);
+    }
+
+    /// Measures what has been received since, books what a device has told since.
+    pub(super) fn settle(&self, py: Python<'_>) {
+        self.look_at_oldest(py);
+        if self.pending_count.load(Ordering::Relaxed) > 0 {
+            self.forget_dead(py);
+        }
+        let received = std::mem::take(&mut *lock(&self.received));
+        for mut open in received {
+            open.measure_received(py, self);
+        }
+        let Some(clock) = &self.callbacks.device_clock else { return };
+        let waiting = std::mem::take(&mut *lock(&self.on_device));
+        for mut open in waiting {
+            let seconds = self.quietly(py, || {
+                let told = clock.call_method1(py, intern!(py, "seconds"), (open.clock.as_ref(),))?;
+                told.extract::<Option<f64>>(py)
+            });
+            match seconds.flatten().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+                Some(duration) => drop(open.guard.end(duration, open.waited)),
+                None => lock(&self.on_device).push(open),
+            }
+        }
+    }
+
+    pub(super) fn measure_on_device(&self, py: Python<'_>, label: Label, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(measure) = &self.callbacks.measure_on_device else { return Ok(()) };
+        measure.call1(py, (label.tensor.0, label.kind as u8, label.micro_step.0, tensor)).map(drop)
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.pending_count.load(Ordering::Relaxed)
+    }
+
+    /// Operations that have ended and the time in them, by group.
+    pub(super) fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
+        let book = self.shared.monitor.collective_book();
+        let of_group = |group: &Arc<ProcessGroup>| {
+            let of_all = book
+                .all()
+                .into_iter()
+                .filter(|series| series.group() == &*group.name && !series.op().is_point_to_point());
+            let (count, seconds) = of_all.map(|series| series.summary()).fold((0, 0.0), |(count, seconds), series| {
+                (count + series.finished, seconds + series.time.as_secs_f64())
+            });
+            (group.name.to_string(), group.ranks.to_vec(), count, seconds)
+        };
+        book.groups().iter().map(of_group).filter(|(.., count, _)| *count > 0).collect()
+    }
+
+    /// Nothing is announced any more, and nothing that is open is waited for.
+    pub(super) fn close(&self) {
+        self.is_off.store(true, Ordering::Relaxed);
+        let pending: Vec<_> = lock(&self.pending).drain().map(|(_, pending)| pending).collect();
+        self.pending_count.store(0, Ordering::Relaxed);
+        pending.into_iter().for_each(release);
+        let grouped: Vec<_> = lock(&self.grouped).drain().flat_map(|(_, open)| open).collect();
+        let waiting = std::mem::take(&mut *lock(&self.on_device));
+        for open in grouped.into_iter().chain(waiting) {
+            open.guard.release();
+        }
+        lock(&self.received).clear();
+        lock(&self.groups).clear();
+    }
+}
+
+/// The group of operations that a call on this process group would belong to.
+fn grouped_under(args: &Bound<'_, PyTuple>) -> Option<(usize, ThreadId)> {
+    Some((args.get_item(0).ok()?.as_ptr() as usize, std::thread::current().id()))
+}
+
+/// Ends operations that nobody waited for.
+fn release(pending: Pending) {
+    for open in pending.open {
+        match open.completed {
+            Some(at) => {
+                let mut open = open;
+                open.end_time(at, Some(Duration::ZERO));
+            }
+            None => open.guard.release(),
+        }
+    }
+}
+
+/// Whether a work says that its operation has ended. One that raises has.
+fn is_completed(work: &Bound<'_, PyAny>) -> bool {
+    let py = work.py();
+    match work.call_method0(intern!(py, "is_completed")).and_then(|told| told.is_truthy()) {
+        Ok(is_completed) => is_completed,
+        Err(error) => {
+            swallow(py, error);
+            true
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

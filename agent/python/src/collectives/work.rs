@@ -1,0 +1,85 @@
+//! What stands in for the methods of `Work` by which a caller learns that an operation has ended.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::open::OpenCall;
+use super::state::State;
+
+/// `Work.wait`, called with the work first. Gives what the original gives.
+#[pyclass(frozen, module = "trainmon._trainmon")]
+pub(crate) struct WaitMethod {
+    state: Arc<State>,
+    original: Py<PyAny>,
+}
+
+impl WaitMethod {
+    pub(super) fn new(state: Arc<State>, original: Py<PyAny>) -> Self {
+        Self { state, original }
+    }
+}
+
+#[pymethods]
+impl WaitMethod {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let original = self.original.bind(py);
+        let entered = Instant::now();
+        let key = args.get_item(0).map_or(0, |work| work.as_ptr() as usize);
+        if !self.state.knows(key) {
+            return original.call(args, kwargs);
+        }
+        self.state.look_at(py, key, entered);
+        let result = original.call(args, kwargs);
+        let left = Instant::now();
+        match &result {
+            Ok(_) => self.state.was_waited_for(py, key, entered, left),
+            // Its operation failed, or the time given was too short: it may be waited for again.
+            Err(_) => self.state.wait_failed(py, key),
+        }
+        result
+    }
+}
+
+/// `Work.get_future`, called with the work first: who takes the future may never wait for the work.
+#[pyclass(frozen, module = "trainmon._trainmon")]
+pub(crate) struct FutureMethod {
+    state: Arc<State>,
+    original: Py<PyAny>,
+}
+
+impl FutureMethod {
+    pub(super) fn new(state: Arc<State>, original: Py<PyAny>) -> Self {
+        Self { state, original }
+    }
+}
+
+#[pymethods]
+impl FutureMethod {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let future = self.original.bind(py).call(args, kwargs)?;
+        let key = args.get_item(0).map_or(0, |work| work.as_ptr() as usize);
+        if let Some(open) = self.state.take_pending(key) {
+            self.state.quietly(py, || {
+                let call = Bound::new(py, OpenCall::new(Arc::clone(&self.state), open))?;
+                future.call_method1("add_done_callback", (call.getattr("ended")?,))?;
+                Ok(())
+            });
+        }
+        Ok(future)
+    }
+}

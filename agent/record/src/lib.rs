@@ -1,0 +1,51 @@
+//! The words of a record: what is measured of a tensor, what it is called, and the books of what became of it.
+//!
+//! Apart from `trainmon-core`, which re-exports all of it: these few types are what a step
+//! touches and are compiled for speed; the config, which is most of the core, is not.
+
+mod alert;
+mod alert_book;
+mod causes;
+mod collective;
+mod collective_book;
+mod dtype;
+mod id;
+mod kind;
+mod ledger;
+mod lines;
+mod naming;
+mod norm_check;
+pub mod number;
+mod open_collectives;
+mod python_float;
+mod reading;
+mod record;
+mod shape;
+mod statistic;
+mod step_calls;
+mod tensors;
+mod view;
+
+pub use alert::{
+    Alert, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal, Expectation, FirstMove,
+};
+pub use alert_book::{AlertBook, AlertBookSnapshot};
+pub use causes::with_causes;
+pub use collective::{CollectiveOp, CollectiveTiming, ProcessGroup};
+pub use collective_book::{CollectiveBook, CollectiveSeries, CollectiveSummary};
+pub use dtype::Dtype;
+pub use id::{LATEST_RUN, MicroStep, RUN_FILE, Rank, RunFile, RunInfo, Step, TensorId};
+pub use kind::Kind;
+pub use ledger::{DropReason, Ledger, LedgerSnapshot, SinkLedger, SinkSnapshot};
+pub use lines::end_of_last_line;
+pub use naming::{CALL_MARK, Group, MAX_LAYER_BYTES, layer_of};
+pub use norm_check::{GRAD_NORM_TOLERANCE, GradNormCheck};
+pub use open_collectives::{OpenCollective, OpenCollectives, OpenSlot};
+pub use python_float::{python_float, write_python_float};
+pub use reading::{Reading, Scalar, TensorStats, Values};
+pub use record::Record;
+pub use shape::{MAX_DIMS, Shape, ShapeError};
+pub use statistic::{Statistic, StatisticSet};
+pub use step_calls::{CallsColumn, StepCalls};
+pub use tensors::{TensorInfo, TensorTable};
+pub use view::{Element, TensorView, ViewError};

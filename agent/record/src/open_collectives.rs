@@ -1,0 +1,112 @@
+//! The collective operations in progress: what a rank that hangs is inside of.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::{CollectiveOp, ProcessGroup};
+
+/// One operation that has begun and not ended.
+#[derive(Clone, Debug)]
+pub struct OpenCollective {
+    /// Which one.
+    pub op: CollectiveOp,
+    /// Among which ranks.
+    pub group: Arc<ProcessGroup>,
+    /// Its number in the group, the same on every rank that has measured the group from the same operation on. Sends and
+    /// receives are counted apart, on each rank by itself.
+    pub sequence: u64,
+    /// Its size, as [`CollectiveTiming::bytes`](crate::CollectiveTiming::bytes) counts it.
+    pub bytes: u64,
+    /// The line of the script that called it, where that was asked for: `train.py[12]`.
+    pub caller: Option<Arc<str>>,
+    /// When it began.
+    pub since: Instant,
+}
+
+/// Every operation in progress. Written by the threads that communicate, read by whoever watches them.
+#[derive(Default)]
+pub struct OpenCollectives(Mutex<Slots>);
+
+#[derive(Default)]
+struct Slots {
+    all: Vec<Option<OpenCollective>>,
+    free: Vec<usize>,
+}
+
+/// Where an operation stands in the list until it ends.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OpenSlot(usize);
+
+impl OpenCollectives {
+    /// Adds an operation. Cost: a lock that is held for nanoseconds; no allocation once as many were open before.
+    pub fn open(&self, operation: OpenCollective) -> OpenSlot {
+        let mut slots = self.lock();
+        if let Some(place) = slots.free.pop() {
+            slots.all[place] = Some(operation);
+            return OpenSlot(place);
+        }
+        slots.all.push(Some(operation));
+        OpenSlot(slots.all.len() - 1)
+    }
+
+    /// Tells that it began only now: what was measured before took time.
+    pub fn restart(&self, slot: &OpenSlot, now: Instant) {
+        if let Some(operation) = self.lock().all.get_mut(slot.0).and_then(Option::as_mut) {
+            operation.since = now;
+        }
+    }
+
+    /// Takes an operation out: it has ended, or nobody knows of it any more.
+    pub fn close(&self, slot: &OpenSlot) {
+        let place = slot.0;
+        let mut slots = self.lock();
+        if slots.all.get_mut(place).and_then(Option::take).is_some() {
+            slots.free.push(place);
+        }
+    }
+
+    /// Those in progress now, the oldest first. Cost: a copy of each under the lock.
+    pub fn all(&self) -> Vec<OpenCollective> {
+        let mut all: Vec<_> = self.lock().all.iter().flatten().cloned().collect();
+        all.sort_by_key(|operation| operation.since);
+        all
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for OpenCollectives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(op: CollectiveOp, sequence: u64) -> OpenCollective {
+        let group = Arc::new(ProcessGroup::of_ranks("dp", Some("dp"), vec![0, 2]));
+        OpenCollective { op, group, sequence, bytes: 8, caller: None, since: Instant::now() }
+    }
+
+    #[test]
+    fn what_is_open_is_told_oldest_first_and_places_are_used_again() {
+        let open = OpenCollectives::default();
+        let first = open.open(operation(CollectiveOp::AllReduce, 1));
+        let second = open.open(operation(CollectiveOp::AllGather, 2));
+        let sequences = || open.all().iter().map(|one| one.sequence).collect::<Vec<_>>();
+        assert_eq!(sequences(), [1, 2]);
+        open.close(&first);
+        let third = open.open(operation(CollectiveOp::Barrier, 3));
+        assert_eq!((sequences(), &third), (vec![2, 3], &OpenSlot(0)));
+        open.restart(&second, Instant::now());
+        assert_eq!(sequences(), [3, 2]);
+        open.close(&second);
+        open.close(&third);
+        assert_eq!(sequences(), [0; 0]);
+    }
+}

@@ -1,0 +1,199 @@
+//! A group of ranks, and the calls of each operation in it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use trainmon_core::{
+    CollectiveOp, CollectiveSeries, Kind, MicroStep, OpenCollective, ProcessGroup, Shape, Step, TensorId,
+};
+
+use super::HOOK;
+use super::call::{CollectiveCall, Slot};
+use super::guard::{CallRecords, CollectiveGuard, Sent};
+use crate::monitor::Monitor;
+
+/// More operations of one kind in one group and step than any job has: those beyond are counted, and leave no records.
+const MAX_CALLS: u32 = 4096;
+/// Lines of a script that call one operation in one group; those beyond share the row without a line.
+const MAX_CALLERS: usize = 256;
+
+/// A group of ranks that communicate. Cheap to clone; every clone is the same group.
+#[derive(Clone)]
+pub struct CollectiveGroup {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    monitor: Monitor,
+    group: Arc<ProcessGroup>,
+    /// Operations begun by all ranks together, and by two of them.
+    sequence: AtomicU64,
+    point_to_point: AtomicU64,
+    operations: [OnceLock<Arc<Operation>>; CollectiveOp::ALL.len()],
+}
+
+/// One operation in one group.
+pub(super) struct Operation {
+    name: String,
+    series: Arc<CollectiveSeries>,
+    calls: Mutex<Calls>,
+    slots: Mutex<Vec<(Slot, TensorId)>>,
+}
+
+/// The calls of one step, or of one attempt at it.
+#[derive(Default)]
+struct Calls {
+    step: Step,
+    attempt: u64,
+    next: u32,
+    /// What the times of a call from this line are a record of.
+    timings: HashMap<Option<Arc<str>>, TensorId>,
+}
+
+impl CollectiveGroup {
+    pub(super) fn new(monitor: Monitor, group: Arc<ProcessGroup>, sequence: u64) -> Self {
+        let shared = Shared {
+            monitor,
+            group,
+            sequence: AtomicU64::new(sequence),
+            point_to_point: AtomicU64::new(0),
+            operations: Default::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The name: the `process_group` label.
+    pub fn name(&self) -> &str {
+        &self.shared.group.name
+    }
+
+    /// Its name, members and role.
+    pub fn process_group(&self) -> &Arc<ProcessGroup> {
+        &self.shared.group
+    }
+
+    /// Begins an operation. Its time runs from the moment this returns; measuring the input comes before.
+    ///
+    /// Cost: a few locks that are held for nanoseconds, and one pass over the input if `cc_pre_hook` asks for it.
+    pub fn start(&self, call: CollectiveCall<'_>) -> CollectiveGuard {
+        let mut guard = self.prepare(&call);
+        if let Some(input) = call.input {
+            guard.measure(Slot::Pre(0), input);
+        }
+        guard.begin();
+        guard
+    }
+
+    /// As [`start`](Self::start), but nothing is measured and the time does not run yet: the caller measures what goes in
+    /// and then calls [`CollectiveGuard::begin`].
+    pub fn prepare(&self, call: &CollectiveCall<'_>) -> CollectiveGuard {
+        let Shared { monitor, group, .. } = &*self.shared;
+        let CollectiveCall { op, dtype, shape, bytes, .. } = *call;
+        let sequence = self.next_sequence(op);
+        let begun = monitor.guard(HOOK, || {
+            let operation = self.operation(op);
+            operation.series.start(bytes);
+            let caller = call.caller.cloned();
+            let since = Instant::now();
+            let open = OpenCollective { op, group: Arc::clone(group), sequence, bytes, caller, since };
+            let slot = monitor.collective_book().open().open(open);
+            (Arc::clone(&operation.series), slot, self.records(operation, call))
+        });
+        let sent = Sent { op, ranks: group.size, dtype, shape, bytes, sequence };
+        CollectiveGuard::new(monitor.clone(), sent, begun)
+    }
+
+    fn next_sequence(&self, op: CollectiveOp) -> u64 {
+        let Shared { sequence, point_to_point, .. } = &*self.shared;
+        let counter = if op.is_point_to_point() { point_to_point } else { sequence };
+        counter.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn operation(&self, op: CollectiveOp) -> &Arc<Operation> {
+        let Shared { monitor, group, operations, .. } = &*self.shared;
+        operations[op as usize].get_or_init(|| {
+            let series = monitor.collective_book().series(op, &group.name);
+            let name = format!("{op}/{}", group.name);
+            Arc::new(Operation { name, series, calls: Mutex::default(), slots: Mutex::default() })
+        })
+    }
+
+    /// Where this call's records go; `None` if it leaves none.
+    fn records(&self, operation: &Arc<Operation>, call: &CollectiveCall<'_>) -> Option<CallRecords> {
+        let monitor = &self.shared.monitor;
+        let is_measured = monitor.collecting() && monitor.request(Kind::CommTime).is_some();
+        let collectives = monitor.config().collectives.as_ref();
+        if !call.is_recorded || !is_measured || collectives.is_some_and(|it| !it.includes(monitor.ranks().rank.0)) {
+            return None;
+        }
+        let hold = monitor.hold();
+        let attempt = monitor.inner().recorder().attempt();
+        let mut calls = lock(&operation.calls);
+        if (calls.step, calls.attempt) != (hold.step(), attempt) {
+            (calls.step, calls.attempt, calls.next) = (hold.step(), attempt, 0);
+        }
+        let place = calls.next;
+        calls.next += 1;
+        if place >= MAX_CALLS {
+            drop(calls);
+            monitor.leave_out(Kind::CommTime);
+            return None;
+        }
+        let timing = calls.timing(monitor, &operation.name, call.caller);
+        drop(calls);
+        // Now, not when it ends: the step's columns stay as they are while it is held.
+        let request = monitor.request(Kind::Comm);
+        let operation = Arc::clone(operation);
+        Some(CallRecords { monitor: monitor.clone(), hold, request, operation, timing, number: MicroStep(place) })
+    }
+}
+
+impl Calls {
+    fn timing(&mut self, monitor: &Monitor, name: &str, caller: Option<&Arc<str>>) -> TensorId {
+        let caller = caller
+            .filter(|&caller| self.timings.len() < MAX_CALLERS || self.timings.contains_key(&Some(Arc::clone(caller))));
+        let caller = caller.cloned();
+        if let Some(&known) = self.timings.get(&caller) {
+            return known;
+        }
+        let full = caller.as_ref().map_or_else(|| name.to_owned(), |caller| format!("{name}@{caller}"));
+        let id = monitor.register(&full, 0);
+        self.timings.insert(caller, id);
+        id
+    }
+}
+
+impl Operation {
+    /// What the statistics of an argument are a record of.
+    pub(super) fn slot(&self, monitor: &Monitor, slot: Slot) -> TensorId {
+        let mut slots = lock(&self.slots);
+        if let Some(&(_, known)) = slots.iter().find(|(known, _)| *known == slot) {
+            return known;
+        }
+        let id = monitor.register(&format!("{}/{slot}", self.name), 0);
+        slots.push((slot, id));
+        id
+    }
+}
+
+/// The shape that several tensors have together: of equal ones theirs, with how many there are in front; of others how many
+/// elements they have.
+pub fn stacked_shape(shapes: &[Shape]) -> Shape {
+    let [first, ..] = shapes else { return Shape::default() };
+    let elements = || shapes.iter().map(|shape| shape.elements() as i64).sum();
+    let stacked = if shapes.len() == 1 {
+        return *first;
+    } else if shapes.iter().all(|shape| shape == first) {
+        let dims: Vec<i64> = std::iter::once(shapes.len() as i64).chain(first.dims().iter().copied()).collect();
+        Shape::new(&dims)
+    } else {
+        Shape::new(&[elements()])
+    };
+    stacked.or_else(|_too_many_dimensions| Shape::new(&[elements()])).unwrap_or_default()
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,155 @@
+//! Tensors on devices: their numbers are found there, and told when they have arrived. Nothing waits before the step's end.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tch::{Device, Tensor};
+use trainmon_agent::core::{Dtype, Shape, Statistic, StatisticSet};
+use trainmon_agent::front::DevicePlan;
+use trainmon_agent::stats::Request;
+use trainmon_capture::{Later, Session};
+
+use crate::device::{InFlight, SharedStatistics};
+use crate::ffi::{Description, TensorRef, unobserved};
+
+/// How long the end of a step waits for a device that does not answer.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// What measures on devices in this step, and what is under way.
+pub(super) struct Devices {
+    statistics: SharedStatistics,
+    /// Whether what lies on the host goes this way, too.
+    is_for_all: bool,
+    flights: Mutex<VecDeque<Flight>>,
+}
+
+struct Flight {
+    results: Box<dyn InFlight>,
+    awaited: Vec<Awaited>,
+}
+
+/// A tensor whose numbers are under way.
+struct Awaited {
+    later: Later,
+    dtype: Dtype,
+    shape: Shape,
+}
+
+/// The device tensors of one part of an entry, until they are launched.
+pub(super) struct Launch<'d> {
+    devices: &'d Devices,
+    tensors: Vec<(Tensor, Awaited)>,
+}
+
+impl Devices {
+    pub(super) fn new(statistics: SharedStatistics, is_for_all: bool) -> Self {
+        Self { statistics, is_for_all, flights: Mutex::default() }
+    }
+
+    /// A part begins.
+    pub(super) fn launch(&self) -> Launch<'_> {
+        Launch { devices: self, tensors: Vec::new() }
+    }
+
+    /// Tells all that is under way. Waits for it: the step has ended.
+    pub(super) fn finish(&self, session: &Session) {
+        let deadline = Instant::now() + LONGEST_WAIT;
+        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        tell_arrived(session, &mut flights);
+        while !flights.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(POLL_INTERVAL);
+            tell_arrived(session, &mut flights);
+        }
+        if !flights.is_empty() {
+            session.note_error("device", "it did not deliver all numbers in time: they are null", &[]);
+            flights.clear();
+        }
+    }
+}
+
+/// Tells what has arrived. Asks, never waits.
+fn tell_arrived(session: &Session, flights: &mut VecDeque<Flight>) {
+    while flights.front().is_some_and(|flight| flight.results.is_ready().unwrap_or(true)) {
+        if let Some(flight) = flights.pop_front() {
+            flight.tell(session);
+        }
+    }
+}
+
+impl Flight {
+    fn tell(self, session: &Session) {
+        if let Err(why) = self.results.is_ready() {
+            return session.note_error("device", &why, &[]);
+        }
+        let rows = self.results.rows();
+        if rows.len() < self.awaited.len() {
+            session.note_error("device", "its statistics came without some tensors: their numbers are null", &[]);
+        }
+        for (awaited, row) in self.awaited.iter().zip(rows) {
+            let stats = row.stats(awaited.dtype, awaited.shape);
+            session.fill_numbers(&awaited.later, &stats, awaited.shape.dims().is_empty());
+        }
+    }
+}
+
+impl Launch<'_> {
+    /// Whether a tensor goes this way: on a device, in plain memory.
+    pub(super) fn takes(&self, description: &Description<'_>) -> bool {
+        (!description.is_on_host() || self.devices.is_for_all) && description.is_strided()
+    }
+
+    /// Takes a tensor whose numbers are all that is wanted.
+    pub(super) fn add(&mut self, tensor: TensorRef<'_>, later: Later, dtype: Dtype, shape: Shape) {
+        self.tensors.push((tensor.as_tensor().shallow_clone(), Awaited { later, dtype, shape }));
+    }
+
+    /// Launches the numbers as they are now: what is queued on the device later may overwrite the tensors. One batch for each
+    /// device; the copies of the results to the host are under way when this returns.
+    pub(super) fn go(self, session: &Session) {
+        if self.tensors.is_empty() {
+            return;
+        }
+        let mut flights = self.devices.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        tell_arrived(session, &mut flights);
+        let mut rest = self.tensors;
+        while let Some(device) = rest.first().map(|(tensor, _)| tensor.device()) {
+            let (batch, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(tensor, _)| tensor.device() == device);
+            rest = others;
+            launch_batch(&self.devices.statistics, session, batch, &mut flights);
+        }
+    }
+}
+
+/// Launches tensors together; one by one, if one of them cannot be measured.
+fn launch_batch(
+    statistics: &SharedStatistics,
+    session: &Session,
+    batch: Vec<(Tensor, Awaited)>,
+    flights: &mut VecDeque<Flight>,
+) {
+    let launched = statistics.launch(&batch.iter().map(|(tensor, _)| tensor).collect::<Vec<_>>(), plan());
+    match launched {
+        Ok(results) => {
+            let awaited = batch.into_iter().map(|(_, awaited)| awaited).collect();
+            flights.push_back(Flight { results, awaited });
+        }
+        Err(why) if batch.len() == 1 => session.note_error("device", &why, &[]),
+        Err(_) => {
+            for one in batch {
+                launch_batch(statistics, session, vec![one], flights);
+            }
+        }
+    }
+}
+
+fn plan() -> DevicePlan {
+    let numbers = [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm];
+    DevicePlan::of(Request { statistics: numbers.into_iter().collect::<StatisticSet>(), eps: 0.0 })
+}
+
+/// A copy in the host's memory: of that a checksum or a file can be made. Waits for the device.
+pub(super) fn on_host(tensor: TensorRef<'_>) -> Option<Tensor> {
+    unobserved(|| tch::no_grad(|| tensor.as_tensor().f_to_device(Device::Cpu))).ok()
+}
