@@ -11,6 +11,7 @@ from pathlib import Path
 from . import make, run
 from .held_out.cases import CASES as HELD_OUT
 from .held_out_tensor.cases import CASES as HELD_OUT_TENSOR
+from .machines.cases import CASES as MACHINES
 from .plants import CASES
 
 
@@ -24,10 +25,21 @@ def main() -> int:
     parser.add_argument("--held-out", action="store_true", help="the cases of the held-out set")
     parser.add_argument("--held-out-tensor", action="store_true", help="those of the held-out set with whole tensors")
     parser.add_argument(
+        "--machines", action="store_true", help="clean pairs of different machines, and faults over them"
+    )
+    parser.add_argument(
         "--recorder", choices=run.RECORDERS, default=run.recorder, help="whose PrecisionDebugger records"
     )
     arguments = parser.parse_args()
-    known = HELD_OUT_TENSOR if arguments.held_out_tensor else HELD_OUT if arguments.held_out else CASES
+    known = (
+        HELD_OUT_TENSOR
+        if arguments.held_out_tensor
+        else HELD_OUT
+        if arguments.held_out
+        else MACHINES
+        if arguments.machines
+        else CASES
+    )
     cases = [case for case in known if not arguments.only or case.name in arguments.only]
     if arguments.mode:
         cases = [replace(case, setting=replace(case.setting, task=arguments.mode)) for case in cases]

@@ -66,8 +66,10 @@ class Truth:
     rank: int | None = 0
     """None: every rank in the same way."""
     step: int | None = 0
-    bits_differ: bool = True
-    """Whether any tensor that both sides have is another. False only without a fault."""
+    bits_differ: bool | None = True
+    """Whether any tensor that both sides have is another. False only without a fault; None: it does not matter."""
+    unseen: tuple[str, ...] = ()
+    """Where ranks that are not the origin differ first, because what the ranks exchange was not recorded."""
     noise: float = 0.0
     """What else differs, by rounding: |difference| / |values| of a node's tensors up to this is not the fault."""
 
@@ -86,6 +88,12 @@ class Case:
     """Further golden runs, for the spread of the golden side."""
     kept: bool = True
     """Whether the corpus has it."""
+    is_confirmed_apart: bool = False
+    """Whether no exact recording is made: the fault is confirmed by the case without the rounding that this one is laid
+    over, or there is none and the same code runs on another machine, whose statistics must then differ."""
+
+    environment: str = ""
+    """The Python environment beside this one (`target/python`) whose torch makes the target side."""
 
     def record(self) -> dict[str, Any]:
         """The content of `truth.json`."""

@@ -129,12 +129,13 @@ def complaints(golden: Path, target: Path, steps: int, ranks: int, truth: Truth)
     seen = [str(found[0]) if found else f"rank {rank} is the same" for rank, found in enumerate(apis)]
     if truth.verdict == "none":
         other = [one for found in per_rank for one in found if not one.missing]
-        return ([] if bool(other) == truth.bits_differ else ["bits differ" if other else "no bit differs"]), seen
+        is_right = truth.bits_differ is None or bool(other) == truth.bits_differ
+        return ([] if is_right else ["bits differ" if other else "no bit differs"]), seen
     against: list[str] = []
     for rank in range(ranks):
         if truth.rank is None or truth.rank == rank:
             against += _against_origin(apis[rank], per_rank[rank], truth)
-        elif apis[rank] and not apis[rank][0].node.startswith("Distributed."):
+        elif apis[rank] and not apis[rank][0].node.startswith(("Distributed.", *truth.unseen)):
             against.append(f"not the origin, yet it differs of itself: {apis[rank][0]}")
     return against, seen
 

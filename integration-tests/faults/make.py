@@ -29,9 +29,20 @@ def make(out: Path, case: Case, *, keep_exact: bool) -> list[str]:
     for number, kernel in enumerate(case.reruns, 1):
         run.dump(home / f"golden_rerun{number}", run.Side(setting, setting.task, kernel=kernel))
     altered = run.Side(setting, setting.task, case.plant, case.kernel, case.trainer)
-    run.dump(home / "target", altered)
+    if case.environment:
+        run.elsewhere(home / "target", case.name, case.environment)
+    else:
+        run.dump(home / "target", altered)
     (home / "truth.json").write_text(json.dumps(case.record(), indent=1) + "\n")
 
+    if case.is_confirmed_apart:
+        return _told(case, _unmoved(home), ["confirmed without the other machine"])
+    return _told(case, *_checked(out, home, case, altered, keep_exact=keep_exact))
+
+
+def _checked(out: Path, home: Path, case: Case, altered: run.Side, *, keep_exact: bool) -> tuple[list[str], list[str]]:
+    """What speaks against a truth in an exact recording of the same runs, and the first differences."""
+    setting = case.setting
     golden = _golden(out / EXACT / GOLDENS, setting, "tensor")
     target = home / "target"
     if setting.task != "tensor":
@@ -39,12 +50,25 @@ def make(out: Path, case: Case, *, keep_exact: bool) -> list[str]:
         if target.exists():
             shutil.rmtree(target)
         run.dump(target, replace(altered, task="tensor"))
-    against, seen = check.complaints(golden, target, setting.steps, setting.ranks, case.truth)
-    if not case.truth.bits_differ:
+    against, seen = run.apart(check.complaints, golden, target, setting.steps, setting.ranks, case.truth)
+    if case.truth.bits_differ is False:
         against += _unlike_golden(home)
-    against += _unlike_exact(home / "golden", golden) + _unlike_exact(home / "target", target)
+    if case.truth.bits_differ is not None:
+        against += _unlike_exact(home / "golden", golden) + _unlike_exact(home / "target", target)
     if not keep_exact and setting.task != "tensor":
         shutil.rmtree(target)
+    return against, seen
+
+
+def _unmoved(home: Path) -> list[str]:
+    """Another machine that rounds as this one does tries nothing."""
+    files = sorted((home / "target").glob("step*/rank*/dump.json"))
+    pairs = [(file.read_text(), (home / "golden" / file.relative_to(home / "target")).read_text()) for file in files]
+    nodes = [[json.dumps(json.loads(text)["data"]) for text in pair] for pair in pairs]
+    return [] if any(one != other for one, other in nodes) else ["no statistic differs"]
+
+
+def _told(case: Case, against: list[str], seen: list[str]) -> list[str]:
     print(f"{'WRONG' if against else 'ok':5} {case.name}: {'; '.join(seen)}", flush=True)
     for line in against:
         print(f"      {line}", flush=True)

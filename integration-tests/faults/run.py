@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,9 @@ def preload() -> None:
     # msprobe would import megatron in every process, where there is one: that takes most of a run's time.
     sys.modules["megatron"] = None  # type: ignore[assignment]
     import torch
+
+    # The first optimizer imports it: 10 of the 11 seconds of a run.
+    import torch._dynamo
     import torch.distributed
 
     if recorder == "msprobe":
@@ -52,8 +57,9 @@ def preload() -> None:
 
     from . import parallel, trainer
     from .held_out import parallel as held_out_parallel
+    from .machines import trainer as machines_trainer
 
-    del torch, parallel, trainer, held_out_parallel
+    del torch, parallel, trainer, held_out_parallel, machines_trainer
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,27 @@ def dump(place: Path, side: Side) -> None:
             raise RunFailedError(place, exits, "\n".join(log.read_text()[-4000:] for log in logs))
 
 
+def elsewhere(place: Path, case: str, environment: str) -> None:
+    """The same by another interpreter: that of an environment beside this one."""
+    python = Path(sys.prefix).parent / environment / "bin/python"
+    home = Path(__file__).resolve().parent.parent
+    command = [str(python), "-m", "faults.elsewhere", case, str(place), recorder]
+    subprocess.run(command, cwd=home, check=True, timeout=LONGEST_RUN_SECONDS)
+
+
+def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls it in a process of its own: this one must not compute, libraries choose their instruction set once."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: theirs.send(function(*arguments)))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv()
+    finally:
+        process.join()
+
+
 def _run(rank: int, place: Path, side: Side, scratch: Path) -> None:
     """One rank. msprobe is talkative: what it says is kept for the case of a failure."""
     log = os.open(scratch / f"log{rank}", os.O_WRONLY | os.O_CREAT)
@@ -115,6 +142,7 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
 
     from .held_out.trainer import HeldOut
     from .held_out_tensor.trainer import Whole
+    from .machines.trainer import Machines
     from .trainer import Trainer
 
     setting = side.setting
@@ -127,7 +155,7 @@ def _train(rank: int, place: Path, side: Side, scratch: Path) -> None:
     settings = scratch / f"config{rank}.json"
     settings.write_text(json.dumps(_configuration(place, setting, side.task)))
     debugger = _debugger(str(settings))
-    running = (side.trainer or _suited(setting.net, HeldOut, Whole) or Trainer)(setting, rank)
+    running = (side.trainer or _suited(setting.net, HeldOut, Whole, Machines) or Trainer)(setting, rank)
     if side.plant is not None:
         side.plant(running)
     for step in range(setting.steps):

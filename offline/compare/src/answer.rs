@@ -4,72 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{Document, DumpKind, RankFiles, StepFiles, Task, Tree, find};
+use trainmon_dump::capture::{DumpKind, RankFiles, StepFiles, Task, Tree, find};
 
-use super::deviation::is_one_kind;
+pub(crate) use super::captures::RankCaptures;
+pub use super::captures::StepCaptures;
 use super::error::CompareError;
-use super::evaluation::{Evaluation, Sides};
-use super::first::{Divergence, Finding, Noise, RankCapture, Rounding, first_divergence};
+use super::evaluation::Evaluation;
 use super::input::Capture;
 use super::judge::GoldenSpreads;
-use super::matching::{Matching, Pair, fuse};
+use super::matching::{Matching, fuse};
 use super::meter::Meter;
 use super::pairing::{RankPair, pair, step_name};
+use super::search::Search;
 use super::thresholds::Thresholds;
-
-/// A step's two captures of every rank, in memory.
-#[derive(Debug)]
-pub struct StepCaptures {
-    /// `graph`, `pynative` or empty.
-    pub part: String,
-    /// The target's number.
-    pub step: u64,
-    /// Whether one step was named, not a directory of steps.
-    pub is_alone: bool,
-    /// By rank.
-    pub ranks: Vec<RankCaptures>,
-    /// What the search saw in it; `None` if they have parted in an earlier step.
-    pub divergence: Option<Divergence>,
-}
-
-/// A rank's two captures of a step.
-#[derive(Debug)]
-pub struct RankCaptures {
-    /// Its number.
-    pub rank: u64,
-    /// The run in question.
-    pub target: Capture,
-    /// The run it is held against.
-    pub golden: Capture,
-    /// How far further golden runs are from it.
-    pub spreads: Option<GoldenSpreads>,
-    /// Which values belong together.
-    pub pairs: Vec<Pair>,
-    /// What is known of them.
-    pub evaluation: Evaluation,
-    /// Whether one rank was named, not a directory of ranks.
-    pub is_alone: bool,
-    /// Whether it holds values a script saved by name.
-    pub is_debug: bool,
-}
-
-impl RankCaptures {
-    /// Both captures, with what is known of their values.
-    pub fn sides(&self) -> Sides<'_> {
-        Sides { target: &self.target, golden: &self.golden, evaluation: &self.evaluation }
-    }
-
-    /// Reads all tensors that a table shows, on all cores.
-    fn read_tensors(&self, pairs: &[Pair]) {
-        if [&self.target, &self.golden].into_iter().all(|capture| capture.document.task == Task::Tensor) {
-            pairs.par_iter().for_each(|pair| {
-                if let (Some(target), Some(golden)) = (pair.target, pair.golden) {
-                    self.sides().elements(target, golden, |_| ());
-                }
-            });
-        }
-    }
-}
+pub use super::verdict::{Answer, Verdict};
 
 /// What is to be done on the way.
 #[derive(Clone, Copy, Debug)]
@@ -80,68 +28,6 @@ pub struct Options<'m> {
     pub is_compat: bool,
     /// Whether tables are made of every step.
     pub is_for_tables: bool,
-}
-
-/// Where two runs part, if they do.
-#[derive(Clone, Debug)]
-pub enum Verdict {
-    /// Nothing that can be seen differs.
-    Same,
-    /// Differences are of the size of rounding: the first operator that has one, on which rank, in which step, and the largest.
-    Rounding {
-        /// In which step.
-        step: u64,
-        /// On which rank.
-        rank: u64,
-        /// The first operator that differs.
-        operator: String,
-        /// The largest difference of all.
-        largest: f64,
-    },
-    /// No value differs by more than rounding, but one side made calls the other did not: the first of them.
-    OneSided {
-        /// In which step.
-        step: u64,
-        /// On which ranks.
-        ranks: Vec<u64>,
-        /// Where.
-        finding: Box<Finding>,
-    },
-    /// They part.
-    Parts {
-        /// In which step.
-        step: u64,
-        /// On which rank first, or on which ranks in the same operator.
-        ranks: Vec<u64>,
-        /// Where.
-        finding: Box<Finding>,
-    },
-    /// The captures hold nothing that could tell.
-    CannotTell {
-        /// Why.
-        why: &'static str,
-        /// What to capture to know.
-        capture: &'static str,
-    },
-}
-
-/// What a comparison found.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Where they part.
-    pub verdict: Verdict,
-    /// The step that has it, with all that its ranks say.
-    pub divergence: Option<Divergence>,
-    /// Operators that were looked at on both sides.
-    pub compared: usize,
-    /// Of these, with neither statistics nor checksums.
-    pub unseen: usize,
-    /// Values of which statistics alone were held against each other, because a file of their tensors cannot be read.
-    pub unread: usize,
-    /// Steps and ranks of one side alone.
-    pub target_only: Vec<String>,
-    /// The same of the golden.
-    pub golden_only: Vec<String>,
 }
 
 /// Compares step after step, each read when its turn comes; `each` is given every step before it is dropped again. Of several
@@ -279,132 +165,4 @@ fn described(tree: &Tree, other: &Tree) -> String {
     }
     let number = |step: &StepFiles| step_name(step).replacen("step ", "", 1);
     format!("steps {}", list(&mut tree.steps.iter().map(number)))
-}
-
-/// The search over steps.
-#[derive(Default)]
-struct Search {
-    noise: Noise,
-    first_rounding: Option<(u64, u64, String)>,
-    found: Option<(u64, Divergence)>,
-    compared: usize,
-    unseen: usize,
-    unread: usize,
-    is_untold: bool,
-    /// Tensors of some rank could be held against each other.
-    is_seen: bool,
-    /// One side has the tree of calls and nothing else.
-    is_half_structure: bool,
-}
-
-impl Search {
-    /// Looks at a step, unless an earlier one has it already, and gives what it found there.
-    fn step(&mut self, captures: &StepCaptures, thresholds: &Thresholds, matching: &Matching) -> Option<Divergence> {
-        if self.found.is_some() {
-            return None;
-        }
-        let ranks: Vec<RankCapture<'_>> = captures
-            .ranks
-            .iter()
-            .map(|captures| RankCapture {
-                rank: captures.rank,
-                sides: captures.sides(),
-                spreads: captures.spreads.as_ref(),
-            })
-            .collect();
-        self.is_seen |= ranks.iter().any(|rank| is_comparable(rank.sides.target, rank.sides.golden));
-        let is_structure = |capture: &Capture| capture.document.task == Task::Structure;
-        self.is_half_structure |=
-            ranks.iter().any(|rank| is_structure(rank.sides.target) != is_structure(rank.sides.golden));
-        let divergence = first_divergence(&ranks, &mut self.noise, thresholds, matching);
-        for (rank, walked) in &divergence.walked {
-            self.compared += walked.compared;
-            self.unseen += walked.unseen;
-            self.unread += walked.unread;
-            self.is_untold |= walked.is_untold;
-            if let (Some((operator, _)), None) = (&walked.first_rounding, &self.first_rounding) {
-                self.first_rounding = Some((captures.step, *rank, operator.clone()));
-            }
-        }
-        if !divergence.origins.is_empty() {
-            self.found = Some((captures.step, divergence.clone()));
-        }
-        Some(divergence)
-    }
-
-    fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
-        let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
-        let (verdict, divergence) = match (self.found.take(), self.first_rounding.take()) {
-            // Two captures with nothing in common are no two runs that agree.
-            (Some(_), _) if self.compared == 0 => (
-                Verdict::CannotTell {
-                    why: "no operator of one capture has a counterpart in the other",
-                    capture: "both at the same level and scope, or say with -dm, -cm, -lm or -am what belongs together",
-                },
-                None,
-            ),
-            (Some((step, divergence)), _) if self.is_seen || has_values(&divergence) => {
-                (parts(step, &divergence), Some(divergence))
-            }
-            (None, _) if self.is_half_structure => (
-                Verdict::CannotTell {
-                    why: "one capture is of structure alone; the structures agree, of values it says nothing",
-                    capture: "task statistics or tensor on both sides",
-                },
-                None,
-            ),
-            // Arguments that agree do not speak for tensors that nobody could hold against each other.
-            _ if self.compared == self.unseen || !self.is_seen => (
-                Verdict::CannotTell {
-                    why: "the captures have neither statistics nor checksums of one kind in common",
-                    capture: "both with task statistics or tensor and the same summary_mode",
-                },
-                None,
-            ),
-            _ if self.is_untold => (
-                Verdict::CannotTell {
-                    why: "the checksum of a fused module does not follow from those of its parts, and behind it checksums differ",
-                    capture: "statistics or tensors instead of checksums",
-                },
-                None,
-            ),
-            (_, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
-            (_, None) => (Verdict::Same, None),
-        };
-        let Self { compared, unseen, unread, .. } = self;
-        Answer { verdict, divergence, compared, unseen, unread, target_only, golden_only }
-    }
-}
-
-/// Whether it is about values, not calls alone.
-fn has_values(divergence: &Divergence) -> bool {
-    divergence.origins.iter().any(|(_, finding)| !finding.suspects.is_empty())
-}
-
-/// Whether tensors of two captures can be held against each other, if there are any.
-fn is_comparable(target: &Capture, golden: &Capture) -> bool {
-    let both = |has: fn(&Document) -> bool| has(&target.document) && has(&golden.document);
-    let digest = |capture: &Capture| {
-        capture.document.tensors().find_map(|tensor| tensor.digest.clone().filter(|digest| !digest.is_null()))
-    };
-    let has_no_tensors = |capture: &Capture| capture.document.tensors().next().is_none();
-    both(Document::has_statistics)
-        || both(|document| document.task == Task::Tensor)
-        || has_no_tensors(target)
-        || has_no_tensors(golden)
-        || digest(target).zip(digest(golden)).is_some_and(|(one, other)| is_one_kind(&one, &other))
-}
-
-/// The first origin; with it the ranks that parted in the same operator by themselves.
-fn parts(step: u64, divergence: &Divergence) -> Verdict {
-    let Some((_, finding)) = divergence.origins.first() else { return Verdict::Same };
-    let ranks =
-        divergence.origins.iter().filter(|(_, other)| other.operator == finding.operator).map(|(rank, _)| *rank);
-    let mut ranks: Vec<u64> = ranks.collect();
-    ranks.sort_unstable();
-    let finding = Box::new(finding.clone());
-    if finding.suspects.is_empty() {
-        return Verdict::OneSided { step, ranks, finding };
-    }
-    Verdict::Parts { step, ranks, finding }
 }

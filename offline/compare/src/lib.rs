@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod captures;
 pub mod compat;
 mod deviation;
 mod distance;
@@ -20,6 +21,7 @@ mod input;
 mod item;
 mod joined;
 mod judge;
+mod location;
 pub mod matching;
 pub mod merge;
 mod messages;
@@ -33,10 +35,12 @@ mod report;
 mod request;
 mod rounding;
 mod script;
+mod search;
 mod table;
 mod tensors;
 mod text;
 mod thresholds;
+mod verdict;
 mod write;
 
 pub use answer::{Answer, Options, StepCaptures, Verdict, compare, compare_matched};

@@ -5,7 +5,8 @@ use trainmon_report::first_of;
 
 use super::answer::{Answer, Verdict};
 use super::deviation::{Deviation, What};
-use super::first::{Finding, Kind, Suspect};
+use super::first::{Divergence, Finding, Kind, OneSidedCall, Rewritten, Suspect};
+use super::location::{Location, argument};
 use super::text::{of, share};
 
 /// Names that a line has.
@@ -21,6 +22,19 @@ pub(crate) fn sentence(answer: &Answer) -> String {
             of(*largest, "a value's size")
         ),
         Verdict::CannotTell { why, capture } => format!("Cannot tell: {why}. Capture {capture}."),
+        Verdict::Rewritten { step, ranks, rewritten, places } => format!(
+            "No divergence beyond rounding, but code differs: from {} to {} (step {step}, {}) it is computed otherwise, and the results \
+             agree{}{}.",
+            rewritten.finding.operator,
+            rewritten.until,
+            on(ranks),
+            if rewritten.apart > 0.0 {
+                format!(" but for {}", of(rewritten.apart, "their size"))
+            } else {
+                " in all that was captured".to_owned()
+            },
+            if *places > 1 { format!("; so do those of {} further places", places - 1) } else { String::new() }
+        ),
         Verdict::OneSided { step, ranks, finding } => format!(
             "No value differs, but the calls do: only the {} has {} (step {step}, {}).",
             if finding.kind == Kind::TargetOnly { "target" } else { "golden" },
@@ -28,7 +42,15 @@ pub(crate) fn sentence(answer: &Answer) -> String {
             on(ranks)
         ),
         Verdict::Parts { step, ranks, finding } => {
-            format!("They part at {} (step {step}, {}): {}.", finding.operator, on(ranks), reason(finding))
+            let Location { module, source } = &finding.location;
+            let module = module.as_ref().map(|module| format!(", {module}")).unwrap_or_default();
+            let source = source.as_ref().map(|source| format!(" ({source})")).unwrap_or_default();
+            format!(
+                "They diverge in step {step}, {}{module}, at {}{source}: {}.",
+                on(ranks),
+                finding.operator,
+                reason(finding)
+            )
         }
     }
 }
@@ -44,7 +66,7 @@ fn on(ranks: &[u64]) -> String {
 }
 
 fn reason(finding: &Finding) -> String {
-    let lead = finding.suspects.first().map(leading).unwrap_or_default();
+    let lead = finding.suspects.first().map(|lead| leading(lead, &finding.operator)).unwrap_or_default();
     match finding.kind {
         Kind::Operator if finding.input > 0.0 => {
             format!("its inputs differ by no more than {}, yet {lead}", of(finding.input, "their size"))
@@ -66,8 +88,10 @@ fn reason(finding: &Finding) -> String {
     }
 }
 
-fn leading(suspect: &Suspect) -> String {
-    let Suspect { name, deviation, bound, words, .. } = suspect;
+fn leading(suspect: &Suspect, operator: &str) -> String {
+    let Suspect { name, deviation, bound, words, section } = suspect;
+    let own = name.strip_prefix(operator).filter(|place| place.starts_with('.'));
+    let name = &own.map_or_else(|| name.clone(), |place| argument(operator, *section, place));
     match (deviation.what, words) {
         (What::Numbers, _) if deviation.relative.is_finite() => {
             let allowed =
@@ -88,29 +112,34 @@ fn leading(suspect: &Suspect) -> String {
 /// What else is to be said, a line each.
 pub(crate) fn details(answer: &Answer) -> Vec<String> {
     let mut lines = Vec::new();
+    let ranks: &[u64] = match &answer.verdict {
+        Verdict::Parts { ranks, .. } | Verdict::OneSided { ranks, .. } | Verdict::Rewritten { ranks, .. } => ranks,
+        _ => &[],
+    };
     if let Some(divergence) = &answer.divergence {
-        let ranks: &[u64] = match &answer.verdict {
-            Verdict::Parts { ranks, .. } | Verdict::OneSided { ranks, .. } => ranks,
-            _ => &[],
-        };
-        let spread = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.spread);
-        if let Some(spread) = spread.filter(|spread| !spread.is_empty()) {
-            lines.push(format!("It spreads to {}.", first_of(spread.iter(), NAMES_SHOWN)));
+        let walked = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| walked);
+        if let Verdict::Parts { finding, .. } = &answer.verdict {
+            if let Some(walked) = walked {
+                lines.extend(calls_before(finding, &walked.one_sided));
+                lines.extend(walked.rewritten.iter().map(otherwise).take(NAMES_SHOWN));
+                lines.extend(
+                    (!walked.spread.is_empty())
+                        .then(|| format!("It spreads to {}.", first_of(walked.spread.iter(), NAMES_SHOWN))),
+                );
+            }
+            if finding.kind == Kind::Operator && finding.input == 0.0 && finding.has_no_digests {
+                lines.push(PERMUTATION.to_owned());
+            }
         }
-        for (rank, operator, givers) in &divergence.received {
-            lines.push(format!("Rank {rank} gets it in {operator} from {}.", on(givers)));
-        }
-        for (rank, finding) in divergence.origins.iter().filter(|(rank, _)| !ranks.contains(rank)) {
-            lines.push(format!("Rank {rank} parts by itself too, at {}.", finding.operator));
+        lines.extend(other_ranks(divergence, ranks));
+        if let (Verdict::OneSided { .. }, Some(walked)) = (&answer.verdict, walked)
+            && walked.one_sided.len() > 1
+        {
+            let calls = walked.one_sided.iter().map(|call| &call.operator);
+            lines.push(format!("Calls of one side alone: {}.", first_of(calls, NAMES_SHOWN)));
         }
     }
-    if let (Verdict::OneSided { ranks, .. }, Some(divergence)) = (&answer.verdict, &answer.divergence) {
-        let walked =
-            divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| &walked.one_sided);
-        if let Some(calls) = walked.filter(|calls| calls.len() > 1) {
-            lines.push(format!("Calls of one side alone: {}.", first_of(calls.iter(), NAMES_SHOWN)));
-        }
-    }
+    lines.extend(unsure(answer));
     for (side, only) in [("target", &answer.target_only), ("golden", &answer.golden_only)] {
         if !only.is_empty() {
             lines.push(format!("Not compared, the {side} alone has them: {}.", only.join(", ")));
@@ -128,6 +157,70 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
     lines
 }
 
+/// What statistics cannot show.
+const PERMUTATION: &str = "Statistics do not show a permutation: if the operator is in order, what goes into it may have its rows in \
+                           another order. Checksums (summary_mode: md5) would show it.";
+
+/// Calls that one side lacks, if they ran shortly before the runs diverge.
+fn calls_before(finding: &Finding, calls: &[OneSidedCall]) -> Option<String> {
+    const NEAR: usize = 24;
+    let is_near = |call: &&OneSidedCall| {
+        call.place < finding.place && call.place + NEAR > finding.place && call.operator != finding.operator
+    };
+    let near: Vec<String> = calls
+        .iter()
+        .filter(is_near)
+        .map(|call| format!("{} (only in the {})", call.operator, if call.is_target { "target" } else { "golden" }))
+        .collect();
+    (!near.is_empty())
+        .then(|| format!("Calls without counterpart shortly before it: {}.", first_of(near.iter(), NAMES_SHOWN)))
+}
+
+/// A part that is computed otherwise.
+fn otherwise(part: &Rewritten) -> String {
+    let Rewritten { finding, until, apart } = part;
+    format!(
+        "Computed otherwise from {} to {until}; the results agree{}.",
+        finding.operator,
+        if *apart > 0.0 { format!(" but for {}", of(*apart, "their size")) } else { String::new() }
+    )
+}
+
+/// What became of the other ranks.
+fn other_ranks(divergence: &Divergence, ranks: &[u64]) -> Vec<String> {
+    let mut lines: Vec<String> = divergence
+        .received
+        .iter()
+        .map(|(rank, operator, givers)| format!("Rank {rank} gets it in {operator} from {}.", on(givers)))
+        .collect();
+    let others =
+        divergence.origins.iter().filter(|(rank, finding)| !ranks.contains(rank) && !finding.suspects.is_empty());
+    lines.extend(others.map(|(rank, finding)| {
+        // Gradients are averaged over ranks where a capture does not look.
+        if finding.kind == Kind::Between {
+            format!(
+                "Rank {rank} differs from {} on, possibly through an average over ranks that was not captured.",
+                finding.operator
+            )
+        } else {
+            format!("Rank {rank} diverges by itself too, at {}.", finding.operator)
+        }
+    }));
+    lines
+}
+
+/// What a further golden run would tell.
+fn unsure(answer: &Answer) -> Option<String> {
+    let tensors = &answer.unsure;
+    (!tensors.is_empty()).then(|| {
+        format!(
+            "Put down to rounding, since an adaptive optimizer makes a full update of a gradient that is rounding alone: {}. A second \
+             golden run settles it: capture the golden run once more on the target's machine, and give it as a third path.",
+            first_of(tensors.iter(), NAMES_SHOWN)
+        )
+    })
+}
+
 /// The answer for programs.
 pub(crate) fn as_json(answer: &Answer) -> Value {
     let mut json = json!({
@@ -141,8 +234,13 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
         Verdict::Rounding { step, rank, operator, largest } => {
             json!({"step": step, "ranks": [rank], "operator": operator, "largest": largest})
         }
+        Verdict::Rewritten { step, ranks, rewritten, places } => json!({
+            "step": step, "ranks": ranks, "operator": rewritten.finding.operator, "kind": kind(rewritten.finding.kind),
+            "until": rewritten.until, "largest": number(rewritten.apart), "places": places,
+        }),
         Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => json!({
-            "step": step, "ranks": ranks, "operator": finding.operator, "kind": kind(finding.kind),
+            "step": step, "ranks": ranks, "operator": finding.operator, "module": finding.location.module,
+            "source": finding.location.source, "kind": kind(finding.kind),
             "input_deviation": number(finding.input),
             "suspects": finding.suspects.iter().map(suspect).collect::<Vec<_>>(),
         }),
@@ -170,6 +268,7 @@ fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Same => "same",
         Verdict::Rounding { .. } => "rounding",
+        Verdict::Rewritten { .. } => "rewritten",
         Verdict::OneSided { .. } => "one_sided",
         Verdict::Parts { .. } => "parts",
         Verdict::CannotTell { .. } => "cannot_tell",

@@ -21,6 +21,8 @@ class Values {
   );
   private readonly detail = el("aside", { id: "detail", aria: { label: "the chosen row" } });
 
+  private readonly nothing = el("p", { id: "nothing", class: "muted", text: "No row has all that is searched for." });
+
   constructor(
     private readonly rows: Rows,
     section: HTMLElement,
@@ -38,7 +40,7 @@ class Values {
       },
       choose: (row) => this.choose(row),
     });
-    section.append(this.filters.element, this.bar.element, this.grid.element, this.detail);
+    section.append(this.filters.element, this.bar.element, this.nothing, this.grid.element, this.detail);
   }
 
   /** Begins as the address says. */
@@ -64,7 +66,9 @@ class Values {
       const row = shown[at] ?? -1;
       if (this.rows.level(row) !== ERROR) continue;
       this.grid.scrollTo(row);
-      return this.choose(row);
+      this.choose(row);
+      // The table may be out of sight itself, far below the sentence.
+      return this.grid.element.scrollIntoView({ block: "nearest" });
     }
   }
 
@@ -83,6 +87,7 @@ class Values {
     this.grid.show(shown);
     const errors = shown.reduce((sum, row) => sum + Number(this.rows.level(row) === ERROR), 0);
     this.bar.show(shown.length, this.rows.total, errors);
+    this.nothing.hidden = shown.length > 0;
     this.remember();
   }
 
@@ -98,6 +103,7 @@ class Values {
     this.detail.hidden = row < 0;
     this.detail.replaceChildren(...(row < 0 ? [] : detail(this.rows, row, () => this.close())));
     this.remember();
+    if (row >= 0) this.detail.scrollIntoView({ block: "nearest" });
   }
 
   private remember(): void {

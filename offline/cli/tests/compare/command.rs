@@ -57,12 +57,12 @@ fn the_answer_is_a_sentence_and_an_exit_code() {
         (Some(0), "No divergence: 2 operators agree in all that was captured.")
     );
     let weight = compare("weight");
-    let said = "They part at Functional.linear.0.forward (step 0, rank 0): a parameter differs, though nothing before it does: \
-                Functional.linear.0.forward.input.1 differs by 9.1 % of its size (none expected).";
+    let said = "They diverge in step 0, rank 0, at Functional.linear.0.forward: a parameter differs, though nothing before it does: \
+                weight differs by 9.1 % of its size (none expected).";
     assert_eq!((weight.code, weight.out.lines().next()), (Some(1), Some(said)));
     let eps = compare("eps");
-    let said = "They part at Functional.layer_norm.0.forward (step 0, rank 0): it is called otherwise: the argument \
-                Functional.layer_norm.0.forward.input.1 is 0.01, not 1e-05.";
+    let said = "They diverge in step 0, rank 0, at Functional.layer_norm.0.forward: it is called otherwise: the argument \
+                normalized_shape is 0.01, not 1e-05.";
     assert_eq!((eps.code, eps.out.lines().next()), (Some(1), Some(said)));
 }
 
@@ -85,7 +85,7 @@ fn what_one_side_lacks_is_said_to_be_absent_there() {
         ("whole", "none", "1e-05 in the target and None in the golden"),
     ] {
         let said = compare(target, golden);
-        assert!(said.contains(&format!("Functional.layer_norm.0.forward.input.1 is {words}")), "{said}");
+        assert!(said.contains(&format!("normalized_shape is {words}")), "{said}");
     }
 }
 
@@ -224,8 +224,8 @@ fn structures_are_compared_by_calls_and_modules() {
     assert_eq!(compare("same"), (Some(0), "No divergence: 3 operators agree in all that was captured.".to_owned()));
     let less = "No value differs, but the calls do: only the golden has Torch.relu.0.forward (step 0, rank 0).";
     assert_eq!(compare("less"), (Some(1), less.to_owned()));
-    let moved = "They part at Functional.linear.0.forward (step 0, rank 0): it is called otherwise: the argument \
-                 Functional.linear.0.forward.parent is None, not Module.a.Linear.forward.0.";
+    let moved = "They diverge in step 0, rank 0, at Functional.linear.0.forward: it is called otherwise: the argument \
+                 parent is None, not Module.a.Linear.forward.0.";
     assert_eq!(compare("moved"), (Some(1), moved.to_owned()));
 }
 

@@ -27,11 +27,12 @@ fn mark(answer: &Answer, truth: &Value) -> Mark {
         Verdict::Same | Verdict::Rounding { .. } | Verdict::OneSided { .. } if verdicts.contains(&"none") => {
             Mark::Right
         }
+        Verdict::Rewritten { .. } if verdicts.contains(&"rewritten") => Mark::Right,
         Verdict::Same | Verdict::Rounding { .. } | Verdict::CannotTell { .. } if verdicts.contains(&"cannot_tell") => {
             Mark::Right
         }
         Verdict::Same => Mark::Wrong,
-        Verdict::CannotTell { .. } | Verdict::Rounding { .. } => Mark::Unsure,
+        Verdict::CannotTell { .. } | Verdict::Rounding { .. } | Verdict::Rewritten { .. } => Mark::Unsure,
         Verdict::Parts { step, ranks, finding } | Verdict::OneSided { step, ranks, finding } => {
             let is_step = truth["step"].as_u64() == Some(*step);
             let is_rank = truth["rank"].as_u64().is_none_or(|rank| ranks == &[rank]);
@@ -74,6 +75,12 @@ fn short(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Same => "the same".to_owned(),
         Verdict::Rounding { operator, largest, .. } => format!("rounding from {operator} on, up to {largest:.1e}"),
+        Verdict::Rewritten { rewritten, .. } => {
+            format!(
+                "computed otherwise from {} to {}, apart {:.1e}",
+                rewritten.finding.operator, rewritten.until, rewritten.apart
+            )
+        }
         Verdict::CannotTell { why, .. } => format!("cannot tell: {why}"),
         Verdict::Parts { step, ranks, finding } => {
             format!("{:?} {}, step {step}, ranks {ranks:?}", finding.kind, finding.operator)
@@ -88,8 +95,13 @@ fn short(verdict: &Verdict) -> String {
 fn unpacked(archive: &str) -> tempfile::TempDir {
     let unpacked = tempfile::tempdir().unwrap();
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integration-tests/faults").join(archive);
-    let archive = flate2::read::GzDecoder::new(std::fs::File::open(archive).unwrap());
-    tar::Archive::new(archive).unpack(unpacked.path()).unwrap();
+    let file = std::fs::File::open(&archive).unwrap();
+    let content: Box<dyn std::io::Read> = if archive.extension().is_some_and(|extension| extension == "zst") {
+        Box::new(zstd::Decoder::new(file).unwrap())
+    } else {
+        Box::new(flate2::read::GzDecoder::new(file))
+    };
+    tar::Archive::new(content).unpack(unpacked.path()).unwrap();
     unpacked
 }
 
@@ -212,6 +224,21 @@ fn faults_recorded_with_whole_tensors_are_found_as_measured() {
         })
         .collect();
     assert_eq!(unsure, known, "an answer became unsure, or is no longer and should leave the list");
+}
+
+/// Clean pairs of two machines or of two ways to compute, and faults laid over another machine's rounding.
+#[test]
+fn no_clean_pair_of_two_machines_is_accused_and_faults_over_their_rounding_are_found() {
+    let cases = survey("machines.tar.zst");
+    print("Other machines, other code", &cases, true);
+    let (clean, faults): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.truth["verdict"] == "none");
+    for (title, set) in [("clean", &clean), ("faults", &faults)] {
+        let [right, unsure, wrong] = [Mark::Right, Mark::Unsure, Mark::Wrong].map(|mark| count(set, mark));
+        println!("{title}: {} cases, {right} right, {unsure} unsure, {wrong} wrong", set.len());
+    }
+    assert!(clean.len() >= 60 && faults.len() >= 100, "the set is not whole");
+    assert_eq!(count(&clean, Mark::Right), clean.len());
+    assert_eq!(count(&faults, Mark::Right), faults.len());
 }
 
 fn files(root: &Path) -> Vec<PathBuf> {

@@ -7,6 +7,7 @@ use trainmon_dump::capture::{Leaf, Section};
 
 use crate::deviation::{Deviation, What};
 use crate::item::Item;
+use crate::location::Location;
 use crate::python;
 
 /// What kind of place a finding is.
@@ -60,6 +61,33 @@ pub struct Finding {
     pub suspects: Vec<Suspect>,
     /// The largest difference among its inputs.
     pub input: f64,
+    /// Where in the model and in its code; of origins and of what is computed otherwise.
+    pub location: Location,
+    /// Whether neither side has checksums: then a permutation of what goes in is not seen.
+    pub has_no_digests: bool,
+    /// Whether it is a call that one side lacks, made after the gradients: part of an update.
+    pub is_update: bool,
+}
+
+/// What makes an operator a finding, before it is known to be one.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    /// What differs, the leading one first.
+    pub(super) suspects: Vec<Suspect>,
+    /// The largest difference among its inputs.
+    pub(super) input: f64,
+}
+
+/// A part of a rank's operators that one side computes otherwise, with results that agree.
+#[derive(Clone, Debug)]
+pub struct Rewritten {
+    /// Where it begins.
+    pub finding: Finding,
+    /// The operator at which both sides are together again.
+    pub until: String,
+    /// How far the results are apart.
+    pub apart: f64,
 }
 
 /// What a walk over a rank found.
@@ -82,9 +110,24 @@ pub struct Walked {
     /// Operators that differ after the finding, in order: how it spreads.
     pub spread: Vec<String>,
     /// Calls of one side alone that were passed on the way, in order.
-    pub one_sided: Vec<String>,
+    pub one_sided: Vec<OneSidedCall>,
+    /// What is computed otherwise, with the same results.
+    pub rewritten: Vec<Rewritten>,
+    /// Tensors of an optimizer that are apart by what it makes of rounding: they are no finding, and a further golden run would tell.
+    pub unsure: Vec<String>,
     /// Results that differ and are all rounding: what is left of sums that cancel.
     pub residues: Residues,
+}
+
+/// A call that one side lacks.
+#[derive(Clone, Debug)]
+pub struct OneSidedCall {
+    /// Its name.
+    pub operator: String,
+    /// Its place in the order of execution.
+    pub place: usize,
+    /// Whether it is the target's.
+    pub is_target: bool,
 }
 
 /// Places of values, by the index of their operator in the target.

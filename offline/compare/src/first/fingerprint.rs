@@ -3,6 +3,7 @@
 use trainmon_dump::capture::TensorFacts;
 
 use crate::name::{Direction, OperatorName};
+use crate::rounding::unit_roundoff;
 
 /// Functions whose backward subtracts a mean, so that what is left may be rounding alone.
 pub(super) fn cancels(name: OperatorName<'_>) -> bool {
@@ -15,18 +16,25 @@ pub(super) fn cancels(name: OperatorName<'_>) -> bool {
 pub(super) struct Magnitude {
     pub(super) size: f64,
     pub(super) elements: u64,
+    /// Units of round-off of their dtype.
+    pub(super) unit: f64,
 }
 
 impl Magnitude {
     pub(super) fn of(tensor: &TensorFacts) -> Option<Self> {
         let [max, min] = [0, 1].map(|at: usize| tensor.statistics[at].number().map(f64::abs));
         let size = max?.max(min?);
-        size.is_finite().then(|| Self { size, elements: tensor.elements().unwrap_or(1) })
+        size.is_finite().then(|| Self { size, elements: tensor.elements().unwrap_or(1), unit: unit(tensor) })
     }
 
     pub(super) fn order(one: &Self, other: &Self) -> std::cmp::Ordering {
         (one.size * one.elements as f64).total_cmp(&(other.size * other.elements as f64))
     }
+}
+
+/// Units of round-off of a tensor's dtype; 0 where it has none.
+pub(super) fn unit(tensor: &TensorFacts) -> f64 {
+    tensor.dtype.text().and_then(unit_roundoff).unwrap_or(0.0)
 }
 
 /// By what a tensor is known again: views and transposes keep it.

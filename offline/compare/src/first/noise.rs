@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use trainmon_dump::capture::TensorFacts;
 
 use super::fingerprint::Fingerprint;
+use super::memory::Parameters;
 use crate::name::Hashes;
+use crate::rounding::unit_roundoff;
 
 /// Rounding so far.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +24,14 @@ pub(crate) struct Rounding {
     before: HashMap<Fingerprint, Produced, Hashes>,
     /// What of this step is all rounding, and what of the step before.
     residues: [Vec<Residue>; 2],
+    /// What is known of parameters.
+    pub(super) parameters: Parameters,
+    /// Whether gradients were added up in another order in some step: only their sums are compared.
+    pub(super) is_accumulated: bool,
 }
+
+/// Sums that cancel are of one size on all ranks, but for so much.
+const GROWTH_OF_AVERAGES: f64 = 4.0;
 
 /// What is left of a sum that cancels, on both sides: max, min and norm. It is known again when it was scaled, by a clipped norm
 /// or an average that was not recorded.
@@ -36,6 +45,15 @@ struct Residue {
 impl Residue {
     fn of(tensor: &TensorFacts, twin: &TensorFacts, produced: Produced) -> Option<Self> {
         Some(Self { elements: tensor.elements()?, sizes: [sizes(tensor)?, sizes(twin)?], produced })
+    }
+
+    /// Whether another pair is no larger than this one, on both sides: what is left of such sums was averaged over ranks, unseen.
+    fn is_averaged(&self, other: &Self) -> bool {
+        let largest =
+            |sizes: &[[f64; 3]; 2]| sizes.iter().flat_map(|side| &side[..2]).fold(0.0_f64, |one, it| one.max(it.abs()));
+        self.elements == other.elements
+            && self.elements > 1
+            && largest(&other.sizes) <= GROWTH_OF_AVERAGES * largest(&self.sizes)
     }
 
     /// Whether all of another pair's numbers are this one's times one factor, but for `tolerance` of it.
@@ -59,6 +77,10 @@ pub(super) struct Produced {
     pub(super) deviation: f64,
     /// Whether it is all rounding: a sum that cancels, or what was made of one. How far that is apart says nothing.
     pub(super) is_all_rounding: bool,
+    /// Units of round-off of its dtype: statistics of it show no less, those of what it is cast to do.
+    pub(super) unit: f64,
+    /// Whether it is a gradient.
+    pub(super) is_gradient: bool,
 }
 
 impl Rounding {
@@ -67,6 +89,14 @@ impl Rounding {
     pub(super) fn next_step(self) -> Self {
         let [now, _] = self.residues;
         Self { before: self.produced, produced: HashMap::default(), residues: [Vec::new(), now], ..self }
+    }
+
+    /// Knows before anything is looked at that the other machine rounds otherwise.
+    pub(super) fn expect(&mut self) {
+        let unit = unit_roundoff("float32").unwrap_or_default();
+        self.is_seen = true;
+        self.largest = self.largest.max(unit);
+        self.coarse = self.coarse.max(8.0 * unit);
     }
 
     /// Keeps an output.
@@ -81,9 +111,13 @@ impl Rounding {
     pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
         let mut residues = self.residues.iter().flatten().peekable();
         residues.peek()?;
-        let nothing = Produced { deviation: 0.0, is_all_rounding: true };
+        let nothing = Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: false };
         let pair = Residue::of(tensor, twin, nothing)?;
-        residues.find(|residue| residue.is_scaled(&pair, tolerance)).map(|residue| residue.produced)
+        if let Some(scaled) = residues.clone().find(|residue| residue.is_scaled(&pair, tolerance)) {
+            return Some(scaled.produced);
+        }
+        let averaged = residues.filter(|residue| residue.produced.is_gradient && residue.is_averaged(&pair));
+        averaged.map(|residue| residue.produced).max_by(|one, other| one.deviation.total_cmp(&other.deviation))
     }
 
     /// The operator's output that a value looks like.
@@ -130,7 +164,7 @@ mod tests {
     #[test]
     fn a_residue_is_known_again_if_both_sides_were_scaled_alike() {
         let mut rounding = Rounding::default();
-        let produced = Produced { deviation: 3.0, is_all_rounding: true };
+        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: false };
         let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
         rounding.keep(&one, Some(&other), produced);
         let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
@@ -147,7 +181,21 @@ mod tests {
     fn what_is_more_than_rounding_is_not_known_again_when_scaled() {
         let mut rounding = Rounding::default();
         let (one, other) = (tensor([4.0, -2.0, 5.0]), tensor([1.0, -3.0, 4.0]));
-        rounding.keep(&one, Some(&other), Produced { deviation: 3.0, is_all_rounding: false });
+        rounding.keep(
+            &one,
+            Some(&other),
+            Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: false },
+        );
         assert!(rounding.residue(&one, &other, 3e-4).is_none());
+    }
+
+    #[test]
+    fn a_gradients_residue_is_known_again_in_an_average_of_its_size_and_in_nothing_larger() {
+        let mut rounding = Rounding::default();
+        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true };
+        rounding.keep(&tensor([4e-9, -2e-9, 5e-9]), Some(&tensor([1e-9, -3e-9, 4e-9])), produced);
+        let (average, twin) = (tensor([3e-9, -1e-9, 4e-9]), tensor([2e-9, -2e-9, 3e-9]));
+        assert_eq!(found(&rounding, &average, &twin), Some(3.0));
+        assert_eq!(found(&rounding, &tensor([3e-7, -1e-9, 4e-7]), &twin), None);
     }
 }

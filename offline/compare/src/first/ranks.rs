@@ -3,14 +3,18 @@
 use std::collections::HashMap;
 
 use rayon::prelude::*;
+use trainmon_dump::capture::{Section, Task};
 
 use super::communication::Communication;
-use super::finding::{Finding, Walked};
+use super::finding::{Finding, Suspect, Walked};
+use super::memory::last_bits;
 use super::noise::Rounding;
 use super::walk::walk;
 use crate::evaluation::Sides;
+use crate::input::Capture;
 use crate::judge::{GoldenSpreads, Judge};
-use crate::matching::Matching;
+use crate::location::Location;
+use crate::matching::{Alignment, Matching};
 use crate::rounding::Positions;
 use crate::thresholds::Thresholds;
 
@@ -49,15 +53,23 @@ pub(crate) fn first_divergence(
     matching: &Matching,
 ) -> Divergence {
     let communication = Communication::of(ranks.iter().map(|rank| (rank.rank, rank.sides.target)));
+    let aligned: Vec<Alignment> =
+        ranks.par_iter().map(|rank| matching.align(rank.sides.target, rank.sides.golden)).collect();
+    let places: HashMap<u64, Vec<usize>> =
+        ranks.iter().zip(&aligned).map(|(rank, aligned)| (rank.rank, places(rank.sides.target, aligned))).collect();
+    let is_other_machine = is_other_machine(ranks, &aligned);
     let before: Vec<Rounding> = ranks.iter().map(|rank| noise.remove(&rank.rank).unwrap_or_default()).collect();
     let walked: Vec<(Walked, Rounding)> = ranks
         .par_iter()
+        .zip(&aligned)
         .zip(before)
-        .map(|(rank, before)| {
-            let aligned = matching.align(rank.sides.target, rank.sides.golden);
+        .map(|((rank, aligned), mut before)| {
+            if is_other_machine {
+                before.expect();
+            }
             let positions = Positions::of(&rank.sides.target.document);
             let judge = Judge { thresholds, spreads: rank.spreads, positions: &positions };
-            walk(rank.sides, &aligned, before, judge)
+            walk(rank.sides, aligned, before, judge)
         })
         .collect();
     let walked: Vec<(u64, Walked)> = ranks
@@ -68,43 +80,110 @@ pub(crate) fn first_divergence(
             (rank.rank, walked)
         })
         .collect();
+    let walked: Vec<(u64, Walked)> =
+        walked.into_iter().map(|(rank, walked)| (rank, located(ranks, rank, walked))).collect();
     let mut divergence = Divergence::default();
+    let meetings = Meetings { walked: &walked, communication: &communication, places: &places };
+    let mut taken: HashMap<u64, Vec<Suspect>> = HashMap::new();
     for (rank, one) in &walked {
         let Some(finding) = &one.finding else { continue };
-        match givers(*rank, finding, &walked, &communication) {
-            Some(givers) => divergence.received.push((*rank, finding.operator.clone(), givers)),
+        match meetings.givers(*rank, finding) {
+            Some(givers) => {
+                for giver in &givers {
+                    taken.entry(*giver).or_insert_with(|| finding.suspects.clone());
+                }
+                divergence.received.push((*rank, finding.operator.clone(), givers));
+            }
             None => divergence.origins.push((*rank, finding.clone())),
         }
     }
+    // A call of one side alone, whose difference first shows where another rank gets it, is more than another number of calls.
+    for (rank, finding) in divergence.origins.iter_mut().filter(|(_, finding)| finding.suspects.is_empty()) {
+        finding.suspects = taken.remove(rank).unwrap_or_default();
+    }
     let time = |(rank, finding): &(u64, Finding)| {
-        (finding.target.map_or(usize::MAX, |operator| communication.time(*rank, operator)), finding.place, *rank)
+        let at = finding.target.or_else(|| meetings.target_at(*rank, finding.place));
+        // Calls that nothing depends on are no beginning of what differs elsewhere.
+        (finding.suspects.is_empty(), at.map_or(usize::MAX, |at| communication.time(*rank, at)), finding.place, *rank)
     };
     divergence.origins.sort_by_key(time);
     divergence.walked = walked;
     divergence
 }
 
-/// The ranks that account for a finding: it is what a communication gave, and another rank had parted before it took part.
-fn givers(rank: u64, finding: &Finding, walked: &[(u64, Walked)], communication: &Communication) -> Option<Vec<u64>> {
-    let operator = finding.target?;
-    let is_output = finding.suspects.iter().all(|suspect| suspect.section == trainmon_dump::capture::Section::Output);
-    if !communication.is_meeting(rank, operator) || !is_output {
-        return None;
+/// Says of findings where in the model and its code they are.
+fn located(ranks: &[RankCapture<'_>], rank: u64, mut walked: Walked) -> Walked {
+    let Some(RankCapture { sides, .. }) = ranks.iter().find(|captures| captures.rank == rank) else { return walked };
+    let rewritten = walked.rewritten.iter_mut().map(|one| &mut one.finding);
+    for finding in walked.finding.iter_mut().chain(rewritten) {
+        let capture = if finding.target.is_some() { sides.target } else { sides.golden };
+        finding.location = Location::of(capture, &finding.operator);
+        let documents = [sides.target, sides.golden].map(|capture| &capture.document);
+        let are_statistics = documents.iter().any(|document| document.task == Task::Statistics);
+        finding.has_no_digests = are_statistics && !documents.iter().all(|document| document.has_digests());
     }
-    let givers: Vec<u64> = communication
-        .others(rank, operator)
-        .into_iter()
-        .filter(|(other, theirs)| {
-            let found = walked.iter().find(|(rank, _)| rank == other).and_then(|(_, walked)| walked.finding.as_ref());
-            found
-                .is_some_and(|found| found.target.is_some_and(|at| at < *theirs || (at == *theirs && !is_given(found))))
-        })
-        .map(|(other, _)| other)
-        .collect();
-    (!givers.is_empty()).then_some(givers)
+    walked
+}
+
+/// By operator of the target: its place among those of both sides.
+fn places(target: &Capture, aligned: &Alignment) -> Vec<usize> {
+    let mut places = vec![usize::MAX; target.document.operators.len()];
+    for (place, &(one, _)) in aligned.operators.iter().enumerate() {
+        if let Some(one) = one {
+            places[one as usize] = place;
+        }
+    }
+    places
+}
+
+/// Whether what nobody computed, data and parameters, differs in the last bits of several tensors: random numbers and statistics of
+/// another machine. One tensor alone may be a permuted one.
+fn is_other_machine(ranks: &[RankCapture<'_>], aligned: &[Alignment]) -> bool {
+    let counts = ranks.par_iter().zip(aligned).map(|(rank, aligned)| last_bits(rank.sides, aligned));
+    counts.sum::<usize>() > 1
+}
+
+/// Who met whom, and who had parted before.
+struct Meetings<'w> {
+    walked: &'w [(u64, Walked)],
+    communication: &'w Communication,
+    places: &'w HashMap<u64, Vec<usize>>,
+}
+
+impl Meetings<'_> {
+    fn place(&self, rank: u64, operator: u32) -> usize {
+        self.places.get(&rank).and_then(|places| places.get(operator as usize)).copied().unwrap_or(usize::MAX)
+    }
+
+    /// The first operator of the target from a place on.
+    fn target_at(&self, rank: u64, place: usize) -> Option<u32> {
+        let places = self.places.get(&rank)?;
+        (0..).zip(places).find(|(_, at)| **at >= place && **at != usize::MAX).map(|(operator, _)| operator)
+    }
+
+    /// The ranks that account for a finding: it is what a communication gave, and another rank had parted before it took part: in its
+    /// values, or by a call that one side lacks.
+    fn givers(&self, rank: u64, finding: &Finding) -> Option<Vec<u64>> {
+        let operator = finding.target?;
+        let is_output = finding.suspects.iter().all(|suspect| suspect.section == Section::Output);
+        if !self.communication.is_meeting(rank, operator) || !is_output || finding.suspects.is_empty() {
+            return None;
+        }
+        let others = self.communication.others(rank, operator);
+        let had_parted = |&(other, theirs): &(u64, u32)| {
+            let Some((_, walked)) = self.walked.iter().find(|(rank, _)| *rank == other) else { return false };
+            let met = self.place(other, theirs);
+            let found = walked.finding.as_ref();
+            found.is_some_and(|found| found.place < met || (found.place == met && !is_given(found)))
+        };
+        let mut givers: Vec<u64> = others.into_iter().filter(had_parted).map(|(other, _)| other).collect();
+        givers.sort_unstable();
+        givers.dedup();
+        (!givers.is_empty()).then_some(givers)
+    }
 }
 
 /// Whether a finding is in what an operator gave out.
 fn is_given(finding: &Finding) -> bool {
-    finding.suspects.iter().all(|suspect| suspect.section == trainmon_dump::capture::Section::Output)
+    !finding.suspects.is_empty() && finding.suspects.iter().all(|suspect| suspect.section == Section::Output)
 }

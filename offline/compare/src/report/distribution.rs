@@ -9,7 +9,8 @@ use crate::table::Level;
 const FIRST: i32 = -17;
 /// Nothing, decades from 10⁻¹⁷ to beyond 1, no question of size.
 const BINS: usize = 21;
-const WIDTH: f64 = 960.0;
+/// The width of a bin.
+const STEP: f64 = 42.0;
 const LEFT: f64 = 70.0;
 const HEIGHT: f64 = 62.0;
 
@@ -39,24 +40,29 @@ impl Distribution {
         if rows.is_empty() {
             return None;
         }
+        // Decades that nobody is apart by at either end take no room: a narrow screen shows what is left.
+        let is_used = |bin: &usize| self.counts.iter().any(|counts| counts[*bin] > 0);
+        let apart = (1..BINS).find(is_used).zip((1..BINS).rfind(is_used)).map(|(first, last)| first..=last);
+        let shown: Vec<usize> = Some(0).filter(is_used).into_iter().chain(apart.into_iter().flatten()).collect();
+        let width = LEFT + shown.len() as f64 * STEP;
         let height = rows.len() as f64 * HEIGHT + 34.0;
         let mut svg = format!(
-            "<svg class=\"distribution\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+            "<svg class=\"distribution\" width=\"{width}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
              aria-label=\"values by how far they are apart and by level\">"
         );
-        let step = (WIDTH - LEFT) / BINS as f64;
         for (line, &row) in rows.iter().enumerate() {
             let base = (line + 1) as f64 * HEIGHT;
             let largest = self.counts[row].iter().copied().max().unwrap_or(1).max(1) as f64;
             // Writing into a String does not fail.
             _ = write!(
                 svg,
-                "<text x=\"0\" y=\"{}\">{}</text><line class=\"grid\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{base}\" y2=\"{base}\"/>",
+                "<text x=\"0\" y=\"{}\">{}</text><line class=\"grid\" x1=\"{LEFT}\" x2=\"{width}\" y1=\"{base}\" y2=\"{base}\"/>",
                 base - 4.0,
                 LEVELS[row]
             );
-            for (bin, &count) in self.counts[row].iter().enumerate().filter(|(_, count)| **count > 0) {
-                let (bar, x) = ((count as f64 / largest * (HEIGHT - 22.0)).max(1.5), LEFT + bin as f64 * step);
+            for (at, &bin) in shown.iter().enumerate().filter(|(_, bin)| self.counts[row][**bin] > 0) {
+                let count = self.counts[row][bin];
+                let (bar, x) = ((count as f64 / largest * (HEIGHT - 22.0)).max(1.5), LEFT + at as f64 * STEP);
                 _ = write!(
                     svg,
                     "<g><title>{}: {count} {}</title><rect class=\"{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{bar:.1}\"/>\
@@ -66,15 +72,15 @@ impl Distribution {
                     LEVELS[row],
                     x + 2.0,
                     base - bar,
-                    step - 4.0,
-                    x + step / 2.0,
+                    STEP - 4.0,
+                    x + STEP / 2.0,
                     base - bar - 4.0,
                     short(count)
                 );
             }
         }
-        for bin in 0..BINS {
-            let x = LEFT + (bin as f64 + 0.5) * step;
+        for (at, &bin) in shown.iter().enumerate() {
+            let x = LEFT + (at as f64 + 0.5) * STEP;
             _ = write!(
                 svg,
                 "<text class=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
@@ -119,6 +125,19 @@ fn short(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn decades_that_nobody_is_apart_by_take_no_room_at_either_end() {
+        let mut distribution = Distribution::default();
+        assert_eq!(distribution.svg(), None);
+        for relative in [0.0, 2e-7, 3e-5] {
+            distribution.add(Level::Pass, false, Deviation { what: crate::deviation::What::Numbers, relative });
+        }
+        let svg = distribution.svg().unwrap();
+        // None, then 1e-7 to 1e-5.
+        assert!(svg.contains(&format!("viewBox=\"0 0 {} ", LEFT + 4.0 * STEP)), "{svg}");
+        assert!(svg.contains("1e-6") && !svg.contains("1e-8") && !svg.contains("1e-4"), "{svg}");
+    }
 
     #[test]
     fn a_deviation_is_counted_in_its_decade() {

@@ -92,6 +92,7 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
     let (class, badge) = match &answer.verdict {
         Verdict::Same => ("fine", "same"),
         Verdict::Rounding { .. } => ("fine", "rounding"),
+        Verdict::Rewritten { .. } => ("fine", "computed otherwise"),
         Verdict::OneSided { .. } => ("warning", "calls differ"),
         Verdict::CannotTell { .. } => ("warning", "cannot tell"),
         Verdict::Parts { .. } => ("error", "they part"),
@@ -128,6 +129,14 @@ fn cards(answer: &Answer) -> Markup {
             card("Rank", rank),
             card("First rounding in", operator),
             card("Largest of all", &text::of(*largest, "a value's size")),
+        ],
+        Verdict::Rewritten { step, ranks, rewritten, places } => vec![
+            card("Step", step),
+            card("Ranks", &ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            card("From", &rewritten.finding.operator),
+            card("To", &rewritten.until),
+            card("Results apart by", &text::of(rewritten.apart, "their size")),
+            card("Places", places),
         ],
         Verdict::OneSided { step, ranks, finding } | Verdict::Parts { step, ranks, finding } => {
             let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();

@@ -1,0 +1,9 @@
+"""All of them."""
+
+from __future__ import annotations
+
+from faults.case import Case
+
+from . import clean, others, pipelines, transformer
+
+CASES: tuple[Case, ...] = (*clean.CASES, *transformer.CASES, *others.CASES, *pipelines.CASES)

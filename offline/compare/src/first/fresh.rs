@@ -1,0 +1,134 @@
+//! What an operator is given: whether it is as it was made, and what kind of thing it is where it is not.
+
+use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts};
+
+use crate::deviation::What;
+use crate::item::Item;
+use crate::judge::coarse;
+use crate::name::{Direction, OperatorName};
+
+use super::finding::{Compared, Found, Kind, Suspect, suspect};
+use super::fingerprint::Fingerprint;
+use super::noise::Produced;
+use super::walker::Walker;
+
+/// A value is the earlier output that it looks like if it is apart by no more than so many times what that was.
+const SAME_AS_PRODUCED: f64 = 4.0;
+
+impl<'c> Walker<'c> {
+    /// An input that differs without anything before it having differed, or by far more.
+    pub(super) fn fresh_input(
+        &self,
+        operator: &'c Operator,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'c>],
+    ) -> Option<Found> {
+        let mut fresh: Vec<&Compared<'_>> =
+            inputs.iter().filter(|input| self.is_fresh(operator, name, input)).collect();
+        if fresh.is_empty() {
+            return None;
+        }
+        fresh.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
+        let kind = if let Some(argument) = fresh.iter().position(|input| is_argument(input)) {
+            fresh.swap(0, argument);
+            Kind::Argument
+        } else if fresh.iter().all(|input| self.is_parameter(operator, name, input)) {
+            Kind::Parameter
+        } else if fresh.iter().any(|input| self.was_produced_before(input)) || self.walked.compared > 1 {
+            Kind::Between
+        } else {
+            Kind::Data
+        };
+        let bound = self.fresh_bound(operator);
+        let suspects: Vec<Suspect> = fresh.iter().map(|input| suspect(input, bound)).collect();
+        Some(Found { kind, suspects, input: 0.0 })
+    }
+
+    pub(super) fn is_fresh(
+        &self,
+        operator: &'c Operator,
+        name: Option<OperatorName<'_>>,
+        input: &Compared<'c>,
+    ) -> bool {
+        if !input.deviation.is_some() || input.deviation.relative <= self.fresh_bound(operator).max(input.spread) {
+            return false;
+        }
+        // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
+        let is_made = |producer: Produced| {
+            let unit = if self.rounding.is_seen { producer.unit } else { 0.0 };
+            input.deviation.relative <= producer.deviation.max(unit) * SAME_AS_PRODUCED
+        };
+        !self.producer(input).is_some_and(is_made)
+            && !self.is_updated_by_rounding(name, input)
+            && !self.is_shifted(name, input)
+    }
+
+    /// The earlier output that an input is, also where that is all rounding and was scaled unseen.
+    pub(super) fn producer(&self, input: &Compared<'_>) -> Option<Produced> {
+        let tensor = input.item.tensor()?;
+        self.rounding.producer(tensor).or_else(|| {
+            let twin = input.twin?.tensor().filter(|_| input.deviation.is_some())?;
+            self.rounding.residue(tensor, twin, self.judge.thresholds.ceiling)
+        })
+    }
+
+    pub(super) fn fresh_bound(&self, operator: &Operator) -> f64 {
+        let ceiling = self.judge.thresholds.ceiling.max(self.rounding.coarse).max(coarse(operator));
+        // What statistics show of noise can be less than the last bit of a value.
+        let noise = (self.rounding.largest * self.judge.thresholds.growth).max(coarse(operator));
+        if self.rounding.is_seen { noise.min(ceiling) } else { 0.0 }
+    }
+
+    pub(super) fn is_parameter(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        input: &Compared<'_>,
+    ) -> bool {
+        if input.item.value.section == Section::Parameter {
+            return true;
+        }
+        let (Some(tensor), Some(name)) = (input.item.tensor(), name) else { return false };
+        if name.direction != Direction::Forward {
+            return false;
+        }
+        let takes_weights = matches!(
+            name.function(),
+            "linear"
+                | "conv1d"
+                | "conv2d"
+                | "conv3d"
+                | "layer_norm"
+                | "batch_norm"
+                | "group_norm"
+                | "instance_norm"
+                | "rms_norm"
+                | "embedding"
+        );
+        let is_weight = takes_weights && &*input.item.value.place != ".input.0" && tensor.requires_grad == Some(true);
+        is_weight || self.is_a_modules(operator, tensor)
+    }
+
+    /// Whether a tensor looks like a parameter of a module that an operator runs in.
+    fn is_a_modules(&self, operator: &Operator, tensor: &TensorFacts) -> bool {
+        let looks = Fingerprint::of(tensor);
+        let ancestors = self.target.construct.ancestors(&operator.name);
+        let modules = self.target.document.operators.iter().filter(|module| ancestors.contains(&&*module.name));
+        let mut parameters =
+            modules.flat_map(|module| &module.values).filter(|value| value.section == Section::Parameter);
+        parameters.any(|value| matches!(&value.leaf, Leaf::Tensor(other) if Fingerprint::of(other) == looks))
+    }
+
+    /// Whether the golden's counterpart is known as the output of an earlier operator: then it changed on the way here.
+    fn was_produced_before(&self, input: &Compared<'_>) -> bool {
+        let twin = input.twin.and_then(|twin| twin.tensor());
+        twin.is_some_and(|tensor| self.rounding.is_of_this_step(tensor))
+    }
+}
+
+/// Whether an input is no tensor: another number or text, or one that a side leaves out.
+fn is_argument(input: &Compared<'_>) -> bool {
+    let is_plain = |item: Item<'_>| matches!(item.value.leaf, Leaf::Plain { .. } | Leaf::Nothing);
+    let is_left_out = input.deviation.what == What::Presence && is_plain(input.item) && input.twin.is_none_or(is_plain);
+    input.deviation.what == What::Argument || is_left_out
+}

@@ -1,0 +1,114 @@
+//! What an operator gives: whether its results are apart by more than what went in and rounding account for.
+
+use trainmon_dump::capture::{Operator, Section, TensorFacts};
+
+use crate::deviation::What;
+use crate::item::Item;
+use crate::name::{Direction, OperatorName};
+use crate::rounding::coarsest;
+
+use super::finding::{Compared, Found, Kind, Suspect, suspect};
+use super::fingerprint::{Magnitude, cancels};
+use super::update::quotient_bound;
+use super::walker::Walker;
+
+/// Sums that a gradient is made of have at least so many terms as this squared: what of it is smaller than that many units of
+/// round-off is rounding alone.
+const TERMS_OF_A_GRADIENT: f64 = 8.0;
+
+impl<'c> Walker<'c> {
+    /// Outputs that differ by more than the inputs and rounding account for.
+    pub(super) fn parting(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'c>],
+        outputs: &[Compared<'c>],
+    ) -> Option<Found> {
+        let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
+        let input = inputs.iter().map(|input| input.deviation.relative).fold(0.0, f64::max);
+        // A backward also uses what its forward saw, and a communication what other ranks did.
+        let is_of_others = name.is_some_and(|name| name.is_communication());
+        let from = if is_backward || is_of_others { input.max(self.rounding.largest) } else { input };
+        if from.is_infinite() {
+            return None;
+        }
+        let bound = self.judge.bound(operator, from).bound;
+        if is_backward && is_another_node(outputs) {
+            return None;
+        }
+        let is_beyond = |output: &&Compared<'c>| {
+            output.deviation.relative > bound.max(output.spread)
+                && !self.is_cancelled(operator, name, output)
+                && !self.is_updated(operator, name, inputs, output)
+        };
+        let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(is_beyond).collect();
+        parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
+        let suspects: Vec<Suspect> = parted.iter().map(|output| suspect(output, bound)).collect();
+        (!suspects.is_empty()).then_some(Found { kind: Kind::Operator, suspects, input })
+    }
+
+    /// Whether an output is what an adaptive optimizer makes of rounding, and apart by no more than that.
+    pub(super) fn is_updated(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'c>],
+        output: &Compared<'c>,
+    ) -> bool {
+        if !self.rounding.is_seen || output.deviation.what != What::Numbers {
+            return false;
+        }
+        let rounding = self.judge.thresholds.rounding_factor * TERMS_OF_A_GRADIENT * coarsest(operator);
+        let rounding = rounding.max(self.rounding.largest.min(self.rounding.coarse));
+        let input = inputs.first().map_or(0.0, |input| input.deviation.relative);
+        let usual = self.judge.bound(operator, inputs.iter().map(|input| input.deviation.relative).fold(0.0, f64::max));
+        if output.deviation.relative <= usual.bound {
+            return false;
+        }
+        let bound = quotient_bound(operator, name, inputs, output, rounding);
+        bound.is_some_and(|bound| output.deviation.relative <= bound + input)
+    }
+
+    /// Whether an output is what is left of a sum that cancels: all of it is rounding, on both sides.
+    pub(super) fn is_cancelled(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        output: &Compared<'_>,
+    ) -> bool {
+        let Some(name) = name.filter(|_| output.deviation.what == What::Numbers) else { return false };
+        let (Some(tensor), Some(twin)) = (output.item.tensor(), output.twin.and_then(|twin| twin.tensor())) else {
+            return false;
+        };
+        let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
+        let largest =
+            inputs.filter_map(|value| Magnitude::of(Item { operator, value }.tensor()?)).max_by(Magnitude::order);
+        let source = if name.direction == Direction::ParameterGradient { self.gradient } else { largest };
+        let left = |tensor| Magnitude::of(tensor).map_or(f64::INFINITY, |magnitude| magnitude.size);
+        source.is_some_and(|source| {
+            let terms = source.elements as f64 / tensor.elements().unwrap_or(1).max(1) as f64;
+            let sums = terms > 1.0 || cancels(name);
+            let rounding = coarsest(operator).max(source.unit) * source.size * terms.max(1.0);
+            sums && left(tensor).max(left(twin)) < self.judge.thresholds.rounding_factor * rounding
+        })
+    }
+}
+
+/// Whether a backward recorded another node of the graph than the golden's: in a finer dtype or other shapes, with other outputs. An
+/// operator that computes in double casts its result, and what is recorded is the backward of the cast; another kernel ends in
+/// another product. Nothing can be held against that.
+pub(super) fn is_another_node(outputs: &[Compared<'_>]) -> bool {
+    let is_other = |output: &Compared<'_>| {
+        let is_finer = output.deviation.what == What::Dtype && output.deviation.relative.is_finite();
+        is_finer || (output.deviation.what == What::Shape && is_reshaped(output))
+    };
+    let is_missing = |output: &Compared<'_>| output.deviation.what == What::Presence;
+    outputs.iter().any(is_other) && outputs.iter().any(|output| is_missing(output) || is_reshaped(output))
+}
+
+/// Whether both sides have the same elements in another shape.
+fn is_reshaped(output: &Compared<'_>) -> bool {
+    let elements = |item: Item<'_>| item.tensor().and_then(TensorFacts::elements);
+    output.deviation.what == What::Shape && elements(output.item) == output.twin.and_then(elements)
+}

@@ -1,0 +1,52 @@
+//! Whether what an operator is given is apart by what an optimizer that was not captured made of rounding.
+
+use trainmon_dump::capture::Section;
+
+use crate::deviation::What;
+use crate::name::{Direction, OperatorName};
+
+use super::finding::Compared;
+use super::fingerprint::Fingerprint;
+use super::memory::{key, numbers};
+use super::walker::Walker;
+
+impl<'c> Walker<'c> {
+    /// Whether a parameter is apart by what an optimizer that was not captured makes of rounding.
+    pub(super) fn is_updated_by_rounding(&self, name: Option<OperatorName<'_>>, input: &Compared<'c>) -> bool {
+        if input.deviation.what != What::Numbers || name.is_none_or(|name| name.direction != Direction::Forward) {
+            return false;
+        }
+        let parameters = &self.rounding.parameters;
+        let Some(tensor) = input.item.tensor() else { return false };
+        let key = match name.filter(|_| input.item.value.section == Section::Parameter) {
+            Some(name) => key(name.callee, &input.item.value.place),
+            None => parameters.names.get(&Fingerprint::of(tensor)).cloned(),
+        };
+        let count = tensor.elements().unwrap_or(1).max(1) as f64;
+        key.is_some_and(|key| {
+            parameters.explains(&key) || (self.rounding.is_seen && parameters.is_few_elements(&key, count))
+        })
+    }
+
+    /// Whether an input is apart by what a bias is that an optimizer made of rounding, and nothing comes of it: the mean that a
+    /// batch norm keeps of what it takes away, the keys of an attention.
+    pub(super) fn is_shifted(&self, name: Option<OperatorName<'_>>, input: &Compared<'c>) -> bool {
+        let (Some(name), Some(tensor), Some(twin)) =
+            (name, input.item.tensor(), input.twin.and_then(|twin| twin.tensor()))
+        else {
+            return false;
+        };
+        if input.deviation.what != What::Numbers || name.direction != Direction::Forward {
+            return false;
+        }
+        let is_second = &*input.item.value.place == ".input.1";
+        let is_kept_mean = is_second && matches!(name.function(), "batch_norm" | "instance_norm");
+        let is_key = is_second && name.function() == "scaled_dot_product_attention";
+        let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return false };
+        let apart = (0..3).map(|at| (one[at] - other[at]).abs()).fold(0.0, f64::max);
+        let accounts = |&(elements, by): &(u64, f64)| {
+            (is_key || (is_kept_mean && tensor.elements() == Some(elements))) && apart <= by
+        };
+        self.rounding.parameters.shifts.iter().any(accounts)
+    }
+}

@@ -1,0 +1,125 @@
+//! Where in a model and in its code a call is, and what its arguments are called.
+
+use trainmon_dump::capture::Section;
+
+use super::input::Capture;
+use super::name::OperatorName;
+
+/// Where a call is, for a reader.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Location {
+    /// The module it ran in, as its model names it: `blocks.1.ln2`.
+    pub module: Option<String>,
+    /// The line of the model's or script's code that made it: `nets.py, line 94`.
+    pub source: Option<String>,
+}
+
+impl Location {
+    /// Looks it up in the capture that has the call. Of a backward call the source is its forward call's.
+    pub(crate) fn of(capture: &Capture, operator: &str) -> Self {
+        let parent = capture.parent(operator).and_then(|parent| parent.name.as_deref());
+        let own = operator.starts_with("Module.").then_some(operator);
+        let module = own.or(parent).and_then(path).map(str::to_owned);
+        let calls = [operator.to_owned(), operator.replacen(".backward", ".forward", 1)];
+        let mut frames = calls.iter().filter_map(|call| capture.stacks.of(call)).flatten();
+        Self { module, source: frames.find_map(|frame| line(frame)) }
+    }
+}
+
+/// `Module.blocks.1.ln2.LayerNorm.forward.0` is `blocks.1.ln2`.
+fn path(module: &str) -> Option<&str> {
+    let callee = OperatorName::parse(module)?.callee.strip_prefix("Module.")?;
+    callee.rsplit_once('.').map(|(path, _)| path)
+}
+
+/// The file and line of a frame that is neither a library's nor Python's own.
+fn line(frame: &str) -> Option<String> {
+    let (file, rest) = frame.trim_start().strip_prefix("File ")?.split_once(", line ")?;
+    let is_foreign = ["/site-packages/", "/dist-packages/", "/lib/python"].iter().any(|part| file.contains(part));
+    let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let name = file.trim_matches('"').rsplit('/').next()?;
+    (!is_foreign && !number.is_empty()).then(|| format!("{name}, line {number}"))
+}
+
+/// What a call's value is called in its documentation: `eps` for `.input.4` of a layer norm; else its place, `input.4`.
+pub(crate) fn argument(operator: &str, section: Section, place: &str) -> String {
+    let place = place.trim_start_matches('.');
+    let name = OperatorName::parse(operator);
+    let known = name.filter(|name| section == Section::Input && name.is_operator).and_then(|name| {
+        let at: usize = place.strip_prefix("input.")?.parse().ok()?;
+        let is_forward = name.direction == super::name::Direction::Forward;
+        parameters(name.function()).filter(|_| is_forward)?.split(' ').nth(at)
+    });
+    known.or_else(|| keyword(place)).unwrap_or(place).to_owned()
+}
+
+/// A keyword's own name: `value` of `input.value`.
+fn keyword(place: &str) -> Option<&str> {
+    let name = place.strip_prefix("input.").or_else(|| place.strip_prefix("parameters."))?;
+    (!name.contains('.') && !name.starts_with(|first: char| first.is_ascii_digit())).then_some(name)
+}
+
+/// The positional parameters of torch's functions, in order.
+fn parameters(function: &str) -> Option<&'static str> {
+    Some(match function {
+        "linear" => "input weight bias",
+        "conv1d" | "conv2d" | "conv3d" => "input weight bias stride padding dilation groups",
+        "layer_norm" => "input normalized_shape weight bias eps",
+        "rms_norm" => "input normalized_shape weight eps",
+        "group_norm" => "input num_groups weight bias eps",
+        "batch_norm" => "input running_mean running_var weight bias training momentum eps",
+        "instance_norm" => "input running_mean running_var weight bias use_input_stats momentum eps",
+        "dropout" => "input p training inplace",
+        "leaky_relu" => "input negative_slope inplace",
+        "softmax" | "log_softmax" => "input dim",
+        "embedding" => "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse",
+        "cross_entropy" => "input target weight size_average ignore_index reduce reduction label_smoothing",
+        "nll_loss" => "input target weight size_average ignore_index reduce reduction",
+        "scaled_dot_product_attention" => "query key value attn_mask dropout_p is_causal scale",
+        "max_pool2d" => "input kernel_size stride padding dilation ceil_mode return_indices",
+        "masked_fill" | "masked_fill_" => "self mask value",
+        "lerp" | "lerp_" => "self end weight",
+        "addcmul" | "addcmul_" | "addcdiv" | "addcdiv_" => "self tensor1 tensor2 value",
+        "triu" | "tril" => "self diagonal",
+        "clamp" | "clamp_" => "self min max",
+        "add" | "add_" | "sub" | "sub_" | "mul" | "mul_" | "div" | "div_" | "matmul" | "bmm" | "__add__"
+        | "__sub__" | "__mul__" | "__truediv__" | "__matmul__" => "self other",
+        "all_reduce" => "tensor op group",
+        "broadcast" => "tensor src group",
+        "send" | "isend" => "tensor dst group tag",
+        "recv" | "irecv" => "tensor src group tag",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_have_the_names_of_their_documentation() {
+        let of = |operator: &str, place: &str| argument(operator, Section::Input, place);
+        assert_eq!(of("Functional.layer_norm.3.forward", ".input.4"), "eps");
+        assert_eq!(of("Functional.layer_norm.3.forward", ".input.eps"), "eps");
+        assert_eq!(of("Tensor.lerp_.0.forward", ".input.2"), "weight");
+        // A gradient is no argument, and a list's element has no name of its own.
+        assert_eq!(of("Functional.layer_norm.3.backward", ".input.0"), "input.0");
+        assert_eq!(of("Torch.stack.0.forward", ".input.0.1"), "input.0.1");
+        assert_eq!(argument("Functional.linear.0.forward", Section::Output, ".output.0"), "output.0");
+    }
+
+    #[test]
+    fn a_line_of_the_models_own_code_is_shown_and_no_librarys() {
+        assert_eq!(
+            line("File /work/nets.py, line 94, in forward, \n hidden = block(hidden)").unwrap(),
+            "nets.py, line 94"
+        );
+        assert_eq!(
+            line("File /venv/lib/python3.11/site-packages/torch/nn/modules/module.py, line 7, in x, \n y"),
+            None
+        );
+        assert_eq!(line("no frame"), None);
+        assert_eq!(path("Module.blocks.1.ln2.LayerNorm.backward.0"), Some("blocks.1.ln2"));
+        assert_eq!(path("Module.Net.forward.0"), None);
+    }
+}
