@@ -74,7 +74,7 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
     let receiver = Receiver::start("http/protobuf", &path, &[]);
     let members = format!(r#", "journal": {{"size_mb": 64}}{UNHURRIED}"#);
     let mut run = Run::start(&endpoint("http/protobuf", &receiver), &members);
-    let send = CollectiveCall { op: CollectiveOp::Send, dtype: Dtype::F32, bytes: 64, input: None };
+    let send = CollectiveCall::new(CollectiveOp::Send, Dtype::F32, 64);
     run.monitor.collective_group("pp", 2).start(send).finish(None);
     run.steps(12);
     let ended = run.end();
