@@ -24,7 +24,9 @@ fn endpoint(protocol: &str, receiver: &Receiver) -> String {
 }
 
 /// What these runs give no occasion for: a framework's norm, a budget, a change's tensor, detail.
-const NO_OCCASION: [&str; 5] = [
+const NO_OCCASION: [&str; 7] = [
+    "training.collective.straggler.lag",
+    "training.collective.straggler.rank",
     "training.grad.norm.self_check",
     "training.monitor.budget",
     "training.monitor.sampling",

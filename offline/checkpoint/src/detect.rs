@@ -11,7 +11,8 @@ use super::{dcp, deepspeed, hf, megatron, plain};
 /// Whether the path is a file that is called as checkpoints are, or a directory laid out as one, be it damaged.
 pub fn is_one(path: &Path) -> bool {
     if path.is_file() {
-        return path.file_name().and_then(|name| name.to_str()).is_some_and(plain::has_its_ending);
+        return hf::is_index(path)
+            || path.file_name().and_then(|name| name.to_str()).is_some_and(plain::has_its_ending);
     }
     let refused = open(path, Dialect::Ours).err();
     path.is_dir()
@@ -21,6 +22,9 @@ pub fn is_one(path: &Path) -> bool {
 /// Opens the checkpoint at `path`.
 pub(super) fn open(path: &Path, dialect: Dialect) -> Result<Checkpoint, CheckpointError> {
     if !path.is_dir() {
+        if hf::is_index(path) {
+            return hf::open_index(path);
+        }
         return plain::open(path);
     }
     let names = names_in(path)?;

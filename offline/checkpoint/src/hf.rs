@@ -18,6 +18,18 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+/// Whether the file is the index of a checkpoint in several files, by its name.
+pub(super) fn is_index(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| INDEXES.iter().any(|index| name == *index))
+}
+
+/// The checkpoint of an index: the files beside it.
+pub(super) fn open_index(index: &Path) -> Result<Checkpoint, CheckpointError> {
+    let mut checkpoint = Checkpoint::new(index.parent().unwrap_or(Path::new("")), Layout::HuggingFace);
+    sharded(&mut checkpoint, index)?;
+    Ok(checkpoint)
+}
+
 /// The checkpoint in a directory with these names, if it is one.
 pub(super) fn open(path: &Path, names: &[String]) -> Result<Option<Checkpoint>, CheckpointError> {
     let has = |name: &str| names.iter().any(|found| found == name);

@@ -49,8 +49,9 @@ impl Desk {
         let config = Config::parse(config, "t", &|_| None).expect("a good config").config;
         let settings = config.csv.as_ref().expect("CSV is the default");
         let run = JournalRun { run: "run-a".to_owned(), rank: Rank(rank), local_rank: Rank(rank), world_size: 2 };
-        let spec =
-            JournalSpec { file_bytes: MIN_FILE_BYTES, run, config: &config, csv: settings, storage: Storage::Auto };
+        // A page more than the smallest: room for all steps, beside facts that fill their page.
+        let file_bytes = MIN_FILE_BYTES + 4096;
+        let spec = JournalSpec { file_bytes, run, config: &config, csv: settings, storage: Storage::Auto };
         let mut journal = Journal::create(&self.path(journal), &spec).expect("room");
         let mut csv = CsvExporter::in_directory(&config, settings, self.path("csv"));
         for (index, step) in steps.into_iter().enumerate() {

@@ -10,6 +10,9 @@ use super::error::CaptureError;
 use super::shared::Shared;
 use super::words::{document as head, part, value as key};
 
+/// So many characters of a file that is something else are shown.
+const SHOWN: usize = 40;
+
 /// Reads the text of a `dump.json` or `debug.json`; `path` is named in errors. Takes time and memory linear in the text.
 ///
 /// # Errors
@@ -22,7 +25,27 @@ pub fn parse_document(text: &[u8], path: &Path) -> Result<Document, CaptureError
     Ok(document)
 }
 
+/// What a text that does not begin as JSON does is; `None` for one that does.
+fn not_json(text: &[u8]) -> Option<String> {
+    let text = text.trim_ascii_start();
+    if text.starts_with(b"PK\x03\x04") {
+        return Some("a zip archive, as torch saves tensors".to_owned());
+    }
+    let word = text.split(|byte| !byte.is_ascii_alphanumeric()).next().unwrap_or_default();
+    let is_json = matches!(text.first(), None | Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9'))
+        || matches!(word, b"true" | b"false" | b"null" | b"NaN" | b"Infinity");
+    if is_json {
+        return None;
+    }
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    // A character has four bytes at most.
+    let line: String = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]).chars().take(SHOWN).collect();
+    let is_text = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
+    Some(if is_text { format!("text that begins with {line:?}") } else { "bytes that are no text".to_owned() })
+}
+
 struct Reader<'j> {
+    text: &'j [u8],
     json: Jiter<'j>,
     path: &'j Path,
     shared: Shared,
@@ -30,13 +53,18 @@ struct Reader<'j> {
 
 impl<'j> Reader<'j> {
     fn new(text: &'j [u8], path: &'j Path) -> Self {
-        Self { json: Jiter::new(text).with_allow_inf_nan(), path, shared: Shared::default() }
+        Self { text, json: Jiter::new(text).with_allow_inf_nan(), path, shared: Shared::default() }
     }
 
     fn document(&mut self) -> Result<Document, CaptureError> {
         let (mut task, mut level, mut framework, mut operators) = (None, None, Framework::PyTorch, None);
         let first = self.json.peek();
-        if self.well(first)? != Peek::Object {
+        if !matches!(first, Ok(Peek::Object)) {
+            // Of a file that is no JSON at all the place where it stops being JSON says nothing.
+            if let Some(found) = not_json(self.text) {
+                return Err(self.unexpected("(the whole file)", "an object of JSON", &found));
+            }
+            self.well(first)?;
             return Err(self.unexpected("(the whole file)", "an object", "something else"));
         }
         let key = self.json.known_object().map(|key| key.map(str::to_owned));

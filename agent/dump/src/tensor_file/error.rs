@@ -80,6 +80,9 @@ impl TensorFileError {
 fn beginning(first: &[u8]) -> String {
     match first {
         [] => "an empty file".to_owned(),
+        text if text.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) => {
+            format!("a file that begins with the text {:?}", String::from_utf8_lossy(text))
+        }
         first => format!("a file that begins with {first:02x?}"),
     }
 }

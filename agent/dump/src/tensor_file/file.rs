@@ -95,6 +95,11 @@ impl TensorFile {
         self.pickled.as_ref().map(Pickled::root)
     }
 
+    /// See [`Pickled::harmful_calls`]; empty for a file that holds no pickle.
+    pub fn harmful_calls(&self) -> Vec<String> {
+        self.pickled.as_ref().map(Pickled::harmful_calls).unwrap_or_default()
+    }
+
     /// What of a `.pt` file is no tensor, by name: strings, numbers, classes, persistent references.
     ///
     /// # Errors

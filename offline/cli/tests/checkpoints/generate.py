@@ -44,6 +44,13 @@ def tiny() -> torch.nn.Module:
     return model
 
 
+class Attack:
+    """Whoever unpickles it executes a command."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch executed",)
+
+
 def start(rank: int, port: int, world: int = WORLD) -> None:
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
@@ -265,6 +272,7 @@ def main() -> None:
     torch.save(model.state_dict(), MADE / "plain.pt")
     changed = model.state_dict() | {"model.norm.weight": model.model.norm.weight.detach() * 1.001}
     torch.save(changed, MADE / "changed_norm.pt")
+    torch.save({**model.state_dict(), "extra": Attack()}, MADE / "attack_within.pt")
     torch.save(
         {"state_dict": {name: value.bfloat16() for name, value in model.state_dict().items()}, "epoch": 1},
         MADE / "bfloat16.pt",

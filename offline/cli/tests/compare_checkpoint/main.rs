@@ -63,6 +63,7 @@ fn files_of_one_tensor_pair_whatever_their_format() {
 fn one_model_in_every_layout_is_the_same() {
     for (layout, kind) in [
         ("hf", "hugging_face"),
+        ("hf/model.safetensors.index.json", "hugging_face"),
         ("fsdp", "distributed"),
         ("deepspeed_zero2", "deepspeed"),
         ("deepspeed_zero3", "deepspeed"),
@@ -230,6 +231,23 @@ fn what_is_no_checkpoint_or_an_incomplete_one_is_an_error_and_writes_nothing() {
         assert!(!path("out").exists(), "{bad}");
     }
     assert!(!path("executed").exists(), "nothing in a pickle is executed");
+}
+
+#[test]
+fn a_file_that_is_identical_and_would_call_the_system_is_said_to_do_so_on_either_side() {
+    let directory = TempDir::new().expect("a temporary directory");
+    for (target, golden, word) in
+        [("attack_within.pt", "plain.pt", "target"), ("plain.pt", "attack_within.pt", "golden")]
+    {
+        let said = compare_in(directory.path(), &[&made(target), &made(golden)]);
+        assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
+        let after = said.out.split_once(&format!("{word}: ")).expect("the side").1;
+        let note = after.lines().nth(1).expect("a note");
+        assert!(note.contains("attack_within.pt asks whoever loads it to call posix.system"), "{}", said.out);
+        let said = compare_in(directory.path(), &["--json", &made(target), &made(golden)]);
+        assert!(said.out.contains("to call posix.system"), "{}", said.out);
+    }
+    assert!(!directory.path().join("executed").exists());
 }
 
 /// An archive of torch with this pickle in place of its own, which is longer.

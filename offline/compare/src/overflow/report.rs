@@ -52,7 +52,14 @@ impl Step {
             ));
         }
         let counts = [Level::Critical, Level::High, Level::Medium].map(|level| (level.word(), self.count(level)));
-        if counts.iter().any(|(_, count)| *count > 0) {
+        let grown = self.count(Level::High);
+        if self.origins.born.is_empty()
+            && grown > 0
+            && counts.iter().all(|(word, count)| *word == "high" || *count == 0)
+        {
+            let operators = if grown == 1 { "1 operator gives" } else { &format!("{grown} operators give") };
+            lines.push(format!("  {operators} out a norm more than a hundred times that of the input (level high)."));
+        } else if counts.iter().any(|(_, count)| *count > 0) {
             let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
             lines.push(format!("  Operators by level: {}.", counts.join(", ")));
         }

@@ -4,6 +4,7 @@
 //! ([`Pickled`]). It imports nothing and calls nothing: a class is its name, and what a pickle would call becomes an
 //! object of that name with its arguments, its state and what was put into it. [`Item`] is a place in the result.
 
+mod calls;
 mod item;
 mod limits;
 mod machine;
