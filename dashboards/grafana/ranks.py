@@ -156,4 +156,35 @@ def _collectives() -> list[timeseries.Panel]:
             ),
             look=Look(bars=True),
         ),
+        *_waiting(),
+    ]
+
+
+def _waiting() -> list[timeseries.Panel]:
+    """What the ranks tell of each other, and of the time in which they only waited."""
+    runbook = "CollectiveStraggler"
+    last, lag = "trainmon_collective_straggler_rank", "trainmon_collective_straggler_lag_seconds"
+    waited, told = "trainmon_collective_waited_seconds_total", "trainmon_collective_duration_quantile_seconds"
+    group = "trainmon_collective_group_info"
+    return [
+        curves(Facts("Rank that came last", last, runbook), Query(f"{last}{{{RUN}}}", "{{process_group}}")),
+        curves(Facts("How late it came", lag, runbook), Query(f"{lag}{{{RUN}}}", "{{process_group}}")),
+        curves(
+            Facts("Only waited", waited, runbook, "Of a second.", "percentunit", width=8),
+            Query(
+                largest(f"sum by (op, process_group, rank) ({rate(waited, RANK)})"),
+                "{{op}} {{process_group}} rank {{rank}}",
+            ),
+        ),
+        curves(
+            Facts("Latency since the start", told, runbook, width=8),
+            Query(
+                largest(f"max by (op, process_group, share) ({told}{{{RANK}}})"), "{{op}} {{process_group}} {{share}}"
+            ),
+            look=Look(logarithmic=True),
+        ),
+        curves(
+            Facts("Groups", group, runbook, width=8),
+            Query(f"max by (process_group, role) ({group}{{{RUN}}})", "{{process_group}} {{role}}"),
+        ),
     ]

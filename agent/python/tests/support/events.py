@@ -18,6 +18,7 @@ SCOPES = {
     ("module", "backward"): "actv_grad",
     ("weight_grad", "unreduced"): "grad_unreduced",
     ("weight_grad", "reduced"): "grad_reduced",
+    ("cc", "comm"): "comm",
 }
 #: Columns that are no values.
 WORDS = {"vpp_stage", "step", "name", "module_name", "scope", "micro_step", "shape", "dtype", "crc32", "xor64"}
