@@ -79,7 +79,14 @@ fn what_a_header_claims_is_checked_against_the_file() {
             "not a safetensors",
         ),
         ([&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "not a safetensors header"),
-        (b"GIF89a".to_vec(), "expected .npy, .safetensors or torch's .pt, found a file that begins with [47, 49, 46"),
+        (
+            b"GIF89\xff".to_vec(),
+            "expected .npy, .safetensors or torch's .pt, found a file that begins with [47, 49, 46",
+        ),
+        (
+            b"GIF89a".to_vec(),
+            "expected .npy, .safetensors or torch's .pt, found a file that begins with the text \"GIF89a\"",
+        ),
         (Vec::new(), "expected .npy, .safetensors or torch's .pt, found an empty file"),
     ] {
         let found = cause(&parse(bytes).unwrap_err());
