@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_line_of_the_models_own_code_is_shown_and_no_librarys() {
         assert_eq!(
-            line("File /work/nets.py, line 94, in forward, \n hidden = block(hidden)").unwrap(),
+            line("File /src/nets.py, line 94, in forward, \n hidden = block(hidden)").unwrap(),
             "nets.py, line 94"
         );
         assert_eq!(

@@ -9,6 +9,11 @@ use pyo3::types::{PyDict, PyTuple};
 use super::announced::OpenCall;
 use super::state::State;
 
+/// What the state knows a work by: the method's first argument. 0 is none.
+fn key_of(args: &Bound<'_, PyTuple>) -> usize {
+    args.get_item(0).map_or(0, |work| work.as_ptr() as usize)
+}
+
 /// `Work.wait`, called with the work first. Gives what the original gives.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct WaitMethod {
@@ -33,7 +38,7 @@ impl WaitMethod {
     ) -> PyResult<Bound<'py, PyAny>> {
         let original = self.original.bind(py);
         let entered = Instant::now();
-        let key = args.get_item(0).map_or(0, |work| work.as_ptr() as usize);
+        let key = key_of(args);
         if !self.state.knows(key) {
             return original.call(args, kwargs);
         }
@@ -72,7 +77,7 @@ impl FutureMethod {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let future = self.original.bind(py).call(args, kwargs)?;
-        let key = args.get_item(0).map_or(0, |work| work.as_ptr() as usize);
+        let key = key_of(args);
         if let Some(open) = self.state.take_pending(key) {
             self.state.quietly(py, || {
                 let call = Bound::new(py, OpenCall::new(Arc::clone(&self.state), open))?;

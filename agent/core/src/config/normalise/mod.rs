@@ -22,6 +22,7 @@ use crate::config::prometheus::Prometheus;
 use crate::config::report::{Fault, Report};
 use crate::config::signals::{DEFAULT_EPS, Signal, SignalName, Signals, WeightGrad};
 use crate::config::tensorboard::TensorBoard;
+use crate::config::tracker::{Mlflow, Wandb};
 
 /// The statistics among `ops`, each once, in order; `fallback` if there are none.
 fn statistics(ops: &[Op], fallback: &[Statistic]) -> Vec<Statistic> {
@@ -100,6 +101,8 @@ struct Outputs {
     prometheus: Option<Prometheus>,
     otlp: Option<Otlp>,
     tensorboard: Option<TensorBoard>,
+    wandb: Option<Wandb>,
+    mlflow: Option<Mlflow>,
     journal: Option<Journal>,
 }
 
@@ -117,7 +120,9 @@ impl Outputs {
         let tensorboard = asked_for(named(Format::Tensorboard), tensorboard, "tensorboard.enabled", report);
         let journal = file.journal.as_ref().map(|journal| (journal, journal.enabled));
         let journal = asked_for(named(Format::Journal), journal, "journal.enabled", report);
-        Self { csv: named(Format::Csv), prometheus, otlp, tensorboard, journal }
+        let wandb = file.wandb.as_ref().and_then(|wandb| wandb.on(|wandb| wandb.tracker.enabled));
+        let mlflow = file.mlflow.as_ref().and_then(|mlflow| mlflow.on(|mlflow| mlflow.tracker.enabled));
+        Self { csv: named(Format::Csv), prometheus, otlp, tensorboard, wandb, mlflow, journal }
     }
 }
 
