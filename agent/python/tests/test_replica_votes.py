@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,33 @@ def test_the_one_that_differs_is_named_by_the_majority_and_once(client: Callable
     assert "parameter `w2` differs on rank 3 from its copies on 4 of 5 ranks after step 100" in found[2]
     # It goes on: counted, not said again.
     assert ranks[0].voice.counted == 2
+
+
+def test_the_first_step_is_named_where_a_later_one_is_settled_sooner(
+    client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = ranks_of(client, 3)
+    slow = ranks[1].store
+
+    def check(keys: list[str]) -> Any:
+        if "/100-0/" in keys[0]:
+            time.sleep(0.3)
+        return slow.__getattr__("check")(keys)
+
+    monkeypatch.setattr(slow, "check", check, raising=False)
+    for rank in ranks[:2]:
+        rank.show(100, SAME)
+    wait_for_calls(ranks[:2], "add", 1)
+    ranks[2].show(100, [11, 22, 33, 0])
+    ranks[2].show(200, [11, 22, 33, 0])
+    # The others hear of step 200 from the hash they find, of step 100 only when they look.
+    wait_for_calls(ranks[2:], "compare_set", 2)
+    for rank in ranks[:2]:
+        rank.show(200, SAME)
+    close_all(ranks)
+    ((_, step, _),) = [one for rank in ranks for one in rank.voice.raised]
+    assert step == 100
+    assert ranks[0].voice.counted == 1
 
 
 def test_two_that_differ_are_both_named(client: Callable[[], Any]) -> None:

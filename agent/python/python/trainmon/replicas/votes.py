@@ -188,8 +188,8 @@ class ReplicaVotes:
             self._cast(store, one, found)
         now = time.monotonic()
         for group in self._groups.values():
-            for ballot, looks in group.open:
-                self._look(group, ballot, looks, now)
+            self._look(group, now)
+            self._judge(group, now)
 
     def _cast(self, store: Any, one: Submission, found: Sequence[int | None]) -> None:
         copies, numbers = one.copies, found
@@ -217,18 +217,29 @@ class ReplicaVotes:
         while len(group.open) > _MOST_OPEN:
             group.open.popleft()[0].retire()
 
-    def _look(self, group: _Group, ballot: Ballot, looks: list[float], now: float) -> None:
+    def _look(self, group: _Group, now: float) -> None:
+        """Finds out what others hold, where that is due."""
         is_ending = self._stop_at is not None
-        if ballot.is_disputed and not ballot.is_over:
-            verdict = ballot.judge()
+        for ballot, looks in group.open:
+            if not ballot.is_disputed and (is_ending or (looks and looks[0] <= now)):
+                looks[:] = [look for look in looks if look > now]
+                ballot.look()
+        under_way = [place for place, (ballot, _) in enumerate(group.open) if ballot.is_disputed and not ballot.is_over]
+        # A rank raises its flags in the order of its steps: what differs now may have begun at an earlier one.
+        for ballot, _ in list(group.open)[: max(under_way, default=0)]:
+            ballot.look()
+
+    def _judge(self, group: _Group, now: float) -> None:
+        """Tells the verdicts in the order of the steps: the alert names the first that differs."""
+        is_earlier_open = False
+        for ballot, looks in group.open:
+            if not ballot.is_disputed or ballot.is_over:
+                continue
+            verdict = None if is_earlier_open else ballot.judge()
             if verdict is not None:
                 self._tell(group, ballot, verdict)
             looks[:] = [] if ballot.is_over else [now + _PAUSE_S]
-        elif is_ending or (looks and looks[0] <= now):
-            looks[:] = [look for look in looks if look > now]
-            ballot.look()
-            if ballot.is_disputed:
-                looks[:] = [now]
+            is_earlier_open = is_earlier_open or not ballot.is_over
 
     def _settle(self, group: _Group, ballot: Ballot) -> None:
         """By the lowest rank: ends an alert whose copies agree again, and says once that ranks do not take part."""
