@@ -27,9 +27,18 @@ const MANGLED: &str = "_Z";
 /// The functions of a library by the version their names carry; none is the empty one.
 type Functions = BTreeMap<String, BTreeSet<String>>;
 
+/// What a driver of NVIDIA's leaves in the system: on a server or a desktop, on a Jetson, under WSL.
+const DRIVERS: [&str; 5] =
+    ["/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/nvhost-ctrl", "/dev/nvhost-ctrl-gpu", "/dev/dxg"];
+
+/// Set to anything, the libraries stay: for a checkout that machines with a GPU share.
+const KEEP: &str = "TRAINMON_KEEP_CUDA";
+
 /// Whether the libraries are of no use here: on Linux without a driver of NVIDIA's.
 pub(super) fn is_idle() -> bool {
-    cfg!(target_os = "linux") && !Path::new("/dev/nvidiactl").exists()
+    cfg!(target_os = "linux")
+        && std::env::var_os(KEEP).is_none()
+        && !DRIVERS.iter().any(|path| Path::new(path).exists())
 }
 
 /// Replaces the libraries of CUDA below `packages`. Writes into the files themselves: an installer's cache that is linked to

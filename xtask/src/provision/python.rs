@@ -15,6 +15,9 @@ use crate::{process, workspace};
 /// Written last: the requirements that are installed. With equal ones pip is not asked again.
 const STAMP: &str = "trainmon-requirements.stamp";
 
+/// In the stamp of an environment whose torch can use a GPU.
+const WITH_CUDA: &str = "# with the libraries of CUDA\n";
+
 /// What an environment is made of.
 #[derive(Clone, Copy, Debug)]
 struct Recipe {
@@ -259,7 +262,7 @@ pub(super) fn other_torches(root: &Path, matrix: Matrix) -> Vec<OtherTorch> {
 
 fn make(root: &Path, recipe: Recipe) -> Result<Environment> {
     let dir = workspace::provisioned(root).join("python").join(recipe.name);
-    let wanted = stamp_of(&requirements_dir(root), recipe)?;
+    let wanted = stamp_of(&requirements_dir(root), recipe, cuda::is_idle())?;
     let environment = Environment { dir };
     if is_current(&environment, &wanted) {
         return Ok(environment);
@@ -275,6 +278,7 @@ fn make(root: &Path, recipe: Recipe) -> Result<Environment> {
     let shown = environment.dir.display();
     let make = || {
         can_be_made(recipe, parent)?;
+        remove_other_kind(&environment, &wanted)?;
         let Recipe { requirements, download, .. } = recipe;
         eprintln!("python: installing the packages of {requirements} into {shown} ({download} to download)");
         install(root, recipe, &environment)
@@ -282,6 +286,15 @@ fn make(root: &Path, recipe: Recipe) -> Result<Environment> {
     make().with_context(|| format!("cannot make the Python environment {shown}"))?;
     fs::write(environment.dir.join(STAMP), wanted).context("cannot write the stamp")?;
     Ok(environment)
+}
+
+/// An environment with the libraries of CUDA, and one without them, differ in nothing an installer looks at: it would leave them.
+fn remove_other_kind(environment: &Environment, wanted: &str) -> Result<()> {
+    let Ok(stamp) = fs::read_to_string(environment.dir.join(STAMP)) else { return Ok(()) };
+    if stamp.ends_with(WITH_CUDA) == wanted.ends_with(WITH_CUDA) {
+        return Ok(());
+    }
+    fs::remove_dir_all(&environment.dir).with_context(|| format!("cannot remove {}", environment.dir.display()))
 }
 
 fn is_current(environment: &Environment, wanted: &str) -> bool {
@@ -313,13 +326,14 @@ fn python_version() -> Result<(u32, u32)> {
     parsed.with_context(|| format!("{} does not tell its version: `{}`", pip::PYTHON, answer.trim()))
 }
 
-/// The text of its files: whatever changes in them is installed anew.
-fn stamp_of(requirements: &Path, recipe: Recipe) -> Result<String> {
+/// The text of its files, and whether it has the libraries of CUDA: whatever changes in them is installed anew.
+fn stamp_of(requirements: &Path, recipe: Recipe, is_without_cuda: bool) -> Result<String> {
     let read = |file: &str| {
         let file = requirements.join(file);
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     };
-    Ok(read(recipe.requirements)? + &recipe.constraints.map(read).transpose()?.unwrap_or_default())
+    let cuda = if recipe.has_torch && !is_without_cuda { WITH_CUDA } else { "" };
+    Ok(read(recipe.requirements)? + &recipe.constraints.map(read).transpose()?.unwrap_or_default() + cuda)
 }
 
 fn install(root: &Path, recipe: Recipe, environment: &Environment) -> Result<()> {
@@ -396,14 +410,33 @@ mod tests {
         fs::create_dir_all(environment.dir.join("bin")).unwrap();
         fs::write(dir.path().join("test.txt"), "torch==2.13.0\n").unwrap();
         fs::write(dir.path().join("constraints.txt"), "").unwrap();
-        let wanted = stamp_of(dir.path(), CHECKS).unwrap();
+        let wanted = stamp_of(dir.path(), CHECKS, true).unwrap();
         assert!(!is_current(&environment, &wanted), "nothing is installed");
         fs::write(environment.dir.join(STAMP), &wanted).unwrap();
         assert!(!is_current(&environment, &wanted), "a stamp alone is no environment");
         fs::write(environment.program("python"), "").unwrap();
         assert!(is_current(&environment, &wanted));
         fs::write(dir.path().join("constraints.txt"), "numpy==2.4.6\n").unwrap();
-        assert!(!is_current(&environment, &stamp_of(dir.path(), CHECKS).unwrap()));
+        assert!(!is_current(&environment, &stamp_of(dir.path(), CHECKS, true).unwrap()));
+    }
+
+    /// A checkout on a shared disk, or a machine that got its driver later.
+    #[test]
+    fn an_environment_without_cuda_is_made_anew_where_there_is_a_gpu() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = Environment { dir: dir.path().join("venv") };
+        fs::create_dir_all(&environment.dir).unwrap();
+        fs::write(dir.path().join("test.txt"), "torch==2.13.0\n").unwrap();
+        fs::write(dir.path().join("constraints.txt"), "").unwrap();
+        let without = stamp_of(dir.path(), CHECKS, true).unwrap();
+        let with = stamp_of(dir.path(), CHECKS, false).unwrap();
+        fs::write(environment.dir.join(STAMP), &without).unwrap();
+        remove_other_kind(&environment, &without).unwrap();
+        assert!(environment.dir.exists());
+        remove_other_kind(&environment, &with).unwrap();
+        assert!(!environment.dir.exists());
+        let no_torch = Recipe { has_torch: false, ..CHECKS };
+        assert_eq!(stamp_of(dir.path(), no_torch, true).unwrap(), stamp_of(dir.path(), no_torch, false).unwrap());
     }
 
     #[test]

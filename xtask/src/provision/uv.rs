@@ -7,10 +7,15 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::pip;
+use super::{cuda, pip};
 
 /// Part of its directory's name: another version is installed beside it.
 const VERSION: &str = "0.13.9";
+
+/// Where wheels lie unpacked: where the libraries of CUDA are replaced, the cache has the substitutes too.
+fn cache_name(is_without_cuda: bool) -> &'static str {
+    if is_without_cuda { "cache" } else { "cache-cuda" }
+}
 
 /// uv, and the cache that the environments are linked to.
 #[derive(Debug)]
@@ -26,7 +31,7 @@ impl Uv {
     /// pip cannot install it; without uv pip itself serves.
     pub(super) fn ensure(parent: &Path) -> Result<Self> {
         let site = parent.join(format!("uv-{VERSION}"));
-        let found = Self { program: site.join("bin/uv"), cache: parent.join("cache") };
+        let found = Self { program: site.join("bin/uv"), cache: parent.join(cache_name(cuda::is_idle())) };
         if found.program.exists() {
             return Ok(found);
         }

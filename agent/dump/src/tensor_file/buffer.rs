@@ -37,7 +37,11 @@ impl Buffer {
             bytes.resize(len, 0);
             return Ok(Self { memory: Memory::Heap(bytes), len });
         }
-        Ok(Self { memory: Memory::Pages(MmapMut::map_anon(len)?), len })
+        let pages = MmapMut::map_anon(len)?;
+        // Where the system gives huge pages to whoever does not refuse them. A kernel without them has nothing to refuse.
+        #[cfg(target_os = "linux")]
+        drop(pages.advise(memmap2::Advice::NoHugePage));
+        Ok(Self { memory: Memory::Pages(pages), len })
     }
 
     /// How many bytes it has room for.
