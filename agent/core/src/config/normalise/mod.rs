@@ -14,15 +14,11 @@ use crate::config::control::Control;
 use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::effective::{Config, Csv, Dialect, FileLayout, Pipeline, TargetRule, Targets, Window};
 use crate::config::file::{ChangeFile, CommonFile, Format, KindsFile, Op, TargetsFile};
-use crate::config::journal::Journal;
 use crate::config::on_demand::CaptureOnDemand;
-use crate::config::otlp::Otlp;
 use crate::config::plan::PlanChange;
 use crate::config::prometheus::Prometheus;
 use crate::config::report::{Fault, Report};
 use crate::config::signals::{DEFAULT_EPS, Signal, SignalName, Signals, WeightGrad};
-use crate::config::tensorboard::TensorBoard;
-use crate::config::tracker::{Mlflow, Wandb};
 
 /// The statistics among `ops`, each once, in order; `fallback` if there are none.
 fn statistics(ops: &[Op], fallback: &[Statistic]) -> Vec<Statistic> {
@@ -96,33 +92,35 @@ fn budget(file: &CommonFile) -> Option<f64> {
     (file.overhead_budget > 0.0).then_some(file.overhead_budget / 100.0)
 }
 
-struct Outputs {
-    csv: bool,
-    prometheus: Option<Prometheus>,
-    otlp: Option<Otlp>,
-    tensorboard: Option<TensorBoard>,
-    wandb: Option<Wandb>,
-    mlflow: Option<Mlflow>,
-    journal: Option<Journal>,
-}
-
-impl Outputs {
-    fn of(file: &CommonFile, report: &mut Report<'_>) -> Self {
-        let named = |format: Format| file.format.contains(format);
-        let prometheus = file.prometheus.as_ref().map(|page| (page, page.enabled));
-        let prometheus = asked_for(named(Format::Prometheus), prometheus, "prometheus.enabled", report);
-        let otlp = file.otlp.as_ref().map(|otlp| (otlp, otlp.enabled));
-        let otlp = asked_for(named(Format::Otlp), otlp, "otlp.enabled", report);
-        if let Some(otlp) = &otlp {
-            otlp.check(report);
-        }
-        let tensorboard = file.tensorboard.as_ref().map(|files| (files, files.enabled));
-        let tensorboard = asked_for(named(Format::Tensorboard), tensorboard, "tensorboard.enabled", report);
-        let journal = file.journal.as_ref().map(|journal| (journal, journal.enabled));
-        let journal = asked_for(named(Format::Journal), journal, "journal.enabled", report);
-        let wandb = file.wandb.as_ref().and_then(|wandb| wandb.on(|wandb| wandb.tracker.enabled));
-        let mlflow = file.mlflow.as_ref().and_then(|mlflow| mlflow.on(|mlflow| mlflow.tracker.enabled));
-        Self { csv: named(Format::Csv), prometheus, otlp, tensorboard, wandb, mlflow, journal }
+/// What both dialects say by the same keys. The rest is as without a file: each dialect has its own words for it.
+fn common(file: &CommonFile, csv_layout: Csv, is_dynamic: bool, report: &mut Report<'_>) -> Config {
+    check_window(file, report);
+    let named = |format: Format| file.format.contains(format);
+    let prometheus = file.prometheus.as_ref().map(|page| (page, page.enabled));
+    let otlp = file.otlp.as_ref().map(|otlp| (otlp, otlp.enabled));
+    let otlp = asked_for(named(Format::Otlp), otlp, "otlp.enabled", report);
+    if let Some(otlp) = &otlp {
+        otlp.check(report);
+    }
+    let tensorboard = file.tensorboard.as_ref().map(|files| (files, files.enabled));
+    let journal = file.journal.as_ref().map(|journal| (journal, journal.enabled));
+    Config {
+        window: window(file),
+        csv: named(Format::Csv).then(|| csv_layout.clone()),
+        csv_layout,
+        prometheus: asked_for(named(Format::Prometheus), prometheus, "prometheus.enabled", report),
+        otlp,
+        tensorboard: asked_for(named(Format::Tensorboard), tensorboard, "tensorboard.enabled", report),
+        wandb: file.wandb.as_ref().and_then(|wandb| wandb.on(|wandb| wandb.tracker.enabled)),
+        mlflow: file.mlflow.as_ref().and_then(|mlflow| mlflow.on(|mlflow| mlflow.tracker.enabled)),
+        journal: asked_for(named(Format::Journal), journal, "journal.enabled", report),
+        control: control(file, report),
+        capture: capture(file, is_dynamic, report),
+        overhead_budget: budget(file),
+        replica_interval: file.replica_interval,
+        alert: Alerting::of(&file.alert, report),
+        pipeline: pipeline(file),
+        ..Config::default()
     }
 }
 

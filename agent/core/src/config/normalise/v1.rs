@@ -1,7 +1,6 @@
 //! The effective config of a `TrainerMon` file.
 
 use crate::Statistic;
-use crate::config::alert::Alerting;
 use crate::config::collectives;
 use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::effective::{Config, Csv, Dialect, Features, FileLayout, TargetRule, Targets};
@@ -10,7 +9,7 @@ use crate::config::report::{Fault, Report};
 use crate::config::signals::{Activations, Signal, Signals, WeightGrad};
 use crate::config::time_tag::{TimeTag, TimeWindow};
 
-use super::{Outputs, budget, capture, check_window, control, csv, pipeline, statistics, window};
+use super::{common, csv, statistics};
 
 /// The environment variable that switches V1's dynamic mode on: the config file is watched while the training runs.
 pub const DYNAMIC_VARIABLE: &str = "DYNAMIC_MONITOR";
@@ -30,8 +29,6 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
             report.warn(report.place(&key), &key, fault.hint("inputs and outputs are always measured both"));
         }
     }
-    check_window(&file.common, report);
-    let outputs = Outputs::of(&file.common, report);
     let append_output = append_output(&file.append_output, report);
     let csv_layout = csv(&file.common, append_output.is_some());
     if append_output.is_some() && csv_layout.layout == Some(FileLayout::Run) {
@@ -39,9 +36,9 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
         let fault = Fault::new(Kind::NoEffect, "has no effect: it looks for directories of msprobe's layout");
         report.warn(report.place(key), key, fault.hint("leave `layout` out, or write \"layout\": \"msprobe\""));
     }
+    let common = common(&file.common, csv_layout, dynamic_on.is_some(), report);
     Config {
         dialect: Dialect::V1,
-        window: window(&file.common),
         ranks: file.module_ranks.clone(),
         squash_name: file.squash_name,
         signals: Signals {
@@ -62,23 +59,10 @@ pub(in crate::config) fn from_v1(file: &V1File, env: Environment<'_>, report: &m
         features: features(file, report),
         print_struct: file.print_struct,
         stack_info: file.stack_info,
-        patch_optimizer_step: None,
         targets: Targets { names: file.targets.keys().cloned().collect(), rule: TargetRule::Prefix },
-        csv: outputs.csv.then(|| Csv { append_output, ..csv_layout.clone() }),
-        csv_layout,
-        prometheus: outputs.prometheus,
-        otlp: outputs.otlp,
-        tensorboard: outputs.tensorboard,
-        wandb: outputs.wandb,
-        mlflow: outputs.mlflow,
-        journal: outputs.journal,
-        control: control(&file.common, report),
-        capture: capture(&file.common, dynamic_on.is_some(), report),
+        csv: common.csv.clone().map(|csv| Csv { append_output, ..csv }),
         dynamic_on,
-        overhead_budget: budget(&file.common),
-        replica_interval: file.common.replica_interval,
-        alert: Alerting::of(&file.common.alert, report),
-        pipeline: pipeline(&file.common),
+        ..common
     }
 }
 

@@ -1,7 +1,6 @@
 //! The effective config of a `TrainerMonitorV2` file.
 
 use crate::Statistic;
-use crate::config::alert::Alerting;
 use crate::config::collectives;
 use crate::config::diagnostic::DiagnosticKind as Kind;
 use crate::config::effective::{Config, Dialect, TargetRule, Targets};
@@ -9,12 +8,11 @@ use crate::config::file::{RankFile, SignalFile, V2File};
 use crate::config::report::{Fault, Report};
 use crate::config::signals::{Activations, Signal, Signals, WeightGrad};
 
-use super::{Outputs, budget, capture, check_window, control, csv, pipeline, statistics, window};
+use super::{common, csv, statistics};
 
 /// The effective config of a `TrainerMonitorV2` file.
 pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Config {
-    check_window(&file.common, report);
-    let outputs = Outputs::of(&file.common, report);
+    let common = common(&file.common, csv(&file.common, true), false, report);
     let monitors = file.monitors;
     for name in ["weight_grad", "optimizer", "param", "update"] {
         let key = format!("monitors.{name}");
@@ -27,12 +25,10 @@ pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Confi
     let names = module.as_ref().map(|module| module.targets.clone()).unwrap_or_default();
     Config {
         dialect: Dialect::V2,
-        window: window(&file.common),
         ranks: match file.rank {
             RankFile::One(rank) => vec![rank],
             RankFile::Several(ranks) => ranks,
         },
-        squash_name: false,
         signals: Signals {
             weight_grad: monitors.weight_grad.filter(|weight_grad| weight_grad.enabled).map(|weight_grad| WeightGrad {
                 signal: v2_signal(&weight_grad.signal),
@@ -56,31 +52,13 @@ pub(in crate::config) fn from_v2(file: V2File, report: &mut Report<'_>) -> Confi
             mg_direction: None,
             update: monitors.update.filter(|update| update.enabled).map(|update| v2_signal(&update.signal)),
         },
-        adhoc: None,
         collectives: monitors
             .cc
             .filter(|cc| cc.enabled)
             .map(|cc| collectives::of_v2(&cc, v2_signal(&cc.signal), report)),
-        features: None,
-        print_struct: false,
-        stack_info: false,
         patch_optimizer_step: file.patch_optimizer_step,
         targets: Targets { names, rule: TargetRule::Substring },
-        csv: outputs.csv.then(|| csv(&file.common, true)),
-        csv_layout: csv(&file.common, true),
-        prometheus: outputs.prometheus,
-        otlp: outputs.otlp,
-        tensorboard: outputs.tensorboard,
-        wandb: outputs.wandb,
-        mlflow: outputs.mlflow,
-        journal: outputs.journal,
-        control: control(&file.common, report),
-        capture: capture(&file.common, false, report),
-        dynamic_on: None,
-        overhead_budget: budget(&file.common),
-        replica_interval: file.common.replica_interval,
-        alert: Alerting::of(&file.common.alert, report),
-        pipeline: pipeline(&file.common),
+        ..common
     }
 }
 
