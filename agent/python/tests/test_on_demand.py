@@ -114,8 +114,8 @@ def test_the_command_orders_waits_and_says_where_the_files_are(tmp_path: Path) -
     waits = command("dump", "--at", str(far), "--json")
     training.until(lambda: waits.poll() is not None)
     assert json.loads(waits.communicate()[0])["step"] == far
-    status = training.status()["captures"]
-    assert [one["stage"] for one in status] == ["done", "waiting"]
+    # Agreed upon for a step to come, from which on the schedule has it.
+    training.until(lambda: [one["stage"] for one in training.status()["captures"]] == ["done", "waiting"])
     wrong = command("dump", "--level", "L9")
     assert wrong.wait() == 2
     assert 'key `level`: expected one of `L0`, `L1`, `L2`, `mix`, found "L9"' in wrong.communicate()[1]
