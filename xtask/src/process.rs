@@ -21,12 +21,16 @@ pub fn cargo_path() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
 
-/// A cargo to build with. Where a checkout is built once (`CI` is set) it keeps nothing for a next time: that would take
-/// as much of the disk as all it builds.
+/// A cargo to build with. Where a checkout is built once (`CI` is set) it keeps nothing for a next time, which would take as
+/// much of the disk as all it builds, and nothing for a debugger, a third of what is built.
 pub fn cargo() -> Command {
     let mut command = Command::new(cargo_path());
-    if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
-        command.env("CARGO_INCREMENTAL", "0");
+    if std::env::var_os("CI").is_some() {
+        for (name, value) in [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "none")] {
+            if std::env::var_os(name).is_none() {
+                command.env(name, value);
+            }
+        }
     }
     command
 }
