@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.golden import directory
+from support.matrix import full_matrix_only
 from support.ranks import run_ranks
 
 
@@ -25,19 +26,26 @@ def test_msprobes_answers_to_the_same_calls_agree(tmp_path: Path) -> None:
     assert said.count("cells agree") == 3, said
 
 
-def test_what_is_recorded_is_what_the_dispatcher_saw(tmp_path: Path) -> None:
+#: Each repeats the test of two ranks with sums of four, and with groups that are not the world.
+FOUR = full_matrix_only("four ranks of a framework take a minute on two cores; two ranks, and four without one, stay")
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_is_recorded_is_what_the_dispatcher_saw(tmp_path: Path, ranks: int) -> None:
     cases = ["plain", "ddp", "fsdp2"]
-    said = run_ranks("communication.py", 2, tmp_path, *cases, environment={"TORCH_FR_BUFFER_SIZE": "200000"})
+    said = run_ranks("communication.py", ranks, tmp_path, *cases, environment={"TORCH_FR_BUFFER_SIZE": "200000"})
     assert said.count("checked") == len(cases), said
 
 
-def test_megatrons_operations_are_seen_in_their_groups(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FOUR)])
+def test_megatrons_operations_are_seen_in_their_groups(tmp_path: Path, ranks: int) -> None:
     cases = ["plain", "sharded", "tensor", "pipeline"]
-    said = run_ranks("communication_megatron.py", 2, tmp_path, *cases)
+    said = run_ranks("communication_megatron.py", ranks, tmp_path, *cases)
     assert said.count("checked") == len(cases), said
     assert "'tp'" in said and "'dp_cp'" in said, said
 
 
-def test_deepspeeds_operations_are_seen(tmp_path: Path) -> None:
-    said = run_ranks("communication_deepspeed.py", 2, tmp_path, "2", "3")
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FOUR)])
+def test_deepspeeds_operations_are_seen(tmp_path: Path, ranks: int) -> None:
+    said = run_ranks("communication_deepspeed.py", ranks, tmp_path, "2", "3")
     assert said.count("checked") == 2, said
