@@ -176,8 +176,8 @@ def halves() -> list[Any]:
 
 
 def every_operation(groups: Sequence[Any] = ()) -> list[torch.Tensor]:
-    """Calls everything that torch.distributed has, in every form, on all ranks of the world, and some of it in `groups`;
-    gives what came of it."""
+    """Calls everything that torch.distributed has, in every form, on all ranks of the world, and some of it in
+    `groups`; gives what came of it."""
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     results: list[torch.Tensor] = []
 
