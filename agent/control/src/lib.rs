@@ -24,6 +24,7 @@ mod board;
 mod capture_requests;
 mod captures;
 mod change_request;
+mod communication;
 mod file_watch;
 mod files;
 mod follower;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -20,6 +21,11 @@ def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
     assert re.search(r"all_reduce \d+ of group ", named), named
     (shown,) = re.findall(r"status shows: (.*)", said)
     assert "entered by ranks 0, 1, 3, not by rank 2" in shown
+    (listed,) = re.findall(r"in progress: (.*)", said)
+    (one,) = json.loads(listed)
+    assert (one["op"], one["ranks"], one["bytes"]) == ("all_reduce", [0, 1, 2, 3], 12)
+    assert one["caller"].startswith("hang_train.py[") and one["seconds"] > 1
+    assert f" {one['sequence']} of group {one['process_group']}," in shown
 
 
 @pytest.mark.parametrize(

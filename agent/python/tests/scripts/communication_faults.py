@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import distributed
 
-from support import runs
+from support import control, runs
 from support.golden import directory
 from support.ranks import finish
 from trainmon.collectives import CollectiveStacksPrinted
@@ -36,7 +36,8 @@ def training(output, **config):
 
 def slow_rank(output):
     """One rank's data loader is slow: it comes last, and the others waited so long for it."""
-    watch, step = training(output, cc_distribution={"enable": True, "cc_payload": False}, ops=["norm"])
+    config = {"cc_distribution": {"enable": True, "cc_payload": False}, "ops": ["norm"], "control": {}}
+    watch, step = training(output, **config)
     for _ in range(3 * WINDOW + 1):
         if RANK == 1:
             time.sleep(0.05)
@@ -50,6 +51,10 @@ def slow_rank(output):
         ((group, rank, lag, _median, _step),) = books.stragglers()
         assert (group, rank) == ("world", 1), (group, rank)
         assert 0.04 < lag < 0.5, lag
+        (doors,) = {Path(json.loads(one.read_text())["socket"]).parent for one in output.glob("control-*/control.json")}
+        (shown,) = control.ask(doors, "GET", "/status")["collectives"]["stragglers"]
+        assert (shown["process_group"], shown["rank"]) == ("world", 1), shown
+        assert 0.04 < shown["lag_seconds"] < 0.5, shown
         print("found the slow rank", flush=True)
     distributed.barrier()
     watch.close()

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import trainmon  # before anything of the frameworks
 
@@ -19,13 +20,12 @@ from support.ranks import finish
 STEPS, ABSENT, AT = 8, 2, 5
 
 
-def hang_shown(output: Path) -> str | None:
-    """What rank 0's live control says the run hangs in."""
+def status(output: Path) -> dict[str, Any]:
+    """What rank 0's live control says."""
     for description in output.glob("control-*/control.json"):
         doors = Path(json.loads(description.read_text())["socket"]).parent
-        found: str | None = control.ask(doors, "GET", "/status")["hang"]
-        return found
-    return None
+        return dict(control.ask(doors, "GET", "/status"))
+    return {"hang": None}
 
 
 def wait_for_alert(output: Path) -> None:
@@ -33,9 +33,10 @@ def wait_for_alert(output: Path) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = list(output.glob("*-*/anomaly_detected/rank*/anomaly.json"))
-        shown = hang_shown(output)
-        if shown is not None and any("Stall" in file.read_text() for file in found):
-            print(f"status shows: {shown}", flush=True)
+        shown = status(output)
+        if shown["hang"] is not None and any("Stall" in file.read_text() for file in found):
+            print(f"status shows: {shown['hang']}", flush=True)
+            print(f"in progress: {json.dumps(shown['collectives']['in_progress'])}", flush=True)
             return
         time.sleep(0.05)
 
