@@ -13,7 +13,7 @@ from trainmon.hangs import Waiting, message_of
 
 
 def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
-    said = run_ranks("hang_train.py", 4, tmp_path)
+    said = run_ranks("hang_train.py", 4, tmp_path, "tcp")
     told = re.findall(r"warning: (Stall: no step for .*)", said)
     (named,) = [line for line in told if "all_reduce" in line]
     assert "entered by ranks 0, 1, 3, not by rank 2" in named, named
@@ -26,6 +26,17 @@ def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
     assert (one["op"], one["ranks"], one["bytes"]) == ("all_reduce", [0, 1, 2, 3], 12)
     assert one["caller"].startswith("hang_train.py[") and one["seconds"] > 1
     assert f" {one['sequence']} of group {one['process_group']}," in shown
+
+
+@pytest.mark.parametrize("store", ["tcp", "file", "gone"])
+def test_two_ranks_find_each_other_in_the_store_or_without_one(tmp_path: Path, store: str) -> None:
+    said = run_ranks("hang_train.py", 2, tmp_path, store)
+    told = re.findall(r"warning: (Stall: no step for .*)", said)
+    (named,) = [line for line in told if "all_reduce" in line]
+    assert "entered by rank 0, not by rank 1" in named, named
+    (shown,) = re.findall(r"status shows: (.*)", said)
+    assert "entered by rank 0, not by rank 1" in shown
+    assert any(tmp_path.glob("*-*/hangs/verdict")) == (store != "tcp")
 
 
 @pytest.mark.parametrize(

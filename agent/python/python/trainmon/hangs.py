@@ -1,8 +1,9 @@
 """Which ranks of a job that does not go on wait in which collective operation, and which never came.
 
 A thread looks once a second. Where no step ends for longer than the rule `Stall` allows, each rank writes what it is
-inside of into the store that torch.distributed was started with; a rank that waits reads what the members of its group
-wrote, and the first of them raises the alert. Nothing here takes part in a collective, and nobody is waited for.
+inside of into the store that torch.distributed was started with, or where that cannot be reached into the run's
+directory; a rank that waits reads what the members of its group wrote, and the first of them raises the alert. Nothing
+here takes part in a collective, and nobody is waited for.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
+from trainmon.hang_board import HangBoard, shared_board
 from trainmon.replicas.store import FileStoreError, OwnStore
 
 #: Between looks; shorter where a stall is one sooner.
@@ -53,6 +55,8 @@ class HangWatch:
         own = OwnStore()
         self._open_store = open_store or own.get
         self._close_store = own.close
+        #: Stands for a store that cannot be reached.
+        self._files: HangBoard | None = None
         self._changed = threading.Condition()
         self._durations: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._last_step: float | None = None
@@ -95,16 +99,26 @@ class HangWatch:
         return max(least, factor * usual)
 
     def _run(self) -> None:
-        try:
-            while self._await_look():
+        while self._await_look():
+            try:
                 self._look()
-        except FileStoreError:
-            self._monitor.say("info", "ranks that hang are not named: the store of torch.distributed is a file", None)
-        except Exception as error:
-            # The store went with the job.
-            if not self._is_over:
-                self._monitor.say("info", f"ranks that hang are not named: {type(error).__name__}: {error}", None)
+            except Exception as error:
+                # The store is a file, or went with the process that had it.
+                if not self._take_files(error):
+                    break
         self._close_store()
+
+    def _take_files(self, error: Exception) -> bool:
+        """Whether the ranks can go on without the store. They find each other in the next looks."""
+        files = shared_board(self._monitor) if self._files is None else None
+        if files is None and not self._is_over:
+            is_file = isinstance(error, FileStoreError)
+            why = "the store of torch.distributed is a file" if is_file else f"{type(error).__name__}: {error}"
+            hint = 'ranks with a directory in common (`"layout": "run"`, and files) need no store'
+            self._monitor.say("info", f"ranks that hang are not named: {why}", hint)
+        with self._changed:
+            self._files, self._looks, self._has_told = files, 0, False
+        return files is not None
 
     def _await_look(self) -> bool:
         with self._changed:
@@ -124,7 +138,7 @@ class HangWatch:
             Waiting(op, group, ranks, number, caller, seconds)
             for op, group, ranks, number, _, caller, seconds in self._monitor.open_collectives()
         ]
-        store, rank = self._open_store(), self._monitor.rank
+        store, rank = self._files or self._open_store(), self._monitor.rank
         store.set(_key(rank), json.dumps([[one.group, one.sequence] for one in inside]))
         if looks < _LOOKS_BEFORE_VERDICT:
             return
@@ -144,14 +158,14 @@ class HangWatch:
         else:
             self._show_verdict(store, self._monitor.step)
 
-    def _show_verdict(self, store: Any, step: int) -> None:
+    def _show_verdict(self, store: HangBoard, step: int) -> None:
         """For `trainmon ctl status`, which asks one rank: one of about this step."""
         if store.check([_VERDICT]):
             of, _, message = store.get(_VERDICT).decode().partition(":")
             if abs(int(of) - step) <= 1:
                 self._monitor.set_hang(message)
 
-    def _tell(self, store: Any, one: Waiting, waited: float) -> None:
+    def _tell(self, store: HangBoard, one: Waiting, waited: float) -> None:
         members = list(one.ranks) or list(range(self._monitor.world_size))
         entered, elsewhere, silent = [], [], []
         for member in members:
