@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,17 @@ def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
     assert "rank 1 comes last in the group `world`" in said
     assert "step 1: what `all_reduce/world` is given on this rank has 1 element that is not finite (`pre_0`)" in said
     assert '"broadcast": [' in said and "communication_faults.py[" in said
+
+
+def test_a_rank_with_a_slow_data_loader_is_an_alert_that_ends(tmp_path: Path) -> None:
+    said = run_ranks("communication_faults.py", 2, tmp_path, "slow_loader")
+    begun = re.findall(
+        r"warning: Straggler: rank (\d) comes last in the group `world`: .* the others waited (.*) ms", said
+    )
+    assert [(rank, 40 < float(lag) < 500) for rank, lag in begun] == [("1", True)], said
+    assert len(re.findall(r"Straggler: the group `world` waits no longer for rank 1 at step", said)) == 1, said
+    (file,) = tmp_path.glob("slow_loader/*-*/anomaly_detected/rank0/anomaly.json")
+    assert any("Straggler" in finding["message"] for finding in json.loads(file.read_text()).values())
 
 
 @pytest.mark.skipif(directory() is None, reason="golden data of msprobe: not here")

@@ -166,6 +166,9 @@ class Settings:
         """Of the rule `Stall`: after which multiple of the usual step time, and after how many seconds at least, a run
         that makes no step stalls; None without the rule."""
     @property
+    def straggler(self) -> float | None:
+        """Of the rule `Straggler`: from which share of a step on a rank's lag is an alert; None without the rule."""
+    @property
     def shutdown_timeout_s(self) -> float:
         """How long the end of the training waits for what is still queued."""
 
@@ -351,6 +354,13 @@ class Monitor:
         where they are not known), number in the group, bytes, calling line where asked for, seconds since it began."""
     def raise_hang(self, step: int, waited: float, allowed: float, message: str) -> None:
         """Raises the alert `Stall` with its cause. May be called from any thread."""
+    def raise_straggler(
+        self, begins: bool, findings: int, step: int, group: str, lag: float, allowed: float, message: str
+    ) -> None:
+        """Raises the alert `Straggler` of a group, or ends it: `lag` and `allowed` in seconds per step. May be called
+        from any thread."""
+    def count_straggler(self) -> None:
+        """Counts a window more of an alert `Straggler` that goes on."""
     def set_hang(self, sentence: str | None) -> None:
         """Tells what the run hangs in, for `trainmon ctl status`; None once it goes on."""
     def count_replica_mismatch(self) -> None:

@@ -42,7 +42,7 @@ class FileHangBoard:
         """Whether all of them were set."""
         return all(self._file(key).exists() for key in keys)
 
-    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:  # noqa: ARG002 - as a store has it
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
         """The first to come leaves `desired`; each gets what is there, or nothing while that is being written."""
         self._directory.mkdir(parents=True, exist_ok=True)
         try:

@@ -99,14 +99,18 @@ class HangWatch:
         return max(least, factor * usual)
 
     def _run(self) -> None:
-        while self._await_look():
-            try:
-                self._look()
-            except Exception as error:
-                # The store is a file, or went with the process that had it.
-                if not self._take_files(error):
-                    break
+        while self._await_look() and self._has_looked():
+            pass
         self._close_store()
+
+    def _has_looked(self) -> bool:
+        """Whether there is to be another look."""
+        try:
+            self._look()
+        except Exception as error:
+            # The store is a file, or went with the process that had it.
+            return self._take_files(error)
+        return True
 
     def _take_files(self, error: Exception) -> bool:
         """Whether the ranks can go on without the store. They find each other in the next looks."""

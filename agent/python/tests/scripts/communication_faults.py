@@ -60,6 +60,37 @@ def slow_rank(output):
     watch.close()
 
 
+def slow_loader(output):
+    """A rank whose data loader is slow for a while is an alert, which ends when it is as fast as the others."""
+    rules = [{"rule_name": "Straggler", "args": {"threshold": 0.2}}]
+    config = {"cc_distribution": {"enable": True, "cc_payload": False}, "ops": ["norm"]}
+    watch, step = training(output, alert={"rules": rules, "dump": True}, **config)
+
+    def samples(number):
+        for _ in range(number):
+            if RANK == 1:
+                time.sleep(0.05)
+            yield torch.ones(4)
+
+    def told():
+        file = Path(watch.monitor.run_directory) / "anomaly_detected" / "rank0" / "anomaly.json"
+        return file.exists() and "Straggler" in file.read_text()
+
+    for sample in samples(3 * WINDOW):
+        distributed.all_reduce(sample)
+        step()
+    if RANK == 0:
+        control.wait_until(told, 60)
+    distributed.barrier()
+    for _ in range(3 * WINDOW):
+        # As long on every rank: nobody waits for anybody.
+        time.sleep(0.01)
+        distributed.all_reduce(torch.ones(4))
+        step()
+    distributed.barrier()
+    watch.close()
+
+
 def nan_on_one_rank(output):
     """What one rank gives is not finite: that rank says so, and its rows alone show it before the call."""
     config = {"ops": ["nans", "norm"], "cc_distribution": {"enable": True, "cc_pre_hook": True}, "format": "csv"}

@@ -47,6 +47,7 @@ class Collectives:
         self._measurer = measurer
         self._framework = framework
         self._asked = settings.collectives
+        self._told_from = settings.straggler
         self._callers: Callers | None = None
         self._hooks: Hooks | None = None
         self._dispatched: Dispatched | None = None
@@ -85,7 +86,7 @@ class Collectives:
             device_clock=DeviceClock() if torch.cuda.is_available() else None,
             measure_on_device=self._measure_on_device,
         )
-        self._stragglers = Stragglers(self._monitor, hooks)
+        self._stragglers = Stragglers(self._monitor, hooks, self._told_from)
         try:
             self._replace_all(hooks)
         except BaseException:

@@ -28,7 +28,7 @@ _PATIENCE_S = 30.0
 #: Between looks at the store.
 _PAUSE_S = 0.05
 _AT_EXIT_S = 1.0
-#: A lag is told as a warning from this part of the step on: below, ranks differ by chance.
+#: A lag is told from this part of the step on, where no rule says otherwise: below, ranks differ by chance.
 _TOLD_FROM = 0.1
 
 #: `(group, its ranks, operations, seconds inside)` since the start.
@@ -53,8 +53,9 @@ class _Window:
 class Stragglers:
     """Compares the ranks of each group; the first rank of it has the result."""
 
-    def __init__(self, monitor: Monitor, hooks: Collectives) -> None:
-        self._comparer = comparer = _Comparer(monitor, hooks)
+    def __init__(self, monitor: Monitor, hooks: Collectives, told_from: float | None = None) -> None:
+        """`told_from`: the share of a step from which on a lag is an alert; without one it is a warning in the log."""
+        self._comparer = comparer = _Comparer(monitor, hooks, told_from)
         self._before: dict[str, tuple[int, float]] = {}
         self._first: int | None = None
         self._begun = time.monotonic()
@@ -85,16 +86,18 @@ class Stragglers:
 class _Comparer:
     """What the thread works on."""
 
-    def __init__(self, monitor: Monitor, hooks: Collectives) -> None:
+    def __init__(self, monitor: Monitor, hooks: Collectives, told_from: float | None) -> None:
         self._monitor = monitor
         self._hooks = hooks
+        self._told_from = told_from
         self._rank = monitor.rank
         self._changed = threading.Condition()
         self._submitted: list[tuple[_Window, float]] = []
         self._thread: threading.Thread | None = None
         self._stop_at: float | None = None
         self._is_off = False
-        self._told: dict[str, int] = {}
+        #: By group the rank that was told, and in how many windows since.
+        self._told: dict[str, tuple[int, int]] = {}
         _comparers.add(self)
 
     def submit(self, step: int, group: str, ranks: Sequence[int], inside: float, step_seconds: float) -> None:
@@ -176,17 +179,36 @@ class _Comparer:
         self._hooks.set_straggler(window.group, rank, lag, median, window.step)
         self._monitor.scalar(f"straggler_lag_seconds/{window.group}", lag)
         self._monitor.scalar(f"straggler_rank/{window.group}", float(rank))
-        is_late = lag > _TOLD_FROM * window.step_seconds
-        if is_late and self._told.get(window.group) != rank:
-            self._told[window.group] = rank
-            self._monitor.say(
-                "warning",
-                f"rank {rank} comes last in the group `{window.group}`: up to step {window.step} the others waited "
-                f"{lag * 1e3:.1f} ms per step for it ({lag / window.step_seconds:.0%} of a step)",
-                "look at what that rank does alone: its data loader, its host, its device's clock",
-            )
-        elif not is_late:
-            self._told.pop(window.group, None)
+        self._tell(window, rank, lag)
+
+    def _tell(self, window: _Window, rank: int, lag: float) -> None:
+        """Says it once for as long as the same rank comes last, as the alert `Straggler` where the rule is there."""
+        group, step_seconds = window.group, window.step_seconds
+        allowed = step_seconds * (_TOLD_FROM if self._told_from is None else self._told_from)
+        told, windows = self._told.get(group, (None, 0))
+        is_late = lag > allowed
+        if told is not None and not (is_late and told == rank):
+            del self._told[group]
+            if self._told_from is not None:
+                message = f"Straggler: the group `{group}` waits no longer for rank {told} at step {window.step}"
+                self._monitor.raise_straggler(False, windows, window.step, group, lag, allowed, message)
+        if not is_late:
+            return
+        is_known = told == rank
+        self._told[group] = (rank, windows + 1 if is_known else 1)
+        if is_known:
+            if self._told_from is not None:
+                self._monitor.count_straggler()
+            return
+        message = (
+            f"rank {rank} comes last in the group `{group}`: up to step {window.step} the others waited "
+            f"{lag * 1e3:.1f} ms per step for it ({lag / step_seconds:.0%} of a step)"
+        )
+        if self._told_from is not None:
+            self._monitor.raise_straggler(True, 1, window.step, group, lag, allowed, f"Straggler: {message}")
+        else:
+            hint = "look at what that rank does alone: its data loader, its host, its device's clock"
+            self._monitor.say("warning", message, hint)
 
 
 def _open() -> Any:
