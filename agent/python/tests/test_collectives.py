@@ -14,7 +14,7 @@ from support.ranks import run_ranks
 
 
 def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
-    cases = ["slow_rank", "nan_on_one_rank", "code_lines", "log_only"]
+    cases = ["slow_rank", "slow_in_turn", "nan_on_one_rank", "code_lines", "log_only"]
     said = run_ranks("communication_faults.py", 2, tmp_path, *cases)
     assert said.count("checked") == len(cases), said
     assert "rank 1 comes last in the group `world`" in said

@@ -60,6 +60,26 @@ def slow_rank(output):
     watch.close()
 
 
+def slow_in_turn(output):
+    """Two groups over the same ranks: in one of them rank 0 comes last, in the other rank 1."""
+    config = {"cc_distribution": {"enable": True, "cc_payload": False}, "ops": ["norm"]}
+    other = distributed.new_group(list(range(distributed.get_world_size())), group_desc="other")
+    watch, step = training(output, **config)
+    for _ in range(3 * WINDOW + 1):
+        for late, group in enumerate((None, other)):
+            if RANK == late:
+                time.sleep(0.02)
+            distributed.all_reduce(torch.ones(4), group=group)
+        step()
+    books = watch.collectives.hooks
+    if RANK == 0:
+        control.wait_until(lambda: len(books.stragglers()) == 2, 60)
+        last = {group: rank for group, rank, *_ in books.stragglers()}
+        assert last.pop("world") == 0 and list(last.values()) == [1], (last, books.stragglers())
+    distributed.barrier()
+    watch.close()
+
+
 def slow_loader(output):
     """A rank whose data loader is slow for a while is an alert, which ends when it is as fast as the others."""
     rules = [{"rule_name": "Straggler", "args": {"threshold": 0.2}}]

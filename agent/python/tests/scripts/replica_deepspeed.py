@@ -1,5 +1,6 @@
 """Trains with DeepSpeed, and flips one bit of a copy right after a step: `replica_deepspeed.py OUTPUT STAGE`."""
 
+import itertools
 import os
 import sys
 
@@ -29,16 +30,14 @@ engine, *_ = deepspeed.initialize(
         "zero_force_ds_cpu_optimizer": False,
     },
 )
-original, made = engine.optimizer.step, 0
+original, made = engine.optimizer.step, itertools.count()
 
 
 def step_and_flip(*arguments, **keywords):
     """What gathers the partitions wrote them all, but one bit on the last rank."""
-    global made
     result = original(*arguments, **keywords)
-    if made == FLIPPED_AFTER and distributed.get_rank() == distributed.get_world_size() - 1:
+    if next(made) == FLIPPED_AFTER and distributed.get_rank() == distributed.get_world_size() - 1:
         flip(dict(net.named_parameters())["layers.1.fc1.weight"])
-    made += 1
     return result
 
 

@@ -1,6 +1,7 @@
 """Trains Megatron's GPT, tensor-parallel, and flips one bit right after a step: of what the ranks hold double, or of a
 shard. `replica_megatron.py OUTPUT CASE`."""
 
+import itertools
 import sys
 
 from support import megatron_cpu
@@ -28,16 +29,14 @@ _, output, name = sys.argv
 case = CASES[name]
 gpt.start(case)
 models, optimizer = gpt.build(case)
-original, made = optimizer.step, 0
+original, made = optimizer.step, itertools.count()
 
 
 def step_and_flip(*arguments, **keywords):
     """A bit that flips later spreads: the next step's gradients and moments are others in front of it too."""
-    global made
     result = original(*arguments, **keywords)
-    if made == FLIPPED_AFTER and distributed.get_rank() == 1 and name in FLIPPED:
+    if next(made) == FLIPPED_AFTER and distributed.get_rank() == 1 and name in FLIPPED:
         flip(dict(models[0].named_parameters())[FLIPPED[name]])
-    made += 1
     return result
 
 

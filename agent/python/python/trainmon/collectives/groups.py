@@ -51,10 +51,29 @@ def describe(group: Any, told: Mapping[int, str]) -> tuple[str, str | None, list
     except Exception:
         # Not every backend counts.
         before = 0
-    name, role = _named(getattr(group, "group_desc", "") or "", ranks)
+    name, role = _base(group, ranks, told)
+    number = _number_among_same(group, name, ranks, told)
+    return name if number == 1 else f"{name}_{number}", role, ranks, before
+
+
+def _base(group: Any, ranks: Sequence[int], told: Mapping[int, str]) -> tuple[str, str | None]:
     if id(group) in told:
-        name = role = told[id(group)]
-    return name, role, ranks, before
+        return told[id(group)], told[id(group)]
+    return _named(getattr(group, "group_desc", "") or "", ranks)
+
+
+def _number_among_same(group: Any, name: str, ranks: Sequence[int], told: Mapping[int, str]) -> int:
+    """Several groups may have the same ranks and no description that tells them apart: they are numbered in the order
+    they were made, which is the same on all their ranks."""
+    from torch.distributed import distributed_c10d
+
+    world: Any = distributed_c10d._world
+    same = [
+        other
+        for other, members in world.pg_group_ranks.items()
+        if list(members) == list(ranks) and _base(other, ranks, told)[0] == name
+    ]
+    return next((number for number, other in enumerate(same, 1) if other is group), 1)
 
 
 def _named(description: str, ranks: Sequence[int]) -> tuple[str, str | None]:

@@ -12,6 +12,7 @@ import statistics
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,11 +59,16 @@ class Stragglers:
         self._comparer = comparer = _Comparer(monitor, hooks, told_from)
         self._before: dict[str, tuple[int, float]] = {}
         self._first: int | None = None
+        self._last: int | None = None
         self._begun = time.monotonic()
         weakref.finalize(self, comparer.stop, 0.0).atexit = False
 
     def end_step(self, step: int, times: Times) -> None:
         """A step's operations have been made. `times` is what they came to since the start."""
+        if step == self._last:
+            # A step that is tried again, after an overflow.
+            return
+        self._last = step
         if self._first is None or step < self._first:
             # The first window begins with a whole one, which every rank has.
             self._first = step - step % WINDOW + WINDOW
@@ -103,7 +109,9 @@ class _Comparer:
     def submit(self, step: int, group: str, ranks: Sequence[int], inside: float, step_seconds: float) -> None:
         """Hands over what this rank measured of a window: seconds per step."""
         number = step // WINDOW
-        key = f"trainmon/straggler/{digest_of_ranks(ranks)}/{number % _RING}"
+        # Groups over the same ranks are several: Megatron's `dp` and `dp_cp`, say.
+        of = f"{digest_of_ranks(ranks)}-{zlib.crc32(group.encode()):08x}"
+        key = f"trainmon/straggler/{of}/{number % _RING}"
         window = _Window(number, step, group, list(ranks), key, time.monotonic() + _PATIENCE_S, step_seconds)
         with self._changed:
             if self._is_off or self._stop_at is not None:
