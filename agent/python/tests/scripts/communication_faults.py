@@ -67,7 +67,7 @@ def slow_in_turn(output):
     watch, step = training(output, **config)
     for _ in range(3 * WINDOW + 1):
         for late, group in enumerate((None, other)):
-            if RANK == late:
+            if late == RANK:
                 time.sleep(0.02)
             distributed.all_reduce(torch.ones(4), group=group)
         step()
