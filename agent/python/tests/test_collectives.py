@@ -15,8 +15,10 @@ from support.ranks import run_ranks
 
 def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
     cases = ["slow_rank", "slow_in_turn", "nan_on_one_rank", "code_lines", "log_only"]
+    cases += ["functional_results", "left_group"]
     said = run_ranks("communication_faults.py", 2, tmp_path, *cases)
     assert said.count("checked") == len(cases), said
+    assert "is not measured" not in said, said
     assert "rank 1 comes last in the group `world`" in said
     assert "step 1: what `all_reduce/world` is given on this rank has 1 element that is not finite (`pre_0`)" in said
     assert '"broadcast": [' in said and "communication_faults.py[" in said

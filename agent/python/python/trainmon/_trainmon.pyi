@@ -511,8 +511,9 @@ class Collectives:
 
     def wait(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
     def get_future(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
-    def begin(self, op: str, group: Any, inputs: Any, outputs: Any) -> OpenCall | None:
-        """Begins an operation that no method announces; None inside of one that a method does."""
+    def begin(self, op: str, group: Any, inputs: Any, larger: Any, *, in_place: bool) -> OpenCall | None:
+        """Begins an operation that no method announces; None inside of one that a method does. `larger`: tensors as large
+        as what it gives, where that is larger than what it is given; `in_place`: whether it gives that in its inputs."""
 
     @staticmethod
     def enter() -> None:
@@ -539,6 +540,9 @@ class Collectives:
     def times(self) -> list[tuple[str, list[int], int, float]]:
         """`(group, ranks, operations ended, seconds inside)` since the start; without sends and receives."""
 
+    def begun(self) -> list[tuple[str, list[int], int]]:
+        """`(group, ranks, operations begun)`, sends and receives left out."""
+
     def set_straggler(self, group: str, rank: int, lag: float, median: float, step: int) -> None:
         """Tells which rank of a group came last up to this step, by how many seconds per step its time inside lies
         below the others' median."""
@@ -554,8 +558,8 @@ class OpenCall:
     def ended(self, *_arguments: Any) -> None:
         """It has ended. May be called from any thread; what it has received is measured by the next `settle`."""
 
-    def ended_after(self, waited: float) -> None:
-        """It has ended, and was waited for so many seconds."""
+    def ended_after(self, waited: float, received: Any) -> None:
+        """It has ended, and was waited for so many seconds. `received`: what it gives, where that is no argument."""
 
     def release(self) -> None:
         """Nobody will tell when it ends."""

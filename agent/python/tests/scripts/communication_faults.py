@@ -11,6 +11,9 @@ import trainmon  # before anything of the frameworks
 import torch
 from safetensors.torch import load_file
 from torch import distributed
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import distributed_c10d
+from torch.distributed.distributed_c10d import _coalescing_manager
 
 from support import control, runs
 from support.golden import directory
@@ -126,6 +129,54 @@ def nan_on_one_rank(output):
     nans = {(row["name"], row["step"]): row["nans"] for row in found}
     assert [nans["all_reduce/world/pre_0", str(one)] for one in range(3)] == ["0", str(RANK), "0"], nans
     assert [nans["all_reduce/world/post_0", str(one)] for one in range(3)] == ["0", "1", "0"], nans
+
+
+def functional_results(output):
+    """What a functional operation gives is a new tensor: that is measured, not what it was given."""
+    config = {"ops": ["mean", "nans"], "cc_distribution": {"enable": True, "cc_pre_hook": True}, "format": "csv"}
+    watch, step = training(output, **config)
+    world = distributed.group.WORLD
+    for number in range(2):
+        x = torch.full((2, 3), RANK + 1.0)
+        if number == 1 and RANK == 1:
+            x[0, 0] = torch.nan
+        functional.wait_tensor(functional.all_reduce(x, "sum", world))
+        functional.wait_tensor(functional.all_gather_tensor(x, 0, world))
+        for one in functional.all_reduce_coalesced([x, 10 * x], "sum", world):
+            functional.wait_tensor(one)
+        step()
+    run = Path(watch.monitor.rank_directory)
+    watch.close()
+    found = {(row["name"], row["step"]): row for row in runs.rows_of(sorted(run.glob("comm_[0-9]*.csv")))}
+    means = {name: float(row["mean"]) for (name, step), row in found.items() if step == "0"}
+    assert means == {
+        "all_reduce/world/pre_0": RANK + 1.0,
+        "all_reduce/world/post_0": 3.0,
+        "all_gather_into_tensor/world/pre_0": RANK + 1.0,
+        "all_gather_into_tensor/world/post_0": 1.5,
+        "all_reduce_coalesced/world/pre_0": 5.5 * (RANK + 1),
+        "all_reduce_coalesced/world/post_0": 5.5 * 3,
+    }, means
+    assert found["all_reduce/world/post_0", "1"]["nans"] == "1", "another rank's NaN"
+
+
+def left_group(output):
+    """A group of operations that an exception leaves swallows nothing that comes after it."""
+    watch, step = training(output, cc_distribution={"enable": True, "cc_payload": False}, ops=["norm"])
+    try:
+        with _coalescing_manager():
+            distributed.all_reduce(torch.ones(2))
+            raise KeyError("of the training")
+    except KeyError:
+        pass
+    # As a training would that goes on: torch itself knows nothing of a group any more.
+    distributed_c10d._world.pg_coalesce_state.clear()
+    for _ in range(4):
+        step()
+    assert watch.collectives.hooks.open() == [], watch.collectives.hooks.open()
+    distributed.all_reduce(torch.ones(2))
+    assert watch.collectives.hooks.open() == []
+    watch.close()
 
 
 def code_lines(output):
