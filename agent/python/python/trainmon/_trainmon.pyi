@@ -512,8 +512,9 @@ class Collectives:
     def wait(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
     def get_future(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
     def begin(self, op: str, group: Any, inputs: Any, larger: Any, *, in_place: bool) -> OpenCall | None:
-        """Begins an operation that no method announces; None inside of one that a method does. `larger`: tensors as large
-        as what it gives, where that is larger than what it is given; `in_place`: whether it gives that in its inputs."""
+        """Begins an operation that no method announces; None inside of one that a method does. `larger`: tensors as
+        large as what it gives, where that is larger than what it is given; `in_place`: whether it gives that in its
+        inputs."""
 
     @staticmethod
     def enter() -> None:

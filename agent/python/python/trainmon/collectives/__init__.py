@@ -60,6 +60,10 @@ class Collectives:
         """What knows the operations; None where they are not measured."""
         return self._hooks
 
+    def begun(self) -> list[tuple[str, list[int], int]]:
+        """By group and its ranks, how many operations this rank has begun."""
+        return [] if self._hooks is None else self._hooks.begun()
+
     def attach(self) -> None:
         """From here on operations are seen."""
         global _holder  # noqa: PLW0603
