@@ -1,4 +1,4 @@
-"""What the ranks of a job that does not go on have written, and what follows: which operation hangs, and who stays away."""
+"""What the ranks of a job that does not go on have written, and what follows: which operation hangs, who stays away."""
 
 from __future__ import annotations
 

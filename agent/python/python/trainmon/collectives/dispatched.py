@@ -163,8 +163,8 @@ def _tell_end(work: Any, call: OpenCall) -> None:
 
 
 def _alive(filled: list[weakref.ref[torch.Tensor]], waited_for: torch.Tensor) -> list[torch.Tensor] | None:
-    """What an operation has filled, which all ends at once. The tensor that is waited for may be another Python object of
-    the same memory. None where a part is gone: of the rest nothing is said."""
+    """What an operation has filled, which all ends at once. The tensor that is waited for may be another Python object
+    of the same memory. None where a part is gone: of the rest nothing is said."""
     if len(filled) == 1:
         return [waited_for]
     alive = [one() for one in filled]
