@@ -55,7 +55,7 @@ class Rank:
         self.shown: str | None = None
         settings: Any = SimpleNamespace(stall=(10.0, 5.0), collectives=([], False))
         monitor: Any = self
-        self.watch = HangWatch(monitor, settings, lambda: self.begun, lambda: store)
+        self.watch = HangWatch(monitor, settings, lambda: lambda: self.begun, lambda: store)
         self.watch._last_step = time.monotonic() - 100
 
     def enter(self, op: str, group: str, ranks: list[int], number: int, seconds: float = 90.0) -> None:

@@ -36,8 +36,8 @@ _STEPS_KEPT = 32
 _CALL_S = 2.0
 
 
-#: What gives, by group and its ranks, how many operations this rank has begun.
-Begun = Callable[[], Sequence[tuple[str, Sequence[int], int]]]
+#: What gives, by group and its ranks, how many operations this rank has begun; None when the watch is gone.
+Begun = Callable[[], Callable[[], Sequence[tuple[str, Sequence[int], int]]] | None]
 
 
 class HangWatch:
@@ -137,7 +137,7 @@ class HangWatch:
         with self._changed:
             if not self._is_over:
                 self._changed.wait(min(_LOOK_S, max(0.05, self.allowed / 4)))
-            return not self._is_over
+            return not self._is_over and self._begun() is not None
 
     def _look(self) -> None:
         with self._changed:
@@ -152,8 +152,9 @@ class HangWatch:
             Waiting(op, group, ranks, number, caller, seconds)
             for op, group, ranks, number, _, caller, seconds in self._monitor.open_collectives()
         ]
+        begun = self._begun()
         store = self._files or self._open_store()
-        store.set(_key(rank), Whereabouts.of(step, self._begun(), inside).text())
+        store.set(_key(rank), Whereabouts.of(step, [] if begun is None else begun(), inside).text())
         # An operation is looked at for as long as the job may do without a step: others come and go.
         late = [one for one in inside if one.seconds >= self.allowed]
         self._seen = {one.key: self._seen.get(one.key, 0) + 1 for one in late}

@@ -1,9 +1,11 @@
 """Faults of communication, planted and found: `communication_faults.py OUTPUT CASE...`; and msprobe's answers."""
 
 import contextlib
+import gc
 import json
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import trainmon  # before anything of the frameworks
@@ -159,6 +161,25 @@ def functional_results(output):
         "all_reduce_coalesced/world/post_0": 5.5 * 3,
     }, means
     assert found["all_reduce/world/post_0", "1"]["nans"] == "1", "another rank's NaN"
+
+
+def dropped_watch(output):
+    """A watch that nobody holds any more goes, with its model, and the next one has the operations."""
+    before = vars(distributed.ProcessGroup)["allreduce"]
+    watch, step = training(output / "first", cc_distribution={"enable": True}, ops=["norm"])
+    for _ in range(3):
+        distributed.all_reduce(torch.ones(2))
+        step()
+    gone = weakref.ref(watch)
+    del watch, step
+    gc.collect()
+    assert gone() is None, gc.get_referrers(gone())
+    assert vars(distributed.ProcessGroup)["allreduce"] is before
+    watch, step = training(output / "second", cc_distribution={"enable": True}, ops=["norm"])
+    distributed.all_reduce(torch.ones(2))
+    step()
+    assert watch.collectives.hooks.times()[0][2] == 1
+    watch.close()
 
 
 def left_group(output):

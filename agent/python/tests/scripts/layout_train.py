@@ -1,7 +1,8 @@
 """Trains one model on the same data in several parallel layouts: `layout_train.py OUTPUT CASE...`.
 
-Cases: `single` (one process), `ddp`, `fsdp2` (and with `-nadam`), `zero2`, `zero3` train the tiny GPT; `tp1` (one process), `tp2` and `pp2`
-train Megatron's on one shard of the data, `dp2` and `dist` (with the distributed optimizer) on two.
+Cases: `single` (one process), `ddp`, `fsdp2` (and with `-nadam`), `zero2`, `zero3` train the tiny GPT; `tp1` (one
+process), `tp2` and `pp2` train Megatron's on one shard of the data, `dp2` and `dist` (with the distributed optimizer)
+on two.
 """
 
 import os
