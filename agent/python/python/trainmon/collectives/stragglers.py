@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Collectives, Monitor
-from trainmon.exchange import digest_of_ranks, is_file
+from trainmon.exchange import digest_of_ranks
+from trainmon.replicas.store import OwnStore
 
 #: Steps that are compared at once.
 WINDOW = 16
@@ -26,8 +27,10 @@ WINDOW = 16
 _RING = 8
 #: After this many seconds a window is given up: a rank has died, or is not watched.
 _PATIENCE_S = 30.0
-#: Between looks at the store.
-_PAUSE_S = 0.05
+#: Windows in a row in which ranks are missing before that is said.
+_UNHEARD = 3
+#: Between looks at the store: at first, and at most. Each look doubles it.
+_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _AT_EXIT_S = 1.0
 #: A lag is told from this part of the step on, where no rule says otherwise: below, ranks differ by chance.
 _TOLD_FROM = 0.1
@@ -49,6 +52,8 @@ class _Window:
     step_seconds: float
     seconds: dict[int, float] = field(default_factory=dict)
     """By rank, those that have come."""
+    pause: float = _PAUSE_S
+    look_at: float = 0.0
 
 
 class Stragglers:
@@ -96,6 +101,9 @@ class _Comparer:
         self._monitor = monitor
         self._hooks = hooks
         self._told_from = told_from
+        self._own = OwnStore()
+        #: Windows in a row, by group, in which ranks were missing.
+        self._missing: dict[str, int] = {}
         self._rank = monitor.rank
         self._changed = threading.Condition()
         self._submitted: list[tuple[_Window, float]] = []
@@ -136,9 +144,7 @@ class _Comparer:
         under_way: list[_Window] = []
         try:
             while self._await_work(under_way):
-                store = _open()
-                if store is None:
-                    break
+                store = self._own.get()
                 with self._changed:
                     submitted, self._submitted = self._submitted, []
                 for window, inside in submitted:
@@ -147,10 +153,13 @@ class _Comparer:
                         under_way.append(window)
                     else:
                         store.set(f"{window.key}/{self._rank}", f"{window.number} {inside.hex()}")
+                        # After the number itself: who counts all of them finds all of them.
+                        store.add(f"{window.key}/come/{window.number}", 1)
                 under_way = [one for one in under_way if not self._is_over(store, one)]
         except Exception:
-            # The store went with the job, or the process group was destroyed: nobody is left to compare with.
+            # The store is a file, which would grow; or it went with the job: nobody is left to compare with.
             under_way = []
+        self._own.close()
         with self._changed:
             self._is_off = True
             self._submitted = []
@@ -158,7 +167,7 @@ class _Comparer:
     def _await_work(self, under_way: Sequence[_Window]) -> bool:
         with self._changed:
             if under_way and not self._submitted:
-                self._changed.wait(_PAUSE_S)
+                self._changed.wait(max(0.0, min(one.look_at for one in under_way) - time.monotonic()))
             while not (under_way or self._submitted or self._stop_at is not None):
                 self._changed.wait()
             if self._stop_at is None:
@@ -166,19 +175,40 @@ class _Comparer:
             return bool(under_way or self._submitted) and time.monotonic() < self._stop_at
 
     def _is_over(self, store: Any, window: _Window) -> bool:
-        missing = [rank for rank in window.ranks if rank not in window.seconds]
-        keys = [f"{window.key}/{rank}" for rank in missing]
-        # Asking for a key that was never set would wait for it.
-        if store.check(keys):
-            found = store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys]
-            for rank, value in zip(missing, found, strict=True):
-                number, _, seconds = value.decode().partition(" ")
-                if int(number) == window.number:
-                    window.seconds[rank] = float.fromhex(seconds)
-        if len(window.seconds) < len(window.ranks):
-            return time.monotonic() > window.deadline
-        self._compare(window)
+        now = time.monotonic()
+        if now < window.look_at:
+            return False
+        come = f"{window.key}/come/{window.number}"
+        # One short call until all have come, however many they are.
+        if store.add(come, 0) < len(window.ranks) - 1:
+            window.look_at, window.pause = now + window.pause, min(2 * window.pause, _LONGEST_PAUSE_S)
+            is_late = now > window.deadline
+            if is_late:
+                store.delete_key(come)
+                self._tell_missing(window)
+            return is_late
+        self._missing.pop(window.group, None)
+        others = [rank for rank in window.ranks if rank != self._rank]
+        keys = [f"{window.key}/{rank}" for rank in others]
+        found = store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys]
+        store.delete_key(come)
+        for rank, value in zip(others, found, strict=True):
+            number, _, seconds = value.decode().partition(" ")
+            if int(number) == window.number:
+                window.seconds[rank] = float.fromhex(seconds)
+        # A rank that is a ring of windows ahead has written another's: nothing is said of this one.
+        if len(window.seconds) == len(window.ranks):
+            self._compare(window)
         return True
+
+    def _tell_missing(self, window: _Window) -> None:
+        missing = self._missing[window.group] = self._missing.get(window.group, 0) + 1
+        if missing == _UNHEARD:
+            self._monitor.say(
+                "info",
+                f"which rank comes last in the group `{window.group}` is not known: ranks of it are not watched, or gone",
+                None,
+            )
 
     def _compare(self, window: _Window) -> None:
         rank = min(window.ranks, key=lambda one: window.seconds[one])
@@ -217,14 +247,6 @@ class _Comparer:
         else:
             hint = "look at what that rank does alone: its data loader, its host, its device's clock"
             self._monitor.say("warning", message, hint)
-
-
-def _open() -> Any:
-    """The store; None where it is a file, which would grow. Not kept: see `StoreExchange`."""
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    store = _get_default_store()
-    return None if is_file(store) else store
 
 
 _comparers: weakref.WeakSet[_Comparer] = weakref.WeakSet()
