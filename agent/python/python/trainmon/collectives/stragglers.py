@@ -206,7 +206,7 @@ class _Comparer:
         if missing == _UNHEARD:
             self._monitor.say(
                 "info",
-                f"which rank comes last in the group `{window.group}` is not known: ranks of it are not watched, or gone",
+                f"which rank comes last in the group `{window.group}` is not known: some are not watched, or gone",
                 None,
             )
 
