@@ -27,7 +27,6 @@ use crate::queue::batch_queue;
 use crate::rank::{RankError, Ranks};
 use crate::recorder::Recorder;
 use crate::requests::Requests;
-use crate::rotation::Rotation;
 use crate::run_place::{RunNameError, RunPlace, run_info};
 use crate::sink::{Sink, SinkContext};
 use crate::throttle::Throttle;
@@ -192,12 +191,12 @@ impl Monitor {
         clock.set_paused(plan.paused);
         let recorder = Recorder::new(clock, Some(queue), in_step, config.overhead_budget.map(Throttle::new));
         let live = Arc::new(Live::new(clock.step(), recorder.collecting(), plan).with_captures(captures));
-        let rotation = Arc::<Rotation>::default();
         let sources = Sources {
             run: run.clone(),
             live: Arc::clone(&live),
             ledger: Arc::clone(&ledger),
             tensors: tensors.clone(),
+            collectives: Arc::clone(&collectives),
             sinks: kept.iter().map(sink_status).collect(),
             waiting,
             capacity: config.pipeline.queue_steps,
@@ -225,7 +224,7 @@ impl Monitor {
             requests,
             recorder,
             live,
-            rotation,
+            rotation: Arc::default(),
             captures: desk,
             control,
             alerts,

@@ -21,7 +21,11 @@ impl Wanted {
         match signal {
             AlertSignal::Grad => self.0[GRAD] = true,
             AlertSignal::Kind(kind) => self.0[kind as usize] = true,
-            AlertSignal::Loss | AlertSignal::LearningRate | AlertSignal::GradNormRatio | AlertSignal::StepTime => {}
+            AlertSignal::Loss
+            | AlertSignal::LearningRate
+            | AlertSignal::GradNormRatio
+            | AlertSignal::StepTime
+            | AlertSignal::StragglerLag => {}
         }
     }
 }
@@ -222,7 +226,7 @@ impl StepSummary {
             (AlertSignal::Loss, _) => self.loss,
             (AlertSignal::LearningRate, _) => self.learning_rate,
             (AlertSignal::GradNormRatio, _) => self.grad_norm_ratio,
-            (AlertSignal::StepTime, _) => None,
+            (AlertSignal::StepTime | AlertSignal::StragglerLag, _) => None,
             (AlertSignal::Grad, GradNorm::Unknown) if reach == Reach::Whole => None,
             (AlertSignal::Grad, GradNorm::Known(norm)) => Some(norm),
             (AlertSignal::Grad | AlertSignal::Kind(_), _) => {

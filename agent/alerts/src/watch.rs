@@ -66,7 +66,9 @@ impl Watch {
     pub(crate) fn of_rule(rule: &Rule) -> Vec<Self> {
         let signals: Vec<Option<AlertSignal>> = match rule.signals.as_slice() {
             // They look on threads of their own.
-            _ if matches!(rule.rule, AlertRule::Baseline | AlertRule::ReplicaMismatch) => Vec::new(),
+            _ if matches!(rule.rule, AlertRule::Baseline | AlertRule::ReplicaMismatch | AlertRule::Straggler) => {
+                Vec::new()
+            }
             [] => vec![None],
             signals => signals.iter().copied().map(Some).collect(),
         };
@@ -117,10 +119,7 @@ impl Watch {
             return;
         }
         self.series.rewind();
-        let is_number = matches!(
-            self.signal,
-            Some(AlertSignal::Loss | AlertSignal::LearningRate | AlertSignal::GradNormRatio | AlertSignal::StepTime)
-        );
+        let is_number = !matches!(self.signal, None | Some(AlertSignal::Grad | AlertSignal::Kind(_)));
         match (self.rule.scope, self.signal) {
             (AlertScope::Tensor, None) => self.look_at_records(index, look, |_| true),
             (AlertScope::Tensor, Some(AlertSignal::Grad)) => self.look_at_gradients(index, look),

@@ -82,6 +82,9 @@ pub(crate) fn hint(rule: AlertRule) -> Option<&'static str> {
             "a bit that flipped in memory, a rank that was loaded or stepped otherwise, or a kernel that is not \
              deterministic: go on from a checkpoint, and have the machine of the rank named tested if it comes again",
         ),
+        AlertRule::Straggler => {
+            Some("look at what that rank does alone: its data loader, its host, its device's clock")
+        }
         _ => None,
     }
 }

@@ -23,6 +23,7 @@
 mod capture_requests;
 mod captures;
 mod change_request;
+mod communication;
 mod file_watch;
 mod files;
 mod follower;

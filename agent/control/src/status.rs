@@ -7,9 +7,12 @@ use std::time::Instant;
 
 use serde::Serialize;
 use trainmon_core::config::Plan;
-use trainmon_core::{DropReason, Ledger, LedgerSnapshot, RunInfo, SinkLedger, SinkSnapshot, TensorTable};
+use trainmon_core::{
+    CollectiveBook, DropReason, Ledger, LedgerSnapshot, RunInfo, SinkLedger, SinkSnapshot, TensorTable,
+};
 
 use super::captures::CaptureState;
+use super::communication::Communication;
 use super::progress::{Progress, ProgressBook};
 use crate::live::Live;
 
@@ -24,6 +27,8 @@ pub struct Sources {
     pub ledger: Arc<Ledger>,
     /// The names of what is measured.
     pub tensors: TensorTable,
+    /// The collective operations.
+    pub collectives: Arc<CollectiveBook>,
     /// The exporters.
     pub sinks: Vec<SinkStatus>,
     /// Batches waiting for the worker.
@@ -67,6 +72,7 @@ pub(super) struct Status {
     collecting: bool,
     /// The collective operation that the run hangs in, with the ranks that wait and those that never came; null while it goes on.
     hang: Option<String>,
+    collectives: Communication,
     plan: Plan,
     /// Tensors that are known by name.
     tensors: usize,
@@ -138,6 +144,7 @@ impl Sources {
             seconds_per_step: live.pace().as_secs_f64(),
             collecting: live.is_collecting(),
             hang: live.hang(),
+            collectives: Communication::of(&self.collectives),
             plan: Plan::clone(&live.plan()),
             tensors: self.tensors.len(),
             changes: book.all(),

@@ -116,6 +116,25 @@ fn a_baseline_names_one_golden_run_or_several_and_looks_at_everything() {
 }
 
 #[test]
+fn the_rank_that_comes_last_has_a_rule_that_is_asked_for() {
+    let alert = alerting(r#"{"rules": [{"rule_name": "Straggler", "args": {"threshold": 0.25}, "severity": "info"}]}"#);
+    let rule = &alert.rules[0];
+    assert_eq!((rule.rule, rule.args.threshold), (AlertRule::Straggler, Some(0.25)));
+    assert_eq!((rule.signals.as_slice(), rule.severity), (&[AlertSignal::StragglerLag][..], AlertSeverity::Info));
+    assert_eq!(alerting(r#"{"rules": [{"rule_name": "Straggler"}]}"#).rules[0].args.threshold, Some(0.1));
+    for (wrong, words) in [
+        (r#""args": {"steps": 2}"#, ["alert.rules[0].args.steps", "`Straggler` has threshold"]),
+        (r#""on": {"signal": "loss"}"#, ["alert.rules[0].on.signal", "looks at `straggler_lag` only"]),
+    ] {
+        assert_refused(&format!(r#"{{"rules": [{{"rule_name": "Straggler", {wrong}}}]}}"#), &words);
+    }
+    assert_refused(
+        r#"{"rules": [{"rule_name": "Spike", "on": {"signal": "straggler_lag"}}]}"#,
+        &["alert.rules[0].on.signal", "use `NormMismatch`, `Stall` or `Straggler`"],
+    );
+}
+
+#[test]
 fn copies_are_compared_every_hundred_steps_and_all_of_them() {
     let interval = |text: &str| Config::parse(text, "c.json", &|_| None).expect(text).config.replica_interval;
     assert_eq!(interval(r#"{"wg_distribution": true}"#), 100);

@@ -89,6 +89,8 @@ pub(crate) struct PySettings {
     replica_interval: u64,
     /// Of the rule `Stall`: a factor of the usual step time, and seconds; none without the rule.
     stall: Option<(f64, f64)>,
+    /// Of the rule `Straggler`: a share of the step; none without the rule.
+    straggler: Option<f64>,
     /// Patterns of calling lines, and whether only stacks are asked for; none where collectives are not measured here.
     collectives: Option<(Vec<String>, bool)>,
     shutdown_timeout_s: f64,
@@ -98,6 +100,7 @@ impl PySettings {
     pub(crate) fn of(config: &Config, like_msprobe: bool, rank: u32) -> Self {
         let (weight_grad, activations) = (config.signals.weight_grad.as_ref(), config.signals.activations.as_ref());
         let is_v2 = config.dialect == Dialect::V2;
+        let rule = |wanted| config.alert.rules.iter().find(|rule| rule.rule == wanted).map(|rule| rule.args);
         Self {
             is_v2,
             ranks: config.ranks.clone(),
@@ -117,12 +120,8 @@ impl PySettings {
             patch_optimizer_step: config.patch_optimizer_step.unwrap_or(true),
             features: config.features.as_ref().map(PyFeatureTargets::of),
             replica_interval: config.replica_interval,
-            stall: config
-                .alert
-                .rules
-                .iter()
-                .find(|rule| rule.rule == AlertRule::Stall)
-                .map(|rule| (rule.args.threshold.unwrap_or_default(), rule.args.seconds)),
+            stall: rule(AlertRule::Stall).map(|args| (args.threshold.unwrap_or_default(), args.seconds)),
+            straggler: rule(AlertRule::Straggler).and_then(|args| args.threshold),
             collectives: config
                 .collectives
                 .as_ref()

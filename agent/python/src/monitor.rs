@@ -314,6 +314,23 @@ impl PyMonitor {
         py.detach(|| self.monitor().guard("hang watch", || self.monitor().raise(raised)));
     }
 
+    #[pyo3(signature = (begins, findings, step, group, lag, allowed, message))]
+    #[expect(clippy::too_many_arguments, reason = "of Python's function")]
+    fn raise_straggler(
+        &self,
+        py: Python<'_>,
+        begins: bool,
+        findings: u64,
+        step: u64,
+        group: String,
+        lag: f64,
+        allowed: f64,
+        message: String,
+    ) {
+        let straggler = hangs::Straggler { begins, findings, step, group, lag, allowed, message };
+        py.detach(|| self.monitor().guard("stragglers", || self.monitor().raise(straggler.raised())));
+    }
+
     #[pyo3(signature = (sentence))]
     fn set_hang(&self, sentence: Option<String>) {
         self.monitor().set_hang(sentence);
@@ -321,6 +338,10 @@ impl PyMonitor {
 
     fn count_replica_mismatch(&self) {
         self.monitor().count_finding(AlertRule::ReplicaMismatch);
+    }
+
+    fn count_straggler(&self) {
+        self.monitor().count_finding(AlertRule::Straggler);
     }
 
     fn observe_missing(&self, tensor_id: u32, kind: KindNumber, micro_step: u32) {

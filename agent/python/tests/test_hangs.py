@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from torch import distributed
 
 from support.ranks import run_ranks
-from trainmon.hangs import Waiting, message_of
+from trainmon.hang_verdict import Verdict, Waiting
+from trainmon.hangs import HangWatch
 
 
 def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
-    said = run_ranks("hang_train.py", 4, tmp_path)
+    said = run_ranks("hang_train.py", 4, tmp_path, "tcp")
     told = re.findall(r"warning: (Stall: no step for .*)", said)
     (named,) = [line for line in told if "all_reduce" in line]
     assert "entered by ranks 0, 1, 3, not by rank 2" in named, named
@@ -20,6 +26,134 @@ def test_who_waits_and_who_never_came_are_named(tmp_path: Path) -> None:
     assert re.search(r"all_reduce \d+ of group ", named), named
     (shown,) = re.findall(r"status shows: (.*)", said)
     assert "entered by ranks 0, 1, 3, not by rank 2" in shown
+    (listed,) = re.findall(r"in progress: (.*)", said)
+    (one,) = json.loads(listed)
+    assert (one["op"], one["ranks"], one["bytes"]) == ("all_reduce", [0, 1, 2, 3], 12)
+    assert one["caller"].startswith("hang_train.py[") and one["seconds"] > 1
+    assert f" {one['sequence']} of group {one['process_group']}," in shown
+
+
+@pytest.mark.parametrize("store", ["tcp", "file", "gone"])
+def test_two_ranks_find_each_other_in_the_store_or_without_one(tmp_path: Path, store: str) -> None:
+    said = run_ranks("hang_train.py", 2, tmp_path, store)
+    told = re.findall(r"warning: (Stall: no step for .*)", said)
+    (named,) = [line for line in told if "all_reduce" in line]
+    assert "entered by rank 0, not by rank 1" in named, named
+    (shown,) = re.findall(r"status shows: (.*)", said)
+    assert "entered by rank 0, not by rank 1" in shown
+    assert any(tmp_path.glob("*-*/hangs/verdict")) == (store != "tcp")
+
+
+class Rank:
+    """A rank that hangs: its monitor, and a watch whose looks are made by hand."""
+
+    def __init__(self, rank: int, ranks: int, store: Any) -> None:
+        self.rank, self.world_size, self.step = rank, ranks, 7
+        self.inside: list[Waiting] = []
+        self.begun: list[tuple[str, list[int], int]] = []
+        self.told: list[str] = []
+        self.shown: str | None = None
+        settings: Any = SimpleNamespace(stall=(10.0, 5.0), collectives=([], False))
+        monitor: Any = self
+        self.watch = HangWatch(monitor, settings, lambda: lambda: self.begun, lambda: store)
+        self.watch._last_step = time.monotonic() - 100
+
+    def enter(self, op: str, group: str, ranks: list[int], number: int, seconds: float = 90.0) -> None:
+        """It is inside of an operation, the `number`th of the group."""
+        self.inside.append(Waiting(op, group, ranks, number, None, seconds))
+        if op not in ("send", "recv"):
+            self.begun.append((group, ranks, number))
+
+    def open_collectives(self) -> list[tuple[Any, ...]]:
+        return [(one.op, one.group, one.ranks, one.sequence, 8, None, one.seconds) for one in self.inside]
+
+    def raise_hang(self, _step: int, _waited: float, _allowed: float, message: str) -> None:
+        self.told.append(message)
+
+    def set_hang(self, message: str | None) -> None:
+        self.shown = message
+
+
+def job(ranks: int) -> list[Rank]:
+    store = distributed.HashStore()
+    return [Rank(rank, ranks, store) for rank in range(ranks)]
+
+
+def told_after(ranks: list[Rank], looks: int) -> list[str]:
+    for _ in range(looks):
+        for rank in ranks:
+            rank.watch._look()
+    return [message for rank in ranks for message in rank.told]
+
+
+def test_operations_that_come_and_go_are_no_hang() -> None:
+    ranks = job(2)
+    for number in range(20):
+        ranks[0].inside.clear()
+        ranks[0].enter("all_gather", "world", [0, 1], number, seconds=0.01)
+        assert told_after(ranks, 1) == []
+
+
+def test_the_operation_that_a_rank_stays_away_from_is_named_and_not_those_that_all_have_made() -> None:
+    ranks = job(3)
+    # A device has not told of any since the step began: those that have ended are in progress too.
+    for rank in ranks:
+        for number in range(1, 20 if rank.rank == 2 else 21):
+            rank.enter("all_reduce", "dp", [0, 1, 2], number)
+    ranks[2].inside.clear()
+    (told,) = told_after(ranks, 8)
+    assert "all_reduce 20 of group dp: entered by ranks 0, 1, not by rank 2" in told
+    assert [rank.shown for rank in ranks] == [told] * 3
+
+
+def test_a_rank_that_makes_another_operation_under_that_number_has_not_entered() -> None:
+    ranks = job(2)
+    ranks[0].enter("all_reduce", "world", [0, 1], 5)
+    ranks[1].enter("broadcast", "world", [0, 1], 5)
+    (told,) = told_after(ranks, 8)
+    assert re.search(r"(all_reduce 5 .* by rank 0, not by rank 1|broadcast 5 .* by rank 1, not by rank 0)", told), told
+
+
+def test_of_ranks_that_wait_for_each_other_the_one_that_waits_for_nobody_is_named() -> None:
+    ranks = job(4)
+    # Rank 3 reads data; rank 2 waits for it, the others for rank 2.
+    ranks[2].enter("all_reduce", "tp", [2, 3], 9)
+    ranks[0].enter("all_reduce", "dp", [0, 2], 4, seconds=95)
+    ranks[1].enter("barrier", "world", [0, 1, 2, 3], 2, seconds=99)
+    ranks[0].enter("barrier", "world", [0, 1, 2, 3], 2, seconds=99)
+    ranks[2].enter("barrier", "world", [0, 1, 2, 3], 2, seconds=99)
+    ranks[3].begun.append(("world", [0, 1, 2, 3], 2))
+    (told,) = told_after(ranks, 10)
+    assert "all_reduce 9 of group tp: entered by rank 2, not by rank 3" in told
+
+
+def test_groups_of_one_name_are_told_apart() -> None:
+    ranks = job(4)
+    for rank, group in ((0, [0, 1]), (2, [2, 3]), (3, [2, 3])):
+        ranks[rank].enter("all_reduce", "tp", group, 17)
+    (told,) = told_after(ranks, 4)
+    assert "entered by rank 0, not by rank 1" in told
+
+
+def test_sends_and_receives_accuse_nobody_and_are_told_once() -> None:
+    ranks = job(3)
+    for rank in ranks:
+        rank.enter("recv", "pp", [0, 1, 2], 40 + rank.rank)
+    assert told_after(ranks, 5) == []
+    (told,) = told_after(ranks, 5)
+    assert re.search(r"recv (40|41|42) of group pp: entered by rank \d, which waits for its peer$", told), told
+
+
+def test_a_handle_that_nobody_waits_for_is_no_hang_and_a_silent_rank_is_named() -> None:
+    ranks = job(2)
+    for rank in ranks:
+        rank.enter("all_reduce", "world", [0, 1], 3, seconds=5000.0)
+    assert told_after(ranks, 10) == []
+    ranks[0].enter("all_reduce", "world", [0, 1], 4)
+    lone = job(2)[:1]
+    lone[0].enter("all_reduce", "world", [0, 1], 4)
+    (told,) = told_after(lone, 4)
+    assert told.endswith("entered by rank 0; nothing is heard of rank 1")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +169,6 @@ def test_the_sentence_says_who_is_where(
     entered: list[int], elsewhere: list[int], silent: list[int], words: str
 ) -> None:
     one = Waiting("all_reduce", "dp", [0, 1, 2], 17, "train.py[12]", 40.0)
-    message = message_of(one, 40.0, entered, elsewhere, silent)
+    message = Verdict(one, entered, elsewhere, silent, True).message(40.0)
     assert message.startswith("Stall: no step for 40 s: all_reduce 17 of group dp, called at train.py[12]: ")
     assert words in message

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from torch import distributed
 from support.ballots import Rank, close_all, wait_for, wait_for_calls
 from trainmon.device.fingerprints import DeviceFingerprints
 from trainmon.replicas import ballot
+from trainmon.replicas.check import ReplicaCheck
 from trainmon.replicas.verdict import Camp, Copy, judge
+from trainmon.replicas.votes import Submission
 
 SAME = [11, 22, 33, 44]
 
@@ -137,6 +141,32 @@ def test_ranks_that_hold_other_things_or_are_at_another_place_are_not_compared(c
     assert not any(rank.voice.raised for rank in ranks)
     (said,) = ranks[0].voice.said
     assert "compared on 1 of 3 ranks" in said
+
+
+def test_what_a_device_computes_is_asked_for_by_the_training_alone_and_submitted_in_order() -> None:
+    settings: Any = SimpleNamespace(replica_interval=1)
+    nothing: Any = None
+    check = ReplicaCheck(nothing, nothing, [], settings)
+    votes: Any = SimpleNamespace(submitted=[])
+    votes.submit = lambda one: votes.submitted.append((one.step, one.arriving()))
+    check._votes = votes
+    asked_by = set()
+
+    def arriving(numbers: list[int], looks: int) -> Callable[[], list[int] | None]:
+        left = iter(range(looks))
+
+        def arrived() -> list[int] | None:
+            asked_by.add(threading.current_thread())
+            return None if next(left, None) is not None else numbers
+
+        return arrived
+
+    for step, looks in ((1, 2), (2, 0)):
+        check._under_way.append(Submission((0, 1), f"{step}-0", step, [], arriving([step], looks)))
+    for expected in ([], [], [(1, [1]), (2, [2])]):
+        check._hand_on()
+        assert votes.submitted == expected
+    assert asked_by == {threading.current_thread()}
 
 
 def test_a_store_that_goes_ends_the_comparing_and_nothing_else() -> None:

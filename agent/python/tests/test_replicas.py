@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ def findings(output: Path) -> list[dict[str, Any]]:
     """Every finding of every rank, as `anomaly.json` has it."""
     files = sorted(output.glob("*-*/anomaly_detected/rank*/anomaly.json"))
     return [one for file in files for one in json.loads(file.read_text()).values()]
+
+
+WITHOUT_MAJORITY = "between rank 0 and rank 1: neither has a majority of 2 ranks"
 
 
 def mismatches(output: Path) -> list[dict[str, Any]]:
@@ -38,6 +42,55 @@ def test_one_flipped_bit_is_named_with_parameter_step_and_rank(tmp_path: Path, c
     assert said.count("ReplicaMismatch:") == 1, "said once, by one rank"
     assert len(mismatches(tmp_path)) == 1
     assert mismatches(tmp_path)[0]["step"] == 8
+
+
+def test_the_alert_has_the_next_step_captured_on_every_rank(tmp_path: Path) -> None:
+    said = run_ranks("replica_train.py", 2, tmp_path, "captured", 150)
+    assert "ReplicaMismatch: parameter `2.weight` differs" in said, said
+    dumps = sorted(tmp_path.glob("*-*/captures/step*/rank*/dump.json"))
+    assert [file.parent.name for file in dumps] == ["rank0", "rank1"], said
+    for file in dumps:
+        assert "ReplicaMismatch" in (file.parent / "request.json").read_text()
+        assert "Module.module.0.Linear.forward.0" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("case", "named"),
+    [("norm", "decoder.layers.1.input_layernorm.weight"), ("clean", None), ("shard", None)],
+)
+def test_what_tensor_parallel_ranks_hold_double_is_compared_and_their_shards_are_not(
+    tmp_path: Path, case: str, named: str | None
+) -> None:
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+    said = run_ranks("replica_megatron.py", 2, tmp_path, case)
+    told = re.findall(
+        r"ReplicaMismatch: parameter `([^`]*)` differs between rank 0 and rank 1: .* after step (\d+)", said
+    )
+    assert told == ([(named, "6")] if named else []), said
+    assert "not compared" not in said, said
+
+
+@pytest.mark.parametrize(("stage", "ranks"), [(0, 3), (2, 2)])
+def test_a_copy_of_deepspeeds_is_compared(tmp_path: Path, stage: int, ranks: int) -> None:
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    said = run_ranks("replica_deepspeed.py", ranks, tmp_path, stage)
+    told = re.findall(r"ReplicaMismatch: parameter `layers.1.fc1.weight` differs (.*) after step 6", said)
+    assert told == ["on rank 2 from its copies on 2 of 3 ranks" if ranks == 3 else WITHOUT_MAJORITY], said
+
+
+def test_deepspeeds_experts_are_no_copies_of_each_other(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    said = run_ranks("replica_deepspeed.py", 2, tmp_path, 0, "experts")
+    assert "ReplicaMismatch" not in said and "not compared" not in said, said
+    (run,) = (one for one in tmp_path.glob("*-*") if not one.is_symlink())
+    layouts = [json.loads((run / f"rank_{rank}" / "layout.json").read_text()) for rank in range(2)]
+    experts = [
+        {one.get("whole_name", one["name"]): one for one in layout["parameters"] if "deepspeed_experts" in one["name"]}
+        for layout in layouts
+    ]
+    assert [{name.rsplit(".", 2)[1] for name in names} for names in experts] == [{"0"}, {"1"}]
+    for rank, layout in enumerate(layouts):
+        assert {tuple(layout["groups"][one["values"][0]][0]) for one in experts[rank].values()} == {(rank, 1, 1)}
 
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp2"])

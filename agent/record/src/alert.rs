@@ -34,11 +34,13 @@ pub enum AlertRule {
     Baseline,
     /// Copies of a parameter or of its optimizer state that should be the same bits on several ranks and are not.
     ReplicaMismatch,
+    /// A rank that the others of its group wait for.
+    Straggler,
 }
 
 impl AlertRule {
     /// Every rule, in declaration order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AnomalyTurbulence,
         Self::AnomalyNan,
         Self::Spike,
@@ -51,6 +53,7 @@ impl AlertRule {
         Self::NormMismatch,
         Self::Baseline,
         Self::ReplicaMismatch,
+        Self::Straggler,
     ];
 
     /// The name in configs, metrics and files.
@@ -68,6 +71,7 @@ impl AlertRule {
             Self::NormMismatch => "NormMismatch",
             Self::Baseline => "Baseline",
             Self::ReplicaMismatch => "ReplicaMismatch",
+            Self::Straggler => "Straggler",
         }
     }
 }
@@ -150,6 +154,8 @@ pub enum AlertSignal {
     GradNormRatio,
     /// The time a step takes, in seconds.
     StepTime,
+    /// How long a group's ranks wait per step for the one that comes last, in seconds.
+    StragglerLag,
     /// A kind of tensor.
     Kind(Kind),
 }
@@ -163,13 +169,14 @@ impl AlertSignal {
             Self::Grad => "grad",
             Self::GradNormRatio => "grad_norm_ratio",
             Self::StepTime => "step_time",
+            Self::StragglerLag => "straggler_lag",
             Self::Kind(kind) => kind.name(),
         }
     }
 
     /// Every signal.
     pub fn all() -> impl Iterator<Item = Self> {
-        let own = [Self::Loss, Self::LearningRate, Self::Grad, Self::GradNormRatio, Self::StepTime];
+        let own = [Self::Loss, Self::LearningRate, Self::Grad, Self::GradNormRatio, Self::StepTime, Self::StragglerLag];
         own.into_iter().chain(Kind::ALL.into_iter().map(Self::Kind))
     }
 

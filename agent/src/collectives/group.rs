@@ -52,6 +52,11 @@ impl CollectiveGroup {
         &self.shared.group
     }
 
+    /// How many operations have begun in it, sends and receives left out.
+    pub fn sequence(&self) -> u64 {
+        self.shared.sequence.load(Ordering::Relaxed)
+    }
+
     /// Begins an operation. Its time runs from the moment this returns; measuring the input comes before.
     ///
     /// Cost: a few locks that are held for nanoseconds, and one pass over the input if `cc_pre_hook` asks for it.

@@ -220,6 +220,17 @@ fn a_status_is_told_in_words_and_as_json() {
             "ranks": [], "targets": ["h.1", "head"], "weight_grad": signal, "moments": null, "param": signal,
             "activations": null, "mg_direction": null, "update": null,
         },
+        "hang": "Stall: no step for 61 s: all_reduce 4211 of group dp: entered by rank 0, not by rank 1",
+        "collectives": {
+            "open": 1,
+            "in_progress": [{
+                "op": "all_reduce", "process_group": "dp", "ranks": [0, 1], "group_size": 2, "sequence": 4211,
+                "bytes": 26_214_400, "caller": "train.py[88]", "seconds": 61.04,
+            }],
+            "stragglers": [
+                {"process_group": "dp", "rank": 1, "lag_seconds": 0.0503, "median_seconds": 0.06, "step": 1232},
+            ],
+        },
         "changes": [
             {"id": 1, "what": "pause", "stage": "asking", "step": null, "waiting_for": [1], "late": [], "why": null},
         ],
@@ -235,6 +246,9 @@ fn a_status_is_told_in_words_and_as_json() {
         out,
         "run demo: rank 0 of 2, pid 4711, trainmon 0.1.0, watched for 12 min\n\
          step 1234: measured; 0.413 s per step\n\
+         hangs: Stall: no step for 61 s: all_reduce 4211 of group dp: entered by rank 0, not by rank 1\n\
+         in progress: all_reduce 4211 of group dp (2 ranks), 25.0 MiB, called at train.py[88], for 61.0 s\n\
+         last in group dp: rank 1; the others waited 50.3 ms per step for it, up to step 1232\n\
          plan: weight_grad [norm min], param [norm min]; one step in 10 from 5 to 9000; of h.1, head\n\
          cost: 0.31 % of the step (budget 1 %: one layer in 4 is measured per step), 2.0 MiB read\n\
          records: 20 observed, 4 not sampled, 16 measured, 0 dropped\n  \

@@ -56,7 +56,8 @@ impl Memory {
             | AlertRule::NormMismatch
             | AlertRule::Stall
             | AlertRule::Baseline
-            | AlertRule::ReplicaMismatch => Self::Nothing,
+            | AlertRule::ReplicaMismatch
+            | AlertRule::Straggler => Self::Nothing,
         }
     }
 
@@ -72,7 +73,7 @@ impl Memory {
             (Self::Trend(trend), _) => trend.drift(args, value),
             (Self::Nothing, AlertRule::NormMismatch) => level::far_from_one(args, value),
             (Self::Nothing, AlertRule::NonFinite) => level::non_finite(value),
-            // `Stall` looks at the clock, `Baseline` and `ReplicaMismatch` on threads of their own.
+            // `Stall` looks at the clock, the others on threads of their own.
             (Self::Nothing, _) => None,
         };
         expected.map(|expected| Finding { value, expected })

@@ -145,10 +145,10 @@ impl Alerting {
     /// The statistics of a kind that the rules need, whatever the columns are.
     pub fn statistics(&self, kind: Kind) -> StatisticSet {
         // What moved first is told by norms, and every rule but msprobe's looks at norms. Two look at facts of the step, one at
-        // what the columns are, one at bytes.
+        // what the columns are, one at bytes, one at collective operations.
         let of_the_step = |rule: &Rule| {
-            use AlertRule::{Baseline, NormMismatch, ReplicaMismatch, Stall};
-            matches!(rule.rule, NormMismatch | Stall | Baseline | ReplicaMismatch)
+            use AlertRule::{Baseline, NormMismatch, ReplicaMismatch, Stall, Straggler};
+            matches!(rule.rule, NormMismatch | Stall | Baseline | ReplicaMismatch | Straggler)
         };
         let needs = !self.rules.iter().all(of_the_step) && kind.value_columns().is_empty() && kind != Kind::MgDirection;
         if needs { StatisticSet::EMPTY.with(Statistic::Norm) } else { StatisticSet::EMPTY }
@@ -168,6 +168,8 @@ impl RuleArgs {
             | AlertRule::ReplicaMismatch => (None, 0),
             AlertRule::Spike => (Some(4.0), 64),
             AlertRule::Vanishing => (Some(0.1), 256),
+            // Below, ranks differ by chance.
+            AlertRule::Straggler => (Some(0.1), 0),
             AlertRule::UpdateRatio => (Some(0.01), 0),
             AlertRule::Drift => (Some(1.5), 512),
             AlertRule::Stall => (Some(10.0), 0),
@@ -203,6 +205,7 @@ impl Rule {
             AlertRule::UpdateRatio => (AlertScope::Layer, vec![kind(Kind::UpdateRatio)]),
             AlertRule::Stall => (AlertScope::Global, vec![AlertSignal::StepTime]),
             AlertRule::NormMismatch => (AlertScope::Global, vec![AlertSignal::GradNormRatio]),
+            AlertRule::Straggler => (AlertScope::Global, vec![AlertSignal::StragglerLag]),
         };
         let severity = match rule {
             AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Stall | AlertRule::ReplicaMismatch => {

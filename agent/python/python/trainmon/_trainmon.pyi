@@ -166,6 +166,9 @@ class Settings:
         """Of the rule `Stall`: after which multiple of the usual step time, and after how many seconds at least, a run
         that makes no step stalls; None without the rule."""
     @property
+    def straggler(self) -> float | None:
+        """Of the rule `Straggler`: from which share of a step on a rank's lag is an alert; None without the rule."""
+    @property
     def shutdown_timeout_s(self) -> float:
         """How long the end of the training waits for what is still queued."""
 
@@ -351,6 +354,13 @@ class Monitor:
         where they are not known), number in the group, bytes, calling line where asked for, seconds since it began."""
     def raise_hang(self, step: int, waited: float, allowed: float, message: str) -> None:
         """Raises the alert `Stall` with its cause. May be called from any thread."""
+    def raise_straggler(
+        self, begins: bool, findings: int, step: int, group: str, lag: float, allowed: float, message: str
+    ) -> None:
+        """Raises the alert `Straggler` of a group, or ends it: `lag` and `allowed` in seconds per step. May be called
+        from any thread."""
+    def count_straggler(self) -> None:
+        """Counts a window more of an alert `Straggler` that goes on."""
     def set_hang(self, sentence: str | None) -> None:
         """Tells what the run hangs in, for `trainmon ctl status`; None once it goes on."""
     def count_replica_mismatch(self) -> None:
@@ -501,8 +511,10 @@ class Collectives:
 
     def wait(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
     def get_future(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
-    def begin(self, op: str, group: Any, inputs: Any, outputs: Any) -> OpenCall | None:
-        """Begins an operation that no method announces; None inside of one that a method does."""
+    def begin(self, op: str, group: Any, inputs: Any, larger: Any, *, in_place: bool) -> OpenCall | None:
+        """Begins an operation that no method announces; None inside of one that a method does. `larger`: tensors as
+        large as what it gives, where that is larger than what it is given; `in_place`: whether it gives that in its
+        inputs."""
 
     @staticmethod
     def enter() -> None:
@@ -529,6 +541,9 @@ class Collectives:
     def times(self) -> list[tuple[str, list[int], int, float]]:
         """`(group, ranks, operations ended, seconds inside)` since the start; without sends and receives."""
 
+    def begun(self) -> list[tuple[str, list[int], int]]:
+        """`(group, ranks, operations begun)`, sends and receives left out."""
+
     def set_straggler(self, group: str, rank: int, lag: float, median: float, step: int) -> None:
         """Tells which rank of a group came last up to this step, by how many seconds per step its time inside lies
         below the others' median."""
@@ -544,8 +559,8 @@ class OpenCall:
     def ended(self, *_arguments: Any) -> None:
         """It has ended. May be called from any thread; what it has received is measured by the next `settle`."""
 
-    def ended_after(self, waited: float) -> None:
-        """It has ended, and was waited for so many seconds."""
+    def ended_after(self, waited: float, received: Any) -> None:
+        """It has ended, and was waited for so many seconds. `received`: what it gives, where that is no argument."""
 
     def release(self) -> None:
         """Nobody will tell when it ends."""

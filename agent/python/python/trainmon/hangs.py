@@ -1,58 +1,60 @@
 """Which ranks of a job that does not go on wait in which collective operation, and which never came.
 
 A thread looks once a second. Where no step ends for longer than the rule `Stall` allows, each rank writes what it is
-inside of into the store that torch.distributed was started with; a rank that waits reads what the members of its group
-wrote, and the first of them raises the alert. Nothing here takes part in a collective, and nobody is waited for.
+inside of into the store that torch.distributed was started with, or where that cannot be reached into the run's
+directory; a rank that waits reads what the members of its group wrote, and the first of them raises the alert. Nothing
+here takes part in a collective, and nobody is waited for.
 """
 
 from __future__ import annotations
 
-import json
+import atexit
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
+from trainmon.hang_board import HangBoard, shared_board
+from trainmon.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.replicas.store import FileStoreError, OwnStore
 
 #: Between looks; shorter where a stall is one sooner.
 _LOOK_S = 1.0
 #: What ranks write is read so many looks after a stall was noticed: their clocks began their steps at other times.
 _LOOKS_BEFORE_VERDICT = 3
+#: What is no cause of its own (its absent ranks wait for others) is told so many looks later.
+_LOOKS_FOR_CAUSE = 3
+#: Operations whose members one rank looks up: on a device hundreds are in progress until it has told of them.
+_MOST_LOOKED_UP = 256
 #: Step times that the usual one is the median of.
 _STEPS_KEPT = 32
-#: Ranks that a message names.
-_MOST_RANKS = 8
 #: The end of a watch waits so long for a call of the store.
 _CALL_S = 2.0
 
 
-@dataclass(slots=True, frozen=True)
-class Waiting:
-    """An operation that a rank is inside of."""
-
-    op: str
-    group: str
-    ranks: Sequence[int]
-    sequence: int
-    caller: str | None
-    seconds: float
+#: What gives, by group and its ranks, how many operations this rank has begun; None when the watch is gone.
+Begun = Callable[[], Callable[[], Sequence[tuple[str, Sequence[int], int]]] | None]
 
 
 class HangWatch:
     """Of one watch. There is no thread without the rule `Stall`, where there is one process, and where collective
     operations are not measured (`cc_distribution`): nothing is known then of what a rank is inside of."""
 
-    def __init__(self, monitor: Monitor, settings: Settings, open_store: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, monitor: Monitor, settings: Settings, begun: Begun, open_store: Callable[[], Any] | None = None
+    ) -> None:
         self._monitor = monitor
+        self._begun = begun
         self._limits = settings.stall if settings.collectives is not None else None
         own = OwnStore()
         self._open_store = open_store or own.get
         self._close_store = own.close
+        #: Stands for a store that cannot be reached.
+        self._files: HangBoard | None = None
         self._changed = threading.Condition()
         self._durations: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._last_step: float | None = None
@@ -60,7 +62,12 @@ class HangWatch:
         self._is_over = False
         #: Looks since the stall in progress was noticed.
         self._looks = 0
+        #: In how many looks in a row an operation was too long in progress, by its key.
+        self._seen: dict[str, int] = {}
+        #: Operations whose members this rank looks up, for all of them.
+        self._mine: set[str] = set()
         self._has_told = False
+        _watches.add(self)
 
     def step_made(self) -> None:
         """A step has ended."""
@@ -73,10 +80,15 @@ class HangWatch:
             self._last_step = now
             if self._looks:
                 self._monitor.set_hang(None)
-            self._looks, self._has_told = 0, False
+            self._forget_stall()
             if self._thread is None and not self._is_over:
                 self._thread = threading.Thread(target=self._run, name="trainmon-hangs", daemon=True)
                 self._thread.start()
+
+    def _forget_stall(self) -> None:
+        self._looks, self._has_told = 0, False
+        self._seen.clear()
+        self._mine.clear()
 
     def close(self) -> None:
         """Ends the thread."""
@@ -95,22 +107,37 @@ class HangWatch:
         return max(least, factor * usual)
 
     def _run(self) -> None:
-        try:
-            while self._await_look():
-                self._look()
-        except FileStoreError:
-            self._monitor.say("info", "ranks that hang are not named: the store of torch.distributed is a file", None)
-        except Exception as error:
-            # The store went with the job.
-            if not self._is_over:
-                self._monitor.say("info", f"ranks that hang are not named: {type(error).__name__}: {error}", None)
+        while self._await_look() and self._has_looked():
+            pass
         self._close_store()
+
+    def _has_looked(self) -> bool:
+        """Whether there is to be another look."""
+        try:
+            self._look()
+        except Exception as error:
+            # The store is a file, or went with the process that had it.
+            return self._take_files(error)
+        return True
+
+    def _take_files(self, error: Exception) -> bool:
+        """Whether the ranks can go on without the store. They find each other in the next looks."""
+        files = shared_board(self._monitor) if self._files is None else None
+        if files is None and not self._is_over:
+            is_file = isinstance(error, FileStoreError)
+            why = "the store of torch.distributed is a file" if is_file else f"{type(error).__name__}: {error}"
+            hint = 'ranks with a directory in common (`"layout": "run"`, and files) need no store'
+            self._monitor.say("info", f"ranks that hang are not named: {why}", hint)
+        with self._changed:
+            self._files = files
+            self._forget_stall()
+        return files is not None
 
     def _await_look(self) -> bool:
         with self._changed:
             if not self._is_over:
                 self._changed.wait(min(_LOOK_S, max(0.05, self.allowed / 4)))
-            return not self._is_over
+            return not self._is_over and self._begun() is not None
 
     def _look(self) -> None:
         with self._changed:
@@ -119,72 +146,79 @@ class HangWatch:
             if waited < self.allowed:
                 return
             self._looks += 1
-            looks = self._looks
+            has_told = self._has_told
+        step, rank = self._monitor.step, self._monitor.rank
         inside = [
             Waiting(op, group, ranks, number, caller, seconds)
             for op, group, ranks, number, _, caller, seconds in self._monitor.open_collectives()
         ]
-        store, rank = self._open_store(), self._monitor.rank
-        store.set(_key(rank), json.dumps([[one.group, one.sequence] for one in inside]))
-        if looks < _LOOKS_BEFORE_VERDICT:
+        begun = self._begun()
+        store = self._files or self._open_store()
+        store.set(_key(rank), Whereabouts.of(step, [] if begun is None else begun(), inside).text())
+        # An operation is looked at for as long as the job may do without a step: others come and go.
+        late = [one for one in inside if one.seconds >= self.allowed]
+        self._seen = {one.key: self._seen.get(one.key, 0) + 1 for one in late}
+        if self._looks < _LOOKS_BEFORE_VERDICT:
             return
-        if not inside:
-            # This rank may be the one that the others wait for: it shows what they found.
-            self._show_verdict(store, self._monitor.step)
+        # This rank may be the one that the others wait for, or another has told it: it shows what was found.
+        if has_told or self._shows_verdict(store, step):
             return
-        if self._has_told:
-            self._show_verdict(store, self._monitor.step)
+        verdict = self._verdict(store, late, step, waited)
+        if verdict is None or store.compare_set(f"hangs/told/{step}", "", str(rank)).decode() != str(rank):
             return
         self._has_told = True
-        one = inside[0]
-        # The first of those that wait tells it.
-        told = store.compare_set(f"hangs/told/{one.group}/{one.sequence}", "", str(rank)).decode()
-        if told == str(rank):
-            self._tell(store, one, waited)
-        else:
-            self._show_verdict(store, self._monitor.step)
-
-    def _show_verdict(self, store: Any, step: int) -> None:
-        """For `trainmon ctl status`, which asks one rank: one of about this step."""
-        if store.check([_VERDICT]):
-            of, _, message = store.get(_VERDICT).decode().partition(":")
-            if abs(int(of) - step) <= 1:
-                self._monitor.set_hang(message)
-
-    def _tell(self, store: Any, one: Waiting, waited: float) -> None:
-        members = list(one.ranks) or list(range(self._monitor.world_size))
-        entered, elsewhere, silent = [], [], []
-        for member in members:
-            if not store.check([_key(member)]):
-                silent.append(member)
-            elif [one.group, one.sequence] in json.loads(store.get(_key(member))):
-                entered.append(member)
-            else:
-                elsewhere.append(member)
-        message = message_of(one, waited, entered, elsewhere, silent)
-        store.set(_VERDICT, f"{self._monitor.step}:{message}")
+        message = verdict.message(waited)
+        store.set(_VERDICT, f"{step}:{message}")
         self._monitor.set_hang(message)
-        self._monitor.raise_hang(self._monitor.step, waited, self.allowed, message)
+        self._monitor.raise_hang(step, waited, self.allowed, message)
+
+    def _shows_verdict(self, store: HangBoard, step: int) -> bool:
+        """For `trainmon ctl status`, which asks one rank: whether there is one of about this step."""
+        if not store.check([_VERDICT]):
+            return False
+        of, _, message = store.get(_VERDICT).decode().partition(":")
+        is_of_now = abs(int(of) - step) <= 1
+        if is_of_now:
+            self._monitor.set_hang(message)
+        return is_of_now
+
+    def _verdict(self, store: HangBoard, late: Sequence[Waiting], step: int, waited: float) -> Verdict | None:
+        """What there is to tell: of a rank that stays away and waits for nobody at once, of anything else later, when
+        nobody has told that."""
+        known = [one for one in late if self._seen[one.key] >= _LOOKS_BEFORE_VERDICT]
+        told = []
+        for one in [one for one in known if one.is_collective]:
+            if not self._is_mine(store, one, step):
+                continue
+            members = list(one.ranks) or list(range(self._monitor.world_size))
+            verdict = verdict_on(one, members, {member: _read(store, member, step) for member in members})
+            if verdict.is_cause:
+                return verdict
+            told.append(verdict)
+        if self._looks < _LOOKS_BEFORE_VERDICT + _LOOKS_FOR_CAUSE:
+            return None
+        absent = [verdict for verdict in told if verdict.elsewhere]
+        # What began before the last step may be a handle that nobody waits for.
+        whole = [verdict for verdict in told if verdict.one.seconds <= waited]
+        rank = self._monitor.rank
+        pairs = [Verdict(one, [rank], [], [], False) for one in known if not one.is_collective]
+        return next(iter([*absent, *whole, *pairs]), None)
+
+    def _is_mine(self, store: HangBoard, one: Waiting, step: int) -> bool:
+        """Whether it is on this rank to look the members up: one rank by operation does, not all of a thousand."""
+        if one.key not in self._mine and len(self._mine) < _MOST_LOOKED_UP:
+            rank = str(self._monitor.rank)
+            if store.compare_set(f"hangs/reader/{step}/{one.key}", "", rank).decode() == rank:
+                self._mine.add(one.key)
+        return one.key in self._mine
 
 
-def message_of(
-    one: Waiting, waited: float, entered: Sequence[int], elsewhere: Sequence[int], silent: Sequence[int]
-) -> str:
-    """One sentence: the operation, who is in it and who is not."""
-    line = f", called at {one.caller}" if one.caller else ""
-    text = f"Stall: no step for {waited:.0f} s: {one.op} {one.sequence} of group {one.group}{line}: entered by "
-    text += _named(entered)
-    if elsewhere:
-        text += f", not by {_named(elsewhere)}"
-    if silent:
-        text += f"; nothing is heard of {_named(silent)}"
-    return text if elsewhere or silent else f"{text}: all of them"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    listed = ", ".join(map(str, ranks[:_MOST_RANKS]))
-    more = f" and {len(ranks) - _MOST_RANKS} more" if len(ranks) > _MOST_RANKS else ""
-    return f"rank{'' if len(ranks) == 1 else 's'} {listed}{more}"
+def _read(store: HangBoard, member: int, step: int) -> Whereabouts | None:
+    """What a rank wrote; None where it wrote nothing in this stall."""
+    if not store.check([_key(member)]):
+        return None
+    found = Whereabouts.read(store.get(_key(member)).decode())
+    return found if abs(found.step - step) <= 1 else None
 
 
 #: What was found last, with its step.
@@ -193,3 +227,13 @@ _VERDICT = "hangs/verdict"
 
 def _key(rank: int) -> str:
     return f"hangs/{rank}"
+
+
+_watches: weakref.WeakSet[HangWatch] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread inside torch's store must not meet the end of the interpreter."""
+    for one in list(_watches):
+        one.close()

@@ -127,7 +127,7 @@ class Watch:
         self.clipping = Clipping(self.parameters)
         self.replicas = ReplicaCheck(monitor, framework, self.parameters, settings)
         self.layout = LayoutFile(monitor, framework, self.parameters)
-        self.hangs = HangWatch(monitor, settings)
+        self.hangs = HangWatch(monitor, settings, weakref.WeakMethod(self.collectives.begun))
         self.captures = guard.run("capture on demand", lambda: captures_on_demand(model, models, monitor, guard))
         self._attach(models)
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))

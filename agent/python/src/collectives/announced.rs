@@ -30,19 +30,21 @@ impl OpenCall {
 impl OpenCall {
     /// It has ended, whatever the arguments. May come from any thread: nothing is measured here.
     #[pyo3(signature = (*_arguments))]
-    fn ended(&self, _arguments: &Bound<'_, PyTuple>) {
-        let Some(mut open) = self.take() else { return };
-        open.end_time(Instant::now(), None);
-        if open.has_payload() {
-            self.state.keep_received(open);
+    fn ended(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) {
+        if let Some(open) = self.take() {
+            self.state.end_elsewhere(py, open);
         }
     }
 
-    /// It has ended, and the caller waited for it for so many seconds.
-    fn ended_after(&self, py: Python<'_>, waited: f64) {
-        if let Some(open) = self.take() {
+    /// It has ended, and the caller waited for it for so many seconds. `received`: what it gives, where that is no argument.
+    #[pyo3(signature = (waited, received))]
+    fn ended_after(&self, py: Python<'_>, waited: f64, received: Option<&Bound<'_, PyAny>>) {
+        if let Some(mut open) = self.take() {
+            if let Some(received) = received {
+                open.receive(received);
+            }
             let waited = Duration::try_from_secs_f64(waited).unwrap_or_default();
-            open.end(py, self.state.host(), Instant::now(), Some(waited));
+            self.state.end(py, open, Instant::now(), Some(waited));
         }
     }
 

@@ -35,6 +35,8 @@ pub(super) enum What {
 pub(super) struct Argument<'py> {
     pub(super) slot: u8,
     pub(super) value: Bound<'py, PyAny>,
+    /// Whether it is looked at after the call too.
+    pub(super) is_kept: bool,
 }
 
 /// How large an operation is.
@@ -43,7 +45,8 @@ pub(super) struct Size {
     pub(super) dtype: Dtype,
     pub(super) shape: Shape,
     pub(super) bytes: u64,
-    pub(super) is_on_device: bool,
+    /// Whether CUDA's events tell its time.
+    pub(super) is_on_cuda: bool,
 }
 
 impl Form {
@@ -98,7 +101,7 @@ impl Form {
                 }
             };
             let slot = self.slots.get(place).copied().unwrap_or(0);
-            Ok(value.map(|value| Argument { slot, value }))
+            Ok(value.map(|value| Argument { slot, value, is_kept: true }))
         };
         let inputs = self.inputs.map_or(Ok(None), find)?;
         let outputs = self.outputs.filter(|_| self.outputs != self.inputs).map_or(Ok(None), find)?;
@@ -147,7 +150,7 @@ pub(super) fn size_of(
     if matches!(op, CollectiveOp::Gather | CollectiveOp::Scatter) && smaller.tensors == 0 {
         size.bytes *= u64::from(ranks);
     }
-    size.is_on_device |= smaller.size.is_on_device;
+    size.is_on_cuda |= smaller.size.is_on_cuda;
     Ok(size)
 }
 
@@ -172,7 +175,7 @@ fn side(torch: &Torch, value: Option<&Bound<'_, PyAny>>) -> PyResult<Side> {
             Ok(())
         })?;
     }
-    let none = Size { dtype: Dtype::U8, shape: Shape::default(), bytes: 0, is_on_device: false };
+    let none = Size { dtype: Dtype::U8, shape: Shape::default(), bytes: 0, is_on_cuda: false };
     let Some(one) = first else { return Ok(Side { size: none, tensors: 0 }) };
     let tensors = rest.len() + 1;
     let shape = if rest.is_empty() {
@@ -205,6 +208,6 @@ fn size_of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>) -> PyResult<Size> {
         Some(dtype) => dtype.size() as u64,
         None => tensor.call_method0(intern!(py, "element_size"))?.extract()?,
     };
-    let is_on_device = !tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()?;
-    Ok(Size { dtype: known.unwrap_or(Dtype::U8), shape, bytes: elements.saturating_mul(element), is_on_device })
+    let is_on_cuda = tensor.getattr(intern!(py, "is_cuda"))?.is_truthy()?;
+    Ok(Size { dtype: known.unwrap_or(Dtype::U8), shape, bytes: elements.saturating_mul(element), is_on_cuda })
 }

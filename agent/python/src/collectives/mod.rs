@@ -6,8 +6,10 @@
 
 mod announced;
 mod arguments;
+mod grouped;
 mod host;
 mod method;
+mod on_device;
 mod open;
 mod state;
 mod work;
@@ -75,18 +77,20 @@ impl PyCollectives {
         FutureMethod::new(Arc::clone(&self.state), original)
     }
 
-    /// Begins an operation that no method announces. None inside of one that a method does.
-    #[pyo3(signature = (op, group, inputs, outputs))]
+    /// Begins an operation that no method announces. None inside of one that a method does. `larger`: tensors as large as
+    /// what it gives, where that is larger than what it is given; `in_place`: whether it gives that in what it is given.
+    #[pyo3(signature = (op, group, inputs, larger, *, in_place))]
     fn begin(
         &self,
         py: Python<'_>,
         op: &str,
         group: &Bound<'_, PyAny>,
-        inputs: Option<&Bound<'_, PyAny>>,
-        outputs: Option<&Bound<'_, PyAny>>,
+        inputs: &Bound<'_, PyAny>,
+        larger: Option<&Bound<'_, PyAny>>,
+        in_place: bool,
     ) -> PyResult<Option<OpenCall>> {
         let form = Form::new(op, None, None, &[], &[0, 1])?;
-        let open = self.state.begin_outside(py, &form, group, inputs, outputs);
+        let open = self.state.begin_outside(py, &form, group, inputs, larger, in_place);
         Ok(open.map(|open| OpenCall::new(Arc::clone(&self.state), open)))
     }
 
@@ -136,6 +140,11 @@ impl PyCollectives {
     /// Of each group with operations that have ended: how many, and for how many seconds this rank was inside of them.
     fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
         self.state.times()
+    }
+
+    /// Of each group how many operations this rank has begun, sends and receives left out.
+    fn begun(&self) -> Vec<(String, Vec<u32>, u64)> {
+        self.state.begun()
     }
 
     /// Tells which rank of a group came last over a window of steps, and for how long the others waited for it per step.

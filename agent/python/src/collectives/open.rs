@@ -19,12 +19,12 @@ pub(super) struct Open {
     tensors: Vec<(u8, Py<PyAny>)>,
     /// What a device tells its time by.
     pub(super) clock: Option<Py<PyAny>>,
+    /// Whether nothing tells its time: its device records a graph.
+    pub(super) is_untimed: bool,
     /// When the call returned.
     pub(super) returned: Instant,
     /// When it was first seen to have ended.
     pub(super) completed: Option<Instant>,
-    /// For how long the caller has waited for it, where it has.
-    pub(super) waited: Option<Duration>,
 }
 
 impl Open {
@@ -35,15 +35,23 @@ impl Open {
         guard: CollectiveGuard,
         arguments: &[&Argument<'_>],
     ) -> PyResult<Self> {
-        let mut open =
-            Self { guard, tensors: Vec::new(), clock: None, returned: Instant::now(), completed: None, waited: None };
+        let mut open = Self {
+            guard,
+            tensors: Vec::new(),
+            clock: None,
+            is_untimed: false,
+            returned: Instant::now(),
+            completed: None,
+        };
         if open.guard.measures_payload() {
             // In the order of the function's arguments.
             let mut arguments = arguments.to_vec();
             arguments.sort_by_key(|argument| argument.slot);
             for argument in arguments {
                 open.measure(py, host, Slot::Pre(argument.slot), &argument.value)?;
-                open.tensors.push((argument.slot, argument.value.clone().unbind()));
+                if argument.is_kept {
+                    open.tensors.push((argument.slot, argument.value.clone().unbind()));
+                }
             }
         }
         Ok(open)
@@ -65,6 +73,13 @@ impl Open {
     pub(super) fn measure_received(&mut self, py: Python<'_>, host: &Host) {
         for (slot, value) in std::mem::take(&mut self.tensors) {
             host.quietly(py, || self.measure(py, host, Slot::Post(slot), value.bind(py)));
+        }
+    }
+
+    /// Takes up what it gives, where that is no argument of the call.
+    pub(super) fn receive(&mut self, value: &Bound<'_, PyAny>) {
+        if self.guard.measures_payload() {
+            self.tensors.push((0, value.clone().unbind()));
         }
     }
 

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use pyo3::intern;
@@ -14,7 +13,9 @@ use trainmon_agent::core::{CollectiveOp, ProcessGroup};
 use trainmon_agent::{CollectiveCall, CollectiveGroup};
 
 use super::arguments::{Argument, Form, Size, size_of};
+use super::grouped::Grouped;
 use super::host::{Callbacks, Host};
+use super::on_device::OnDevice;
 use super::open::Open;
 use crate::shared::Shared;
 use crate::swallow::swallow;
@@ -24,8 +25,8 @@ use crate::torch::Torch;
 const LOOKED_AT: usize = 4;
 /// A wait that comes so soon after the call is the call's own.
 const AT_ONCE: Duration = Duration::from_micros(100);
-/// Operations whose end a device has not told are given up beyond this many.
-const MOST_ON_DEVICE: usize = 4096;
+/// Operations that have ended, but what they received is not measured yet; of more it is left out.
+const MOST_RECEIVED: usize = 4096;
 
 thread_local! {
     /// How many calls that were announced this thread is inside of.
@@ -75,12 +76,11 @@ pub(crate) struct State {
     pending: Mutex<HashMap<usize, Pending>>,
     /// As many as there are in `pending`, to be read without a lock.
     pending_count: AtomicUsize,
-    /// Operations of a group that has begun and not ended, by the process group and the thread.
-    grouped: Mutex<HashMap<(usize, ThreadId), Vec<Open>>>,
+    grouped: Grouped,
     /// Ended, but what was received is not measured yet.
     received: Mutex<Vec<Open>>,
     /// Ended for the host; the device has not told.
-    on_device: Mutex<Vec<Open>>,
+    on_device: OnDevice,
 }
 
 impl State {
@@ -91,19 +91,14 @@ impl State {
             groups: Mutex::default(),
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
-            grouped: Mutex::default(),
+            grouped: Grouped::default(),
             received: Mutex::default(),
-            on_device: Mutex::default(),
+            on_device: OnDevice::default(),
         }
     }
 
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
-    }
-
-    /// What is asked of Python.
-    pub(super) fn host(&self) -> &Host {
-        &self.host
     }
 
     /// As [`Host::is_off`].
@@ -127,7 +122,9 @@ impl State {
         self.look_at_oldest(py);
         self.quietly(py, || {
             let (inputs, outputs) = form.arguments(args, kwargs)?;
-            self.open(py, form, &args.get_item(0)?, inputs.as_ref(), outputs.as_ref())
+            let sides = (inputs.as_ref().map(|it| &it.value), outputs.as_ref().map(|it| &it.value));
+            let all: Vec<&Argument<'_>> = inputs.iter().chain(&outputs).collect();
+            self.open(py, form, &args.get_item(0)?, sides, &all)
         })?
     }
 
@@ -137,15 +134,15 @@ impl State {
         py: Python<'_>,
         form: &Form,
         group: &Bound<'_, PyAny>,
-        inputs: Option<&Bound<'_, PyAny>>,
-        outputs: Option<&Bound<'_, PyAny>>,
+        inputs: &Bound<'_, PyAny>,
+        larger: Option<&Bound<'_, PyAny>>,
+        in_place: bool,
     ) -> Option<Open> {
         if is_inside() || self.is_off() {
             return None;
         }
-        let inputs = inputs.map(|value| Argument { slot: 0, value: value.clone() });
-        let outputs = outputs.map(|value| Argument { slot: 1, value: value.clone() });
-        self.quietly(py, || self.open(py, form, group, inputs.as_ref(), outputs.as_ref()))?
+        let given = Argument { slot: 0, value: inputs.clone(), is_kept: in_place };
+        self.quietly(py, || self.open(py, form, group, (Some(inputs), larger), &[&given]))?
     }
 
     fn open(
@@ -153,24 +150,22 @@ impl State {
         py: Python<'_>,
         form: &Form,
         process_group: &Bound<'_, PyAny>,
-        inputs: Option<&Argument<'_>>,
-        outputs: Option<&Argument<'_>>,
+        (sent, received): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
+        arguments: &[&Argument<'_>],
     ) -> PyResult<Option<Open>> {
         let (Some(op), Some(torch)) = (form.op(), Torch::loaded(py)?) else { return Ok(None) };
         let group = self.group(py, process_group)?;
         let ranks = group.process_group().size;
-        let size = size_of(torch, op, ranks, inputs.map(|it| &it.value), outputs.map(|it| &it.value))?;
+        let size = size_of(torch, op, ranks, sent, received)?;
         let (caller, is_recorded) = self.caller(py, op)?;
-        let Size { dtype, shape, bytes, is_on_device } = size;
+        let Size { dtype, shape, bytes, is_on_cuda } = size;
         let call =
             CollectiveCall { shape, caller: caller.as_ref(), is_recorded, ..CollectiveCall::new(op, dtype, bytes) };
         let guard = group.prepare(&call);
-        let arguments: Vec<&Argument<'_>> =
-            if OBJECTS.get() > 0 { Vec::new() } else { inputs.into_iter().chain(outputs).collect() };
-        let mut open = Open::new(py, &self.host, guard, &arguments)?;
-        if is_on_device && let Some(clock) = &self.host.callbacks.device_clock {
-            let begun = clock.call_method0(py, intern!(py, "begin"))?;
-            open.clock = Some(begun).filter(|begun| !begun.is_none(py));
+        let arguments = if OBJECTS.get() > 0 { &[][..] } else { arguments };
+        let mut open = Open::new(py, &self.host, guard, arguments)?;
+        if is_on_cuda {
+            OnDevice::begin(py, &self.host, &mut open)?;
         }
         open.guard.begin();
         Ok(Some(open))
@@ -202,12 +197,7 @@ impl State {
     /// The call has returned, with a work unless it has ended.
     pub(super) fn returned(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, work: &Bound<'_, PyAny>, mut open: Open) {
         open.returned = Instant::now();
-        if let Some(group) = grouped_under(args)
-            && let Some(grouped) = lock(&self.grouped).get_mut(&group)
-        {
-            grouped.push(open);
-            return;
-        }
+        let Some(open) = self.grouped.add(args, open) else { return };
         if work.is_none() {
             let (at, waited) = (open.returned, open.returned.saturating_duration_since(open.guard.started()));
             self.end(py, open, at, Some(waited));
@@ -217,13 +207,11 @@ impl State {
     }
 
     pub(super) fn group_begins(&self, args: &Bound<'_, PyTuple>) {
-        if let Some(key) = grouped_under(args) {
-            lock(&self.grouped).insert(key, Vec::new());
-        }
+        self.grouped.begin(args);
     }
 
     pub(super) fn group_ends(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, work: &Bound<'_, PyAny>) {
-        let grouped = grouped_under(args).and_then(|key| lock(&self.grouped).remove(&key)).unwrap_or_default();
+        let grouped = self.grouped.end(args);
         if work.is_none() {
             let now = Instant::now();
             for open in grouped {
@@ -270,6 +258,9 @@ impl State {
 
     /// Notes whether an operation that is about to be waited for has ended already.
     pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) {
+        if OnDevice::is_capturing(py, &self.host) {
+            return;
+        }
         let work = match lock(&self.pending).get(&key) {
             Some(pending)
                 if pending.open.iter().all(|open| open.completed.is_none() && now - open.returned > AT_ONCE) =>
@@ -287,7 +278,7 @@ impl State {
 
     /// As [`look_at`](Self::look_at), some of those that are in flight.
     fn look_at_oldest(&self, py: Python<'_>) {
-        if self.pending_count.load(Ordering::Relaxed) == 0 {
+        if self.pending_count.load(Ordering::Relaxed) == 0 || OnDevice::is_capturing(py, &self.host) {
             return;
         }
         let now = Instant::now();
@@ -351,51 +342,57 @@ impl State {
     }
 
     /// Ends an operation for the host; one on a device has its time when that has told it.
-    fn end(&self, py: Python<'_>, mut open: Open, at: Instant, waited: Option<Duration>) {
-        if let (Some(clock), Some(begun)) = (&self.host.callbacks.device_clock, &open.clock) {
-            let ended = self.quietly(py, || clock.call_method1(py, intern!(py, "end"), (begun,)).map(drop));
-            if ended.is_some() {
-                open.waited = waited;
-                open.measure_received(py, &self.host);
-                let mut waiting = lock(&self.on_device);
-                if waiting.len() < MOST_ON_DEVICE {
-                    waiting.push(open);
-                } else {
-                    open.guard.release();
-                }
-                return;
-            }
+    pub(super) fn end(&self, py: Python<'_>, mut open: Open, at: Instant, waited: Option<Duration>) {
+        if open.clock.is_none() && !open.is_untimed {
+            open.end(py, &self.host, at, waited);
+        } else if OnDevice::ends(py, &self.host, &open) {
+            open.measure_received(py, &self.host);
+            self.on_device.wait_for(open);
+        } else {
+            open.guard.release();
         }
-        open.end(py, &self.host, at, waited);
     }
 
-    /// Keeps an operation that has ended until the training's thread measures what it has received.
-    pub(super) fn keep_received(&self, open: Open) {
-        lock(&self.received).push(open);
+    /// As [`end`](Self::end) on a thread that is not the training's: what was received is measured by the next `settle`.
+    pub(super) fn end_elsewhere(&self, py: Python<'_>, mut open: Open) {
+        if open.clock.is_none() && !open.is_untimed {
+            open.end_time(Instant::now(), None);
+            let mut received = lock(&self.received);
+            if open.has_payload() && received.len() < MOST_RECEIVED {
+                received.push(open);
+            }
+        } else if OnDevice::ends(py, &self.host, &open) {
+            self.on_device.wait_for(open);
+        } else {
+            open.guard.release();
+        }
     }
 
-    /// Measures what has been received since, books what a device has told since.
+    /// Measures what has been received since, books what a device has told since. A step has ended.
     pub(super) fn settle(&self, py: Python<'_>) {
+        if OnDevice::is_capturing(py, &self.host) {
+            return;
+        }
         self.look_at_oldest(py);
         if self.pending_count.load(Ordering::Relaxed) > 0 {
             self.forget_dead(py);
         }
+        self.grouped.end_step();
         let received = std::mem::take(&mut *lock(&self.received));
         for mut open in received {
             open.measure_received(py, &self.host);
         }
-        let Some(clock) = &self.host.callbacks.device_clock else { return };
-        let waiting = std::mem::take(&mut *lock(&self.on_device));
-        for mut open in waiting {
-            let seconds = self.quietly(py, || {
-                let told = clock.call_method1(py, intern!(py, "seconds"), (open.clock.as_ref(),))?;
-                told.extract::<Option<f64>>(py)
-            });
-            match seconds.flatten().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
-                Some(duration) => drop(open.guard.end(duration, open.waited)),
-                None => lock(&self.on_device).push(open),
-            }
-        }
+        self.on_device.settle(py, &self.host);
+    }
+
+    /// Of each group how many operations this rank has begun, sends and receives left out.
+    pub(super) fn begun(&self) -> Vec<(String, Vec<u32>, u64)> {
+        let groups = lock(&self.groups);
+        let told = |known: &KnownGroup| {
+            let ProcessGroup { name, ranks, .. } = &**known.group.process_group();
+            (name.to_string(), ranks.to_vec(), known.group.sequence())
+        };
+        groups.values().map(told).collect()
     }
 
     pub(super) fn pending(&self) -> usize {
@@ -424,19 +421,12 @@ impl State {
         let pending: Vec<_> = lock(&self.pending).drain().map(|(_, pending)| pending).collect();
         self.pending_count.store(0, Ordering::Relaxed);
         pending.into_iter().for_each(release);
-        let grouped: Vec<_> = lock(&self.grouped).drain().flat_map(|(_, open)| open).collect();
-        let waiting = std::mem::take(&mut *lock(&self.on_device));
-        for open in grouped.into_iter().chain(waiting) {
+        for open in self.grouped.take().into_iter().chain(self.on_device.take()) {
             open.guard.release();
         }
         lock(&self.received).clear();
         lock(&self.groups).clear();
     }
-}
-
-/// The group of operations that a call on this process group would belong to.
-fn grouped_under(args: &Bound<'_, PyTuple>) -> Option<(usize, ThreadId)> {
-    Some((args.get_item(0).ok()?.as_ptr() as usize, std::thread::current().id()))
 }
 
 /// Ends operations that nobody waited for.

@@ -42,7 +42,7 @@ def trained(stage, output=None):
             engine.step()
             losses.append(float(loss.detach()))
     if watch is not None:
-        communication.GROUPS.update((name, tuple(ranks)) for name, ranks, *_ in watch.collectives.hooks.times())
+        communication.take_groups(watch)
         report = watch.close()
         assert "0 dropped" in report, report
     return losses, [one.detach().clone() for one in net.parameters()], trace

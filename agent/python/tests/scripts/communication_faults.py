@@ -1,8 +1,11 @@
 """Faults of communication, planted and found: `communication_faults.py OUTPUT CASE...`; and msprobe's answers."""
 
+import contextlib
+import gc
 import json
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import trainmon  # before anything of the frameworks
@@ -11,8 +14,11 @@ import trainmon  # before anything of the frameworks
 import torch
 from safetensors.torch import load_file
 from torch import distributed
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import distributed_c10d
+from torch.distributed.distributed_c10d import _coalescing_manager
 
-from support import runs
+from support import control, runs
 from support.golden import directory
 from support.ranks import finish
 from trainmon.collectives import CollectiveStacksPrinted
@@ -36,7 +42,8 @@ def training(output, **config):
 
 def slow_rank(output):
     """One rank's data loader is slow: it comes last, and the others waited so long for it."""
-    watch, step = training(output, cc_distribution={"enable": True, "cc_payload": False}, ops=["norm"])
+    config = {"cc_distribution": {"enable": True, "cc_payload": False}, "ops": ["norm"], "control": {}}
+    watch, step = training(output, **config)
     for _ in range(3 * WINDOW + 1):
         if RANK == 1:
             time.sleep(0.05)
@@ -50,7 +57,62 @@ def slow_rank(output):
         ((group, rank, lag, _median, _step),) = books.stragglers()
         assert (group, rank) == ("world", 1), (group, rank)
         assert 0.04 < lag < 0.5, lag
+        (doors,) = {Path(json.loads(one.read_text())["socket"]).parent for one in output.glob("control-*/control.json")}
+        (shown,) = control.ask(doors, "GET", "/status")["collectives"]["stragglers"]
+        assert (shown["process_group"], shown["rank"]) == ("world", 1), shown
+        assert 0.04 < shown["lag_seconds"] < 0.5, shown
         print("found the slow rank", flush=True)
+    distributed.barrier()
+    watch.close()
+
+
+def slow_in_turn(output):
+    """Two groups over the same ranks: in one of them rank 0 comes last, in the other rank 1."""
+    config = {"cc_distribution": {"enable": True, "cc_payload": False}, "ops": ["norm"]}
+    other = distributed.new_group(list(range(distributed.get_world_size())), group_desc="other")
+    watch, step = training(output, **config)
+    for _ in range(3 * WINDOW + 1):
+        for late, group in enumerate((None, other)):
+            if late == RANK:
+                time.sleep(0.02)
+            distributed.all_reduce(torch.ones(4), group=group)
+        step()
+    books = watch.collectives.hooks
+    if RANK == 0:
+        control.wait_until(lambda: len(books.stragglers()) == 2, 60)
+        last = {group: rank for group, rank, *_ in books.stragglers()}
+        assert last.pop("world") == 0 and list(last.values()) == [1], (last, books.stragglers())
+    distributed.barrier()
+    watch.close()
+
+
+def slow_loader(output):
+    """A rank whose data loader is slow for a while is an alert, which ends when it is as fast as the others."""
+    rules = [{"rule_name": "Straggler", "args": {"threshold": 0.2}}]
+    config = {"cc_distribution": {"enable": True, "cc_payload": False}, "ops": ["norm"]}
+    watch, step = training(output, alert={"rules": rules, "dump": True}, **config)
+
+    def samples(number):
+        for _ in range(number):
+            if RANK == 1:
+                time.sleep(0.05)
+            yield torch.ones(4)
+
+    def told():
+        file = Path(watch.monitor.run_directory) / "anomaly_detected" / "rank0" / "anomaly.json"
+        return file.exists() and "Straggler" in file.read_text()
+
+    for sample in samples(3 * WINDOW):
+        distributed.all_reduce(sample)
+        step()
+    if RANK == 0:
+        control.wait_until(told, 60)
+    distributed.barrier()
+    for _ in range(3 * WINDOW):
+        # As long on every rank: nobody waits for anybody.
+        time.sleep(0.01)
+        distributed.all_reduce(torch.ones(4))
+        step()
     distributed.barrier()
     watch.close()
 
@@ -70,6 +132,70 @@ def nan_on_one_rank(output):
     nans = {(row["name"], row["step"]): row["nans"] for row in found}
     assert [nans["all_reduce/world/pre_0", str(one)] for one in range(3)] == ["0", str(RANK), "0"], nans
     assert [nans["all_reduce/world/post_0", str(one)] for one in range(3)] == ["0", "1", "0"], nans
+
+
+def functional_results(output):
+    """What a functional operation gives is a new tensor: that is measured, not what it was given."""
+    config = {"ops": ["mean", "nans"], "cc_distribution": {"enable": True, "cc_pre_hook": True}, "format": "csv"}
+    watch, step = training(output, **config)
+    world = distributed.group.WORLD
+    for number in range(2):
+        x = torch.full((2, 3), RANK + 1.0)
+        if number == 1 and RANK == 1:
+            x[0, 0] = torch.nan
+        functional.wait_tensor(functional.all_reduce(x, "sum", world))
+        functional.wait_tensor(functional.all_gather_tensor(x, 0, world))
+        for one in functional.all_reduce_coalesced([x, 10 * x], "sum", world):
+            functional.wait_tensor(one)
+        step()
+    run = Path(watch.monitor.rank_directory)
+    watch.close()
+    found = {(row["name"], row["step"]): row for row in runs.rows_of(sorted(run.glob("comm_[0-9]*.csv")))}
+    means = {name: float(row["mean"]) for (name, step), row in found.items() if step == "0"}
+    assert means == {
+        "all_reduce/world/pre_0": RANK + 1.0,
+        "all_reduce/world/post_0": 3.0,
+        "all_gather_into_tensor/world/pre_0": RANK + 1.0,
+        "all_gather_into_tensor/world/post_0": 1.5,
+        "all_reduce_coalesced/world/pre_0": 5.5 * (RANK + 1),
+        "all_reduce_coalesced/world/post_0": 5.5 * 3,
+    }, means
+    assert found["all_reduce/world/post_0", "1"]["nans"] == "1", "another rank's NaN"
+
+
+def dropped_watch(output):
+    """A watch that nobody holds any more goes, with its model, and the next one has the operations."""
+    before = vars(distributed.ProcessGroup)["allreduce"]
+    watch, step = training(output / "first", cc_distribution={"enable": True}, ops=["norm"])
+    for _ in range(3):
+        distributed.all_reduce(torch.ones(2))
+        step()
+    gone = weakref.ref(watch)
+    del watch, step
+    gc.collect()
+    assert gone() is None, gc.get_referrers(gone())
+    assert vars(distributed.ProcessGroup)["allreduce"] is before
+    watch, step = training(output / "second", cc_distribution={"enable": True}, ops=["norm"])
+    distributed.all_reduce(torch.ones(2))
+    step()
+    assert watch.collectives.hooks.times()[0][2] == 1
+    watch.close()
+
+
+def left_group(output):
+    """A group of operations that an exception leaves swallows nothing that comes after it."""
+    watch, step = training(output, cc_distribution={"enable": True, "cc_payload": False}, ops=["norm"])
+    with contextlib.suppress(ZeroDivisionError), _coalescing_manager():
+        distributed.all_reduce(torch.ones(2))
+        1 / 0  # noqa: B018 - an error of the training's
+    # As a training would that goes on: torch itself knows nothing of a group any more.
+    distributed_c10d._world.pg_coalesce_state.clear()
+    for _ in range(4):
+        step()
+    assert watch.collectives.hooks.open() == [], watch.collectives.hooks.open()
+    distributed.all_reduce(torch.ones(2))
+    assert watch.collectives.hooks.open() == []
+    watch.close()
 
 
 def code_lines(output):
@@ -106,18 +232,30 @@ def log_only(output):
     watch.close()
 
 
+#: The calls that msprobe measured: the first three stood in the lines 50 to 59 of its script, the others behind.
+CALLS = (
+    """
+distributed.all_reduce(given("all_reduce#0.pre_0"))
+distributed.all_reduce(given("all_reduce#1.pre_0"), op=distributed.ReduceOp.MAX)
+distributed.all_gather(list(given("all_gather#0.pre_0").unbind()), given("all_gather#0.pre_1"))
+"""
+    + 10 * "\n"
+    + """
+distributed.broadcast(given("broadcast#0.pre_0"), 0)
+distributed.all_gather_into_tensor(given("all_gather_into_tensor#0.pre_0"), given("all_gather_into_tensor#0.pre_1"))
+distributed.all_reduce(given("all_reduce#2.pre_0"), async_op=True).wait()
+"""
+)
+REPLAY = compile(49 * "\n" + CALLS, "tools/run_dist_monitor.py", "exec")
+
+
 def replay(tensors, step):
-    """The calls that msprobe measured, with the tensors it was shown."""
+    """Makes them, with the tensors it was shown."""
 
     def given(name):
         return tensors[f"cc/{step}/{name}"].clone()
 
-    distributed.all_reduce(given("all_reduce#0.pre_0"))
-    distributed.all_reduce(given("all_reduce#1.pre_0"), op=distributed.ReduceOp.MAX)
-    distributed.all_gather(list(given("all_gather#0.pre_0").unbind()), given("all_gather#0.pre_1"))
-    distributed.broadcast(given("broadcast#0.pre_0"), 0)
-    distributed.all_gather_into_tensor(given("all_gather_into_tensor#0.pre_0"), given("all_gather_into_tensor#0.pre_1"))
-    distributed.all_reduce(given("all_reduce#2.pre_0"), async_op=True).wait()
+    exec(REPLAY, {"distributed": distributed, "given": given})
 
 
 def msprobe_rows(case, is_v2):
@@ -146,7 +284,7 @@ def msprobe_rows(case, is_v2):
 
 def golden(output):
     """msprobe's rows and ours of the same calls agree wherever msprobe's can be read."""
-    for name in ("v1_ddp2_cc_post", "v1_ddp2_cc_prepost", "v2_ddp2_cc"):
+    for name in ("v1_ddp2_cc_post", "v1_ddp2_cc_prepost", "v1_ddp2_cc_codeline", "v2_ddp2_cc"):
         case = directory() / "02_monitor_dist" / name
         told = json.loads((case / "case.json").read_text())
         tensors = load_file(case / f"tensors.rank{RANK}.safetensors")

@@ -1,10 +1,16 @@
-"""Trains on several ranks; rank 2 stays away from an all-reduce after step 5 until the others have said so:
-`hang_train.py OUTPUT`."""
+"""Trains on several ranks; one stays away from an all-reduce after step 5 until the others have said so:
+`hang_train.py OUTPUT STORE`.
+
+The store is torch's own (`tcp`), a `file`, or one of which the process is killed before the job hangs (`gone`).
+"""
 
 import json
+import multiprocessing
+import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import trainmon  # before anything of the frameworks
 
@@ -16,16 +22,44 @@ from torch.nn.parallel import DistributedDataParallel
 from support import control
 from support.ranks import finish
 
-STEPS, ABSENT, AT = 8, 2, 5
+STEPS, AT = 8, 5
 
 
-def hang_shown(output: Path) -> str | None:
-    """What rank 0's live control says the run hangs in."""
+def serve(pipe: Any) -> None:
+    """A store in a process of its own."""
+    server = distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    pipe.send(server.port)
+    pipe.recv()
+
+
+def start(output: Path, store: str) -> Any:
+    """The process group; gives the process of its store, where that is to be killed."""
+    environment = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+    if store == "tcp":
+        distributed.init_process_group("gloo")
+    elif store == "file":
+        distributed.init_process_group("gloo", init_method=f"file://{output}/store", **environment)
+    else:
+        told, server = output / "port", None
+        if environment["rank"] == 0:
+            here, there = multiprocessing.get_context("fork").Pipe()
+            server = multiprocessing.get_context("fork").Process(target=serve, args=(there,), daemon=True)
+            server.start()
+            told.with_suffix(".new").write_text(str(here.recv()))
+            told.with_suffix(".new").rename(told)
+        control.wait_until(told.exists)
+        client = distributed.TCPStore("127.0.0.1", int(told.read_text()), None, False, wait_for_workers=False)
+        distributed.init_process_group("gloo", store=client, **environment)
+        return server
+    return None
+
+
+def status(output: Path) -> dict[str, Any]:
+    """What rank 0's live control says."""
     for description in output.glob("control-*/control.json"):
         doors = Path(json.loads(description.read_text())["socket"]).parent
-        found: str | None = control.ask(doors, "GET", "/status")["hang"]
-        return found
-    return None
+        return dict(control.ask(doors, "GET", "/status"))
+    return {"hang": None}
 
 
 def wait_for_alert(output: Path) -> None:
@@ -33,15 +67,17 @@ def wait_for_alert(output: Path) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = list(output.glob("*-*/anomaly_detected/rank*/anomaly.json"))
-        shown = hang_shown(output)
-        if shown is not None and any("Stall" in file.read_text() for file in found):
-            print(f"status shows: {shown}", flush=True)
+        shown = status(output)
+        if shown["hang"] is not None and any("Stall" in file.read_text() for file in found):
+            print(f"status shows: {shown['hang']}", flush=True)
+            print(f"in progress: {json.dumps(shown['collectives']['in_progress'])}", flush=True)
             return
         time.sleep(0.05)
 
 
-distributed.init_process_group("gloo")
-output, rank = Path(sys.argv[1]), distributed.get_rank()
+output = Path(sys.argv[1])
+server = start(output, sys.argv[2])
+rank, absent = distributed.get_rank(), distributed.get_world_size() // 2
 model = DistributedDataParallel(nn.Linear(4, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 config = {
@@ -55,9 +91,14 @@ with trainmon.watch(model, optimizer, config=config, output_dir=str(output)):
         optimizer.zero_grad()
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
-        if step == AT and rank == ABSENT:
+        if step == AT and server is not None:
+            server.kill()
+        if step == AT and rank == absent:
             wait_for_alert(output)
         mark = torch.ones(3)
         distributed.all_reduce(mark)
         assert mark.tolist() == [distributed.get_world_size()] * 3
+if sys.argv[2] == "gone":
+    sys.stdout.flush()
+    os._exit(0)
 finish()

@@ -1,8 +1,9 @@
 """Trains copies of a small model, and has them compared: `replica_train.py OUTPUT CASE STEPS`.
 
 Cases: `ddp` and `fsdp2` are left alone; in `flip` and `flip_state` the last rank's copy of a parameter, or of its first
-moment, gets one bit flipped after step 6; `hybrid` does so where shards have copies; `late` has the last rank watched
-from step 3 on; `dies` ends the last rank after step 6.
+moment, gets one bit flipped after step 6; `hybrid` does so where shards have copies; `captured` is
+`flip`, and the alert has the next step captured; `late` has the last rank watched from step 3 on; `dies` ends the last
+rank after step 6.
 """
 
 import os
@@ -19,16 +20,11 @@ from torch import distributed, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from support.flips import flip
 from support.ranks import finish
 from support.ways import mesh
 
 FLIPPED_AFTER = 6
-
-
-def flip(tensor: torch.Tensor) -> None:
-    """The lowest bit of its sixth element."""
-    words = getattr(tensor.detach(), "_local_tensor", tensor.detach()).view(-1).view(torch.int32)
-    words[5] ^= 1
 
 
 def model_of(case: str) -> Any:
@@ -47,6 +43,9 @@ def train(output: Path, case: str, steps: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     interval = {"ddp": 5, "fsdp2": 5}.get(case, 2)
     config = {"wg_distribution": True, "replica_interval": interval, "alert": {"dump": True}, "queue_steps": 4096}
+    if case == "captured":
+        config["alert"] = {"rules": [{"rule_name": "ReplicaMismatch", "actions": ["log", "dump"]}]}
+        config["capture"] = {"level": "L0"}
     watch = None
     # Other masks on every rank, as in a real training.
     torch.manual_seed(100 + rank)
@@ -58,12 +57,15 @@ def train(output: Path, case: str, steps: int) -> None:
             data = torch.randn(8, 16, generator=torch.Generator().manual_seed(1000 * step + rank))
             model(data).square().mean().backward()
             optimizer.step()
-            if step == FLIPPED_AFTER and rank == last and case in ("flip", "flip_state", "hybrid", "dies"):
+            if case == "captured" and step > FLIPPED_AFTER:
+                # Ranks need some time to agree on what is captured.
+                time.sleep(0.05)
+            if step == FLIPPED_AFTER and rank == last and case in ("flip", "flip_state", "hybrid", "captured", "dies"):
                 names = dict(model.named_parameters())
                 weight = names["2.weight" if case == "hybrid" else "module.2.weight"]
                 if case == "flip_state":
                     flip(optimizer.state[weight]["exp_avg"])
-                elif case in ("flip", "hybrid"):
+                elif case in ("flip", "hybrid", "captured"):
                     flip(weight)
                 elif case == "dies":
                     os._exit(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,11 @@ def ranks_of(group: str) -> tuple[int, ...]:
     return GROUPS[group]
 
 
+def take_groups(watch: Any) -> None:
+    """Takes over what the watch calls its groups, and who is in them."""
+    GROUPS.update((name, tuple(ranks)) for name, ranks, *_ in watch.collectives.hooks.times())
+
+
 #: Filled by the script, with what the watch calls its groups.
 GROUPS: dict[str, tuple[int, ...]] = {}
 
@@ -159,9 +164,20 @@ def differences(traced: list[Sent], found: list[Sent]) -> tuple[list[Sent], list
     return missing, more
 
 
-def every_operation() -> list[torch.Tensor]:
-    """Calls everything that torch.distributed has, in every form, on all ranks of the world and of groups of it; gives
-    what came of it."""
+def halves() -> list[Any]:
+    """The groups of four ranks or more that this one is in: of neighbours, and of every other one."""
+    ranks = distributed.get_world_size()
+    if ranks < 4:
+        return []
+    middle = ranks // 2
+    members = [range(middle), range(middle, ranks), range(0, ranks, 2), range(1, ranks, 2)]
+    made = [(of, distributed.new_group(list(of))) for of in members]
+    return [group for of, group in made if distributed.get_rank() in of]
+
+
+def every_operation(groups: Sequence[Any] = ()) -> list[torch.Tensor]:
+    """Calls everything that torch.distributed has, in every form, on all ranks of the world, and some of it in
+    `groups`; gives what came of it."""
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     results: list[torch.Tensor] = []
 
@@ -176,6 +192,8 @@ def every_operation() -> list[torch.Tensor]:
     _exchanges(keep, data, rank, ranks)
     _coalesced(keep, data, ranks)
     _functional(keep, data)
+    for group in groups:
+        _of_group(keep, data, group)
     distributed.barrier()
     return results
 
@@ -273,6 +291,23 @@ def _coalesced(keep: Any, data: Any, ranks: int) -> None:
             distributed.all_gather_into_tensor(whole, part)
     manager.wait()
     keep(pairs)
+
+
+def _of_group(keep: Any, data: Any, group: Any) -> None:
+    members = distributed.get_process_group_ranks(group)
+    work = distributed.all_reduce(x := data(3), group=group, async_op=True)
+    distributed.broadcast(y := data(2, 2), members[-1], group=group)
+    work.wait()
+    distributed.all_gather_into_tensor(whole := torch.zeros(2 * len(members)), data(2), group=group)
+    distributed.reduce_scatter_tensor(part := torch.zeros(5), data(5 * len(members)), group=group)
+    keep(x, y, whole, part)
+    first, last = members[0], members[-1]
+    if distributed.get_rank() == first:
+        distributed.send(data(9), last, group=group)
+    elif distributed.get_rank() == last:
+        distributed.recv(got := torch.zeros(9), first, group=group)
+        keep(got)
+    keep(functional.wait_tensor(functional.all_reduce(data(4), "sum", group)))
 
 
 def _functional(keep: Any, data: Any) -> None:

@@ -25,6 +25,12 @@ pub(crate) fn status(status: &Value) -> String {
     if let Some(hang) = status["hang"].as_str() {
         line(format!("hangs: {hang}"));
     }
+    for open in elements(&status["collectives"]["in_progress"]) {
+        line(in_progress(open));
+    }
+    for straggler in elements(&status["collectives"]["stragglers"]) {
+        line(comes_last(straggler));
+    }
     line(format!("plan: {}", plan(&status["plan"])));
     line(cost(&status["cost"]));
     line(format!(
@@ -47,13 +53,33 @@ pub(crate) fn status(status: &Value) -> String {
             list(&status["whereabouts"][name], ", ")
         ));
     }
-    for each in status["changes"].as_array().into_iter().flatten() {
+    for each in elements(&status["changes"]) {
         line(format!("change {}", change(each)));
     }
-    for each in status["captures"].as_array().into_iter().flatten() {
+    for each in elements(&status["captures"]) {
         line(format!("capture {}", capture(each)));
     }
     text
+}
+
+/// A collective operation that has begun and not ended.
+fn in_progress(open: &Value) -> String {
+    let (op, group, sequence) = (plain(&open["op"]), plain(&open["process_group"]), plain(&open["sequence"]));
+    let ranks = plain(&open["group_size"]);
+    let caller = open["caller"].as_str().map(|line| format!(", called at {line}")).unwrap_or_default();
+    let mib = open["bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 20);
+    let seconds = open["seconds"].as_f64().unwrap_or(0.0);
+    format!("in progress: {op} {sequence} of group {group} ({ranks} ranks), {mib:.1} MiB{caller}, for {seconds:.1} s")
+}
+
+/// The rank that the others of a group wait for.
+fn comes_last(straggler: &Value) -> String {
+    let (rank, group, step) =
+        (plain(&straggler["rank"]), plain(&straggler["process_group"]), plain(&straggler["step"]));
+    let milliseconds = 1e3 * straggler["lag_seconds"].as_f64().unwrap_or(0.0);
+    format!(
+        "last in group {group}: rank {rank}; the others waited {milliseconds:.1} ms per step for it, up to step {step}"
+    )
 }
 
 /// A change and where it stands.
@@ -71,7 +97,7 @@ pub(crate) fn change(change: &Value) -> String {
         other => other.to_owned(),
     };
     let mut text = format!("{id}: {what}: {stage}");
-    for late in change["late"].as_array().into_iter().flatten() {
+    for late in elements(&change["late"]) {
         // Writing to a String cannot fail.
         write!(text, "; rank {} only at step {}", plain(&late["rank"]), plain(&late["step"])).unwrap_or_default();
     }
@@ -143,7 +169,11 @@ fn plain(value: &Value) -> String {
 }
 
 fn list(values: &Value, between: &str) -> String {
-    values.as_array().into_iter().flatten().map(plain).collect::<Vec<_>>().join(between)
+    elements(values).map(plain).collect::<Vec<_>>().join(between)
+}
+
+fn elements(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
 }
 
 fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {

@@ -78,7 +78,7 @@ pub(in crate::config) struct AlertRuleFile {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct AlertArgsFile {
-    /// The rule's threshold: a share (`AnomalyTurbulence`, `NormMismatch`), a magnitude (`AnomalyNan`), standard
+    /// The rule's threshold: a share (`AnomalyTurbulence`, `NormMismatch`, `Straggler`), a magnitude (`AnomalyNan`), standard
     /// deviations (`Spike`), a factor (`Vanishing`, `Drift`, `Stall`), a ratio (`UpdateRatio`).
     #[schemars(range(min = 0))]
     pub(in crate::config) threshold: Option<f64>,

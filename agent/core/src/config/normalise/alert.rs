@@ -103,7 +103,9 @@ const SUMMED: [AlertSignal; 7] = [
 /// Which parameters a rule has.
 fn knows(rule: AlertRule) -> &'static [&'static str] {
     match rule {
-        AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan | AlertRule::NormMismatch => &["threshold"],
+        AlertRule::AnomalyTurbulence | AlertRule::AnomalyNan | AlertRule::NormMismatch | AlertRule::Straggler => {
+            &["threshold"]
+        }
         AlertRule::Spike => &["threshold", "window", "min_samples", "floor"],
         AlertRule::NonFinite | AlertRule::Baseline | AlertRule::ReplicaMismatch => &[],
         AlertRule::Dead => &["steps"],
@@ -234,6 +236,7 @@ impl Rule {
     }
 
     fn check(&self, own: &Self, on: &AlertOnFile, key: &str, report: &mut Report<'_>) {
+        use AlertRule::{NormMismatch, Stall, Straggler, UpdateRatio};
         let mut refuse = |name: &str, found: String, hint: &str| {
             let key = format!("{key}.{name}");
             report.error(report.place(&key), &key, Fault::new(DiagnosticKind::Conflict, found).hint(hint));
@@ -245,7 +248,7 @@ impl Rule {
                 refuse(name, "`ReplicaMismatch` looks at every copy".to_owned(), "leave it out");
             }
         }
-        let only = matches!(self.rule, AlertRule::Stall | AlertRule::NormMismatch | AlertRule::UpdateRatio);
+        let only = matches!(self.rule, Stall | NormMismatch | UpdateRatio | Straggler);
         if only && on.signal.is_some() && self.signals != own.signals {
             refuse("signal", format!("`{}` looks at `{}` only", self.rule, own.signals[0]), "leave `signal` out");
         }
@@ -261,8 +264,12 @@ impl Rule {
             if is_number && on.scope.is_some_and(|scope| scope != AlertScope::Global) {
                 refuse("scope", format!("`{signal}` is one number for the run"), "write \"global\", or leave it out");
             }
-            if is_number && !only && matches!(signal, AlertSignal::GradNormRatio | AlertSignal::StepTime) {
-                refuse("signal", format!("`{signal}` has a rule of its own"), "use `NormMismatch` or `Stall`");
+            if is_number
+                && !only
+                && matches!(signal, AlertSignal::GradNormRatio | AlertSignal::StepTime | AlertSignal::StragglerLag)
+            {
+                let hint = "use `NormMismatch`, `Stall` or `Straggler`";
+                refuse("signal", format!("`{signal}` has a rule of its own"), hint);
             }
             if matches!(signal, AlertSignal::Kind(kind) if kind.is_feature()) {
                 refuse("signal", format!("`{signal}` is a module's feature, not a tensor"), "name a kind of tensor");

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +33,8 @@ from trainmon.measurer import Label, Measurer
 __all__ = ["CollectiveStacksPrinted", "Collectives"]
 
 _lock = threading.Lock()
-#: Who has the methods: one watch at a time.
-_holder: Collectives | None = None
+#: Who has the methods: one watch at a time, for as long as it lives.
+_holder: weakref.ref[Collectives] | None = None
 
 
 class Collectives:
@@ -47,11 +48,13 @@ class Collectives:
         self._measurer = measurer
         self._framework = framework
         self._asked = settings.collectives
+        self._told_from = settings.straggler
         self._callers: Callers | None = None
         self._hooks: Hooks | None = None
         self._dispatched: Dispatched | None = None
         self._stragglers: Stragglers | None = None
         self._undo: list[Callable[[], None]] = []
+        self._finalizer: weakref.finalize[..., Any] | None = None
         self._steps = 0
 
     @property
@@ -59,33 +62,42 @@ class Collectives:
         """What knows the operations; None where they are not measured."""
         return self._hooks
 
+    def begun(self) -> list[tuple[str, list[int], int]]:
+        """By group and its ranks, how many operations this rank has begun."""
+        return [] if self._hooks is None else self._hooks.begun()
+
     def attach(self) -> None:
         """From here on operations are seen."""
         global _holder  # noqa: PLW0603
         if self._asked is None or self._undo or not torch.distributed.is_available():
             return
         with _lock:
-            if _holder is not None:
+            if _holder is not None and _holder() is not None:
                 self._monitor.say(
                     "info",
                     "collective operations are recorded by the watch that was made first, and by this one not",
                     "an operation belongs to a process, not to a model: one watch has them all",
                 )
                 return
-            _holder = self
+            _holder = weakref.ref(self)
         patterns, log_only = self._asked
         if patterns or log_only:
             self._callers = Callers(patterns, log_only=log_only)
         job = self._framework.job
         told = {id(group): role for group, role in ((job.tp_group, "tp"), (job.dp_group, "dp")) if group is not None}
+        # The methods are the process's and hold what they call: a watch that nobody holds any more must be free to go.
+        guard, measure = self._guard, weakref.WeakMethod(self._measure_on_device)
         self._hooks = hooks = self._monitor.collectives(
             lambda group: describe(group, told),
-            lambda error: self._guard.failed("collectives", error),
+            lambda error: guard.failed("collectives", error),
             caller=self._callers,
             device_clock=DeviceClock() if torch.cuda.is_available() else None,
-            measure_on_device=self._measure_on_device,
+            measure_on_device=lambda *what: None if (method := measure()) is None else method(*what),
         )
-        self._stragglers = Stragglers(self._monitor, hooks)
+        self._dispatched = Dispatched(hooks, guard, has_ddp=self._framework.name == "ddp")
+        self._finalizer = weakref.finalize(self, _put_back, self._undo, self._dispatched, hooks, guard)
+        self._finalizer.atexit = False
+        self._stragglers = Stragglers(self._monitor, hooks, self._told_from)
         try:
             self._replace_all(hooks)
         except BaseException:
@@ -112,8 +124,8 @@ class Collectives:
             function = getattr(torch.distributed.distributed_c10d, name, None)
             if function is not None:
                 self._undo.append(exchange_code(function, lambda original: _moving_objects(hooks, original)))
-        self._dispatched = Dispatched(hooks, self._guard, has_ddp=self._framework.name == "ddp")
-        self._dispatched.attach()
+        if self._dispatched is not None:
+            self._dispatched.attach()
 
     def _replace(self, owner: Any, name: str, original: Any, ours: Callable[..., Any]) -> None:
         method = _method(name, original, ours)
@@ -157,16 +169,19 @@ class Collectives:
     def detach(self) -> None:
         """Everything is as it was. Operations in flight are forgotten."""
         global _holder  # noqa: PLW0603
-        if self._dispatched is not None:
-            self._guard.run("detach collectives", self._dispatched.detach)
-        while self._undo:
-            self._guard.run("detach collectives", self._undo.pop())
-        if self._hooks is not None:
-            self._hooks.settle()
-            self._hooks.close()
+        if self._finalizer is not None:
+            self._finalizer()
         with _lock:
-            if _holder is self:
+            if _holder is not None and _holder() is self:
                 _holder = None
+
+
+def _put_back(undo: list[Callable[[], None]], dispatched: Dispatched, hooks: Hooks, guard: Guard) -> None:
+    guard.run("detach collectives", dispatched.detach)
+    while undo:
+        guard.run("detach collectives", undo.pop())
+    hooks.settle()
+    hooks.close()
 
 
 def _method(name: str, original: Any, ours: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,21 +18,26 @@ class DeviceClock:
     Nothing here waits for the device: an event that has not happened is asked again later.
     """
 
+    def is_capturing(self) -> bool:
+        """Whether the current stream records a graph: an event must not be asked then, nor may a work."""
+        return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
     def begin(self) -> Any:
         """The event before a call; None while a graph is recorded, in which events of ours have no place."""
-        if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
+        if self.is_capturing():
             return None
         begun = torch.cuda.Event(enable_timing=True)
         begun.record()
         return [begun, None]
 
-    def end(self, clock: Any) -> None:
-        """The event after it."""
-        if torch.cuda.is_current_stream_capturing():
-            return
+    def end(self, clock: Any) -> bool:
+        """The event after it; whether there is one: not while a graph is recorded."""
+        if self.is_capturing():
+            return False
         ended = torch.cuda.Event(enable_timing=True)
         ended.record()
         clock[1] = ended
+        return True
 
     def seconds(self, clock: Any) -> float | None:
         """The time between the two, once the device has come past both; None before."""

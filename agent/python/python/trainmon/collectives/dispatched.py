@@ -8,6 +8,7 @@ ten microseconds; so those of `c10d` are there only while a model is wrapped in 
 from __future__ import annotations
 
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -47,8 +48,8 @@ class Dispatched:
         self._guard = guard
         self._has_ddp = has_ddp
         self._libraries: list[Any] = []
-        #: Functional operations in flight, by the address of what they fill.
-        self._open: OrderedDict[int, OpenCall] = OrderedDict()
+        #: Functional operations in flight, by the address of what they fill, with all that they fill.
+        self._open: OrderedDict[int, tuple[OpenCall, list[weakref.ref[torch.Tensor]]]] = OrderedDict()
 
     def attach(self) -> None:
         """Puts the kernels in place, where this torch can hand a call on to the kernel below (from 2.6 on)."""
@@ -65,7 +66,7 @@ class Dispatched:
         while self._libraries:
             self._libraries.pop()._destroy()
         while self._open:
-            self._open.popitem()[1].release()
+            self._open.popitem()[1][0].release()
 
     def _add(self, namespace: str, names: dict[str, str], kernel: Callable[[Any, str], Any]) -> None:
         library = torch.library.Library(namespace, "IMPL")
@@ -82,7 +83,10 @@ class Dispatched:
         from torch.distributed import ProcessGroup, Work
 
         def kernel(keys: Any, tensors: Any, group: Any, *others: Any) -> Any:
-            call = guard.run("collectives", lambda: hooks.begin(op, ProcessGroup.unbox(group), list(tensors), None))
+            call = guard.run(
+                "operations of DDP",
+                lambda: hooks.begin(op, ProcessGroup.unbox(group), list(tensors), None, in_place=True),
+            )
             if call is None:
                 return overload.redispatch(keys & below, tensors, group, *others)
             hooks.enter()
@@ -91,7 +95,7 @@ class Dispatched:
             finally:
                 hooks.leave()
             # DDP waits for every one of them in C++, before the backward pass returns.
-            guard.run("collectives", lambda: Work.unbox(result[1]).get_future().add_done_callback(call.ended))
+            guard.run("ends of DDP's operations", lambda: _tell_end(Work.unbox(result[1]), call))
             return result
 
         return kernel
@@ -100,7 +104,7 @@ class Dispatched:
         hooks, guard = self._hooks, self._guard
 
         def kernel(keys: Any, *arguments: Any, **keywords: Any) -> Any:
-            call = guard.run("collectives", lambda: self._begin(op, arguments))
+            call = guard.run("functional collectives", lambda: self._begin(op, arguments))
             if call is None:
                 return overload.redispatch(keys & below, *arguments, **keywords)
             hooks.enter()
@@ -108,7 +112,7 @@ class Dispatched:
                 result = overload.redispatch(keys & below, *arguments, **keywords)
             finally:
                 hooks.leave()
-            guard.run("collectives", lambda: self._keep(call, result))
+            guard.run("functional collectives", lambda: self._keep(call, result))
             return result
 
         return kernel
@@ -116,41 +120,58 @@ class Dispatched:
     def _begin(self, op: str, arguments: tuple[Any, ...]) -> OpenCall | None:
         from torch.distributed.distributed_c10d import _resolve_process_group
 
-        named: Any = next(one for one in reversed(arguments) if isinstance(one, str))
+        # The group stands last, as its name or as itself; behind it only the tensor that is filled.
+        named = [one for one in arguments if not isinstance(one, torch.Tensor)][-1]
         tensors = arguments[0] if isinstance(arguments[0], torch.Tensor) else list(arguments[0])
-        group = _resolve_process_group(named)
-        return self._hooks.begin(op, group, tensors, _received(op, tensors, group))
+        group = _resolve_process_group(named) if isinstance(named, str) else torch.distributed.ProcessGroup.unbox(named)
+        return self._hooks.begin(op, group, tensors, _larger(op, tensors, group), in_place=False)
 
     def _keep(self, call: OpenCall, result: Any) -> None:
         tensors = [result] if isinstance(result, torch.Tensor) else list(result)
         addresses = {one.data_ptr() for one in tensors if one.numel()}
         if not addresses:
             call.ended()
+        filled = [weakref.ref(one) for one in tensors]
         for address in addresses:
             earlier = self._open.pop(address, None)
             if earlier is not None:
-                earlier.release()
-            self._open[address] = call
+                earlier[0].release()
+            self._open[address] = call, filled
         while len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)[1].release()
+            self._open.popitem(last=False)[1][0].release()
 
     def _waiting(self, overload: Any, below: Any) -> Callable[..., Any]:
         guard = self._guard
 
         def kernel(keys: Any, tensor: Any) -> Any:
-            call = guard.run("collectives", lambda: self._open.pop(tensor.data_ptr(), None))
-            if call is None:
+            known = guard.run("waits for functional collectives", lambda: self._open.pop(tensor.data_ptr(), None))
+            if known is None:
                 return overload.redispatch(keys & below, tensor)
             begun = time.perf_counter()
             result = overload.redispatch(keys & below, tensor)
             waited = time.perf_counter() - begun
-            guard.run("collectives", lambda: call.ended_after(waited))
+            guard.run(
+                "waits for functional collectives", lambda: known[0].ended_after(waited, _alive(known[1], tensor))
+            )
             return result
 
         return kernel
 
 
-def _received(op: str, tensors: Any, group: Any) -> Any:
+def _tell_end(work: Any, call: OpenCall) -> None:
+    work.get_future().add_done_callback(call.ended)
+
+
+def _alive(filled: list[weakref.ref[torch.Tensor]], waited_for: torch.Tensor) -> list[torch.Tensor] | None:
+    """What an operation has filled, which all ends at once. The tensor that is waited for may be another Python object
+    of the same memory. None where a part is gone: of the rest nothing is said."""
+    if len(filled) == 1:
+        return [waited_for]
+    alive = [one() for one in filled]
+    return None if any(one is None for one in alive) else [one for one in alive if one is not None]
+
+
+def _larger(op: str, tensors: Any, group: Any) -> Any:
     """What an operation gives, as far as it is larger than what it takes: tensors of that size without memory."""
     if not op.startswith("all_gather"):
         return None

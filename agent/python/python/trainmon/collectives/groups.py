@@ -51,13 +51,34 @@ def describe(group: Any, told: Mapping[int, str]) -> tuple[str, str | None, list
     except Exception:
         # Not every backend counts.
         before = 0
-    name, role = _named(getattr(group, "group_desc", "") or "", ranks)
     if id(group) in told:
-        name = role = told[id(group)]
-    return name, role, ranks, before
+        return told[id(group)], told[id(group)], ranks, before
+    name, role = _named(_description(group))
+    return name if name is not None else _by_ranks(group, ranks), role, ranks, before
 
 
-def _named(description: str, ranks: Sequence[int]) -> tuple[str, str | None]:
+def _description(group: Any) -> str:
+    return getattr(group, "group_desc", "") or ""
+
+
+def _by_ranks(group: Any, ranks: Sequence[int]) -> str:
+    """The name of a group that nobody described. Several may have the same ranks: they are numbered in the order they
+    were made, which is the same on all their ranks."""
+    from torch.distributed import distributed_c10d
+
+    world: Any = distributed_c10d._world
+    same = [
+        other
+        for other, members in world.pg_group_ranks.items()
+        if list(members) == list(ranks) and _named(_description(other))[0] is None
+    ]
+    name = "world" if len(ranks) == _world_size() else f"ranks_{told_ranks(ranks)}"
+    number = next((number for number, other in enumerate(same, 1) if other is group), 1)
+    return name if number == 1 else f"{name}_{number}"
+
+
+def _named(description: str) -> tuple[str | None, str | None]:
+    """Name and role by what the framework says of a group; None where it says nothing."""
     for suffix, ours in (("", ""), *_SUFFIXES.items()):
         known = _MEGATRON.get(description.removesuffix(suffix)) if description.endswith(suffix) else None
         if known is not None:
@@ -65,9 +86,7 @@ def _named(description: str, ranks: Sequence[int]) -> tuple[str, str | None]:
     if description.startswith("mesh_") and description != "mesh_default":
         dimension = description.removeprefix("mesh_")
         return dimension, _DIMENSIONS.get(dimension, dimension)
-    if len(ranks) == _world_size():
-        return "world", None
-    return f"ranks_{told_ranks(ranks)}", None
+    return None, None
 
 
 def _world_size() -> int:

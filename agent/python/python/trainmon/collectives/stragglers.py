@@ -12,12 +12,14 @@ import statistics
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainmon._trainmon import Collectives, Monitor
-from trainmon.exchange import digest_of_ranks, is_file
+from trainmon.exchange import digest_of_ranks
+from trainmon.replicas.store import OwnStore
 
 #: Steps that are compared at once.
 WINDOW = 16
@@ -25,10 +27,12 @@ WINDOW = 16
 _RING = 8
 #: After this many seconds a window is given up: a rank has died, or is not watched.
 _PATIENCE_S = 30.0
-#: Between looks at the store.
-_PAUSE_S = 0.05
+#: Windows in a row in which ranks are missing before that is said.
+_UNHEARD = 3
+#: Between looks at the store: at first, and at most. Each look doubles it.
+_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _AT_EXIT_S = 1.0
-#: A lag is told as a warning from this part of the step on: below, ranks differ by chance.
+#: A lag is told from this part of the step on, where no rule says otherwise: below, ranks differ by chance.
 _TOLD_FROM = 0.1
 
 #: `(group, its ranks, operations, seconds inside)` since the start.
@@ -48,20 +52,28 @@ class _Window:
     step_seconds: float
     seconds: dict[int, float] = field(default_factory=dict)
     """By rank, those that have come."""
+    pause: float = _PAUSE_S
+    look_at: float = 0.0
 
 
 class Stragglers:
     """Compares the ranks of each group; the first rank of it has the result."""
 
-    def __init__(self, monitor: Monitor, hooks: Collectives) -> None:
-        self._comparer = comparer = _Comparer(monitor, hooks)
+    def __init__(self, monitor: Monitor, hooks: Collectives, told_from: float | None = None) -> None:
+        """`told_from`: the share of a step from which on a lag is an alert; without one it is a warning in the log."""
+        self._comparer = comparer = _Comparer(monitor, hooks, told_from)
         self._before: dict[str, tuple[int, float]] = {}
         self._first: int | None = None
+        self._last: int | None = None
         self._begun = time.monotonic()
         weakref.finalize(self, comparer.stop, 0.0).atexit = False
 
     def end_step(self, step: int, times: Times) -> None:
         """A step's operations have been made. `times` is what they came to since the start."""
+        if step == self._last:
+            # A step that is tried again, after an overflow.
+            return
+        self._last = step
         if self._first is None or step < self._first:
             # The first window begins with a whole one, which every rank has.
             self._first = step - step % WINDOW + WINDOW
@@ -85,22 +97,29 @@ class Stragglers:
 class _Comparer:
     """What the thread works on."""
 
-    def __init__(self, monitor: Monitor, hooks: Collectives) -> None:
+    def __init__(self, monitor: Monitor, hooks: Collectives, told_from: float | None) -> None:
         self._monitor = monitor
         self._hooks = hooks
+        self._told_from = told_from
+        self._own = OwnStore()
+        #: Windows in a row, by group, in which ranks were missing.
+        self._missing: dict[str, int] = {}
         self._rank = monitor.rank
         self._changed = threading.Condition()
         self._submitted: list[tuple[_Window, float]] = []
         self._thread: threading.Thread | None = None
         self._stop_at: float | None = None
         self._is_off = False
-        self._told: dict[str, int] = {}
+        #: By group the rank that was told, and in how many windows since.
+        self._told: dict[str, tuple[int, int]] = {}
         _comparers.add(self)
 
     def submit(self, step: int, group: str, ranks: Sequence[int], inside: float, step_seconds: float) -> None:
         """Hands over what this rank measured of a window: seconds per step."""
         number = step // WINDOW
-        key = f"trainmon/straggler/{digest_of_ranks(ranks)}/{number % _RING}"
+        # Groups over the same ranks are several: Megatron's `dp` and `dp_cp`, say.
+        of = f"{digest_of_ranks(ranks)}-{zlib.crc32(group.encode()):08x}"
+        key = f"trainmon/straggler/{of}/{number % _RING}"
         window = _Window(number, step, group, list(ranks), key, time.monotonic() + _PATIENCE_S, step_seconds)
         with self._changed:
             if self._is_off or self._stop_at is not None:
@@ -125,9 +144,7 @@ class _Comparer:
         under_way: list[_Window] = []
         try:
             while self._await_work(under_way):
-                store = _open()
-                if store is None:
-                    break
+                store = self._own.get()
                 with self._changed:
                     submitted, self._submitted = self._submitted, []
                 for window, inside in submitted:
@@ -136,10 +153,13 @@ class _Comparer:
                         under_way.append(window)
                     else:
                         store.set(f"{window.key}/{self._rank}", f"{window.number} {inside.hex()}")
+                        # After the number itself: who counts all of them finds all of them.
+                        store.add(f"{window.key}/come/{window.number}", 1)
                 under_way = [one for one in under_way if not self._is_over(store, one)]
         except Exception:
-            # The store went with the job, or the process group was destroyed: nobody is left to compare with.
+            # The store is a file, which would grow; or it went with the job: nobody is left to compare with.
             under_way = []
+        self._own.close()
         with self._changed:
             self._is_off = True
             self._submitted = []
@@ -147,7 +167,7 @@ class _Comparer:
     def _await_work(self, under_way: Sequence[_Window]) -> bool:
         with self._changed:
             if under_way and not self._submitted:
-                self._changed.wait(_PAUSE_S)
+                self._changed.wait(max(0.0, min(one.look_at for one in under_way) - time.monotonic()))
             while not (under_way or self._submitted or self._stop_at is not None):
                 self._changed.wait()
             if self._stop_at is None:
@@ -155,19 +175,40 @@ class _Comparer:
             return bool(under_way or self._submitted) and time.monotonic() < self._stop_at
 
     def _is_over(self, store: Any, window: _Window) -> bool:
-        missing = [rank for rank in window.ranks if rank not in window.seconds]
-        keys = [f"{window.key}/{rank}" for rank in missing]
-        # Asking for a key that was never set would wait for it.
-        if store.check(keys):
-            found = store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys]
-            for rank, value in zip(missing, found, strict=True):
-                number, _, seconds = value.decode().partition(" ")
-                if int(number) == window.number:
-                    window.seconds[rank] = float.fromhex(seconds)
-        if len(window.seconds) < len(window.ranks):
-            return time.monotonic() > window.deadline
-        self._compare(window)
+        now = time.monotonic()
+        if now < window.look_at:
+            return False
+        come = f"{window.key}/come/{window.number}"
+        # One short call until all have come, however many they are.
+        if store.add(come, 0) < len(window.ranks) - 1:
+            window.look_at, window.pause = now + window.pause, min(2 * window.pause, _LONGEST_PAUSE_S)
+            is_late = now > window.deadline
+            if is_late:
+                store.delete_key(come)
+                self._tell_missing(window)
+            return is_late
+        self._missing.pop(window.group, None)
+        others = [rank for rank in window.ranks if rank != self._rank]
+        keys = [f"{window.key}/{rank}" for rank in others]
+        found = store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys]
+        store.delete_key(come)
+        for rank, value in zip(others, found, strict=True):
+            number, _, seconds = value.decode().partition(" ")
+            if int(number) == window.number:
+                window.seconds[rank] = float.fromhex(seconds)
+        # A rank that is a ring of windows ahead has written another's: nothing is said of this one.
+        if len(window.seconds) == len(window.ranks):
+            self._compare(window)
         return True
+
+    def _tell_missing(self, window: _Window) -> None:
+        missing = self._missing[window.group] = self._missing.get(window.group, 0) + 1
+        if missing == _UNHEARD:
+            self._monitor.say(
+                "info",
+                f"which rank comes last in the group `{window.group}` is not known: some are not watched, or gone",
+                None,
+            )
 
     def _compare(self, window: _Window) -> None:
         rank = min(window.ranks, key=lambda one: window.seconds[one])
@@ -176,25 +217,36 @@ class _Comparer:
         self._hooks.set_straggler(window.group, rank, lag, median, window.step)
         self._monitor.scalar(f"straggler_lag_seconds/{window.group}", lag)
         self._monitor.scalar(f"straggler_rank/{window.group}", float(rank))
-        is_late = lag > _TOLD_FROM * window.step_seconds
-        if is_late and self._told.get(window.group) != rank:
-            self._told[window.group] = rank
-            self._monitor.say(
-                "warning",
-                f"rank {rank} comes last in the group `{window.group}`: up to step {window.step} the others waited "
-                f"{lag * 1e3:.1f} ms per step for it ({lag / window.step_seconds:.0%} of a step)",
-                "look at what that rank does alone: its data loader, its host, its device's clock",
-            )
-        elif not is_late:
-            self._told.pop(window.group, None)
+        self._tell(window, rank, lag)
 
-
-def _open() -> Any:
-    """The store; None where it is a file, which would grow. Not kept: see `StoreExchange`."""
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    store = _get_default_store()
-    return None if is_file(store) else store
+    def _tell(self, window: _Window, rank: int, lag: float) -> None:
+        """Says it once for as long as the same rank comes last, as the alert `Straggler` where the rule is there."""
+        group, step_seconds = window.group, window.step_seconds
+        allowed = step_seconds * (_TOLD_FROM if self._told_from is None else self._told_from)
+        told, windows = self._told.get(group, (None, 0))
+        is_late = lag > allowed
+        if told is not None and not (is_late and told == rank):
+            del self._told[group]
+            if self._told_from is not None:
+                message = f"Straggler: the group `{group}` waits no longer for rank {told} at step {window.step}"
+                self._monitor.raise_straggler(False, windows, window.step, group, lag, allowed, message)
+        if not is_late:
+            return
+        is_known = told == rank
+        self._told[group] = (rank, windows + 1 if is_known else 1)
+        if is_known:
+            if self._told_from is not None:
+                self._monitor.count_straggler()
+            return
+        message = (
+            f"rank {rank} comes last in the group `{group}`: up to step {window.step} the others waited "
+            f"{lag * 1e3:.1f} ms per step for it ({lag / step_seconds:.0%} of a step)"
+        )
+        if self._told_from is not None:
+            self._monitor.raise_straggler(True, 1, window.step, group, lag, allowed, f"Straggler: {message}")
+        else:
+            hint = "look at what that rank does alone: its data loader, its host, its device's clock"
+            self._monitor.say("warning", message, hint)
 
 
 _comparers: weakref.WeakSet[_Comparer] = weakref.WeakSet()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainmon._kinds import MOMENTS, Kind, kind_of
@@ -17,6 +20,10 @@ from trainmon.replicas.votes import ReplicaVotes, Submission
 
 if TYPE_CHECKING:
     import torch
+
+
+#: Between looks at what is under way, at the end.
+_PAUSE_S = 0.005
 
 
 class ReplicaCheck:
@@ -36,9 +43,15 @@ class ReplicaCheck:
         self._votes: ReplicaVotes | None = None
         self._device: Any = None
         self._last: int | None = None
+        #: Computed on a device, under way to the host.
+        self._under_way: deque[Submission] = deque()
 
     def after_step(self) -> None:
         """The optimizer has stepped."""
+        if is_capturing():
+            # A graph is recorded: nothing of ours belongs into it, and no device may be asked how far it is.
+            return
+        self._hand_on()
         step = self._monitor.step
         if self._interval == 0 or step % self._interval or step == self._last:
             return
@@ -49,7 +62,17 @@ class ReplicaCheck:
         for ranks, held in by_group.items():
             arriving = self._fingerprints([tensor for _, tensor in held])
             moment = f"{step}-{operations_of(ranks)}"
-            self._open().submit(Submission(ranks, moment, step, [copy for copy, _ in held], arriving))
+            self._under_way.append(Submission(ranks, moment, step, [copy for copy, _ in held], arriving))
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Submits what has arrived. Only the training's own thread knows when a device may be asked."""
+        while self._under_way:
+            found = self._under_way[0].arriving()
+            if found is None:
+                return
+            one = self._under_way.popleft()
+            self._open().submit(replace(one, arriving=_known(found)))
 
     def _held(self) -> Iterator[tuple[tuple[int, ...], Copy, torch.Tensor]]:
         """What has copies, in model order: each parameter, then its states."""
@@ -107,8 +130,23 @@ class ReplicaCheck:
 
     def close(self, seconds: float) -> None:
         """Waits for what is under way, at most this long."""
+        deadline = time.monotonic() + seconds
+        while self._under_way and not is_capturing() and time.monotonic() < deadline:
+            self._hand_on()
+            time.sleep(_PAUSE_S)
         if self._votes is not None:
             self._votes.close(seconds)
+
+
+def _known(found: Sequence[int | None]) -> Callable[[], Sequence[int | None]]:
+    return lambda: found
+
+
+def is_capturing() -> bool:
+    """Whether the current stream records a CUDA graph."""
+    import torch
+
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _copy_of_state(parameter: Parameter, name: str) -> Copy:
