@@ -75,14 +75,6 @@ def test_torchs_ways_equal_one_process(output: Path, case: str, tmp_path: Path) 
     assert all(abs(shares[0][name] - shares[1][name]) < 0.01 for name in shares[0])
 
 
-def test_states_that_have_no_element_for_each_of_the_parameters_take_nothing_with_them(tmp_path: Path) -> None:
-    run_ranks("layout_train.py", 2, tmp_path, "ddp-nadam", "fsdp2-nadam")
-    copies, parts = (merged(tmp_path / f"{way}-nadam", tmp_path / f"merged-{way}") for way in ("ddp", "fsdp2"))
-    assert_equal(parts, copies)
-    states = {row["name"].rpartition(".")[2] for row in runs.rows(copies, "optimizer_state")}
-    assert states == {"mu_product"}
-
-
 @pytest.mark.parametrize("case", ["ddp", "fsdp2"])
 def test_runs_of_other_layouts_are_compared(output: Path, case: str) -> None:
     done = trainmon("compare", output / case, output / "single", "--json")

@@ -78,22 +78,17 @@ def layout_of(framework: Framework, parameters: Sequence[Parameter], rank: int, 
 
 def elements_of(framework: Framework, parameter: Parameter, what: Content) -> int | None:
     """How many elements of it this rank has; None where nothing is there to be counted. A gradient may be gone by now:
-    it was as large as what is held by the same ranks. Of several states the largest has an element for each; others
-    (NAdam's `mu_product`) have fewer."""
+    it was as large as what is held by the same ranks."""
     shown: dict[Content, Callable[[], torch.Tensor | None]] = {
         Content.VALUES: lambda: framework.values(parameter),
-        Content.MOMENTS: lambda: max(framework.moments(parameter).values(), key=_numel, default=None),
+        Content.MOMENTS: lambda: next(iter(framework.moments(parameter).values()), None),
     }
-    likes = (Content.VALUES, Content.MOMENTS) if what is Content.GRADIENT else (what,)
+    likes = (Content.MOMENTS, Content.VALUES) if what is Content.GRADIENT else (what,)
     for like in likes:
         is_alike = framework.copies(parameter, like) == framework.copies(parameter, what)
         if is_alike and (tensor := shown[like]()) is not None:
-            return _numel(tensor)
+            return int(local_part(tensor).numel())
     return None
-
-
-def _numel(tensor: torch.Tensor) -> int:
-    return int(local_part(tensor).numel())
 
 
 def runs_of(ranks: Sequence[int]) -> list[list[int]]:

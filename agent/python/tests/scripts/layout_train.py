@@ -1,8 +1,7 @@
 """Trains one model on the same data in several parallel layouts: `layout_train.py OUTPUT CASE...`.
 
-Cases: `single` (one process), `ddp`, `fsdp2` (and with `-nadam`), `zero2`, `zero3` train the tiny GPT; `tp1` (one
-process), `tp2` and `pp2` train Megatron's on one shard of the data, `dp2` and `dist` (with the distributed optimizer)
-on two.
+Cases: `single` (one process), `ddp`, `fsdp2`, `zero2`, `zero3` train the tiny GPT; `tp1` (one process), `tp2` and `pp2`
+train Megatron's on one shard of the data, `dp2` and `dist` (with the distributed optimizer) on two.
 """
 
 import os
@@ -50,9 +49,8 @@ def single(output: Path) -> None:
 def parallel(output: Path, case: str) -> None:
     from support.ways import WAYS
 
-    way, _, other = case.partition("-")
-    model = WAYS[way]().wrap(tiny.model())
-    optimizer = torch.optim.NAdam(model.parameters(), lr=1e-3) if other == "nadam" else tiny.optimizer_of(model)
+    model = WAYS[case]().wrap(tiny.model())
+    optimizer = tiny.optimizer_of(model)
     with trainmon.watch(model, optimizer, config=CONFIG, output_dir=str(output)):
         for step in range(STEPS):
             optimizer.zero_grad()

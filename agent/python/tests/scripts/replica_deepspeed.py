@@ -1,5 +1,4 @@
-"""Trains with DeepSpeed, and flips one bit of a copy right after a step: `replica_deepspeed.py OUTPUT STAGE`; with
-`experts` after the stage each rank has an expert of its own, and nothing is flipped."""
+"""Trains with DeepSpeed, and flips one bit of a copy right after a step: `replica_deepspeed.py OUTPUT STAGE`."""
 
 import itertools
 import os
@@ -8,7 +7,6 @@ import sys
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 import deepspeed
-import torch
 from torch import distributed
 
 import trainmon
@@ -17,31 +15,11 @@ from support.flips import flip
 from support.ranks import finish
 
 STEPS, FLIPPED_AFTER = 8, 6
-
-
-class Experts(torch.nn.Module):
-    """What a layer of experts gives, without what it tells beside that."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x):
-        return self.layer(x)[0]
-
-
 CONFIG = {"wg_distribution": True, "replica_interval": 2, "alert": {"dump": True}, "queue_steps": 4096}
 
 deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
-_, output, stage, *more = sys.argv
+_, output, stage = sys.argv
 net = tiny.model()
-if more:
-    from deepspeed.moe.layer import MoE
-
-    ranks = distributed.get_world_size()
-    net.ln = torch.nn.Sequential(
-        net.ln, Experts(MoE(tiny.WIDTH, torch.nn.Linear(tiny.WIDTH, tiny.WIDTH), ranks, ranks))
-    )
 engine, *_ = deepspeed.initialize(
     model=net,
     optimizer=tiny.optimizer_of(net),
@@ -58,7 +36,7 @@ original, made = engine.optimizer.step, itertools.count()
 def step_and_flip(*arguments, **keywords):
     """What gathers the partitions wrote them all, but one bit on the last rank."""
     result = original(*arguments, **keywords)
-    if next(made) == FLIPPED_AFTER and not more and distributed.get_rank() == distributed.get_world_size() - 1:
+    if next(made) == FLIPPED_AFTER and distributed.get_rank() == distributed.get_world_size() - 1:
         flip(dict(net.named_parameters())["layers.1.fc1.weight"])
     return result
 

@@ -9,7 +9,6 @@
 
 mod error;
 mod layout;
-mod open_files;
 mod report;
 mod statistics;
 mod step;
@@ -84,25 +83,14 @@ pub(crate) fn is_of_several_ranks(path: &Path) -> bool {
 /// Whether the rows of these two runs are of other parts: their ranks are not as many, or hold other things. `false` where a
 /// run of several ranks does not tell.
 pub(crate) fn are_laid_out_otherwise(one: &Path, other: &Path) -> bool {
-    let opened = |path: &Path| RecordedRun::open(path, RankChoice::All).ok();
-    let (Some(one), Some(other)) = (opened(one), opened(other)) else { return false };
-    let (ours, theirs) = (one.ranks.len(), other.ranks.len());
+    let layouts = |path: &Path| -> Option<Vec<Option<RankLayout>>> {
+        let run = RecordedRun::open(path, RankChoice::All).ok()?;
+        Some(run.ranks.iter().map(|rank| layout_of(rank).ok()).collect())
+    };
+    let (Some(one), Some(other)) = (layouts(one), layouts(other)) else { return false };
+    let tells = |ranks: &[Option<RankLayout>]| ranks.len() < 2 || ranks.iter().all(Option::is_some);
     // Two runs of one rank each are a pair whatever they are.
-    if ours.max(theirs) < 2 {
-        return false;
-    }
-    // Rank by rank: those of a thousand are gigabytes.
-    let mut is_otherwise = ours != theirs;
-    for rank in 0..ours.max(theirs) {
-        let layout = |run: &RecordedRun| run.ranks.get(rank).map(|rank| layout_of(rank).ok());
-        let (one, other) = (layout(&one), layout(&other));
-        let is_silent = |of: &Option<Option<RankLayout>>, ranks: usize| ranks > 1 && matches!(of, Some(None));
-        if is_silent(&one, ours) || is_silent(&other, theirs) {
-            return false;
-        }
-        is_otherwise |= one != other;
-    }
-    is_otherwise
+    one.len().max(other.len()) > 1 && tells(&one) && tells(&other) && one != other
 }
 
 /// Puts the rows of the ranks of the run at `path` together, into the new directory `out`: a run of one rank, in the layout
@@ -126,7 +114,6 @@ pub(crate) fn merge_into(
     out: &Path,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<MergedRun, MergeRanksError> {
-    open_files::raise_limit();
     let run = RecordedRun::open(path, RankChoice::All)?;
     let total = run.bytes();
     let mut lanes = run.ranks.iter().map(Lane::open).collect::<Result<Vec<_>, _>>()?;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use trainmon_report::{as_json as failure, first_of};
 
 use super::error::MergeRanksError;
-use super::step::{LeftOut, NO_PARAMETER, UNKNOWN_PART};
+use super::step::LeftOut;
 use crate::run::NewestRun;
 
 /// Ranks that a line names.
@@ -65,13 +65,7 @@ impl LeftOutRows {
 impl MergedRun {
     /// Whether every row that the ranks should have together is there.
     pub fn is_whole(&self) -> bool {
-        self.incomplete == 0 && self.lacking_ranks == 0 && self.lost() == 0 && self.warnings.is_empty()
-    }
-
-    /// Rows of parameters that should have a place, and of which `layout.json` does not say which.
-    fn lost(&self) -> u64 {
-        let lost = self.left_out.iter().filter(|rows| [NO_PARAMETER, UNKNOWN_PART].contains(&rows.why));
-        lost.map(|rows| rows.rows).sum()
+        self.incomplete == 0 && self.lacking_ranks == 0 && self.warnings.is_empty()
     }
 
     /// For a terminal.
@@ -99,9 +93,6 @@ impl MergedRun {
             missing.push(format!(
                 "{rows} rows are not written: parts of them are on ranks that were not read; first {first}"
             ));
-        }
-        if self.lost() > 0 {
-            missing.push(format!("{} rows are not written: layout.json does not say which part they are", self.lost()));
         }
         missing
     }

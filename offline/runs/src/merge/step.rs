@@ -90,17 +90,6 @@ impl Merger {
     fn reading(&mut self, key: &Key, of: &Gathered) -> Option<Reading> {
         let kind = key.0;
         let parts: Vec<(Part, Reading)> = of.parts.values().copied().collect();
-        if parts.iter().any(|(part, reading)| has_other_size(kind, *part, reading)) {
-            // A state that has no element for each of the parameter's: of copies it is whole, of parts nothing follows.
-            let is_copy = |part: &Part| part.elements == Some(of.laid_out.shape.elements() as u64);
-            if let [(part, only)] = &parts[..]
-                && is_copy(part)
-            {
-                return Some(*only);
-            }
-            self.leave_out(kind, NOT_OF_PARTS);
-            return None;
-        }
         let counts: Option<Vec<u64>> = parts.iter().map(|(part, reading)| elements_of(kind, *part, reading)).collect();
         let whole = of.laid_out.shape.elements() as u64;
         if let Some(found) = counts.as_ref().map(|counts| counts.iter().sum::<u64>()).filter(|&found| found != whole) {
@@ -163,12 +152,6 @@ fn facts(ranks: &[(&RankLayout, &[TensorInfo], &StepBatch)], into: &mut StepBatc
 /// Whether a row has the statistics of a tensor's elements, and is no number made of them.
 fn is_of_elements(kind: Kind) -> bool {
     kind != Kind::MgDirection && kind.value_columns().is_empty()
-}
-
-/// Whether a row of an optimizer's state is of another size than its part of the parameter.
-fn has_other_size(kind: Kind, part: Part, reading: &Reading) -> bool {
-    let count = reading.tensor().filter(|_| kind.is_moment()).map(|stats| stats.count);
-    count.zip(part.elements).is_some_and(|(count, elements)| count != UNKNOWN_ELEMENTS && count != elements)
 }
 
 /// How many elements a row is of: as the layout says, else as the row does.

@@ -62,8 +62,7 @@ class Ddp(Plain):
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
         wrapper = self._wrapper_of.get(id(parameter.tensor))
-        averages_later = self._averages_later or (wrapper is not None and _has_local_sgd(wrapper))
-        if wrapper is None or id(parameter.tensor) in self._ignored or averages_later:
+        if wrapper is None or id(parameter.tensor) in self._ignored or self._averages_later:
             return super().copies(parameter, what)
         # Each state is kept on one rank.
         is_split = what is Content.MOMENTS and self._splits_state
@@ -125,12 +124,6 @@ class _Accumulation:
     is_shown: bool = False
     """Whether the gradient that is being added was shown when it arrived."""
     listens: bool = False
-
-
-def _has_local_sgd(wrapper: Any) -> bool:
-    """Whether a hook leaves the gradients of groups of ranks apart, to average parameters now and then."""
-    hooks = getattr(wrapper, "_comm_hooks", ())
-    return any(getattr(hook, "__name__", "") == "post_localSGD_hook" for hook, *_ in hooks)
 
 
 def _aggregates_now(wrapper: Any) -> bool:

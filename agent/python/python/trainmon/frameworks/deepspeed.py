@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job, alone, inner_optimizer, ranks_of
-from trainmon.frameworks.deepspeed_experts import expert_name, expert_ranks, is_expert
 from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, Whole, is_deepspeeds, layout_of
 from trainmon.frameworks.plain import Plain, is_moment
 from trainmon.frameworks.stepping import InstanceMethod, hook_step
@@ -148,20 +147,10 @@ class DeepSpeed(Plain):
         """All data-parallel ranks, but for what the layout cuts into partitions."""
         if isinstance(self._layout, Unknown) or what in self._layout.partitioned:
             return alone() if not isinstance(self._layout, Unknown) else super().copies(parameter, what)
-        if is_expert(parameter.tensor):
-            # Under the same name other ranks have other experts.
-            return self._guard.run("experts", lambda: expert_ranks(parameter.tensor)) or alone()
         group = getattr(self.job.optimizer, "dp_process_group", None)
         if group is None:
             group = getattr(self._engine, "data_parallel_group", None)
         return ranks_of(group)
-
-    def whole_name(self, parameter: Parameter) -> str:
-        """Experts by their number among those of all ranks."""
-        tensor, name = parameter.tensor, parameter.name
-        if not is_expert(tensor):
-            return name
-        return self._guard.run("experts", lambda: expert_name(tensor, name, self.job.models)) or name
 
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
         return tuple(getattr(parameter.tensor, "ds_shape", parameter.tensor.shape))
