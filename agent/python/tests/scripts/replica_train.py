@@ -2,7 +2,8 @@
 
 Cases: `ddp` and `fsdp2` are left alone; in `flip` and `flip_state` the last rank's copy of a parameter, or of its first
 moment, gets one bit flipped after step 6; `hybrid` does so where shards have copies; `late` has the last rank watched
-from step 3 on; `dies` ends the last rank after step 6.
+from step 3 on; `dies` ends the last rank after step 6. In `local` ranks train on their own, and their parameters are
+averaged every fourth step.
 """
 
 import os
@@ -16,6 +17,8 @@ import trainmon  # before anything of the frameworks
 # isort: split
 import torch
 from torch import distributed, nn
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -38,7 +41,14 @@ def model_of(case: str) -> Any:
         return fully_shard(net)
     if case == "hybrid":
         return fully_shard(net, mesh=mesh())
-    return DistributedDataParallel(net)
+    wrapped = DistributedDataParallel(net)
+    if case == "local":
+        # Each rank is a group of its own.
+        groups = [distributed.new_group([rank]) for rank in range(distributed.get_world_size())]
+        own = groups[distributed.get_rank()]
+        state = post_localSGD_hook.PostLocalSGDState(None, own, start_localSGD_iter=2)
+        wrapped.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+    return wrapped
 
 
 def train(output: Path, case: str, steps: int) -> None:
@@ -47,6 +57,7 @@ def train(output: Path, case: str, steps: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     interval = {"ddp": 5, "fsdp2": 5}.get(case, 2)
     config = {"wg_distribution": True, "replica_interval": interval, "alert": {"dump": True}, "queue_steps": 4096}
+    averager = PeriodicModelAverager(period=4, warmup_steps=2) if case == "local" else None
     watch = None
     # Other masks on every rank, as in a real training.
     torch.manual_seed(100 + rank)
@@ -58,6 +69,8 @@ def train(output: Path, case: str, steps: int) -> None:
             data = torch.randn(8, 16, generator=torch.Generator().manual_seed(1000 * step + rank))
             model(data).square().mean().backward()
             optimizer.step()
+            if averager is not None:
+                averager.average_parameters(model.parameters())
             if step == FLIPPED_AFTER and rank == last and case in ("flip", "flip_state", "hybrid", "dies"):
                 names = dict(model.named_parameters())
                 weight = names["2.weight" if case == "hybrid" else "module.2.weight"]
