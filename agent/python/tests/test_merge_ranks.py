@@ -179,3 +179,22 @@ def expert_numbers(directory: Path, named: str) -> set[int]:
     """The numbers of experts in the names of rows."""
     names = {row["name"] for row in runs.rows(directory, "param_updated")}
     return {int(name.partition(f"{named}.")[2].partition(".")[0]) for name in names if named in name}
+
+
+@pytest.mark.parametrize("optimizer", ["nadam", "asgd", "adafactor"])
+def test_states_of_other_shapes_than_the_parameters_equal_one_process(tmp_path: Path, optimizer: str) -> None:
+    """A number for the whole parameter, or one per row of it, beside or in place of one per element."""
+    run_alone("layout_train.py", tmp_path, optimizer)
+    single = runs.run_directory(tmp_path / optimizer, 0)
+    run_ranks("layout_train.py", 2, tmp_path, f"{optimizer}-ddp")
+    found = merged(tmp_path / f"{optimizer}-ddp", tmp_path / "merged")
+    state = runs.rows(single, "optimizer_state")
+    assert state
+    rows = {(row["name"], row["step"]): row for row in runs.rows(found, "optimizer_state")}
+    assert set(rows) == {(row["name"], row["step"]) for row in state}
+    assert {row["shape"] for row in state} == {row["shape"] for row in rows.values()}
+    for row in state:
+        assert_row(rows[(row["name"], row["step"])], row, 2e-4, row["name"])
+    kinds = [kind for kind in KINDS if any(single.glob(f"{kind}_*.csv"))]
+    assert {"grad_reduced", "param_updated", "update"} <= set(kinds)
+    assert_equal(found, single, kinds=kinds)
