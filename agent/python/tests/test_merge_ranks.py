@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,9 @@ def merged(run: Path, out: Path) -> Path:
     return out / "rank_0"
 
 
-def assert_equal(found: Path, single: Path, relative: float = 2e-4) -> None:
+def assert_equal(found: Path, single: Path, relative: float = 2e-4, kinds: Sequence[str] = KINDS) -> None:
     """Every row of every kind that is a whole model's."""
-    for kind in KINDS:
+    for kind in kinds:
         rows = {(row["name"], row["step"]): row for row in runs.rows(found, kind)}
         expected = {(row["name"], row["step"]): row for row in runs.rows(single, kind)}
         assert expected, kind
@@ -139,3 +140,61 @@ def test_megatrons_slices_stages_and_shards_equal_one_process(tmp_path: Path) ->
     assert whole[f"decoder.layers.0.{fc1}"]["norm"] != of_stage[f"decoder.layers.0.{fc1}"]["norm"]
     # Shards of the distributed optimizer against copies.
     assert_equal(found["dist"], found["dp2"])
+
+
+def test_deepspeeds_experts_on_other_ranks_equal_one_process(tmp_path: Path) -> None:
+    """Experts of the same local number are no copies of each other, for the comparison of copies neither."""
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    run_ranks("layout_train.py", 1, tmp_path, "moe0ep1")
+    single = runs.run_directory(tmp_path / "moe0ep1", 0)
+    cases = ("moe0ep2", "moe1ep2", "moe2ep2")
+    said = run_ranks("layout_train.py", 2, tmp_path, *cases)
+    assert "ReplicaMismatch" not in said, said
+    for case in cases:
+        found = merged(tmp_path / case, tmp_path / f"merged_{case}")
+        assert_equal(found, single)
+        assert expert_numbers(found, "deepspeed_experts") == {0, 1, 2, 3}
+        for line, expected in zip(runs.steps(found), runs.steps(single), strict=True):
+            assert abs(float(line["grad_norm"]) / float(expected["grad_norm"]) - 1) < 1e-4, case
+
+
+def test_copies_of_an_expert_are_compared_over_the_ranks_that_have_it(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    said = run_ranks("layout_train.py", 4, tmp_path, "moe0ep2flip")
+    name = "moe.deepspeed_moe.experts.deepspeed_experts.1.0.weight"
+    found = said.count(f"ReplicaMismatch: parameter `{name}` differs between rank 1 and rank 3:")
+    assert found > 0, said
+    assert found == said.count("warning: ReplicaMismatch:"), said
+
+
+def test_megatrons_experts_on_other_ranks_equal_those_on_one(tmp_path: Path) -> None:
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+    run_ranks("layout_train.py", 2, tmp_path, "experts1", "experts2")
+    spread, whole = (merged(tmp_path / case, tmp_path / f"merged_{case}") for case in ("experts2", "experts1"))
+    assert_equal(spread, whole)
+    assert expert_numbers(spread, "local_experts") == {0, 1, 2, 3}
+
+
+def expert_numbers(directory: Path, named: str) -> set[int]:
+    """The numbers of experts in the names of rows."""
+    names = {row["name"] for row in runs.rows(directory, "param_updated")}
+    return {int(name.partition(f"{named}.")[2].partition(".")[0]) for name in names if named in name}
+
+
+@pytest.mark.parametrize("optimizer", ["nadam", "asgd", "adafactor"])
+def test_states_of_other_shapes_than_the_parameters_equal_one_process(tmp_path: Path, optimizer: str) -> None:
+    """A number for the whole parameter, or one per row of it, beside or in place of one per element."""
+    run_alone("layout_train.py", tmp_path, optimizer)
+    single = runs.run_directory(tmp_path / optimizer, 0)
+    run_ranks("layout_train.py", 2, tmp_path, f"{optimizer}-ddp")
+    found = merged(tmp_path / f"{optimizer}-ddp", tmp_path / "merged")
+    state = runs.rows(single, "optimizer_state")
+    assert state
+    rows = {(row["name"], row["step"]): row for row in runs.rows(found, "optimizer_state")}
+    assert set(rows) == {(row["name"], row["step"]) for row in state}
+    assert {row["shape"] for row in state} == {row["shape"] for row in rows.values()}
+    for row in state:
+        assert_row(rows[(row["name"], row["step"])], row, 2e-4, row["name"])
+    kinds = [kind for kind in KINDS if any(single.glob(f"{kind}_*.csv"))]
+    assert {"grad_reduced", "param_updated", "update"} <= set(kinds)
+    assert_equal(found, single, kinds=kinds)

@@ -87,6 +87,13 @@ def test_a_clean_run_raises_no_alarm(tmp_path: Path, case: str) -> None:
     assert mismatches(tmp_path) == []
 
 
+def test_ranks_that_train_on_their_own_for_some_steps_raise_no_alarm(tmp_path: Path) -> None:
+    """torch's documented use of local SGD: the hook and an averager, and no optimizer of its own."""
+    said = run_ranks("replica_train.py", 2, tmp_path, "local", 12)
+    assert "ReplicaMismatch" not in said, said
+    assert mismatches(tmp_path) == []
+
+
 def test_a_rank_that_is_watched_later_raises_no_alarm(tmp_path: Path) -> None:
     said = run_ranks("replica_train.py", 2, tmp_path, "late", 14)
     assert "ReplicaMismatch" not in said, said

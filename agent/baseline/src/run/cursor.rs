@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use csv::StringRecord;
 
 use super::error::RunError;
+use super::file::FileUse;
 use super::rows::{MonitorRow, RowLayout};
 use super::source::steps_of_table;
 use super::table::{Row, Table};
@@ -19,6 +20,7 @@ pub struct TableCursor<F> {
     keep: fn(&Table, &RowLayout) -> F,
     /// Whether V1's rows for hooks that were given no tensor are handed out.
     with_empty_rows: bool,
+    file_use: FileUse,
     open: Option<OpenTable<F>>,
     /// The last row read, not yet handed out, and its step.
     cells: StringRecord,
@@ -50,6 +52,7 @@ impl<F> TableCursor<F> {
             paths: paths.iter().cloned().collect(),
             keep,
             with_empty_rows,
+            file_use: FileUse::Held,
             open: None,
             cells: StringRecord::new(),
             pending: None,
@@ -59,6 +62,12 @@ impl<F> TableCursor<F> {
             again: None,
             passed: 0,
         }
+    }
+
+    /// Whether files stay open between reads.
+    #[must_use]
+    pub fn with_files(self, file_use: FileUse) -> Self {
+        Self { file_use, ..self }
     }
 
     /// What its tables are called by.
@@ -157,7 +166,7 @@ impl<F> TableCursor<F> {
 
     fn open_next(&mut self, warn: &mut dyn FnMut(String)) -> Result<bool, RunError> {
         let Some(path) = self.paths.pop_front() else { return Ok(false) };
-        let Some(table) = Table::open(&path)? else {
+        let Some(table) = Table::open_as(&path, self.file_use)? else {
             warn(format!("`{}` has no header: left out", path.display()));
             return Ok(true);
         };

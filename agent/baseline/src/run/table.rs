@@ -9,15 +9,19 @@ use csv::StringRecord;
 use trainmon_core::end_of_last_line;
 
 use super::error::RunError;
+use super::file::{FileUse, TableFile};
 
 /// No line of a monitor is longer. A file of holes, or of something else, is one line of any length.
 const MAX_LINE: u64 = 16 << 20;
+/// What is read at once of a file that is opened for it: opening one takes as long as a few of its kilobytes, and the tables of a
+/// thousand ranks are read side by side.
+const REOPENED_BUFFER: usize = 16 << 10;
 
 /// A file of complete lines, its header read.
 pub struct Table {
     path: PathBuf,
     header: StringRecord,
-    rows: csv::Reader<ShortLines<io::Take<File>>>,
+    rows: csv::Reader<ShortLines<io::Take<TableFile>>>,
     /// The line that is cut off at the end, if one is: a killed training leaves such.
     pub torn_line: Option<u64>,
     /// When the file was last written, for rows whose time nobody kept.
@@ -66,13 +70,25 @@ impl Table {
     /// # Errors
     /// The file cannot be read, or its header is no row of a CSV file.
     pub fn open(path: &Path) -> Result<Option<Self>, RunError> {
+        Self::open_as(path, FileUse::Held)
+    }
+
+    /// As [`Self::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_as(path: &Path, how: FileUse) -> Result<Option<Self>, RunError> {
         let failed = |source| RunError::Read { path: path.to_path_buf(), source };
         let mut file = File::open(path).map_err(failed)?;
         let (whole, torn_line) = whole_lines(&mut file).map_err(failed)?;
         let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
         file.seek(SeekFrom::Start(0)).map_err(failed)?;
-        let mut rows =
-            csv::ReaderBuilder::new().flexible(true).from_reader(ShortLines { inner: file.take(whole), length: 0 });
+        let mut builder = csv::ReaderBuilder::new();
+        if how == FileUse::Reopened {
+            builder.buffer_capacity(REOPENED_BUFFER);
+        }
+        let inner = TableFile::new(file, path, how).take(whole);
+        let mut rows = builder.flexible(true).from_reader(ShortLines { inner, length: 0 });
         let malformed = |source| RunError::Malformed { path: path.to_path_buf(), line: 1, source };
         let header = rows.headers().map_err(malformed)?.clone();
         if header.is_empty() {

@@ -9,18 +9,15 @@ groups of ranks have the same elements, and how many that are; null where it is 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainmon._trainmon import Monitor
 from trainmon.frameworks.base import Content, Framework
 from trainmon.measurer import local_part
 from trainmon.parameters import Parameter
 from trainmon.whereabouts import write_whole
-
-if TYPE_CHECKING:
-    import torch
 
 #: Its name, and the version of its form.
 FILE, FORMAT = "layout.json", 1
@@ -77,18 +74,18 @@ def layout_of(framework: Framework, parameters: Sequence[Parameter], rank: int, 
 
 
 def elements_of(framework: Framework, parameter: Parameter, what: Content) -> int | None:
-    """How many elements of it this rank has; None where nothing is there to be counted. A gradient may be gone by now:
-    it was as large as what is held by the same ranks."""
-    shown: dict[Content, Callable[[], torch.Tensor | None]] = {
-        Content.VALUES: lambda: framework.values(parameter),
-        Content.MOMENTS: lambda: next(iter(framework.moments(parameter).values()), None),
-    }
-    likes = (Content.MOMENTS, Content.VALUES) if what is Content.GRADIENT else (what,)
-    for like in likes:
-        is_alike = framework.copies(parameter, like) == framework.copies(parameter, what)
-        if is_alike and (tensor := shown[like]()) is not None:
-            return int(local_part(tensor).numel())
-    return None
+    """How many elements of it this rank has; None where nothing is there to be counted. Asked of what is held by the
+    same ranks, values first: a gradient may be gone by now, and an optimizer's states need not have an element for each
+    of the parameter's."""
+    held = framework.copies(parameter, what)
+    if held == framework.copies(parameter, Content.VALUES):
+        values = framework.values(parameter)
+        if values is not None:
+            return int(local_part(values).numel())
+    if what is Content.VALUES or held != framework.copies(parameter, Content.MOMENTS):
+        return None
+    # Of states with an element each, and others that are smaller.
+    return max((int(local_part(one).numel()) for one in framework.moments(parameter).values()), default=None)
 
 
 def runs_of(ranks: Sequence[int]) -> list[list[int]]:

@@ -17,6 +17,8 @@ import trainmon  # before anything of the frameworks
 # isort: split
 import torch
 from torch import distributed, nn
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -34,7 +36,14 @@ def model_of(case: str) -> Any:
         return fully_shard(net)
     if case == "hybrid":
         return fully_shard(net, mesh=mesh())
-    return DistributedDataParallel(net)
+    wrapped = DistributedDataParallel(net)
+    if case == "local":
+        # Each rank is a group of its own.
+        groups = [distributed.new_group([rank]) for rank in range(distributed.get_world_size())]
+        own = groups[distributed.get_rank()]
+        state = post_localSGD_hook.PostLocalSGDState(None, own, start_localSGD_iter=2)
+        wrapped.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+    return wrapped
 
 
 def train(output: Path, case: str, steps: int) -> None:

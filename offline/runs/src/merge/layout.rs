@@ -1,8 +1,9 @@
 //! `layout.json`: which part of each parameter a rank's rows are of.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use trainmon_core::{Kind, Shape};
@@ -80,32 +81,95 @@ pub(super) struct Part {
 }
 
 /// A parameter as a rank knows it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct LaidOut {
-    /// What it is called in the whole model.
-    pub(super) name: String,
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Parameter {
+    vpp_stage: u32,
+    /// On this rank.
+    local: Box<str>,
+    /// In the whole model, where it is called otherwise there.
+    whole: Option<Box<str>>,
     /// Over all ranks.
     pub(super) shape: Shape,
-    parts: [Option<Part>; 3],
 }
 
-impl LaidOut {
-    /// The rank's part of this; `None` where it is not known.
-    pub(super) fn part(&self, content: Content) -> Option<Part> {
-        self.parts[content as usize]
+impl Parameter {
+    /// What it is called in the whole model.
+    pub(super) fn name(&self) -> &str {
+        self.whole.as_deref().unwrap_or(&self.local)
+    }
+
+    fn key(&self) -> (u32, &str) {
+        (self.vpp_stage, &self.local)
     }
 }
 
-/// Every parameter of a rank, by model chunk and name.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What a rank has of each parameter, of one content, in the order of the parameters.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Held {
+    /// The place of the group with the same elements, or [`NO_GROUP`].
+    groups: Box<[u32]>,
+    /// Or [`NOT_TOLD`].
+    elements: Box<[u64]>,
+}
+
+/// Of a part that is not known.
+const NO_GROUP: u32 = u32::MAX;
+/// Of a part whose rows alone tell its size.
+const NOT_TOLD: u64 = u64::MAX;
+
+/// What the layouts of several ranks have in common, kept once: most ranks have parameters of the same names, and many as many
+/// elements of each.
+#[derive(Debug, Default)]
+pub(super) struct SharedLayouts {
+    parameters: HashSet<Arc<[Parameter]>>,
+    held: HashSet<Arc<Held>>,
+}
+
+impl SharedLayouts {
+    fn parameters(&mut self, of: Vec<Parameter>) -> Arc<[Parameter]> {
+        if let Some(known) = self.parameters.get(&of[..]) {
+            return Arc::clone(known);
+        }
+        let new: Arc<[Parameter]> = of.into();
+        self.parameters.insert(Arc::clone(&new));
+        new
+    }
+
+    fn held(&mut self, of: Held) -> Arc<Held> {
+        if let Some(known) = self.held.get(&of) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(of);
+        self.held.insert(Arc::clone(&new));
+        new
+    }
+}
+
+/// Every parameter of a rank.
+#[derive(Clone, Debug)]
 pub(super) struct RankLayout {
     pub(super) world_size: u32,
-    parameters: HashMap<(u32, String), LaidOut>,
+    /// By model chunk and local name.
+    parameters: Arc<[Parameter]>,
+    /// By [`Content`].
+    held: [Arc<Held>; 3],
+    /// The lowest rank of each group.
+    first_ranks: Box<[u32]>,
+}
+
+/// Whether the rows are of the same parts, however the files number the groups.
+impl PartialEq for RankLayout {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = |content| (0..self.parameters.len()).all(|at| self.part(at, content) == other.part(at, content));
+        self.world_size == other.world_size
+            && self.parameters == other.parameters
+            && [Content::Values, Content::Gradient, Content::Moments].into_iter().all(is_same)
+    }
 }
 
 impl RankLayout {
     /// Reads the file of a rank's directory.
-    pub(super) fn read(directory: &Path) -> Result<Self, NoLayout> {
+    pub(super) fn read(directory: &Path, shared: &mut SharedLayouts) -> Result<Self, NoLayout> {
         let text = match std::fs::read(directory.join(LAYOUT_FILE)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(NoLayout::Missing),
@@ -115,43 +179,74 @@ impl RankLayout {
         if file.format != FORMAT {
             return Err(NoLayout::Malformed(format!("it has format {}, this version reads {FORMAT}", file.format)));
         }
-        Self::of(file).map_err(NoLayout::Malformed)
+        Self::of(file, shared).map_err(NoLayout::Malformed)
     }
 
-    fn of(file: LayoutFile) -> Result<Self, String> {
-        let LayoutFile { world_size, groups, parameters, format: _ } = file;
-        let part = |entry: Option<PartEntry>| -> Result<Option<Part>, String> {
-            let Some(PartEntry(group, elements)) = entry else { return Ok(None) };
-            let runs =
-                groups.get(group).ok_or_else(|| format!("there is no group {group}: it has {}", groups.len()))?;
-            let first_rank = runs.first().map(|run| run[0]).ok_or_else(|| format!("group {group} is empty"))?;
-            Ok(Some(Part { first_rank, elements }))
+    fn of(file: LayoutFile, shared: &mut SharedLayouts) -> Result<Self, String> {
+        let LayoutFile { world_size, groups, parameters: mut entries, format: _ } = file;
+        let first_of = |(place, runs): (usize, &Vec<[u32; 3]>)| {
+            runs.first().map(|run| run[0]).ok_or_else(|| format!("group {place} is empty"))
         };
-        let mut found = HashMap::with_capacity(parameters.len());
-        for entry in parameters {
+        let first_ranks: Box<[u32]> = groups.iter().enumerate().map(first_of).collect::<Result<_, _>>()?;
+        entries.sort_by(|one, other| (one.vpp_stage, &one.name).cmp(&(other.vpp_stage, &other.name)));
+        // Of a name that is told twice the last.
+        entries.reverse();
+        entries.dedup_by(|later, first| (later.vpp_stage, &later.name) == (first.vpp_stage, &first.name));
+        entries.reverse();
+        let mut held = |part: fn(&ParameterEntry) -> Option<PartEntry>| -> Result<Arc<Held>, String> {
+            let group = |entry| match part(entry) {
+                Some(PartEntry(group, _)) if group >= groups.len() => {
+                    Err(format!("there is no group {group}: it has {}", groups.len()))
+                }
+                Some(PartEntry(group, _)) => Ok(group as u32),
+                None => Ok(NO_GROUP),
+            };
+            let elements = |entry| part(entry).and_then(|PartEntry(_, elements)| elements).unwrap_or(NOT_TOLD);
+            let groups = entries.iter().map(group).collect::<Result<_, _>>()?;
+            Ok(shared.held(Held { groups, elements: entries.iter().map(elements).collect() }))
+        };
+        let held = [held(|entry| entry.values)?, held(|entry| entry.gradient)?, held(|entry| entry.moments)?];
+        let parameter = |entry: ParameterEntry| {
             let shape = Shape::new(&entry.shape).map_err(|error| format!("`{}`: {error}", entry.name))?;
-            let parts = [part(entry.values)?, part(entry.gradient)?, part(entry.moments)?];
-            let name = entry.whole_name.unwrap_or_else(|| entry.name.clone());
-            found.insert((entry.vpp_stage, entry.name), LaidOut { name, shape, parts });
-        }
-        Ok(Self { world_size, parameters: found })
+            let whole = entry.whole_name.map(String::into_boxed_str);
+            Ok(Parameter { vpp_stage: entry.vpp_stage, local: entry.name.into(), whole, shape })
+        };
+        let parameters = entries.into_iter().map(parameter).collect::<Result<Vec<_>, String>>()?;
+        Ok(Self { world_size, parameters: shared.parameters(parameters), held, first_ranks })
     }
 
-    /// The parameter that a row's name is of. State of an unknown optimizer has the state's name behind it, which is given
-    /// back.
-    pub(super) fn find<'a>(&'a self, kind: Kind, vpp_stage: u32, name: &'a str) -> Option<(&'a LaidOut, &'a str)> {
-        if let Some(found) = self.parameters.get(&(vpp_stage, name.to_owned())) {
+    /// The place of the parameter that a row's name is of. State of an unknown optimizer has the state's name behind it, which is
+    /// given back.
+    pub(super) fn find<'a>(&self, kind: Kind, vpp_stage: u32, name: &'a str) -> Option<(usize, &'a str)> {
+        let place = |name: &str| self.parameters.binary_search_by(|one| one.key().cmp(&(vpp_stage, name))).ok();
+        if let Some(found) = place(name) {
             return Some((found, ""));
         }
         let (parameter, state) = name.rsplit_once('.').filter(|_| kind == Kind::OptimizerState)?;
-        let found = self.parameters.get(&(vpp_stage, parameter.to_owned()))?;
-        Some((found, &name[name.len() - state.len() - 1..]))
+        Some((place(parameter)?, &name[name.len() - state.len() - 1..]))
+    }
+
+    /// The parameter at a place.
+    pub(super) fn parameter(&self, place: usize) -> Option<&Parameter> {
+        self.parameters.get(place)
+    }
+
+    /// The rank's part of the parameter at a place; `None` where it is not known.
+    pub(super) fn part(&self, place: usize, content: Content) -> Option<Part> {
+        let held = &self.held[content as usize];
+        let first_rank = *self.first_ranks.get(*held.groups.get(place)? as usize)?;
+        let elements = held.elements.get(place).copied().filter(|&elements| elements != NOT_TOLD);
+        Some(Part { first_rank, elements })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(directory: &Path) -> Result<RankLayout, NoLayout> {
+        RankLayout::read(directory, &mut SharedLayouts::default())
+    }
 
     #[test]
     fn a_part_is_known_by_the_lowest_rank_that_has_it() {
@@ -160,21 +255,52 @@ mod tests {
             "parameters": [{"name": "layers.0.w", "vpp_stage": 1, "whole_name": "layers.4.w", "shape": [4, 2],
                             "values": [0, 4], "gradient": [1, null], "moments": null}]}"#;
         std::fs::write(folder.path().join(LAYOUT_FILE), text).unwrap();
-        let layout = RankLayout::read(folder.path()).unwrap();
-        let (found, rest) = layout.find(Kind::ParamOrigin, 1, "layers.0.w").unwrap();
-        assert_eq!((found.name.as_str(), rest, found.shape.elements()), ("layers.4.w", "", 8));
-        assert_eq!(found.part(Content::Values), Some(Part { first_rank: 1, elements: Some(4) }));
-        assert_eq!(found.part(Content::Gradient), Some(Part { first_rank: 3, elements: None }));
-        assert_eq!(found.part(Content::Moments), None);
+        let layout = read(folder.path()).unwrap();
+        let (place, rest) = layout.find(Kind::ParamOrigin, 1, "layers.0.w").unwrap();
+        let found = layout.parameter(place).unwrap();
+        assert_eq!((found.name(), rest, found.shape.elements()), ("layers.4.w", "", 8));
+        assert_eq!(layout.part(place, Content::Values), Some(Part { first_rank: 1, elements: Some(4) }));
+        assert_eq!(layout.part(place, Content::Gradient), Some(Part { first_rank: 3, elements: None }));
+        assert_eq!(layout.part(place, Content::Moments), None);
         assert!(layout.find(Kind::ParamOrigin, 0, "layers.0.w").is_none());
         let state = layout.find(Kind::OptimizerState, 1, "layers.0.w.momentum_8bit").unwrap();
         assert_eq!(state.1, ".momentum_8bit");
     }
 
+    /// A file of rank `rank` of four that have a quarter of `b` each, and copies of `a`.
+    fn quarter(rank: u32, order: [&str; 2]) -> String {
+        let entry = |name: &str| {
+            let (group, elements) = if name == "a" { (order[0] != "a", 8) } else { (order[0] != "b", 2) };
+            let part = format!("[{}, {elements}]", u32::from(group));
+            format!(r#"{{"name": "{name}", "shape": [8], "values": {part}, "gradient": {part}, "moments": {part}}}"#)
+        };
+        let group = |name: &str| if name == "a" { "[[0, 4, 1]]".to_owned() } else { format!("[[{rank}, 1, 1]]") };
+        let (groups, entries) = (order.map(group).join(", "), order.map(entry).join(", "));
+        format!(r#"{{"format": 1, "rank": {rank}, "world_size": 4, "groups": [{groups}], "parameters": [{entries}]}}"#)
+    }
+
+    #[test]
+    fn what_ranks_have_in_common_is_kept_once_and_the_order_of_a_file_means_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shared = SharedLayouts::default();
+        let mut layout = |rank, order| {
+            std::fs::write(folder.path().join(LAYOUT_FILE), quarter(rank, order)).unwrap();
+            RankLayout::read(folder.path(), &mut shared).unwrap()
+        };
+        let ranks: Vec<RankLayout> = (0..4).map(|rank| layout(rank, ["a", "b"])).collect();
+        let turned = layout(3, ["b", "a"]);
+        assert_eq!(ranks[3], turned);
+        assert_ne!(ranks[2], turned, "another quarter");
+        assert_eq!(turned.part(1, Content::Moments), Some(Part { first_rank: 3, elements: Some(2) }));
+        assert!(ranks.iter().all(|one| Arc::ptr_eq(&one.parameters, &turned.parameters)));
+        // Two ways of numbering the groups.
+        assert_eq!((shared.parameters.len(), shared.held.len()), (1, 2));
+    }
+
     #[test]
     fn what_is_no_layout_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(RankLayout::read(folder.path()), Err(NoLayout::Missing)));
+        assert!(matches!(read(folder.path()), Err(NoLayout::Missing)));
         for (text, word) in [
             ("{", "EOF"),
             (r#"{"format": 2, "world_size": 1, "groups": [], "parameters": []}"#, "format 2"),
@@ -185,7 +311,7 @@ mod tests {
             ),
         ] {
             std::fs::write(folder.path().join(LAYOUT_FILE), text).unwrap();
-            let Err(NoLayout::Malformed(why)) = RankLayout::read(folder.path()) else { panic!("{text}") };
+            let Err(NoLayout::Malformed(why)) = read(folder.path()) else { panic!("{text}") };
             assert!(why.contains(word), "{why}");
         }
     }

@@ -1,11 +1,12 @@
 //! `trainmon merge-ranks`: the rows of all ranks of a run as those of one whole model.
 //!
 //! ```text
-//! each rank's steps, side by side ─▶ layout: which part of which parameter a row is of ─▶ step: one of the copies of each
-//! part, the parts in one row (statistics) ─▶ the run's own CSV exporter ─▶ a run of one rank
+//! each rank's rows of a step, rank by rank ─▶ layout: which part of which parameter a row is of ─▶ step: one of the copies of
+//! each part, the parts in one row (statistics) ─▶ the run's own CSV exporter ─▶ a run of one rank
 //! ```
 //!
-//! Memory holds one step of every rank and the names, whatever the run's length.
+//! Memory holds one step of one rank, the merged step and the names, whatever the run's length; of each rank a buffer per table and
+//! which parts it has. Between steps no table is open, however many ranks there are.
 
 mod error;
 mod layout;
@@ -17,16 +18,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use trainmon_core::config::{Config, Signals};
-use trainmon_core::{RUN_FILE, RunFile, Statistic, StepBatch, TensorInfo};
+use trainmon_core::{RUN_FILE, RunFile, Statistic, StepBatch};
 use trainmon_exporters::{CsvExporter, Exporter as _};
 use trainmon_report::{FreshDirectory, NotMade, OutputError, Progress};
 
 pub use self::error::MergeRanksError;
 pub use self::report::{LeftOutRows, MergedRun, as_json};
 
-use self::layout::{NoLayout, RankLayout};
+use self::layout::{NoLayout, RankLayout, SharedLayouts};
 use self::step::Merger;
-use crate::steps::{RankChoice, RecordedRank, RecordedRun, StepReader};
+use crate::steps::{Names, RankChoice, RecordedRank, RecordedRun, StepReader};
 
 /// The directory of the one rank that the merged run has.
 const ONLY_RANK: &str = "rank_0";
@@ -34,34 +35,45 @@ const ONLY_RANK: &str = "rank_0";
 const NOT_OF_PARTS: [Statistic; 3] = [Statistic::Crc32, Statistic::Xor64, Statistic::Id];
 
 /// One rank, being read.
-struct Lane {
+struct RankRows {
     reader: StepReader,
     layout: RankLayout,
-    batch: StepBatch,
-    is_over: bool,
+    /// The step that comes next; `None` at the end.
+    step: Option<u64>,
+    /// That step, if it was read before it was its turn: behind one of a journal that cannot be read.
+    ahead: Option<StepBatch>,
 }
 
-impl Lane {
-    fn open(rank: &RecordedRank) -> Result<Self, MergeRanksError> {
-        let layout = layout_of(rank)?;
-        let mut lane = Self { reader: rank.open()?, layout, batch: StepBatch::default(), is_over: false };
-        lane.advance()?;
-        Ok(lane)
+impl RankRows {
+    fn open(rank: &RecordedRank, shared: &mut SharedLayouts) -> Result<Self, MergeRanksError> {
+        let layout = layout_of(rank, shared)?;
+        let mut rows = Self { reader: rank.open_beside_others()?, layout, step: None, ahead: None };
+        rows.step = rows.reader.peek()?;
+        Ok(rows)
     }
 
-    fn advance(&mut self) -> Result<(), MergeRanksError> {
-        self.is_over = !self.reader.next(&mut self.batch)?;
-        Ok(())
-    }
-
-    fn step(&self) -> Option<u64> {
-        (!self.is_over).then_some(self.batch.step.0)
+    /// Reads the step that comes next into `batch`. `false` if it cannot be read.
+    fn read(&mut self, names: &mut Names, batch: &mut StepBatch) -> Result<bool, MergeRanksError> {
+        let step = self.step;
+        let is_read = if let Some(ahead) = self.ahead.take() {
+            *batch = ahead;
+            true
+        } else {
+            self.reader.next_with(names, batch)?
+        };
+        if is_read && step != Some(batch.step.0) {
+            self.step = Some(batch.step.0);
+            self.ahead = Some(std::mem::take(batch));
+            return Ok(false);
+        }
+        self.step = self.reader.peek()?;
+        Ok(is_read)
     }
 }
 
-fn layout_of(rank: &RecordedRank) -> Result<RankLayout, MergeRanksError> {
+fn layout_of(rank: &RecordedRank, shared: &mut SharedLayouts) -> Result<RankLayout, MergeRanksError> {
     let directory = directory_of(rank);
-    RankLayout::read(&directory).map_err(|why| match why {
+    RankLayout::read(&directory, shared).map_err(|why| match why {
         NoLayout::Missing => MergeRanksError::NoLayout { rank: rank.run().rank.0, path: directory },
         NoLayout::Read(source) => MergeRanksError::ReadLayout { path: directory, source },
         NoLayout::Malformed(found) => MergeRanksError::MalformedLayout { path: directory, found },
@@ -83,9 +95,10 @@ pub(crate) fn is_of_several_ranks(path: &Path) -> bool {
 /// Whether the rows of these two runs are of other parts: their ranks are not as many, or hold other things. `false` where a
 /// run of several ranks does not tell.
 pub(crate) fn are_laid_out_otherwise(one: &Path, other: &Path) -> bool {
-    let layouts = |path: &Path| -> Option<Vec<Option<RankLayout>>> {
+    let mut shared = SharedLayouts::default();
+    let mut layouts = |path: &Path| -> Option<Vec<Option<RankLayout>>> {
         let run = RecordedRun::open(path, RankChoice::All).ok()?;
-        Some(run.ranks.iter().map(|rank| layout_of(rank).ok()).collect())
+        Some(run.ranks.iter().map(|rank| layout_of(rank, &mut shared).ok()).collect())
     };
     let (Some(one), Some(other)) = (layouts(one), layouts(other)) else { return false };
     let tells = |ranks: &[Option<RankLayout>]| ranks.len() < 2 || ranks.iter().all(Option::is_some);
@@ -116,35 +129,39 @@ pub(crate) fn merge_into(
 ) -> Result<MergedRun, MergeRanksError> {
     let run = RecordedRun::open(path, RankChoice::All)?;
     let total = run.bytes();
-    let mut lanes = run.ranks.iter().map(Lane::open).collect::<Result<Vec<_>, _>>()?;
-    let config = config_of(&lanes);
+    let mut shared = SharedLayouts::default();
+    let mut ranks = run.ranks.iter().map(|rank| RankRows::open(rank, &mut shared)).collect::<Result<Vec<_>, _>>()?;
+    drop(shared);
+    let config = config_of(&ranks);
     let csv = config.csv_layout.clone();
     let mut exporter = CsvExporter::in_directory(&config, &csv, out.join(ONLY_RANK));
-    let (mut merger, mut into) = (Merger::default(), StepBatch::default());
+    let mut merger = Merger::default();
+    let (mut names, mut batch, mut into) = (Names::default(), StepBatch::default(), StepBatch::default());
     let (mut steps, mut records, mut range, mut lacking) = (0, 0, None, 0);
-    while let Some(step) = lanes.iter().filter_map(Lane::step).min() {
-        let at: Vec<(&RankLayout, &[TensorInfo], &StepBatch)> = lanes
-            .iter()
-            .filter(|lane| lane.step() == Some(step))
-            .map(|lane| (&lane.layout, lane.reader.names(), &lane.batch))
-            .collect();
-        lacking += u64::from(at.len() < lanes.len());
-        merger.merge(&at, &mut into);
-        exporter
-            .export(&merger.names, &into)
-            .map_err(|failure| MergeRanksError::WriteRows { step, source: failure.source })?;
-        steps += 1;
-        records += into.records.len() as u64;
-        range = Some((range.map_or(step, |(first, _)| first), step));
-        for lane in lanes.iter_mut().filter(|lane| lane.step() == Some(step)) {
-            lane.advance()?;
+    while let Some(step) = ranks.iter().filter_map(|rank| rank.step).min() {
+        let mut having = 0;
+        for rank in ranks.iter_mut().filter(|rank| rank.step == Some(step)) {
+            if rank.read(&mut names, &mut batch)? {
+                merger.add(&rank.layout, rank.reader.names_of(&names), &batch);
+                having += 1;
+            }
         }
-        tell(Progress { done: lanes.iter().map(|lane| lane.reader.bytes_read()).sum(), total });
+        lacking += u64::from(having < ranks.len());
+        if having > 0 {
+            merger.finish(&mut into);
+            exporter
+                .export(&merger.names, &into)
+                .map_err(|failure| MergeRanksError::WriteRows { step, source: failure.source })?;
+            steps += 1;
+            records += into.records.len() as u64;
+            range = Some((range.map_or(step, |(first, _)| first), step));
+        }
+        tell(Progress { done: ranks.iter().map(|rank| rank.reader.bytes_read()).sum(), total });
     }
     let last = range.map_or(0, |(_, last)| last);
     exporter.shutdown(Instant::now()).map_err(|source| MergeRanksError::WriteRows { step: last, source })?;
     write_run_file(&run, out)?;
-    let warnings = lanes.iter().flat_map(|lane| lane.reader.warnings().iter().cloned()).collect();
+    let warnings = ranks.iter().flat_map(|rank| rank.reader.warnings().iter().cloned()).collect();
     Ok(MergedRun {
         out: out.to_path_buf(),
         newest: run.newest.clone(),
@@ -163,10 +180,10 @@ pub(crate) fn merge_into(
 }
 
 /// What all ranks together measured, without what is none of a whole tensor.
-fn config_of(lanes: &[Lane]) -> Config {
-    let mut config = lanes.first().map(|lane| lane.reader.config().clone()).unwrap_or_default();
-    for lane in lanes.iter().skip(1) {
-        let other = &lane.reader.config().signals;
+fn config_of(ranks: &[RankRows]) -> Config {
+    let mut config = ranks.first().map(|rank| rank.reader.config().clone()).unwrap_or_default();
+    for rank in ranks.iter().skip(1) {
+        let other = &rank.reader.config().signals;
         let own = &mut config.signals;
         let Signals { weight_grad, moments, param, activations: _, mg_direction, update } = other.clone();
         own.weight_grad = own.weight_grad.take().or(weight_grad);

@@ -54,18 +54,24 @@ pub struct LeftOutRows {
     pub rows: u64,
     /// Why.
     pub why: &'static str,
+    /// Whether something of the whole model is missing for it.
+    pub is_loss: bool,
 }
 
 impl LeftOutRows {
     pub(super) fn of(left_out: &LeftOut) -> Vec<Self> {
-        left_out.iter().map(|(&(kind, why), &rows)| Self { kind: kind.name(), rows, why }).collect()
+        left_out
+            .iter()
+            .map(|(&(kind, why), &rows)| Self { kind: kind.name(), rows, why: why.words(), is_loss: why.is_loss() })
+            .collect()
     }
 }
 
 impl MergedRun {
     /// Whether every row that the ranks should have together is there.
     pub fn is_whole(&self) -> bool {
-        self.incomplete == 0 && self.lacking_ranks == 0 && self.warnings.is_empty()
+        let is_lost = self.left_out.iter().any(|left_out| left_out.is_loss);
+        self.incomplete == 0 && self.lacking_ranks == 0 && self.warnings.is_empty() && !is_lost
     }
 
     /// For a terminal.
@@ -75,7 +81,7 @@ impl MergedRun {
         let range =
             range.map_or_else(|| "no steps".to_owned(), |(first, last)| format!("{steps} steps, {first} to {last}"));
         let mut text = format!("{}: ranks {listed} as one, {range}, {records} rows\n", out.display());
-        for LeftOutRows { kind, rows, why } in left_out {
+        for LeftOutRows { kind, rows, why, .. } in left_out.iter().filter(|left_out| !left_out.is_loss) {
             // Writing to a String cannot fail.
             writeln!(text, "  left out: {rows} rows of {kind}, {why}").unwrap_or_default();
         }
@@ -87,6 +93,9 @@ impl MergedRun {
         let mut missing = self.warnings.clone();
         if self.lacking_ranks > 0 {
             missing.push(format!("{} steps are not there on every rank", self.lacking_ranks));
+        }
+        for LeftOutRows { kind, rows, why, .. } in self.left_out.iter().filter(|left_out| left_out.is_loss) {
+            missing.push(format!("{rows} rows of {kind} are not written: {why}"));
         }
         if let Some(first) = &self.first_incomplete {
             let rows = self.incomplete;

@@ -2,47 +2,83 @@
 
 use trainmon_core::{Scalar, Shape, TensorStats, combine_norms, largest};
 
-/// Puts the parts of one tensor together; `parts` are disjoint and come with their numbers of elements, where known.
+/// The parts of one tensor, which are disjoint, put together one after the other.
 ///
 /// Exact: `min`, `max`, `abs_max` and every count. `norm`, `mean` and `std` to the last digits: they are put together in
 /// float64 out of float64. Without numbers of elements `mean`, `std` and shares are NaN. What is none of these (checksums,
 /// the value of a number) is not to be had of parts.
-pub(super) fn put_together(parts: &[(TensorStats, Option<u64>)], shape: Shape) -> Option<TensorStats> {
-    let ((first, _), others) = parts.split_first()?;
-    let mut whole = TensorStats { shape, crc32: 0, xor64: 0, ..*first };
-    for (part, _) in others {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Together {
+    whole: TensorStats,
+    parts: u32,
+    /// Of all parts so far; `None` once one did not tell.
+    elements: Option<u64>,
+    /// The elements' sum, and the sum of their squared distances from the mean.
+    sum: f64,
+    squares: f64,
+    /// Shares of zeros times elements.
+    zeros: f64,
+}
+
+impl Together {
+    /// Of the first part, with its number of elements, where known.
+    pub(super) fn of(part: &TensorStats, elements: Option<u64>, shape: Shape) -> Self {
+        let whole = TensorStats { shape, crc32: 0, xor64: 0, ..*part };
+        let mut first = Self { whole, parts: 1, elements: Some(0), sum: 0.0, squares: 0.0, zeros: 0.0 };
+        first.count(part, elements);
+        first
+    }
+
+    /// With one more.
+    pub(super) fn add(&mut self, part: &TensorStats, elements: Option<u64>) {
+        let whole = &mut self.whole;
         whole.min = extreme(whole.min, part.min, f64::min);
         whole.max = extreme(whole.max, part.max, f64::max);
         whole.abs_max = largest(whole.abs_max, part.abs_max);
         whole.norm = combine_norms(whole.norm, part.norm);
         whole.nans += part.nans;
         whole.infs += part.infs;
+        self.parts += 1;
+        self.count(part, elements);
     }
-    if others.is_empty() {
-        return Some(whole);
-    }
-    let counts: Option<Vec<u64>> = parts.iter().map(|(_, elements)| *elements).collect();
-    let Some(counts) = counts.filter(|counts| counts.iter().sum::<u64>() > 0) else {
-        return Some(TensorStats { mean: f64::NAN, std: f64::NAN, ..whole });
-    };
-    let total: u64 = counts.iter().sum();
-    let weighted = |of: &dyn Fn(&TensorStats) -> f64| -> f64 {
-        parts.iter().zip(&counts).map(|((part, _), &count)| of(part) * count as f64).sum()
-    };
-    whole.mean = weighted(&|part| part.mean) / total as f64;
-    let mean = whole.mean;
-    let within: f64 = parts
-        .iter()
-        .zip(&counts)
+
+    fn count(&mut self, part: &TensorStats, elements: Option<u64>) {
+        let (Some(before), Some(count)) = (self.elements, elements) else {
+            self.elements = None;
+            return;
+        };
+        self.elements = Some(before + count);
+        if count == 0 {
+            return;
+        }
+        let (old, new) = (before as f64, count as f64);
         // One element has no deviation of its own.
-        .map(|((part, _), &count)| if count > 1 { part.std * part.std * (count - 1) as f64 } else { 0.0 })
-        .sum();
-    let between = weighted(&|part| (part.mean - mean) * (part.mean - mean));
-    whole.std = if total > 1 { ((within + between) / (total - 1) as f64).sqrt() } else { f64::NAN };
-    // Shares are kept as parts of what a reading takes for its number of elements.
-    let zeros = weighted(&|part| if part.count == 0 { 0.0 } else { part.zeros as f64 / part.count as f64 });
-    (whole.zeros, whole.count) = (zeros.round() as u64, total);
-    Some(whole)
+        self.squares += if count > 1 { part.std * part.std * (new - 1.0) } else { 0.0 };
+        if before > 0 {
+            let apart = part.mean - self.sum / old;
+            self.squares += apart * apart * (old * new / (old + new));
+        }
+        self.sum += part.mean * new;
+        // Shares are kept as parts of what a reading takes for its number of elements.
+        self.zeros += if part.count == 0 { 0.0 } else { part.zeros as f64 / part.count as f64 * new };
+    }
+
+    /// The statistics of the whole tensor.
+    pub(super) fn stats(&self) -> TensorStats {
+        let mut whole = self.whole;
+        if self.parts == 1 {
+            return whole;
+        }
+        let Some(total) = self.elements.filter(|&total| total > 0) else {
+            return TensorStats { mean: f64::NAN, std: f64::NAN, ..whole };
+        };
+        whole.mean = self.sum / total as f64;
+        // Elements that are not finite have no distance from their mean.
+        let has_deviation = total > 1 && whole.mean.is_finite();
+        whole.std = if has_deviation { (self.squares / (total - 1) as f64).sqrt() } else { f64::NAN };
+        (whole.zeros, whole.count) = (self.zeros.round() as u64, total);
+        whole
+    }
 }
 
 /// NaN if either is.
@@ -80,6 +116,15 @@ mod tests {
         (stats, Some(values.len() as u64))
     }
 
+    fn put_together(parts: &[(TensorStats, Option<u64>)], shape: Shape) -> TensorStats {
+        let ((first, elements), others) = parts.split_first().unwrap();
+        let mut together = Together::of(first, *elements, shape);
+        for (part, elements) in others {
+            together.add(part, *elements);
+        }
+        together.stats()
+    }
+
     #[test]
     fn parts_give_what_the_whole_gives() {
         let values: Vec<f64> = (0..97).map(|at| f64::from((at * 37) % 23 - 11) * 0.25).collect();
@@ -94,7 +139,7 @@ mod tests {
                 (rest, before) = (others, *cut);
             }
             parts.push(of(rest));
-            let (found, expected) = (put_together(&parts, shape).unwrap(), of(&values).0);
+            let (found, expected) = (put_together(&parts, shape), of(&values).0);
             assert_eq!((found.min, found.max, found.abs_max), (expected.min, expected.max, expected.abs_max));
             assert_eq!((found.count, found.zeros), (expected.count, expected.zeros));
             for (one, other) in [(found.norm, expected.norm), (found.mean, expected.mean), (found.std, expected.std)] {
@@ -108,11 +153,20 @@ mod tests {
         let (mut one, _) = of(&[1.0, 2.0]);
         let (other, _) = of(&[3.0, 5.0]);
         let shape = Shape::new(&[4]).unwrap();
-        let found = put_together(&[(one, None), (other, Some(2))], shape).unwrap();
+        let found = put_together(&[(one, None), (other, Some(2))], shape);
         assert!(found.mean.is_nan() && found.std.is_nan());
         assert_eq!((found.min, found.max), (Scalar::Float(1.0), Scalar::Float(5.0)));
         one.max = Scalar::Float(f64::NAN);
-        assert!(put_together(&[(other, None), (one, None)], shape).unwrap().max.as_f64().is_nan());
-        assert!(put_together(&[], shape).is_none());
+        assert!(put_together(&[(other, None), (one, None)], shape).max.as_f64().is_nan());
+    }
+
+    #[test]
+    fn parts_without_elements_and_parts_that_are_not_finite_count_as_they_do_in_the_whole() {
+        let shape = Shape::new(&[4]).unwrap();
+        let empty = (TensorStats { mean: f64::NAN, ..TensorStats::empty(Dtype::F32, Shape::default()) }, Some(0));
+        let found = put_together(&[of(&[1.0, 2.0]), empty, of(&[3.0, 5.0])], shape);
+        assert!((found.mean - 2.75).abs() < 1e-15 && found.std.is_finite());
+        let found = put_together(&[of(&[1.0, 2.0]), of(&[f64::INFINITY]), of(&[3.0])], shape);
+        assert!(found.mean.is_infinite() && found.std.is_nan());
     }
 }

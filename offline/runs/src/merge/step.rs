@@ -2,31 +2,49 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use trainmon_core::{GradNorm, Kind, MicroStep, Reading, Record, StepBatch, TensorId, TensorInfo, TensorStats};
+use trainmon_core::{GradNorm, Kind, MicroStep, Reading, Record, Shape, StepBatch, TensorId, TensorInfo, TensorStats};
 
-use super::layout::{Content, LaidOut, Part, RankLayout};
-use super::statistics::put_together;
+use super::layout::{Content, Part, RankLayout};
+use super::statistics::Together;
 use crate::steps::UNKNOWN_ELEMENTS;
 
-/// What could not be put together, by kind: how many rows and why.
-pub(super) type LeftOut = BTreeMap<(Kind, &'static str), u64>;
+/// What could not be put together, by kind and reason: how many rows.
+pub(super) type LeftOut = BTreeMap<(Kind, Reason), u64>;
 
-pub(super) const OF_EACH_RANK: &str = "of each rank's own data";
-pub(super) const NOT_OF_PARTS: &str = "not to be had of parts";
-pub(super) const NO_PARAMETER: &str = "of no parameter that layout.json names";
-pub(super) const UNKNOWN_PART: &str = "of a part that layout.json does not know";
-
-/// A row of the whole model.
-type Key = (Kind, String, MicroStep);
-
-/// The rows of one tensor, by part.
-struct Gathered {
-    laid_out: LaidOut,
-    rest: String,
-    parts: BTreeMap<u32, (Part, Reading)>,
+/// Why a row has no place in a merged run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reason {
+    /// It never has one.
+    OfEachRank,
+    NotOfParts,
+    /// It would have one, if the run had told more.
+    NoParameter,
+    UnknownPart,
 }
 
-/// Puts steps together, and remembers names.
+impl Reason {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::OfEachRank => "of each rank's own data",
+            Self::NotOfParts => "not to be had of parts",
+            Self::NoParameter => "of no parameter that layout.json names",
+            Self::UnknownPart => "of a part that layout.json does not know",
+        }
+    }
+
+    /// Whether something of the whole model is missing for it.
+    pub(super) fn is_loss(self) -> bool {
+        match self {
+            Self::NoParameter | Self::UnknownPart => true,
+            Self::OfEachRank | Self::NotOfParts => false,
+        }
+    }
+}
+
+/// A row of the whole model.
+type Key = (Kind, TensorId, MicroStep);
+
+/// Puts steps together, and remembers names. Of a step it holds what it has made of the ranks so far, not their rows.
 #[derive(Default)]
 pub(super) struct Merger {
     pub(super) names: Vec<TensorInfo>,
@@ -35,118 +53,177 @@ pub(super) struct Merger {
     /// Rows that lack a part, with the first of them.
     pub(super) incomplete: u64,
     pub(super) first_incomplete: Option<String>,
+    /// The step's rows, in the order in which they came.
+    rows: Vec<(Key, Row)>,
+    places: HashMap<Key, usize>,
+    facts: Facts,
 }
 
 impl Merger {
-    /// The records of a step. `ranks`: the batches of the ranks that have the step, lowest rank first.
-    pub(super) fn merge(&mut self, ranks: &[(&RankLayout, &[TensorInfo], &StepBatch)], into: &mut StepBatch) {
-        into.reset();
-        let Some((_, _, first)) = ranks.first() else { return };
-        into.step = first.step;
-        into.time = first.time;
-        facts(ranks, into);
-        let mut order: Vec<Key> = Vec::new();
-        let mut gathered: HashMap<Key, Gathered> = HashMap::new();
-        for (layout, names, batch) in ranks {
-            for record in &batch.records {
-                self.gather(layout, names, record, &mut order, &mut gathered);
+    /// The records of one rank's step; lower ranks first. `names` are those of its records.
+    pub(super) fn add(&mut self, layout: &RankLayout, names: &[TensorInfo], batch: &StepBatch) {
+        self.facts.add(batch);
+        for record in &batch.records {
+            if let Err(reason) = self.add_record(layout, names, record) {
+                self.leave_out(record.kind, reason, 1);
             }
         }
-        for key in order {
-            if let Some(of) = gathered.remove(&key)
-                && let Some(reading) = self.reading(&key, &of)
-            {
-                let tensor = self.id(format!("{}{}", of.laid_out.name, of.rest));
-                into.records.push(Record { tensor, kind: key.0, micro_step: key.2, reading: Some(reading) });
+    }
+
+    fn add_record(&mut self, layout: &RankLayout, names: &[TensorInfo], record: &Record) -> Result<(), Reason> {
+        let Record { tensor, kind, micro_step, reading } = record;
+        let (Some(info), Some(reading)) = (names.get(tensor.index()), reading) else { return Ok(()) };
+        let content = Content::of(*kind).ok_or(Reason::OfEachRank)?;
+        let (place, rest) = layout.find(*kind, info.vpp_stage, &info.name).ok_or(Reason::NoParameter)?;
+        let (Some(parameter), Some(part)) = (layout.parameter(place), layout.part(place, content)) else {
+            return Err(Reason::UnknownPart);
+        };
+        let id = self.id(parameter.name(), rest);
+        let key = (*kind, id, *micro_step);
+        let next = self.rows.len();
+        let found = *self.places.entry(key).or_insert(next);
+        match self.rows.get_mut(found) {
+            Some((_, row)) => row.add(*kind, part, reading),
+            None => self.rows.push((key, Row::of(*kind, part, reading, parameter.shape))),
+        }
+        Ok(())
+    }
+
+    /// Every rank that has the step was added: its records.
+    pub(super) fn finish(&mut self, into: &mut StepBatch) {
+        into.reset();
+        self.facts.take().put(into);
+        self.places.clear();
+        for (key, row) in std::mem::take(&mut self.rows) {
+            let (kind, tensor, micro_step) = key;
+            match row.reading(kind) {
+                Ok(reading) => into.records.push(Record { tensor, kind, micro_step, reading: Some(reading) }),
+                Err(Unwritten::NotOfParts) => self.leave_out(kind, Reason::NotOfParts, 1),
+                Err(Unwritten::Incomplete { found, whole }) => {
+                    self.incomplete += 1;
+                    let name = self.names.get(tensor.index()).map_or("", |info| &info.name);
+                    self.first_incomplete
+                        .get_or_insert_with(|| format!("{kind} of `{name}`: {found} of {whole} elements"));
+                }
             }
         }
         into.collected = !into.records.is_empty();
     }
 
-    fn gather(
-        &mut self,
-        layout: &RankLayout,
-        names: &[TensorInfo],
-        record: &Record,
-        order: &mut Vec<Key>,
-        gathered: &mut HashMap<Key, Gathered>,
-    ) {
-        let Record { tensor, kind, micro_step, reading } = record;
-        let (Some(info), Some(reading)) = (names.get(tensor.index()), reading) else { return };
-        let Some(content) = Content::of(*kind) else { return self.leave_out(*kind, OF_EACH_RANK) };
-        let Some((laid_out, rest)) = layout.find(*kind, info.vpp_stage, &info.name) else {
-            return self.leave_out(*kind, NO_PARAMETER);
+    fn id(&mut self, parameter: &str, rest: &str) -> TensorId {
+        let joined;
+        let name = if rest.is_empty() {
+            parameter
+        } else {
+            joined = format!("{parameter}{rest}");
+            &joined
         };
-        let Some(part) = laid_out.part(content) else { return self.leave_out(*kind, UNKNOWN_PART) };
-        let key = (*kind, format!("{}{rest}", laid_out.name), *micro_step);
-        let of = gathered.entry(key.clone()).or_insert_with(|| {
-            order.push(key);
-            Gathered { laid_out: laid_out.clone(), rest: rest.to_owned(), parts: BTreeMap::new() }
-        });
-        // Of copies the lowest rank's is taken: it came first.
-        of.parts.entry(part.first_rank).or_insert((part, *reading));
-    }
-
-    fn reading(&mut self, key: &Key, of: &Gathered) -> Option<Reading> {
-        let kind = key.0;
-        let parts: Vec<(Part, Reading)> = of.parts.values().copied().collect();
-        let counts: Option<Vec<u64>> = parts.iter().map(|(part, reading)| elements_of(kind, *part, reading)).collect();
-        let whole = of.laid_out.shape.elements() as u64;
-        if let Some(found) = counts.as_ref().map(|counts| counts.iter().sum::<u64>()).filter(|&found| found != whole) {
-            self.incomplete += 1;
-            self.first_incomplete.get_or_insert_with(|| format!("{kind} of `{}`: {found} of {whole} elements", key.1));
-            return None;
-        }
-        let together = match (&parts[..], counts) {
-            // A number of its own, whatever its form.
-            ([(_, only)], _) if !is_of_elements(kind) => Some(*only),
-            (parts, Some(counts)) if kind == Kind::MgDirection => Some(share(parts, &counts, whole)),
-            (parts, counts) if is_of_elements(kind) => {
-                let known = |place: usize| counts.as_ref().map(|counts| counts[place]);
-                let stats = parts.iter().enumerate();
-                let stats: Option<Vec<_>> =
-                    stats.map(|(place, (_, reading))| Some((*reading.tensor()?, known(place)))).collect();
-                stats.and_then(|stats| put_together(&stats, of.laid_out.shape)).map(Reading::Tensor)
-            }
-            _ => None,
-        };
-        if together.is_none() {
-            self.leave_out(kind, NOT_OF_PARTS);
-        }
-        together
-    }
-
-    fn id(&mut self, name: String) -> TensorId {
-        if let Some(id) = self.ids.get(&name) {
+        if let Some(id) = self.ids.get(name) {
             return *id;
         }
         let id = TensorId(self.names.len() as u32);
-        self.names.push(TensorInfo { name: name.as_str().into(), vpp_stage: 0 });
-        self.ids.insert(name, id);
+        self.names.push(TensorInfo { name: name.into(), vpp_stage: 0 });
+        self.ids.insert(name.to_owned(), id);
         id
     }
 
-    fn leave_out(&mut self, kind: Kind, why: &'static str) {
-        *self.left_out.entry((kind, why)).or_default() += 1;
+    fn leave_out(&mut self, kind: Kind, why: Reason, rows: u64) {
+        *self.left_out.entry((kind, why)).or_default() += rows;
     }
 }
 
-/// Numbers of the step itself. Every rank has the same norm and rate; each tells the loss of its own data.
-fn facts(ranks: &[(&RankLayout, &[TensorInfo], &StepBatch)], into: &mut StepBatch) {
-    let batches = || ranks.iter().map(|(_, _, batch)| *batch);
-    into.duration = batches().filter_map(|batch| batch.duration).max();
-    let losses: Vec<f64> = batches().filter_map(|batch| batch.loss).collect();
-    into.loss = (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64);
-    into.learning_rate = batches().find_map(|batch| batch.learning_rate);
-    into.framework_grad_norm = batches().find_map(|batch| batch.framework_grad_norm);
-    let known = batches().find_map(|batch| match batch.grad_norm {
-        GradNorm::Known(norm) => Some(norm),
-        GradNorm::OfRecords | GradNorm::Unknown => None,
-    });
-    into.grad_norm = known.map_or(GradNorm::OfRecords, GradNorm::Known);
-    into.bytes_read = batches().map(|batch| batch.bytes_read).sum();
-    into.skipped_steps = batches().map(|batch| batch.skipped_steps).max().unwrap_or_default();
-    into.sampling_stride = batches().map(|batch| batch.sampling_stride).max().unwrap_or(1);
+/// Why a row is not written.
+enum Unwritten {
+    NotOfParts,
+    Incomplete { found: u64, whole: u64 },
+}
+
+/// What the ranks' rows of one tensor have come to.
+struct Row {
+    shape: Shape,
+    /// Which parts were seen: a bit for the lowest rank of each.
+    seen: Vec<u64>,
+    parts: u32,
+    /// Elements of the parts; `None` once one did not tell.
+    elements: Option<u64>,
+    first: Reading,
+    /// Of tensors.
+    together: Option<Together>,
+    /// Shares times elements.
+    shares: f64,
+    /// Whether it is of state that has not an element for each of the parameter's.
+    is_of_other_shape: bool,
+}
+
+impl Row {
+    fn of(kind: Kind, part: Part, reading: &Reading, shape: Shape) -> Self {
+        let told = elements_of(kind, part, reading, shape);
+        let elements = told.unwrap_or(part.elements);
+        let together = reading.tensor().map(|stats| Together::of(stats, elements, shape));
+        let mut row = Self {
+            shape,
+            seen: Vec::new(),
+            parts: 1,
+            elements,
+            first: *reading,
+            together,
+            shares: elements.map_or(0.0, |count| share_of(reading) * count as f64),
+            is_of_other_shape: told.is_err(),
+        };
+        row.see(part.first_rank);
+        row
+    }
+
+    /// Of copies the lowest rank's is taken: it came first.
+    fn add(&mut self, kind: Kind, part: Part, reading: &Reading) {
+        if !self.see(part.first_rank) {
+            return;
+        }
+        let told = elements_of(kind, part, reading, self.shape);
+        self.is_of_other_shape |= told.is_err();
+        let elements = told.unwrap_or(part.elements);
+        self.parts += 1;
+        self.elements = self.elements.zip(elements).map(|(before, more)| before + more);
+        self.shares += elements.map_or(0.0, |count| share_of(reading) * count as f64);
+        match (&mut self.together, reading.tensor()) {
+            (Some(together), Some(stats)) => together.add(stats, elements),
+            _ => self.together = None,
+        }
+    }
+
+    /// Whether a part is seen for the first time.
+    fn see(&mut self, first_rank: u32) -> bool {
+        let (word, bit) = (first_rank as usize / 64, 1 << (first_rank % 64));
+        if self.seen.len() <= word {
+            self.seen.resize(word + 1, 0);
+        }
+        let is_new = self.seen[word] & bit == 0;
+        self.seen[word] |= bit;
+        is_new
+    }
+
+    fn reading(&self, kind: Kind) -> Result<Reading, Unwritten> {
+        let whole = self.shape.elements() as u64;
+        if let Some(found) = self.elements.filter(|&found| found != whole) {
+            return Err(if self.is_of_other_shape {
+                Unwritten::NotOfParts
+            } else {
+                Unwritten::Incomplete { found, whole }
+            });
+        }
+        match (self.parts, self.elements) {
+            // A number of its own, whatever its form; state of which the ranks have copies.
+            (1, _) if !is_of_elements(kind) || self.is_of_other_shape => Ok(self.first),
+            (_, Some(_)) if kind == Kind::MgDirection => {
+                Ok(Reading::Tensor(TensorStats::of_value(self.shares / whole as f64)))
+            }
+            _ if is_of_elements(kind) && !self.is_of_other_shape => {
+                let together = self.together.as_ref().ok_or(Unwritten::NotOfParts)?;
+                Ok(Reading::Tensor(together.stats()))
+            }
+            _ => Err(Unwritten::NotOfParts),
+        }
+    }
 }
 
 /// Whether a row has the statistics of a tensor's elements, and is no number made of them.
@@ -154,23 +231,83 @@ fn is_of_elements(kind: Kind) -> bool {
     kind != Kind::MgDirection && kind.value_columns().is_empty()
 }
 
-/// How many elements a row is of: as the layout says, else as the row does.
-fn elements_of(kind: Kind, part: Part, reading: &Reading) -> Option<u64> {
-    let told = || {
-        let count = reading.tensor().filter(|_| is_of_elements(kind))?.count;
-        Some(count).filter(|&count| count != UNKNOWN_ELEMENTS)
-    };
-    part.elements.or_else(told)
+/// A row is of optimizer state of another shape than the parameter's part.
+#[derive(Clone, Copy)]
+struct OtherShape;
+
+/// How many elements a row is of: as the row says, else as the layout does.
+fn elements_of(kind: Kind, part: Part, reading: &Reading, whole: Shape) -> Result<Option<u64>, OtherShape> {
+    let stats = reading.tensor().filter(|_| is_of_elements(kind));
+    let Some(stats) = stats.filter(|stats| stats.count != UNKNOWN_ELEMENTS) else { return Ok(part.elements) };
+    let is_number = stats.shape.dims().is_empty() && !whole.dims().is_empty();
+    let is_alike = part.elements.is_none_or(|of_part| stats.count == of_part) && !is_number;
+    if !kind.is_moment() || is_alike || stats.count == whole.elements() as u64 {
+        return Ok(Some(stats.count));
+    }
+    Err(OtherShape)
 }
 
-/// A share of the elements of all parts.
-fn share(parts: &[(Part, Reading)], counts: &[u64], whole: u64) -> Reading {
-    let of = |((_, reading), &count): (&(Part, Reading), &u64)| {
-        let share = reading.tensor().map(|stats| stats.mean).or_else(|| reading.values().first().copied());
-        // A column of means may not have been asked for; the number is the same in all.
-        let share = share.filter(|share| !share.is_nan()).or_else(|| Some(reading.tensor()?.norm));
-        share.unwrap_or(f64::NAN) * count as f64
-    };
-    let sum: f64 = parts.iter().zip(counts).map(of).sum();
-    Reading::Tensor(TensorStats::of_value(sum / whole as f64))
+/// A share of the elements that a row is of.
+fn share_of(reading: &Reading) -> f64 {
+    let share = reading.tensor().map(|stats| stats.mean).or_else(|| reading.values().first().copied());
+    // A column of means may not have been asked for; the number is the same in all.
+    let share = share.filter(|share| !share.is_nan()).or_else(|| Some(reading.tensor()?.norm));
+    share.unwrap_or(f64::NAN)
+}
+
+/// Numbers of the step itself. Every rank has the same norm and rate; each tells the loss of its own data.
+#[derive(Default)]
+struct Facts {
+    /// Of the lowest rank that has the step.
+    first: Option<StepBatch>,
+    loss: f64,
+    losses: u32,
+}
+
+impl Facts {
+    fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    fn add(&mut self, batch: &StepBatch) {
+        if let Some(loss) = batch.loss {
+            self.loss += loss;
+            self.losses += 1;
+        }
+        let Some(first) = &mut self.first else {
+            let mut first = StepBatch { step: batch.step, time: batch.time, ..StepBatch::default() };
+            first.duration = batch.duration;
+            first.learning_rate = batch.learning_rate;
+            first.framework_grad_norm = batch.framework_grad_norm;
+            first.grad_norm = known(batch.grad_norm);
+            first.bytes_read = batch.bytes_read;
+            first.skipped_steps = batch.skipped_steps;
+            first.sampling_stride = batch.sampling_stride;
+            self.first = Some(first);
+            return;
+        };
+        first.duration = first.duration.max(batch.duration);
+        first.learning_rate = first.learning_rate.or(batch.learning_rate);
+        first.framework_grad_norm = first.framework_grad_norm.or(batch.framework_grad_norm);
+        if matches!(first.grad_norm, GradNorm::OfRecords) {
+            first.grad_norm = known(batch.grad_norm);
+        }
+        first.bytes_read += batch.bytes_read;
+        first.skipped_steps = first.skipped_steps.max(batch.skipped_steps);
+        first.sampling_stride = first.sampling_stride.max(batch.sampling_stride);
+    }
+
+    fn put(self, into: &mut StepBatch) {
+        let Some(first) = self.first else { return };
+        let records = std::mem::take(&mut into.records);
+        *into = StepBatch { records, ..first };
+        into.loss = (self.losses > 0).then(|| self.loss / f64::from(self.losses));
+    }
+}
+
+fn known(norm: GradNorm) -> GradNorm {
+    match norm {
+        GradNorm::Known(norm) => GradNorm::Known(norm),
+        GradNorm::OfRecords | GradNorm::Unknown => GradNorm::OfRecords,
+    }
 }

@@ -15,7 +15,7 @@ use super::cursor::{Kept, Names, take};
 use super::error::ReadRunError;
 use super::facts::FactsCursor;
 use super::times::StepTimes;
-use crate::run::{MIXED_PREFIX, RunDirectory, RunError, TableCursor, came_again};
+use crate::run::{FileUse, MIXED_PREFIX, RunDirectory, RunError, TableCursor, came_again};
 
 /// Not of tensors: call stacks.
 const NOT_READ: &str = "stack_info";
@@ -33,7 +33,7 @@ pub(super) struct CsvReader {
 }
 
 impl CsvReader {
-    pub(super) fn open(run: &RunDirectory, warnings: &mut Vec<String>) -> Result<Self, ReadRunError> {
+    pub(super) fn open(run: &RunDirectory, how: FileUse, warnings: &mut Vec<String>) -> Result<Self, ReadRunError> {
         for stranger in &run.strangers {
             warnings.push(format!("`{}` is no table of a monitor: left out", stranger.display()));
         }
@@ -41,7 +41,7 @@ impl CsvReader {
         let mut measured = MeasuredStatistics::of_kinds(|_| trainmon_core::StatisticSet::EMPTY);
         let mut ops: Vec<(Kind, Vec<Statistic>)> = Vec::new();
         for (prefix, paths) in run.tables.iter().filter(|(prefix, _)| *prefix != NOT_READ) {
-            let mut cursor = TableCursor::new(prefix, paths, true, Kept::of);
+            let mut cursor = TableCursor::new(prefix, paths, true, Kept::of).with_files(how);
             if let Some(Kept { columns, .. }) = cursor.begin(&mut |warning| warnings.push(warning))? {
                 for kind in kinds_of(prefix) {
                     measured.set(kind, columns.measured());
@@ -51,28 +51,42 @@ impl CsvReader {
             cursors.push(cursor);
         }
         let facts = match &run.steps {
-            Some(path) => FactsCursor::open(path, warnings)?.map(|facts| (path.clone(), facts)),
+            Some(path) => FactsCursor::open(path, how, warnings)?.map(|facts| (path.clone(), facts)),
             None => None,
         };
         let times = if facts.is_some() { StepTimes::Known } else { StepTimes::OfFiles };
         Ok(Self { cursors, facts, names: Names::default(), measured, config: config_of(&ops), times, has_time: false })
     }
 
-    /// Reads the next step. `false` at the end.
-    pub(super) fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> Result<bool, RunError> {
-        batch.reset();
-        let mut lowest: Option<u64> = None;
-        let mut warn = |warning| {
-            if !warnings.contains(&warning) {
-                warnings.push(warning);
-            }
-        };
+    /// The number of the next step; `None` at the end.
+    pub(super) fn peek(&mut self, warnings: &mut Vec<String>) -> Result<Option<u64>, RunError> {
+        let mut lowest = self.facts.as_mut().map_or(Ok(None), |(_, facts)| facts.peek())?;
         for cursor in &mut self.cursors {
-            let step = cursor.peek(&mut warn)?;
+            let step = cursor.peek(&mut |warning| warn_once(warnings, warning))?;
             lowest = [lowest, step].into_iter().flatten().min();
         }
-        let told = self.facts.as_mut().map_or(Ok(None), |(_, facts)| facts.peek())?;
-        let Some(step) = [lowest, told].into_iter().flatten().min() else {
+        Ok(lowest)
+    }
+
+    /// Reads the next step. `false` at the end.
+    pub(super) fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> Result<bool, RunError> {
+        let mut names = std::mem::take(&mut self.names);
+        let read = self.next_with(&mut names, batch, warnings);
+        self.names = names;
+        read
+    }
+
+    /// As [`Self::next`], with names that several readers share.
+    pub(super) fn next_with(
+        &mut self,
+        names: &mut Names,
+        batch: &mut StepBatch,
+        warnings: &mut Vec<String>,
+    ) -> Result<bool, RunError> {
+        batch.reset();
+        let next = self.peek(warnings)?;
+        let mut warn = |warning| warn_once(warnings, warning);
+        let Some(step) = next else {
             if let Some((path, facts)) = &mut self.facts
                 && let Some(range) = facts.again.take()
             {
@@ -84,7 +98,7 @@ impl CsvReader {
         let mut written: f64 = 0.0;
         for cursor in &mut self.cursors {
             while cursor.peek(&mut warn)? == Some(step) {
-                let Some(taken) = take(cursor, &mut self.names, &mut warn)? else { continue };
+                let Some(taken) = take(cursor, names, &mut warn)? else { continue };
                 written = written.max(taken.written);
                 let Some(record) = taken.record else { continue };
                 let asked = self.config.signal(record.kind).filter(|_| record.kind.value_columns().is_empty());
@@ -97,10 +111,9 @@ impl CsvReader {
         }
         batch.collected = !batch.records.is_empty();
         batch.grad_norm = GradNorm::OfRecords;
-        let has_line = told == Some(step);
         let has_time = match &mut self.facts {
-            Some((_, facts)) if has_line => facts.take(batch)?,
-            _ => false,
+            Some((_, facts)) => facts.peek()? == Some(step) && facts.take(batch)?,
+            None => false,
         };
         self.has_time = has_time;
         if !has_time {
@@ -121,6 +134,12 @@ impl CsvReader {
     pub(super) fn bytes_read(&self) -> u64 {
         let of_facts = self.facts.as_ref().map_or(0, |(_, facts)| facts.bytes_read());
         self.cursors.iter().map(TableCursor::bytes_read).sum::<u64>() + of_facts
+    }
+}
+
+fn warn_once(warnings: &mut Vec<String>, warning: String) {
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::run::{RowLayout, RunError, Table, TableCursor};
 
 /// The names of all tensors, by their ids.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     pub(super) all: Vec<TensorInfo>,
     by_stage: HashMap<u32, HashMap<Arc<str>, TensorId>>,
 }

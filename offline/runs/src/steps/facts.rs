@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use csv::StringRecord;
 use trainmon_core::{DropReason, GradNorm, LedgerSnapshot, Phase, PhaseTimes, StepBatch};
 
-use crate::run::{Row, RunError, Table, ToldNumbers};
+use crate::run::{FileUse, Row, RunError, Table, ToldNumbers};
 
 /// Reads `steps.csv` line by line.
 pub(super) struct FactsCursor {
@@ -58,8 +58,8 @@ const COLUMNS: [(&str, Column); 14] = [
 
 impl FactsCursor {
     /// `None` for a file without even a header.
-    pub(super) fn open(path: &Path, warnings: &mut Vec<String>) -> Result<Option<Self>, RunError> {
-        let Some(table) = Table::open(path)? else { return Ok(None) };
+    pub(super) fn open(path: &Path, how: FileUse, warnings: &mut Vec<String>) -> Result<Option<Self>, RunError> {
+        let Some(table) = Table::open_as(path, how)? else { return Ok(None) };
         if let Some(line) = table.torn_line {
             warnings.push(format!("`{}` line {line}: torn off at the file's end: left out", path.display()));
         }

@@ -19,6 +19,7 @@ mod recorded_run;
 mod times;
 
 pub(crate) use self::columns::UNKNOWN_ELEMENTS;
+pub(crate) use self::cursor::Names;
 pub use self::error::ReadRunError;
 pub use self::reader::StepReader;
 pub use self::recorded_run::{RankChoice, RecordedRank, RecordedRun};

@@ -8,9 +8,10 @@ use trainmon_dump::journal::Recovered;
 use trainmon_exporters::MeasuredStatistics;
 
 use super::csv::CsvReader;
+use super::cursor::Names;
 use super::error::ReadRunError;
 use super::times::StepTimes;
-use crate::run::{RanksError, RunDirectory};
+use crate::run::{FileUse, RanksError, RunDirectory};
 
 /// Reads a rank's steps, oldest first. A step that was trained twice is read once, as it was the first time.
 pub struct StepReader {
@@ -32,9 +33,9 @@ struct JournalReader {
 }
 
 impl StepReader {
-    pub(super) fn of_csv(run: &RunDirectory) -> Result<Self, ReadRunError> {
+    pub(super) fn of_csv(run: &RunDirectory, how: FileUse) -> Result<Self, ReadRunError> {
         let mut warnings = Vec::new();
-        let source = Source::Csv(Box::new(CsvReader::open(run, &mut warnings)?));
+        let source = Source::Csv(Box::new(CsvReader::open(run, how, &mut warnings)?));
         Ok(Self { source, warnings })
     }
 
@@ -55,6 +56,36 @@ impl StepReader {
         match &mut self.source {
             Source::Csv(reader) => Ok(reader.next(batch, &mut self.warnings)?),
             Source::Journal(reader) => Ok(reader.next(batch, &mut self.warnings)),
+        }
+    }
+
+    /// The number of the next step, without its rows; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(crate) fn peek(&mut self) -> Result<Option<u64>, ReadRunError> {
+        match &mut self.source {
+            Source::Csv(reader) => Ok(reader.peek(&mut self.warnings)?),
+            Source::Journal(reader) => Ok(reader.peek()),
+        }
+    }
+
+    /// As [`Self::next`], for readers that share the names of their tensors: the ids are those of [`Self::names_of`].
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(crate) fn next_with(&mut self, names: &mut Names, batch: &mut StepBatch) -> Result<bool, ReadRunError> {
+        match &mut self.source {
+            Source::Csv(reader) => Ok(reader.next_with(names, batch, &mut self.warnings)?),
+            Source::Journal(reader) => Ok(reader.next(batch, &mut self.warnings)),
+        }
+    }
+
+    /// The names of what [`Self::next_with`] has read: the shared ones, but a journal has its own.
+    pub(crate) fn names_of<'a>(&'a self, shared: &'a Names) -> &'a [TensorInfo] {
+        match &self.source {
+            Source::Csv(_) => &shared.all,
+            Source::Journal(reader) => reader.recovered.names(),
         }
     }
 
@@ -124,6 +155,12 @@ impl StepReader {
 }
 
 impl JournalReader {
+    /// A step that cannot be read then is passed over: [`Self::next`] goes on to the one behind it.
+    fn peek(&self) -> Option<u64> {
+        let ahead = self.recovered.step_numbers().skip(self.next);
+        ahead.map(|step| step.0).find(|step| self.last.is_none_or(|last| *step > last))
+    }
+
     fn next(&mut self, batch: &mut StepBatch, warnings: &mut Vec<String>) -> bool {
         while let Some(step) = self.recovered.step(self.next) {
             self.next += 1;

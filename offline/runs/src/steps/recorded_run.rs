@@ -10,7 +10,7 @@ use trainmon_report::first_of;
 use super::alerts;
 use super::error::ReadRunError;
 use super::reader::StepReader;
-use crate::run::{Files, NewestRun, RankSource, RanksError, file_name, ranks_in};
+use crate::run::{FileUse, Files, NewestRun, RankSource, RanksError, file_name, ranks_in};
 
 /// Which of a run's ranks are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +114,17 @@ impl RecordedRank {
     /// # Errors
     /// A file cannot be read, or its beginning is damaged.
     pub fn open(&self) -> Result<StepReader, ReadRunError> {
+        self.open_as(FileUse::Held)
+    }
+
+    /// As [`Self::open`], without holding its CSV files open between steps: for many ranks side by side.
+    pub(crate) fn open_beside_others(&self) -> Result<StepReader, ReadRunError> {
+        self.open_as(FileUse::Reopened)
+    }
+
+    fn open_as(&self, how: FileUse) -> Result<StepReader, ReadRunError> {
         match &self.source.files {
-            Files::Csv(directory) => StepReader::of_csv(directory),
+            Files::Csv(directory) => StepReader::of_csv(directory, how),
             Files::Journal => StepReader::of_journal(&self.source.path),
         }
     }

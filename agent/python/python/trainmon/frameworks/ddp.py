@@ -62,7 +62,8 @@ class Ddp(Plain):
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
         wrapper = self._wrapper_of.get(id(parameter.tensor))
-        if wrapper is None or id(parameter.tensor) in self._ignored or self._averages_later:
+        averages_later = self._averages_later or (wrapper is not None and _averages_later(wrapper))
+        if wrapper is None or id(parameter.tensor) in self._ignored or averages_later:
             return super().copies(parameter, what)
         # Each state is kept on one rank.
         is_split = what is Content.MOMENTS and self._splits_state
@@ -129,6 +130,15 @@ class _Accumulation:
 def _aggregates_now(wrapper: Any) -> bool:
     """Whether the backward pass in progress aggregates: what its forward pass has decided."""
     return bool(getattr(wrapper, "require_forward_param_sync", True))
+
+
+def _averages_later(wrapper: Any) -> bool:
+    """Whether a hook lets ranks train on their own for some steps: `post_localSGD_hook`, also inside another."""
+    hooks = getattr(wrapper, "_comm_hooks", None)
+    if hooks is None:
+        # torch before 2.3 keeps the hook's name alone.
+        return "post_localSGD" in str(wrapper._get_ddp_logging_data().get("comm_hook", ""))
+    return any(type(state).__name__ == "PostLocalSGDState" for _, state in hooks)
 
 
 def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[Any]:

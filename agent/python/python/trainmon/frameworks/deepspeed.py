@@ -9,12 +9,14 @@ this rank's partition, as are the parameters of stage 3.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmon._guard import Guard
 from trainmon.frameworks.base import Content, GradientSink, Job, alone, inner_optimizer, ranks_of
 from trainmon.frameworks.deepspeed_layouts import Layout, Unknown, Whole, is_deepspeeds, layout_of
+from trainmon.frameworks.experts import Numbered, numbered_experts
 from trainmon.frameworks.plain import Plain, is_moment
 from trainmon.frameworks.stepping import InstanceMethod, hook_step
 from trainmon.norm import Exchange
@@ -52,6 +54,8 @@ class DeepSpeed(Plain):
         self._layout: Layout = Unknown(job.optimizer) if layout is None else layout
         #: Stage 0 in fp16: the engine of some versions leaves the loss as it is.
         self._scales_loss = self._layout.is_scaled_by_engine
+        self._experts: dict[int, Numbered] | None = None
+        self._spreads_experts: bool | None = None
         steps = self._guard.run("DeepSpeed's micro-batches", lambda: _steps_of(engine)) or 1
         if steps > 1:
             job.grad_acc_steps = job.settings.micro_batches or steps
@@ -144,23 +148,47 @@ class DeepSpeed(Plain):
     # Who holds what.
 
     def copies(self, parameter: Parameter, what: Content) -> tuple[int, ...]:
-        """All data-parallel ranks, but for what the layout cuts into partitions."""
-        if isinstance(self._layout, Unknown) or what in self._layout.partitioned:
-            return alone() if not isinstance(self._layout, Unknown) else super().copies(parameter, what)
-        group = getattr(self.job.optimizer, "dp_process_group", None)
-        if group is None:
-            group = getattr(self._engine, "data_parallel_group", None)
-        return ranks_of(group)
+        """All data-parallel ranks, of experts those with the same ones, but for what the layout cuts in partitions."""
+        if isinstance(self._layout, Unknown):
+            return super().copies(parameter, what)
+        if what in self._layout.partitioned:
+            return alone()
+        if is_expert(parameter.tensor):
+            group = _group_of_experts(parameter.tensor, "_get_expert_data_parallel_group")
+            return () if group is None else ranks_of(group)
+        return ranks_of(self._data_group())
 
     def whole_shape(self, parameter: Parameter) -> tuple[int, ...]:
-        return tuple(getattr(parameter.tensor, "ds_shape", parameter.tensor.shape))
+        shape = list(getattr(parameter.tensor, "ds_shape", parameter.tensor.shape))
+        if shape and is_expert(parameter.tensor) and id(parameter.tensor) not in self._numbered():
+            # Several experts in one tensor, one after the other.
+            shape[0] *= _place_among_experts(parameter.tensor)[1]
+        return tuple(shape)
+
+    def whole_name(self, parameter: Parameter) -> str:
+        """By the number of the expert in its layer and not on this rank."""
+        one = self._numbered().get(id(parameter.tensor))
+        if one is None or not is_expert(parameter.tensor):
+            return parameter.name
+        return one.whole_name(parameter.name, _place_among_experts(parameter.tensor)[0])
+
+    def _numbered(self) -> dict[int, Numbered]:
+        if self._experts is None:
+            models = self.job.models
+            self._experts = self._guard.run("names of experts", lambda: numbered_experts(models)) or {}
+        return self._experts
 
     # Who counts.
 
     def counts_in_norm(self, parameter: Parameter) -> bool:
-        """DeepSpeed's rule: parameters that pipeline stages share, and tensor-parallel duplicates, count once."""
+        """DeepSpeed's rule: parameters that pipeline stages share, and tensor-parallel duplicates, count once. So do
+        copies, where ranks with other experts add up what they have."""
         if parameter.is_replica or getattr(parameter.tensor, "ds_pipe_replicated", False):
             return False
+        if self._adds_up_copies():
+            ranks = self.copies(parameter, Content.GRADIENT)
+            if ranks and ranks[:1] != alone():
+                return False
         is_parallel = any(
             getattr(parameter.tensor, name, False) for name in ("model_parallel", "tensor_model_parallel")
         )
@@ -183,12 +211,20 @@ class DeepSpeed(Plain):
         optimizer = self.job.optimizer
         if _has_model_parallel(optimizer):
             return tuple(range(distributed.get_world_size())) if self._layout.shards_gradients else ()
-        if not self._layout.shards_gradients:
+        if not self._layout.shards_gradients and not self._adds_up_copies():
             return ()
-        group = getattr(optimizer, "dp_process_group", None)
-        if group is None:
-            return tuple(range(distributed.get_world_size()))
-        return tuple(distributed.get_process_group_ranks(group))
+        return ranks_of(self._data_group())
+
+    def _data_group(self) -> Any:
+        group = getattr(self.job.optimizer, "dp_process_group", None)
+        return getattr(self._engine, "data_parallel_group", None) if group is None else group
+
+    def _adds_up_copies(self) -> bool:
+        """Whether gradients are whole on each rank, but of other experts on some."""
+        if self._spreads_experts is None:
+            tensors = (tensor for model in self.job.models for tensor in model.parameters())
+            self._spreads_experts = any(is_expert(one) and _place_among_experts(one)[1] > 1 for one in tensors)
+        return self._spreads_experts and not self._layout.shards_gradients
 
     @property
     def has_norm(self) -> bool:
@@ -241,6 +277,32 @@ def _has_model_parallel(optimizer: Any) -> bool:
     mpu = getattr(optimizer, "mpu", None)
     size = getattr(mpu, "get_model_parallel_world_size", None)
     return size is not None and size() > 1
+
+
+def is_expert(tensor: Any) -> bool:
+    """Whether a parameter belongs to experts, which need not be the same on all data-parallel ranks."""
+    return not getattr(tensor, "allreduce", True)
+
+
+def _group_of_experts(tensor: Any, which: str) -> Any:
+    """One of the groups that DeepSpeed has made for the ranks of a parameter of experts; None if there is none."""
+    ask = getattr(sys.modules.get("deepspeed.utils.groups"), which, None)
+    if ask is None:
+        return None
+    try:
+        return ask(tensor.group_name)
+    except (AssertionError, AttributeError, KeyError):
+        return None
+
+
+def _place_among_experts(tensor: Any) -> tuple[int, int]:
+    """Which part of a layer's experts this rank has, and of how many."""
+    from torch import distributed
+
+    group = _group_of_experts(tensor, "_get_expert_parallel_group")
+    if group is None:
+        return 0, 1
+    return max(0, distributed.get_rank(group)), distributed.get_world_size(group)
 
 
 def _tensor_rank(optimizer: Any) -> int:

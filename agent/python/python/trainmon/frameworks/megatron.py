@@ -15,6 +15,7 @@ from trainmon._guard import Guard
 from trainmon._kinds import MOMENTS
 from trainmon.frameworks import megatron_sync
 from trainmon.frameworks.base import Content, GradientSink, Job, alone
+from trainmon.frameworks.experts import Numbered, numbered_experts, stacked_dim
 from trainmon.frameworks.megatron_ranks import UNKNOWN, Standing, layer_numbers, standing
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
 from trainmon.frameworks.plain import Plain, is_moment
@@ -47,6 +48,7 @@ class Megatron(Plain):
         self._standing: Standing = self._guard.run("parallel groups", self._find_standing) or UNKNOWN
         self._by_group: dict[Any, list[Parameter]] = {}
         self._nodes: list[Any] = []
+        self._experts: dict[int, Numbered] | None = None
         self._layer_numbers: dict[int, list[tuple[str, str]]] | None = None
         self._scale: float | torch.Tensor | None = None
         self._norm: torch.Tensor | float | None = None
@@ -253,17 +255,29 @@ class Megatron(Plain):
             ranks = standing.expert_tensor_ranks if _is_expert(parameter) else standing.tensor_ranks
             dim = int(getattr(parameter.tensor, "partition_dim", 0))
             shape[max(dim, 0)] *= max(1, len(ranks))
+        if shape and _is_expert(parameter) and id(parameter.tensor) not in self._numbered_experts():
+            shape[stacked_dim(self.job.models, parameter.tensor)] *= self._standing.expert_parts
         return tuple(shape)
 
     def whole_name(self, parameter: Parameter) -> str:
-        """By the number of the layer in the model and not in its pipeline stage."""
+        """By the number of the layer in the model and not in its pipeline stage, and by that of the expert in its layer
+        and not on this rank."""
         if self._layer_numbers is None:
             self._layer_numbers = self._guard.run("layer numbers", lambda: layer_numbers(self.job.models)) or {}
         name = parameter.name
+        expert = self._numbered_experts().get(id(parameter.tensor)) if _is_expert(parameter) else None
+        if expert is not None:
+            name = expert.whole_name(name, self._standing.expert)
         for prefix, whole in self._layer_numbers.get(parameter.vpp_stage, ()):
             if f".{name}".find(f".{prefix}.") >= 0:
                 return f".{name}".replace(f".{prefix}.", f".{whole}.", 1)[1:]
         return name
+
+    def _numbered_experts(self) -> dict[int, Numbered]:
+        if self._experts is None:
+            models = self.job.models
+            self._experts = self._guard.run("names of experts", lambda: numbered_experts(models)) or {}
+        return self._experts
 
     # Who reports, and who counts.
 

@@ -33,6 +33,9 @@ class Standing:
     tensor_ranks: tuple[int, ...] = ()
     """All that hold the same replicated parameters, or the other parts of split ones."""
     expert_tensor_ranks: tuple[int, ...] = ()
+    expert: int = 0
+    """Which part of a layer's experts this rank has."""
+    expert_parts: int = 1
 
 
 #: Where the groups could not be asked.
@@ -58,6 +61,7 @@ def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: A
         expert_data or _global("get_expert_data_parallel_group") or _global("get_data_modulo_expert_parallel_group")
     )
     expert_tensor = _global("get_expert_tensor_parallel_group") or tensor
+    expert = _attribute(wrappers, "ep_group") or _global("get_expert_model_parallel_group")
     return Standing(
         tensor=_place(tensor),
         expert_tensor=_place(expert_tensor),
@@ -69,6 +73,8 @@ def standing(optimizer: Any, wrappers: Sequence[Any], tp_group: Any, dp_group: A
         expert_data_ranks=_ranks(expert_data),
         tensor_ranks=_ranks(tensor),
         expert_tensor_ranks=_ranks(expert_tensor),
+        expert=_place(expert),
+        expert_parts=max(1, len(_ranks(expert))),
     )
 
 

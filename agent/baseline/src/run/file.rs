@@ -1,0 +1,46 @@
+//! A table's file, held open or opened anew for each part that is read.
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Whether files stay open between reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileUse {
+    /// Each is open until it is read to its end: one that is replaced meanwhile is read as it was.
+    #[default]
+    Held,
+    /// None is open between reads, of however many: a process may hold a thousand or so.
+    Reopened,
+}
+
+/// Reads a file from its beginning.
+pub(super) enum TableFile {
+    Held(File),
+    Reopened { path: PathBuf, at: u64 },
+}
+
+impl TableFile {
+    /// `file`: the open one, at its beginning.
+    pub(super) fn new(file: File, path: &Path, how: FileUse) -> Self {
+        match how {
+            FileUse::Held => Self::Held(file),
+            FileUse::Reopened => Self::Reopened { path: path.to_path_buf(), at: 0 },
+        }
+    }
+}
+
+impl Read for TableFile {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Held(file) => file.read(into),
+            Self::Reopened { path, at } => {
+                let mut file = File::open(path)?;
+                file.seek(SeekFrom::Start(*at))?;
+                let read = file.read(into)?;
+                *at += read as u64;
+                Ok(read)
+            }
+        }
+    }
+}
