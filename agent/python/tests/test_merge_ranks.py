@@ -26,13 +26,13 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def merged(run: Path, out: Path) -> Path:
+def merged(run: Path, out: Path, ranks: int = 2) -> Path:
     """The directory of the merged run's one rank."""
     done = trainmon("merge-ranks", run, "-o", out, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)
     assert said["ok"], said
-    assert said["merged"]["ranks"] == [0, 1], said
+    assert said["merged"]["ranks"] == list(range(ranks)), said
     return out / "rank_0"
 
 
@@ -93,6 +93,15 @@ def test_shards_are_compared_with_copies(output: Path) -> None:
     assert len(said["notes"]) >= 2
     one = json.loads(trainmon("compare", output / "ddp", output / "ddp", "--json").stdout)
     assert [rank["rank"] for rank in one["ranks"]] == [0, 1], "of one layout, rank by rank"
+
+
+def test_hybrid_shards_equal_copies(tmp_path: Path) -> None:
+    """Four ranks: halves, each on two of them."""
+    cases = ("ddp", "fsdp1_hybrid", "fsdp2_hybrid")
+    run_ranks("layout_train.py", 4, tmp_path, *cases)
+    found = {case: merged(tmp_path / case, tmp_path / f"merged_{case}", 4) for case in cases}
+    for case in cases[1:]:
+        assert_equal(found[case], found["ddp"])
 
 
 def test_a_rank_whose_files_are_lost_is_told(output: Path, tmp_path: Path) -> None:
@@ -186,8 +195,14 @@ def test_states_of_other_shapes_than_the_parameters_equal_one_process(tmp_path: 
     """A number for the whole parameter, or one per row of it, beside or in place of one per element."""
     run_alone("layout_train.py", tmp_path, optimizer)
     single = runs.run_directory(tmp_path / optimizer, 0)
-    run_ranks("layout_train.py", 2, tmp_path, f"{optimizer}-ddp")
-    found = merged(tmp_path / f"{optimizer}-ddp", tmp_path / "merged")
+    # torch's Adafactor steps no shards.
+    ways = ["ddp"] if optimizer == "adafactor" else ["ddp", "fsdp2"]
+    run_ranks("layout_train.py", 2, tmp_path, *(f"{optimizer}-{way}" for way in ways))
+    kinds = [kind for kind in KINDS if any(single.glob(f"{kind}_*.csv"))]
+    assert {"grad_reduced", "param_updated", "update"} <= set(kinds)
+    for way in ways:
+        assert_equal(merged(tmp_path / f"{optimizer}-{way}", tmp_path / f"merged_{way}"), single, kinds=kinds)
+    found = tmp_path / "merged_ddp" / "rank_0"
     state = runs.rows(single, "optimizer_state")
     assert state
     rows = {(row["name"], row["step"]): row for row in runs.rows(found, "optimizer_state")}
@@ -195,6 +210,3 @@ def test_states_of_other_shapes_than_the_parameters_equal_one_process(tmp_path: 
     assert {row["shape"] for row in state} == {row["shape"] for row in rows.values()}
     for row in state:
         assert_row(rows[(row["name"], row["step"])], row, 2e-4, row["name"])
-    kinds = [kind for kind in KINDS if any(single.glob(f"{kind}_*.csv"))]
-    assert {"grad_reduced", "param_updated", "update"} <= set(kinds)
-    assert_equal(found, single, kinds=kinds)

@@ -118,6 +118,8 @@ fn three_hundred_ranks_are_merged_and_compared_by_a_process_that_may_open_64_fil
     row(&mut text, "layers.0.weight", 0, &whole, "");
     row(&mut text, "layers.0.bias", 0, &BIAS, "");
     let expected: BTreeMap<&str, Vec<f64>> = text.lines().map(cells).collect();
+    let files = fs::read_dir(folder.path().join("whole/rank_0")).expect("it was written").count();
+    assert_eq!(files, KINDS.len() + 1, "a table for each kind, not one for each step");
     for kind in KINDS {
         let found = lines(&folder.path().join("whole"), kind);
         assert_eq!(found.len() as u64, 2 * STEPS, "{kind}");

@@ -12,6 +12,7 @@ KINDS = ("grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated
 
 
 def main() -> None:
+    """Writes the run."""
     output, ranks, parameters, steps = Path(sys.argv[1]), *map(int, sys.argv[2:5])
     is_partitioned = "zero" in sys.argv[5:]
     names = [f"module.decoder.layers.{place // 12}.block{place % 12}.projection.weight" for place in range(parameters)]

@@ -17,7 +17,7 @@ mod step;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use trainmon_core::config::{Config, Signals};
+use trainmon_core::config::{Config, Csv, FileLayout, Signals};
 use trainmon_core::{RUN_FILE, RunFile, Statistic, StepBatch};
 use trainmon_exporters::{CsvExporter, Exporter as _};
 use trainmon_report::{FreshDirectory, NotMade, OutputError, Progress};
@@ -133,7 +133,7 @@ pub(crate) fn merge_into(
     let mut ranks = run.ranks.iter().map(|rank| RankRows::open(rank, &mut shared)).collect::<Result<Vec<_>, _>>()?;
     drop(shared);
     let config = config_of(&ranks);
-    let csv = config.csv_layout.clone();
+    let csv = Csv { layout: Some(FileLayout::Run), ..config.csv_layout.clone() };
     let mut exporter = CsvExporter::in_directory(&config, &csv, out.join(ONLY_RANK));
     let mut merger = Merger::default();
     let (mut names, mut batch, mut into) = (Names::default(), StepBatch::default(), StepBatch::default());
