@@ -117,6 +117,19 @@ def test_copies_that_agree_again_end_the_alert(client: Callable[[], Any]) -> Non
     assert "the same again after step 100, 1 findings" in ended[2]
 
 
+def test_copies_that_agreed_before_they_differed_do_not_end_the_alert(client: Callable[[], Any]) -> None:
+    ranks = ranks_of(client, 3)
+    for step in range(6):
+        for number, rank in enumerate(ranks):
+            rank.show(step, [1, 2, 3, 4] if number == 1 and step == 3 else SAME)
+        wait_for_calls(ranks, "compare_set", step + 1)
+        if step == 3:
+            wait_for(lambda: ranks[0].voice.raised)
+    close_all(ranks)
+    # Of the step before; of the one after nobody has been told yet.
+    assert [one[:2] for one in ranks[0].voice.raised] == [(True, 3)]
+
+
 def test_where_the_lowest_rank_is_gone_another_takes_charge(
     client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,6 @@ import trainmon  # before anything of the frameworks
 import torch
 from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
-from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 

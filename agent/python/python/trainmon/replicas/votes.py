@@ -64,6 +64,8 @@ class _Group:
     standing: Verdict | None = None
     """The difference that was told and goes on."""
     standing_copy: Copy | None = None
+    found_at: int = -1
+    """The last step in which something differed."""
     findings: int = 0
     unheard: int = 0
     has_said: bool = False
@@ -262,6 +264,7 @@ class ReplicaVotes:
 
     def _tell(self, group: _Group, ballot: Ballot, verdict: Verdict) -> None:
         group.findings += 1
+        group.found_at = max(group.found_at, ballot.shown.step)
         if group.standing is not None:
             self._monitor.count_replica_mismatch()
             return
@@ -274,9 +277,10 @@ class ReplicaVotes:
 
     def _tell_end(self, group: _Group, ballot: Ballot) -> None:
         first = group.standing_copy
-        if first is None:
-            return
         step, findings = ballot.shown.step, group.findings
+        # Copies that agreed before the difference was there end nothing.
+        if first is None or step <= group.found_at:
+            return
         message = f"ReplicaMismatch: the copies of all ranks are the same again after step {step}, {findings} findings"
         group.standing = group.standing_copy = None
         group.findings = 0
