@@ -122,7 +122,7 @@ impl<'c> Walker<'c> {
     /// Whether the golden's counterpart is known as the output of an earlier operator: then it changed on the way here.
     fn was_produced_before(&self, input: &Compared<'_>) -> bool {
         let twin = input.twin.and_then(|twin| twin.tensor());
-        twin.is_some_and(|tensor| self.rounding.is_of_this_step(tensor))
+        twin.is_some_and(|tensor| self.rounding.of_this_step(tensor).is_some())
     }
 }
 

@@ -81,6 +81,8 @@ pub(super) struct Produced {
     pub(super) unit: f64,
     /// Whether it is a gradient.
     pub(super) is_gradient: bool,
+    /// Whether it comes straight from an activation whose derivative jumps.
+    pub(super) is_kinked: bool,
 }
 
 impl Rounding {
@@ -111,7 +113,8 @@ impl Rounding {
     pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
         let mut residues = self.residues.iter().flatten().peekable();
         residues.peek()?;
-        let nothing = Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: false };
+        let nothing =
+            Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: false, is_kinked: false };
         let pair = Residue::of(tensor, twin, nothing)?;
         if let Some(scaled) = residues.clone().find(|residue| residue.is_scaled(&pair, tolerance)) {
             return Some(scaled.produced);
@@ -126,9 +129,9 @@ impl Rounding {
         self.produced.get(&looks).or_else(|| self.before.get(&looks)).copied()
     }
 
-    /// Whether an output of this step looks like it.
-    pub(super) fn is_of_this_step(&self, tensor: &TensorFacts) -> bool {
-        self.produced.contains_key(&Fingerprint::of(tensor))
+    /// The output of this step that looks like it.
+    pub(super) fn of_this_step(&self, tensor: &TensorFacts) -> Option<Produced> {
+        self.produced.get(&Fingerprint::of(tensor)).copied()
     }
 
     /// The largest difference put down to rounding.
@@ -164,7 +167,8 @@ mod tests {
     #[test]
     fn a_residue_is_known_again_if_both_sides_were_scaled_alike() {
         let mut rounding = Rounding::default();
-        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: false };
+        let produced =
+            Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: false, is_kinked: false };
         let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
         rounding.keep(&one, Some(&other), produced);
         let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
@@ -184,7 +188,7 @@ mod tests {
         rounding.keep(
             &one,
             Some(&other),
-            Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: false },
+            Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: false, is_kinked: false },
         );
         assert!(rounding.residue(&one, &other, 3e-4).is_none());
     }
@@ -192,7 +196,8 @@ mod tests {
     #[test]
     fn a_gradients_residue_is_known_again_in_an_average_of_its_size_and_in_nothing_larger() {
         let mut rounding = Rounding::default();
-        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true };
+        let produced =
+            Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true, is_kinked: false };
         rounding.keep(&tensor([4e-9, -2e-9, 5e-9]), Some(&tensor([1e-9, -3e-9, 4e-9])), produced);
         let (average, twin) = (tensor([3e-9, -1e-9, 4e-9]), tensor([2e-9, -2e-9, 3e-9]));
         assert_eq!(found(&rounding, &average, &twin), Some(3.0));

@@ -41,6 +41,8 @@ impl<'c> Walker<'c> {
             output.deviation.relative > bound.max(output.spread)
                 && !self.is_cancelled(operator, name, output)
                 && !self.is_updated(operator, name, inputs, output)
+                && !self.has_jumped(name, inputs, output)
+                && !self.was_judged(name, output)
         };
         let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(is_beyond).collect();
         parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));

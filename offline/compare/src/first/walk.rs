@@ -15,6 +15,7 @@ use crate::rounding::coarsest;
 use super::compared::{Comparer, lacks_a_digest};
 use super::finding::{Compared, Finding, Found, Kind, Walked};
 use super::fingerprint::{Fingerprint, Magnitude, unit};
+use super::kink::is_kinked;
 use super::noise::{Produced, Rounding};
 use super::parting::is_another_node;
 use super::walker::{Excused, Walker};
@@ -139,13 +140,21 @@ impl<'c> Walker<'c> {
         }
         let is_another = is_another_node(outputs);
         let is_gradient = name.is_some_and(|name| name.direction != Direction::Forward);
+        let is_kinked = name.is_some_and(is_kinked);
         for output in outputs {
             let deviation = output.deviation.relative;
             // What is made of rounding alone is no further apart than that was, times little.
             let is_made_of_it = inherited > 0.0 && deviation <= inherited * GROWTH_OF_ALL_ROUNDING;
             let is_updated = self.is_updated(operator, name, inputs, output);
+            // What jumped, or was known to where it was made, says nothing of the size of rounding if it is beyond the usual.
+            let is_beyond = || deviation > self.judge.bound(operator, self.rounding.largest).bound;
+            let has_jumped = self.was_judged(name, output) || (self.has_jumped(name, inputs, output) && is_beyond());
             let is_all_rounding = deviation > 0.0
-                && (is_another || is_made_of_it || is_updated || self.is_cancelled(operator, name, output));
+                && (is_another
+                    || is_made_of_it
+                    || is_updated
+                    || has_jumped
+                    || self.is_cancelled(operator, name, output));
             if is_all_rounding {
                 self.walked.residues.entry(one).or_default().push(output.item.value.place.clone());
                 if let Some(name) = name.filter(|name| name.direction == Direction::ParameterGradient) {
@@ -162,7 +171,7 @@ impl<'c> Walker<'c> {
                 self.rounding.keep(
                     tensor,
                     twin,
-                    Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient },
+                    Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient, is_kinked },
                 );
             }
         }
