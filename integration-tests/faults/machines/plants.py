@@ -44,6 +44,20 @@ def stale(path: str, step: int) -> type[Machines]:
     return Stale
 
 
+def twice(path: str, step: int) -> type[Machines]:
+    """One parameter is updated twice in a step."""
+
+    class Twice(Machines):
+        def update(self) -> None:
+            weight = self.net.get_parameter(path).data
+            before = aten.clone(weight)
+            super().update()
+            if self.step == step:
+                aten.copy_(weight, aten.sub.Tensor(aten.mul.Scalar(weight, 2.0), before))
+
+    return Twice
+
+
 def late(path: str, name: str, value: Any, step: int) -> Plant:
     """An attribute of a module is another from a step on."""
 

@@ -18,6 +18,8 @@ pub(crate) struct Rounding {
     pub(super) coarse: f64,
     /// Whether anything differed.
     pub(super) is_seen: bool,
+    /// The largest difference of a tensor of one element that an operator of this step gave.
+    pub(super) scalars: f64,
     /// What this step's operators gave.
     produced: HashMap<Fingerprint, Produced, Hashes>,
     /// What the step before gave: parameters and moments stay as it left them.
@@ -90,7 +92,7 @@ impl Rounding {
     #[must_use]
     pub(super) fn next_step(self) -> Self {
         let [now, _] = self.residues;
-        Self { before: self.produced, produced: HashMap::default(), residues: [Vec::new(), now], ..self }
+        Self { before: self.produced, produced: HashMap::default(), residues: [Vec::new(), now], scalars: 0.0, ..self }
     }
 
     /// Knows before anything is looked at that the other machine rounds otherwise.
@@ -103,6 +105,9 @@ impl Rounding {
 
     /// Keeps an output.
     pub(super) fn keep(&mut self, tensor: &TensorFacts, twin: Option<&TensorFacts>, produced: Produced) {
+        if tensor.elements() == Some(1) && produced.deviation.is_finite() {
+            self.scalars = self.scalars.max(produced.deviation);
+        }
         if produced.is_all_rounding {
             self.residues[0].extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
         }

@@ -6,12 +6,14 @@ use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
 use crate::deviation::What;
 use crate::item::Item;
+use crate::judge::coarse;
 use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
 use super::finding::{Compared, Finding, Kind, OneSidedCall, Rewritten};
 use super::fingerprint::Fingerprint;
+use super::fresh::takes_weights;
 use super::walker::Walker;
 
 /// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
@@ -35,6 +37,9 @@ impl<'c> Walker<'c> {
         let is_target = kind == Kind::TargetOnly;
         let is_forward = OperatorName::parse(&operator).is_some_and(|name| name.direction == Direction::Forward);
         let is_update = is_forward && self.gradient.is_some();
+        if is_update && OperatorName::parse(&operator).is_some_and(|name| name.function().ends_with('_')) {
+            self.changed.extend(self.of_one_side(target, golden).into_iter().flat_map(results).map(Fingerprint::of));
+        }
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
             let location = Location::default();
@@ -71,7 +76,7 @@ impl<'c> Walker<'c> {
     pub(super) fn missing_producer(&mut self, missed: &[Fingerprint]) -> Option<Finding> {
         let gives = |parted: &Finding| self.given(parted).iter().any(|given| missed.contains(given));
         if let Some(found) = self.parted.iter().position(gives) {
-            return Some(self.parted.swap_remove(found));
+            return Some(self.parted.remove(found));
         }
         let mut parted = self.parted.pop()?;
         while let Some(before) = self.parted.pop_if(|before| before.place + 1 == parted.place) {
@@ -84,6 +89,7 @@ impl<'c> Walker<'c> {
     /// otherwise, and the search goes on behind it.
     pub(super) fn agrees_again(
         &mut self,
+        place: usize,
         operator: &Operator,
         fresh: &[&Compared<'c>],
         fingerprints: &[Fingerprint],
@@ -96,11 +102,17 @@ impl<'c> Walker<'c> {
         let is_given =
             self.parted.iter().any(|parted| self.given(parted).iter().any(|given| fingerprints.contains(given)));
         let is_inside = fingerprints.iter().any(|looks| self.excused.inside.contains(looks));
-        if !is_given && !is_inside {
+        // In a backward most of what is recorded is a view that nobody takes as it is: there the forward must have been such a part.
+        let name = OperatorName::parse(&operator.name);
+        let is_behind = name.is_some_and(|name| name.direction == Direction::Backward)
+            && !self.walked.rewritten.is_empty()
+            && self.parted.iter().any(|parted| is_backward(parted) && parted.place + NEAR >= place);
+        if !is_given && !is_inside && !is_behind {
             return false;
         }
         let suspects = Vec::new();
-        if let Some(finding) = self.missing_producer(fingerprints).filter(|_| is_given) {
+        let producer = if is_given || is_behind { self.missing_producer(fingerprints) } else { None };
+        if let Some(finding) = producer {
             let until = operator.name.to_string();
             self.walked.rewritten.push(Rewritten { finding: Finding { suspects, ..finding }, until, apart });
         }
@@ -112,6 +124,10 @@ impl<'c> Walker<'c> {
 
     /// How far results of code that was written otherwise may be apart.
     fn results_agree_to(&self, operator: &Operator) -> f64 {
+        // An update is no sum that another code could round otherwise.
+        if self.is_update(OperatorName::parse(&operator.name)) {
+            return coarse(operator);
+        }
         let thresholds = self.judge.thresholds;
         let rounding = thresholds.growth * thresholds.rounding_factor * coarsest(operator);
         self.fresh_bound(operator).max(rounding.min(thresholds.ceiling.max(4.0 * coarsest(operator))))
@@ -177,13 +193,18 @@ impl<'c> Walker<'c> {
         let near = |call: &&Finding| call.place + NEAR >= finding.place;
         let mut inside: HashSet<Fingerprint> = fingerprints.iter().copied().collect();
         inside.extend(self.parted.iter().filter(near).flat_map(|call| self.given(call)));
-        let mut is_one_sided = self.parted.iter().any(|call| near(&call));
+        // Calls of one side alone that have to do with it: one gave what differs here, or takes what differs further on.
+        let mut is_one_sided =
+            self.parted.iter().any(|call| self.given(call).iter().any(|given| fingerprints.contains(given)));
+        let mut has_own_parameters = false;
         let mut region = Region { places: Vec::new(), until: String::new(), apart: 0.0, is_reshaped: false };
         for (place, &(one, other)) in self.comparer.aligned.operators.iter().enumerate().skip(finding.place) {
             let (Some(one), Some(other)) = (one, other) else {
                 let operator = self.of_one_side(one, other)?;
                 if OperatorName::parse(&operator.name).is_some_and(|name| is_same_way(name.direction, direction)) {
-                    is_one_sided = true;
+                    let is_fed = inputs(operator).map(Fingerprint::of).any(|looks| inside.contains(&looks));
+                    is_one_sided |= is_fed;
+                    has_own_parameters |= region.until.is_empty() && has_parameters(operator);
                     inside.extend(results(operator).map(Fingerprint::of));
                 }
                 continue;
@@ -217,7 +238,13 @@ impl<'c> Walker<'c> {
                 Passed::Apart => break,
             }
         }
-        (!region.until.is_empty() && (is_one_sided || region.is_reshaped)).then_some(region)
+        // What nobody computed cannot be computed otherwise, but for a parameter that has another shape or that one side lacks.
+        let is_uncomputed = matches!(finding.kind, Kind::Parameter | Kind::Data);
+        let is_explained = region.is_reshaped
+            || (is_one_sided
+                && (!is_uncomputed || has_own_parameters)
+                && !self.is_update(OperatorName::parse(&finding.operator)));
+        (is_explained && !region.places.is_empty() && !region.until.is_empty()).then_some(region)
     }
 
     fn passes(
@@ -260,7 +287,7 @@ impl<'c> Walker<'c> {
 
     /// Whether an operator is the backward of one that is computed otherwise, or has to do with a parameter of another shape.
     pub(super) fn is_excused(&self, name: Option<OperatorName<'_>>, compared: &[Compared<'_>]) -> bool {
-        let is_update = self.gradient.is_some() && name.is_some_and(|name| name.direction == Direction::Forward);
+        let is_update = self.is_update(name);
         if self.is_uneven && is_update {
             return true;
         }
@@ -300,6 +327,10 @@ enum Passed {
     Apart,
 }
 
+fn is_backward(finding: &Finding) -> bool {
+    OperatorName::parse(&finding.operator).is_some_and(|name| name.direction == Direction::Backward)
+}
+
 fn is_same_way(one: Direction, other: Direction) -> bool {
     (one == Direction::Forward) == (other == Direction::Forward)
 }
@@ -309,8 +340,19 @@ fn results(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
     outputs.filter_map(move |value| Item { operator, value }.tensor())
 }
 
+/// Whether a call has parameters of its own.
+fn has_parameters(operator: &Operator) -> bool {
+    let takes = OperatorName::parse(&operator.name).is_some_and(|name| takes_weights(name.function()));
+    takes || operator.values.iter().any(|value| value.section == Section::Parameter)
+}
+
+fn inputs(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
+    let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
+    inputs.filter_map(move |value| Item { operator, value }.tensor())
+}
+
 /// By what both sides of a value are known again.
-fn looks(value: &Compared<'_>) -> Vec<Fingerprint> {
+pub(super) fn looks(value: &Compared<'_>) -> Vec<Fingerprint> {
     let items = [Some(value.item), value.twin];
     items.into_iter().flatten().filter_map(|item| item.tensor()).map(Fingerprint::of).collect()
 }

@@ -7,13 +7,16 @@ use crate::name::{Direction, OperatorName};
 
 use super::finding::Compared;
 use super::fingerprint::Fingerprint;
-use super::memory::{key, numbers};
+use super::memory::{Shift, key, numbers, path};
 use super::walker::Walker;
 
 impl<'c> Walker<'c> {
     /// Whether a parameter is apart by what an optimizer that was not captured makes of rounding.
     pub(super) fn is_updated_by_rounding(&self, name: Option<OperatorName<'_>>, input: &Compared<'c>) -> bool {
-        if input.deviation.what != What::Numbers || name.is_none_or(|name| name.direction != Direction::Forward) {
+        if !self.rounding.is_seen
+            || input.deviation.what != What::Numbers
+            || name.is_none_or(|name| name.direction != Direction::Forward)
+        {
             return false;
         }
         let parameters = &self.rounding.parameters;
@@ -24,7 +27,9 @@ impl<'c> Walker<'c> {
         };
         let count = tensor.elements().unwrap_or(1).max(1) as f64;
         key.is_some_and(|key| {
-            parameters.explains(&key) || (self.rounding.is_seen && parameters.is_few_elements(&key, count))
+            parameters.explains(&key)
+                || parameters.is_few_elements(&key, count)
+                || parameters.follows_gradients(&key, count)
         })
     }
 
@@ -44,8 +49,12 @@ impl<'c> Walker<'c> {
         let is_key = is_second && name.function() == "scaled_dot_product_attention";
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return false };
         let apart = (0..3).map(|at| (one[at] - other[at]).abs()).fold(0.0, f64::max);
-        let accounts = |&(elements, by): &(u64, f64)| {
-            (is_key || (is_kept_mean && tensor.elements() == Some(elements))) && apart <= by
+        let parent = self.target.parent(&input.item.operator.name).and_then(|parent| parent.name.as_deref());
+        let parent = parent.and_then(OperatorName::parse).map(|parent| path(parent.callee));
+        let accounts = |shift: &Shift| {
+            let is_of_it = (is_key && parent == Some(&*shift.parent))
+                || (is_kept_mean && tensor.elements() == Some(shift.elements));
+            is_of_it && apart <= shift.by
         };
         self.rounding.parameters.shifts.iter().any(accounts)
     }

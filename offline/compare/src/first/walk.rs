@@ -35,6 +35,8 @@ pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, ju
         rounding,
         gradient: None,
         parted: Vec::new(),
+        changed: HashSet::new(),
+        unsure: HashSet::new(),
         is_blind: false,
         is_uneven: is_uneven(sides, aligned),
         region: HashSet::new(),
@@ -103,7 +105,7 @@ impl<'c> Walker<'c> {
             let tensors =
                 fresh.iter().flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
             let fingerprints: Vec<Fingerprint> = tensors.flatten().map(Fingerprint::of).collect();
-            if !self.agrees_again(operator, &fresh, &fingerprints) {
+            if !self.agrees_again(place, operator, &fresh, &fingerprints) {
                 self.found(place, (one, other), found, &fingerprints);
                 return;
             }
@@ -128,6 +130,9 @@ impl<'c> Walker<'c> {
                 || self.is_updated_by_rounding(name, input)
                 || self.is_shifted(name, input);
             if is_residue {
+                if self.is_updated_by_rounding(name, input) {
+                    self.note_unsure(input);
+                }
                 self.rounding.parameters.note_shift(input);
                 inherited = inherited.max(input.deviation.relative);
             } else {
@@ -166,6 +171,9 @@ impl<'c> Walker<'c> {
             } else {
                 self.note_rounding(operator, output.deviation);
             }
+            if let Some(name) = name.filter(|name| name.direction == Direction::ParameterGradient) {
+                self.rounding.parameters.note_gradient(name, &output.item.value.place, deviation);
+            }
             if let Some(tensor) = output.item.tensor() {
                 let twin = output.twin.and_then(|twin| twin.tensor());
                 self.rounding.keep(
@@ -174,6 +182,14 @@ impl<'c> Walker<'c> {
                     Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient, is_kinked },
                 );
             }
+        }
+    }
+
+    /// Notes a parameter that is apart by what an optimizer makes of rounding, unless it is named already by another operator.
+    fn note_unsure(&mut self, input: &Compared<'c>) {
+        let looks = input.item.tensor().map(Fingerprint::of);
+        if looks.is_some_and(|looks| self.unsure.insert(looks)) {
+            self.walked.unsure.push(input.item.name());
         }
     }
 
@@ -224,7 +240,8 @@ impl<'c> Walker<'c> {
     }
 
     pub(super) fn note_rounding(&mut self, operator: &Operator, deviation: Deviation) {
-        if !deviation.is_some() || deviation.relative.is_infinite() {
+        // An argument that is a little apart tells what it is made of, and that is known already.
+        if !deviation.is_some() || deviation.relative.is_infinite() || deviation.what == What::Argument {
             return;
         }
         self.rounding.is_seen = true;

@@ -9,6 +9,7 @@ use crate::input::Capture;
 use crate::name::OperatorName;
 use crate::script::{Numbers, script};
 
+use super::aligned::where_they_ran;
 use super::exact::unlisted_keys;
 use super::listed::{one_is_listed, unlisted};
 
@@ -61,7 +62,8 @@ fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2]) -> Vec
         }
     }
     pair_moved(&mut aligned, target, golden);
-    aligned
+    let twins = aligned.iter().filter_map(|&(one, other)| one.zip(other)).collect();
+    where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len())
 }
 
 /// What is left over on both sides under one name ran at another time: gradients come in the order threads make them.
