@@ -171,7 +171,7 @@ fn roundoff(tensor: &TensorFacts) -> f64 {
 }
 
 /// Units of round-off of what means are made in at least.
-const SINGLE: f64 = 5.960_464_477_539_063e-8;
+pub(super) const SINGLE: f64 = 5.960_464_477_539_063e-8;
 
 /// By statistics; `None` if there are none.
 fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Deviation> {

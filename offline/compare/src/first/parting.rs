@@ -2,7 +2,7 @@
 
 use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
-use crate::deviation::What;
+use crate::deviation::{SINGLE, What};
 use crate::item::Item;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
@@ -90,11 +90,20 @@ impl<'c> Walker<'c> {
         let left = |tensor| Magnitude::of(tensor).map_or(f64::INFINITY, |magnitude| magnitude.size);
         source.is_some_and(|source| {
             let terms = source.elements as f64 / tensor.elements().unwrap_or(1).max(1) as f64;
-            let sums = terms > 1.0 || cancels(name);
-            let rounding = coarsest(operator).max(source.unit) * source.size * terms.max(1.0);
+            let sums = is_sum(name, terms) || cancels(name);
+            // Each term has its own round-off; the sums on the way, of which there are as many, have that of float32 at least.
+            let of_terms = coarsest(operator).max(source.unit) * terms.max(1.0).sqrt();
+            let rounding = source.size * of_terms.max(SINGLE * terms);
             sums && left(tensor).max(left(twin)) < self.judge.thresholds.rounding_factor * rounding
         })
     }
+}
+
+/// Whether what an operator gives may be a sum of what it is given, of so many terms: a gradient, or a sum or mean itself. Other results,
+/// as a loss or a product with a weight, have terms that their inputs do not show.
+fn is_sum(name: OperatorName<'_>, terms: f64) -> bool {
+    let is_plain = matches!(name.function(), "sum" | "mean" | "nansum" | "nanmean");
+    terms > 1.0 && (is_plain || name.direction != Direction::Forward)
 }
 
 /// Whether a backward recorded another node of the graph than the golden's: in a finer dtype or other shapes, with other outputs. An
