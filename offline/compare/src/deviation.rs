@@ -174,7 +174,7 @@ fn roundoff(tensor: &TensorFacts) -> f64 {
 pub(super) const SINGLE: f64 = 5.960_464_477_539_063e-8;
 
 /// By statistics; `None` if there are none.
-fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Deviation> {
+pub(super) fn numbers(target: &TensorFacts, golden: &TensorFacts) -> Option<Deviation> {
     let value = |plain: &Plain| match plain {
         Plain::Bool(value) => Some(f64::from(u8::from(*value))),
         other => other.number(),

@@ -16,6 +16,10 @@ const NAMES_SHOWN: usize = 6;
 pub(crate) fn sentence(answer: &Answer) -> String {
     match &answer.verdict {
         Verdict::Same => format!("No divergence: {} agree in all that was captured.", operators(answer)),
+        Verdict::Rounding { step, rank, operator, largest } if *largest == 0.0 => format!(
+            "No divergence beyond rounding: all that differs is what is left of sums that cancel, in {operator} (step {step}, rank \
+             {rank}) first."
+        ),
         Verdict::Rounding { step, rank, operator, largest } => format!(
             "No divergence beyond rounding: the first rounding difference is in {operator} (step {step}, rank {rank}), the largest \
              of all is {}.",
@@ -147,6 +151,13 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
     }
     if answer.unseen > 0 && answer.unseen < answer.compared {
         lines.push(format!("{} operators have neither statistics nor checksums: they were not judged.", answer.unseen));
+    }
+    if answer.unjudged > 0 {
+        lines.push(format!(
+            "One side has parameters fused, so of {} operators of the update arguments alone were judged: the next step's parameters show \
+             what they did.",
+            answer.unjudged
+        ));
     }
     if answer.unread > 0 {
         lines.push(format!(

@@ -97,12 +97,16 @@ pub struct Walked {
     pub finding: Option<Finding>,
     /// The first difference of the size of rounding, and its operator.
     pub first_rounding: Option<(String, f64)>,
+    /// The first result that differs and is all rounding.
+    pub first_residue: Option<String>,
     /// The largest difference put down to rounding.
     pub largest_rounding: f64,
     /// Operators that were looked at on both sides.
     pub compared: usize,
     /// Operators with neither statistics nor checksums.
     pub unseen: usize,
+    /// Operators of an update of which arguments alone were judged.
+    pub unjudged: usize,
     /// Values whose statistics agree, but whose tensors cannot be read on one side at least.
     pub unread: usize,
     /// Whether checksums differ behind a fused operator that has none to judge by: nobody can tell whether more than rounding does.

@@ -225,26 +225,26 @@ pub(super) fn around(module: &str) -> &str {
     module.rsplit_once('.').map_or("", |(around, _)| around)
 }
 
-/// How many tensors that nobody computed are apart in no more than their last bits: parameters, and what the first operator is given.
-pub(super) fn last_bits(sides: Sides<'_>, aligned: &Alignment) -> usize {
+/// Tensors that nobody computed, parameters and what the first operator is given: all of them, and those that are apart in no more than
+/// their last bits.
+pub(super) fn uncomputed(sides: Sides<'_>, aligned: &Alignment) -> [HashSet<Fingerprint>; 2] {
     let unit = LAST_BITS * unit_roundoff("float32").unwrap_or_default();
-    let mut found: HashSet<Fingerprint> = HashSet::new();
+    let mut found: [HashSet<Fingerprint>; 2] = Default::default();
     let mut is_first = true;
     for (one, other) in aligned.operators.iter().filter_map(|&(one, other)| one.zip(other)) {
         for (value, at) in sides.target.document.operators[one as usize].values.iter().zip(0..) {
             let is_uncomputed = value.section == Section::Parameter || (is_first && value.section == Section::Input);
             let Some(twin) = sides.golden.counterpart(other, &value.place).filter(|_| is_uncomputed) else { continue };
+            let Leaf::Tensor(tensor) = &value.leaf else { continue };
             let apart = sides.deviation(Address { operator: one, value: at }, twin);
-            if let Leaf::Tensor(tensor) = &value.leaf
-                && apart.what == What::Numbers
-                && apart.relative <= unit
-            {
-                found.insert(Fingerprint::of(tensor));
+            found[0].insert(Fingerprint::of(tensor));
+            if apart.what == What::Numbers && apart.relative <= unit {
+                found[1].insert(Fingerprint::of(tensor));
             }
         }
         is_first = false;
     }
-    found.len()
+    found
 }
 
 /// `Module.blocks.0.attn.qkv.Linear` is `Module.blocks.0.attn.qkv`.

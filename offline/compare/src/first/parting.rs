@@ -2,7 +2,7 @@
 
 use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
-use crate::deviation::{SINGLE, What};
+use crate::deviation::{SINGLE, What, numbers};
 use crate::item::Item;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
@@ -112,10 +112,18 @@ fn is_sum(name: OperatorName<'_>, terms: f64) -> bool {
 pub(super) fn is_another_node(outputs: &[Compared<'_>]) -> bool {
     let is_other = |output: &Compared<'_>| {
         let is_finer = output.deviation.what == What::Dtype && output.deviation.relative.is_finite();
-        is_finer || (output.deviation.what == What::Shape && is_reshaped(output))
+        is_finer || is_reshaped(output)
     };
     let is_missing = |output: &Compared<'_>| output.deviation.what == What::Presence;
     outputs.iter().any(is_other) && outputs.iter().any(|output| is_missing(output) || is_reshaped(output))
+}
+
+/// Whether a result has the same elements in another shape, and its statistics, which do not depend on that, are further apart: then it
+/// is another tensor, and whoever is given it is given something else.
+pub(super) fn is_another_tensor(output: &Compared<'_>, bound: f64) -> bool {
+    let twin = output.twin.and_then(|twin| twin.tensor());
+    let apart = output.item.tensor().zip(twin).and_then(|(one, other)| numbers(one, other));
+    is_reshaped(output) && apart.is_some_and(|apart| apart.relative > bound.max(output.spread))
 }
 
 /// Whether both sides have the same elements in another shape.

@@ -1,13 +1,13 @@
 //! Across ranks: who parted by himself, and who was handed something that had parted already.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 use trainmon_dump::capture::{Section, Task};
 
 use super::communication::Communication;
 use super::finding::{Finding, Suspect, Walked};
-use super::memory::last_bits;
+use super::memory::uncomputed;
 use super::noise::Rounding;
 use super::walk::walk;
 use crate::evaluation::Sides;
@@ -136,11 +136,16 @@ fn places(target: &Capture, aligned: &Alignment) -> Vec<usize> {
     places
 }
 
-/// Whether what nobody computed, data and parameters, differs in the last bits of several tensors: random numbers and statistics of
-/// another machine. One tensor alone may be a permuted one.
+/// Whether what nobody computed, data and parameters, differs in the last bits of several tensors and of a good part of them: random
+/// numbers and statistics of another machine. A few alone may be permuted ones, on several ranks the same.
 fn is_other_machine(ranks: &[RankCapture<'_>], aligned: &[Alignment]) -> bool {
-    let counts = ranks.par_iter().zip(aligned).map(|(rank, aligned)| last_bits(rank.sides, aligned));
-    counts.sum::<usize>() > 1
+    /// Of so many tensors one at least: those of one value, as norms begin with, differ on no machine.
+    const PART: usize = 8;
+    let of_ranks: Vec<_> =
+        ranks.par_iter().zip(aligned).map(|(rank, aligned)| uncomputed(rank.sides, aligned)).collect();
+    let count = |at: usize| of_ranks.iter().flat_map(|found| &found[at]).collect::<HashSet<_>>().len();
+    let apart = count(1);
+    apart > 1 && apart * PART >= count(0)
 }
 
 /// Who met whom, and who had parted before.

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
-use crate::deviation::What;
+use crate::deviation::{What, deviation};
 use crate::item::Item;
 use crate::judge::coarse;
 use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
-use super::finding::{Compared, Finding, Kind, OneSidedCall, Rewritten};
+use super::finding::{Compared, Finding, Found, Kind, OneSidedCall, Rewritten, suspect};
 use super::fingerprint::Fingerprint;
 use super::fresh::takes_weights;
 use super::walker::Walker;
@@ -288,9 +288,6 @@ impl<'c> Walker<'c> {
     /// Whether an operator is the backward of one that is computed otherwise, or has to do with a parameter of another shape.
     pub(super) fn is_excused(&self, name: Option<OperatorName<'_>>, compared: &[Compared<'_>]) -> bool {
         let is_update = self.is_update(name);
-        if self.is_uneven && is_update {
-            return true;
-        }
         if self.excused.calls.is_empty() && !self.rounding.is_accumulated {
             return false;
         }
@@ -306,6 +303,37 @@ impl<'c> Walker<'c> {
             return true;
         }
         name.direction == Direction::Backward && self.excused.calls.contains(&(name.callee.to_owned(), name.call))
+    }
+
+    /// Whether an operator is part of an update of parameters that one side has fused: which call is whose nobody can tell.
+    pub(super) fn is_unjudged(&self, operator: &Operator, name: Option<OperatorName<'_>>) -> bool {
+        // Another micro-batch runs in modules; an update in none, or in `optimizer`.
+        let parent = self.target.parent(&operator.name).and_then(|parent| parent.name.as_deref());
+        self.is_uneven && self.is_update(name) && parent.and_then(OperatorName::parse).is_none()
+    }
+
+    /// A number or text that no call of this function has in the golden's update: whichever call is whose.
+    pub(super) fn other_argument(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        compared: &[Compared<'c>],
+    ) -> Option<Found> {
+        let callee = name?.callee;
+        let is_same = |golden: &&Operator| OperatorName::parse(&golden.name).is_some_and(|name| name.callee == callee);
+        let is_known = |value: &Compared<'_>| {
+            let calls = self.golden.document.operators.iter().filter(is_same);
+            let mut values =
+                calls.flat_map(|operator| operator.values.iter().map(move |value| Item { operator, value }));
+            values.any(|other| other.value.place == value.item.value.place && !deviation(value.item, other).is_some())
+        };
+        let is_other = |value: &&Compared<'_>| value.deviation.what == What::Argument && !is_known(value);
+        let suspects: Vec<_> = compared.iter().filter(is_other).map(|value| suspect(value, 0.0)).collect();
+        (!suspects.is_empty() && operator.values.len() > 1).then_some(Found {
+            kind: Kind::Argument,
+            suspects,
+            input: 0.0,
+        })
     }
 
     /// Passes an operator inside of a part that is computed otherwise.

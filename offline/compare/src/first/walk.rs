@@ -17,7 +17,7 @@ use super::finding::{Compared, Finding, Found, Kind, Walked};
 use super::fingerprint::{Fingerprint, Magnitude, unit};
 use super::kink::is_kinked;
 use super::noise::{Produced, Rounding};
-use super::parting::is_another_node;
+use super::parting::{is_another_node, is_another_tensor};
 use super::walker::{Excused, Walker};
 
 /// What is made of a value that is all rounding counts as that up to this many times its difference.
@@ -93,6 +93,13 @@ impl<'c> Walker<'c> {
         if is_all_unseen || (is_blind && compared.iter().any(is_unseen)) {
             self.walked.unseen += 1;
         }
+        if self.is_unjudged(operator, name) {
+            self.walked.unjudged += 1;
+            if let Some(found) = self.other_argument(operator, name, &compared) {
+                self.found(place, (one, other), found, &[]);
+            }
+            return;
+        }
         if self.region.contains(&place) || self.is_excused(name, &compared) {
             self.excuse(&compared);
             return;
@@ -130,6 +137,9 @@ impl<'c> Walker<'c> {
                 || self.is_updated_by_rounding(name, input)
                 || self.is_shifted(name, input);
             if is_residue {
+                let is_apart = input.deviation.is_some();
+                self.walked.first_residue =
+                    self.walked.first_residue.take().or(is_apart.then(|| operator.name.to_string()));
                 if self.is_updated_by_rounding(name, input) {
                     self.note_unsure(input);
                 }
@@ -143,11 +153,16 @@ impl<'c> Walker<'c> {
             let gradients = inputs.iter().filter_map(|input| Magnitude::of(input.item.tensor()?));
             self.gradient = gradients.max_by(Magnitude::order).or(self.gradient);
         }
+        let input = inputs.iter().map(|input| input.deviation.relative).fold(self.rounding.largest, f64::max);
+        let bound = self.judge.bound(operator, input).bound;
         let is_another = is_another_node(outputs);
         let is_gradient = name.is_some_and(|name| name.direction != Direction::Forward);
         let is_kinked = name.is_some_and(is_kinked);
         for output in outputs {
             let deviation = output.deviation.relative;
+            if is_another && is_another_tensor(output, bound) {
+                continue;
+            }
             // What is made of rounding alone is no further apart than that was, times little.
             let is_made_of_it = inherited > 0.0 && deviation <= inherited * GROWTH_OF_ALL_ROUNDING;
             let is_updated = self.is_updated(operator, name, inputs, output);
@@ -161,6 +176,7 @@ impl<'c> Walker<'c> {
                     || has_jumped
                     || self.is_cancelled(operator, name, output));
             if is_all_rounding {
+                self.walked.first_residue.get_or_insert_with(|| operator.name.to_string());
                 self.walked.residues.entry(one).or_default().push(output.item.value.place.clone());
                 if let Some(name) = name.filter(|name| name.direction == Direction::ParameterGradient) {
                     self.rounding.parameters.note_residue(name, &output.item.value.place);
