@@ -88,7 +88,14 @@ impl<'c> Walker<'c> {
     fn input_bound(&self, operator: &Operator, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> f64 {
         let usual = self.fresh_bound(operator);
         let is_changed = || self.is_update(name) && looks(input).iter().any(|looks| self.changed.contains(looks));
-        if self.rounding.is_seen && is_changed() { usual.min(coarse(operator)) } else { usual }
+        if self.rounding.is_seen && is_changed() {
+            return usual.min(coarse(operator));
+        }
+        // A gradient that no recorded operator gave was computed all the same, and so rounds as a result does.
+        let is_computed = name.is_some_and(|name| name.direction == Direction::Backward)
+            && !self.was_produced_before(input)
+            && input.item.tensor().is_some_and(|tensor| self.rounding.of_this_step(tensor).is_none());
+        if is_computed { usual.max(coarse(operator)) } else { usual }
     }
 
     /// Whether an operator is part of an update: it runs forward, behind gradients.

@@ -156,6 +156,13 @@ impl Parameters {
         (0..3).all(|at| apart(at) <= most) && apart(3) <= most * count.sqrt()
     }
 
+    /// By how much single elements of a parameter may be apart, that updates moved by quotients of gradients apart by `rounding` or more.
+    pub(super) fn unseen_of(&self, key: &Key, count: f64, rounding: f64) -> f64 {
+        let moved = self.known.get(key).filter(|known| !known.is_lost).map_or(0.0, |known| known.moved);
+        let gradient = self.gradients.get(key).copied().unwrap_or(0.0).max(rounding);
+        moved * (gradient * count).min(SIDES)
+    }
+
     /// Whether few of many elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
     pub(super) fn is_few_elements(&self, key: &Key, count: f64) -> bool {
         let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0 && !known.is_lost) else { return false };

@@ -34,6 +34,7 @@ impl<'c> Walker<'c> {
             return None;
         }
         let bound = self.judge.bound(operator, from).bound;
+        let bound = bound.max(self.unseen_bound(operator, name, inputs, outputs));
         if is_backward && is_another_node(outputs) {
             return None;
         }

@@ -1,12 +1,14 @@
 //! Whether what an operator is given is apart by what an optimizer that was not captured made of rounding.
 
-use trainmon_dump::capture::Section;
+use trainmon_dump::capture::{Operator, Section};
 
 use crate::deviation::What;
+use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 
 use super::finding::Compared;
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, Magnitude};
+use super::fresh::takes_weights;
 use super::memory::{Shift, key, numbers, path};
 use super::walker::Walker;
 
@@ -57,5 +59,39 @@ impl<'c> Walker<'c> {
             is_of_it && apart <= shift.by
         };
         self.rounding.parameters.shifts.iter().any(accounts)
+    }
+
+    /// How far results may be apart by what statistics of the inputs do not show: elements of half precision, which an update in a finer
+    /// dtype is made of, and single elements of a parameter.
+    ///
+    /// Of n elements of a gradient the smallest is about 1 / n of the largest, and if the gradient is off by ε, that element of an
+    /// adaptive update is by n ε of the update. Where such a parameter is a factor, one term of the sum is off by that times the other
+    /// factor.
+    pub(super) fn unseen_bound(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'c>],
+        outputs: &[Compared<'c>],
+    ) -> f64 {
+        let Some(name) = name.filter(|name| self.rounding.is_seen && name.direction == Direction::Forward) else {
+            return 0.0;
+        };
+        if self.is_update(Some(name)) && self.rounding.coarse > coarse(operator) {
+            return self.fresh_bound(operator).min(self.rounding.coarse);
+        }
+        let largest =
+            |value: &Compared<'c>| value.item.tensor().and_then(Magnitude::of).map_or(0.0, |found| found.size);
+        let (Some(first), true) = (inputs.first(), takes_weights(name.function())) else { return 0.0 };
+        let rounding = self.rounding.largest.min(self.rounding.coarse);
+        let weights = inputs.iter().skip(1).filter_map(|input| {
+            let tensor = input.item.tensor()?;
+            let count = tensor.elements().unwrap_or(1) as f64;
+            let key = self.rounding.parameters.names.get(&Fingerprint::of(tensor))?;
+            Some(self.rounding.parameters.unseen_of(key, count, rounding))
+        });
+        let size = outputs.iter().map(largest).fold(0.0, f64::max);
+        let apart = weights.fold(0.0, f64::max) * largest(first);
+        if size > 0.0 { apart / size } else { 0.0 }
     }
 }
