@@ -156,11 +156,13 @@ impl Parameters {
         (0..3).all(|at| apart(at) <= most) && apart(3) <= most * count.sqrt()
     }
 
-    /// By how much single elements of a parameter may be apart, that updates moved by quotients of gradients apart by `rounding` or more.
-    pub(super) fn unseen_of(&self, key: &Key, count: f64, rounding: f64) -> f64 {
-        let moved = self.known.get(key).filter(|known| !known.is_lost).map_or(0.0, |known| known.moved);
-        let gradient = self.gradients.get(key).copied().unwrap_or(0.0).max(rounding);
-        moved * (gradient * count).min(SIDES)
+    /// By how much a single element of a parameter of `count` elements may be apart, if the means are apart by that element alone; by no
+    /// more than updates moved it on both sides.
+    pub(super) fn single_element(&self, key: &Key, count: f64) -> f64 {
+        self.known.get(key).filter(|known| !known.is_lost).map_or(0.0, |known| {
+            let [one, other] = known.numbers;
+            (count * (one[2] - other[2]).abs()).min(SIDES * known.moved)
+        })
     }
 
     /// Whether few of many elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.

@@ -64,9 +64,9 @@ impl<'c> Walker<'c> {
     /// How far results may be apart by what statistics of the inputs do not show: elements of half precision, which an update in a finer
     /// dtype is made of, and single elements of a parameter.
     ///
-    /// Of n elements of a gradient the smallest is about 1 / n of the largest, and if the gradient is off by ε, that element of an
-    /// adaptive update is by n ε of the update. Where such a parameter is a factor, one term of the sum is off by that times the other
-    /// factor.
+    /// A gradient's element that is nearly zero is off by much of itself, and an adaptive update makes that much of a step. Max, min and
+    /// norm of the parameter hardly show it, its mean does. Where the parameter is a factor, one term of a sum is off by that times the
+    /// other factor.
     pub(super) fn unseen_bound(
         &self,
         operator: &Operator,
@@ -83,12 +83,11 @@ impl<'c> Walker<'c> {
         let largest =
             |value: &Compared<'c>| value.item.tensor().and_then(Magnitude::of).map_or(0.0, |found| found.size);
         let (Some(first), true) = (inputs.first(), takes_weights(name.function())) else { return 0.0 };
-        let rounding = self.rounding.largest.min(self.rounding.coarse);
         let weights = inputs.iter().skip(1).filter_map(|input| {
             let tensor = input.item.tensor()?;
             let count = tensor.elements().unwrap_or(1) as f64;
             let key = self.rounding.parameters.names.get(&Fingerprint::of(tensor))?;
-            Some(self.rounding.parameters.unseen_of(key, count, rounding))
+            Some(self.rounding.parameters.single_element(key, count))
         });
         let size = outputs.iter().map(largest).fold(0.0, f64::max);
         let apart = weights.fold(0.0, f64::max) * largest(first);
