@@ -95,7 +95,7 @@ fn request(arguments: &Arguments) -> Result<Request, CompareError> {
 fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
     // Who asks whether runs agree must not hear yes where nobody knows.
     let parts = matches!(answer.verdict, Verdict::Parts { .. } | Verdict::CannotTell { .. });
-    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. })
+    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. } | Verdict::Rewritten { .. })
         || !answer.target_only.is_empty()
         || !answer.golden_only.is_empty()
         || answer.unread > 0;

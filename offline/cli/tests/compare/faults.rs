@@ -18,6 +18,9 @@ enum Mark {
     Wrong,
 }
 
+/// Faults of which nothing shows but calls of one side alone, since no value that was recorded comes of them.
+const CALLS_ALONE: [&str; 2] = ["micro_batch_dropped_last", "vae_amsgrad"];
+
 fn mark(answer: &Answer, truth: &Value) -> Mark {
     let texts =
         |key: &str| -> Vec<&str> { truth[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect() };
@@ -32,7 +35,11 @@ fn mark(answer: &Answer, truth: &Value) -> Mark {
             Mark::Right
         }
         Verdict::Same => Mark::Wrong,
+        // With exit code 0: who asks whether the runs agree hears yes.
         Verdict::CannotTell { .. } | Verdict::Rounding { .. } | Verdict::Rewritten { .. } => Mark::Unsure,
+        Verdict::OneSided { .. } if !truth["case"].as_str().is_some_and(|case| CALLS_ALONE.contains(&case)) => {
+            Mark::Unsure
+        }
         Verdict::Parts { step, ranks, finding } | Verdict::OneSided { step, ranks, finding } => {
             let is_step = truth["step"].as_u64() == Some(*step);
             let is_rank = truth["rank"].as_u64().is_none_or(|rank| ranks == &[rank]);
@@ -176,7 +183,7 @@ fn planted_faults_are_found_where_they_are() {
     print("The kept corpus", &cases, false);
     assert!(cases.len() >= 110, "the corpus is not whole");
     assert_eq!(count(&cases, Mark::Wrong), 0);
-    assert!(count(&cases, Mark::Right) * 100 >= cases.len() * 95);
+    assert_eq!(count(&cases, Mark::Right), cases.len());
 }
 
 #[test]

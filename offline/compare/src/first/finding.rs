@@ -65,6 +65,8 @@ pub struct Finding {
     pub location: Location,
     /// Whether neither side has checksums: then a permutation of what goes in is not seen.
     pub has_no_digests: bool,
+    /// The golden's call of the same that has the data which the target has here, if the target has this one's there.
+    pub permuted: Option<String>,
     /// Whether it is a call that one side lacks, made after the gradients: part of an update.
     pub is_update: bool,
 }
@@ -88,6 +90,8 @@ pub struct Rewritten {
     pub until: String,
     /// How far the results are apart.
     pub apart: f64,
+    /// The places it takes, from its first call of one side alone on.
+    pub places: std::ops::RangeInclusive<usize>,
 }
 
 /// What a walk over a rank found.

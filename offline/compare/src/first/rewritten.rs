@@ -53,6 +53,7 @@ impl<'c> Walker<'c> {
                 input: 0.0,
                 location,
                 has_no_digests: false,
+                permuted: None,
                 is_update,
             });
         }
@@ -114,7 +115,8 @@ impl<'c> Walker<'c> {
         let producer = if is_given || is_behind { self.missing_producer(fingerprints) } else { None };
         if let Some(finding) = producer {
             let until = operator.name.to_string();
-            self.walked.rewritten.push(Rewritten { finding: Finding { suspects, ..finding }, until, apart });
+            let places = finding.place..=place;
+            self.walked.rewritten.push(Rewritten { finding: Finding { suspects, ..finding }, until, apart, places });
         }
         for input in fresh {
             self.note_rounding(operator, input.deviation);
@@ -138,7 +140,8 @@ impl<'c> Walker<'c> {
     pub(super) fn enter_rewritten(&mut self, finding: &Finding, fingerprints: &[Fingerprint]) -> bool {
         if let Some(until) = self.accumulated(finding) {
             self.rounding.is_accumulated = true;
-            self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart: 0.0 });
+            let places = finding.place..=finding.place;
+            self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart: 0.0, places });
             return true;
         }
         let Some(region) = self.region(finding, fingerprints) else { return false };
@@ -149,9 +152,12 @@ impl<'c> Walker<'c> {
             self.excused.calls.extend(name.map(|name| (name.callee.to_owned(), name.call)));
         }
         self.excused.is_reshaped |= region.is_reshaped;
-        self.region.extend(region.places);
-        let Region { until, apart, .. } = region;
-        self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart });
+        let Region { until, apart, places, .. } = region;
+        let last = places.iter().copied().max().unwrap_or(finding.place);
+        self.region.extend(places);
+        let near = self.parted.iter().map(|call| call.place).filter(|place| place + NEAR >= finding.place);
+        let places = near.min().unwrap_or(finding.place)..=last;
+        self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart, places });
         true
     }
 

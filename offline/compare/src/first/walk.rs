@@ -231,6 +231,7 @@ impl<'c> Walker<'c> {
             input,
             location,
             has_no_digests: false,
+            permuted: None,
             is_update: false,
         };
         if kind != Kind::Argument && self.enter_rewritten(&finding, fingerprints) {
