@@ -6,7 +6,7 @@ use crate::deviation::What;
 use crate::item::Item;
 use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
-use crate::rounding::unit_roundoff;
+use crate::rounding::{coarsest, unit_roundoff};
 
 use super::finding::{Compared, Found, Kind, Suspect, suspect};
 use super::fingerprint::Fingerprint;
@@ -92,10 +92,16 @@ impl<'c> Walker<'c> {
             return usual.min(coarse(operator));
         }
         // A gradient that no recorded operator gave was computed all the same, and so rounds as a result does.
-        let is_computed = name.is_some_and(|name| name.direction == Direction::Backward)
-            && !self.was_produced_before(input)
+        // So does a part of a result, as a third of fused projections, in the last bit of its mean.
+        let is_unrecorded = !self.was_produced_before(input)
             && input.item.tensor().is_some_and(|tensor| self.rounding.of_this_step(tensor).is_none());
-        if is_computed { usual.max(coarse(operator)) } else { usual }
+        let is_backward = name.is_some_and(|name| name.direction == Direction::Backward);
+        let is_part = self.walked.compared > 1 && !self.is_parameter(operator, name, input);
+        match (is_unrecorded, is_backward, is_part) {
+            (true, true, _) => usual.max(coarse(operator)),
+            (true, false, true) => usual.max(coarsest(operator)),
+            _ => usual,
+        }
     }
 
     /// Whether an operator is part of an update: it runs forward, behind gradients.

@@ -26,6 +26,8 @@ pub(crate) struct Rounding {
     before: HashMap<Fingerprint, Produced, Hashes>,
     /// What of this step is all rounding, and what of the step before.
     residues: [Vec<Residue>; 2],
+    /// This step's gradients of parameters, which may be scaled unseen: a loss' scale is undone, a norm is clipped.
+    gradients: Vec<Residue>,
     /// What is known of parameters.
     pub(super) parameters: Parameters,
     /// Whether gradients were added up in another order in some step: only their sums are compared.
@@ -92,7 +94,14 @@ impl Rounding {
     #[must_use]
     pub(super) fn next_step(self) -> Self {
         let [now, _] = self.residues;
-        Self { before: self.produced, produced: HashMap::default(), residues: [Vec::new(), now], scalars: 0.0, ..self }
+        Self {
+            before: self.produced,
+            produced: HashMap::default(),
+            residues: [Vec::new(), now],
+            scalars: 0.0,
+            gradients: Vec::new(),
+            ..self
+        }
     }
 
     /// Knows before anything is looked at that the other machine rounds otherwise.
@@ -103,10 +112,19 @@ impl Rounding {
         self.coarse = self.coarse.max(8.0 * unit);
     }
 
-    /// Keeps an output.
-    pub(super) fn keep(&mut self, tensor: &TensorFacts, twin: Option<&TensorFacts>, produced: Produced) {
+    /// Keeps an output. `is_parameters`: the gradient of a parameter.
+    pub(super) fn keep(
+        &mut self,
+        tensor: &TensorFacts,
+        twin: Option<&TensorFacts>,
+        produced: Produced,
+        is_parameters: bool,
+    ) {
         if tensor.elements() == Some(1) && produced.deviation.is_finite() {
             self.scalars = self.scalars.max(produced.deviation);
+        }
+        if is_parameters {
+            self.gradients.extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
         }
         if produced.is_all_rounding {
             self.residues[0].extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
@@ -114,14 +132,17 @@ impl Rounding {
         self.produced.insert(Fingerprint::of(tensor), produced);
     }
 
-    /// What is all rounding and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
+    /// What is all rounding, or a parameter's gradient, and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
     pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
-        let mut residues = self.residues.iter().flatten().peekable();
-        residues.peek()?;
+        let count = tensor.elements();
+        let of_this_size = |residue: &&Residue| Some(residue.elements) == count;
+        let residues = self.residues.iter().flatten().filter(of_this_size);
+        let mut known = residues.clone().chain(self.gradients.iter().filter(of_this_size)).peekable();
+        known.peek()?;
         let nothing =
             Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: false, is_kinked: false };
         let pair = Residue::of(tensor, twin, nothing)?;
-        if let Some(scaled) = residues.clone().find(|residue| residue.is_scaled(&pair, tolerance)) {
+        if let Some(scaled) = known.find(|residue| residue.is_scaled(&pair, tolerance)) {
             return Some(scaled.produced);
         }
         let averaged = residues.filter(|residue| residue.produced.is_gradient && residue.is_averaged(&pair));
@@ -175,7 +196,7 @@ mod tests {
         let produced =
             Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: false, is_kinked: false };
         let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
-        rounding.keep(&one, Some(&other), produced);
+        rounding.keep(&one, Some(&other), produced, false);
         let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
         assert_eq!(found(&rounding, &clipped, &twin), Some(3.0));
         assert_eq!(found(&rounding, &one, &twin), None, "one side alone was scaled");
@@ -194,6 +215,7 @@ mod tests {
             &one,
             Some(&other),
             Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: false, is_kinked: false },
+            false,
         );
         assert!(rounding.residue(&one, &other, 3e-4).is_none());
     }
@@ -203,7 +225,7 @@ mod tests {
         let mut rounding = Rounding::default();
         let produced =
             Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true, is_kinked: false };
-        rounding.keep(&tensor([4e-9, -2e-9, 5e-9]), Some(&tensor([1e-9, -3e-9, 4e-9])), produced);
+        rounding.keep(&tensor([4e-9, -2e-9, 5e-9]), Some(&tensor([1e-9, -3e-9, 4e-9])), produced, false);
         let (average, twin) = (tensor([3e-9, -1e-9, 4e-9]), tensor([2e-9, -2e-9, 3e-9]));
         assert_eq!(found(&rounding, &average, &twin), Some(3.0));
         assert_eq!(found(&rounding, &tensor([3e-7, -1e-9, 4e-7]), &twin), None);

@@ -196,6 +196,7 @@ impl<'c> Walker<'c> {
                     tensor,
                     twin,
                     Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient, is_kinked },
+                    name.is_some_and(|name| name.direction == Direction::ParameterGradient),
                 );
             }
         }
