@@ -1,4 +1,4 @@
-"""`python -m faults.elsewhere CASE TARGET RECORDER SEED`: the target side of a case, by the interpreter that runs this."""
+"""`python -m faults.elsewhere CASE TARGET RECORDER SEED`: a case's target side, by the interpreter that runs this."""
 
 from __future__ import annotations
 

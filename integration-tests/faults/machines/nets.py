@@ -12,7 +12,22 @@ VOCABULARY = 37
 CLASSES = 5
 WIDTH = 64
 HEADS = 4
-NETS = ("fused", "fused2", "plain", "norms", "deep", "lora", "half", "brain", "ddp", "whole", "pipe2", "pipe4", "fused_brain", "gated")
+NETS = (
+    "fused",
+    "fused2",
+    "plain",
+    "norms",
+    "deep",
+    "lora",
+    "half",
+    "brain",
+    "ddp",
+    "whole",
+    "pipe2",
+    "pipe4",
+    "fused_brain",
+    "gated",
+)
 
 
 class Attention(nn.Module):

@@ -16,7 +16,6 @@ from faults.plants.optimizer import option
 
 from .plants import (
     ADAM,
-    BACK,
     DEEP,
     HIDDEN,
     OPT,
@@ -106,7 +105,12 @@ FAULTS: Faults = (
             "brain_attention_scaled_up",
             FUSED_BRAIN,
             T(
-                (f"{SDPA}.0.forward", "Torch.matmul.0.forward", "Tensor.__mul__.1.forward", "Functional.linear.1.forward"),
+                (
+                    f"{SDPA}.0.forward",
+                    "Torch.matmul.0.forward",
+                    "Tensor.__mul__.1.forward",
+                    "Functional.linear.1.forward",
+                ),
                 ("Module.blocks.0.attn.WrittenOut.forward.0", "Module.blocks.0.attn.out.Linear.forward.0"),
                 "attention is written out, its result 2 % too large",
             ),
@@ -118,7 +122,11 @@ FAULTS: Faults = (
         Case(
             "brain_head_scaled",
             BRAIN,
-            T("Functional.linear.2.forward", "Module.head.Linear.forward.0", "the head's result is 1.2 times what it is"),
+            T(
+                "Functional.linear.2.forward",
+                "Module.head.Linear.forward.0",
+                "the head's result is 1.2 times it",
+            ),
             kernel=kernel(F, "linear", 2, scaled(1.2)),
         ),
         ("old",),
@@ -161,7 +169,7 @@ FAULTS: Faults = (
             ADAM,
             T("Tensor.mul_.0.forward", (), "projections are split, and lr is 0.02", **OPT),
             trainer=SplitAndFaster,
-            # Other code differs before it, as it may: what is planted is confirmed by the learning rates that both sides recorded.
+            # Other code differs before it, as it may.
             is_confirmed_apart=True,
         ),
         (),

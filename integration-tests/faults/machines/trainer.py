@@ -33,7 +33,7 @@ def grouped(parameters: Any) -> Any:
     """AdamW as it is by default, but that vectors do not decay."""
     groups = [
         {"params": [one for one in parameters if one.dim() > 1]},
-        {"params": [one for one in parameters if one.dim() < 2], "weight_decay": 0.0},  # noqa: PLR2004 (a matrix)
+        {"params": [one for one in parameters if one.dim() < 2], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=0.001, weight_decay=0.01, foreach=False)
 

@@ -63,6 +63,12 @@ fn compare(arguments: &Arguments, printer: &mut Printer) -> Result<Compared, Req
         }
     };
     let compared = watched("comparing", &|| meter.progress(), || request.run(&meter, &mut see))?;
+    // Every file of a capture may ask for it: the first few say enough.
+    let (notes, shown) = (meter.notes(), 3);
+    notes.iter().take(shown).for_each(|note| printer.note(&format!("note: {note}\n")));
+    if notes.len() > shown {
+        printer.note(&format!("note: so do {} further files\n", notes.len() - shown));
+    }
     if let Some(path) = mapping_file(arguments).filter(|_| !compared.is_mapping_used && !arguments.compat) {
         printer.note(&format!("note: `{}` pairs nothing: are its names those of the target?\n", path.display()));
     }
