@@ -168,7 +168,8 @@ impl<'c> Walker<'c> {
             let is_updated = self.is_updated(operator, name, inputs, output);
             // What jumped, or was known to where it was made, says nothing of the size of rounding if it is beyond the usual.
             let is_beyond = || deviation > self.judge.bound(operator, self.rounding.largest).bound;
-            let has_jumped = self.was_judged(name, output) || (self.has_jumped(name, inputs, output) && is_beyond());
+            let has_jumped = (is_gradient && self.was_judged(name, output))
+                || (self.has_jumped(name, inputs, output) && is_beyond());
             let is_all_rounding = deviation > 0.0
                 && (is_another
                     || is_made_of_it
