@@ -12,7 +12,7 @@ use trainmon_compare::{
     Answer, CompareError, Compared, Format, Meter, Request, RequestError, Tables, Thresholds, Verdict, as_json,
     in_words,
 };
-use trainmon_report::{Outcome, Printer, watched};
+use trainmon_report::{Outcome, Printer, Tone, toned, watched};
 
 pub(crate) use self::arguments::Arguments;
 use self::arguments::{FailOn, level, paths};
@@ -50,7 +50,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         return Ok(outcome);
     }
     let compared = compare(arguments, printer).map_err(other_kinds::named);
-    printer.answer(&compared, arguments.json.then(|| as_json(&compared)), in_words)?;
+    printer.answer(&compared, arguments.json.then(|| as_json(&compared)), |compared| {
+        toned(tone(&compared.answer), &in_words(compared))
+    })?;
     Ok(compared.map_or(Outcome::Failed, |compared| outcome(&compared.answer, arguments)))
 }
 
@@ -96,6 +98,14 @@ fn request(arguments: &Arguments) -> Result<Request, CompareError> {
         // Of two files msprobe ignores the switch.
         is_diff_analyze: (arguments.compat || is_msprobes) && arguments.diff_analyze && target.is_dir(),
     })
+}
+
+fn tone(answer: &Answer) -> Tone {
+    match answer.verdict {
+        Verdict::Same | Verdict::Rounding { .. } => Tone::Good,
+        Verdict::Rewritten { .. } | Verdict::OneSided { .. } | Verdict::CannotTell { .. } => Tone::Doubtful,
+        Verdict::Parts { .. } => Tone::Bad,
+    }
 }
 
 fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
