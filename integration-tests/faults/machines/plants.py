@@ -151,6 +151,13 @@ BACK: dict[str, Any] = {"phase": "backward"}
 OPT: dict[str, Any] = {"phase": "optimizer"}
 PARAMETER: dict[str, Any] = {"verdict": "parameter"}
 
+
+def lost_update(name: str, setting: Setting, path: str, operator: str, module: str, step: int) -> Case:
+    """A parameter's update is lost where nobody records: `step` begins with the old one."""
+    truth = T(operator, module, "an update is lost, unseen", step=step, **PARAMETER)
+    return Case(name, setting, truth, trainer=stale(path, step - 1))
+
+
 Faults = tuple[tuple[Case, tuple[str, ...]], ...]
 """Cases, and the machines that each is laid over."""
 

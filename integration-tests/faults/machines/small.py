@@ -26,7 +26,7 @@ from .plants import (
     T,
     gradient_hook,
     laid_over,
-    stale,
+    lost_update,
     twice,
 )
 from .variants import attention_scaled_up, rewritten, split
@@ -175,32 +175,24 @@ FAULTS: Faults = (
         (),
     ),
     (
-        Case(
+        lost_update(
             "qkv_bias_stale",
             HIDDEN,
-            T(
-                "Functional.linear.0.forward",
-                "Module.blocks.0.attn.qkv.Linear.forward.0",
-                "the update of the projections' bias is lost, unseen",
-                step=1,
-                **PARAMETER,
-            ),
-            trainer=stale("blocks.0.attn.qkv.bias", 0),
+            "blocks.0.attn.qkv.bias",
+            "Functional.linear.0.forward",
+            "Module.blocks.0.attn.qkv.Linear.forward.0",
+            1,
         ),
         ("old",),
     ),
     (
-        Case(
+        lost_update(
             "attention_out_bias_stale",
             HIDDEN,
-            T(
-                "Functional.linear.1.forward",
-                "Module.blocks.0.attn.out.Linear.forward.0",
-                "the update of a bias is lost, unseen",
-                step=2,
-                **PARAMETER,
-            ),
-            trainer=stale("blocks.0.attn.out.bias", 1),
+            "blocks.0.attn.out.bias",
+            "Functional.linear.1.forward",
+            "Module.blocks.0.attn.out.Linear.forward.0",
+            2,
         ),
         ("old", "threads2"),
     ),
@@ -220,17 +212,13 @@ FAULTS: Faults = (
         ("old",),
     ),
     (
-        Case(
+        lost_update(
             "gate_stale",
             GATED,
-            T(
-                "Tensor.__mul__.0.forward",
-                "Module.gate.Gate.forward.0",
-                "the update of a scalar is lost, unseen",
-                step=1,
-                **PARAMETER,
-            ),
-            trainer=stale("gate.weight", 0),
+            "gate.weight",
+            "Tensor.__mul__.0.forward",
+            "Module.gate.Gate.forward.0",
+            1,
         ),
         ("old",),
     ),
