@@ -9,7 +9,7 @@ use crate::name::{Direction, OperatorName};
 use crate::rounding::{coarsest, unit_roundoff};
 
 use super::finding::{Compared, Found, Kind, Suspect, suspect};
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, takes_weights};
 use super::noise::Produced;
 use super::rewritten::looks;
 use super::walker::Walker;
@@ -163,23 +163,6 @@ impl<'c> Walker<'c> {
         let twin = input.twin.and_then(|twin| twin.tensor());
         twin.is_some_and(|tensor| self.rounding.of_this_step(tensor).is_some())
     }
-}
-
-/// Whether a function's inputs behind the first are weights.
-pub(super) fn takes_weights(function: &str) -> bool {
-    matches!(
-        function,
-        "linear"
-            | "conv1d"
-            | "conv2d"
-            | "conv3d"
-            | "layer_norm"
-            | "batch_norm"
-            | "group_norm"
-            | "instance_norm"
-            | "rms_norm"
-            | "embedding"
-    )
 }
 
 /// Whether a number has more digits than anyone writes down.

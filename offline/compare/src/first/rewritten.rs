@@ -12,8 +12,7 @@ use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
 use super::finding::{Compared, Finding, Found, Kind, OneSidedCall, Rewritten, suspect};
-use super::fingerprint::Fingerprint;
-use super::fresh::takes_weights;
+use super::fingerprint::{Fingerprint, takes_weights};
 use super::walker::Walker;
 
 /// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.

@@ -7,8 +7,7 @@ use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 
 use super::finding::Compared;
-use super::fingerprint::{Fingerprint, Magnitude};
-use super::fresh::takes_weights;
+use super::fingerprint::{Fingerprint, Magnitude, takes_weights};
 use super::memory::{Shift, key, numbers, path};
 use super::walker::Walker;
 
