@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{Dtype, Kind, MicroStep, Record, Scalar, Shape, TensorId, TensorStats};
-use trainmon_agent::{Monitor, Options, Ranks, Report, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, Report, StepFacts};
 
 const TENSORS: usize = 2_000;
 const ROUNDS: usize = 300;
@@ -71,7 +71,7 @@ impl Contender {
         );
         let config = Config::parse(&text, "bench", &|_| None).unwrap().config;
         // Which receivers fail is known; the figures tell the rest.
-        let options = Options { ranks: Some(Ranks::SINGLE), voice: Voice::new(|_| ()), ..Options::default() };
+        let options = Options { ranks: Some(Ranks::SINGLE), notices: Notices::new(|_| ()), ..Options::default() };
         let monitor = Monitor::start(config, options).unwrap();
         let register = |i: usize| monitor.register(&format!("blocks.{}.mlp.fc{}.weight", i / 40, i % 40), 0);
         let tensors = (0..TENSORS).map(register).collect();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::{Config, Pipeline};
 use trainmon_agent::core::{Dtype, Kind, MicroStep, Record, Scalar, Shape, TensorId, TensorStats};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StepFacts};
 
 const TENSORS: usize = 2_000;
 const STEPS: usize = 60;
@@ -48,7 +48,7 @@ fn measure(config: &Config) -> Vec<f64> {
             let options = Options {
                 ranks: Some(Ranks::SINGLE),
                 output_dir: Some(output.path().to_path_buf()),
-                voice: Voice::new(|notice| println!("{notice}")),
+                notices: Notices::new(|notice| println!("{notice}")),
                 ..Options::default()
             };
             let monitor = Monitor::start(Config { pipeline, ..config.clone() }, options).unwrap();

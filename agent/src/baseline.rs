@@ -13,7 +13,7 @@ use trainmon_core::{
     StepBatch, TensorInfo, layer_of, with_causes,
 };
 use trainmon_exporters::{DeliveryReport, ExportError, ExportFailure, Exporter};
-use trainmon_service::Voice;
+use trainmon_service::Notices;
 
 use crate::books::{Output, SinkShared};
 use crate::run_place::RunPlace;
@@ -37,7 +37,7 @@ pub(crate) struct BaselineSink {
     /// `None` where there is nothing to hold the run against, or no more.
     watch: Option<BaselineWatch>,
     manager: Arc<AlertManager>,
-    voice: Voice,
+    notices: Notices,
 }
 
 impl BaselineSink {
@@ -47,14 +47,14 @@ impl BaselineSink {
         rank: Rank,
         place: &RunPlace,
         manager: &Arc<AlertManager>,
-        voice: &Voice,
+        notices: &Notices,
         shared: Arc<SinkShared>,
     ) -> Output {
         let rule = config.alert.rules.iter().find(|rule| rule.rule == AlertRule::Baseline);
         let golden = rule.map(|rule| rule.golden.clone()).unwrap_or_default();
         let own = place.run_directory.clone().or_else(|| place.rank_directory.clone());
-        let (config, manager, voice) = (config.clone(), Arc::clone(manager), voice.clone());
-        Output { exporter: Box::new(Self { golden, config, rank, own, watch: None, manager, voice }), shared }
+        let (config, manager, notices) = (config.clone(), Arc::clone(manager), notices.clone());
+        Output { exporter: Box::new(Self { golden, config, rank, own, watch: None, manager, notices }), shared }
     }
 
     fn open(&mut self) {
@@ -66,7 +66,7 @@ impl BaselineSink {
             Err(error) => {
                 let message =
                     format!("no rule `Baseline`: {}; training and everything else go on", with_causes(&error));
-                self.voice.warn(message, Some(error.hint().to_owned()));
+                self.notices.warn(message, Some(error.hint().to_owned()));
             }
         }
     }
@@ -74,7 +74,7 @@ impl BaselineSink {
     fn tell(&self, news: Vec<News>) {
         for News { is_warning, message } in news {
             let message = format!("Baseline: {message}");
-            if is_warning { self.voice.warn(message, None) } else { self.voice.info(message) }
+            if is_warning { self.notices.warn(message, None) } else { self.notices.info(message) }
         }
     }
 
@@ -167,7 +167,7 @@ impl Exporter for BaselineSink {
             Err(error) => {
                 self.watch = None;
                 let message = format!("Baseline: {}; nothing is held against it from here on", with_causes(&error));
-                self.voice.warn(message, Some(error.hint().to_owned()));
+                self.notices.warn(message, Some(error.hint().to_owned()));
             }
         }
         Ok(())

@@ -130,12 +130,12 @@ impl Inner {
             None if self.ranks.rank.0 == 0 => {
                 let hint = format!("`trainmon compare` and msprobe's tools read it: {}", root.display());
                 let message = format!("captured from step {first} on: {words}, asked for by {}", capture.asked);
-                self.voice.say(&Notice { severity: Severity::Info, message, hint: Some(hint) });
+                self.notices.say(&Notice { severity: Severity::Info, message, hint: Some(hint) });
             }
             None => {}
             Some(why) => {
                 let message = format!("the capture from step {first} on is not whole: {why}");
-                self.voice.warn(message, Some("the training goes on; what was written is kept".to_owned()));
+                self.notices.warn(message, Some("the training goes on; what was written is kept".to_owned()));
             }
         }
         self.live.captures().end(capture.id, why);

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use trainmon_service::{Voice, panic_text};
+use trainmon_service::{Notices, panic_text};
 
 /// Runs hooks and disables those that panic.
 #[derive(Debug)]
@@ -12,12 +12,12 @@ pub(crate) struct HookGuard {
     /// Whether any hook is disabled: keeps the common path free of the lock.
     any_disabled: AtomicBool,
     disabled: Mutex<Vec<&'static str>>,
-    voice: Voice,
+    notices: Notices,
 }
 
 impl HookGuard {
-    pub(crate) fn new(voice: Voice) -> Self {
-        Self { any_disabled: AtomicBool::new(false), disabled: Mutex::default(), voice }
+    pub(crate) fn new(notices: Notices) -> Self {
+        Self { any_disabled: AtomicBool::new(false), disabled: Mutex::default(), notices }
     }
 
     /// Runs `body` unless `hook` is disabled. `None`: it was, or it panicked just now.
@@ -47,7 +47,7 @@ impl HookGuard {
         disabled.push(hook);
         drop(disabled);
         self.any_disabled.store(true, Ordering::Relaxed);
-        self.voice.warn(
+        self.notices.warn(
             format!("hook `{hook}` failed and is off from now on; training goes on: {why}"),
             Some("please report this with the lines above; what was collected before is kept".to_owned()),
         );
@@ -68,7 +68,7 @@ mod tests {
     fn a_panicking_hook_is_disabled_and_says_so_once() {
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
-        let guard = HookGuard::new(Voice::new(move |notice| heard.lock().unwrap().push(notice.message.clone())));
+        let guard = HookGuard::new(Notices::new(move |notice| heard.lock().unwrap().push(notice.message.clone())));
         assert_eq!(guard.run("grad", || 1), Some(1));
         for _ in 0..3 {
             assert_eq!(guard.run("grad", || -> i32 { panic!("broken tensor") }), None);

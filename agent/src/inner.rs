@@ -10,7 +10,7 @@ use trainmon_core::config::Config;
 use trainmon_core::{
     CollectiveBook, DropReason, Kind, Ledger, Phase, Record, Statistic, StatisticSet, Step, TensorId, TensorTable,
 };
-use trainmon_service::{ForkGuard, Notice, Severity, Voice};
+use trainmon_service::{ForkGuard, Notice, Notices, Severity};
 
 use crate::books::SinkShared;
 use crate::captures::CaptureDesk;
@@ -66,7 +66,7 @@ pub(crate) struct Inner {
     pub(crate) is_announced: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
     pub(crate) scalars: Mutex<ScalarNames>,
-    pub(crate) voice: Voice,
+    pub(crate) notices: Notices,
 }
 
 /// What a monitor is made of.
@@ -88,7 +88,7 @@ pub(crate) struct Parts {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) collectives: Arc<CollectiveBook>,
     pub(crate) costs: Arc<CostBook>,
-    pub(crate) voice: Voice,
+    pub(crate) notices: Notices,
 }
 
 impl Inner {
@@ -111,7 +111,7 @@ impl Inner {
             ledger,
             collectives,
             costs,
-            voice,
+            notices,
         } = parts;
         Self {
             ranks,
@@ -130,7 +130,7 @@ impl Inner {
             ledger,
             collectives,
             costs,
-            guard: HookGuard::new(voice.clone()),
+            guard: HookGuard::new(notices.clone()),
             fork: ForkGuard::of_this_process(),
             is_shut_down: AtomicBool::new(false),
             steps: QueueCounts::default(),
@@ -139,7 +139,7 @@ impl Inner {
             is_announced: AtomicBool::new(false),
             unsupported_told: Mutex::default(),
             scalars: Mutex::default(),
-            voice,
+            notices,
             config,
         }
     }
@@ -160,7 +160,7 @@ impl Inner {
             self.ledger.skip(1);
         }
         if pushed == Pushed::StepFull && !self.full_step_told.swap(true, Ordering::Relaxed) {
-            self.voice.warn(
+            self.notices.warn(
                 format!("the step has {MAX_STEP_RECORDS} records; more are counted, not kept, until it ends"),
                 Some("does the loop end its steps (`Watch::step`, `Monitor::end_step`)?".to_owned()),
             );
@@ -208,17 +208,17 @@ impl Inner {
         let percent = 100.0 * budget;
         match verdict {
             Verdict::Keep => {}
-            Verdict::Less(stride) => self.voice.warn(
+            Verdict::Less(stride) => self.notices.warn(
                 format!("measuring took more than {percent} % of the step: one layer in {stride} is measured per step"),
                 Some(
                     "measure less, or raise `overhead_budget` or `step_interval`; `sampling_ratio` shows it".to_owned(),
                 ),
             ),
-            Verdict::More(1) => self.voice.info("measuring keeps its budget again: every layer is measured"),
+            Verdict::More(1) => self.notices.info("measuring keeps its budget again: every layer is measured"),
             Verdict::More(stride) => {
-                self.voice.info(format!("measuring has room again: one layer in {stride} is measured per step"));
+                self.notices.info(format!("measuring has room again: one layer in {stride} is measured per step"));
             }
-            Verdict::Exhausted => self.voice.warn(
+            Verdict::Exhausted => self.notices.warn(
                 format!("measuring takes more than {percent} % of the step however little is measured"),
                 Some("raise `overhead_budget` or `step_interval`".to_owned()),
             ),
@@ -275,7 +275,7 @@ impl Inner {
 
     fn tell(&self, notices: &[Notice]) {
         for notice in notices {
-            self.voice.say(notice);
+            self.notices.say(notice);
         }
     }
 
@@ -347,11 +347,11 @@ impl Inner {
         recorder.queue = None;
         drop(recorder);
         self.tell(&notices);
-        worker.finish(deadline, &self.voice);
+        worker.finish(deadline, &self.notices);
         self.alerts.finish(deadline);
         self.captures.finish(deadline);
         if self.is_announced.load(Ordering::Relaxed) {
-            self.voice.info(self.report().closing());
+            self.notices.info(self.report().closing());
         }
         self.is_shut_down.store(true, Ordering::Relaxed);
     }

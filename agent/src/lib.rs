@@ -74,11 +74,13 @@ mod worker;
 struct CollectivesGuide;
 
 pub use trainmon_alerts as alerts;
-pub use trainmon_control::{AgreedCapture, AskedBy, Board, CaptureStage, CaptureState, ConfigFile, SharedBoard};
+pub use trainmon_control::{
+    AgreedCapture, AskedBy, CaptureStage, CaptureState, ConfigFile, RankStore, SharedRankStore,
+};
 pub use trainmon_core as core;
 pub use trainmon_dump as dump;
 pub use trainmon_exporters as exporters;
-pub use trainmon_service::{Notice, Severity, Voice};
+pub use trainmon_service::{Notice, Notices, Severity};
 pub use trainmon_stats as stats;
 
 pub use capture_tickets::CaptureTicket;

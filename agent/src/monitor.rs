@@ -13,7 +13,7 @@ use trainmon_core::{
     AlertBookSnapshot, AlertRule, Kind, MicroStep, Phase, Record, Statistic, Step, TensorId, TensorInfo, TensorStats,
     TensorView,
 };
-use trainmon_service::{Notice, Severity, Voice};
+use trainmon_service::{Notice, Notices, Severity};
 use trainmon_stats::{Request, measure};
 
 use crate::cost::CostSummary;
@@ -254,7 +254,7 @@ impl Monitor {
         told.push(reason);
         drop(told);
         let name = self.inner.tensors.get(tensor).map_or_else(|| "?".to_owned(), |info| info.name.to_string());
-        self.inner.voice.warn(format!("{kind} of `{name}` is not measured: {why}"), None);
+        self.inner.notices.warn(format!("{kind} of `{name}` is not measured: {why}"), None);
     }
 
     /// Records a reading made elsewhere: derived from another, or computed by the front. `time` is what it cost the
@@ -383,19 +383,19 @@ impl Monitor {
         self.inner.alerts.load(state)
     }
 
-    /// The monitor's voice, for what is said beside it.
-    pub fn voice(&self) -> Voice {
-        self.inner.voice.clone()
+    /// The monitor's notices, for what is said beside it.
+    pub fn notices(&self) -> Notices {
+        self.inner.notices.clone()
     }
 
-    /// Says something good to know through the monitor's voice.
+    /// Says something good to know through the monitor's notices.
     pub fn info(&self, message: impl Into<String>, hint: Option<String>) {
-        self.inner.voice.say(&Notice { severity: Severity::Info, message: message.into(), hint });
+        self.inner.notices.say(&Notice { severity: Severity::Info, message: message.into(), hint });
     }
 
-    /// Warns through the monitor's voice: something is not measured or not delivered.
+    /// Warns through the monitor's notices: something is not measured or not delivered.
     pub fn warn(&self, message: impl Into<String>, hint: Option<String>) {
-        self.inner.voice.warn(message, hint);
+        self.inner.notices.warn(message, hint);
     }
 
     /// Runs a hook so that nothing it does reaches the host. A hook that panics is disabled and says so once; `None`

@@ -24,7 +24,7 @@ impl Monitor {
         let (config, ranks) = (&inner.config, inner.ranks);
         let run = self.run_directory().map(|directory| directory.display().to_string());
         let opening = Opening { config, plan: &plan, ranks, whereabouts: &whereabouts, run, watched, parameters };
-        inner.voice.info(opening.to_string());
+        inner.notices.info(opening.to_string());
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use trainmon_control::{ConfigFile, SharedBoard};
+use trainmon_control::{ConfigFile, SharedRankStore};
 use trainmon_core::config::{FileLayout, FrontTask};
-use trainmon_service::{Voice, environment};
+use trainmon_service::{Notices, environment};
 
 use crate::rank::Ranks;
 
@@ -30,19 +30,19 @@ pub struct Options {
     /// The file the config was read from: watched in msprobe's dynamic mode.
     pub config_file: Option<ConfigFile>,
     /// How the ranks agree on a change while the training runs; files in the control directory otherwise.
-    pub board: Option<SharedBoard>,
+    pub rank_store: Option<SharedRankStore>,
     /// Who hears the monitor's notices.
-    pub voice: Voice,
+    pub notices: Notices,
     /// Says warnings only: neither how the training begins and ends, nor what is good to know. `TRAINMON_QUIET=1` in the
     /// environment does the same.
     pub quiet: bool,
 }
 
 impl Options {
-    /// These options, with a voice that leaves out what is only good to know where quiet is asked for.
+    /// These options, with a notices that leaves out what is only good to know where quiet is asked for.
     pub(crate) fn with_quiet_heeded(self) -> Self {
-        let voice = if self.quiet || environment::is_quiet() { self.voice.warnings_only() } else { self.voice };
-        Self { voice, ..self }
+        let notices = if self.quiet || environment::is_quiet() { self.notices.warnings_only() } else { self.notices };
+        Self { notices, ..self }
     }
 }
 
@@ -58,8 +58,8 @@ impl Default for Options {
             // Guards are ours, whatever the front.
             front_tasks: &[FrontTask::Collectives],
             config_file: None,
-            board: None,
-            voice: Voice::stderr(),
+            rank_store: None,
+            notices: Notices::stderr(),
             quiet: false,
         }
     }

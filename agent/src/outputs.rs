@@ -82,7 +82,7 @@ impl Opening<'_> {
     #[cfg(not(all(feature = "csv", feature = "otlp", feature = "prometheus", feature = "tensorboard")))]
     fn not_built<T>(&self, feature: &str) -> Option<T> {
         let message = format!("no {feature}: this build has no such exporter; everything else goes on");
-        self.options.voice.warn(message, Some(format!("build trainmon with the feature `{feature}`")));
+        self.options.notices.warn(message, Some(format!("build trainmon with the feature `{feature}`")));
         None
     }
 
@@ -95,7 +95,7 @@ impl Opening<'_> {
             Ok(exporter) => Some(Output { exporter: Box::new(exporter), shared }),
             Err(error) => {
                 let message = format!("no scrape page: {}; everything else goes on", with_causes(&error));
-                self.options.voice.warn(message, Some(error.hint().to_owned()));
+                self.options.notices.warn(message, Some(error.hint().to_owned()));
                 None
             }
         }
@@ -115,10 +115,10 @@ impl Opening<'_> {
     #[cfg(feature = "otlp")]
     fn otlp(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
         let settings = self.config.otlp.as_ref().filter(|_| self.rank_measures)?;
-        let voice = &self.options.voice;
+        let notices = &self.options.notices;
         let (is_disabled, warning) = otlp::is_disabled(&environment::variable);
         if is_disabled {
-            voice.info("no OTLP export: `OTEL_SDK_DISABLED` is true; everything else goes on".to_owned());
+            notices.info("no OTLP export: `OTEL_SDK_DISABLED` is true; everything else goes on".to_owned());
             return None;
         }
         let shared = Arc::new(SinkShared::new("otlp", self.config.pipeline.queue_steps));
@@ -132,13 +132,13 @@ impl Opening<'_> {
         match OtlpExporter::new(settings, opening) {
             Ok((exporter, warnings)) => {
                 for SettingWarning { message, hint } in warning.into_iter().chain(warnings) {
-                    voice.warn(format!("otlp: {message}"), Some(hint.to_owned()));
+                    notices.warn(format!("otlp: {message}"), Some(hint.to_owned()));
                 }
                 Some(Output { exporter: Box::new(exporter), shared })
             }
             Err(error) => {
                 let message = format!("no OTLP export: {}; everything else goes on", with_causes(&error));
-                voice.warn(message, Some(error.hint().to_owned()));
+                notices.warn(message, Some(error.hint().to_owned()));
                 None
             }
         }
@@ -168,7 +168,7 @@ impl Opening<'_> {
             Ok(journal) => Some(OpenJournal::new(journal, settings, self.config.pipeline.queue_steps)),
             Err(error) => {
                 let message = format!("no journal: {}; everything else goes on", with_causes(&error));
-                self.options.voice.warn(message, Some(error.hint().to_owned()));
+                self.options.notices.warn(message, Some(error.hint().to_owned()));
                 None
             }
         }
@@ -176,14 +176,15 @@ impl Opening<'_> {
 
     /// The oldest journals of earlier runs are taken away before the new one needs the space.
     fn tell_pruned(&self, Pruned { removed, failed }: Pruned) {
-        let voice = &self.options.voice;
+        let notices = &self.options.notices;
         if let [.., newest] = &removed[..] {
             let count = removed.len();
-            voice.info(format!("journal: {count} of earlier runs deleted, the newest of them `{}`", newest.display()));
+            notices
+                .info(format!("journal: {count} of earlier runs deleted, the newest of them `{}`", newest.display()));
         }
         if let Some((path, error)) = failed.first() {
             let message = format!("journal: cannot delete `{}` of an earlier run: {error}", path.display());
-            voice.warn(message, Some("delete it by hand, or raise `journal.keep`".to_owned()));
+            notices.warn(message, Some("delete it by hand, or raise `journal.keep`".to_owned()));
         }
     }
 
@@ -236,7 +237,7 @@ impl Opening<'_> {
             Err(error) => (with_causes(&error), error.hint()),
         };
         let message = format!("`append_output`: {why}; a new run directory is made");
-        self.options.voice.warn(message, Some(hint.to_owned()));
+        self.options.notices.warn(message, Some(hint.to_owned()));
         None
     }
 

@@ -64,7 +64,7 @@ impl Monitor {
             };
             let message =
                 format!("the scalar `{shown}` is left out and counted, and so are others like it: that {why}");
-            inner.voice.warn(message, Some(hint));
+            inner.notices.warn(message, Some(hint));
         }
         None
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use trainmon_core::AlertBook;
 use trainmon_exporters::DeliveryReport;
-use trainmon_service::Voice;
+use trainmon_service::Notices;
 
 use crate::books::SinkShared;
 
@@ -13,7 +13,7 @@ use crate::books::SinkShared;
 pub(crate) struct SinkDeliveryReport {
     pub(crate) shared: Arc<SinkShared>,
     pub(crate) alerts: Arc<AlertBook>,
-    pub(crate) voice: Voice,
+    pub(crate) notices: Notices,
 }
 
 impl SinkDeliveryReport {
@@ -49,11 +49,11 @@ impl DeliveryReport for SinkDeliveryReport {
     }
 
     fn info(&self, message: &str) {
-        self.voice.info(format!("{}: {message}", self.shared.name));
+        self.notices.info(format!("{}: {message}", self.shared.name));
     }
 
     fn warn(&self, message: &str, hint: &str) {
-        self.voice.warn(format!("{}: {message}", self.shared.name), Some(hint.to_owned()));
+        self.notices.warn(format!("{}: {message}", self.shared.name), Some(hint.to_owned()));
     }
 }
 
@@ -65,8 +65,11 @@ mod tests {
     fn alerts_without_a_fate_at_the_deadline_are_lost_and_what_comes_later_is_not_counted_twice() {
         let shared = Arc::new(SinkShared::new("otlp", 1));
         let alerts = Arc::<AlertBook>::default();
-        let settlement =
-            SinkDeliveryReport { shared: Arc::clone(&shared), alerts: Arc::clone(&alerts), voice: Voice::new(|_| {}) };
+        let settlement = SinkDeliveryReport {
+            shared: Arc::clone(&shared),
+            alerts: Arc::clone(&alerts),
+            notices: Notices::new(|_| {}),
+        };
         shared.alerts_waiting.fetch_add(5, Ordering::Relaxed);
         shared.ledger.accept(9);
         settlement.alerts_delivered(1);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use trainmon_core::{Alert, AlertBook, Phase, StepBatch, TensorTable, with_causes};
 use trainmon_exporters::{DeliveryReport, Exporter};
-use trainmon_service::{Voice, panic_text, step_back};
+use trainmon_service::{Notices, panic_text, step_back};
 
 use crate::books::{Output, SinkShared};
 use crate::cost::CostBook;
@@ -25,7 +25,7 @@ pub(crate) struct SinkContext {
     pub(crate) returns: BatchReturns,
     pub(crate) costs: Arc<CostBook>,
     pub(crate) alerts: Arc<AlertBook>,
-    pub(crate) voice: Voice,
+    pub(crate) notices: Notices,
 }
 
 /// What an exporter is given at once: a step and what was found in it. A stall is found without a step.
@@ -48,7 +48,7 @@ pub(crate) struct Sink {
     shared: Arc<SinkShared>,
     done: Receiver<()>,
     alerts: Arc<AlertBook>,
-    voice: Voice,
+    notices: Notices,
     takes_alerts: bool,
 }
 
@@ -60,7 +60,7 @@ impl Sink {
         let takes_alerts = exporter.takes_alerts();
         let (queue, batches) = bounded(shared.capacity);
         let (alive, done) = bounded(0);
-        let (voice, alerts) = (context.voice.clone(), Arc::clone(&context.alerts));
+        let (notices, alerts) = (context.notices.clone(), Arc::clone(&context.alerts));
         let thread = SinkThread {
             exporter,
             shared: Arc::clone(&shared),
@@ -80,7 +80,7 @@ impl Sink {
             }
             thread.run(&batches);
         })?;
-        Ok(Self { queue, shared, done, alerts, voice, takes_alerts })
+        Ok(Self { queue, shared, done, alerts, notices, takes_alerts })
     }
 
     /// Passes a step on; if the exporter's queue is full it is lost to this exporter alone, with its alerts.
@@ -142,15 +142,15 @@ impl Sink {
             LossNews::First => "steps it has no room for are dropped and counted".to_owned(),
             LossNews::Share(loss) => format!("{loss} are dropped so far, and counted"),
         };
-        self.voice.warn(format!("{}: cannot keep up; {what}", self.shared.name), Some(SINK_HINT.to_owned()));
+        self.notices.warn(format!("{}: cannot keep up; {what}", self.shared.name), Some(SINK_HINT.to_owned()));
     }
 
     /// Says that nothing more comes: the thread finishes what is queued, then ends.
     pub(crate) fn close(self, deadline: Instant) -> ClosingSink {
-        let Self { queue, shared, done, alerts, voice, takes_alerts: _ } = self;
+        let Self { queue, shared, done, alerts, notices, takes_alerts: _ } = self;
         shared.close_by(deadline);
         drop(queue);
-        ClosingSink { shared, done, alerts, voice }
+        ClosingSink { shared, done, alerts, notices }
     }
 }
 
@@ -159,23 +159,24 @@ pub(crate) struct ClosingSink {
     shared: Arc<SinkShared>,
     done: Receiver<()>,
     alerts: Arc<AlertBook>,
-    voice: Voice,
+    notices: Notices,
 }
 
 impl ClosingSink {
     /// Waits for the thread's end, until the deadline; what is not delivered then is abandoned, and counted.
     pub(crate) fn finish(self, deadline: Instant) {
-        let Self { shared, done, alerts, voice } = self;
+        let Self { shared, done, alerts, notices } = self;
         let name = shared.name;
         let ended = done.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected);
         let left = shared.give_up(&alerts);
         if left > 0 {
-            voice.warn(
+            notices.warn(
                 format!("{name}: {left} records were still queued when the shutdown deadline passed"),
                 Some("raise `shutdown_timeout_ms`, or look at why the exporter is slow".to_owned()),
             );
         } else if !ended {
-            voice.warn(format!("{name}: did not close before the shutdown deadline; its records are delivered"), None);
+            notices
+                .warn(format!("{name}: did not close before the shutdown deadline; its records are delivered"), None);
         }
     }
 }
@@ -231,18 +232,18 @@ impl SinkThread {
         match closed {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                self.context.voice.warn(format!("{name}: {}", with_causes(&error)), Some(error.hint().to_owned()));
+                self.context.notices.warn(format!("{name}: {}", with_causes(&error)), Some(error.hint().to_owned()));
             }
-            Err(panic) => self.context.voice.warn(format!("{name}: closing failed: {}", panic_text(&*panic)), None),
+            Err(panic) => self.context.notices.warn(format!("{name}: closing failed: {}", panic_text(&*panic)), None),
         }
     }
 
     fn offer_settlement(&mut self) {
-        let SinkContext { alerts, voice, .. } = &self.context;
+        let SinkContext { alerts, notices, .. } = &self.context;
         let settlement: Arc<dyn DeliveryReport> = Arc::new(SinkDeliveryReport {
             shared: Arc::clone(&self.shared),
             alerts: Arc::clone(alerts),
-            voice: voice.clone(),
+            notices: notices.clone(),
         });
         let answer = catch_unwind(AssertUnwindSafe(|| self.exporter.reports_deliveries(&settlement)));
         self.reports_deliveries = answer.unwrap_or(false);
@@ -297,9 +298,9 @@ impl SinkThread {
         drop(given_up);
         match problem {
             Some((message, hint)) if !failed_before => {
-                self.context.voice.warn(format!("{name}: an alert is lost: {message}; losses are counted"), hint);
+                self.context.notices.warn(format!("{name}: an alert is lost: {message}; losses are counted"), hint);
             }
-            None if failed_before => self.context.voice.info(format!("{name}: delivers alerts again")),
+            None if failed_before => self.context.notices.info(format!("{name}: delivers alerts again")),
             _ => {}
         }
     }
@@ -310,7 +311,7 @@ impl SinkThread {
         self.shared.is_failing.store(problem.is_some(), Ordering::Relaxed);
         let Some((message, hint)) = problem else {
             if let Some(Failing { lost, .. }) = self.failing.take() {
-                self.context.voice.info(format!("{name}: works again; {lost} records were lost in between"));
+                self.context.notices.info(format!("{name}: works again; {lost} records were lost in between"));
             }
             return;
         };
@@ -318,7 +319,7 @@ impl SinkThread {
         failing.lost += lost;
         if !failing.told.contains(&hint) {
             failing.told.push(hint.clone());
-            self.context.voice.warn(format!("{name}: {message}; losses are counted, training goes on"), hint);
+            self.context.notices.warn(format!("{name}: {message}; losses are counted, training goes on"), hint);
         }
     }
 }

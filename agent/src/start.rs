@@ -11,7 +11,7 @@ use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
 use trainmon_core::{AlertBook, CollectiveBook, Ledger, Rank, RunInfo, Step, TensorTable, with_causes};
 use trainmon_dump::journal::JournalView;
 use trainmon_exporters::Exporter;
-use trainmon_service::{Voice, environment};
+use trainmon_service::{Notices, environment};
 
 use crate::baseline::{BaselineSink, baseline_books};
 use crate::books::{Output, SinkShared};
@@ -66,18 +66,18 @@ impl Monitor {
     /// Starts a monitor from a config file, and never fails: if the file cannot be read or is wrong, or the monitor
     /// cannot start, every fault is said and the monitor returned measures nothing, so that training goes on.
     pub fn open(file: &Path, options: Options) -> Self {
-        let voice = options.voice.clone();
-        let Some(config) = read_config(file, &voice) else { return Self::inert(voice) };
+        let notices = options.notices.clone();
+        let Some(config) = read_config(file, &notices) else { return Self::inert(notices) };
         let options =
             Options { config_file: options.config_file.or_else(|| Some(file.to_path_buf().into())), ..options };
         Self::start(config, options).unwrap_or_else(|error| {
-            voice.warn(format!("{}: nothing is measured; training goes on", with_causes(&error)), None);
-            Self::inert(voice)
+            notices.warn(format!("{}: nothing is measured; training goes on", with_causes(&error)), None);
+            Self::inert(notices)
         })
     }
 
     /// A monitor that measures nothing and writes nothing.
-    pub fn inert(voice: Voice) -> Self {
+    pub fn inert(notices: Notices) -> Self {
         let window = Window { start_step: 0, stop_step: None, step_interval: 1, collect_times: 0 };
         let config = Config {
             window,
@@ -106,7 +106,7 @@ impl Monitor {
             base: Path::new(""),
             tensors: tensors.clone(),
             book: Arc::default(),
-            voice: voice.clone(),
+            notices: notices.clone(),
             capture: Arc::new(|_| {}),
         });
         Self::assemble(Parts {
@@ -127,7 +127,7 @@ impl Monitor {
             ledger: books,
             collectives: Arc::default(),
             costs,
-            voice,
+            notices,
         })
     }
 
@@ -171,7 +171,7 @@ impl Monitor {
             returns: source.returns.clone(),
             costs: Arc::clone(&costs),
             alerts: Arc::clone(&alert_book),
-            voice: options.voice.clone(),
+            notices: options.notices.clone(),
         };
         let StartedSinks { journal, in_step, view, sinks } = start_sinks(outputs, &context)?;
         let waiting = source.waiting();
@@ -179,7 +179,7 @@ impl Monitor {
         let alerts = open_alerts(&config, ranks.rank, &run, &place, &context, asks_for_capture(&captures));
         trainmon_stats::start_threads();
         let baseline =
-            baseline.map(|shared| BaselineSink::output(&config, ranks.rank, &place, &alerts, &options.voice, shared));
+            baseline.map(|shared| BaselineSink::output(&config, ranks.rank, &place, &alerts, &options.notices, shared));
         kept.extend(baseline.iter().map(Output::whereabouts));
         let baseline = baseline.map(|output| start_sink(output, &context)).transpose()?;
         let (desk, recent) = capture_desk(&config, view, &tensors);
@@ -210,8 +210,8 @@ impl Monitor {
             is_named,
             run_directory: place.described_in(&config),
             config_file: options.config_file,
-            board: options.board,
-            voice: options.voice.clone(),
+            rank_store: options.rank_store,
+            notices: options.notices.clone(),
             sources,
             wants_stop: wants_stop(&alerts),
         }
@@ -234,7 +234,7 @@ impl Monitor {
             ledger,
             collectives,
             costs,
-            voice: options.voice,
+            notices: options.notices,
         }))
     }
 }
@@ -254,7 +254,7 @@ fn open_alerts(
         base: &place.shared,
         tensors: context.tensors.clone(),
         book: Arc::clone(&context.alerts),
-        voice: context.voice.clone(),
+        notices: context.notices.clone(),
         capture,
     }))
 }
@@ -262,7 +262,7 @@ fn open_alerts(
 fn warn_of_tasks_left_undone(config: &Config, options: &Options) {
     for task in config.front_tasks().filter(|task| !options.front_tasks.contains(task)) {
         let message = format!("`{}` has no effect: this front does not do it", task.key());
-        options.voice.warn(message, Some("leave the key out, or watch the training with another front".to_owned()));
+        options.notices.warn(message, Some("leave the key out, or watch the training with another front".to_owned()));
     }
 }
 
@@ -278,7 +278,7 @@ struct StartedSinks {
 fn start_sinks(outputs: Outputs, context: &SinkContext) -> Result<StartedSinks, StartError> {
     let view = outputs.journal.as_ref().map(|open| open.journal.view());
     let start_journal = |open: OpenJournal| {
-        let (output, in_step) = open.start(context.tensors.clone(), &context.voice)?;
+        let (output, in_step) = open.start(context.tensors.clone(), &context.notices)?;
         Ok((Sink::start(output, context.clone())?, in_step))
     };
     let journal = outputs.journal.map(start_journal).transpose();
@@ -326,26 +326,26 @@ fn wants_stop(alerts: &Arc<AlertManager>) -> WantsStop {
 }
 
 /// Reads a config file and says whatever is wrong with it.
-fn read_config(file: &Path, voice: &Voice) -> Option<Config> {
+fn read_config(file: &Path, notices: &Notices) -> Option<Config> {
     let name = file.display().to_string();
     let off = "nothing is measured; training goes on";
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => {
-            voice.warn(format!("cannot read `{name}`: {error}: {off}"), Some("check the path".to_owned()));
+            notices.warn(format!("cannot read `{name}`: {error}: {off}"), Some("check the path".to_owned()));
             return None;
         }
     };
     match Config::parse_for_training(&text, &name, &environment::variable) {
         Ok(parsed) => {
             for warning in &parsed.warnings {
-                voice.warn(warning.to_string(), warning.hint.clone());
+                notices.warn(warning.to_string(), warning.hint.clone());
             }
             Some(parsed.config)
         }
         Err(errors) => {
             let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
-            voice.warn(format!("{errors}\n{off}"), Some(hint));
+            notices.warn(format!("{errors}\n{off}"), Some(hint));
             None
         }
     }

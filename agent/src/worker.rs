@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 use trainmon_alerts::AlertManager;
 use trainmon_core::{AlertBook, Ledger};
-use trainmon_service::{Voice, step_back};
+use trainmon_service::{Notices, step_back};
 
 use crate::books::SinkShared;
 use crate::captures::RecentSteps;
@@ -115,8 +115,8 @@ impl Worker {
 
     /// Waits until the queue is drained and every sink has finished, or the deadline has passed. Either way every record
     /// the worker accepted has one fate in every sink's books afterwards.
-    pub(crate) fn finish(self, deadline: Instant, voice: &Voice) {
-        let Ok(sinks) = self.drained.recv_deadline(deadline) else { return self.leave_behind(voice) };
+    pub(crate) fn finish(self, deadline: Instant, notices: &Notices) {
+        let Ok(sinks) = self.drained.recv_deadline(deadline) else { return self.leave_behind(notices) };
         // All are told before any is waited for: a stalled one takes no time from the others.
         let closing: Vec<ClosingSink> = sinks.into_iter().map(|sink| sink.close(deadline)).collect();
         for sink in closing {
@@ -125,11 +125,11 @@ impl Worker {
     }
 
     /// Distributing never waits for long, so this is a starved machine, or a listener that does not come back.
-    fn leave_behind(&self, voice: &Voice) {
+    fn leave_behind(&self, notices: &Notices) {
         let accepted = self.ledger.snapshot().accepted;
         let abandon = |books: &Arc<SinkShared>| books.give_up(&self.alerts) + books.abandon_unseen(accepted);
         let left = self.books.iter().map(abandon).max().unwrap_or_default();
-        voice.warn(
+        notices.warn(
             format!(
                 "the worker thread did not finish before the shutdown deadline; up to {left} records are abandoned"
             ),
@@ -243,7 +243,7 @@ mod tests {
             returns: returns.clone(),
             costs: Arc::new(crate::cost::CostBook::new()),
             alerts: Arc::default(),
-            voice: Voice::new(|_| {}),
+            notices: Notices::new(|_| {}),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{CollectiveOp, CollectiveTiming, Dtype, Kind, ProcessGroup, TensorView};
-use trainmon_agent::{CollectiveCall, CollectiveGroup, Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{CollectiveCall, CollectiveGroup, Monitor, Notices, Options, Ranks, StepFacts};
 
 struct Run {
     monitor: Monitor,
@@ -23,7 +23,7 @@ impl Run {
         let options = Options {
             ranks: Some(Ranks::SINGLE),
             output_dir: Some(base.path().to_path_buf()),
-            voice: Voice::new(|notice| panic!("{notice}")),
+            notices: Notices::new(|notice| panic!("{notice}")),
             ..Options::default()
         };
         Self { monitor: Monitor::start(config, options).unwrap(), base }
@@ -171,7 +171,7 @@ fn the_scrape_page_has_counts_sizes_and_a_histogram_per_operation_and_group() {
 
 #[test]
 fn a_shut_down_monitor_and_one_that_measures_nothing_are_harmless() {
-    let inert = Monitor::inert(Voice::new(|notice| panic!("{notice}")));
+    let inert = Monitor::inert(Notices::new(|notice| panic!("{notice}")));
     let run = Run::of(r#"{"cc_distribution": {"enable": true}, "ops": ["norm"]}"#);
     let group = run.monitor.collective_group("dp", 2);
     let open = group.start(CollectiveCall::new(CollectiveOp::Send, Dtype::F32, 4));

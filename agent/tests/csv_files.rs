@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use trainmon_agent::core::config::{Config, FileLayout, FrontTask};
 use trainmon_agent::core::{GradNorm, Kind, MicroStep, Reading, Record, Statistic, TensorStats, TensorView};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StepFacts};
 
 struct Run {
     monitor: Monitor,
@@ -30,7 +30,7 @@ impl Run {
             ranks: Some(Ranks::SINGLE),
             output_dir: Some(base.path().to_path_buf()),
             layout: FileLayout::Msprobe,
-            voice: Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string())),
+            notices: Notices::new(move |notice| heard.lock().unwrap().push(notice.to_string())),
             ..Options::default()
         };
         Self { monitor: Monitor::start(config, options).unwrap(), said, base }
@@ -240,7 +240,7 @@ fn a_front_that_does_not_do_a_task_says_so_by_name() {
         ranks: Some(Ranks::SINGLE),
         output_dir: Some(base.path().to_path_buf()),
         front_tasks: &[FrontTask::PrintStruct],
-        voice: Voice::new(move |notice| heard.lock().unwrap().push(notice.message.clone())),
+        notices: Notices::new(move |notice| heard.lock().unwrap().push(notice.message.clone())),
         ..Options::default()
     };
     Monitor::start(config, options).unwrap().shutdown();

@@ -6,12 +6,12 @@ mod common;
 
 use common::config;
 use trainmon_agent::core::{Kind, MicroStep, TensorView};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StepFacts};
 
 #[test]
 #[expect(unsafe_code, reason = "the test forks for real")]
 fn a_forked_child_measures_nothing_and_ends_without_waiting_for_threads_it_has_not() {
-    let options = Options { ranks: Some(Ranks::SINGLE), voice: Voice::new(|_| {}), ..Options::default() };
+    let options = Options { ranks: Some(Ranks::SINGLE), notices: Notices::new(|_| {}), ..Options::default() };
     let monitor = Monitor::start(config(), options).unwrap();
     let tensor = monitor.register("fc.weight", 0);
     let data = [3.0f32, 4.0];

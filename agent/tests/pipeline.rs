@@ -11,7 +11,7 @@ use common::config;
 use trainmon_agent::core::config::{Config, Pipeline, Window};
 use trainmon_agent::core::{GradNorm, Kind, MicroStep, Record, Step, StepBatch, TensorInfo, TensorStats, TensorView};
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
-use trainmon_agent::{LateNumber, Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{LateNumber, Monitor, Notices, Options, Ranks, StepFacts};
 
 /// An exporter that waits at a gate, fails on request and remembers what it got.
 #[derive(Clone, Default)]
@@ -107,8 +107,8 @@ impl Heard {
 fn start(config: Config, probe: &Probe) -> (Monitor, Heard) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&heard);
-    let voice = Voice::new(move |notice| listener.lock().unwrap().push(notice.to_string()));
-    let options = Options { ranks: Some(Ranks::SINGLE), voice, ..Options::default() };
+    let notices = Notices::new(move |notice| listener.lock().unwrap().push(notice.to_string()));
+    let options = Options { ranks: Some(Ranks::SINGLE), notices, ..Options::default() };
     (Monitor::start_with(config, options, vec![Box::new(probe.clone())]).unwrap(), Heard(heard))
 }
 
@@ -182,7 +182,7 @@ fn a_worker_that_never_comes_back_leaves_balanced_books() {
     gate.set(|state| state.closed = true);
     let (held, said) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
     let heard = Arc::clone(&said);
-    let voice = Voice::new(move |notice| {
+    let notices = Notices::new(move |notice| {
         heard.lock().unwrap().push(notice.to_string());
         // The worker itself says this one.
         if notice.message.starts_with("probe: cannot keep up") {
@@ -191,7 +191,7 @@ fn a_worker_that_never_comes_back_leaves_balanced_books() {
         }
     });
     let pipeline = Pipeline { queue_steps: 2, shutdown_timeout_ms: 100 };
-    let options = Options { ranks: Some(Ranks::SINGLE), voice, ..Options::default() };
+    let options = Options { ranks: Some(Ranks::SINGLE), notices, ..Options::default() };
     let monitor = Monitor::start_with(Config { pipeline, ..config() }, options, vec![Box::new(probe.clone())]).unwrap();
     let tensor = monitor.register("fc.weight", 0);
     while !gate.0.0.lock().unwrap().waiting {
@@ -565,14 +565,14 @@ fn a_listener_that_panics_or_shuts_the_monitor_down_harms_nobody() {
     probe.set(|state| state.closed = true);
     let itself: Arc<Mutex<Option<Monitor>>> = Arc::default();
     let listener = Arc::clone(&itself);
-    let voice = Voice::new(move |_notice| {
+    let notices = Notices::new(move |_notice| {
         let monitor = listener.lock().unwrap().take();
         if let Some(monitor) = monitor {
             monitor.shutdown();
         }
         panic!("a listener may do anything");
     });
-    let options = Options { ranks: Some(Ranks::SINGLE), voice, ..Options::default() };
+    let options = Options { ranks: Some(Ranks::SINGLE), notices, ..Options::default() };
     let pipeline = Pipeline { queue_steps: 1, shutdown_timeout_ms: 50 };
     let own: Vec<Box<dyn Exporter>> = vec![Box::new(probe.clone())];
     let monitor = Monitor::start_with(Config { pipeline, ..config() }, options, own).unwrap();
@@ -591,7 +591,7 @@ fn a_listener_that_panics_or_shuts_the_monitor_down_harms_nobody() {
 fn a_stalled_exporter_takes_no_time_from_the_others_at_shutdown() {
     let (stalled, healthy) = (Probe::default(), Probe::default());
     stalled.set(|state| state.closed = true);
-    let options = Options { ranks: Some(Ranks::SINGLE), voice: Voice::new(|_| {}), ..Options::default() };
+    let options = Options { ranks: Some(Ranks::SINGLE), notices: Notices::new(|_| {}), ..Options::default() };
     let pipeline = Pipeline { queue_steps: 8, shutdown_timeout_ms: 100 };
     let own: Vec<Box<dyn Exporter>> = vec![Box::new(stalled.clone()), Box::new(healthy.clone())];
     let monitor = Monitor::start_with(Config { pipeline, ..config() }, options, own).unwrap();

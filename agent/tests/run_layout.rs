@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::{Config, FileLayout};
 use trainmon_agent::core::{Kind, MicroStep, Rank, RunFile, TensorView};
-use trainmon_agent::{Monitor, Options, Ranks, StartError, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StartError, StepFacts};
 
 const GRADIENTS: &str = r#"{"wg_distribution": true, "param_distribution": true, "ops": ["norm"]"#;
 /// In the processes that this test starts: where the ranks' files go.
@@ -23,7 +23,7 @@ fn options(base: &Path) -> Options {
         ranks: Some(Ranks::SINGLE),
         run: Some("baseline".to_owned()),
         output_dir: Some(base.to_path_buf()),
-        voice: Voice::new(|_| {}),
+        notices: Notices::new(|_| {}),
         ..Options::default()
     }
 }
@@ -236,7 +236,7 @@ fn train_if_asked() {
         run: None,
         ranks: None,
         program: Some("train".to_owned()),
-        voice: Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string())),
+        notices: Notices::new(move |notice| heard.lock().unwrap().push(notice.to_string())),
         ..options(&base)
     };
     let monitor = start(r#", "control": {}"#, options);

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use common::config;
 use trainmon_agent::core::{Kind, MicroStep, Rank, TensorView};
-use trainmon_agent::{Monitor, Notice, Options, Ranks, Severity, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notice, Notices, Options, Ranks, Severity, StepFacts};
 
 /// Every notice of a run of one step.
 #[expect(clippy::unwrap_used, reason = "a test")]
 fn said(ranks: Ranks, quiet: bool, is_announced: bool) -> Vec<Notice> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&heard);
-    let voice = Voice::new(move |notice: &Notice| listener.lock().unwrap().push(notice.clone()));
-    let options = Options { ranks: Some(ranks), voice, quiet, ..Options::default() };
+    let notices = Notices::new(move |notice: &Notice| listener.lock().unwrap().push(notice.clone()));
+    let options = Options { ranks: Some(ranks), notices, quiet, ..Options::default() };
     let monitor = Monitor::start(config(), options).unwrap();
     if is_announced {
         monitor.announce(1, 2);

@@ -33,7 +33,7 @@ TAG = "trainmon"
 _ALERTS = ('ALERTS{alertstate="firing",run=~"$run"}', "{{alertname}}", "{{severity}}: run {{run}} {{rank}}")
 
 
-class Board:
+class RankStore:
     """A dashboard in the making."""
 
     def __init__(self, uid: str, title: str, description: str) -> None:
@@ -56,7 +56,7 @@ class Board:
             DatasourceVariable("datasource").label("Data source").type("prometheus").regex("")
         )
 
-    def with_variables(self, *names: str, one_run: bool = True) -> Board:
+    def with_variables(self, *names: str, one_run: bool = True) -> RankStore:
         """The variables `run`, `rank`, `layer`, `tensor` as far as they are named, then the live page's rank and the
         runbook's place.
         """
@@ -78,12 +78,12 @@ class Board:
         self._annotate("Alerts", _ALERTS, "red")
         return self
 
-    def with_marks(self, name: str, expression: str, text: str) -> Board:
+    def with_marks(self, name: str, expression: str, text: str) -> RankStore:
         """Annotates the points in time where an expression has a value."""
         self._annotate(name, (expression, name, text), "orange")
         return self
 
-    def row(self, title: str, *panels: Builder[Panel]) -> Board:
+    def row(self, title: str, *panels: Builder[Panel]) -> RankStore:
         """A row and its panels, from left to right."""
         self._dashboard.with_row(Row(title))
         for panel in panels:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import table, timeseries
 
-from grafana.board import Board
+from grafana.board import RankStore
 from grafana.panels import Column, Facts, Look, Query, curves, listing
 from grafana.queries import RUN, increase
 
 
-def board() -> Board:
+def board() -> RankStore:
     """The dashboard."""
-    made = Board("fleet", "Fleet", "All runs: which needs a look.")
+    made = RankStore("fleet", "Fleet", "All runs: which needs a look.")
     made.with_variables("run", "rank", one_run=False)
     made.row("All runs", _table())
     made.row("Over time", *_curves())

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import heatmap, timeseries
 
-from grafana.board import Board
+from grafana.board import RankStore
 from grafana.panels import Facts, Look, Query, curves, heat
 from grafana.queries import LAYER, RANK, in_order
 
 _MAGNITUDE = "In powers of ten: -3 is 0.001."
 
 
-def board() -> Board:
+def board() -> RankStore:
     """The dashboard."""
-    made = Board("layers", "Layers", "One run, layer by layer over time: where in the model it began.")
+    made = RankStore("layers", "Layers", "One run, layer by layer over time: where in the model it began.")
     made.with_variables("run", "rank", "layer", "tensor")
     made.row("Layers over time", *_heat_maps())
     made.row("Shares", *_shares())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import stat, timeseries
 
-from grafana.board import Board
+from grafana.board import RankStore
 from grafana.panels import Facts, Look, Query, curves, number
 from grafana.queries import RANK, RUN, increase, largest, quantile, rate
 
 
-def board() -> Board:
+def board() -> RankStore:
     """The dashboard."""
-    made = Board("run-overview", "Run overview", "One run: is it healthy, and if not, since which step.")
+    made = RankStore("run-overview", "Run overview", "One run: is it healthy, and if not, since which step.")
     made.with_variables("run", "rank")
     spiked = f"max by (run) ({increase('trainmon_grad_norm_spikes_total', RUN)}) > 0"
     made.with_marks("Spikes", spiked, "the gradient norm of {{run}} spiked")

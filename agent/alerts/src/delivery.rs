@@ -9,7 +9,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use trainmon_core::{Alert, AlertBook};
 
-use trainmon_service::{Voice, panic_text, step_back};
+use trainmon_service::{Notices, panic_text, step_back};
 
 /// Counters and flags publish no other memory: the queue does.
 const COUNT: Ordering = Ordering::Relaxed;
@@ -107,7 +107,7 @@ struct Shared {
     waiting: AtomicU64,
     given_up: AtomicBool,
     book: Arc<AlertBook>,
-    voice: Voice,
+    notices: Notices,
 }
 
 impl Shared {
@@ -130,13 +130,13 @@ impl Shared {
                 return;
             }
             match outcome {
-                Ok(()) if std::mem::take(&mut fails) => self.voice.info(format!("{name}: gets through again")),
+                Ok(()) if std::mem::take(&mut fails) => self.notices.info(format!("{name}: gets through again")),
                 Ok(()) => {}
                 Err(Failed { what, hint }) => {
                     self.book.lose(weight);
                     if !std::mem::replace(&mut fails, true) {
                         let hint = Some(hint).filter(|hint| !hint.is_empty()).map(str::to_owned);
-                        self.voice.warn(format!("{name}: {what}; {things} that are lost are counted"), hint);
+                        self.notices.warn(format!("{name}: {what}; {things} that are lost are counted"), hint);
                     }
                 }
             }
@@ -161,12 +161,12 @@ impl<P: Message> NotifyQueue<P> {
         queue_spec: QueueSpec,
         notifier: impl Notifier<Message = P>,
         book: Arc<AlertBook>,
-        voice: Voice,
+        notices: Notices,
     ) -> std::io::Result<Self> {
         let (queue, messages) = bounded(queue_spec.messages);
         let (close, closing) = bounded(1);
         let (alive, done) = bounded::<()>(0);
-        let shared = Shared { queue_spec, waiting: AtomicU64::new(0), given_up: AtomicBool::new(false), book, voice };
+        let shared = Shared { queue_spec, waiting: AtomicU64::new(0), given_up: AtomicBool::new(false), book, notices };
         let (shared, emergency_stop) = (Arc::new(shared), notifier.emergency_stop());
         let of_thread = Arc::clone(&shared);
         std::thread::Builder::new().name(format!("trainmon-{}", queue_spec.thread)).spawn(move || {
@@ -228,7 +228,7 @@ impl ClosingQueue {
         shared.book.lose(left);
         if left > 0 {
             let QueueSpec { name, things, .. } = shared.queue_spec;
-            shared.voice.warn(
+            shared.notices.warn(
                 format!("{name}: {left} {things} were not delivered before the shutdown deadline"),
                 Some("raise `shutdown_timeout_ms`, or look at why it is slow".to_owned()),
             );
@@ -281,8 +281,8 @@ mod tests {
         let notifier = Slow { go: waits, took, brought: Arc::clone(&brought) };
         let queue_spec = QueueSpec { thread: "slow", name: "slow", things: "things", messages: 8, most: 10 };
         let ears = Arc::clone(&said);
-        let voice = Voice::new(move |notice| ears.lock().unwrap().push(notice.message.clone()));
-        let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(&book), voice).unwrap();
+        let notices = Notices::new(move |notice| ears.lock().unwrap().push(notice.message.clone()));
+        let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(&book), notices).unwrap();
         (post, go, taken, brought, book, said)
     }
 

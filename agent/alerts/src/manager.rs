@@ -12,7 +12,7 @@ use trainmon_core::config::Config;
 use trainmon_core::{
     Alert, AlertBook, AlertPhase, AlertRule, AlertSeverity, Rank, Step, StepBatch, TensorInfo, TensorTable,
 };
-use trainmon_service::{Notice, Severity, Voice, panic_text};
+use trainmon_service::{Notice, Notices, Severity, panic_text};
 
 use super::anomaly_file::Entry;
 use super::delivery::ClosingQueue;
@@ -43,7 +43,7 @@ pub struct Opening<'a> {
     /// Counts what is found and lost.
     pub book: Arc<AlertBook>,
     /// Who hears of alerts.
-    pub voice: Voice,
+    pub notices: Notices,
     /// Told of an alert whose rule asks for a capture.
     pub capture: AsksForCapture,
 }
@@ -72,7 +72,7 @@ pub struct AlertManager {
     run: String,
     tensors: TensorTable,
     book: Arc<AlertBook>,
-    voice: Voice,
+    notices: Notices,
 }
 
 struct Room {
@@ -110,7 +110,7 @@ impl Room {
 impl AlertManager {
     /// Opens the manager. What brings alerts out and cannot be started is reported and left out.
     pub fn open(opening: Opening<'_>) -> Self {
-        let Opening { config, rank, run, base, tensors, book, voice, capture } = opening;
+        let Opening { config, rank, run, base, tensors, book, notices, capture } = opening;
         let room = Room {
             engine: Engine::new(config, rank, Arc::clone(&book)),
             names: Vec::new(),
@@ -120,7 +120,7 @@ impl AlertManager {
         Self {
             room: Mutex::new(room),
             progress: Condvar::new(),
-            notifiers: Mutex::new(Some(Notifiers::open(config, rank, base, &book, &voice))),
+            notifiers: Mutex::new(Some(Notifiers::open(config, rank, base, &book, &notices))),
             closing: Mutex::default(),
             deadline: OnceLock::new(),
             offered: AtomicU64::new(0),
@@ -130,7 +130,7 @@ impl AlertManager {
             run,
             tensors,
             book,
-            voice,
+            notices,
         }
     }
 
@@ -213,14 +213,14 @@ impl AlertManager {
         let Verdict { said, unsaid, stop: _, notice, findings } = verdict;
         let complaints = self.send(&said, findings);
         for complaint in complaints {
-            self.voice.warn(complaint, None);
+            self.notices.warn(complaint, None);
         }
         for (rule, count) in unsaid {
             self.book.lose(count);
-            self.voice.warn(format!("{count} more alerts of {rule} in step {step}: counted, not said"), None);
+            self.notices.warn(format!("{count} more alerts of {rule} in step {step}: counted, not said"), None);
         }
         if let Some(notice) = notice {
-            self.voice.say(&notice);
+            self.notices.say(&notice);
         }
         self.speak(said)
     }
@@ -245,7 +245,7 @@ impl AlertManager {
             let is_quiet = alert.phase == AlertPhase::Ends || alert.severity == AlertSeverity::Info;
             let severity = if is_quiet { Severity::Info } else { Severity::Warning };
             let hint = hint(alert.rule).filter(|_| alert.phase == AlertPhase::Begins).map(str::to_owned);
-            self.voice.say(&Notice { severity, message: alert.message.clone(), hint });
+            self.notices.say(&Notice { severity, message: alert.message.clone(), hint });
         }
         said.into_iter().map(|said| said.alert).collect()
     }
@@ -265,7 +265,7 @@ impl AlertManager {
             None => Some("none".to_owned()),
         };
         if let Some(last) = last {
-            self.voice.warn(
+            self.notices.warn(
                 format!("the alert state lacks steps that are still queued: the last in it is {last}"),
                 Some("an exporter or a rule is slow, or the machine is starved".to_owned()),
             );
@@ -283,7 +283,7 @@ impl AlertManager {
         let loaded = room.engine.load(saved);
         drop(room);
         if let Some(complaint) = loaded.complaint() {
-            self.voice.info(complaint);
+            self.notices.info(complaint);
         }
         Ok(loaded)
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use trainmon_core::config::{AlertActions, Config};
 use trainmon_core::{Alert, AlertBook, Rank};
-use trainmon_service::Voice;
+use trainmon_service::Notices;
 
 use super::anomaly_file::{self, AnomalyFile, Entry};
 use super::command::CommandNotifier;
@@ -33,18 +33,18 @@ pub(crate) struct Notifiers {
 impl Notifiers {
     /// Opens what the config describes; `base` is where the run directories are. What has no thread is reported and left
     /// out.
-    pub(crate) fn open(config: &Config, rank: Rank, base: &Path, book: &Arc<AlertBook>, voice: &Voice) -> Self {
+    pub(crate) fn open(config: &Config, rank: Rank, base: &Path, book: &Arc<AlertBook>, notices: &Notices) -> Self {
         fn post<C: Notifier>(
             queue_spec: QueueSpec,
             notifier: C,
-            (book, voice): (&Arc<AlertBook>, &Voice),
+            (book, notices): (&Arc<AlertBook>, &Notices),
         ) -> Option<NotifyQueue<C::Message>> {
-            let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(book), voice.clone());
-            post.map_err(|error| voice.warn(format!("{}: cannot start its thread: {error}", queue_spec.name), None))
+            let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(book), notices.clone());
+            post.map_err(|error| notices.warn(format!("{}: cannot start its thread: {error}", queue_spec.name), None))
                 .ok()
         }
         let alert = &config.alert;
-        let shared = (book, voice);
+        let shared = (book, notices);
         let command = alert.command.clone().map(CommandNotifier::new);
         let anomalies = alert.dump.then(|| AnomalyFile::new(base, rank.0));
         #[cfg(feature = "webhook")]
@@ -54,7 +54,7 @@ impl Notifiers {
         #[cfg(not(feature = "webhook"))]
         let webhook = alert.webhook.as_ref().and_then(|_| {
             let hint = "build trainmon with the feature `webhook`".to_owned();
-            voice.warn("alert webhook: this build cannot send any; everything else goes on", Some(hint));
+            notices.warn("alert webhook: this build cannot send any; everything else goes on", Some(hint));
             None
         });
         Self {

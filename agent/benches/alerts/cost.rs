@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trainmon_agent::core::config::{Config, Pipeline};
 use trainmon_agent::core::{Kind, MicroStep, Record, TensorStats};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StepFacts};
 
 const LAYERS: usize = 50;
 const TENSORS_PER_LAYER: usize = 10;
@@ -50,7 +50,7 @@ fn run(alert: &str) -> f64 {
     let config = Config::parse(&text, "bench", &|_| None).unwrap().config;
     let pipeline = Pipeline { queue_steps: 4_096, shutdown_timeout_ms: 600_000 };
     let config = Config { csv: None, prometheus: None, pipeline, ..config };
-    let options = Options { ranks: Some(Ranks::SINGLE), voice: Voice::new(|_| {}), ..Options::default() };
+    let options = Options { ranks: Some(Ranks::SINGLE), notices: Notices::new(|_| {}), ..Options::default() };
     let monitor = Monitor::start(config, options).unwrap();
     let name =
         |index: usize| format!("model.layers.{}.mlp.fc{}.weight", index / TENSORS_PER_LAYER, index % TENSORS_PER_LAYER);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trainmon_capture::{
-    CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Content, Direction, Part, Session, Tensor, Voice,
+    CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Content, Direction, Notices, Part, Session, Tensor,
 };
 use trainmon_core::TensorView;
 use trainmon_stats::read_only_pass;
@@ -57,7 +57,7 @@ fn open(keys: &str, directory: &Path) -> Session {
     let text = format!("{{\"dump_path\": {:?}, \"level\": \"L1\", {keys}}}", directory.to_str().unwrap());
     let parsed = CaptureConfig::parse(&text, "bench", CaptureDialect::Trainmon).map_err(|errors| errors.to_string());
     let plan = Arc::new(CapturePlan::new(parsed.unwrap().config));
-    Session::open(plan, CapturePlace { step: 0, rank: Some(0) }, Voice::new(|_| ())).unwrap()
+    Session::open(plan, CapturePlace { step: 0, rank: Some(0) }, Notices::new(|_| ())).unwrap()
 }
 
 /// One call, its inputs before and its output after, as the fronts do it.

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Nothing here panics into the host, waits for a device, or returns an error from the middle of a step: what goes wrong is
-//! said through a [`Voice`], once for each kind, and written to `dump_error_info.log`.
+//! said through a [`Notices`], once for each kind, and written to `dump_error_info.log`.
 
 #![forbid(unsafe_code)]
 
@@ -53,4 +53,4 @@ pub use trainmon_core::config::{
     Summary, TensorFormat,
 };
 pub use trainmon_dump::capture::Made;
-pub use trainmon_service::{Notice, Severity, Voice};
+pub use trainmon_service::{Notice, Notices, Severity};

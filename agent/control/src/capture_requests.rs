@@ -106,9 +106,9 @@ impl CaptureRequests {
 
     fn asked_elsewhere(&mut self, members: &Members) -> Option<AskedBy> {
         let mut found = None;
-        for (rank, note) in members.notes() {
-            let Some(wanted) = &note.wants_capture else { continue };
-            let key = (note.word.clone(), wanted.number);
+        for (rank, rank_state) in members.rank_states() {
+            let Some(wanted) = &rank_state.wants_capture else { continue };
+            let key = (rank_state.word.clone(), wanted.number);
             if self.seen.get(&rank) != Some(&key) {
                 self.seen.insert(rank, key);
                 found.get_or_insert_with(|| wanted.asked.clone());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Map, Value};
 use trainmon_core::config::{CaptureRequest, Config, DYNAMIC_VARIABLE, DiagnosticKind, Plan};
-use trainmon_service::{Voice, environment};
+use trainmon_service::{Notices, environment};
 
 use super::capture_requests;
 use super::change_request::{Change, ChangeIds, ChangeRequest};
@@ -46,7 +46,7 @@ pub(super) struct FileWatch {
     /// The capture that the file asked for last.
     capture: Option<CaptureRequest>,
     numbers: ChangeIds,
-    voice: Voice,
+    notices: Notices,
 }
 
 /// What changes when a file is written or replaced.
@@ -54,10 +54,16 @@ type Stamp = (SystemTime, u64);
 
 impl FileWatch {
     /// Takes the file as it is for known: the monitor was started with it.
-    pub(super) fn new(file: ConfigFile, start: Arc<Config>, live: Arc<Live>, numbers: ChangeIds, voice: Voice) -> Self {
+    pub(super) fn new(
+        file: ConfigFile,
+        start: Arc<Config>,
+        live: Arc<Live>,
+        numbers: ChangeIds,
+        notices: Notices,
+    ) -> Self {
         let seen = stamp(&file.path);
         let capture = start.capture.as_ref().and_then(|capture| capture.request.clone());
-        Self { file, start, live, seen, looked: None, capture, numbers, voice }
+        Self { file, start, live, seen, looked: None, capture, numbers, notices }
     }
 
     /// What the file wants, if it was changed since the last look.
@@ -81,7 +87,7 @@ impl FileWatch {
             let name = self.file.path.display();
             let message =
                 format!("`{name}`: key `targets`: this front cannot change its targets while it runs: {IGNORED}");
-            self.voice.warn(message, Some("start anew with these targets, or put the former ones back".to_owned()));
+            self.notices.warn(message, Some("start anew with these targets, or put the former ones back".to_owned()));
             return None;
         }
         let what = format!("what `{}` says", self.file.path.display());
@@ -109,7 +115,7 @@ impl FileWatch {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) => {
-                self.voice.warn(format!("cannot read `{name}`: {error}: {IGNORED}"), None);
+                self.notices.warn(format!("cannot read `{name}`: {error}: {IGNORED}"), None);
                 return None;
             }
         };
@@ -121,13 +127,13 @@ impl FileWatch {
         match Config::parse_over(&text, over, &name, &env) {
             Ok(parsed) => {
                 for lacking in parsed.warnings.iter().filter(|one| one.kind == DiagnosticKind::NotImplemented) {
-                    self.voice.warn(lacking.to_string(), lacking.hint.clone());
+                    self.notices.warn(lacking.to_string(), lacking.hint.clone());
                 }
                 Some(parsed.config)
             }
             Err(errors) => {
                 let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
-                self.voice.warn(format!("{errors}\n{IGNORED}"), Some(hint));
+                self.notices.warn(format!("{errors}\n{IGNORED}"), Some(hint));
                 None
             }
         }
@@ -144,7 +150,7 @@ impl FileWatch {
         let rest = Config { dynamic_on: self.start.dynamic_on, ..config.with_plan(&plan) };
         let rest = Config { adhoc: self.start.adhoc.clone(), capture: self.start.capture.clone(), ..rest };
         if rest != *self.start {
-            self.voice.info(format!(
+            self.notices.info(format!(
                 "`{}`: keys beside those of what is measured, and when, take effect at the next start",
                 self.file.path.display()
             ));
@@ -185,10 +191,10 @@ mod tests {
         write(&path, r#"{"wg_distribution": true}"#, 0);
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
-        let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
+        let notices = Notices::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
         let start = Arc::new(Config { dynamic_on: Some(false), ..Config::parse("{}", "x", &|_| None).unwrap().config });
         let live = Arc::new(Live::new(trainmon_core::Step(0), false, Plan::of(&start)));
-        let mut watch = FileWatch::new(path.clone().into(), start, Arc::clone(&live), ChangeIds::default(), voice);
+        let mut watch = FileWatch::new(path.clone().into(), start, Arc::clone(&live), ChangeIds::default(), notices);
         let mut now = Instant::now();
         assert_eq!(watch.tick(later(&mut now)), []);
         write(&path, r#"{"wg_distribution": 7}"#, 40);
@@ -228,10 +234,10 @@ mod tests {
         let start = Arc::new(Config::parse_over(&text("min"), &over, "config.json", &dynamic).unwrap().config);
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
-        let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
+        let notices = Notices::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
         let live = Arc::new(Live::new(trainmon_core::Step(0), false, Plan::of(&start)));
         let file = ConfigFile { path: path.clone(), over };
-        let mut watch = FileWatch::new(file, start, live, ChangeIds::default(), voice);
+        let mut watch = FileWatch::new(file, start, live, ChangeIds::default(), notices);
         let mut now = Instant::now();
         write(&path, &text("max"), 40);
         let Some(Change::Replace(plan)) = watch.tick(later(&mut now)).pop().map(|request| request.change) else {

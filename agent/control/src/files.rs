@@ -1,23 +1,23 @@
-//! The board of files: a directory that every rank sees.
+//! The store of files: a directory that every rank sees.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::board::Board;
+use super::rank_store::RankStore;
 
 /// A longer text is not ours.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Sheet and notes as files, each put in place whole by a rename.
+/// The leader state and rank states as files, each put in place whole by a rename.
 #[derive(Debug)]
-pub(super) struct FileBoard {
+pub(super) struct FileRankStore {
     directory: PathBuf,
     /// Keeps the names of files in the making apart.
     own_word: String,
 }
 
-impl FileBoard {
+impl FileRankStore {
     pub(super) fn new(directory: &Path, own_word: &str) -> Self {
         Self { directory: directory.to_path_buf(), own_word: own_word.to_owned() }
     }
@@ -54,20 +54,20 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-impl Board for FileBoard {
-    fn put_sheet(&mut self, text: &str) -> io::Result<()> {
+impl RankStore for FileRankStore {
+    fn put_leader_state(&mut self, text: &str) -> io::Result<()> {
         self.put(&self.sheet_path(), text)
     }
 
-    fn sheet(&mut self) -> io::Result<Option<String>> {
+    fn leader_state(&mut self) -> io::Result<Option<String>> {
         read(&self.sheet_path())
     }
 
-    fn put_note(&mut self, rank: u32, text: &str) -> io::Result<()> {
+    fn put_rank_state(&mut self, rank: u32, text: &str) -> io::Result<()> {
         self.put(&self.note_path(rank), text)
     }
 
-    fn note(&mut self, rank: u32) -> io::Result<Option<String>> {
+    fn rank_state(&mut self, rank: u32) -> io::Result<Option<String>> {
         read(&self.note_path(rank))
     }
 }

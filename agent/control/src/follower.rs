@@ -5,11 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::board::{Agreement, Board, Happened, Note, Sheet, WantedCapture};
+use super::rank_store::{Agreement, Happened, LeaderState, RankState, RankStore, WantedCapture};
 use super::stop::WantsStop;
 use crate::live::{Live, Switched};
 
-/// How often a rank that rank 0 has not heard of leaves its note again: rank 0 may not have been there yet.
+/// How often a rank that rank 0 has not heard of leaves its rank state again: rank 0 may not have been there yet.
 const KNOCK_EVERY: Duration = Duration::from_secs(2);
 
 /// Follows rank 0.
@@ -18,11 +18,11 @@ pub(super) struct Follower {
     word: String,
     live: Arc<Live>,
     wants_stop: WantsStop,
-    /// The session of the sheet seen last; empty before there is one.
+    /// The session of the leader state seen last; empty before there is one.
     seen: String,
     /// The session obeyed; empty before there is one.
     session: String,
-    /// Sessions obeyed before: their sheets may come back from a cache.
+    /// Sessions obeyed before: their leader states may come back from a cache.
     former: BTreeSet<String>,
     /// What had happened here before this session.
     before: Option<Switched>,
@@ -31,8 +31,8 @@ pub(super) struct Follower {
     agreed: u64,
     /// What was asked for here last.
     wants_capture: Option<WantedCapture>,
-    /// The note as last left, and when.
-    left: Option<(Note, Instant)>,
+    /// The rank state as last left, and when.
+    left: Option<(RankState, Instant)>,
 }
 
 /// Something a follower has to say.
@@ -62,34 +62,34 @@ impl Follower {
         }
     }
 
-    /// Looks at the sheet once.
-    pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Option<FollowerEvent>> {
-        let sheet = board.sheet()?.and_then(|text| serde_json::from_str::<Sheet>(&text).ok());
-        let sheet = sheet.filter(|sheet| !self.former.contains(&sheet.session));
-        let news = sheet.and_then(|sheet| {
-            self.seen.clone_from(&sheet.session);
-            if self.is_member(&sheet) { self.obey(sheet) } else { None }
+    /// Looks at the leader state once.
+    pub(super) fn tick(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<Option<FollowerEvent>> {
+        let leader_state = rank_store.leader_state()?.and_then(|text| serde_json::from_str::<LeaderState>(&text).ok());
+        let leader_state = leader_state.filter(|leader_state| !self.former.contains(&leader_state.session));
+        let news = leader_state.and_then(|leader_state| {
+            self.seen.clone_from(&leader_state.session);
+            if self.is_member(&leader_state) { self.obey(leader_state) } else { None }
         });
-        self.leave_note(now, board)?;
+        self.leave_rank_state(now, rank_store)?;
         Ok(news)
     }
 
-    /// Whether the sheet is of this run: its word is on it.
-    fn is_member(&self, sheet: &Sheet) -> bool {
-        sheet.members.get(&self.rank) == Some(&self.word)
+    /// Whether the leader state is of this run: its word is on it.
+    fn is_member(&self, leader_state: &LeaderState) -> bool {
+        leader_state.members.get(&self.rank) == Some(&self.word)
     }
 
-    fn obey(&mut self, sheet: Sheet) -> Option<FollowerEvent> {
-        let is_new = self.session != sheet.session;
+    fn obey(&mut self, leader_state: LeaderState) -> Option<FollowerEvent> {
+        let is_new = self.session != leader_state.session;
         if is_new {
-            let former = std::mem::replace(&mut self.session, sheet.session);
+            let former = std::mem::replace(&mut self.session, leader_state.session);
             self.former.insert(former);
             (self.heard, self.agreed, self.before) = (0, 0, self.live.switched());
         }
-        let agreement = sheet.agreed.filter(|agreement| agreement.proposal.id > self.agreed);
+        let agreement = leader_state.agreed.filter(|agreement| agreement.proposal.id > self.agreed);
         let news = agreement.and_then(|agreement| self.follow(&agreement, is_new));
         // One after the other: a plan that waits for its step must not be overtaken.
-        if let Some(proposal) = sheet.proposal.filter(|_| self.live.awaited().is_none()) {
+        if let Some(proposal) = leader_state.proposal.filter(|_| self.live.awaited().is_none()) {
             self.heard = self.heard.max(proposal.id);
         }
         news
@@ -105,12 +105,12 @@ impl Follower {
         if is_new {
             return Some(FollowerEvent::TakenUp { agreed });
         }
-        // In this very moment the step may end in time; the note tells what really happened.
+        // In this very moment the step may end in time; the rank state tells what really happened.
         (step >= agreed).then_some(FollowerEvent::Missed { agreed, switched: step + 1 })
     }
 
-    /// Leaves a note where there is news, and knocks until rank 0 has heard.
-    fn leave_note(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<()> {
+    /// Leaves a rank state where there is news, and knocks until rank 0 has heard.
+    fn leave_rank_state(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<()> {
         let is_member = !self.seen.is_empty() && self.seen == self.session;
         let switched = self.live.switched().filter(|switched| is_member && Some(*switched) != self.before);
         let switched = switched.map(|switched| Happened { id: switched.id, step: switched.step.0 });
@@ -131,7 +131,7 @@ impl Follower {
         if !is_news {
             return Ok(());
         }
-        let note = Note {
+        let rank_state = RankState {
             word: self.word.clone(),
             session: self.seen.clone(),
             heard,
@@ -142,8 +142,8 @@ impl Follower {
             wants_capture: self.wants_capture.clone(),
             captured,
         };
-        board.put_note(self.rank, &serde_json::to_string(&note)?)?;
-        self.left = Some((note, now));
+        rank_store.put_rank_state(self.rank, &serde_json::to_string(&rank_state)?)?;
+        self.left = Some((rank_state, now));
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The part of rank 0: propose, wait for every rank's answer, name a step that no rank has reached, watch it happen.
 //!
 //! What is guaranteed: a plan takes effect only after every rank has answered that it knows it; a rank that does not answer
-//! makes the proposal void, and nothing changes anywhere. Rank 0 itself goes by what it has read back from the board, so it
+//! makes the proposal void, and nothing changes anywhere. Rank 0 itself goes by what it has read back from the store, so it
 //! never switches alone. The step named lies ahead of every rank by at least three times
 //! the slowest answer to this proposal, and by two seconds. A rank that learns of it later all the same (its file system
 //! slept longer than ever before) switches at once and reports that, and it is said and shown: with ranks that never
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use trainmon_core::config::{Config, Plan};
 
-use super::board::{Agreement, Board, Proposal, Sheet};
 use super::capture_requests::{CaptureRequests, Declined};
 use super::change_request::{Change, ChangeRequest, MAX_WAITING_CHANGES};
 use super::members::Members;
 use super::progress::{Late, Progress, ProgressBook, Stage};
+use super::rank_store::{Agreement, LeaderState, Proposal, RankStore};
 use super::stop::StopRequest;
 use crate::captures::AgreedCapture;
 use crate::live::Live;
@@ -48,7 +48,7 @@ pub(super) enum LeaderEvent {
     Withdrawn { what: String, why: String },
     /// A capture that nobody ordered by hand is not made.
     Declined { what: String, why: String },
-    /// The notes of these ranks cannot be read.
+    /// The rank states of these ranks cannot be read.
     Unreadable { ranks: String, why: String },
     /// A rank switched later than agreed.
     Late { what: String, step: u64, late: Late },
@@ -69,7 +69,7 @@ struct Open {
     progress: Progress,
     since: Instant,
     answers: BTreeMap<u32, Answer>,
-    /// What was put on the board and is not known to be there.
+    /// What was put into the store and is not known to be there.
     named: Option<Agreement>,
     agreed: Option<u64>,
     /// When rank 0 itself switched.
@@ -96,8 +96,8 @@ pub(super) struct Leader {
     captures: CaptureRequests,
     open: Option<Open>,
     agreed: Option<Agreement>,
-    /// The sheet as last put up.
-    sheet: Option<Sheet>,
+    /// The leader state as last put up.
+    leader_state: Option<LeaderState>,
     said: Vec<LeaderEvent>,
 }
 
@@ -118,7 +118,7 @@ impl Leader {
             captures: CaptureRequests::default(),
             open: None,
             agreed: None,
-            sheet: None,
+            leader_state: None,
             said: Vec::new(),
         }
     }
@@ -150,8 +150,8 @@ impl Leader {
     }
 
     /// Goes on as far as is possible now.
-    pub(super) fn tick(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<Vec<LeaderEvent>> {
-        self.look_for_notes(now, board)?;
+    pub(super) fn tick(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<Vec<LeaderEvent>> {
+        self.look_for_rank_states(now, rank_store)?;
         if !self.is_about_to_stop()
             && let Some(request) = self.stop.request(now, self.members.wanting_stop())
         {
@@ -164,13 +164,13 @@ impl Leader {
             self.propose_next(now);
         }
         if let Some(mut open) = self.open.take() {
-            let is_over = self.advance(&mut open, now, board);
+            let is_over = self.advance(&mut open, now, rank_store);
             if !matches!(is_over, Ok(true)) {
                 self.open = Some(open);
             }
             is_over?;
         }
-        self.put_up_sheet(board)?;
+        self.put_up_leader_state(rank_store)?;
         Ok(std::mem::take(&mut self.said))
     }
 
@@ -179,8 +179,8 @@ impl Leader {
         let (live, is_capture) = (Arc::clone(&self.live), |change: &Change| matches!(change, Change::Capture(_)));
         let is_open = self.open.as_ref().is_some_and(|open| open.proposal.capture.is_some())
             || self.queue.iter().any(|waiting| is_capture(&waiting.change));
-        for (rank, note) in self.members.notes() {
-            note.captured.iter().for_each(|captured| live.captures().note_rank(rank, *captured));
+        for (rank, rank_state) in self.members.rank_states() {
+            rank_state.captured.iter().for_each(|captured| live.captures().note_rank(rank, *captured));
         }
         let (request, declined) = self.captures.next(live.step().0, live.captures(), &self.members, is_open);
         self.said.extend(declined.map(|Declined { what, why }| LeaderEvent::Declined { what, why }));
@@ -198,21 +198,21 @@ impl Leader {
         1..self.world
     }
 
-    /// Reads the notes of ranks that owe an answer or a report; of the others now and then.
-    fn look_for_notes(&mut self, now: Instant, board: &mut dyn Board) -> io::Result<()> {
+    /// Reads the rank states of ranks that owe an answer or a report; of the others now and then.
+    fn look_for_rank_states(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<()> {
         let mut ranks = self.members.roll_call(now, self.others());
         if let Some(open) = &self.open {
             ranks.extend(self.others().filter(|rank| owes(open, *rank)));
         }
-        let unreadable = self.members.look(&ranks, board)?;
+        let unreadable = self.members.look(&ranks, rank_store)?;
         if let Some(why) = unreadable.first().and_then(|rank| self.members.trouble(*rank)) {
             self.said.push(LeaderEvent::Unreadable { ranks: names(&unreadable), why: why.to_owned() });
         }
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         for rank in ranks {
-            let note = self.members.note(rank).filter(|note| note.heard == open.proposal.id);
-            if let Some(note) = note {
-                let (step, seconds_per_step) = (note.step, note.seconds_per_step);
+            let rank_state = self.members.rank_state(rank).filter(|rank_state| rank_state.heard == open.proposal.id);
+            if let Some(rank_state) = rank_state {
+                let (step, seconds_per_step) = (rank_state.step, rank_state.seconds_per_step);
                 open.answers.entry(rank).or_insert(Answer { at: now, step, seconds_per_step });
             }
         }
@@ -269,11 +269,11 @@ impl Leader {
     }
 
     /// One stage further, if its time has come. Gives whether it is over.
-    fn advance(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<bool> {
+    fn advance(&mut self, open: &mut Open, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<bool> {
         if open.agreed.is_none() {
             open.progress.waiting_for = self.others().filter(|rank| !open.answers.contains_key(rank)).collect();
             if open.progress.waiting_for.is_empty() {
-                if let Some(why) = self.agree(open, now, board)? {
+                if let Some(why) = self.agree(open, now, rank_store)? {
                     self.withdraw(open.progress.clone(), why);
                     return Ok(true);
                 }
@@ -308,9 +308,9 @@ impl Leader {
     /// # Errors
     /// It is not known whether the others can read it: rank 0 does nothing about it yet. The next call looks first whether
     /// they can.
-    fn agree(&mut self, open: &mut Open, now: Instant, board: &mut dyn Board) -> io::Result<Option<String>> {
+    fn agree(&mut self, open: &mut Open, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<Option<String>> {
         let agreement = match open.named.take() {
-            Some(named) if self.is_up(open, &named, board)? => named,
+            Some(named) if self.is_up(open, &named, rank_store)? => named,
             _ => {
                 let own = self.live.step().0;
                 let step = if self.world == 1 { own + 1 } else { self.step_ahead(open, own, now) };
@@ -324,7 +324,7 @@ impl Leader {
                         Err(why) => return Ok(Some(why)),
                     }
                 }
-                self.put_up_agreement(open, &agreement, board)?;
+                self.put_up_agreement(open, &agreement, rank_store)?;
                 agreement
             }
         };
@@ -349,32 +349,40 @@ impl Leader {
         Ok(None)
     }
 
-    /// Whether an agreement got to the board although putting it there failed.
-    fn is_up(&self, open: &mut Open, named: &Agreement, board: &mut dyn Board) -> io::Result<bool> {
+    /// Whether an agreement got to the store although putting it there failed.
+    fn is_up(&self, open: &mut Open, named: &Agreement, rank_store: &mut dyn RankStore) -> io::Result<bool> {
         // Until that is known it may be.
         open.named = Some(named.clone());
-        let found = board.sheet()?.and_then(|text| serde_json::from_str::<Sheet>(&text).ok());
-        let found = found.filter(|sheet| sheet.session == self.session).and_then(|sheet| sheet.agreed);
+        let found = rank_store.leader_state()?.and_then(|text| serde_json::from_str::<LeaderState>(&text).ok());
+        let found = found
+            .filter(|leader_state| leader_state.session == self.session)
+            .and_then(|leader_state| leader_state.agreed);
         open.named = None;
         // Its number says enough: a plan's fractions may come back from JSON in another last digit.
         Ok(found.is_some_and(|found| (found.proposal.id, found.step) == (named.proposal.id, named.step)))
     }
 
-    /// Puts an agreement on the board and reads it back.
-    fn put_up_agreement(&mut self, open: &mut Open, agreement: &Agreement, board: &mut dyn Board) -> io::Result<()> {
+    /// Puts an agreement into the store and reads it back.
+    fn put_up_agreement(
+        &mut self,
+        open: &mut Open,
+        agreement: &Agreement,
+        rank_store: &mut dyn RankStore,
+    ) -> io::Result<()> {
         if self.world == 1 {
             return Ok(());
         }
         let members = self.members.words();
-        let sheet = Sheet { session: self.session.clone(), members, proposal: None, agreed: Some(agreement.clone()) };
-        let text = serde_json::to_string(&sheet)?;
+        let leader_state =
+            LeaderState { session: self.session.clone(), members, proposal: None, agreed: Some(agreement.clone()) };
+        let text = serde_json::to_string(&leader_state)?;
         open.named = Some(agreement.clone());
-        board.put_sheet(&text)?;
-        if board.sheet()?.as_deref() != Some(text.as_str()) {
-            return Err(io::Error::other("what was put on the board is not what is read there"));
+        rank_store.put_leader_state(&text)?;
+        if rank_store.leader_state()?.as_deref() != Some(text.as_str()) {
+            return Err(io::Error::other("what was put into the store is not what is read there"));
         }
         open.named = None;
-        self.sheet = Some(sheet);
+        self.leader_state = Some(leader_state);
         Ok(())
     }
 
@@ -405,12 +413,13 @@ impl Leader {
     /// Why these ranks did not answer, as far as is known.
     fn why_silent(&self, silent: &[u32]) -> String {
         let unreadable = silent.iter().copied().find_map(|rank| Some((rank, self.members.trouble(rank)?)));
-        let unheard: Vec<u32> = silent.iter().copied().filter(|rank| self.members.note(*rank).is_none()).collect();
+        let unheard: Vec<u32> =
+            silent.iter().copied().filter(|rank| self.members.rank_state(*rank).is_none()).collect();
         match unreadable {
-            Some((rank, trouble)) => format!("the note of rank {rank} cannot be read: {trouble}"),
+            Some((rank, trouble)) => format!("the state of rank {rank} cannot be read: {trouble}"),
             None if unheard.is_empty() => format!("no answer within {} s from {}", PATIENCE.as_secs(), names(silent)),
             None => format!(
-                "{} never came to the board: is trainmon on there, with the same control directory?",
+                "{} never came to the store: is trainmon on there, with the same control directory?",
                 names(&unheard)
             ),
         }
@@ -421,7 +430,7 @@ impl Leader {
         let id = open.proposal.id;
         let mut waiting_for = Vec::new();
         for rank in self.others() {
-            match self.members.note(rank).and_then(|note| note.switched).filter(|it| it.id >= id) {
+            match self.members.rank_state(rank).and_then(|rank_state| rank_state.switched).filter(|it| it.id >= id) {
                 Some(switched) if switched.id == id => self.check_step(open, step, rank, switched.step),
                 Some(_) => {}
                 None => waiting_for.push(rank),
@@ -439,26 +448,26 @@ impl Leader {
         }
     }
 
-    fn put_up_sheet(&mut self, board: &mut dyn Board) -> io::Result<()> {
+    fn put_up_leader_state(&mut self, rank_store: &mut dyn RankStore) -> io::Result<()> {
         if self.world == 1 {
             return Ok(());
         }
         let open = self.open.as_ref().filter(|open| open.agreed.is_none());
-        let sheet = Sheet {
+        let leader_state = LeaderState {
             session: self.session.clone(),
             members: self.members.words(),
             proposal: open.map(|open| open.proposal.clone()),
             agreed: self.agreed.clone(),
         };
-        if self.sheet.as_ref() != Some(&sheet) {
-            board.put_sheet(&serde_json::to_string(&sheet)?)?;
-            self.sheet = Some(sheet);
+        if self.leader_state.as_ref() != Some(&leader_state) {
+            rank_store.put_leader_state(&serde_json::to_string(&leader_state)?)?;
+            self.leader_state = Some(leader_state);
         }
         Ok(())
     }
 }
 
-/// Whether a rank's note is awaited: its answer, or its report.
+/// Whether a rank's rank state is awaited: its answer, or its report.
 fn owes(open: &Open, rank: u32) -> bool {
     match open.agreed {
         None => !open.answers.contains_key(&rank),

@@ -4,7 +4,7 @@
 //! trainmon ctl, curl ──▶ server ──▶ service ──▶ change_request ─┐
 //! config file (dynamic mode) ──▶ file_watch ────────────────────┤
 //!                                                               ▼
-//!                            rank 0: leader ──▶ board ──▶ followers on the other ranks
+//!                            rank 0: leader ──▶ store ──▶ followers on the other ranks
 //!                                        │                    │
 //!                                        ▼                    ▼
 //!                              live: the letter the training thread opens when the agreed step begins
@@ -15,12 +15,11 @@
 //! Rank 0 alone listens and decides. It proposes a complete [`Plan`](trainmon_core::config::Plan), waits until every
 //! rank has answered with its current step, then names a step that no rank has reached yet (`leader`; `members` knows who
 //! there is). The ranks talk over
-//! a [`Board`]: files in a directory that all of them see, or whatever a front brings along. Everything runs on threads of
+//! a [`RankStore`]: files in a directory that all of them see, or whatever a front brings along. Everything runs on threads of
 //! our own; the training thread looks at one number per step and never waits.
 
 #![forbid(unsafe_code)]
 
-mod board;
 mod capture_requests;
 mod captures;
 mod change_request;
@@ -32,6 +31,7 @@ mod live;
 mod members;
 mod place;
 mod progress;
+mod rank_store;
 mod server;
 mod service;
 mod status;
@@ -39,10 +39,10 @@ mod stop;
 mod thread;
 mod token;
 
-pub use board::{Board, SharedBoard};
 pub use captures::{AgreedCapture, AskedBy, CaptureSchedule, CaptureStage, CaptureState};
 pub use file_watch::ConfigFile;
 pub use live::{Live, Switch, Switched};
+pub use rank_store::{RankStore, SharedRankStore};
 pub use status::{SinkStatus, Sources};
 pub use stop::WantsStop;
 pub use thread::{Control, ControlStart};

@@ -1,12 +1,12 @@
-//! Whom rank 0 has heard of: the note of every other rank, as far as it is one of this run.
+//! Whom rank 0 has heard of: the rank state of every other rank, as far as it is one of this run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::board::{Board, Note};
+use super::rank_store::{RankState, RankStore};
 
-/// Between looks at notes that nothing waits for.
+/// Between looks at rank states that nothing waits for.
 const ROLL_CALL_EVERY: Duration = Duration::from_secs(2);
 /// Known ranks looked at in a roll call, in turn: one that was started anew is found within a minute even in jobs of
 /// thousands, and a shared file system has its peace.
@@ -15,11 +15,11 @@ const CALLED_AT_ONCE: usize = 64;
 /// The other ranks, as they told last.
 pub(super) struct Members {
     session: String,
-    notes: BTreeMap<u32, Note>,
-    /// Words of processes whose place another one took: what they said may still lie on the board, or come back from a
+    rank_states: BTreeMap<u32, RankState>,
+    /// Words of processes whose place another one took: what they said may still lie in the store, or come back from a
     /// cache.
     former: BTreeSet<(u32, String)>,
-    /// Ranks whose note cannot be read at the moment, and why.
+    /// Ranks whose state cannot be read at the moment, and why.
     unreadable: BTreeMap<u32, String>,
     /// Those of them that were told of.
     told: BTreeSet<u32>,
@@ -32,7 +32,7 @@ impl Members {
     pub(super) fn new(session: String) -> Self {
         Self {
             session,
-            notes: BTreeMap::new(),
+            rank_states: BTreeMap::new(),
             former: BTreeSet::new(),
             unreadable: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -42,26 +42,26 @@ impl Members {
     }
 
     /// What a rank told last.
-    pub(super) fn note(&self, rank: u32) -> Option<&Note> {
-        self.notes.get(&rank)
+    pub(super) fn rank_state(&self, rank: u32) -> Option<&RankState> {
+        self.rank_states.get(&rank)
     }
 
     /// The first rank whose alerts ask the training to end.
     pub(super) fn wanting_stop(&self) -> Option<u32> {
-        self.notes.iter().find(|(_, note)| note.wants_stop).map(|(&rank, _)| rank)
+        self.rank_states.iter().find(|(_, rank_state)| rank_state.wants_stop).map(|(&rank, _)| rank)
     }
 
-    /// Every note that is known.
-    pub(super) fn notes(&self) -> impl Iterator<Item = (u32, &Note)> {
-        self.notes.iter().map(|(&rank, note)| (rank, note))
+    /// Every rank state that is known.
+    pub(super) fn rank_states(&self) -> impl Iterator<Item = (u32, &RankState)> {
+        self.rank_states.iter().map(|(&rank, rank_state)| (rank, rank_state))
     }
 
     /// The word of every rank that was heard of.
     pub(super) fn words(&self) -> BTreeMap<u32, String> {
-        self.notes.iter().map(|(&rank, note)| (rank, note.word.clone())).collect()
+        self.rank_states.iter().map(|(&rank, rank_state)| (rank, rank_state.word.clone())).collect()
     }
 
-    /// Why a rank's note cannot be read, if it cannot.
+    /// Why a rank's rank state cannot be read, if it cannot.
     pub(super) fn trouble(&self, rank: u32) -> Option<&str> {
         self.unreadable.get(&rank).map(String::as_str)
     }
@@ -73,50 +73,50 @@ impl Members {
             return BTreeSet::new();
         }
         self.called = Some(now);
-        let from_next_on = self.notes.range(self.next_called..).chain(self.notes.range(..self.next_called));
+        let from_next_on = self.rank_states.range(self.next_called..).chain(self.rank_states.range(..self.next_called));
         let in_turn: Vec<u32> = from_next_on.map(|(&rank, _)| rank).take(CALLED_AT_ONCE).collect();
         self.next_called = in_turn.last().map_or(0, |last| last + 1);
-        others.filter(|rank| !self.notes.contains_key(rank)).chain(in_turn).collect()
+        others.filter(|rank| !self.rank_states.contains_key(rank)).chain(in_turn).collect()
     }
 
-    /// Looks at these ranks' notes. Gives those whose note cannot be read and was not told of yet.
+    /// Looks at these ranks' rank states. Gives those whose state cannot be read and was not told of yet.
     ///
     /// # Errors
-    /// Nothing on the board can be read.
-    pub(super) fn look(&mut self, ranks: &BTreeSet<u32>, board: &mut dyn Board) -> io::Result<Vec<u32>> {
+    /// Nothing in the store can be read.
+    pub(super) fn look(&mut self, ranks: &BTreeSet<u32>, rank_store: &mut dyn RankStore) -> io::Result<Vec<u32>> {
         for &rank in ranks {
-            match board.note(rank).and_then(parse) {
-                Ok(note) => {
+            match rank_store.rank_state(rank).and_then(parse) {
+                Ok(rank_state) => {
                     self.unreadable.remove(&rank);
-                    if let Some(note) = note {
-                        self.take(rank, note);
+                    if let Some(rank_state) = rank_state {
+                        self.take(rank, rank_state);
                     }
                 }
                 Err(error) => drop(self.unreadable.insert(rank, error.to_string())),
             }
         }
         if !ranks.is_empty() && ranks.iter().all(|rank| self.unreadable.contains_key(rank)) {
-            // Is it the notes, or the board?
-            board.sheet()?;
+            // Is it the rank states, or the store?
+            rank_store.leader_state()?;
         }
         Ok(self.unreadable.keys().copied().filter(|rank| self.told.insert(*rank)).collect())
     }
 
-    /// Takes a note, unless it answers another run, or is older than what is known.
-    fn take(&mut self, rank: u32, note: Note) {
-        if note.session != self.session || self.former.contains(&(rank, note.word.clone())) {
+    /// Takes a rank state, unless it answers another run, or is older than what is known.
+    fn take(&mut self, rank: u32, rank_state: RankState) {
+        if rank_state.session != self.session || self.former.contains(&(rank, rank_state.word.clone())) {
             return;
         }
-        match self.notes.get(&rank) {
-            Some(known) if known.word != note.word => drop(self.former.insert((rank, known.word.clone()))),
-            Some(known) if (note.heard, note.step) < (known.heard, known.step) => return,
+        match self.rank_states.get(&rank) {
+            Some(known) if known.word != rank_state.word => drop(self.former.insert((rank, known.word.clone()))),
+            Some(known) if (rank_state.heard, rank_state.step) < (known.heard, known.step) => return,
             _ => {}
         }
-        self.notes.insert(rank, note);
+        self.rank_states.insert(rank, rank_state);
     }
 }
 
-fn parse(text: Option<String>) -> io::Result<Option<Note>> {
+fn parse(text: Option<String>) -> io::Result<Option<RankState>> {
     text.map(|text| serde_json::from_str(&text).map_err(io::Error::from)).transpose()
 }
 
@@ -124,9 +124,9 @@ fn parse(text: Option<String>) -> io::Result<Option<Note>> {
 mod tests {
     use super::*;
 
-    fn note(word: &str, session: &str, heard: u64) -> Note {
+    fn rank_state(word: &str, session: &str, heard: u64) -> RankState {
         let (word, session) = (word.to_owned(), session.to_owned());
-        Note {
+        RankState {
             word,
             session,
             heard,
@@ -142,14 +142,14 @@ mod tests {
     #[test]
     fn a_note_of_another_run_or_of_a_process_that_is_gone_is_not_taken() {
         let mut members = Members::new("now".to_owned());
-        members.take(1, note("a", "earlier", 9));
-        assert_eq!(members.note(1), None);
-        members.take(1, note("a", "now", 2));
-        members.take(1, note("a", "now", 1));
-        assert_eq!(members.note(1).unwrap().heard, 2, "an older text that a cache gave back");
-        members.take(1, note("b", "now", 0));
+        members.take(1, rank_state("a", "earlier", 9));
+        assert_eq!(members.rank_state(1), None);
+        members.take(1, rank_state("a", "now", 2));
+        members.take(1, rank_state("a", "now", 1));
+        assert_eq!(members.rank_state(1).unwrap().heard, 2, "an older text that a cache gave back");
+        members.take(1, rank_state("b", "now", 0));
         for _ in 0..3 {
-            members.take(1, note("a", "now", 3));
+            members.take(1, rank_state("a", "now", 3));
         }
         assert_eq!(members.words(), BTreeMap::from([(1, "b".to_owned())]));
     }
@@ -160,7 +160,7 @@ mod tests {
         let world = 3 * u32::try_from(CALLED_AT_ONCE).unwrap();
         let mut now = Instant::now();
         assert_eq!(members.roll_call(now, 1..world).len(), world as usize - 1, "all that were never heard of");
-        (1..world).for_each(|rank| members.take(rank, note(&rank.to_string(), "now", 0)));
+        (1..world).for_each(|rank| members.take(rank, rank_state(&rank.to_string(), "now", 0)));
         assert!(members.roll_call(now, 1..world).is_empty(), "not so soon");
         let mut called = BTreeSet::new();
         for _ in 0..3 {

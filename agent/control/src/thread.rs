@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use trainmon_core::config::{Config, Control as ControlConfig};
 use trainmon_core::with_causes;
-use trainmon_service::Voice;
+use trainmon_service::Notices;
 
-use super::board::{Board, SharedBoard, draw_word};
 use super::capture_requests::CaptureRequests;
 use super::change_request::{ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
 use super::file_watch::{ConfigFile, FileWatch};
-use super::files::FileBoard;
+use super::files::FileRankStore;
 use super::follower::{Follower, FollowerEvent};
 use super::leader::{Leader, LeaderEvent};
 use super::place::{self, Addresses, DirectoryLock, Turn};
 use super::progress::ProgressBook;
+use super::rank_store::{RankStore, SharedRankStore, draw_word};
 use super::server::{Listeners, Server};
 use super::service::ControlService;
 use super::status::Sources;
@@ -57,9 +57,9 @@ pub struct ControlStart<'a> {
     /// The file the config was read from: watched in msprobe's dynamic mode.
     pub config_file: Option<ConfigFile>,
     /// How the ranks agree on a change; files in the control directory otherwise.
-    pub board: Option<SharedBoard>,
+    pub rank_store: Option<SharedRankStore>,
     /// Who hears of changes and failures.
-    pub voice: Voice,
+    pub notices: Notices,
     /// What the status shows.
     pub sources: Sources,
     /// Whether an alert of this rank asks the training to end.
@@ -92,7 +92,7 @@ impl ControlStart<'_> {
         if (is_idle && !may_stop) || (is_single && !leads) {
             return None;
         }
-        let voice = self.voice.clone();
+        let notices = self.notices.clone();
         let name = if self.is_named || is_single { &sources.run.run } else { UNNAMED };
         let own = self.run_directory.as_deref().filter(|_| is_single);
         let directory = place::directory(config, &self.base, name, own, is_single);
@@ -104,16 +104,16 @@ impl ControlStart<'_> {
         started
             .inspect_err(|failure| {
                 let and = if may_stop { ", and no alert ends the training" } else { "" };
-                voice.warn(format!("no live control{and}: {}", with_causes(failure)), Some(failure.hint.clone()));
+                notices.warn(format!("no live control{and}: {}", with_causes(failure)), Some(failure.hint.clone()));
             })
             .ok()
             .map(|control| Control { _turn: turn, ..control })
     }
 
-    fn board(&self, directory: &Path, word: &str) -> Box<dyn Board> {
-        match &self.board {
-            Some(board) => Box::new(board.clone()),
-            None => Box::new(FileBoard::new(directory, word)),
+    fn rank_store(&self, directory: &Path, word: &str) -> Box<dyn RankStore> {
+        match &self.rank_store {
+            Some(rank_store) => Box::new(rank_store.clone()),
+            None => Box::new(FileRankStore::new(directory, word)),
         }
     }
 
@@ -121,15 +121,16 @@ impl ControlStart<'_> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
         let Sources { live, run, .. } = &self.sources;
         let follower = Follower::new(run.rank.0, word.clone(), Arc::clone(live), Arc::clone(&self.wants_stop));
-        let board = self.board(directory, &word);
-        let (voice, pause) = (self.voice.clone(), pause(run.world_size));
-        let part = Part::Follows { follower, board: ReportingBoard::new(board, voice.clone()), voice };
+        let rank_store = self.rank_store(directory, &word);
+        let (notices, pause) = (self.notices.clone(), pause(run.world_size));
+        let part =
+            Part::Follows { follower, rank_store: ReportingRankStore::new(rank_store, notices.clone()), notices };
         Control::run(part, bounded(1).1, pause, None, Vec::new())
     }
 
     fn lead(self, directory: &Path) -> Result<Control, StartFailure> {
         let word = draw_word().map_err(|error| StartFailure::new("no random numbers", "", error))?;
-        let Self { config, config_file, sources, wants_stop, voice, .. } = &self;
+        let Self { config, config_file, sources, wants_stop, notices, .. } = &self;
         let run_directory = self.run_directory.clone();
         let hint = "name a directory of this run's own with `control.directory`, or the run with TRAINMON_RUN_NAME";
         let claim = DirectoryLock::take(directory);
@@ -137,7 +138,7 @@ impl ControlStart<'_> {
         let (book, config) = (ProgressBook::default(), Arc::new((*config).clone()));
         let world = sources.run.world_size;
         let leader = Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), book.clone());
-        let board = ReportingBoard::new(self.board(directory, &word), voice.clone());
+        let rank_store = ReportingRankStore::new(self.rank_store(directory, &word), notices.clone());
         let (requests, incoming) = bounded(MAX_WAITING_CHANGES);
         let numbers = ChangeIds::default();
         let asked = StopRequest::new(Arc::clone(wants_stop), numbers.clone());
@@ -153,7 +154,7 @@ impl ControlStart<'_> {
             Some(control) => {
                 let service =
                     ControlService::new(sources.clone(), book, requests, numbers.clone(), config.capture.clone());
-                let (server, places) = open(control, service, directory, run_directory.as_deref(), voice)?;
+                let (server, places) = open(control, service, directory, run_directory.as_deref(), notices)?;
                 whereabouts = places;
                 Some(server)
             }
@@ -163,12 +164,12 @@ impl ControlStart<'_> {
         let watch = config_file.clone().filter(|_| is_watched);
         if config.dynamic_on.is_some() && watch.is_none() {
             let message = "the dynamic mode is on, but the config was not read from a file: nothing to watch";
-            voice.warn(message, Some("give the config as a file".to_owned()));
+            notices.warn(message, Some("give the config as a file".to_owned()));
         }
-        let voice = voice.clone();
+        let notices = notices.clone();
         let watch = watch
-            .map(|file| FileWatch::new(file, Arc::clone(&config), Arc::clone(&sources.live), numbers, voice.clone()));
-        let part = Part::Leads { leader: Box::new(leader), board, watch, voice, _claim: claim };
+            .map(|file| FileWatch::new(file, Arc::clone(&config), Arc::clone(&sources.live), numbers, notices.clone()));
+        let part = Part::Leads { leader: Box::new(leader), rank_store, watch, notices, _claim: claim };
         Control::run(part, incoming, pause(world), server, whereabouts)
     }
 }
@@ -183,7 +184,7 @@ fn open(
     service: ControlService,
     directory: &Path,
     run_directory: Option<&Path>,
-    voice: &Voice,
+    notices: &Notices,
 ) -> Result<(Server, Vec<String>), StartFailure> {
     let run = service.sources.run.clone();
     let token_file = control.token_file.clone().unwrap_or_else(|| directory.join("control.token"));
@@ -194,7 +195,7 @@ fn open(
     let socket = control.socket.clone().unwrap_or_else(|| directory.join("control.sock"));
     let address = control.port.map(|port| std::net::SocketAddr::new(control.bind, port));
     let listeners = Listeners { socket: &socket, address, token };
-    let server = Server::start(listeners, service, voice).map_err(|error| {
+    let server = Server::start(listeners, service, notices).map_err(|error| {
         StartFailure::new("the server cannot start", "look at the limits of threads and open files", error)
     })?;
     let doors = Addresses { socket: server.socket(), address: server.address(), token_file: &token_file };
@@ -238,7 +239,7 @@ impl Control {
         if let Some(server) = self.server.take() {
             server.stop(deadline);
         }
-        // A board that hangs is left behind with its thread: it holds nothing of the training's.
+        // A store that hangs is left behind with its thread: it holds nothing of the training's.
         let ended = self.ended.recv_deadline(deadline) == Err(crossbeam_channel::RecvTimeoutError::Disconnected);
         if let Some(thread) = self.thread.take().filter(|_| ended) {
             drop(thread.join());
@@ -246,26 +247,26 @@ impl Control {
     }
 }
 
-/// A board, and the word that it fails: said when it begins to and when it works again.
-struct ReportingBoard {
-    board: Box<dyn Board>,
-    voice: Voice,
+/// A store, and the word that it fails: said when it begins to and when it works again.
+struct ReportingRankStore {
+    rank_store: Box<dyn RankStore>,
+    notices: Notices,
     fails: bool,
 }
 
-impl ReportingBoard {
-    fn new(board: Box<dyn Board>, voice: Voice) -> Self {
-        Self { board, voice, fails: false }
+impl ReportingRankStore {
+    fn new(rank_store: Box<dyn RankStore>, notices: Notices) -> Self {
+        Self { rank_store, notices, fails: false }
     }
 
-    fn with<T: Default>(&mut self, work: impl FnOnce(&mut dyn Board) -> std::io::Result<T>) -> T {
-        let outcome = work(&mut *self.board);
+    fn with<T: Default>(&mut self, work: impl FnOnce(&mut dyn RankStore) -> std::io::Result<T>) -> T {
+        let outcome = work(&mut *self.rank_store);
         match (&outcome, std::mem::replace(&mut self.fails, outcome.is_err())) {
-            (Err(error), false) => self.voice.warn(
+            (Err(error), false) => self.notices.warn(
                 format!("live control: the ranks cannot reach each other: {error}; tried again"),
                 Some("every rank must be able to write into the control directory (`control.directory`)".to_owned()),
             ),
-            (Ok(_), true) => self.voice.info("live control: the ranks reach each other again"),
+            (Ok(_), true) => self.notices.info("live control: the ranks reach each other again"),
             _ => {}
         }
         outcome.unwrap_or_default()
@@ -274,8 +275,18 @@ impl ReportingBoard {
 
 /// What the thread does.
 enum Part {
-    Leads { leader: Box<Leader>, board: ReportingBoard, watch: Option<FileWatch>, voice: Voice, _claim: DirectoryLock },
-    Follows { follower: Follower, board: ReportingBoard, voice: Voice },
+    Leads {
+        leader: Box<Leader>,
+        rank_store: ReportingRankStore,
+        watch: Option<FileWatch>,
+        notices: Notices,
+        _claim: DirectoryLock,
+    },
+    Follows {
+        follower: Follower,
+        rank_store: ReportingRankStore,
+        notices: Notices,
+    },
 }
 
 impl Part {
@@ -299,23 +310,25 @@ impl Part {
 
     fn tick(&mut self, request: Option<ChangeRequest>, now: Instant) {
         match self {
-            Self::Leads { leader, board, watch, voice, _claim } => {
+            Self::Leads { leader, rank_store, watch, notices, _claim } => {
                 for request in
                     request.into_iter().chain(watch.as_mut().map(|watch| watch.tick(now)).unwrap_or_default())
                 {
                     leader.push(request);
                 }
-                for said in board.with(|board| leader.tick(now, board)) {
-                    say(voice, said);
+                for said in rank_store.with(|rank_store| leader.tick(now, rank_store)) {
+                    say(notices, said);
                 }
             }
-            Self::Follows { follower, board, voice } => match board.with(|board| follower.tick(now, board)) {
+            Self::Follows { follower, rank_store, notices } => match rank_store
+                .with(|rank_store| follower.tick(now, rank_store))
+            {
                 Some(FollowerEvent::Missed { agreed, switched }) => {
                     let message = format!("a change agreed for step {agreed} takes effect at step {switched} here");
-                    voice.warn(message, Some(LATE_HINT.to_owned()));
+                    notices.warn(message, Some(LATE_HINT.to_owned()));
                 }
                 Some(FollowerEvent::TakenUp { agreed }) => {
-                    voice.info(format!("live control: takes up what the other ranks agreed upon for step {agreed}"));
+                    notices.info(format!("live control: takes up what the other ranks agreed upon for step {agreed}"));
                 }
                 None => {}
             },
@@ -328,22 +341,22 @@ const UNNAMED: &str = "trainmon";
 
 const LATE_HINT: &str = "this rank saw the agreement too late: is the control directory on a slow file system?";
 
-fn say(voice: &Voice, said: LeaderEvent) {
+fn say(notices: &Notices, said: LeaderEvent) {
     match said {
-        LeaderEvent::Agreed { what, step } => voice.info(format!("live control: {what}: from step {step} on")),
+        LeaderEvent::Agreed { what, step } => notices.info(format!("live control: {what}: from step {step} on")),
         LeaderEvent::Withdrawn { what, why } => {
             let message = format!("live control: {what}: withdrawn: {why}");
-            voice.warn(message, Some("nothing changed on any rank".to_owned()));
+            notices.warn(message, Some("nothing changed on any rank".to_owned()));
         }
         LeaderEvent::Declined { what, why } => {
             let hint = "alerts and signals beyond are not told; `trainmon ctl dump` asks for one by hand";
-            voice.warn(format!("{what} is not made: {why}"), Some(hint.to_owned()));
+            notices.warn(format!("{what} is not made: {why}"), Some(hint.to_owned()));
         }
-        LeaderEvent::Unreadable { ranks, why } => voice.warn(
-            format!("live control: the note of {ranks} cannot be read and counts as none: {why}"),
-            Some("a change needs an answer of every rank; the note is read again with every look".to_owned()),
+        LeaderEvent::Unreadable { ranks, why } => notices.warn(
+            format!("live control: the state of {ranks} cannot be read and counts as none: {why}"),
+            Some("a change needs an answer of every rank; the state is read again with every look".to_owned()),
         ),
-        LeaderEvent::Late { what, step, late } => voice.warn(
+        LeaderEvent::Late { what, step, late } => notices.warn(
             format!("live control: {what}: rank {} switched at step {} instead of {step}", late.rank, late.step),
             Some(LATE_HINT.to_owned()),
         ),

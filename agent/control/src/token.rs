@@ -7,7 +7,7 @@ use std::path::Path;
 
 use subtle::ConstantTimeEq as _;
 
-use super::board::hex;
+use super::rank_store::hex;
 
 /// 256 bits.
 const TOKEN_BYTES: usize = 32;

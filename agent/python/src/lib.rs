@@ -4,13 +4,12 @@
 //! memory is found through their own attributes (`torch`, `tensor`). One wheel serves every torch from 2.1 on.
 //!
 //! `monitor` and `hold` are the classes, `shared` measures for them, `start` opens a monitor, `arguments` reads what Python passes. `known` spares a
-//! second reading of an unwritten tensor, `copies` measures the change a step makes, `listener` is the monitor's voice
+//! second reading of an unwritten tensor, `copies` measures the change a step makes, `listener` is the monitor's notices
 //! and `exit` the order in which things end; `program` is the command `trainmon`; `tracker` brings steps to a run of Weights &
 //! Biases or MLflow. The interface is described, for people and type checkers, in
 //! `python/trainmon/_trainmon.pyi`.
 
 mod arguments;
-mod board;
 mod capture;
 mod capture_ticket;
 mod collectives;
@@ -25,6 +24,7 @@ mod latest;
 mod listener;
 mod monitor;
 mod program;
+mod rank_store;
 mod replicas;
 mod scaled;
 mod shared;

@@ -4,13 +4,13 @@
 use std::io::Write as _;
 
 use pyo3::prelude::*;
-use trainmon_agent::{Notice, Severity, Voice};
+use trainmon_agent::{Notice, Notices, Severity};
 
 use crate::exit::{is_terminating, with_python};
 use crate::swallow::swallow;
 
-/// The voice of a monitor: `listener(severity, message, hint)` if there is one.
-pub(crate) fn voice(py: Python<'_>, listener: Option<Py<PyAny>>) -> Voice {
+/// The notices of a monitor: `listener(severity, message, hint)` if there is one.
+pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
     if let Some(listener) = listener {
         return heard_by(move |notice| with_python(|py| call(py, &listener, notice).is_some()).unwrap_or(false));
     }
@@ -26,14 +26,14 @@ pub(crate) fn voice(py: Python<'_>, listener: Option<Py<PyAny>>) -> Voice {
         }),
         Err(error) => {
             swallow(py, error);
-            Voice::stderr()
+            Notices::stderr()
         }
     }
 }
 
 /// Standard error hears what nobody else does.
-fn heard_by(hears: impl Fn(&Notice) -> bool + Send + Sync + 'static) -> Voice {
-    Voice::new(move |notice| {
+fn heard_by(hears: impl Fn(&Notice) -> bool + Send + Sync + 'static) -> Notices {
+    Notices::new(move |notice| {
         if !hears(notice) {
             // There is nobody left to tell if standard error is closed.
             drop(writeln!(std::io::stderr(), "{notice}"));

@@ -46,7 +46,7 @@ impl PyMonitor {
     #[staticmethod]
     #[pyo3(signature = (
         config, *, rank = None, local_rank = None, world_size = None, start_iteration = 0,
-        output_dir = None, run = None, program = None, layout = "run", listener = None, quiet = false, board = None
+        output_dir = None, run = None, program = None, layout = "run", listener = None, quiet = false, rank_store = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn start(
@@ -62,7 +62,7 @@ impl PyMonitor {
         layout: &str,
         listener: Option<Py<PyAny>>,
         quiet: bool,
-        board: Option<Py<PyAny>>,
+        rank_store: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let layout = crate::start::layout(layout)?;
         let wishes = Wishes {
@@ -76,7 +76,7 @@ impl PyMonitor {
             layout,
             listener,
             quiet,
-            board,
+            rank_store,
         };
         let shared = Detached::new(Arc::new(Shared::new(start(py, config, wishes)?)));
         shut_down_at_exit(py, Arc::downgrade(&shared))?;

@@ -6,11 +6,11 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use trainmon_agent::core::Rank;
 use trainmon_agent::core::config::{FileLayout, FrontTask};
-use trainmon_agent::{Monitor, Options, RankError, Ranks, RunNameError, SharedBoard, StartError};
+use trainmon_agent::{Monitor, Options, RankError, Ranks, RunNameError, SharedRankStore, StartError};
 
-use crate::board::PyBoard;
 use crate::config::{PyConfig, variable};
-use crate::listener::voice;
+use crate::listener::notices;
+use crate::rank_store::PyRankStore;
 use crate::tracker::trackers;
 
 /// What the package does of what a config may ask of a front: everything.
@@ -37,14 +37,14 @@ pub(crate) struct Wishes {
     pub(crate) layout: FileLayout,
     pub(crate) listener: Option<Py<PyAny>>,
     pub(crate) quiet: bool,
-    pub(crate) board: Option<Py<PyAny>>,
+    pub(crate) rank_store: Option<Py<PyAny>>,
 }
 
 /// Starts a monitor with a config.
 pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResult<Monitor> {
     let PyConfig { parsed, watched } = config;
     let ranks = ranks(&wishes)?;
-    let voice = voice(py, wishes.listener);
+    let notices = notices(py, wishes.listener);
     let options = Options {
         ranks: Some(ranks),
         run: wishes.run,
@@ -54,8 +54,8 @@ pub(crate) fn start(py: Python<'_>, config: &PyConfig, wishes: Wishes) -> PyResu
         output_dir: wishes.output_dir,
         front_tasks: &TASKS,
         config_file: watched.clone(),
-        board: wishes.board.map(|board| SharedBoard::new(PyBoard::new(board))),
-        voice,
+        rank_store: wishes.rank_store.map(|rank_store| SharedRankStore::new(PyRankStore::new(rank_store))),
+        notices,
         quiet: wishes.quiet,
     };
     let trackers = trackers(py, &parsed.config, ranks.rank);

@@ -9,5 +9,5 @@ mod notice;
 mod thread;
 
 pub use fork::ForkGuard;
-pub use notice::{Notice, Severity, Voice};
+pub use notice::{Notice, Notices, Severity};
 pub use thread::{panic_text, step_back};

@@ -43,9 +43,9 @@ impl fmt::Display for Notice {
 /// Receives notices, from any thread. A listener that panics is not heard of again for that notice: no word of the
 /// monitor's may stop the training.
 #[derive(Clone)]
-pub struct Voice(Arc<dyn Fn(&Notice) + Send + Sync>);
+pub struct Notices(Arc<dyn Fn(&Notice) + Send + Sync>);
 
-impl Voice {
+impl Notices {
     /// Speaks to this listener.
     pub fn new(listener: impl Fn(&Notice) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
@@ -57,7 +57,7 @@ impl Voice {
         Self::new(|notice| drop(writeln!(std::io::stderr(), "{notice}")))
     }
 
-    /// This voice without what is only good to know.
+    /// This notices without what is only good to know.
     #[must_use]
     pub fn warnings_only(self) -> Self {
         Self::new(move |notice| {
@@ -84,8 +84,8 @@ impl Voice {
     }
 }
 
-impl fmt::Debug for Voice {
+impl fmt::Debug for Notices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Voice")
+        f.write_str("Notices")
     }
 }

@@ -9,7 +9,7 @@ use trainmon_dump::journal::JournalView;
 use trainmon_exporters::JournalSource;
 
 use trainmon_core::with_causes;
-use trainmon_service::Voice;
+use trainmon_service::Notices;
 
 /// Steps of a millisecond must not keep the disk busy without end.
 const LEAST_BETWEEN_FLUSHES: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ impl Flusher {
     pub(super) fn start(
         view: JournalView,
         source: JournalSource,
-        voice: Voice,
+        notices: Notices,
     ) -> Result<(Self, Arc<FlushClock>), std::io::Error> {
         let (asked, requests) = bounded(1);
         let (alive, done) = bounded(0);
@@ -104,7 +104,7 @@ impl Flusher {
                 Err(error) => {
                     source.errors.fetch_add(1, Ordering::Relaxed);
                     if !std::mem::replace(&mut is_failing, true) {
-                        voice.warn(format!("journal: {}", with_causes(&error)), Some(error.hint().to_owned()));
+                        notices.warn(format!("journal: {}", with_causes(&error)), Some(error.hint().to_owned()));
                     }
                 }
             };

@@ -20,7 +20,7 @@ use trainmon_core::TensorTable;
 use trainmon_core::config::Journal as Settings;
 use trainmon_dump::journal::Journal;
 use trainmon_exporters::JournalSource;
-use trainmon_service::{Notice, Severity, Voice};
+use trainmon_service::{Notice, Notices, Severity};
 
 use self::appender::Appender;
 #[cfg(feature = "otlp")]
@@ -60,11 +60,11 @@ impl OpenJournal {
     pub(crate) fn start(
         self,
         tensors: TensorTable,
-        voice: &Voice,
+        notices: &Notices,
     ) -> Result<(Output, Option<InStepJournal>), std::io::Error> {
         let whereabouts = self.whereabouts();
         let Self { journal, shared, source, flush_steps, in_step_budget } = self;
-        let (flusher, flush_clock) = Flusher::start(journal.view(), source.clone(), voice.clone())?;
+        let (flusher, flush_clock) = Flusher::start(journal.view(), source.clone(), notices.clone())?;
         // What the file begins with is all that is needed to make sense of the rest.
         flusher.ask();
         let is_wanted = in_step_budget > 0.0;
@@ -76,7 +76,7 @@ impl OpenJournal {
             InStepJournal::new(Arc::clone(&appender), Arc::clone(&shared), tensors, flush_clock, watch)
         });
         if is_wanted && may_hang {
-            voice.say(&Notice {
+            notices.say(&Notice {
                 severity: Severity::Info,
                 message: format!(
                     "journal: `{}` is on no local disk: steps reach it beside the training, and \

@@ -2,7 +2,7 @@
 
 use jiff::Zoned;
 use trainmon_core::LATEST_RUN;
-use trainmon_service::{Voice, environment};
+use trainmon_service::{Notices, environment};
 
 use super::launcher;
 use crate::options::Options;
@@ -110,7 +110,7 @@ pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(St
     let is_one_node = is_one_node(ranks.world_size);
     let given = environment::run_name().filter(|given| !(given.is_made_up() && is_one_node));
     if let Some(given) = given {
-        return Ok((fitting(given.variable, given.name, &options.voice), true));
+        return Ok((fitting(given.variable, given.name, &options.notices), true));
     }
     // Several nodes have no time in common, but the address at which they meet.
     let meeting = ["MASTER_ADDR", "MASTER_PORT"].map(environment::variable);
@@ -166,10 +166,10 @@ const OF_JOB: [&str; 8] = [
     "PMIX_NAMESPACE",
 ];
 
-fn fitting(variable: &str, name: String, voice: &Voice) -> String {
+fn fitting(variable: &str, name: String, notices: &Notices) -> String {
     let Err(error) = check_run_name(&name) else { return name };
     let fit = sanitised(&name);
-    voice.warn(
+    notices.warn(
         format!("environment variable `{variable}`: {error}: the run is called `{fit}`"),
         Some(error.hint().to_owned()),
     );

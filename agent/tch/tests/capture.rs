@@ -15,7 +15,7 @@ use tch::{Device, Kind, Tensor};
 use trainmon_agent::dump::capture::{
     Construct, Document, Leaf, Operator, Plain, Section, Stacks, TensorFacts, parse_document,
 };
-use trainmon_agent::{Monitor, Options, Voice};
+use trainmon_agent::{Monitor, Notices, Options};
 use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan};
 use trainmon_tch::{
     Capture, CaptureOptions, DevicePlan, DeviceRow, DeviceStatistics, InFlight, LibtorchStatistics, Optimizer, Watch,
@@ -39,8 +39,8 @@ fn begin(keys: &str, directory: &Path, has_stacks: bool) -> Capture {
 }
 
 fn begin_with(keys: &str, directory: &Path, options: &CaptureOptions) -> Capture {
-    let voice = Voice::new(|notice| println!("{}", notice.message));
-    Capture::begin(&plan(keys, directory), CapturePlace { step: 7, rank: Some(0) }, options, voice).unwrap()
+    let notices = Notices::new(|notice| println!("{}", notice.message));
+    Capture::begin(&plan(keys, directory), CapturePlace { step: 7, rank: Some(0) }, options, notices).unwrap()
 }
 
 fn document(directory: &Path) -> Document {
@@ -187,7 +187,7 @@ fn two_captures_at_a_time_are_refused_and_the_first_goes_on() {
     let first = begin(MD5, directories[0].path(), false);
     let place = CapturePlace { step: 7, rank: Some(0) };
     let options = CaptureOptions::default();
-    let refused = Capture::begin(&plan(MD5, directories[1].path()), place, &options, Voice::new(|_| ())).unwrap_err();
+    let refused = Capture::begin(&plan(MD5, directories[1].path()), place, &options, Notices::new(|_| ())).unwrap_err();
     assert!(refused.to_string().contains("another capture is at work"), "{refused}");
     assert_eq!(std::fs::read_dir(directories[1].path()).unwrap().count(), 0, "nothing was begun");
     let _sum = Tensor::ones([2], (Kind::Float, Device::Cpu)) + 1.0;
@@ -431,7 +431,7 @@ fn steps_that_the_config_and_the_control_socket_ask_for_are_captured_whole() {
         )
     };
     std::fs::write(&file, text(r#""request": {"at": 3, "steps": 2}"#)).unwrap();
-    let monitor = Monitor::open(&file, Options { voice: Voice::new(|_| {}), ..Options::default() });
+    let monitor = Monitor::open(&file, Options { notices: Notices::new(|_| {}), ..Options::default() });
     let run = monitor.run_directory().unwrap().to_path_buf();
     let (vs, net) = common::two_layers(3);
     let mut watch = Watch::builder(monitor).model(&vs).build().unwrap();

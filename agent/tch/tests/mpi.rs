@@ -166,6 +166,6 @@ fn both_ranks_switch_at_the_same_step_agreed_over_mpi() {
     let (zero, one) = (first(0), first(1));
     assert_eq!(zero, one, "the first step with parameters");
     assert_ne!(zero.as_deref(), Some("0"));
-    // The lock, the socket, the token and the description: no sheet, no note.
+    // The lock, the socket, the token and the description: no leader state, no rank state.
     assert!(files_in_control <= 4, "{files_in_control} files: the ranks talked over the directory");
 }

@@ -169,7 +169,7 @@ fn every_finding_is_in_the_json_file_with_a_key_of_its_own() {
         ranks: Some(Ranks::SINGLE),
         run: Some("a-run".to_owned()),
         output_dir: Some(base.path().to_path_buf()),
-        voice: heard.voice(),
+        notices: heard.notices(),
         ..Options::default()
     };
     let monitor = Monitor::start(Config { csv: None, ..config }, options).unwrap();

@@ -61,7 +61,7 @@ fn an_exporter_that_refuses_alerts_is_heard_once_and_its_losses_are_counted() {
 
 #[test]
 fn an_inert_monitor_has_no_alerts() {
-    let monitor = trainmon_agent::Monitor::inert(trainmon_agent::Voice::stderr());
+    let monitor = trainmon_agent::Monitor::inert(trainmon_agent::Notices::stderr());
     assert!(!monitor.stop_requested());
     assert_eq!(monitor.alert_state()["series"].as_array().unwrap().len(), 0);
 }

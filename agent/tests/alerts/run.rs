@@ -9,7 +9,7 @@ use trainmon_agent::core::{
     Alert, AlertPhase, AlertRule, Kind, MicroStep, Record, StepBatch, TensorId, TensorInfo, TensorStats,
 };
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StepFacts};
 
 /// Long enough for any machine: it bounds a broken test, not a working one.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
@@ -101,9 +101,9 @@ impl Exporter for Keeper {
 pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
 
 impl Heard {
-    pub(crate) fn voice(&self) -> Voice {
+    pub(crate) fn notices(&self) -> Notices {
         let said = Arc::clone(&self.0);
-        Voice::new(move |notice| said.lock().unwrap().push(notice.to_string()))
+        Notices::new(move |notice| said.lock().unwrap().push(notice.to_string()))
     }
 
     pub(crate) fn containing(&self, words: &str) -> usize {
@@ -162,7 +162,7 @@ impl Run {
             run: Some("a-run".to_owned()),
             start_iteration: first_step,
             output_dir: output_dir.map(Path::to_path_buf),
-            voice: heard.voice(),
+            notices: heard.notices(),
             ..Options::default()
         };
         let exporters = own.into_iter().chain([Box::new(keeper.clone()) as Box<dyn Exporter>]).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{Kind, MicroStep, Phase, TensorId, TensorView};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StepFacts};
 
 use crate::training::{options, rows};
 
@@ -40,8 +40,8 @@ fn above_the_budget_layers_take_turns_visibly_and_the_books_balance() {
     let config = Config::parse(text, "test.json", &|_| None).unwrap().config;
     let said = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let heard = std::sync::Arc::clone(&said);
-    let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
-    let options = Options { ranks: Some(Ranks::SINGLE), voice, ..options(base.path()) };
+    let notices = Notices::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
+    let options = Options { ranks: Some(Ranks::SINGLE), notices, ..options(base.path()) };
     let monitor = Monitor::start(config, options).unwrap();
     let tensors = register(&monitor);
     // What is booked as cost is far more than a step takes here, whatever the machine: the budget is exceeded by much.
@@ -108,7 +108,7 @@ fn without_a_budget_and_within_it_everything_is_measured() {
     for budget in ["", r#", "overhead_budget": 100"#] {
         let text = format!(r#"{{"wg_distribution": true, "mv_distribution": true, "queue_steps": 4096{budget}}}"#);
         let config = Config { csv: None, ..Config::parse(&text, "test.json", &|_| None).unwrap().config };
-        let options = Options { ranks: Some(Ranks::SINGLE), voice: Voice::new(|_| {}), ..options(base.path()) };
+        let options = Options { ranks: Some(Ranks::SINGLE), notices: Notices::new(|_| {}), ..options(base.path()) };
         let monitor = Monitor::start(config, options).unwrap();
         let tensors = register(&monitor);
         for _ in 0..50 {

@@ -158,7 +158,7 @@ fn a_front_that_keeps_its_targets_says_so() {
     let config = trainmon_agent::core::config::Config::parse(CONFIG, "test.json", &|_| None).unwrap().config;
     let options = trainmon_agent::Options {
         ranks: Some(trainmon_agent::Ranks::SINGLE),
-        voice: trainmon_agent::Voice::new(|_| {}),
+        notices: trainmon_agent::Notices::new(|_| {}),
         ..crate::training::options(base.path())
     };
     let monitor = trainmon_agent::Monitor::start(config, options).unwrap();

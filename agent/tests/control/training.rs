@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use trainmon_agent::core::config::{Config, FileLayout, squash_name};
 use trainmon_agent::core::{Kind, MicroStep, TensorId, TensorView};
-use trainmon_agent::{Monitor, Options, Ranks, Report, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, Report, StepFacts};
 
 use crate::client::Doors;
 
@@ -34,8 +34,8 @@ impl Training {
     pub(crate) fn start_with(config: Config, options: Options) -> Self {
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
-        let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
-        let monitor = Monitor::start(config, Options { voice, ..options }).unwrap();
+        let notices = Notices::new(move |notice| heard.lock().unwrap().push(notice.to_string()));
+        let monitor = Monitor::start(config, Options { notices, ..options }).unwrap();
         monitor.follow_targets();
         let tensors = NAMES.map(|name| (name, monitor.register(name, 0))).to_vec();
         let mut training = Self { monitor, said, tensors, watched: Vec::new(), version: 0 };

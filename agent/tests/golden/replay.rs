@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use trainmon_agent::core::config::{Config, Dialect, FileLayout, squash_name};
 use trainmon_agent::core::{Kind, MicroStep, Record, TensorId, TensorStats};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StepFacts};
 
 use crate::case::{Case, Recorded, Skipped};
 use crate::table::Table;
@@ -30,7 +30,7 @@ pub(crate) fn run(case: &Case, output: &Path) -> Result<Played, Skipped> {
         output_dir: Some(output.to_path_buf()),
         config_file: Some(file.path.clone().into()),
         layout: FileLayout::Msprobe,
-        voice: Voice::new(move |notice| {
+        notices: Notices::new(move |notice| {
             println!("{notice}");
             heard.fetch_add(usize::from(notice.message.starts_with("live control")), Ordering::SeqCst);
         }),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use trainmon_agent::core::config::{Config, FileLayout, Pipeline};
 use trainmon_agent::core::{Alert, AlertPhase, SinkSnapshot};
 use trainmon_agent::dump::journal::{Fault, Recovered};
-use trainmon_agent::{Monitor, Options, Ranks, Report, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, Report};
 
 use super::training::{monitor, run_directory, step_once};
 
@@ -25,7 +25,7 @@ fn run(config: &str, directory: &Path, steps: u64) -> (Report, Vec<String>) {
         ranks: Some(Ranks::SINGLE),
         output_dir: Some(directory.to_path_buf()),
         layout: FileLayout::Msprobe,
-        voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
+        notices: Notices::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
         ..Options::default()
     };
     let monitor = Monitor::start(parse(config), options).unwrap();
@@ -100,7 +100,7 @@ fn heard_monitor(text: &str, base: &Path) -> (Monitor, Arc<Mutex<Vec<String>>>) 
     let options = Options {
         ranks: Some(Ranks::SINGLE),
         output_dir: Some(base.to_path_buf()),
-        voice: Voice::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
+        notices: Notices::new(move |notice| hears.lock().unwrap().push(notice.to_string())),
         ..Options::default()
     };
     (Monitor::start(parse(text), options).unwrap(), heard)
@@ -184,7 +184,7 @@ fn held_up(budget: u32, goes_on: bool, base: &Path) -> (Report, Vec<String>, Pat
     let gate = Arc::new((Mutex::new(true), Condvar::new()));
     let (heard, held) = (Arc::<Mutex<Vec<String>>>::default(), Arc::clone(&gate));
     let hears = Arc::clone(&heard);
-    let voice = Voice::new(move |notice| {
+    let notices = Notices::new(move |notice| {
         hears.lock().unwrap().push(notice.to_string());
         // The worker says this one: step 16 is NaN.
         if notice.message.contains("NonFinite") {
@@ -197,7 +197,7 @@ fn held_up(budget: u32, goes_on: bool, base: &Path) -> (Report, Vec<String>, Pat
     );
     let pipeline = Pipeline { queue_steps: 4, shutdown_timeout_ms: 60_000 };
     let output_dir = Some(base.to_path_buf());
-    let options = Options { ranks: Some(Ranks::SINGLE), output_dir, voice, ..Options::default() };
+    let options = Options { ranks: Some(Ranks::SINGLE), output_dir, notices, ..Options::default() };
     let monitor = Monitor::start(Config { pipeline, ..parse(&text) }, options).unwrap();
     for index in 0..3 {
         monitor.register(&format!("t{index}"), 0);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use trainmon_agent::core::config::{Config, FileLayout};
 use trainmon_agent::core::{Dtype, Kind, MicroStep, Record, Scalar, Shape, TensorId, TensorStats};
-use trainmon_agent::{Monitor, Options, Ranks, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, StepFacts};
 
 const DIRECTORY: &str = "TRAINMON_TEST_DIRECTORY";
 const RECORDS: &str = "TRAINMON_TEST_RECORDS";
@@ -120,7 +120,7 @@ pub(crate) fn monitor(config: Config, directory: &Path) -> Monitor {
     let output_dir = Some(directory.to_path_buf());
     let layout = FileLayout::Msprobe;
     let options =
-        Options { ranks: Some(Ranks::SINGLE), output_dir, layout, voice: Voice::new(|_| {}), ..Options::default() };
+        Options { ranks: Some(Ranks::SINGLE), output_dir, layout, notices: Notices::new(|_| {}), ..Options::default() };
     Monitor::start(config, options).unwrap()
 }
 

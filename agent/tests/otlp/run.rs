@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{Dtype, Kind, MicroStep, Rank, Reading, Record, Scalar, Shape, TensorId, TensorStats};
-use trainmon_agent::{Monitor, Options, Ranks, Report, StepFacts, Voice};
+use trainmon_agent::{Monitor, Notices, Options, Ranks, Report, StepFacts};
 
 use crate::receiver::{Log, Point};
 
@@ -44,7 +44,7 @@ impl Run {
             ranks: Some(Ranks { rank: Rank(3), local_rank: Rank(1), world_size: 8 }),
             run: Some("run-a".to_owned()),
             start_iteration: first_step,
-            voice: Voice::new(move |notice| heard.lock().unwrap().push(notice.to_string())),
+            notices: Notices::new(move |notice| heard.lock().unwrap().push(notice.to_string())),
             ..Options::default()
         };
         let monitor = Monitor::start(parsed.config, options).unwrap();

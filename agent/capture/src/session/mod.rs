@@ -21,7 +21,7 @@ use trainmon_core::with_causes;
 use trainmon_dump::capture::{
     EntryRecord, Frames, Header, Hole, JsonText, Made, RankDirectory, RankName, Recorder, WriteError, documents_of,
 };
-use trainmon_service::{ForkGuard, Voice};
+use trainmon_service::{ForkGuard, Notices};
 
 pub use self::calls::CallName;
 use self::calls::State;
@@ -80,7 +80,7 @@ pub struct Session {
     place: CapturePlace,
     /// A forked child captures nothing: the record file is its parent's, and its threads are not there.
     fork: ForkGuard,
-    voice: Voice,
+    notices: Notices,
     directory: Mutex<RankDirectory>,
     records: Arc<Records>,
     state: Mutex<State>,
@@ -108,7 +108,7 @@ impl Session {
     ///
     /// # Errors
     /// Another process captures there, a symbolic link is in the way, or the system refuses. The training goes on without.
-    pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, voice: Voice) -> Result<Self, OpenError> {
+    pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, notices: Notices) -> Result<Self, OpenError> {
         let config = plan.config();
         let against = config.bench_path.as_ref().filter(|_| config.task == CaptureTask::DiffCheck);
         let bench = against.map(|path| Bench::load(path, place.step, place.rank.unwrap_or(0))).transpose()?;
@@ -117,7 +117,7 @@ impl Session {
             let now = opened.directory.path();
             let hint = "nothing of it was changed; remove it when it is not needed, or name another `dump_path`";
             let message = format!("`{}` was used by another run, and is now `{}`", now.display(), aside.display());
-            voice.warn(message, Some(hint.to_owned()));
+            notices.warn(message, Some(hint.to_owned()));
         }
         // What checksums are held against is a capture of tensors to its readers.
         let task = if config.task == CaptureTask::DiffCheck { CaptureTask::Tensor } else { config.task };
@@ -132,7 +132,7 @@ impl Session {
             recorder: Mutex::new(recorder),
             is_stopped: AtomicBool::new(false),
             why_stopped: Mutex::default(),
-            voice: voice.clone(),
+            notices: notices.clone(),
             progress: ProgressLines::new(place.step, Instant::now()),
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -144,7 +144,7 @@ impl Session {
             plan,
             place,
             fork: ForkGuard::of_this_process(),
-            voice,
+            notices,
             directory: Mutex::new(opened.directory),
             records: Arc::new(records),
             state: Mutex::default(),
@@ -208,7 +208,7 @@ impl Session {
         let path = config.bench_path.as_deref().unwrap_or(Path::new(""));
         if count <= MOST_TOLD {
             let message = format!("step {}: `{name}` differs from that in `{}`", self.place.step, path.display());
-            self.voice
+            self.notices
                 .warn(message, Some("what went in is the same; its tensors are in `dump_tensor_data`".to_owned()));
         }
         if config.diff_nums.is_some_and(|most| count >= most) {
@@ -265,7 +265,7 @@ impl Session {
                 renamed
             }
             Err(error) => {
-                self.voice.warn(with_causes(&error), Some(error.hint().to_owned()));
+                self.notices.warn(with_causes(&error), Some(error.hint().to_owned()));
                 false
             }
         }
@@ -351,7 +351,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            self.voice.warn(with_causes(&error), Some(error.hint().to_owned()));
+            self.notices.warn(with_causes(&error), Some(error.hint().to_owned()));
         }
     }
 }

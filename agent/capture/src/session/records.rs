@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use trainmon_core::with_causes;
 use trainmon_dump::capture::{Frames, Hole, Recorder, data_name_member};
 use trainmon_dump::tensor_file::write::WriteError;
-use trainmon_service::Voice;
+use trainmon_service::Notices;
 
 use super::progress::ProgressLines;
 
@@ -16,7 +16,7 @@ pub(super) struct Records {
     pub(super) recorder: Mutex<Recorder>,
     pub(super) is_stopped: AtomicBool,
     pub(super) why_stopped: Mutex<Option<String>>,
-    pub(super) voice: Voice,
+    pub(super) notices: Notices,
     pub(super) progress: ProgressLines,
     pub(super) entries: AtomicU64,
     pub(super) bytes: AtomicU64,
@@ -61,7 +61,7 @@ impl Records {
                 if self.recorder.lock().append(&frames).is_ok() {
                     let count = self.files.fetch_add(1, Ordering::Relaxed) + 1;
                     if let Some(line) = self.progress.written(Instant::now(), count, bytes) {
-                        self.voice.info(line);
+                        self.notices.info(line);
                     }
                 }
                 self.spend(bytes + frames.as_bytes().len() as u64);
@@ -96,6 +96,6 @@ impl Records {
             }
             *known = Some(why);
         }
-        self.voice.warn(message, Some(hint.to_owned()));
+        self.notices.warn(message, Some(hint.to_owned()));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use trainmon_capture::{Direction, Session, Voice};
+use trainmon_capture::{Direction, Notices, Session};
 
 use crate::support::{Host, PLACE, document, floats, plan, skip};
 
@@ -152,7 +152,7 @@ fn two_processes_of_one_rank_are_refused_and_the_first_goes_on() {
     let root = tempfile::tempdir().unwrap();
     let keys = r#""task": "statistics""#;
     let host = Host::on(keys, root.path(), tempfile::tempdir().unwrap());
-    let refused = Session::open(plan(keys, root.path()), PLACE, Voice::new(|_| ())).unwrap_err();
+    let refused = Session::open(plan(keys, root.path()), PLACE, Notices::new(|_| ())).unwrap_err();
     assert!(refused.to_string().contains("another process"), "{refused}");
     host.call("f", |_| (), |_| ()).unwrap();
     assert_eq!(host.document().operators.len(), 1);

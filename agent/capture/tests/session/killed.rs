@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use trainmon_capture::{Direction, Part, Session, Voice};
+use trainmon_capture::{Direction, Notices, Part, Session};
 use trainmon_dump::capture::recover;
 
 use crate::support::{PLACE, document, floats, names, numbers_in, plan, tensor_of};
@@ -18,7 +18,7 @@ const KILLS: u64 = 12;
 fn capture_if_asked() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let keys = r#""task": "tensor", "level": "L1", "pool_mib": 1"#;
-    let session = Session::open(plan(keys, Path::new(&directory)), PLACE, Voice::new(|_| ())).unwrap();
+    let session = Session::open(plan(keys, Path::new(&directory)), PLACE, Notices::new(|_| ())).unwrap();
     let mut out = std::io::stdout().lock();
     for count in 1.. {
         let name = session.begin_call("Tensor", "add").forward;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use trainmon_capture::{
-    CaptureConfig, CapturePlace, CapturePlan, Content, Direction, Part, Session, Tensor, Values, Voice,
+    CaptureConfig, CapturePlace, CapturePlan, Content, Direction, Notices, Part, Session, Tensor, Values,
 };
 use trainmon_core::config::CaptureDialect;
 use trainmon_core::{Dtype, TensorView};
@@ -48,8 +48,8 @@ impl Host {
     pub(crate) fn on(keys: &str, path: &Path, root: tempfile::TempDir) -> Self {
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
-        let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.message.clone()));
-        let session = Session::open(plan(keys, path), PLACE, voice).unwrap();
+        let notices = Notices::new(move |notice| heard.lock().unwrap().push(notice.message.clone()));
+        let session = Session::open(plan(keys, path), PLACE, notices).unwrap();
         Self { directory: path.join("step0/rank0"), session, said, _root: root }
     }
 

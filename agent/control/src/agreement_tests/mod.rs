@@ -1,4 +1,4 @@
-//! Leader and followers over a board in memory, with a clock of the test's own.
+//! Leader and followers over a store in memory, with a clock of the test's own.
 
 mod captures;
 
@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use trainmon_core::Step;
 use trainmon_core::config::{CaptureOnDemand, CaptureRequest, Config, Plan, PlanChange};
 
-use crate::board::Board;
 use crate::capture_requests::{self, CaptureRequests};
 use crate::captures::AskedBy;
 use crate::change_request::{Change, ChangeIds, ChangeRequest, MAX_WAITING_CHANGES};
@@ -19,56 +18,57 @@ use crate::follower::{Follower, FollowerEvent};
 use crate::leader::{Leader, LeaderEvent};
 use crate::live::{Live, Switched};
 use crate::progress::{ProgressBook, Stage};
+use crate::rank_store::RankStore;
 use crate::stop::{StopRequest, WantsStop};
 
 #[derive(Default)]
 struct Wall {
-    sheet: Option<String>,
-    notes: BTreeMap<u32, String>,
+    leader_state: Option<String>,
+    rank_states: BTreeMap<u32, String>,
     is_broken: bool,
-    /// Every sheet that was put up.
-    sheets: Vec<String>,
+    /// Every leader state that was put up.
+    leader_states: Vec<String>,
     /// Sheets with this in them are refused; the second says whether they are up nevertheless.
     refused: Option<(&'static str, bool)>,
-    /// A rank whose note cannot be read.
+    /// A rank whose state cannot be read.
     unreadable: Option<u32>,
 }
 
 #[derive(Clone, Default)]
-struct MemoryBoard(Arc<Mutex<Wall>>);
+struct MemoryRankStore(Arc<Mutex<Wall>>);
 
-impl MemoryBoard {
+impl MemoryRankStore {
     fn wall(&self) -> io::Result<std::sync::MutexGuard<'_, Wall>> {
         let wall = self.0.lock().unwrap();
         if wall.is_broken { Err(io::ErrorKind::StaleNetworkFileHandle.into()) } else { Ok(wall) }
     }
 }
 
-impl Board for MemoryBoard {
-    fn put_sheet(&mut self, text: &str) -> io::Result<()> {
+impl RankStore for MemoryRankStore {
+    fn put_leader_state(&mut self, text: &str) -> io::Result<()> {
         let mut wall = self.wall()?;
         let refused = wall.refused.filter(|(part, _)| text.contains(part));
         if refused.is_none_or(|(_, is_up)| is_up) {
-            wall.sheet = Some(text.to_owned());
-            wall.sheets.push(text.to_owned());
+            wall.leader_state = Some(text.to_owned());
+            wall.leader_states.push(text.to_owned());
         }
         if refused.is_some() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
     }
 
-    fn sheet(&mut self) -> io::Result<Option<String>> {
-        Ok(self.wall()?.sheet.clone())
+    fn leader_state(&mut self) -> io::Result<Option<String>> {
+        Ok(self.wall()?.leader_state.clone())
     }
 
-    fn put_note(&mut self, rank: u32, text: &str) -> io::Result<()> {
-        self.wall()?.notes.insert(rank, text.to_owned());
+    fn put_rank_state(&mut self, rank: u32, text: &str) -> io::Result<()> {
+        self.wall()?.rank_states.insert(rank, text.to_owned());
         Ok(())
     }
 
-    fn note(&mut self, rank: u32) -> io::Result<Option<String>> {
+    fn rank_state(&mut self, rank: u32) -> io::Result<Option<String>> {
         let wall = self.wall()?;
         match wall.unreadable {
             Some(unreadable) if unreadable == rank => Err(io::ErrorKind::InvalidData.into()),
-            _ => Ok(wall.notes.get(&rank).cloned()),
+            _ => Ok(wall.rank_states.get(&rank).cloned()),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Rank {
 }
 
 struct Job {
-    board: MemoryBoard,
+    rank_store: MemoryRankStore,
     now: Instant,
     ranks: Vec<Rank>,
     leader: Leader,
@@ -139,14 +139,14 @@ impl Job {
         let capture = CaptureOnDemand { max_captures: 3, min_distance: 1_000, ..CaptureOnDemand::default() };
         let config = Arc::new(Config { capture: Some(capture), ..Config::default() });
         let captures = CaptureRequests::new(&config, ChangeIds::default());
-        let (board, book) = (MemoryBoard::default(), ProgressBook::default());
+        let (rank_store, book) = (MemoryRankStore::default(), ProgressBook::default());
         let ranks: Vec<Rank> = (0..world).map(|_| Rank::new(&config)).collect();
         let leader = Leader::new("session".into(), world, config, Arc::clone(&ranks[0].live), book.clone())
             .listening_for(StopRequest::new(ranks[0].asks_to_stop(), ChangeIds::default()))
             .capturing(captures);
         let followers = (1..world).map(|rank| follower(rank, "first", &ranks[rank as usize])).collect();
         let now = Instant::now();
-        Self { board, now, ranks, leader, followers, book, said: Vec::new(), heard: Vec::new() }
+        Self { rank_store, now, ranks, leader, followers, book, said: Vec::new(), heard: Vec::new() }
     }
 
     fn request(&mut self, id: u64, change: Change) {
@@ -173,13 +173,13 @@ impl Job {
     /// A tenth of a second: one look of every control thread that is `awake`, and `steps` of each rank's training.
     fn tenth(&mut self, steps: &[u32], awake: impl Fn(u32) -> bool) {
         self.now += Duration::from_millis(100);
-        let board: &mut dyn Board = &mut self.board;
+        let rank_store: &mut dyn RankStore = &mut self.rank_store;
         if awake(0) {
-            self.said.extend(self.leader.tick(self.now, board).unwrap_or_default());
+            self.said.extend(self.leader.tick(self.now, rank_store).unwrap_or_default());
         }
         for (rank, follower) in (1..).zip(&mut self.followers) {
             if awake(rank) {
-                self.heard.extend(follower.tick(self.now, board).unwrap_or_default());
+                self.heard.extend(follower.tick(self.now, rank_store).unwrap_or_default());
             }
         }
         for (rank, &count) in self.ranks.iter_mut().zip(steps) {
@@ -202,7 +202,7 @@ impl Job {
     }
 
     fn wall(&self) -> std::sync::MutexGuard<'_, Wall> {
-        self.board.0.lock().unwrap()
+        self.rank_store.0.lock().unwrap()
     }
 
     fn first_steps_with(&self, interval: u64) -> Vec<Option<u64>> {
@@ -227,7 +227,7 @@ fn a_single_process_switches_at_its_next_step() {
     assert_eq!(job.ranks[0].first_step_with(7), Some(4));
     assert_eq!(job.stage(1), Stage::Switched);
     assert_eq!(job.said, [LeaderEvent::Agreed { what: "wish 1".into(), step: 4 }]);
-    assert_eq!(job.board.0.lock().unwrap().sheet, None, "nobody to tell");
+    assert_eq!(job.rank_store.0.lock().unwrap().leader_state, None, "nobody to tell");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_rank_that_never_came_is_named() {
     job.set_interval(1, 7);
     job.tenths(400, &[1, 1]);
     let LeaderEvent::Withdrawn { why, .. } = &job.said[0] else { panic!("{:?}", job.said) };
-    assert!(why.starts_with("rank 1 never came to the board"), "{why}");
+    assert!(why.starts_with("rank 1 never came to the store"), "{why}");
 }
 
 #[test]
@@ -286,7 +286,14 @@ fn a_rank_that_learns_too_late_switches_at_once_and_everybody_hears_of_it() {
     job.set_interval(1, 7);
     for _ in 0..200 {
         // It answers the proposal, then sleeps past the step that is agreed upon.
-        let answered = job.board.0.lock().unwrap().notes.get(&1).is_some_and(|note| note.contains(r#""heard":1"#));
+        let answered = job
+            .rank_store
+            .0
+            .lock()
+            .unwrap()
+            .rank_states
+            .get(&1)
+            .is_some_and(|rank_state| rank_state.contains(r#""heard":1"#));
         let is_past =
             matches!(job.said.first(), Some(LeaderEvent::Agreed { step, .. }) if job.ranks[1].live.step().0 > step + 5);
         job.tenth(&[1, 1], |rank| rank == 0 || !answered || is_past);
@@ -311,11 +318,11 @@ fn a_sheet_left_over_from_an_earlier_run_is_not_obeyed() {
     earlier.tenths(30, &[1, 1]);
     earlier.set_interval(1, 7);
     earlier.tenths(30, &[0, 0]);
-    let wall = std::mem::take(&mut *earlier.board.0.lock().unwrap());
-    assert!(wall.sheet.as_ref().unwrap().contains("\"agreed\":{"), "{:?}", wall.sheet);
+    let wall = std::mem::take(&mut *earlier.rank_store.0.lock().unwrap());
+    assert!(wall.leader_state.as_ref().unwrap().contains("\"agreed\":{"), "{:?}", wall.leader_state);
     // The same directory, new processes; rank 1 is there first.
     let mut job = Job::new(2);
-    *job.board.0.lock().unwrap() = wall;
+    *job.rank_store.0.lock().unwrap() = wall;
     job.followers = vec![follower(1, "second", &job.ranks[1])];
     for _ in 0..50 {
         job.tenth(&[0, 1], |rank| rank == 1);
@@ -403,7 +410,7 @@ fn a_note_that_cannot_be_read_counts_as_none_and_is_said_once() {
         job.set_interval(id, 7);
         for _ in 0..300 {
             if is_garbled {
-                job.wall().notes.insert(1, "{".to_owned());
+                job.wall().rank_states.insert(1, "{".to_owned());
             }
             job.tenth(&[1, 1, 1], |_| true);
         }
@@ -414,8 +421,8 @@ fn a_note_that_cannot_be_read_counts_as_none_and_is_said_once() {
         job.said.iter().filter(|said| matches!(said, LeaderEvent::Unreadable { .. })).collect();
     assert!(matches!(said[..], [LeaderEvent::Unreadable { ranks, .. }] if ranks == "rank 1"), "{said:?}");
     let Some(LeaderEvent::Withdrawn { why, .. }) = job.said.last() else { panic!("{:?}", job.said) };
-    assert!(why.starts_with("the note of rank 1 cannot be read"), "{why}");
-    job.wall().notes.remove(&1);
+    assert!(why.starts_with("the state of rank 1 cannot be read"), "{why}");
+    job.wall().rank_states.remove(&1);
     job.start_anew(1, "second");
     job.set_interval(3, 5);
     job.tenths(900, &[1, 1, 1]);
@@ -428,11 +435,11 @@ fn notes_that_come_back_from_earlier_processes_cause_no_change() {
     job.tenths(30, &[1, 1]);
     job.set_interval(1, 7);
     job.tenths(100, &[1, 1]);
-    let of_the_first = job.wall().notes[&1].clone();
+    let of_the_first = job.wall().rank_states[&1].clone();
     let of_an_earlier_run = of_the_first.replace(r#":"session""#, r#":"earlier""#).replace("first", "of then");
     job.start_anew(1, "second");
     job.tenths(100, &[1, 1]);
-    let before = job.wall().sheets.len();
+    let before = job.wall().leader_states.len();
     job.request(2, Change::Pause);
     for round in 0..600 {
         // A cache that cannot make up its mind.
@@ -441,18 +448,18 @@ fn notes_that_come_back_from_earlier_processes_cause_no_change() {
             1 => Some(of_an_earlier_run.clone()),
             _ => None,
         };
-        let kept = job.wall().notes[&1].clone();
+        let kept = job.wall().rank_states[&1].clone();
         if let Some(shown) = shown {
-            job.wall().notes.insert(1, shown);
+            job.wall().rank_states.insert(1, shown);
             job.tenth(&[1, 1], |rank| rank == 0);
-            job.wall().notes.insert(1, kept);
+            job.wall().rank_states.insert(1, kept);
         } else {
             job.tenth(&[1, 1], |_| true);
         }
     }
     assert_eq!(job.stage(2), Stage::Switched);
-    let sheets = job.wall().sheets.len() - before;
-    assert_eq!((sheets, job.said.len()), (2, 2), "one proposal, one agreement: {:?}", job.said);
+    let leader_states = job.wall().leader_states.len() - before;
+    assert_eq!((leader_states, job.said.len()), (2, 2), "one proposal, one agreement: {:?}", job.said);
 }
 
 #[test]
@@ -499,10 +506,10 @@ fn a_board_that_fails_for_a_while_delays_and_breaks_nothing() {
     let mut job = Job::new(2);
     job.tenths(30, &[1, 1]);
     job.set_interval(1, 7);
-    job.board.0.lock().unwrap().is_broken = true;
+    job.rank_store.0.lock().unwrap().is_broken = true;
     job.tenths(20, &[1, 1]);
-    assert!(job.leader.tick(job.now, &mut job.board.clone()).is_err());
-    job.board.0.lock().unwrap().is_broken = false;
+    assert!(job.leader.tick(job.now, &mut job.rank_store.clone()).is_err());
+    job.rank_store.0.lock().unwrap().is_broken = false;
     job.tenths(200, &[1, 1]);
     assert_eq!(job.stage(1), Stage::Switched);
     let steps: Vec<Option<Switched>> = job.ranks.iter().map(|rank| rank.live.switched()).collect();

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use trainmon_service::http::{self, ACCEPT_PAUSE, Limits, ServerThread};
-use trainmon_service::{Voice, step_back};
+use trainmon_service::{Notices, step_back};
 
 use self::answer::{Origin, ServerState, answer};
 use self::unix_socket::{BoundSocket, bind_socket, is_own_user};
@@ -49,17 +49,17 @@ pub(super) struct Server {
 
 impl Server {
     /// Listens and serves on a thread of its own. A door that does not open is said; the other one serves.
-    pub(super) fn start(listeners: Listeners<'_>, service: ControlService, voice: &Voice) -> io::Result<Self> {
+    pub(super) fn start(listeners: Listeners<'_>, service: ControlService, notices: &Notices) -> io::Result<Self> {
         let Listeners { socket: path, address, token } = listeners;
         let unix = bind_socket(path);
         if let Err(error) = &unix {
             let hint = "name one in a directory of this machine's own disk with `control.socket`";
-            voice.warn(format!("no control socket `{}`: {error}", path.display()), Some(hint.to_owned()));
+            notices.warn(format!("no control socket `{}`: {error}", path.display()), Some(hint.to_owned()));
         }
         let tcp = address.map(std::net::TcpListener::bind).transpose();
         if let (Err(error), Some(address)) = (&tcp, address) {
             let hint = "choose another with `control.port`; 0 lets the system choose";
-            voice.warn(format!("no control port at {address}: {error}"), Some(hint.to_owned()));
+            notices.warn(format!("no control port at {address}: {error}"), Some(hint.to_owned()));
         }
         let (unix, tcp) = (unix.ok(), tcp.ok().flatten());
         if unix.is_none() && tcp.is_none() {

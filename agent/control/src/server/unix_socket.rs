@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use crate::board::draw_word;
+use crate::rank_store::draw_word;
 
 /// The path of a socket that is listened on; removed when dropped by the process that made it.
 pub(super) struct BoundSocket {

@@ -224,14 +224,14 @@ class Monitor:
         layout: str = "run",
         listener: Callable[[str, str, str | None], None] | None = None,
         quiet: bool = False,
-        board: Any = None,
+        rank_store: Any = None,
     ) -> Monitor:
         """Starts a monitor with a config that was read.
 
         `listener(severity, message, hint)` hears the monitor's notices; it may be called from any thread. Without one
         they go to `trainmon.notices.route`, and to standard error where that does not take them. `quiet`: only warnings
-        are said. Without `rank` the launcher's environment is asked. `board`: how the ranks agree on a change of what
-        is measured, an object like `trainmon.control.StoreBoard`; files in the control directory otherwise.
+        are said. Without `rank` the launcher's environment is asked. `rank_store`: how the ranks agree on a change of what
+        is measured, an object like `trainmon.control.TorchRankStore`; files in the control directory otherwise.
 
         `run`: the run's name, the same on every rank; its directory is called so. Without it the environment is asked
         (`TRAINMON_RUN_NAME`, the launcher's job id), else it is `program` (without that, the script's name) and the

@@ -17,8 +17,8 @@ _PREFIX = "trainmon/control"
 _started = itertools.count()
 
 
-class StoreBoard:
-    """Sheet and notes as keys of the default store of torch.distributed.
+class TorchRankStore:
+    """The leader state and rank states as keys of the default store of torch.distributed.
 
     The store is opened at each call and never kept: whoever destroys the process group expects it to be free.
     """
@@ -27,21 +27,21 @@ class StoreBoard:
         #: A training with several optimizers has several monitors: every rank starts them in one order.
         self._prefix = f"{_PREFIX}/{next(_started)}"
 
-    def put_sheet(self, text: str) -> None:
-        """Puts up rank 0's sheet."""
-        self._open().set("sheet", text)
+    def put_leader_state(self, text: str) -> None:
+        """Puts up rank 0's leader state."""
+        self._open().set("leader_state", text)
 
-    def sheet(self) -> str | None:
-        """Rank 0's sheet; None if none is up yet."""
-        return self._read("sheet")
+    def leader_state(self) -> str | None:
+        """Rank 0's leader state; None if none is up yet."""
+        return self._read("leader_state")
 
-    def put_note(self, rank: int, text: str) -> None:
-        """Leaves this rank's note."""
-        self._open().set(f"note/{rank}", text)
+    def put_rank_state(self, rank: int, text: str) -> None:
+        """Leaves this rank's rank state."""
+        self._open().set(f"rank_state/{rank}", text)
 
-    def note(self, rank: int) -> str | None:
-        """A rank's note; None if it left none yet."""
-        return self._read(f"note/{rank}")
+    def rank_state(self, rank: int) -> str | None:
+        """A rank's rank state; None if it left none yet."""
+        return self._read(f"rank_state/{rank}")
 
     def _open(self) -> Any:
         from torch.distributed import PrefixStore
@@ -54,12 +54,12 @@ class StoreBoard:
         return store.get(key).decode() if store.check([key]) else None
 
 
-def store_board(config: ParsedConfig) -> StoreBoard | None:
-    """The board for a config, where its ranks have something to agree upon while they train (live control, captures,
+def torch_rank_store(config: ParsedConfig) -> TorchRankStore | None:
+    """The store for a config, where its ranks have something to agree upon while they train (live control, captures,
     alerts that end the training) and torch.distributed has a store for it. Elsewhere the ranks agree over files."""
     if not config.needs_agreement or config.control_directory is not None:
         return None
-    return StoreBoard() if _has_store() else None
+    return TorchRankStore() if _has_store() else None
 
 
 def _has_store() -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainmon import arguments
 from trainmon._settings import Config, parse_config
 from trainmon._trainmon import Monitor, ParsedConfig
-from trainmon.control import store_board
+from trainmon.control import torch_rank_store
 from trainmon.notices import say
 from trainmon.watching import Watch, live_watch
 
@@ -37,7 +37,7 @@ def start_monitor(
         if isinstance(config, ParsedConfig)
         else parse_config(config, keys, output_dir=output_dir, like_msprobe=like_msprobe)
     )
-    return Monitor.start(parsed, board=store_board(parsed), **options)
+    return Monitor.start(parsed, rank_store=torch_rank_store(parsed), **options)
 
 
 def start_or_say(file: str, **options: Any) -> Monitor | None:

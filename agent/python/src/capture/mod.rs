@@ -148,8 +148,8 @@ impl PyCapture {
         let mut config = config.config.clone();
         config.slice.extend(rows.map(|(size, begin, end)| Slice { dim: 0, begin, end: Some(end), size: Some(size) }));
         let plan = Arc::new(CapturePlan::with_memory(config, self.0.memory.clone()));
-        let voice = self.0.news.voice(listener);
-        let opened = Session::open(plan, CapturePlace { step, rank }, voice);
+        let notices = self.0.news.notices(listener);
+        let opened = Session::open(plan, CapturePlace { step, rank }, notices);
         self.0.news.tell(py);
         self.0.begin(py, opened.map_err(|error| capture_error(&error))?);
         Ok(())

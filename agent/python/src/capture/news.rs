@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use trainmon_capture::{Notice, Severity, Voice};
+use trainmon_capture::{Notice, Notices, Severity};
 
 use crate::capture::thread::Busy;
 use crate::swallow::swallow;
@@ -21,11 +21,11 @@ pub(crate) struct News {
 
 impl News {
     /// Keeps notices for a function `(severity, message, hint)`.
-    pub(crate) fn voice(self: &Arc<Self>, function: Py<PyAny>) -> Voice {
+    pub(crate) fn notices(self: &Arc<Self>, function: Py<PyAny>) -> Notices {
         let before = self.listener.lock().replace(function);
         drop(before);
         let news = Arc::clone(self);
-        Voice::new(move |notice| {
+        Notices::new(move |notice| {
             news.notices.lock().push(notice.clone());
             news.is_waiting.store(true, Ordering::Relaxed);
         })

@@ -22,8 +22,8 @@ use mpi::Threading;
 use mpi::traits::Communicator as _;
 use trainmon_agent::core::Rank;
 use trainmon_agent::core::config::Config;
-use trainmon_agent::{Monitor, Options, Ranks, SharedBoard};
-use trainmon_tch::mpi::MpiBoard;
+use trainmon_agent::{Monitor, Options, Ranks, SharedRankStore};
+use trainmon_tch::mpi::MpiRankStore;
 use trainmon_tch::{Optimizer, Watch};
 
 use average::Averager;
@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     let (rank, ranks) = (world.rank(), world.size());
     ensure!(arguments.batch % i64::from(ranks) == 0, "--batch {} is no multiple of {ranks} ranks", arguments.batch);
 
-    let monitor = start_monitor(&arguments, rank, ranks, MpiBoard::new(&world)?)?;
+    let monitor = start_monitor(&arguments, rank, ranks, MpiRankStore::new(&world)?)?;
     let averager = Averager::new(&world, &monitor);
     let model = Model::new(i64::from(rank));
     // Each rank began with weights of its own.
@@ -84,12 +84,12 @@ fn main() -> Result<()> {
     let report = watch.finish();
     println!("rank {rank} of {ranks}: loss {last_loss:.6}, parameters {:016x}", model.hash());
     println!("rank {rank}: {report}");
-    // Before MPI ends: the board uses it.
+    // Before MPI ends: the store uses it.
     drop(monitor);
     Ok(())
 }
 
-fn start_monitor(arguments: &Arguments, rank: i32, ranks: i32, board: MpiBoard) -> Result<Monitor> {
+fn start_monitor(arguments: &Arguments, rank: i32, ranks: i32, rank_store: MpiRankStore) -> Result<Monitor> {
     let (text, name) = match &arguments.config {
         Some(file) => (
             std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?,
@@ -106,7 +106,7 @@ fn start_monitor(arguments: &Arguments, rank: i32, ranks: i32, board: MpiBoard) 
         ranks: Some(Ranks { rank: own, local_rank: own, world_size: u32::try_from(ranks)? }),
         run: Some("data-parallel".to_owned()),
         output_dir: Some(arguments.out.clone()),
-        board: Some(SharedBoard::new(board)),
+        rank_store: Some(SharedRankStore::new(rank_store)),
         // Every rank prints its own account.
         quiet: true,
         ..Options::default()

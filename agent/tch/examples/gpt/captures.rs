@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Voice};
+use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Notices};
 use trainmon_tch::{Capture, CaptureOptions};
 
 /// What is captured where nothing is configured.
@@ -37,7 +37,7 @@ impl Captures {
         if !self.steps.contains(&step) {
             return Ok(None);
         }
-        let say = Voice::new(|notice| println!("capture: {}", notice.message));
+        let say = Notices::new(|notice| println!("capture: {}", notice.message));
         let place = CapturePlace { step, rank: Some(0) };
         Ok(Some(Capture::begin(&self.plan, place, &CaptureOptions::default(), say)?))
     }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use trainmon_capture::{
-    CaptureLevel, CapturePlace, CapturePlan, CaptureTask, Direction, OpenError, Part, Progress, Session, Voice,
+    CaptureLevel, CapturePlace, CapturePlan, CaptureTask, Direction, Notices, OpenError, Part, Progress, Session,
 };
 
 use self::devices::Devices;
@@ -106,7 +106,7 @@ impl Capture {
         plan: &Arc<CapturePlan>,
         place: CapturePlace,
         options: &CaptureOptions,
-        voice: Voice,
+        notices: Notices,
     ) -> Result<Self, CaptureBeginError> {
         let level = plan.config().level;
         if level == CaptureLevel::Debug {
@@ -119,7 +119,7 @@ impl Capture {
         if current().is_some() {
             return Err(CaptureBeginError::Observe { message: "another capture is at work".to_owned() });
         }
-        let session = Session::open(Arc::clone(plan), place, voice)?;
+        let session = Session::open(Arc::clone(plan), place, notices)?;
         let active = Arc::new(Active {
             session,
             devices: Devices::new(options.statistics.clone(), options.is_device_path_only),

@@ -2,9 +2,9 @@
 //!
 //! Collective operations are guarded with the agent's own
 //! [`CollectiveGroup`](trainmon_agent::CollectiveGroup); `examples/data_parallel` shows a whole loop. Here is what needs
-//! MPI itself: [`MpiBoard`], over which the ranks agree on changes while the training runs.
+//! MPI itself: [`MpiRankStore`], over which the ranks agree on changes while the training runs.
 
-mod board;
 mod outbox;
+mod rank_store;
 
-pub use board::{MpiBoard, MpiBoardError};
+pub use rank_store::{MpiRankStore, MpiRankStoreError};

@@ -49,7 +49,7 @@ impl OnDemand {
         let parsed = CaptureConfig::parse(&ticket.config, "capture", CaptureDialect::Trainmon);
         let plan = Arc::new(CapturePlan::new(parsed.map_err(|errors| errors.to_string())?.config));
         let place = CapturePlace { step: ticket.step.0, rank: Some(u64::from(ticket.rank)) };
-        Capture::begin(&plan, place, &self.options, self.monitor.voice()).map_err(|error| with_causes(&error))
+        Capture::begin(&plan, place, &self.options, self.monitor.notices()).map_err(|error| with_causes(&error))
     }
 
     /// The step is over; `why`: it is not whole.

@@ -12,7 +12,7 @@ use tch::{Device, Kind, Tensor};
 use trainmon_agent::core::config::Config;
 use trainmon_agent::core::{Kind as Signal, StepBatch, TensorInfo, TensorStats};
 use trainmon_agent::exporters::{ExportError, ExportFailure, Exporter};
-use trainmon_agent::{Monitor, Options, Voice};
+use trainmon_agent::{Monitor, Notices, Options};
 
 /// The bits of every trainable variable, in creation order.
 pub fn parameter_bits(vs: &VarStore) -> Vec<Vec<u32>> {
@@ -140,8 +140,8 @@ pub fn monitor(json: &str) -> (Monitor, Collected) {
     config.pipeline.queue_steps = 1000;
     let collected = Collected::default();
     let heard = Arc::clone(&collected.notices);
-    let voice = Voice::new(move |notice| heard.lock().unwrap().push(notice.message.clone()));
-    let options = Options { voice, ..Options::default() };
+    let notices = Notices::new(move |notice| heard.lock().unwrap().push(notice.message.clone()));
+    let options = Options { notices, ..Options::default() };
     let own: Vec<Box<dyn Exporter>> = vec![Box::new(Collector(collected.clone()))];
     (Monitor::start_with(config, options, own).unwrap(), collected)
 }

@@ -1,4 +1,4 @@
-//! The board over which the ranks of an MPI job agree on changes of what is measured.
+//! The store over which the ranks of an MPI job agree on changes of what is measured.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,16 +9,16 @@ use mpi::point_to_point::{Message, Status};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, MatchedReceiveVec as _, Source as _};
 use mpi::{Tag, Threading};
-use trainmon_agent::Board;
+use trainmon_agent::RankStore;
 
 use super::outbox::Outbox;
 
-const SHEET: Tag = 0;
-const NOTE: Tag = 1;
+const LEADER_STATE: Tag = 0;
+const RANK_STATE: Tag = 1;
 
-/// MPI cannot carry the board.
+/// MPI cannot carry the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MpiBoardError {
+pub enum MpiRankStoreError {
     /// The monitor's thread calls MPI beside the training's.
     #[error("MPI runs with {found:?}: expected MPI_THREAD_MULTIPLE, for the monitor's thread calls it too")]
     Threading {
@@ -27,8 +27,8 @@ pub enum MpiBoardError {
     },
 }
 
-/// A [`Board`] of messages between the ranks of an MPI communicator, for
-/// [`Options::board`](trainmon_agent::Options::board): live control without a directory that all ranks see.
+/// A [`RankStore`] of messages between the ranks of an MPI communicator, for
+/// [`Options::rank_store`](trainmon_agent::Options::store): live control without a directory that all ranks see.
 ///
 /// The ranks of the communicator must be those the monitor goes by (OpenMPI's variables give them for `MPI_COMM_WORLD`). The
 /// messages travel in a communicator of their own and meet none of the training's. No call waits for another rank,
@@ -36,38 +36,38 @@ pub enum MpiBoardError {
 ///
 /// Memory: one text under way and one waiting for each rank it goes to. The communicator is left to `MPI_Finalize`: giving
 /// it back is an operation of all ranks.
-pub struct MpiBoard {
+pub struct MpiRankStore {
     link: ManuallyDrop<SimpleCommunicator>,
     /// On rank 0 one for every other rank, elsewhere one for rank 0.
     outboxes: Vec<Outbox>,
-    /// The latest sheet: on rank 0 its own, elsewhere as received.
-    sheet: Option<String>,
-    /// On rank 0: the latest note of each rank.
-    notes: HashMap<u32, String>,
+    /// The latest leader state: on rank 0 its own, elsewhere as received.
+    leader_state: Option<String>,
+    /// On rank 0: the latest rank state of each rank.
+    rank_states: HashMap<u32, String>,
 }
 
 // SAFETY: what is not `Send` in it are handles of MPI's: the communicator and requests. MPI_THREAD_MULTIPLE, which `new`
 // insists on, lets any thread use them, and `&mut self` lets one at a time do so (MPI 4.0, 11.6).
 #[expect(unsafe_code, reason = "MPI's handles are pointers, which Rust cannot know to be free of threads")]
-unsafe impl Send for MpiBoard {}
+unsafe impl Send for MpiRankStore {}
 
-impl MpiBoard {
-    /// A board for the ranks of `world`. Every rank calls this at the same point: it duplicates the communicator.
+impl MpiRankStore {
+    /// A store for the ranks of `world`. Every rank calls this at the same point: it duplicates the communicator.
     ///
     /// # Errors
     /// MPI was not started with `MPI_THREAD_MULTIPLE` (`mpi::initialize_with_threading`). No rank waits for another then.
-    pub fn new(world: &impl Communicator) -> Result<Self, MpiBoardError> {
+    pub fn new(world: &impl Communicator) -> Result<Self, MpiRankStoreError> {
         match threading_support() {
             Threading::Multiple => {}
-            found => return Err(MpiBoardError::Threading { found }),
+            found => return Err(MpiRankStoreError::Threading { found }),
         }
         let link = ManuallyDrop::new(world.duplicate());
         let outboxes = if link.rank() == 0 {
-            (1..link.size()).map(|rank| Outbox::new(rank, SHEET)).collect()
+            (1..link.size()).map(|rank| Outbox::new(rank, LEADER_STATE)).collect()
         } else {
-            vec![Outbox::new(0, NOTE)]
+            vec![Outbox::new(0, RANK_STATE)]
         };
-        Ok(Self { link, outboxes, sheet: None, notes: HashMap::new() })
+        Ok(Self { link, outboxes, leader_state: None, rank_states: HashMap::new() })
     }
 
     /// Puts `text` on its way to whom this rank sends.
@@ -86,37 +86,37 @@ impl MpiBoard {
             outbox.advance(&self.link);
         }
         let any = self.link.any_process();
-        while let Some(found) = any.immediate_matched_probe_with_tag(SHEET) {
+        while let Some(found) = any.immediate_matched_probe_with_tag(LEADER_STATE) {
             let (_, text) = received(found)?;
-            self.sheet = Some(text);
+            self.leader_state = Some(text);
         }
-        while let Some(found) = any.immediate_matched_probe_with_tag(NOTE) {
+        while let Some(found) = any.immediate_matched_probe_with_tag(RANK_STATE) {
             let (sender, text) = received(found)?;
-            self.notes.insert(sender, text);
+            self.rank_states.insert(sender, text);
         }
         Ok(())
     }
 }
 
-impl Board for MpiBoard {
-    fn put_sheet(&mut self, text: &str) -> io::Result<()> {
+impl RankStore for MpiRankStore {
+    fn put_leader_state(&mut self, text: &str) -> io::Result<()> {
         self.send(text)?;
-        self.sheet = Some(text.to_owned());
+        self.leader_state = Some(text.to_owned());
         Ok(())
     }
 
-    fn sheet(&mut self) -> io::Result<Option<String>> {
+    fn leader_state(&mut self) -> io::Result<Option<String>> {
         self.advance()?;
-        Ok(self.sheet.clone())
+        Ok(self.leader_state.clone())
     }
 
-    fn put_note(&mut self, _rank: u32, text: &str) -> io::Result<()> {
+    fn put_rank_state(&mut self, _rank: u32, text: &str) -> io::Result<()> {
         self.send(text)
     }
 
-    fn note(&mut self, rank: u32) -> io::Result<Option<String>> {
+    fn rank_state(&mut self, rank: u32) -> io::Result<Option<String>> {
         self.advance()?;
-        Ok(self.notes.get(&rank).cloned())
+        Ok(self.rank_states.get(&rank).cloned())
     }
 }
 

@@ -13,25 +13,25 @@ use super::change_request::EmptyWindow;
 use crate::captures::{AgreedCapture, AskedBy, Captured};
 use crate::live::Switch;
 
-/// The way ranks tell each other a few words: rank 0 puts up one sheet that all read, every other rank has a note of its
+/// The way ranks tell each other a few words: rank 0 puts up one leader state that all read, every other rank has a rank state of its
 /// own that rank 0 reads. To carry it over anything else than files (a key-value store, messages), implement this and
-/// hand it over as `Options::board`, on every rank.
+/// hand it over as `Options::rank_store`, on every rank.
 ///
 /// # Texts
-/// One line of JSON without an end of line, in UTF-8; a board carries it as it is and never looks into it. A note has less
-/// than 400 bytes; with an alert that asks for a capture some 2 KiB. A sheet has some hundred bytes, about 45 more per rank, and every name that is measured, twice: up to
+/// One line of JSON without an end of line, in UTF-8; a store carries it as it is and never looks into it. A rank state has less
+/// than 400 bytes; with an alert that asks for a capture some 2 KiB. A leader state has some hundred bytes, about 45 more per rank, and every name that is measured, twice: up to
 /// 64 KiB of names in a request from outside, more only where a watched config file has more. Refuse what is too long
 /// rather than cut it.
 ///
 /// # What is promised
 /// Each new text takes the place of the one before, whole: a reader gets the latest, or for a while one before it, never
 /// a mixture and never a part. Texts left by an earlier run may be found; they are told apart by words in them. Nothing
-/// is promised about the order of texts of different ranks. Who put up a text finds it with its next look, rank 0 its sheet
+/// is promised about the order of texts of different ranks. Who put up a text finds it with its next look, rank 0 its leader state
 /// above all: a change is agreed upon only once rank 0 has read back what it put up.
 ///
 /// # Who calls what, and where
-/// Rank 0 calls [`put_sheet`](Self::put_sheet), [`sheet`](Self::sheet) and [`note`](Self::note) for ranks from 1 on;
-/// rank `r` calls [`sheet`](Self::sheet) and [`put_note`](Self::put_note) for `r`. A run of one process calls nothing. Calls
+/// Rank 0 calls [`put_leader_state`](Self::put_sheet), [`leader_state`](Self::leader state) and [`rank_state`](Self::rank state) for ranks from 1 on;
+/// rank `r` calls [`leader_state`](Self::leader state) and [`put_rank_state`](Self::put_note) for `r`. A run of one process calls nothing. Calls
 /// come one at a time from one thread of the monitor, `trainmon-agree`, never from the training's: what must be called
 /// from the training's thread only (MPI that was not started with `MPI_THREAD_MULTIPLE`) needs a mailbox between the two.
 /// They begin after the monitor has started, at most ten times per second, on rank 0 once per awaited rank each time.
@@ -40,84 +40,84 @@ use crate::live::Switch;
 /// Allowed, it delays changes and nothing else; but ranks never wait for each other here, so a call must not wait for
 /// another rank to call something: a collective, a blocking receive, or a `get` that waits for its key will not do. Rank 0
 /// gives up on a change after 20 s. At the end of the monitor a call under way is waited for up to two seconds and then
-/// left behind on its thread, so whatever the board uses must outlive it, or refuse from then on with an error.
+/// left behind on its thread, so whatever the store uses must outlive it, or refuse from then on with an error.
 ///
 /// # Errors and panics
-/// An error is said once and what failed is tried again, until the end of the run. A rank whose note cannot be read
+/// An error is said once and what failed is tried again, until the end of the run. A rank whose state cannot be read
 /// counts as one that does not answer; the others are read. A panic ends live control on its rank, not the training.
-pub trait Board: Send {
-    /// Puts up rank 0's sheet. Called where it differs from the one before.
+pub trait RankStore: Send {
+    /// Puts up rank 0's leader state. Called where it differs from the one before.
     ///
     /// # Errors
     /// It is not known to be up. It may be all the same: rank 0 looks before it says anything else.
-    fn put_sheet(&mut self, text: &str) -> io::Result<()>;
+    fn put_leader_state(&mut self, text: &str) -> io::Result<()>;
 
-    /// Rank 0's sheet; `None` if none is up yet.
+    /// Rank 0's leader state; `None` if none is up yet.
     ///
     /// # Errors
     /// It cannot be read now.
-    fn sheet(&mut self) -> io::Result<Option<String>>;
+    fn leader_state(&mut self) -> io::Result<Option<String>>;
 
-    /// Leaves the note of a rank, this one's.
+    /// Leaves the rank state of a rank, this one's.
     ///
     /// # Errors
     /// It is not left; the same or a later one is tried with the next look.
-    fn put_note(&mut self, rank: u32, text: &str) -> io::Result<()>;
+    fn put_rank_state(&mut self, rank: u32, text: &str) -> io::Result<()>;
 
-    /// The note of a rank; `None` if it left none yet.
+    /// The rank state of a rank; `None` if it left none yet.
     ///
     /// # Errors
     /// It cannot be read now.
-    fn note(&mut self, rank: u32) -> io::Result<Option<String>>;
+    fn rank_state(&mut self, rank: u32) -> io::Result<Option<String>>;
 }
 
-/// A board that a front brings along, for the monitor's options.
+/// A store that a front brings along, for the monitor's options.
 #[derive(Clone)]
-pub struct SharedBoard(Arc<Mutex<dyn Board>>);
+pub struct SharedRankStore(Arc<Mutex<dyn RankStore>>);
 
-impl SharedBoard {
-    /// Takes a board. Clones share it and call it one at a time; it is dropped with the last of them, which may be the one on
+impl SharedRankStore {
+    /// Takes a store. Clones share it and call it one at a time; it is dropped with the last of them, which may be the one on
     /// the monitor's thread.
-    pub fn new(board: impl Board + 'static) -> Self {
-        Self(Arc::new(Mutex::new(board)))
+    pub fn new(rank_store: impl RankStore + 'static) -> Self {
+        Self(Arc::new(Mutex::new(rank_store)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, dyn Board + 'static> {
+    fn lock(&self) -> MutexGuard<'_, dyn RankStore + 'static> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Board for SharedBoard {
-    fn put_sheet(&mut self, text: &str) -> io::Result<()> {
-        self.lock().put_sheet(text)
+impl RankStore for SharedRankStore {
+    fn put_leader_state(&mut self, text: &str) -> io::Result<()> {
+        self.lock().put_leader_state(text)
     }
 
-    fn sheet(&mut self) -> io::Result<Option<String>> {
-        self.lock().sheet()
+    fn leader_state(&mut self) -> io::Result<Option<String>> {
+        self.lock().leader_state()
     }
 
-    fn put_note(&mut self, rank: u32, text: &str) -> io::Result<()> {
-        self.lock().put_note(rank, text)
+    fn put_rank_state(&mut self, rank: u32, text: &str) -> io::Result<()> {
+        self.lock().put_rank_state(rank, text)
     }
 
-    fn note(&mut self, rank: u32) -> io::Result<Option<String>> {
-        self.lock().note(rank)
+    fn rank_state(&mut self, rank: u32) -> io::Result<Option<String>> {
+        self.lock().rank_state(rank)
     }
 }
 
-impl fmt::Debug for SharedBoard {
+impl fmt::Debug for SharedRankStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedBoard")
+        f.write_str("SharedRankStore")
     }
 }
 
-/// Rank 0's sheet.
+/// Rank 0's leader state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Sheet {
-    /// Drawn by rank 0 when it starts: a sheet of an earlier run has another.
+pub(super) struct LeaderState {
+    /// Drawn by rank 0 when it starts: a leader state of an earlier run has another.
     pub(super) session: String,
     /// The other ranks that rank 0 has heard of, with the word each drew when it started. A rank that does not find its own
-    /// word here obeys nothing: the sheet is not, or not yet, meant for it.
+    /// word here obeys nothing: the leader state is not, or not yet, meant for it.
     pub(super) members: BTreeMap<u32, String>,
     /// What is proposed and not agreed upon yet.
     pub(super) proposal: Option<Proposal>,
@@ -181,12 +181,12 @@ impl Agreement {
     }
 }
 
-/// The note of a rank other than 0.
+/// The rank state of a rank other than 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct RankState {
     /// The word this rank drew when it started.
     pub(super) word: String,
-    /// The session of the sheet it saw last: proves that this was written in this run. Empty before it found one.
+    /// The session of the leader state it saw last: proves that this was written in this run. Empty before it found one.
     pub(super) session: String,
     /// The latest proposal of that session it knows; 0 before there is one.
     pub(super) heard: u64,
