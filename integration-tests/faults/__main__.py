@@ -11,6 +11,7 @@ from pathlib import Path
 from . import make, run
 from .held_out.cases import CASES as HELD_OUT
 from .held_out_tensor.cases import CASES as HELD_OUT_TENSOR
+from .machines import trainer
 from .machines.cases import CASES as MACHINES
 from .plants import CASES
 
@@ -26,6 +27,9 @@ def main() -> int:
     parser.add_argument("--held-out-tensor", action="store_true", help="those of the held-out set with whole tensors")
     parser.add_argument(
         "--machines", action="store_true", help="clean pairs of different machines, and faults over them"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="with --machines: other weights and data; OUT must be another, too"
     )
     parser.add_argument(
         "--recorder", choices=run.RECORDERS, default=run.recorder, help="whose PrecisionDebugger records"
@@ -45,6 +49,10 @@ def main() -> int:
         cases = [replace(case, setting=replace(case.setting, task=arguments.mode)) for case in cases]
     if unknown := set(arguments.only or ()) - {case.name for case in known}:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    if arguments.seed is not None:
+        if not arguments.machines:
+            parser.error("--seed is for --machines")
+        trainer.SEED = arguments.seed
     run.recorder = arguments.recorder
     run.preload()
     out = arguments.out.resolve()

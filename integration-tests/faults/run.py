@@ -95,9 +95,11 @@ def dump(place: Path, side: Side) -> None:
 
 def elsewhere(place: Path, case: str, environment: str) -> None:
     """The same by another interpreter: that of an environment beside this one."""
+    from .machines import trainer as machines_trainer
+
     python = Path(sys.prefix).parent / environment / "bin/python"
     home = Path(__file__).resolve().parent.parent
-    command = [str(python), "-m", "faults.elsewhere", case, str(place), recorder]
+    command = [str(python), "-m", "faults.elsewhere", case, str(place), recorder, str(machines_trainer.SEED)]
     subprocess.run(command, cwd=home, check=True, timeout=LONGEST_RUN_SECONDS)
 
 

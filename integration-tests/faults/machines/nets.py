@@ -12,7 +12,22 @@ VOCABULARY = 37
 CLASSES = 5
 WIDTH = 64
 HEADS = 4
-NETS = ("fused", "fused2", "plain", "norms", "deep", "lora", "half", "brain", "ddp", "whole", "pipe2", "pipe4")
+NETS = (
+    "fused",
+    "fused2",
+    "plain",
+    "norms",
+    "deep",
+    "lora",
+    "half",
+    "brain",
+    "ddp",
+    "whole",
+    "pipe2",
+    "pipe4",
+    "fused_brain",
+    "gated",
+)
 
 
 class Attention(nn.Module):
@@ -128,6 +143,28 @@ class Deep(nn.Module):
     def merge(self, hidden: Any, branch: Any) -> Any:
         """The residual sum."""
         return hidden + branch
+
+
+class Gate(nn.Module):
+    """A product with a parameter of one element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([0.5]))
+
+    def forward(self, inputs: Any) -> Any:
+        return inputs * self.weight
+
+
+class Gated(Deep):
+    """Its branch has a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Gate()
+
+    def merge(self, hidden: Any, branch: Any) -> Any:
+        return hidden + self.gate(branch)
 
 
 class Plain(nn.Module):

@@ -31,11 +31,11 @@ from .plants import (
     element,
     laid_over,
     late,
+    lost_update,
     merge_doubled,
     merged_wrongly,
     norm_with_other_eps,
     residual_lost,
-    stale,
 )
 from .variants import rewritten
 
@@ -145,17 +145,13 @@ FAULTS: Faults = (
         ("no_onednn",),
     ),
     (
-        Case(
+        lost_update(
             "conv_stale",
-            Setting("norms", optimizer="unseen_adamw", steps=5),
-            T(
-                "Functional.conv2d.1.forward",
-                "Module.conv2.Conv2d.forward.0",
-                "an update is lost, unseen",
-                step=1,
-                **PARAMETER,
-            ),
-            trainer=stale("conv2.weight", 0),
+            replace(NORMS, optimizer="unseen_adamw", steps=5),
+            "conv2.weight",
+            "Functional.conv2d.1.forward",
+            "Module.conv2.Conv2d.forward.0",
+            1,
         ),
         ("no_onednn",),
     ),
@@ -205,17 +201,13 @@ FAULTS: Faults = (
         ("old",),
     ),
     (
-        Case(
+        lost_update(
             "plain_head_stale",
             PLAIN,
-            T(
-                "Functional.linear.2.forward",
-                "Module.head.Linear.forward.0",
-                "an update is lost, unseen",
-                step=3,
-                **PARAMETER,
-            ),
-            trainer=stale("head.weight", 2),
+            "head.weight",
+            "Functional.linear.2.forward",
+            "Module.head.Linear.forward.0",
+            3,
         ),
         ("old",),
     ),

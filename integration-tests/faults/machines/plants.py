@@ -44,6 +44,20 @@ def stale(path: str, step: int) -> type[Machines]:
     return Stale
 
 
+def twice(path: str, step: int) -> type[Machines]:
+    """One parameter is updated twice in a step."""
+
+    class Twice(Machines):
+        def update(self) -> None:
+            weight = self.net.get_parameter(path).data
+            before = aten.clone(weight)
+            super().update()
+            if self.step == step:
+                aten.copy_(weight, aten.sub.Tensor(aten.mul.Scalar(weight, 2.0), before))
+
+    return Twice
+
+
 def late(path: str, name: str, value: Any, step: int) -> Plant:
     """An attribute of a module is another from a step on."""
 
@@ -136,6 +150,13 @@ def T(operators: str | tuple[str, ...], modules: str | tuple[str, ...], what: st
 BACK: dict[str, Any] = {"phase": "backward"}
 OPT: dict[str, Any] = {"phase": "optimizer"}
 PARAMETER: dict[str, Any] = {"verdict": "parameter"}
+
+
+def lost_update(name: str, setting: Setting, path: str, operator: str, module: str, step: int) -> Case:
+    """A parameter's update is lost where nobody records: `step` begins with the old one."""
+    truth = T(operator, module, "an update is lost, unseen", step=step, **PARAMETER)
+    return Case(name, setting, truth, trainer=stale(path, step - 1))
+
 
 Faults = tuple[tuple[Case, tuple[str, ...]], ...]
 """Cases, and the machines that each is laid over."""

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from faults.trainer import Trainer
 
-from .nets import CLASSES, NETS, VOCABULARY, WIDTH, Deep, Gpt, Lora, Norms, Plain, Stage
+from .nets import CLASSES, NETS, VOCABULARY, WIDTH, Deep, Gated, Gpt, Lora, Norms, Plain, Stage
 
 SEED = 311
 UNSEEN = "unseen_"
@@ -27,6 +27,18 @@ OPTIMIZERS: dict[str, Any] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False),
     "descent": lambda parameters: torch.optim.SGD(parameters, lr=0.05, foreach=False),
 }
+
+
+def grouped(parameters: Any) -> Any:
+    """AdamW as it is by default, but that vectors do not decay."""
+    groups = [
+        {"params": [one for one in parameters if one.dim() > 1]},
+        {"params": [one for one in parameters if one.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.001, weight_decay=0.01, foreach=False)
+
+
+OPTIMIZERS["grouped"] = grouped
 
 
 class Machines(Trainer):
@@ -51,7 +63,7 @@ class Machines(Trainer):
             return Stage(self.rank, self.setting.ranks).train()
         if name == "ddp":
             return torch.nn.parallel.DistributedDataParallel(Deep().train(), bucket_cap_mb=25)
-        kinds: dict[str, Any] = {"norms": Norms, "lora": Lora, "plain": Plain, "whole": Plain}
+        kinds: dict[str, Any] = {"norms": Norms, "lora": Lora, "plain": Plain, "whole": Plain, "gated": Gated}
         return kinds.get(name, Deep)().train()
 
     def optimize(self) -> Any:
@@ -86,7 +98,7 @@ class Machines(Trainer):
         if self.setting.net.startswith("pipe"):
             self.pipe(inputs, labels)
             return
-        dtype = {"half": torch.float16, "brain": torch.bfloat16}.get(self.setting.net)
+        dtype = {"half": torch.float16, "brain": torch.bfloat16, "fused_brain": torch.bfloat16}.get(self.setting.net)
         if dtype is None:
             loss = self.loss(self.net(inputs), labels)
         else:

@@ -28,9 +28,9 @@ from .plants import (
     gradient_hook,
     laid_over,
     late,
+    lost_update,
     merge_doubled,
     residual_lost,
-    stale,
 )
 
 FAULTS: Faults = (
@@ -189,47 +189,35 @@ FAULTS: Faults = (
         ("old",),
     ),
     (
-        Case(
+        lost_update(
             "up_weight_stale",
             HIDDEN,
-            T(
-                "Functional.linear.2.forward",
-                "Module.blocks.0.up.Linear.forward.0",
-                "an update is lost, unseen",
-                step=2,
-                **PARAMETER,
-            ),
-            trainer=stale("blocks.0.up.weight", 1),
+            "blocks.0.up.weight",
+            "Functional.linear.2.forward",
+            "Module.blocks.0.up.Linear.forward.0",
+            2,
         ),
         ("old",),
     ),
     (
-        Case(
+        lost_update(
             "down_bias_stale",
             HIDDEN,
-            T(
-                "Functional.linear.3.forward",
-                "Module.blocks.0.down.Linear.forward.0",
-                "the update of a bias is lost, unseen",
-                step=1,
-                **PARAMETER,
-            ),
-            trainer=stale("blocks.0.down.bias", 0),
+            "blocks.0.down.bias",
+            "Functional.linear.3.forward",
+            "Module.blocks.0.down.Linear.forward.0",
+            1,
         ),
         ("old",),
     ),
     (
-        Case(
+        lost_update(
             "tokens_stale_adam",
             ADAM,
-            T(
-                "Functional.embedding.0.forward",
-                "Module.tokens.Embedding.forward.0",
-                "an update is put back, unseen",
-                step=1,
-                **PARAMETER,
-            ),
-            trainer=stale("tokens.weight", 0),
+            "tokens.weight",
+            "Functional.embedding.0.forward",
+            "Module.tokens.Embedding.forward.0",
+            1,
         ),
         ("old",),
     ),

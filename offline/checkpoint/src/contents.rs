@@ -38,21 +38,9 @@ impl Checkpoint {
     /// Opens a file of tensors and keeps it. Gives its number.
     pub(super) fn open(&mut self, path: &Path) -> Result<usize, CheckpointError> {
         let file = tensor_file::open(path)?;
-        self.note_calls(path, &file.harmful_calls());
+        self.notes.extend(file.harmful_note());
         self.files.push(file);
         Ok(self.files.len() - 1)
-    }
-
-    /// Says what a pickle would have whoever executes it call. That tensors are equal says nothing about that.
-    pub(super) fn note_calls(&mut self, path: &Path, calls: &[String]) {
-        if !calls.is_empty() {
-            self.notes.push(format!(
-                "{} asks whoever loads it to call {}; nothing was called here, but `torch.load` without `weights_only` \
-                 or `pickle.load` would",
-                path.display(),
-                calls.join(", "),
-            ));
-        }
     }
 
     /// An entry of a file as the one piece of a tensor.

@@ -27,7 +27,7 @@ pub(super) fn open(path: &Path, directory: &Path) -> Result<Checkpoint, Checkpoi
     let mut reader = Reader { directory, metadata_path: &metadata_path, files: HashMap::new() };
     let places = reader.places(&metadata)?;
     let mut checkpoint = Checkpoint::new(path, Layout::Distributed);
-    checkpoint.note_calls(&metadata_path, &metadata.harmful_calls());
+    checkpoint.notes.extend(metadata.harmful_note(&metadata_path));
     let tensors = metadata.root().attribute("state_dict_metadata");
     let tensors = tensors.ok_or_else(|| reader.wrong("a description of the tensors", "none"))?;
     let mut others = 0;

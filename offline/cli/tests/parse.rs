@@ -90,3 +90,15 @@ fn a_file_without_tensors_is_not_passed_over() {
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.err.starts_with("error: `nothing.safetensors` holds no tensor\n"), "{said:?}");
 }
+
+#[test]
+fn a_file_that_would_call_the_system_is_converted_and_said_to_do_so() {
+    let desk = desk();
+    let said =
+        trainmon(desk.path(), &["parse", "-d", &checkpoint("attack_within.pt"), "-t", "safetensors", "-o", "out"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "out/attack_within.safetensors\n"), "{}", said.err);
+    assert!(said.err.starts_with("note: "), "{}", said.err);
+    assert!(said.err.contains("attack_within.pt asks whoever loads it to call posix.system"), "{}", said.err);
+    let said = trainmon(desk.path(), &["parse", "-d", &checkpoint("plain.pt"), "-t", "safetensors", "-o", "out"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+}

@@ -108,7 +108,9 @@ impl GoldenSpreads {
             for value in &operator.values {
                 let Some(twin) = other.values.iter().find(|twin| twin.place == value.place) else { continue };
                 let apart = deviation(Item { operator: other, value: twin }, Item { operator, value });
-                if apart.relative.is_finite() && apart.what != What::Unseen {
+                // An argument that golden runs have otherwise, as a seed, says nothing.
+                let is_measured = apart.relative.is_finite() || apart.what == What::Argument;
+                if is_measured && apart.what != What::Unseen {
                     let spread = places.entry(value.place.clone()).or_insert(0.0);
                     *spread = spread.max(apart.relative);
                 }

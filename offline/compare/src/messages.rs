@@ -5,8 +5,9 @@ use trainmon_report::first_of;
 
 use super::answer::{Answer, Verdict};
 use super::deviation::{Deviation, What};
-use super::first::{Divergence, Finding, Kind, OneSidedCall, Rewritten, Suspect};
+use super::first::{Divergence, Finding, Kind, OneSidedCall, Rewritten, Suspect, Walked};
 use super::location::{Location, argument};
+use super::name::{Direction, OperatorName};
 use super::text::{of, share};
 
 /// Names that a line has.
@@ -16,6 +17,10 @@ const NAMES_SHOWN: usize = 6;
 pub(crate) fn sentence(answer: &Answer) -> String {
     match &answer.verdict {
         Verdict::Same => format!("No divergence: {} agree in all that was captured.", operators(answer)),
+        Verdict::Rounding { step, rank, operator, largest } if *largest == 0.0 => format!(
+            "No divergence beyond rounding: all that differs is what is left of sums that cancel, in {operator} (step {step}, rank \
+             {rank}) first."
+        ),
         Verdict::Rounding { step, rank, operator, largest } => format!(
             "No divergence beyond rounding: the first rounding difference is in {operator} (step {step}, rank {rank}), the largest \
              of all is {}.",
@@ -120,16 +125,26 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
         let walked = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| walked);
         if let Verdict::Parts { finding, .. } = &answer.verdict {
             if let Some(walked) = walked {
-                lines.extend(calls_before(finding, &walked.one_sided));
+                lines.extend(calls_near(finding, &walked.one_sided));
                 lines.extend(walked.rewritten.iter().map(otherwise).take(NAMES_SHOWN));
                 lines.extend(
                     (!walked.spread.is_empty())
                         .then(|| format!("It spreads to {}.", first_of(walked.spread.iter(), NAMES_SHOWN))),
                 );
             }
-            if finding.kind == Kind::Operator && finding.input == 0.0 && finding.has_no_digests {
+            if let Some(other) = &finding.permuted {
+                lines.push(format!(
+                    "What the target has here, the golden has at {other}, and the other way round: they come in another order."
+                ));
+            }
+            let may_be_permuted =
+                (finding.kind == Kind::Operator && finding.input == 0.0) || finding.permuted.is_some();
+            if may_be_permuted && finding.has_no_digests {
                 lines.push(PERMUTATION.to_owned());
             }
+        }
+        if let (Verdict::Rewritten { .. }, Some(walked)) = (&answer.verdict, walked) {
+            lines.extend(calls_besides(walked));
         }
         lines.extend(other_ranks(divergence, ranks));
         if let (Verdict::OneSided { .. }, Some(walked)) = (&answer.verdict, walked)
@@ -148,6 +163,13 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
     if answer.unseen > 0 && answer.unseen < answer.compared {
         lines.push(format!("{} operators have neither statistics nor checksums: they were not judged.", answer.unseen));
     }
+    if answer.unjudged > 0 {
+        lines.push(format!(
+            "One side has parameters fused, so of {} operators of the update arguments alone were judged: the next step's parameters show \
+             what they did.",
+            answer.unjudged
+        ));
+    }
     if answer.unread > 0 {
         lines.push(format!(
             "Tensors that cannot be read: {}; of these values statistics alone were compared, their rows say why.",
@@ -161,24 +183,42 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
 const PERMUTATION: &str = "Statistics do not show a permutation: if the operator is in order, what goes into it may have its rows in \
                            another order. Checksums (summary_mode: md5) would show it.";
 
-/// Calls that one side lacks, if they ran shortly before the runs diverge.
-fn calls_before(finding: &Finding, calls: &[OneSidedCall]) -> Option<String> {
+/// Calls that one side lacks, if they ran shortly before the runs diverge; where nobody recorded what the difference comes of, also
+/// those shortly behind.
+fn calls_near(finding: &Finding, calls: &[OneSidedCall]) -> Vec<String> {
     const NEAR: usize = 24;
-    let is_near = |call: &&OneSidedCall| {
-        call.place < finding.place && call.place + NEAR > finding.place && call.operator != finding.operator
+    let line = |where_to: &str, is_near: &dyn Fn(&OneSidedCall) -> bool| {
+        let near: Vec<String> =
+            calls.iter().filter(|call| call.operator != finding.operator && is_near(call)).map(one_sided).collect();
+        (!near.is_empty()).then(|| {
+            format!("Calls without counterpart shortly {where_to} it: {}.", first_of(near.iter(), NAMES_SHOWN))
+        })
     };
-    let near: Vec<String> = calls
-        .iter()
-        .filter(is_near)
-        .map(|call| format!("{} (only in the {})", call.operator, if call.is_target { "target" } else { "golden" }))
-        .collect();
-    (!near.is_empty())
-        .then(|| format!("Calls without counterpart shortly before it: {}.", first_of(near.iter(), NAMES_SHOWN)))
+    let before = line("before", &|call| call.place < finding.place && call.place + NEAR > finding.place);
+    let is_unrecorded = matches!(finding.kind, Kind::Data | Kind::Between);
+    let behind =
+        line("behind", &|call| is_unrecorded && call.place > finding.place && call.place < finding.place + NEAR);
+    before.into_iter().chain(behind).collect()
+}
+
+/// Calls that one side lacks and that are in no part that is computed otherwise. Their backward is not named besides.
+fn calls_besides(walked: &Walked) -> Option<String> {
+    let is_besides = |call: &&OneSidedCall| {
+        let is_forward = OperatorName::parse(&call.operator).is_none_or(|name| name.direction == Direction::Forward);
+        is_forward && !walked.rewritten.iter().any(|part| part.places.contains(&call.place))
+    };
+    let besides: Vec<String> = walked.one_sided.iter().filter(is_besides).map(one_sided).collect();
+    (!besides.is_empty())
+        .then(|| format!("Besides, calls of one side alone: {}.", first_of(besides.iter(), NAMES_SHOWN)))
+}
+
+fn one_sided(call: &OneSidedCall) -> String {
+    format!("{} (only in the {})", call.operator, if call.is_target { "target" } else { "golden" })
 }
 
 /// A part that is computed otherwise.
 fn otherwise(part: &Rewritten) -> String {
-    let Rewritten { finding, until, apart } = part;
+    let Rewritten { finding, until, apart, places: _ } = part;
     format!(
         "Computed otherwise from {} to {until}; the results agree{}.",
         finding.operator,

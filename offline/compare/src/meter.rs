@@ -1,7 +1,9 @@
 //! How far a comparison is: the work runs on all cores and counts bytes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use trainmon_dump::capture::RankFiles;
 use trainmon_report::Progress;
@@ -13,9 +15,19 @@ pub struct Meter {
     done: AtomicU64,
     total: AtomicU64,
     tensors: AtomicU64,
+    notes: Mutex<BTreeSet<String>>,
 }
 
 impl Meter {
+    /// What a person should know about files that were read: those that ask whoever loads them to call something.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    pub(super) fn note(&self, note: String) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(note);
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));

@@ -39,6 +39,9 @@ impl Output {
     /// Makes room beside the final place, on the same file system.
     pub(super) fn prepare(directory: &Path, formats: Vec<Format>) -> Result<Self, WriteError> {
         let failed = |source| WriteError::Io { path: directory.to_path_buf(), source };
+        if directory.is_file() {
+            return Err(WriteError::IsFile { path: directory.to_path_buf() });
+        }
         let made = (!directory.exists()).then(|| RemovedIfEmpty(directory.to_path_buf()));
         std::fs::create_dir_all(directory).map_err(failed)?;
         let aside = unfinished_in(directory).map_err(failed)?;

@@ -64,6 +64,9 @@ impl Advise for RequestError {
     fn hint(&self) -> &str {
         match self {
             Self::Compare(error) => error.hint(),
+            Self::Write(WriteError::IsFile { .. }) => {
+                "name another path after -o: the directory is made if it is not there"
+            }
             Self::Write(_) => "is the disk full, or the directory not yours? Nothing was left behind",
         }
     }

@@ -15,6 +15,10 @@ use super::verdict::{Answer, Verdict};
 pub(super) struct Search {
     noise: Noise,
     first_rounding: Option<(u64, u64, String)>,
+    /// The first result that is all rounding.
+    first_residue: Option<(u64, u64, String)>,
+    /// Operators of updates that were not judged but for their arguments.
+    unjudged: usize,
     found: Option<(u64, Divergence)>,
     /// The first step in which a part is computed otherwise.
     rewritten: Option<(u64, Divergence)>,
@@ -62,6 +66,10 @@ impl Search {
             self.unseen += walked.unseen;
             self.unread += walked.unread;
             self.is_untold |= walked.is_untold;
+            self.unjudged += walked.unjudged;
+            if let (Some(operator), None) = (&walked.first_residue, &self.first_residue) {
+                self.first_residue = Some((captures.step, *rank, operator.clone()));
+            }
             if let (Some((operator, _)), None) = (&walked.first_rounding, &self.first_rounding) {
                 self.first_rounding = Some((captures.step, *rank, operator.clone()));
             }
@@ -99,7 +107,7 @@ impl Search {
     pub(super) fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
         let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
         let found = self.found.take().or_else(|| self.rewritten.is_none().then(|| self.calls.take()).flatten());
-        let (verdict, divergence) = match (found, self.first_rounding.take()) {
+        let (verdict, divergence) = match (found, self.first_rounding.take().or_else(|| self.first_residue.take())) {
             // Two captures with nothing in common are no two runs that agree.
             (Some(_), _) if self.compared == 0 => (
                 Verdict::CannotTell {
@@ -141,8 +149,8 @@ impl Search {
             (_, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
             (_, None) => (Verdict::Same, None),
         };
-        let Self { compared, unseen, unread, unsure, .. } = self;
-        Answer { verdict, divergence, compared, unseen, unread, unsure, target_only, golden_only }
+        let Self { compared, unseen, unread, unjudged, unsure, .. } = self;
+        Answer { verdict, divergence, compared, unseen, unread, unjudged, unsure, target_only, golden_only }
     }
 }
 

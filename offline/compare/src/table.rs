@@ -149,12 +149,16 @@ pub(crate) fn table(
     for (row, address) in rows.iter_mut().zip(pairs.iter().filter_map(|pair| pair.target)) {
         note_origin(row, Side::Target, address, target.at(address), evidence);
     }
-    let golden_only = pairs.iter().filter(|pair| pair.target.is_none()).filter_map(|pair| pair.golden);
-    rows.extend(golden_only.map(|address| {
-        let mut row = golden_row(golden, address, mode, target.has_stacks);
-        note_origin(&mut row, Side::Golden, address, golden.at(address), evidence);
-        row
-    }));
+    let mut of_target = rows.into_iter();
+    let in_order = pairs.iter().filter_map(|pair| match (pair.target, pair.golden) {
+        (Some(_), _) => of_target.next(),
+        (None, golden_only) => golden_only.map(|address| {
+            let mut row = golden_row(golden, address, mode, target.has_stacks);
+            note_origin(&mut row, Side::Golden, address, golden.at(address), evidence);
+            row
+        }),
+    });
+    let rows = in_order.collect();
     Table { rows }
 }
 

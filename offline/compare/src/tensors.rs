@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trainmon_dump::tensor_file::{StoredTensor, read_one};
+use trainmon_dump::tensor_file::{self, StoredTensor};
 
 use super::distance::{Distance, Quotient};
 use super::input::Capture;
@@ -48,7 +48,13 @@ pub(crate) fn read_file(capture: &Capture, name: &str) -> Result<StoredTensor, S
     let Some(directory) = capture.tensors.as_deref() else {
         return Err(format!("`{name}`: no dump_tensor_data beside the JSON file"));
     };
-    match read_one(&directory.join(name)) {
+    let read = tensor_file::open(&directory.join(name)).and_then(|file| {
+        if let Some(note) = file.harmful_note() {
+            capture.meter.note(note);
+        }
+        file.only()
+    });
+    match read {
         Ok(tensor) => {
             capture.meter.add_tensor(tensor.bytes().len() as u64);
             Ok(tensor)

@@ -16,6 +16,6 @@ pub use envelope::{answer_as_json, comparison_as_json};
 pub use failure::{Advise, as_json, causes};
 pub use fresh::{FreshDirectory, NotMade, OutputError, unfinished_in, write_new};
 pub use outcome::Outcome;
-pub use printer::Printer;
+pub use printer::{Printer, Tone, toned};
 pub use progress::{Progress, shown, watched};
 pub use text::{first_of, quoted};

@@ -12,6 +12,28 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
 
+/// How good a result is, as its first line's colour says on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// What one hopes for.
+    Good,
+    /// Something to look at.
+    Doubtful,
+    /// What one asked about.
+    Bad,
+}
+
+/// A text whose first line has the colour of its tone. [`Printer`] leaves the colour out where there is no terminal.
+pub fn toned(tone: Tone, text: &str) -> String {
+    let style = match tone {
+        Tone::Good => AnsiColor::Green.on_default(),
+        Tone::Doubtful => WARNING,
+        Tone::Bad => ERROR,
+    };
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    format!("{style}{first}{style:#}\n{rest}")
+}
+
 /// Writes results to stdout and everything else to stderr; colours appear on terminals only and respect `NO_COLOR`.
 pub struct Printer {
     out: anstream::AutoStream<io::Stdout>,

@@ -40,13 +40,23 @@ impl TensorFormat {
     }
 }
 
+/// What came of files of tensors.
+#[derive(Clone, Debug, Default)]
+pub struct Converted {
+    /// The files made, in order.
+    pub files: Vec<PathBuf>,
+    /// Of each file that asks whoever loads it to call something: what.
+    pub notes: Vec<String>,
+}
+
 /// Converts a file, or every file of tensors in a directory, into `out`. A file keeps its name but for the ending; of one
-/// with several tensors `.npy` makes a directory of that name with a file each. Gives the files made, in order.
+/// with several tensors `.npy` makes a directory of that name with a file each. Gives the files made, in order, and what a person should know
+/// about those that were read.
 ///
 /// # Errors
 /// A file cannot be read or written. What was converted before it stays; no file is half written and none replaced.
-pub fn convert(path: &Path, format: TensorFormat, out: &Path) -> Result<Vec<PathBuf>, TensorsError> {
-    let mut made = Vec::new();
+pub fn convert(path: &Path, format: TensorFormat, out: &Path) -> Result<Converted, TensorsError> {
+    let mut made = Converted::default();
     for source in sources(path)? {
         let file = open(&source)?;
         if let Some(one) = file.unreadable().first() {
@@ -58,7 +68,8 @@ pub fn convert(path: &Path, format: TensorFormat, out: &Path) -> Result<Vec<Path
         }
         // Not `with_extension`: names of dumps have dots of their own, and the last of them is the ending.
         let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        made.extend(convert_file(&file, format, out, &stem)?);
+        made.notes.extend(file.harmful_note());
+        made.files.extend(convert_file(&file, format, out, &stem)?);
     }
     Ok(made)
 }

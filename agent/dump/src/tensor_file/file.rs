@@ -95,9 +95,9 @@ impl TensorFile {
         self.pickled.as_ref().map(Pickled::root)
     }
 
-    /// See [`Pickled::harmful_calls`]; empty for a file that holds no pickle.
-    pub fn harmful_calls(&self) -> Vec<String> {
-        self.pickled.as_ref().map(Pickled::harmful_calls).unwrap_or_default()
+    /// See [`Pickled::harmful_note`]; `None` for a file that holds no pickle.
+    pub fn harmful_note(&self) -> Option<String> {
+        self.pickled.as_ref()?.harmful_note(&self.path)
     }
 
     /// What of a `.pt` file is no tensor, by name: strings, numbers, classes, persistent references.

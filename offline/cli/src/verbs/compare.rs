@@ -12,7 +12,7 @@ use trainmon_compare::{
     Answer, CompareError, Compared, Format, Meter, Request, RequestError, Tables, Thresholds, Verdict, as_json,
     in_words,
 };
-use trainmon_report::{Outcome, Printer, watched};
+use trainmon_report::{Outcome, Printer, Tone, toned, watched};
 
 pub(crate) use self::arguments::Arguments;
 use self::arguments::{FailOn, level, paths};
@@ -50,7 +50,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
         return Ok(outcome);
     }
     let compared = compare(arguments, printer).map_err(other_kinds::named);
-    printer.answer(&compared, arguments.json.then(|| as_json(&compared)), in_words)?;
+    printer.answer(&compared, arguments.json.then(|| as_json(&compared)), |compared| {
+        toned(tone(&compared.answer), &in_words(compared))
+    })?;
     Ok(compared.map_or(Outcome::Failed, |compared| outcome(&compared.answer, arguments)))
 }
 
@@ -63,6 +65,12 @@ fn compare(arguments: &Arguments, printer: &mut Printer) -> Result<Compared, Req
         }
     };
     let compared = watched("comparing", &|| meter.progress(), || request.run(&meter, &mut see))?;
+    // Every file of a capture may ask for it: the first few say enough.
+    let (notes, shown) = (meter.notes(), 3);
+    notes.iter().take(shown).for_each(|note| printer.note(&format!("note: {note}\n")));
+    if notes.len() > shown {
+        printer.note(&format!("note: so do {} further files\n", notes.len() - shown));
+    }
     if let Some(path) = mapping_file(arguments).filter(|_| !compared.is_mapping_used && !arguments.compat) {
         printer.note(&format!("note: `{}` pairs nothing: are its names those of the target?\n", path.display()));
     }
@@ -92,10 +100,18 @@ fn request(arguments: &Arguments) -> Result<Request, CompareError> {
     })
 }
 
+fn tone(answer: &Answer) -> Tone {
+    match answer.verdict {
+        Verdict::Same | Verdict::Rounding { .. } => Tone::Good,
+        Verdict::Rewritten { .. } | Verdict::OneSided { .. } | Verdict::CannotTell { .. } => Tone::Doubtful,
+        Verdict::Parts { .. } => Tone::Bad,
+    }
+}
+
 fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
     // Who asks whether runs agree must not hear yes where nobody knows.
     let parts = matches!(answer.verdict, Verdict::Parts { .. } | Verdict::CannotTell { .. });
-    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. })
+    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. } | Verdict::Rewritten { .. })
         || !answer.target_only.is_empty()
         || !answer.golden_only.is_empty()
         || answer.unread > 0;

@@ -50,7 +50,11 @@ pub(crate) fn convert_and_say(
     json: bool,
     printer: &mut Printer,
 ) -> io::Result<Outcome> {
-    let files = convert(path, to, output);
+    let converted = convert(path, to, output);
+    for note in converted.iter().flat_map(|converted| &converted.notes) {
+        printer.note(&format!("note: {note}\n"));
+    }
+    let files = converted.map(|converted| converted.files);
     printer.answer(&files, json.then(|| files_as_json(&files)), |files| lines(files))?;
     Ok(Outcome::of_work(&files))
 }

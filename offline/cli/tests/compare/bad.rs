@@ -164,9 +164,11 @@ fn a_huge_file_costs_no_memory() {
 fn a_place_that_cannot_be_written_is_told_before_anything_is_read() {
     let desk = tempdir().unwrap();
     put(&desk.path().join("file"), "in the way");
-    for directory in ["file", "file/out"] {
+    for (directory, words) in
+        [("file", "`file` is a file, expected a directory"), ("file/out", "cannot write `file/out`")]
+    {
         let said = trainmon(desk.path(), &["compare", "not there", "either", "-o", directory]);
-        assert_refused(&said, desk.path(), &[&format!("cannot write `{directory}`")]);
+        assert_refused(&said, desk.path(), &[words]);
     }
     assert_eq!(fs::read_to_string(desk.path().join("file")).unwrap(), "in the way");
 }
@@ -237,7 +239,7 @@ fn large(desk: &Path) {
 #[test]
 fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
     let desk = tempdir().unwrap();
-    let names = ["good", "missing", "cut", "hostile", "bomb", "sparse", "outside"];
+    let names = ["good", "missing", "cut", "hostile", "bomb", "sparse", "outside", "calls"];
     for side in ["b", "a"] {
         let operator = |name: &str| {
             let mut facts = tensor(1.0);
@@ -262,6 +264,9 @@ fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
     fs::write(data.join("cut.pt"), &file[..file.len() / 2]).unwrap();
     // `os.system("touch stolen")` to whoever executes it.
     fs::write(data.join("hostile.pt"), b"\x80\x02cos\nsystem\nX\x0c\x00\x00\x00touch stolen\x85R.").unwrap();
+    // Several tensors, and a call of the system.
+    let calls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checkpoints/made/attack_within.pt");
+    fs::copy(calls, data.join("calls.pt")).unwrap();
     fs::write(data.join("bomb.pt"), bomb()).unwrap();
     File::create(data.join("sparse.pt")).unwrap().set_len(10 << 30).unwrap();
     let arguments = ["compare", "b", "a", "-o", "out", "--format", "csv"];
@@ -283,6 +288,11 @@ fn a_tensor_that_cannot_be_read_is_told_in_its_row() {
         assert_eq!((&row[difference], &row[level]), ("unsupported", "warning"), "{row:?}");
         assert!(row[notes].contains(&format!("{name}.pt")), "{row:?}");
     }
+    assert!(
+        said.err.contains("calls.pt asks whoever loads it to call posix.system; nothing was called here"),
+        "{}",
+        said.err
+    );
     assert!(!desk.path().join("stolen").exists());
 }
 

@@ -18,6 +18,9 @@ enum Mark {
     Wrong,
 }
 
+/// Faults of which nothing shows but calls of one side alone, since no value that was recorded comes of them.
+const CALLS_ALONE: [&str; 2] = ["micro_batch_dropped_last", "vae_amsgrad"];
+
 fn mark(answer: &Answer, truth: &Value) -> Mark {
     let texts =
         |key: &str| -> Vec<&str> { truth[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect() };
@@ -32,7 +35,11 @@ fn mark(answer: &Answer, truth: &Value) -> Mark {
             Mark::Right
         }
         Verdict::Same => Mark::Wrong,
+        // With exit code 0: who asks whether the runs agree hears yes.
         Verdict::CannotTell { .. } | Verdict::Rounding { .. } | Verdict::Rewritten { .. } => Mark::Unsure,
+        Verdict::OneSided { .. } if !truth["case"].as_str().is_some_and(|case| CALLS_ALONE.contains(&case)) => {
+            Mark::Unsure
+        }
         Verdict::Parts { step, ranks, finding } | Verdict::OneSided { step, ranks, finding } => {
             let is_step = truth["step"].as_u64() == Some(*step);
             let is_rank = truth["rank"].as_u64().is_none_or(|rank| ranks == &[rank]);
@@ -111,7 +118,10 @@ fn truth(case: &Path) -> Value {
 
 /// Compares every case of an archive of `integration-tests/faults`.
 fn survey(archive: &str) -> Vec<Surveyed> {
-    let unpacked = unpacked(archive);
+    survey_of(unpacked(archive).path())
+}
+
+fn survey_of(directory: &Path) -> Vec<Surveyed> {
     let survey = |case: PathBuf| {
         let truth = truth(&case);
         let answer = compare(&case.join("target"), &goldens(&case, &truth), &Thresholds::default(), |_| {
@@ -122,7 +132,7 @@ fn survey(archive: &str) -> Vec<Surveyed> {
         let mark = mark(&answer, &truth);
         Surveyed { name, answer: short(&answer.verdict), mark, truth }
     };
-    cases(unpacked.path()).into_iter().map(survey).collect()
+    cases(directory).into_iter().map(survey).collect()
 }
 
 fn count(cases: &[Surveyed], of: Mark) -> usize {
@@ -173,7 +183,7 @@ fn planted_faults_are_found_where_they_are() {
     print("The kept corpus", &cases, false);
     assert!(cases.len() >= 110, "the corpus is not whole");
     assert_eq!(count(&cases, Mark::Wrong), 0);
-    assert!(count(&cases, Mark::Right) * 100 >= cases.len() * 95);
+    assert_eq!(count(&cases, Mark::Right), cases.len());
 }
 
 #[test]
@@ -231,6 +241,20 @@ fn faults_recorded_with_whole_tensors_are_found_as_measured() {
 fn no_clean_pair_of_two_machines_is_accused_and_faults_over_their_rounding_are_found() {
     let cases = survey("machines.tar.zst");
     print("Other machines, other code", &cases, true);
+    all_right(cases);
+}
+
+/// The same of a set that was made just now, with another seed for example: `python -m faults OUT --machines --seed 947`.
+#[test]
+#[ignore = "wants a set: TRAINMON_FAULTS names the directory that `python -m faults` was given"]
+fn no_clean_pair_of_a_set_made_anew_is_accused_and_its_faults_are_found() {
+    let directory = std::env::var_os("TRAINMON_FAULTS").expect("TRAINMON_FAULTS names the directory of the set");
+    let cases = survey_of(Path::new(&directory));
+    print("Made anew", &cases, false);
+    all_right(cases);
+}
+
+fn all_right(cases: Vec<Surveyed>) {
     let (clean, faults): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.truth["verdict"] == "none");
     for (title, set) in [("clean", &clean), ("faults", &faults)] {
         let [right, unsure, wrong] = [Mark::Right, Mark::Unsure, Mark::Wrong].map(|mark| count(set, mark));

@@ -233,3 +233,113 @@ fn of_a_saved_value_nothing_is_said_of_what_goes_into_it() {
         "{found:#}"
     );
 }
+
+/// A tensor of these statistics and shape.
+fn numbers(shape: &[u64], dtype: &str, [max, min, mean, norm]: [f64; 4]) -> Value {
+    json!({"type": "torch.Tensor", "dtype": dtype, "shape": shape, "Max": max, "Min": min, "Mean": mean, "Norm": norm,
+        "requires_grad": false})
+}
+
+fn plain(kind: &str, value: &Value) -> Value {
+    json!({"type": kind, "value": value})
+}
+
+/// The answer about captures of these operators.
+fn answer_of(target: &Value, golden: &Value) -> (Option<i32>, Value) {
+    let desk = tempdir().unwrap();
+    put(&desk.path().join("b/dump.json"), document(target).to_string());
+    put(&desk.path().join("a/dump.json"), document(golden).to_string());
+    answer(desk.path(), "b", "a")
+}
+
+/// A linear in bfloat16 that rounds by a little, and a call with an argument behind it.
+fn rounded_then_called(by: f64, argument: &Value) -> Value {
+    let of = |max: f64| numbers(&[64, 64], "torch.bfloat16", [max, -1.0, 0.01, 20.0]);
+    json!({
+        "Functional.linear.0.forward": {"input_args": [of(1.0)], "input_kwargs": {}, "output": [of(1.0 + by)]},
+        "Functional.pad.0.forward": {"input_args": [of(1.0 + by), argument], "input_kwargs": {}, "output": [of(1.0 + by)]},
+    })
+}
+
+#[test]
+fn an_argument_is_another_however_much_the_values_round() {
+    for (kind, golden, target) in [
+        ("int", json!(4096), json!(4095)),
+        ("int", json!(-4096), json!(-4095)),
+        ("float", json!(0.125), json!(0.124)),
+        ("float", json!(0.999), json!(0.9985)),
+        ("float", json!(0.124_034_734_589_208_54), json!(0.124_434_734_589_208_54)),
+    ] {
+        let side = |by, value| rounded_then_called(by, &plain(kind, value));
+        let (code, answer) = answer_of(&side(0.004, &target), &side(0.0, &golden));
+        assert_eq!((code, &answer["kind"]), (Some(1), &json!("argument")), "{answer}");
+        assert_eq!(answer["operator"], "Functional.pad.0.forward");
+        let (code, answer) = answer_of(&side(0.004, &golden), &side(0.0, &golden));
+        assert_eq!((code, &answer["verdict"]), (Some(0), &json!("rounding")), "{answer}");
+    }
+}
+
+#[test]
+fn micro_batches_in_another_order_are_told_as_that() {
+    let batches = [[1.0, -1.0, 0.1, 8.0], [2.0, -2.0, 0.2, 9.0], [3.0, -3.0, 0.3, 7.0]];
+    let run = |order: [usize; 3]| {
+        let calls = order.iter().enumerate().map(|(call, &batch)| {
+            let input = numbers(&[8, 8], "torch.float32", batches[batch]);
+            let output = numbers(&[8, 8], "torch.float32", batches[batch].map(|number| number * 2.0));
+            (
+                format!("Functional.gelu.{call}.forward"),
+                json!({"input_args": [input], "input_kwargs": {}, "output": [output]}),
+            )
+        });
+        Value::Object(calls.collect())
+    };
+    let (code, answer) = answer_of(&run([2, 1, 0]), &run([0, 1, 2]));
+    assert_eq!((code, &answer["kind"]), (Some(1), &json!("data")), "{answer}");
+    let details = answer["details"].to_string();
+    assert!(details.contains("the golden has at Functional.gelu.2.forward, and the other way round"), "{details}");
+    assert!(details.contains("Checksums (summary_mode: md5) would show it"), "{details}");
+}
+
+#[test]
+fn a_loss_is_no_sum_that_cancels() {
+    let run = |loss: f64| {
+        let logits = numbers(&[4096, 32000], "torch.float32", [10.0, -10.0, 0.0, 20000.0]);
+        let loss = numbers(&[], "torch.float32", [loss; 4]);
+        json!({"Module.loss.CrossEntropyLoss.forward.0": {"input_args": [logits], "input_kwargs": {}, "output": [loss]}})
+    };
+    let (code, answer) = answer_of(&run(11.0), &run(10.0));
+    assert_eq!((code, &answer["verdict"]), (Some(1), &json!("parts")), "{answer}");
+}
+
+/// A gradient of the same elements in another shape, and who is given it.
+fn reshaped_backward(shape: &[u64], factor: f64) -> Value {
+    let of = |shape: &[u64], factor: f64| {
+        numbers(shape, "torch.float32", [0.5, -0.5, 0.01, 3.0].map(|number| number * factor))
+    };
+    let incoming = numbers(&[6, 8], "torch.float32", [1.0, -1.0, 0.1, 6.0]);
+    json!({
+        "Functional.mix.0.backward": {"input": [incoming], "output": [of(shape, factor)]},
+        "Functional.gelu.0.backward": {"input": [of(&[6, 8], factor)], "output": [of(&[6, 8], 2.0 * factor)]},
+    })
+}
+
+#[test]
+fn a_gradient_in_another_shape_must_have_the_numbers_of_its_counterpart() {
+    let golden = reshaped_backward(&[6, 8], 1.0);
+    let (code, answer) = answer_of(&reshaped_backward(&[8, 6], 1.0), &golden);
+    assert_eq!(code, Some(0), "{answer}");
+    let (code, answer) = answer_of(&reshaped_backward(&[8, 6], 0.5), &golden);
+    assert_eq!((code, &answer["verdict"]), (Some(1), &json!("parts")), "{answer}");
+}
+
+#[test]
+fn runs_that_differ_in_what_is_left_of_a_sum_are_not_told_to_be_the_same() {
+    let run = |left: f64| {
+        let gradient = numbers(&[1024, 64], "torch.float32", [1.0, -1.0, 0.0, 90.0]);
+        let sum = numbers(&[64], "torch.float32", [left, -left, 0.0, 4.0 * left]);
+        json!({"Functional.linear.0.backward": {"input": [gradient], "output": [sum]}})
+    };
+    let (code, answer) = answer_of(&run(3e-7), &run(1e-7));
+    assert_eq!((code, &answer["verdict"]), (Some(0), &json!("rounding")), "{answer}");
+    assert!(answer["sentence"].as_str().unwrap().contains("what is left of sums that cancel"), "{answer}");
+}

@@ -18,5 +18,6 @@ mod report;
 mod small;
 #[path = "../support/mod.rs"]
 mod support;
+mod terminal;
 
 use recorded::skip;

@@ -366,3 +366,62 @@ fn a_browser_draws_the_rows_in_sight_and_a_fragment_filters_them() {
     let document = browse(chromium, &asked, "").unwrap();
     assert!(between(&document, "aria-selected=\"true\"", "</tr>").contains("Functional.linear.5.forward.output.0"));
 }
+
+/// What the page measures of itself in a frame as narrow as a telephone, after it was driven.
+const MEASURED: &str = "
+    const sight = (element) => {
+        const { top, bottom } = element.getBoundingClientRect();
+        return bottom > 0 && top < innerHeight;
+    };
+    const search = document.getElementById('q');
+    const chosen = () => document.querySelector('tr[aria-selected=true]');
+    const look = () => [chosen()?.innerText.includes('error'), sight(chosen()), sight(document.querySelector('#detail h3'))].join();
+    press('n');
+    const next = look();
+    press('p');
+    const previous = look();
+    const drawing = document.querySelector('svg.distribution');
+    const scale = drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
+    const letters = Math.min(...[...drawing.querySelectorAll('text')].map((text) => parseFloat(getComputedStyle(text).fontSize)));
+    const isReadable = letters * scale >= 9 && document.documentElement.scrollWidth <= innerWidth;
+    const before = document.getElementById('nothing').hidden;
+    search.value = 'no-value-has-this';
+    search.dispatchEvent(new Event('input', { bubbles: true }));
+    setTimeout(() => {
+        const nothing = document.getElementById('nothing');
+        parent.postMessage({ next, previous, isReadable, letters, scale, width: innerWidth, wide: document.documentElement.scrollWidth,
+            before, after: nothing.hidden ? '' : nothing.innerText }, '*');
+    }, 600);
+";
+
+#[test]
+fn on_a_narrow_screen_keys_lead_to_errors_with_their_details_in_sight_and_an_empty_search_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(chromium) = chromium(root.path()) else {
+        crate::skip("the narrow report in a browser", "no chromium on PATH that opens files");
+        return;
+    };
+    let (target, golden) = runs(root.path(), 1000, 11);
+    let (_, report) = compare(&target, &golden, &root.path().join("out"), &["--format", "html"]);
+    let page = std::fs::read_to_string(&report).unwrap();
+    let own = between(&page, "script-src ", ";");
+    let press =
+        "const press = (key) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));";
+    let driven = page.replace("</body>", &format!("<script>{press}{MEASURED}</script></body>"));
+    std::fs::write(root.path().join("driven.html"), driven.replacen(own, "'unsafe-inline'", 1)).unwrap();
+    let frame = root.path().join("frame.html");
+    let around = "<!doctype html><script>onmessage = ({ data }) => document.body.append(JSON.stringify(data));</script>\
+                  <body><iframe src=\"driven.html\" width=\"420\" height=\"760\"></iframe></body>";
+    std::fs::write(&frame, around).unwrap();
+
+    let document = browse(chromium, &frame, "").unwrap();
+    let said = unescaped(between(&document, "</iframe>", "</body>"));
+    let said: Value = serde_json::from_str(said.trim()).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!((&said["next"], &said["previous"]), (&"true,true,true".into(), &"true,true,true".into()), "{said}");
+    assert_eq!(said["isReadable"], true, "{said}");
+    assert_eq!(
+        (&said["before"], &said["after"]),
+        (&true.into(), &"No row has all that is searched for.".into()),
+        "{said}"
+    );
+}

@@ -65,6 +65,8 @@ pub struct Finding {
     pub location: Location,
     /// Whether neither side has checksums: then a permutation of what goes in is not seen.
     pub has_no_digests: bool,
+    /// The golden's call of the same that has the data which the target has here, if the target has this one's there.
+    pub permuted: Option<String>,
     /// Whether it is a call that one side lacks, made after the gradients: part of an update.
     pub is_update: bool,
 }
@@ -88,6 +90,8 @@ pub struct Rewritten {
     pub until: String,
     /// How far the results are apart.
     pub apart: f64,
+    /// The places it takes, from its first call of one side alone on.
+    pub places: std::ops::RangeInclusive<usize>,
 }
 
 /// What a walk over a rank found.
@@ -97,12 +101,16 @@ pub struct Walked {
     pub finding: Option<Finding>,
     /// The first difference of the size of rounding, and its operator.
     pub first_rounding: Option<(String, f64)>,
+    /// The first result that differs and is all rounding.
+    pub first_residue: Option<String>,
     /// The largest difference put down to rounding.
     pub largest_rounding: f64,
     /// Operators that were looked at on both sides.
     pub compared: usize,
     /// Operators with neither statistics nor checksums.
     pub unseen: usize,
+    /// Operators of an update of which arguments alone were judged.
+    pub unjudged: usize,
     /// Values whose statistics agree, but whose tensors cannot be read on one side at least.
     pub unread: usize,
     /// Whether checksums differ behind a fused operator that has none to judge by: nobody can tell whether more than rounding does.

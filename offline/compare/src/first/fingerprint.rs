@@ -11,6 +11,23 @@ pub(super) fn cancels(name: OperatorName<'_>) -> bool {
     name.direction == Direction::Backward && takes_mean.contains(&name.function())
 }
 
+/// Whether a function's inputs behind the first are weights.
+pub(super) fn takes_weights(function: &str) -> bool {
+    matches!(
+        function,
+        "linear"
+            | "conv1d"
+            | "conv2d"
+            | "conv3d"
+            | "layer_norm"
+            | "batch_norm"
+            | "group_norm"
+            | "instance_norm"
+            | "rms_norm"
+            | "embedding"
+    )
+}
+
 /// How large a tensor's numbers are, and how many there are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Magnitude {

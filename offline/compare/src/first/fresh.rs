@@ -1,19 +1,24 @@
 //! What an operator is given: whether it is as it was made, and what kind of thing it is where it is not.
 
-use trainmon_dump::capture::{Leaf, Operator, Section, TensorFacts};
+use trainmon_dump::capture::{Leaf, Operator, Plain, Section, TensorFacts};
 
 use crate::deviation::What;
 use crate::item::Item;
 use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
+use crate::rounding::{coarsest, unit_roundoff};
 
 use super::finding::{Compared, Found, Kind, Suspect, suspect};
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, takes_weights};
 use super::noise::Produced;
+use super::rewritten::looks;
 use super::walker::Walker;
 
 /// A value is the earlier output that it looks like if it is apart by no more than so many times what that was.
 const SAME_AS_PRODUCED: f64 = 4.0;
+
+/// Numbers that are made of float32 may be apart by a few of its units.
+const UNITS_OF_AN_ARGUMENT: f64 = 4.0;
 
 impl<'c> Walker<'c> {
     /// An input that differs without anything before it having differed, or by far more.
@@ -50,7 +55,13 @@ impl<'c> Walker<'c> {
         name: Option<OperatorName<'_>>,
         input: &Compared<'c>,
     ) -> bool {
-        if !input.deviation.is_some() || input.deviation.relative <= self.fresh_bound(operator).max(input.spread) {
+        if !input.deviation.is_some() {
+            return false;
+        }
+        if input.deviation.what == What::Argument {
+            return input.deviation.relative > self.argument_bound(input).max(input.spread);
+        }
+        if input.deviation.relative <= self.input_bound(operator, name, input).max(input.spread) {
             return false;
         }
         // What an earlier operator gave out looks the same here, and is apart by what it was apart there.
@@ -72,11 +83,50 @@ impl<'c> Walker<'c> {
         })
     }
 
+    /// How far an input that nobody gave may be apart. What a call of one side alone did to a parameter or a moment is no rounding,
+    /// however little it is.
+    fn input_bound(&self, operator: &Operator, name: Option<OperatorName<'_>>, input: &Compared<'_>) -> f64 {
+        let usual = self.fresh_bound(operator);
+        let is_changed = || self.is_update(name) && looks(input).iter().any(|looks| self.changed.contains(looks));
+        if self.rounding.is_seen && is_changed() {
+            return usual.min(coarse(operator));
+        }
+        // A gradient that no recorded operator gave was computed all the same, and so rounds as a result does.
+        // So does a part of a result, as a third of fused projections, in the last bit of its mean.
+        let is_unrecorded = !self.was_produced_before(input)
+            && input.item.tensor().is_some_and(|tensor| self.rounding.of_this_step(tensor).is_none());
+        let is_backward = name.is_some_and(|name| name.direction == Direction::Backward);
+        let is_part = self.walked.compared > 1 && !self.is_parameter(operator, name, input);
+        match (is_unrecorded, is_backward, is_part) {
+            (true, true, _) => usual.max(coarse(operator)),
+            (true, false, true) => usual.max(coarsest(operator)),
+            _ => usual,
+        }
+    }
+
+    /// Whether an operator is part of an update: it runs forward, behind gradients.
+    pub(super) fn is_update(&self, name: Option<OperatorName<'_>>) -> bool {
+        self.gradient.is_some() && name.is_some_and(|name| name.direction == Direction::Forward)
+    }
+
     pub(super) fn fresh_bound(&self, operator: &Operator) -> f64 {
         let ceiling = self.judge.thresholds.ceiling.max(self.rounding.coarse).max(coarse(operator));
         // What statistics show of noise can be less than the last bit of a value.
         let noise = (self.rounding.largest * self.judge.thresholds.growth).max(coarse(operator));
         if self.rounding.is_seen { noise.min(ceiling) } else { 0.0 }
+    }
+
+    /// How far an argument may be apart: a few units of float32, if anything rounded. Only a number that no one wrote down, and so
+    /// has all its digits on both sides, may come of a tensor of one element, and be apart by what such a tensor was.
+    fn argument_bound(&self, input: &Compared<'_>) -> f64 {
+        if !self.rounding.is_seen {
+            return 0.0;
+        }
+        let is_computed =
+            |item: Item<'_>| matches!(&item.value.leaf, Leaf::Plain { value, .. } if has_all_digits(value));
+        let few = UNITS_OF_AN_ARGUMENT * unit_roundoff("float32").unwrap_or_default();
+        let is_of_a_tensor = is_computed(input.item) && input.twin.is_some_and(is_computed);
+        if is_of_a_tensor { few.max(self.rounding.scalars * SAME_AS_PRODUCED) } else { few }
     }
 
     pub(super) fn is_parameter(
@@ -92,20 +142,9 @@ impl<'c> Walker<'c> {
         if name.direction != Direction::Forward {
             return false;
         }
-        let takes_weights = matches!(
-            name.function(),
-            "linear"
-                | "conv1d"
-                | "conv2d"
-                | "conv3d"
-                | "layer_norm"
-                | "batch_norm"
-                | "group_norm"
-                | "instance_norm"
-                | "rms_norm"
-                | "embedding"
-        );
-        let is_weight = takes_weights && &*input.item.value.place != ".input.0" && tensor.requires_grad == Some(true);
+        let is_weight = takes_weights(name.function())
+            && &*input.item.value.place != ".input.0"
+            && tensor.requires_grad == Some(true);
         is_weight || self.is_a_modules(operator, tensor)
     }
 
@@ -122,8 +161,18 @@ impl<'c> Walker<'c> {
     /// Whether the golden's counterpart is known as the output of an earlier operator: then it changed on the way here.
     fn was_produced_before(&self, input: &Compared<'_>) -> bool {
         let twin = input.twin.and_then(|twin| twin.tensor());
-        twin.is_some_and(|tensor| self.rounding.is_of_this_step(tensor))
+        twin.is_some_and(|tensor| self.rounding.of_this_step(tensor).is_some())
     }
+}
+
+/// Whether a number has more digits than anyone writes down.
+fn has_all_digits(value: &Plain) -> bool {
+    /// Digits of a number that was written down, as 0.000125 or 1.0000001.
+    const WRITTEN: usize = 8;
+    let Plain::Float(value) = value else { return false };
+    let text = format!("{value:e}");
+    let digits = text.split('e').next().unwrap_or_default();
+    digits.bytes().filter(u8::is_ascii_digit).count() > WRITTEN
 }
 
 /// Whether an input is no tensor: another number or text, or one that a side leaves out.

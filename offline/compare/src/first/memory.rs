@@ -7,12 +7,13 @@ use trainmon_dump::capture::{Leaf, Section, TensorFacts};
 
 use super::finding::Compared;
 use super::fingerprint::Fingerprint;
+use super::update::SPREAD_OF_QUOTIENTS;
 use crate::deviation::What;
 use crate::evaluation::Sides;
 use crate::input::Capture;
 use crate::item::{Address, Item};
 use crate::matching::Alignment;
-use crate::name::OperatorName;
+use crate::name::{Direction, OperatorName};
 use crate::rounding::unit_roundoff;
 
 /// A parameter: its module without the number of a call, and its name there.
@@ -36,10 +37,15 @@ const ATTENTIONS: [&str; 5] = [
     "flash_attn_varlen_func",
 ];
 
+/// Functions that make scores of queries and keys.
+const PRODUCTS: [&str; 6] = ["matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"];
+
 /// What is known of one parameter: max, min, mean and norm on both sides.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     numbers: [[f64; 4]; 2],
+    /// Whether an update moved one side, and left the other as it was to the last bit: it was lost, and that is no rounding.
+    is_lost: bool,
     /// By how much an update moved it at most, of all steps so far; of max, min and mean.
     moved: f64,
 }
@@ -50,13 +56,25 @@ pub(super) struct Parameters {
     known: HashMap<Key, Known>,
     /// Whose gradient was rounding alone in some step.
     residues: HashSet<Key>,
+    /// How far gradients were apart at most, of all steps.
+    gradients: HashMap<Key, f64>,
     /// By what a parameter of this step is known where an operator uses it.
     pub(super) names: HashMap<Fingerprint, Key>,
-    /// Modules that attend, or whose child does.
-    attending: HashSet<Box<str>>,
-    /// Biases of this step that are apart by updates made of rounding: how many elements, and by how much at most. What they are added
-    /// to is apart by as much, until something takes the mean away again.
-    pub(super) shifts: Vec<(u64, f64)>,
+    /// Modules whose bias the keys of an attention have, all of it or a part.
+    keys: HashSet<Box<str>>,
+    /// Biases of this step that are apart by updates made of rounding. What they are added to is apart by as much, until something takes
+    /// the mean away again.
+    pub(super) shifts: Vec<Shift>,
+}
+
+/// A bias that is apart by updates made of rounding.
+#[derive(Clone, Debug)]
+pub(super) struct Shift {
+    /// The module around the bias' own.
+    pub(super) parent: Box<str>,
+    pub(super) elements: u64,
+    /// By how much at most.
+    pub(super) by: f64,
 }
 
 impl Parameters {
@@ -64,14 +82,11 @@ impl Parameters {
     pub(super) fn step(&mut self, target: &Capture, golden: &Capture, aligned: &Alignment) {
         self.names.clear();
         self.shifts.clear();
+        self.keys.extend(keys(target));
         let mut seen = HashSet::new();
         for (one, other) in aligned.operators.iter().filter_map(|&(one, other)| one.zip(other)) {
             let operator = &target.document.operators[one as usize];
             let Some(name) = OperatorName::parse(&operator.name) else { continue };
-            if name.is_operator && ATTENTIONS.contains(&name.function()) {
-                let parent = target.parent(&operator.name).and_then(|parent| parent.name.as_deref());
-                self.attending.extend(parent.and_then(OperatorName::parse).map(|parent| path(parent.callee).into()));
-            }
             for value in operator.values.iter().filter(|value| value.section == Section::Parameter) {
                 let twin = golden.counterpart(other, &value.place).map(|at| golden.at(at));
                 let item = Item { operator, value };
@@ -88,11 +103,16 @@ impl Parameters {
     fn update(&mut self, key: Key, tensor: &TensorFacts, twin: &TensorFacts) {
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return };
         let numbers = [one, other];
+        let is_lost = self.known.get(&key).is_some_and(|known| {
+            let [one, other] =
+                [0, 1].map(|side| known.numbers[side].map(f64::to_bits) == numbers[side].map(f64::to_bits));
+            known.is_lost || one != other
+        });
         let moved = self.known.get(&key).map_or(0.0, |known| {
             let pairs = known.numbers.iter().zip(&numbers).flat_map(|(old, new)| old.iter().zip(new).take(3));
             pairs.map(|(old, new)| (old - new).abs()).fold(0.0, f64::max) + known.moved
         });
-        self.known.insert(key, Known { numbers, moved });
+        self.known.insert(key, Known { numbers, is_lost, moved });
     }
 
     /// Notes a gradient that is all rounding.
@@ -100,68 +120,144 @@ impl Parameters {
         self.residues.extend(key(name.callee, place));
     }
 
+    /// Notes how far a gradient was apart.
+    pub(super) fn note_gradient(&mut self, name: OperatorName<'_>, place: &str, deviation: f64) {
+        let Some(key) = key(name.callee, place).filter(|_| deviation.is_finite()) else { return };
+        let known = self.gradients.entry(key).or_default();
+        *known = known.max(deviation);
+    }
+
     /// Notes a bias that is apart by updates made of rounding.
     pub(super) fn note_shift(&mut self, input: &Compared<'_>) {
         let Some(tensor) = input.item.tensor() else { return };
-        let known = self.names.get(&Fingerprint::of(tensor)).and_then(|key| self.known.get(key));
-        if let (Some(known), Some(1)) = (known, tensor.sizes().map(|sizes| sizes.len())) {
-            self.shifts.push((tensor.elements().unwrap_or(0), SIDES * known.moved));
+        let Some(key) = self.names.get(&Fingerprint::of(tensor)) else { return };
+        if let (Some(known), Some(1)) = (self.known.get(key), tensor.sizes().map(|sizes| sizes.len())) {
+            let elements = tensor.elements().unwrap_or(0);
+            self.shifts.push(Shift { parent: around(&key.0).into(), elements, by: SIDES * known.moved });
         }
     }
 
     /// Whether what a parameter is apart may be updates made of rounding. `is_part`: of a few of its elements at least.
     pub(super) fn explains(&self, key: &Key) -> bool {
-        let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0) else { return false };
+        let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0 && !known.is_lost) else { return false };
         let [one, other] = known.numbers;
         let apart = |at: usize| (one[at] - other[at]).abs();
-        if self.residues.contains(key) || self.is_attentions_bias(key) {
-            return (0..3).all(|at| apart(at) <= SIDES * known.moved);
-        }
-        false
+        let is_residue = self.residues.contains(key) || self.is_bias_of_keys(key);
+        is_residue && (0..3).all(|at| apart(at) <= SIDES * known.moved)
     }
 
-    /// Whether few elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
+    /// Whether a parameter is apart by what its gradients were, as a part of what they moved it.
+    pub(super) fn follows_gradients(&self, key: &Key, count: f64) -> bool {
+        let known = self.known.get(key).filter(|known| known.moved > 0.0 && !known.is_lost);
+        let (Some(known), Some(gradient)) = (known, self.gradients.get(key)) else { return false };
+        let [one, other] = known.numbers;
+        let most = SPREAD_OF_QUOTIENTS * gradient * known.moved;
+        let apart = |at: usize| (one[at] - other[at]).abs();
+        (0..3).all(|at| apart(at) <= most) && apart(3) <= most * count.sqrt()
+    }
+
+    /// By how much a single element of a parameter of `count` elements may be apart, if the means are apart by that element alone; by no
+    /// more than updates moved it on both sides.
+    pub(super) fn single_element(&self, key: &Key, count: f64) -> f64 {
+        self.known.get(key).filter(|known| !known.is_lost).map_or(0.0, |known| {
+            let [one, other] = known.numbers;
+            (count * (one[2] - other[2]).abs()).min(SIDES * known.moved)
+        })
+    }
+
+    /// Whether few of many elements of a parameter of `count` elements, moved by an update in the other direction, make its mean so.
     pub(super) fn is_few_elements(&self, key: &Key, count: f64) -> bool {
-        let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0) else { return false };
+        let Some(known) = self.known.get(key).filter(|known| known.moved > 0.0 && !known.is_lost) else { return false };
         let [one, other] = known.numbers;
         let apart = |at: usize| (one[at] - other[at]).abs();
         let few = ELEMENTS_NEAR_ZERO * SIDES * known.moved;
-        apart(2) <= few / count
+        count >= ELEMENTS_NEAR_ZERO * ELEMENTS_NEAR_ZERO
+            && apart(2) <= few / count
             && apart(3) <= few / count.sqrt()
             && (0..2).all(|at| apart(at) <= known.moved / count.sqrt())
     }
 
-    /// Whether it is the bias of a projection in a module that attends: a part of it may be the keys'.
-    fn is_attentions_bias(&self, (module, name): &Key) -> bool {
-        let parent = module.rsplit_once('.').map_or("", |(parent, _)| parent);
-        (&**name == "bias" && self.attending.contains(parent)) || &**name == "in_proj_bias"
+    /// Whether it is the bias of a projection that gives an attention its keys: it changes nothing, and a fused one in part.
+    fn is_bias_of_keys(&self, (module, name): &Key) -> bool {
+        (&**name == "bias" && self.keys.contains(module)) || &**name == "in_proj_bias"
     }
 }
 
-/// How many tensors that nobody computed are apart in no more than their last bits: parameters, and what the first operator is given.
-pub(super) fn last_bits(sides: Sides<'_>, aligned: &Alignment) -> usize {
+/// What ran so far in a module.
+#[derive(Default)]
+struct Before<'c> {
+    /// Its children, and what they gave.
+    children: Vec<(&'c str, Vec<Fingerprint>)>,
+    /// Whether a product was made since.
+    has_product: bool,
+}
+
+/// Modules that an attention may have its keys of: those beside it that ran before, unless what they give is known to be its queries or
+/// values. Of an attention written out a softmax of products is known.
+fn keys(capture: &Capture) -> HashSet<Box<str>> {
+    let mut keys = HashSet::new();
+    let mut before: HashMap<&str, Before<'_>> = HashMap::new();
+    for operator in &capture.document.operators {
+        let Some(name) = OperatorName::parse(&operator.name).filter(|name| name.direction == Direction::Forward) else {
+            continue;
+        };
+        let looks = |section: Section| {
+            let values = operator.values.iter().filter(move |value| value.section == section);
+            values.filter_map(|value| Item { operator, value }.tensor()).map(Fingerprint::of).collect::<Vec<_>>()
+        };
+        if !name.is_operator {
+            let module = path(name.callee);
+            before.entry(around(module)).or_default().children.push((module, looks(Section::Output)));
+            continue;
+        }
+        let parent = capture.parent(&operator.name).and_then(|parent| parent.name.as_deref());
+        let Some(parent) = parent.and_then(OperatorName::parse) else { continue };
+        let Some(before) = before.get_mut(path(parent.callee)) else { continue };
+        before.has_product |= PRODUCTS.contains(&name.function());
+        if ATTENTIONS.contains(&name.function()) && (name.function() != "softmax" || before.has_product) {
+            let inputs = looks(Section::Input);
+            let is_other = |given: &[Fingerprint]| {
+                let is_at =
+                    |at: usize| name.function() != "softmax" && inputs.get(at).is_some_and(|it| given.contains(it));
+                (is_at(0) || is_at(2)) && !is_at(1)
+            };
+            let children = before.children.drain(..);
+            keys.extend(children.filter(|(_, given)| !is_other(given)).map(|(module, _)| module.into()));
+            before.has_product = false;
+        }
+    }
+    keys
+}
+
+/// `Module.blocks.0.attn` of `Module.blocks.0.attn.qkv`.
+pub(super) fn around(module: &str) -> &str {
+    module.rsplit_once('.').map_or("", |(around, _)| around)
+}
+
+/// Tensors that nobody computed, parameters and what the first operator is given: all of them, and those that are apart in no more than
+/// their last bits.
+pub(super) fn uncomputed(sides: Sides<'_>, aligned: &Alignment) -> [HashSet<Fingerprint>; 2] {
     let unit = LAST_BITS * unit_roundoff("float32").unwrap_or_default();
-    let mut found: HashSet<Fingerprint> = HashSet::new();
+    let mut found: [HashSet<Fingerprint>; 2] = Default::default();
     let mut is_first = true;
     for (one, other) in aligned.operators.iter().filter_map(|&(one, other)| one.zip(other)) {
         for (value, at) in sides.target.document.operators[one as usize].values.iter().zip(0..) {
             let is_uncomputed = value.section == Section::Parameter || (is_first && value.section == Section::Input);
             let Some(twin) = sides.golden.counterpart(other, &value.place).filter(|_| is_uncomputed) else { continue };
+            let Leaf::Tensor(tensor) = &value.leaf else { continue };
             let apart = sides.deviation(Address { operator: one, value: at }, twin);
-            if let Leaf::Tensor(tensor) = &value.leaf
-                && apart.what == What::Numbers
-                && apart.relative <= unit
-            {
-                found.insert(Fingerprint::of(tensor));
+            found[0].insert(Fingerprint::of(tensor));
+            if apart.what == What::Numbers && apart.relative <= unit {
+                found[1].insert(Fingerprint::of(tensor));
             }
         }
         is_first = false;
     }
-    found.len()
+    found
 }
 
 /// `Module.blocks.0.attn.qkv.Linear` is `Module.blocks.0.attn.qkv`.
-fn path(callee: &str) -> &str {
+pub(super) fn path(callee: &str) -> &str {
     callee.rsplit_once('.').map_or(callee, |(path, _)| path)
 }
 

@@ -8,6 +8,7 @@ mod compared;
 mod finding;
 mod fingerprint;
 mod fresh;
+mod kink;
 mod memory;
 mod noise;
 mod parting;

@@ -18,12 +18,16 @@ pub(crate) struct Rounding {
     pub(super) coarse: f64,
     /// Whether anything differed.
     pub(super) is_seen: bool,
+    /// The largest difference of a tensor of one element that an operator of this step gave.
+    pub(super) scalars: f64,
     /// What this step's operators gave.
     produced: HashMap<Fingerprint, Produced, Hashes>,
     /// What the step before gave: parameters and moments stay as it left them.
     before: HashMap<Fingerprint, Produced, Hashes>,
     /// What of this step is all rounding, and what of the step before.
     residues: [Vec<Residue>; 2],
+    /// This step's gradients of parameters, which may be scaled unseen: a loss' scale is undone, a norm is clipped.
+    gradients: Vec<Residue>,
     /// What is known of parameters.
     pub(super) parameters: Parameters,
     /// Whether gradients were added up in another order in some step: only their sums are compared.
@@ -81,6 +85,8 @@ pub(super) struct Produced {
     pub(super) unit: f64,
     /// Whether it is a gradient.
     pub(super) is_gradient: bool,
+    /// Whether it comes straight from an activation whose derivative jumps.
+    pub(super) is_kinked: bool,
 }
 
 impl Rounding {
@@ -88,7 +94,14 @@ impl Rounding {
     #[must_use]
     pub(super) fn next_step(self) -> Self {
         let [now, _] = self.residues;
-        Self { before: self.produced, produced: HashMap::default(), residues: [Vec::new(), now], ..self }
+        Self {
+            before: self.produced,
+            produced: HashMap::default(),
+            residues: [Vec::new(), now],
+            scalars: 0.0,
+            gradients: Vec::new(),
+            ..self
+        }
     }
 
     /// Knows before anything is looked at that the other machine rounds otherwise.
@@ -99,21 +112,37 @@ impl Rounding {
         self.coarse = self.coarse.max(8.0 * unit);
     }
 
-    /// Keeps an output.
-    pub(super) fn keep(&mut self, tensor: &TensorFacts, twin: Option<&TensorFacts>, produced: Produced) {
+    /// Keeps an output. `is_parameters`: the gradient of a parameter.
+    pub(super) fn keep(
+        &mut self,
+        tensor: &TensorFacts,
+        twin: Option<&TensorFacts>,
+        produced: Produced,
+        is_parameters: bool,
+    ) {
+        if tensor.elements() == Some(1) && produced.deviation.is_finite() {
+            self.scalars = self.scalars.max(produced.deviation);
+        }
+        if is_parameters {
+            self.gradients.extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
+        }
         if produced.is_all_rounding {
             self.residues[0].extend(twin.and_then(|twin| Residue::of(tensor, twin, produced)));
         }
         self.produced.insert(Fingerprint::of(tensor), produced);
     }
 
-    /// What is all rounding and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
+    /// What is all rounding, or a parameter's gradient, and was scaled to be this pair, by the same factor on both sides but for `tolerance` of it.
     pub(super) fn residue(&self, tensor: &TensorFacts, twin: &TensorFacts, tolerance: f64) -> Option<Produced> {
-        let mut residues = self.residues.iter().flatten().peekable();
-        residues.peek()?;
-        let nothing = Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: false };
+        let count = tensor.elements();
+        let of_this_size = |residue: &&Residue| Some(residue.elements) == count;
+        let residues = self.residues.iter().flatten().filter(of_this_size);
+        let mut known = residues.clone().chain(self.gradients.iter().filter(of_this_size)).peekable();
+        known.peek()?;
+        let nothing =
+            Produced { deviation: 0.0, is_all_rounding: true, unit: 0.0, is_gradient: false, is_kinked: false };
         let pair = Residue::of(tensor, twin, nothing)?;
-        if let Some(scaled) = residues.clone().find(|residue| residue.is_scaled(&pair, tolerance)) {
+        if let Some(scaled) = known.find(|residue| residue.is_scaled(&pair, tolerance)) {
             return Some(scaled.produced);
         }
         let averaged = residues.filter(|residue| residue.produced.is_gradient && residue.is_averaged(&pair));
@@ -126,9 +155,9 @@ impl Rounding {
         self.produced.get(&looks).or_else(|| self.before.get(&looks)).copied()
     }
 
-    /// Whether an output of this step looks like it.
-    pub(super) fn is_of_this_step(&self, tensor: &TensorFacts) -> bool {
-        self.produced.contains_key(&Fingerprint::of(tensor))
+    /// The output of this step that looks like it.
+    pub(super) fn of_this_step(&self, tensor: &TensorFacts) -> Option<Produced> {
+        self.produced.get(&Fingerprint::of(tensor)).copied()
     }
 
     /// The largest difference put down to rounding.
@@ -164,9 +193,10 @@ mod tests {
     #[test]
     fn a_residue_is_known_again_if_both_sides_were_scaled_alike() {
         let mut rounding = Rounding::default();
-        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: false };
+        let produced =
+            Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: false, is_kinked: false };
         let (one, other) = (tensor([4e-9, -2e-9, 5e-9]), tensor([1e-9, -3e-9, 4e-9]));
-        rounding.keep(&one, Some(&other), produced);
+        rounding.keep(&one, Some(&other), produced, false);
         let (clipped, twin) = (tensor([4e-10, -2e-10, 5e-10]), tensor([1e-10, -3e-10, 4e-10]));
         assert_eq!(found(&rounding, &clipped, &twin), Some(3.0));
         assert_eq!(found(&rounding, &one, &twin), None, "one side alone was scaled");
@@ -184,7 +214,8 @@ mod tests {
         rounding.keep(
             &one,
             Some(&other),
-            Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: false },
+            Produced { deviation: 3.0, is_all_rounding: false, unit: 0.0, is_gradient: false, is_kinked: false },
+            false,
         );
         assert!(rounding.residue(&one, &other, 3e-4).is_none());
     }
@@ -192,8 +223,9 @@ mod tests {
     #[test]
     fn a_gradients_residue_is_known_again_in_an_average_of_its_size_and_in_nothing_larger() {
         let mut rounding = Rounding::default();
-        let produced = Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true };
-        rounding.keep(&tensor([4e-9, -2e-9, 5e-9]), Some(&tensor([1e-9, -3e-9, 4e-9])), produced);
+        let produced =
+            Produced { deviation: 3.0, is_all_rounding: true, unit: 0.0, is_gradient: true, is_kinked: false };
+        rounding.keep(&tensor([4e-9, -2e-9, 5e-9]), Some(&tensor([1e-9, -3e-9, 4e-9])), produced, false);
         let (average, twin) = (tensor([3e-9, -1e-9, 4e-9]), tensor([2e-9, -2e-9, 3e-9]));
         assert_eq!(found(&rounding, &average, &twin), Some(3.0));
         assert_eq!(found(&rounding, &tensor([3e-7, -1e-9, 4e-7]), &twin), None);

@@ -2,7 +2,7 @@
 
 use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
-use crate::deviation::What;
+use crate::deviation::{SINGLE, What, numbers};
 use crate::item::Item;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
@@ -34,6 +34,7 @@ impl<'c> Walker<'c> {
             return None;
         }
         let bound = self.judge.bound(operator, from).bound;
+        let bound = bound.max(self.unseen_bound(operator, name, inputs, outputs));
         if is_backward && is_another_node(outputs) {
             return None;
         }
@@ -41,6 +42,8 @@ impl<'c> Walker<'c> {
             output.deviation.relative > bound.max(output.spread)
                 && !self.is_cancelled(operator, name, output)
                 && !self.is_updated(operator, name, inputs, output)
+                && !self.has_jumped(name, inputs, output)
+                && !self.was_judged(name, output)
         };
         let mut parted: Vec<&Compared<'_>> = outputs.iter().filter(is_beyond).collect();
         parted.sort_by(|one, other| other.deviation.relative.total_cmp(&one.deviation.relative));
@@ -88,11 +91,20 @@ impl<'c> Walker<'c> {
         let left = |tensor| Magnitude::of(tensor).map_or(f64::INFINITY, |magnitude| magnitude.size);
         source.is_some_and(|source| {
             let terms = source.elements as f64 / tensor.elements().unwrap_or(1).max(1) as f64;
-            let sums = terms > 1.0 || cancels(name);
-            let rounding = coarsest(operator).max(source.unit) * source.size * terms.max(1.0);
+            let sums = is_sum(name, terms) || cancels(name);
+            // Each term has its own round-off; the sums on the way, of which there are as many, have that of float32 at least.
+            let of_terms = coarsest(operator).max(source.unit) * terms.max(1.0).sqrt();
+            let rounding = source.size * of_terms.max(SINGLE * terms);
             sums && left(tensor).max(left(twin)) < self.judge.thresholds.rounding_factor * rounding
         })
     }
+}
+
+/// Whether what an operator gives may be a sum of what it is given, of so many terms: a gradient, or a sum or mean itself. Other results,
+/// as a loss or a product with a weight, have terms that their inputs do not show.
+fn is_sum(name: OperatorName<'_>, terms: f64) -> bool {
+    let is_plain = matches!(name.function(), "sum" | "mean" | "nansum" | "nanmean");
+    terms > 1.0 && (is_plain || name.direction != Direction::Forward)
 }
 
 /// Whether a backward recorded another node of the graph than the golden's: in a finer dtype or other shapes, with other outputs. An
@@ -101,10 +113,18 @@ impl<'c> Walker<'c> {
 pub(super) fn is_another_node(outputs: &[Compared<'_>]) -> bool {
     let is_other = |output: &Compared<'_>| {
         let is_finer = output.deviation.what == What::Dtype && output.deviation.relative.is_finite();
-        is_finer || (output.deviation.what == What::Shape && is_reshaped(output))
+        is_finer || is_reshaped(output)
     };
     let is_missing = |output: &Compared<'_>| output.deviation.what == What::Presence;
     outputs.iter().any(is_other) && outputs.iter().any(|output| is_missing(output) || is_reshaped(output))
+}
+
+/// Whether a result has the same elements in another shape, and its statistics, which do not depend on that, are further apart: then it
+/// is another tensor, and whoever is given it is given something else.
+pub(super) fn is_another_tensor(output: &Compared<'_>, bound: f64) -> bool {
+    let twin = output.twin.and_then(|twin| twin.tensor());
+    let apart = output.item.tensor().zip(twin).and_then(|(one, other)| numbers(one, other));
+    is_reshaped(output) && apart.is_some_and(|apart| apart.relative > bound.max(output.spread))
 }
 
 /// Whether both sides have the same elements in another shape.

@@ -1,20 +1,23 @@
 //! Across ranks: who parted by himself, and who was handed something that had parted already.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
-use trainmon_dump::capture::{Section, Task};
+use trainmon_dump::capture::{Operator, Section, Task};
 
 use super::communication::Communication;
-use super::finding::{Finding, Suspect, Walked};
-use super::memory::last_bits;
+use super::finding::{Finding, Kind, Suspect, Walked};
+use super::fingerprint::Fingerprint;
+use super::memory::{numbers, uncomputed};
 use super::noise::Rounding;
 use super::walk::walk;
 use crate::evaluation::Sides;
 use crate::input::Capture;
+use crate::item::Item;
 use crate::judge::{GoldenSpreads, Judge};
 use crate::location::Location;
 use crate::matching::{Alignment, Matching};
+use crate::name::OperatorName;
 use crate::rounding::Positions;
 use crate::thresholds::Thresholds;
 
@@ -118,11 +121,42 @@ fn located(ranks: &[RankCapture<'_>], rank: u64, mut walked: Walked) -> Walked {
     for finding in walked.finding.iter_mut().chain(rewritten) {
         let capture = if finding.target.is_some() { sides.target } else { sides.golden };
         finding.location = Location::of(capture, &finding.operator);
+        finding.permuted = permuted(*sides, finding);
         let documents = [sides.target, sides.golden].map(|capture| &capture.document);
         let are_statistics = documents.iter().any(|document| document.task == Task::Statistics);
         finding.has_no_digests = are_statistics && !documents.iter().all(|document| document.has_digests());
     }
     walked
+}
+
+/// The golden's call that has, at the same place, what the target has at a finding, if the target has there what the golden has here:
+/// micro-batches in another order.
+fn permuted(sides: Sides<'_>, finding: &Finding) -> Option<String> {
+    if !matches!(finding.kind, Kind::Data | Kind::Between) {
+        return None;
+    }
+    let suspect = finding.suspects.first()?;
+    let (one, other) = (finding.target? as usize, finding.golden? as usize);
+    let (target, golden) = (&sides.target.document.operators, &sides.golden.document.operators);
+    let place = suspect.name.strip_prefix(&*target.get(one)?.name)?;
+    let looks = |operator: &Operator| {
+        let value = operator.values.iter().find(|value| &*value.place == place)?;
+        Item { operator, value }
+            .tensor()
+            .map(|tensor| (Fingerprint::of(tensor), numbers(tensor).map(|all| all.map(f64::to_bits))))
+    };
+    let here = [looks(target.get(one)?)?, looks(golden.get(other)?)?];
+    let callee =
+        |operator: &Operator| OperatorName::parse(&operator.name).map(|name| (name.callee.to_owned(), name.direction));
+    let called = callee(target.get(one)?)?;
+    let has = |operators: &[Operator], what| {
+        operators
+            .iter()
+            .filter(|operator| callee(operator).as_ref() == Some(&called))
+            .find(|operator| looks(operator) == Some(what))
+            .map(|operator| operator.name.to_string())
+    };
+    has(target, here[1]).and(has(golden, here[0]))
 }
 
 /// By operator of the target: its place among those of both sides.
@@ -136,11 +170,16 @@ fn places(target: &Capture, aligned: &Alignment) -> Vec<usize> {
     places
 }
 
-/// Whether what nobody computed, data and parameters, differs in the last bits of several tensors: random numbers and statistics of
-/// another machine. One tensor alone may be a permuted one.
+/// Whether what nobody computed, data and parameters, differs in the last bits of several tensors and of a good part of them: random
+/// numbers and statistics of another machine. A few alone may be permuted ones, on several ranks the same.
 fn is_other_machine(ranks: &[RankCapture<'_>], aligned: &[Alignment]) -> bool {
-    let counts = ranks.par_iter().zip(aligned).map(|(rank, aligned)| last_bits(rank.sides, aligned));
-    counts.sum::<usize>() > 1
+    /// Of so many tensors one at least: those of one value, as norms begin with, differ on no machine.
+    const PART: usize = 8;
+    let of_ranks: Vec<_> =
+        ranks.par_iter().zip(aligned).map(|(rank, aligned)| uncomputed(rank.sides, aligned)).collect();
+    let count = |at: usize| of_ranks.iter().flat_map(|found| &found[at]).collect::<HashSet<_>>().len();
+    let apart = count(1);
+    apart > 1 && apart * PART >= count(0)
 }
 
 /// Who met whom, and who had parted before.

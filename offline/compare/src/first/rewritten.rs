@@ -4,14 +4,15 @@ use std::collections::HashSet;
 
 use trainmon_dump::capture::{Operator, Section, TensorFacts};
 
-use crate::deviation::What;
+use crate::deviation::{What, deviation};
 use crate::item::Item;
+use crate::judge::coarse;
 use crate::location::Location;
 use crate::name::{Direction, OperatorName};
 use crate::rounding::coarsest;
 
-use super::finding::{Compared, Finding, Kind, OneSidedCall, Rewritten};
-use super::fingerprint::Fingerprint;
+use super::finding::{Compared, Finding, Found, Kind, OneSidedCall, Rewritten, suspect};
+use super::fingerprint::{Fingerprint, takes_weights};
 use super::walker::Walker;
 
 /// Calls of one side alone count as part of a rewritten place if they ran at most so many operators before it.
@@ -35,6 +36,9 @@ impl<'c> Walker<'c> {
         let is_target = kind == Kind::TargetOnly;
         let is_forward = OperatorName::parse(&operator).is_some_and(|name| name.direction == Direction::Forward);
         let is_update = is_forward && self.gradient.is_some();
+        if is_update && OperatorName::parse(&operator).is_some_and(|name| name.function().ends_with('_')) {
+            self.changed.extend(self.of_one_side(target, golden).into_iter().flat_map(results).map(Fingerprint::of));
+        }
         self.walked.one_sided.push(OneSidedCall { operator: operator.clone(), place, is_target });
         if self.walked.finding.is_none() {
             let location = Location::default();
@@ -48,6 +52,7 @@ impl<'c> Walker<'c> {
                 input: 0.0,
                 location,
                 has_no_digests: false,
+                permuted: None,
                 is_update,
             });
         }
@@ -71,7 +76,7 @@ impl<'c> Walker<'c> {
     pub(super) fn missing_producer(&mut self, missed: &[Fingerprint]) -> Option<Finding> {
         let gives = |parted: &Finding| self.given(parted).iter().any(|given| missed.contains(given));
         if let Some(found) = self.parted.iter().position(gives) {
-            return Some(self.parted.swap_remove(found));
+            return Some(self.parted.remove(found));
         }
         let mut parted = self.parted.pop()?;
         while let Some(before) = self.parted.pop_if(|before| before.place + 1 == parted.place) {
@@ -84,6 +89,7 @@ impl<'c> Walker<'c> {
     /// otherwise, and the search goes on behind it.
     pub(super) fn agrees_again(
         &mut self,
+        place: usize,
         operator: &Operator,
         fresh: &[&Compared<'c>],
         fingerprints: &[Fingerprint],
@@ -96,13 +102,20 @@ impl<'c> Walker<'c> {
         let is_given =
             self.parted.iter().any(|parted| self.given(parted).iter().any(|given| fingerprints.contains(given)));
         let is_inside = fingerprints.iter().any(|looks| self.excused.inside.contains(looks));
-        if !is_given && !is_inside {
+        // In a backward most of what is recorded is a view that nobody takes as it is: there the forward must have been such a part.
+        let name = OperatorName::parse(&operator.name);
+        let is_behind = name.is_some_and(|name| name.direction == Direction::Backward)
+            && !self.walked.rewritten.is_empty()
+            && self.parted.iter().any(|parted| is_backward(parted) && parted.place + NEAR >= place);
+        if !is_given && !is_inside && !is_behind {
             return false;
         }
         let suspects = Vec::new();
-        if let Some(finding) = self.missing_producer(fingerprints).filter(|_| is_given) {
+        let producer = if is_given || is_behind { self.missing_producer(fingerprints) } else { None };
+        if let Some(finding) = producer {
             let until = operator.name.to_string();
-            self.walked.rewritten.push(Rewritten { finding: Finding { suspects, ..finding }, until, apart });
+            let places = finding.place..=place;
+            self.walked.rewritten.push(Rewritten { finding: Finding { suspects, ..finding }, until, apart, places });
         }
         for input in fresh {
             self.note_rounding(operator, input.deviation);
@@ -112,6 +125,10 @@ impl<'c> Walker<'c> {
 
     /// How far results of code that was written otherwise may be apart.
     fn results_agree_to(&self, operator: &Operator) -> f64 {
+        // An update is no sum that another code could round otherwise.
+        if self.is_update(OperatorName::parse(&operator.name)) {
+            return coarse(operator);
+        }
         let thresholds = self.judge.thresholds;
         let rounding = thresholds.growth * thresholds.rounding_factor * coarsest(operator);
         self.fresh_bound(operator).max(rounding.min(thresholds.ceiling.max(4.0 * coarsest(operator))))
@@ -122,7 +139,8 @@ impl<'c> Walker<'c> {
     pub(super) fn enter_rewritten(&mut self, finding: &Finding, fingerprints: &[Fingerprint]) -> bool {
         if let Some(until) = self.accumulated(finding) {
             self.rounding.is_accumulated = true;
-            self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart: 0.0 });
+            let places = finding.place..=finding.place;
+            self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart: 0.0, places });
             return true;
         }
         let Some(region) = self.region(finding, fingerprints) else { return false };
@@ -133,9 +151,12 @@ impl<'c> Walker<'c> {
             self.excused.calls.extend(name.map(|name| (name.callee.to_owned(), name.call)));
         }
         self.excused.is_reshaped |= region.is_reshaped;
-        self.region.extend(region.places);
-        let Region { until, apart, .. } = region;
-        self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart });
+        let Region { until, apart, places, .. } = region;
+        let last = places.iter().copied().max().unwrap_or(finding.place);
+        self.region.extend(places);
+        let near = self.parted.iter().map(|call| call.place).filter(|place| place + NEAR >= finding.place);
+        let places = near.min().unwrap_or(finding.place)..=last;
+        self.walked.rewritten.push(Rewritten { finding: finding.clone(), until, apart, places });
         true
     }
 
@@ -177,13 +198,18 @@ impl<'c> Walker<'c> {
         let near = |call: &&Finding| call.place + NEAR >= finding.place;
         let mut inside: HashSet<Fingerprint> = fingerprints.iter().copied().collect();
         inside.extend(self.parted.iter().filter(near).flat_map(|call| self.given(call)));
-        let mut is_one_sided = self.parted.iter().any(|call| near(&call));
+        // Calls of one side alone that have to do with it: one gave what differs here, or takes what differs further on.
+        let mut is_one_sided =
+            self.parted.iter().any(|call| self.given(call).iter().any(|given| fingerprints.contains(given)));
+        let mut has_own_parameters = false;
         let mut region = Region { places: Vec::new(), until: String::new(), apart: 0.0, is_reshaped: false };
         for (place, &(one, other)) in self.comparer.aligned.operators.iter().enumerate().skip(finding.place) {
             let (Some(one), Some(other)) = (one, other) else {
                 let operator = self.of_one_side(one, other)?;
                 if OperatorName::parse(&operator.name).is_some_and(|name| is_same_way(name.direction, direction)) {
-                    is_one_sided = true;
+                    let is_fed = inputs(operator).map(Fingerprint::of).any(|looks| inside.contains(&looks));
+                    is_one_sided |= is_fed;
+                    has_own_parameters |= region.until.is_empty() && has_parameters(operator);
                     inside.extend(results(operator).map(Fingerprint::of));
                 }
                 continue;
@@ -217,7 +243,13 @@ impl<'c> Walker<'c> {
                 Passed::Apart => break,
             }
         }
-        (!region.until.is_empty() && (is_one_sided || region.is_reshaped)).then_some(region)
+        // What nobody computed cannot be computed otherwise, but for a parameter that has another shape or that one side lacks.
+        let is_uncomputed = matches!(finding.kind, Kind::Parameter | Kind::Data);
+        let is_explained = region.is_reshaped
+            || (is_one_sided
+                && (!is_uncomputed || has_own_parameters)
+                && !self.is_update(OperatorName::parse(&finding.operator)));
+        (is_explained && !region.places.is_empty() && !region.until.is_empty()).then_some(region)
     }
 
     fn passes(
@@ -260,10 +292,7 @@ impl<'c> Walker<'c> {
 
     /// Whether an operator is the backward of one that is computed otherwise, or has to do with a parameter of another shape.
     pub(super) fn is_excused(&self, name: Option<OperatorName<'_>>, compared: &[Compared<'_>]) -> bool {
-        let is_update = self.gradient.is_some() && name.is_some_and(|name| name.direction == Direction::Forward);
-        if self.is_uneven && is_update {
-            return true;
-        }
+        let is_update = self.is_update(name);
         if self.excused.calls.is_empty() && !self.rounding.is_accumulated {
             return false;
         }
@@ -279,6 +308,37 @@ impl<'c> Walker<'c> {
             return true;
         }
         name.direction == Direction::Backward && self.excused.calls.contains(&(name.callee.to_owned(), name.call))
+    }
+
+    /// Whether an operator is part of an update of parameters that one side has fused: which call is whose nobody can tell.
+    pub(super) fn is_unjudged(&self, operator: &Operator, name: Option<OperatorName<'_>>) -> bool {
+        // Another micro-batch runs in modules; an update in none, or in `optimizer`.
+        let parent = self.target.parent(&operator.name).and_then(|parent| parent.name.as_deref());
+        self.is_uneven && self.is_update(name) && parent.and_then(OperatorName::parse).is_none()
+    }
+
+    /// A number or text that no call of this function has in the golden's update: whichever call is whose.
+    pub(super) fn other_argument(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        compared: &[Compared<'c>],
+    ) -> Option<Found> {
+        let callee = name?.callee;
+        let is_same = |golden: &&Operator| OperatorName::parse(&golden.name).is_some_and(|name| name.callee == callee);
+        let is_known = |value: &Compared<'_>| {
+            let calls = self.golden.document.operators.iter().filter(is_same);
+            let mut values =
+                calls.flat_map(|operator| operator.values.iter().map(move |value| Item { operator, value }));
+            values.any(|other| other.value.place == value.item.value.place && !deviation(value.item, other).is_some())
+        };
+        let is_other = |value: &&Compared<'_>| value.deviation.what == What::Argument && !is_known(value);
+        let suspects: Vec<_> = compared.iter().filter(is_other).map(|value| suspect(value, 0.0)).collect();
+        (!suspects.is_empty() && operator.values.len() > 1).then_some(Found {
+            kind: Kind::Argument,
+            suspects,
+            input: 0.0,
+        })
     }
 
     /// Passes an operator inside of a part that is computed otherwise.
@@ -300,6 +360,10 @@ enum Passed {
     Apart,
 }
 
+fn is_backward(finding: &Finding) -> bool {
+    OperatorName::parse(&finding.operator).is_some_and(|name| name.direction == Direction::Backward)
+}
+
 fn is_same_way(one: Direction, other: Direction) -> bool {
     (one == Direction::Forward) == (other == Direction::Forward)
 }
@@ -309,8 +373,19 @@ fn results(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
     outputs.filter_map(move |value| Item { operator, value }.tensor())
 }
 
+/// Whether a call has parameters of its own.
+fn has_parameters(operator: &Operator) -> bool {
+    let takes = OperatorName::parse(&operator.name).is_some_and(|name| takes_weights(name.function()));
+    takes || operator.values.iter().any(|value| value.section == Section::Parameter)
+}
+
+fn inputs(operator: &Operator) -> impl Iterator<Item = &TensorFacts> {
+    let inputs = operator.values.iter().filter(|value| value.section == Section::Input);
+    inputs.filter_map(move |value| Item { operator, value }.tensor())
+}
+
 /// By what both sides of a value are known again.
-fn looks(value: &Compared<'_>) -> Vec<Fingerprint> {
+pub(super) fn looks(value: &Compared<'_>) -> Vec<Fingerprint> {
     let items = [Some(value.item), value.twin];
     items.into_iter().flatten().filter_map(|item| item.tensor()).map(Fingerprint::of).collect()
 }

@@ -8,7 +8,7 @@ use crate::name::OperatorName;
 
 /// Quotients of one tensor are at most so many times that of its largest numerator and denominator: at an optimizer's first step
 /// all are alike, later moments of different length part them.
-const SPREAD_OF_QUOTIENTS: f64 = 8.0;
+pub(super) const SPREAD_OF_QUOTIENTS: f64 = 8.0;
 
 /// How far the result of `self + value * numerator / denominator` may be apart, as a part of its own size, if each operand may be
 /// off by `rounding` of its own size or by what it is apart; `None` for other operators.

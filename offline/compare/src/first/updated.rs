@@ -1,19 +1,23 @@
 //! Whether what an operator is given is apart by what an optimizer that was not captured made of rounding.
 
-use trainmon_dump::capture::Section;
+use trainmon_dump::capture::{Operator, Section};
 
 use crate::deviation::What;
+use crate::judge::coarse;
 use crate::name::{Direction, OperatorName};
 
 use super::finding::Compared;
-use super::fingerprint::Fingerprint;
-use super::memory::{key, numbers};
+use super::fingerprint::{Fingerprint, Magnitude, takes_weights};
+use super::memory::{Shift, key, numbers, path};
 use super::walker::Walker;
 
 impl<'c> Walker<'c> {
     /// Whether a parameter is apart by what an optimizer that was not captured makes of rounding.
     pub(super) fn is_updated_by_rounding(&self, name: Option<OperatorName<'_>>, input: &Compared<'c>) -> bool {
-        if input.deviation.what != What::Numbers || name.is_none_or(|name| name.direction != Direction::Forward) {
+        if !self.rounding.is_seen
+            || input.deviation.what != What::Numbers
+            || name.is_none_or(|name| name.direction != Direction::Forward)
+        {
             return false;
         }
         let parameters = &self.rounding.parameters;
@@ -24,7 +28,9 @@ impl<'c> Walker<'c> {
         };
         let count = tensor.elements().unwrap_or(1).max(1) as f64;
         key.is_some_and(|key| {
-            parameters.explains(&key) || (self.rounding.is_seen && parameters.is_few_elements(&key, count))
+            parameters.explains(&key)
+                || parameters.is_few_elements(&key, count)
+                || parameters.follows_gradients(&key, count)
         })
     }
 
@@ -44,9 +50,46 @@ impl<'c> Walker<'c> {
         let is_key = is_second && name.function() == "scaled_dot_product_attention";
         let (Some(one), Some(other)) = (numbers(tensor), numbers(twin)) else { return false };
         let apart = (0..3).map(|at| (one[at] - other[at]).abs()).fold(0.0, f64::max);
-        let accounts = |&(elements, by): &(u64, f64)| {
-            (is_key || (is_kept_mean && tensor.elements() == Some(elements))) && apart <= by
+        let parent = self.target.parent(&input.item.operator.name).and_then(|parent| parent.name.as_deref());
+        let parent = parent.and_then(OperatorName::parse).map(|parent| path(parent.callee));
+        let accounts = |shift: &Shift| {
+            let is_of_it = (is_key && parent == Some(&*shift.parent))
+                || (is_kept_mean && tensor.elements() == Some(shift.elements));
+            is_of_it && apart <= shift.by
         };
         self.rounding.parameters.shifts.iter().any(accounts)
+    }
+
+    /// How far results may be apart by what statistics of the inputs do not show: elements of half precision, which an update in a finer
+    /// dtype is made of, and single elements of a parameter.
+    ///
+    /// A gradient's element that is nearly zero is off by much of itself, and an adaptive update makes that much of a step. Max, min and
+    /// norm of the parameter hardly show it, its mean does. Where the parameter is a factor, one term of a sum is off by that times the
+    /// other factor.
+    pub(super) fn unseen_bound(
+        &self,
+        operator: &Operator,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'c>],
+        outputs: &[Compared<'c>],
+    ) -> f64 {
+        let Some(name) = name.filter(|name| self.rounding.is_seen && name.direction == Direction::Forward) else {
+            return 0.0;
+        };
+        if self.is_update(Some(name)) && self.rounding.coarse > coarse(operator) {
+            return self.fresh_bound(operator).min(self.rounding.coarse);
+        }
+        let largest =
+            |value: &Compared<'c>| value.item.tensor().and_then(Magnitude::of).map_or(0.0, |found| found.size);
+        let (Some(first), true) = (inputs.first(), takes_weights(name.function())) else { return 0.0 };
+        let weights = inputs.iter().skip(1).filter_map(|input| {
+            let tensor = input.item.tensor()?;
+            let count = tensor.elements().unwrap_or(1) as f64;
+            let key = self.rounding.parameters.names.get(&Fingerprint::of(tensor))?;
+            Some(self.rounding.parameters.single_element(key, count))
+        });
+        let size = outputs.iter().map(largest).fold(0.0, f64::max);
+        let apart = weights.fold(0.0, f64::max) * largest(first);
+        if size > 0.0 { apart / size } else { 0.0 }
     }
 }

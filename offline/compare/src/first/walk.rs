@@ -15,8 +15,9 @@ use crate::rounding::coarsest;
 use super::compared::{Comparer, lacks_a_digest};
 use super::finding::{Compared, Finding, Found, Kind, Walked};
 use super::fingerprint::{Fingerprint, Magnitude, unit};
+use super::kink::is_kinked;
 use super::noise::{Produced, Rounding};
-use super::parting::is_another_node;
+use super::parting::{is_another_node, is_another_tensor};
 use super::walker::{Excused, Walker};
 
 /// What is made of a value that is all rounding counts as that up to this many times its difference.
@@ -34,6 +35,8 @@ pub(crate) fn walk(sides: Sides<'_>, aligned: &Alignment, rounding: Rounding, ju
         rounding,
         gradient: None,
         parted: Vec::new(),
+        changed: HashSet::new(),
+        unsure: HashSet::new(),
         is_blind: false,
         is_uneven: is_uneven(sides, aligned),
         region: HashSet::new(),
@@ -90,6 +93,13 @@ impl<'c> Walker<'c> {
         if is_all_unseen || (is_blind && compared.iter().any(is_unseen)) {
             self.walked.unseen += 1;
         }
+        if self.is_unjudged(operator, name) {
+            self.walked.unjudged += 1;
+            if let Some(found) = self.other_argument(operator, name, &compared) {
+                self.found(place, (one, other), found, &[]);
+            }
+            return;
+        }
         if self.region.contains(&place) || self.is_excused(name, &compared) {
             self.excuse(&compared);
             return;
@@ -102,7 +112,7 @@ impl<'c> Walker<'c> {
             let tensors =
                 fresh.iter().flat_map(|input| [input.item.tensor(), input.twin.and_then(|twin| twin.tensor())]);
             let fingerprints: Vec<Fingerprint> = tensors.flatten().map(Fingerprint::of).collect();
-            if !self.agrees_again(operator, &fresh, &fingerprints) {
+            if !self.agrees_again(place, operator, &fresh, &fingerprints) {
                 self.found(place, (one, other), found, &fingerprints);
                 return;
             }
@@ -127,6 +137,12 @@ impl<'c> Walker<'c> {
                 || self.is_updated_by_rounding(name, input)
                 || self.is_shifted(name, input);
             if is_residue {
+                let is_apart = input.deviation.is_some();
+                self.walked.first_residue =
+                    self.walked.first_residue.take().or(is_apart.then(|| operator.name.to_string()));
+                if self.is_updated_by_rounding(name, input) {
+                    self.note_unsure(input);
+                }
                 self.rounding.parameters.note_shift(input);
                 inherited = inherited.max(input.deviation.relative);
             } else {
@@ -137,16 +153,31 @@ impl<'c> Walker<'c> {
             let gradients = inputs.iter().filter_map(|input| Magnitude::of(input.item.tensor()?));
             self.gradient = gradients.max_by(Magnitude::order).or(self.gradient);
         }
+        let input = inputs.iter().map(|input| input.deviation.relative).fold(self.rounding.largest, f64::max);
+        let bound = self.judge.bound(operator, input).bound;
         let is_another = is_another_node(outputs);
         let is_gradient = name.is_some_and(|name| name.direction != Direction::Forward);
+        let is_kinked = name.is_some_and(is_kinked);
         for output in outputs {
             let deviation = output.deviation.relative;
+            if is_another && is_another_tensor(output, bound) {
+                continue;
+            }
             // What is made of rounding alone is no further apart than that was, times little.
             let is_made_of_it = inherited > 0.0 && deviation <= inherited * GROWTH_OF_ALL_ROUNDING;
             let is_updated = self.is_updated(operator, name, inputs, output);
+            // What jumped, or was known to where it was made, says nothing of the size of rounding if it is beyond the usual.
+            let is_beyond = || deviation > self.judge.bound(operator, self.rounding.largest).bound;
+            let has_jumped = (is_gradient && self.was_judged(name, output))
+                || (self.has_jumped(name, inputs, output) && is_beyond());
             let is_all_rounding = deviation > 0.0
-                && (is_another || is_made_of_it || is_updated || self.is_cancelled(operator, name, output));
+                && (is_another
+                    || is_made_of_it
+                    || is_updated
+                    || has_jumped
+                    || self.is_cancelled(operator, name, output));
             if is_all_rounding {
+                self.walked.first_residue.get_or_insert_with(|| operator.name.to_string());
                 self.walked.residues.entry(one).or_default().push(output.item.value.place.clone());
                 if let Some(name) = name.filter(|name| name.direction == Direction::ParameterGradient) {
                     self.rounding.parameters.note_residue(name, &output.item.value.place);
@@ -157,14 +188,26 @@ impl<'c> Walker<'c> {
             } else {
                 self.note_rounding(operator, output.deviation);
             }
+            if let Some(name) = name.filter(|name| name.direction == Direction::ParameterGradient) {
+                self.rounding.parameters.note_gradient(name, &output.item.value.place, deviation);
+            }
             if let Some(tensor) = output.item.tensor() {
                 let twin = output.twin.and_then(|twin| twin.tensor());
                 self.rounding.keep(
                     tensor,
                     twin,
-                    Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient },
+                    Produced { deviation, is_all_rounding, unit: unit(tensor), is_gradient, is_kinked },
+                    name.is_some_and(|name| name.direction == Direction::ParameterGradient),
                 );
             }
+        }
+    }
+
+    /// Notes a parameter that is apart by what an optimizer makes of rounding, unless it is named already by another operator.
+    fn note_unsure(&mut self, input: &Compared<'c>) {
+        let looks = input.item.tensor().map(Fingerprint::of);
+        if looks.is_some_and(|looks| self.unsure.insert(looks)) {
+            self.walked.unsure.push(input.item.name());
         }
     }
 
@@ -190,6 +233,7 @@ impl<'c> Walker<'c> {
             input,
             location,
             has_no_digests: false,
+            permuted: None,
             is_update: false,
         };
         if kind != Kind::Argument && self.enter_rewritten(&finding, fingerprints) {
@@ -215,7 +259,8 @@ impl<'c> Walker<'c> {
     }
 
     pub(super) fn note_rounding(&mut self, operator: &Operator, deviation: Deviation) {
-        if !deviation.is_some() || deviation.relative.is_infinite() {
+        // An argument that is a little apart tells what it is made of, and that is known already.
+        if !deviation.is_some() || deviation.relative.is_infinite() || deviation.what == What::Argument {
             return;
         }
         self.rounding.is_seen = true;

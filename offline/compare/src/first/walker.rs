@@ -21,6 +21,10 @@ pub(super) struct Walker<'c> {
     pub(super) gradient: Option<Magnitude>,
     /// Calls of one side alone, not yet known to matter.
     pub(super) parted: Vec<Finding>,
+    /// What calls of one side alone made of a tensor in place, as part of an update.
+    pub(super) changed: HashSet<Fingerprint>,
+    /// Parameters that are told to be apart by what an optimizer makes of rounding.
+    pub(super) unsure: HashSet<Fingerprint>,
     /// Whether a fused operator went by whose results have no checksum on one side: what follows from them may differ in every
     /// checksum by rounding.
     pub(super) is_blind: bool,

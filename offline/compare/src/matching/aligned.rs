@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::pair::Pair;
-use super::sequence::Aligned;
+use super::sequence::{Aligned, where_they_ran};
 use crate::input::Capture;
 use crate::item::Address;
 
@@ -44,21 +44,7 @@ pub(super) fn by_pairs(target: &Capture, golden: &Capture, pairs: &[Pair]) -> Al
             is_paired[other.operator as usize] = true;
         }
     }
-    let mut followers: HashMap<Option<u32>, Vec<Aligned>> = HashMap::new();
-    let mut before = None;
-    for (operator, is_paired) in (0..).zip(is_paired) {
-        if is_paired {
-            before = Some(operator);
-        } else {
-            followers.entry(before).or_default().push((None, Some(operator)));
-        }
-    }
-    let mut operators = followers.remove(&None).unwrap_or_default();
-    for operator in 0..target.document.operators.len() as u32 {
-        let twin = twins.get(&operator).copied();
-        operators.push((Some(operator), twin));
-        operators.extend(followers.remove(&twin).filter(|_| twin.is_some()).unwrap_or_default());
-    }
+    let operators = where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len());
     Alignment { operators, moved: moved(target, golden, pairs, &twins) }
 }
 

@@ -61,7 +61,29 @@ fn by_sequence(target: &Capture, golden: &Capture, are_listed: [bool; 2]) -> Vec
         }
     }
     pair_moved(&mut aligned, target, golden);
-    aligned
+    let twins = aligned.iter().filter_map(|&(one, other)| one.zip(other)).collect();
+    where_they_ran(&twins, target.document.operators.len(), golden.document.operators.len())
+}
+
+/// The operators in the target's order, by each one's counterpart; what only the golden has follows what ran before it there.
+pub(super) fn where_they_ran(twins: &HashMap<u32, u32>, target: usize, golden: usize) -> Vec<Aligned> {
+    let paired: HashSet<u32> = twins.values().copied().collect();
+    let mut followers: HashMap<Option<u32>, Vec<Aligned>> = HashMap::new();
+    let mut before = None;
+    for operator in 0..golden as u32 {
+        if paired.contains(&operator) {
+            before = Some(operator);
+        } else {
+            followers.entry(before).or_default().push((None, Some(operator)));
+        }
+    }
+    let mut operators = followers.remove(&None).unwrap_or_default();
+    for operator in 0..target as u32 {
+        let twin = twins.get(&operator).copied();
+        operators.push((Some(operator), twin));
+        operators.extend(followers.remove(&twin).filter(|_| twin.is_some()).unwrap_or_default());
+    }
+    operators
 }
 
 /// What is left over on both sides under one name ran at another time: gradients come in the order threads make them.

@@ -1,6 +1,7 @@
 //! A table on its way into files: made, rendered and written piece by piece. Two sets of pieces are in memory, one being made by
 //! all threads while the other is written.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -26,16 +27,15 @@ pub(super) fn unrendered<'t>() -> Render<'t> {
 pub(crate) struct Source<'t> {
     /// Its columns.
     pub headers: Vec<&'static str>,
-    /// What its rows are made of: the target's values in their order, then those the golden alone has.
+    /// What its rows are made of: the target's values in their order, those the golden alone has where they ran.
     pairs: Vec<Pair>,
     make: Make<'t>,
 }
 
 impl<'t> Source<'t> {
     /// A table of these columns and pairs, a row each.
-    pub(crate) fn new(headers: Vec<&'static str>, mut pairs: Vec<Pair>, make: Make<'t>) -> Self {
-        pairs.sort_by_key(|pair| pair.target.is_none());
-        Self { headers, pairs, make }
+    pub(crate) fn new(headers: Vec<&'static str>, pairs: Vec<Pair>, make: Make<'t>) -> Self {
+        Self { headers, pairs: where_they_ran(pairs), make }
     }
 
     /// How many rows.
@@ -45,11 +45,10 @@ impl<'t> Source<'t> {
 
     /// Whether the golden alone has some of the values.
     pub(crate) fn has_golden_only(&self) -> bool {
-        self.pairs.last().is_some_and(|pair| pair.target.is_none())
+        self.pairs.iter().any(|pair| pair.target.is_none())
     }
 
     fn pieces(&self) -> Vec<Range<usize>> {
-        let operator = |pair: &Pair| pair.target.map(|at| at.operator);
         let (mut pieces, mut from, mut at) = (Vec::new(), 0, 0);
         for rows in self.pairs.chunk_by(|one, next| operator(one).is_some() && operator(one) == operator(next)) {
             at += rows.len();
@@ -61,6 +60,32 @@ impl<'t> Source<'t> {
         pieces.extend((from < at).then_some(from..at));
         pieces
     }
+}
+
+/// The target's values in their order; those the golden alone has behind the operator that ran with or before them there.
+fn where_they_ran(pairs: Vec<Pair>) -> Vec<Pair> {
+    let (of_target, mut of_golden): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(|pair| pair.target.is_some());
+    let mut twins: BTreeMap<u32, u32> = BTreeMap::new();
+    for (one, other) in of_target.iter().filter_map(|pair| pair.target.zip(pair.golden)) {
+        twins.entry(other.operator).or_insert(one.operator);
+    }
+    let place = |pair: &Pair| pair.golden.map(|at| (at.operator, at.value));
+    of_golden.sort_by_key(place);
+    let mut behind: BTreeMap<Option<u32>, Vec<Pair>> = BTreeMap::new();
+    for pair in of_golden {
+        let before = pair.golden.and_then(|at| twins.range(..=at.operator).next_back());
+        behind.entry(before.map(|(_, one)| *one)).or_default().push(pair);
+    }
+    let mut pairs = behind.remove(&None).unwrap_or_default();
+    for rows in of_target.chunk_by(|one, next| operator(one) == operator(next)) {
+        pairs.extend_from_slice(rows);
+        pairs.extend(rows.first().and_then(|row| behind.remove(&operator(row))).unwrap_or_default());
+    }
+    pairs
+}
+
+fn operator(pair: &Pair) -> Option<u32> {
+    pair.target.map(|at| at.operator)
 }
 
 /// Who takes rows, one piece after the other.
@@ -145,13 +170,43 @@ mod tests {
     }
 
     #[test]
+    fn what_the_golden_alone_has_stands_where_it_ran() {
+        let at = |operator: u32, value: u32| Some(Address { operator, value });
+        let both = |one, other| Pair { target: one, golden: other, how: How::Name };
+        let pairs = vec![
+            both(at(0, 0), at(1, 0)),
+            both(at(0, 1), at(1, 1)),
+            both(at(1, 0), None),
+            both(at(2, 0), at(3, 0)),
+            both(None, at(2, 0)),
+            both(None, at(1, 2)),
+            both(None, at(0, 0)),
+            both(None, at(4, 0)),
+        ];
+        let ordered: Vec<_> = where_they_ran(pairs).iter().map(|pair| (pair.target, pair.golden)).collect();
+        assert_eq!(
+            ordered,
+            [
+                (None, at(0, 0)),
+                (at(0, 0), at(1, 0)),
+                (at(0, 1), at(1, 1)),
+                (None, at(1, 2)),
+                (None, at(2, 0)),
+                (at(1, 0), None),
+                (at(2, 0), at(3, 0)),
+                (None, at(4, 0)),
+            ]
+        );
+    }
+
+    #[test]
     fn an_operators_values_are_in_one_piece() {
         let mut pairs: Vec<Pair> = std::iter::repeat_n(None, 600).map(pair).collect();
         for (operator, values) in [(0, 300), (1, 300), (2, 2000), (3, 1)] {
             pairs.extend(std::iter::repeat_n(Some(operator), values).map(pair));
         }
         let source = Source::new(Vec::new(), pairs, Box::new(|_| unreachable!()));
-        assert_eq!(source.pieces(), [0..600, 600..2600, 2600..3112, 3112..3201]);
+        assert_eq!(source.pieces(), [0..512, 512..1200, 1200..3200, 3200..3201]);
         assert!(source.has_golden_only());
     }
 }

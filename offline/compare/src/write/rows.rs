@@ -83,6 +83,12 @@ pub enum WriteError {
         /// Why.
         source: io::Error,
     },
+    /// Tables go into a directory.
+    #[error("`{}` is a file, expected a directory for the tables", path.display())]
+    IsFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// The spreadsheet cannot be made.
     #[error("cannot write the spreadsheet `{}`", path.display())]
     Xlsx {

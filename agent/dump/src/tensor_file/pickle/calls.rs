@@ -1,5 +1,7 @@
 //! Calls that a pickle asks for and no file of tensors has a use for.
 
+use std::path::Path;
+
 use super::value::{Id, Pickled, Value};
 
 /// Modules whose functions start programs, execute code, or reach files and the network. `posix` and `nt` are what `os` is
@@ -58,6 +60,20 @@ impl Pickled {
             }
         }
         found
+    }
+
+    /// A sentence about [`harmful_calls`](Self::harmful_calls) of the file at `path`; `None` if there are none. What its tensors are says
+    /// nothing about that.
+    pub fn harmful_note(&self, path: &Path) -> Option<String> {
+        let calls = self.harmful_calls();
+        (!calls.is_empty()).then(|| {
+            format!(
+                "{} asks whoever loads it to call {}; nothing was called here, but `torch.load` without `weights_only` or \
+                 `pickle.load` would",
+                path.display(),
+                calls.join(", "),
+            )
+        })
     }
 
     fn harmful(&self, callable: Id) -> Option<String> {

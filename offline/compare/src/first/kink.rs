@@ -1,0 +1,98 @@
+//! Derivatives that jump: where an activation's input is close to zero, rounding decides which of two slopes an element of the
+//! gradient is multiplied by, and that element is another altogether. A sum over few such elements shows it.
+
+use trainmon_dump::capture::TensorFacts;
+
+use super::finding::Compared;
+use super::fingerprint::unit;
+use super::memory::numbers;
+use super::walker::Walker;
+use crate::deviation::What;
+use crate::name::{Direction, OperatorName};
+
+/// Activations whose derivative has two values, by name without underscores.
+const KINKED: [&str; 11] = [
+    "relu",
+    "relu6",
+    "leakyrelu",
+    "prelu",
+    "rrelu",
+    "threshold",
+    "hardtanh",
+    "hardswish",
+    "hardshrink",
+    "softshrink",
+    "clamp",
+];
+
+/// Whether it is the backward of such an activation, operator or module.
+pub(super) fn is_kinked(name: OperatorName<'_>) -> bool {
+    let function = name.function().replace('_', "").to_ascii_lowercase();
+    name.direction == Direction::Backward && KINKED.contains(&&*function)
+}
+
+impl<'c> Walker<'c> {
+    /// Whether a sum over positions of a gradient that comes straight from such an activation is apart by no more than the
+    /// elements that jumped.
+    ///
+    /// With slopes 1 and s ≥ 0 an element g that jumps is off by (1 - s) g, and its square by (1 - s²) g², which is no less than
+    /// the square of the former. So elements that jumped the same way have a norm of √|‖g'‖² - ‖g‖²| at most, and a sum of them, in
+    /// which each stands once, is apart by no more. Jumps to and fro hide each other in the norm. Where the total says on both sides
+    /// that the sum is one, it may be apart by the largest element.
+    pub(super) fn has_jumped(
+        &self,
+        name: Option<OperatorName<'_>>,
+        inputs: &[Compared<'c>],
+        output: &Compared<'c>,
+    ) -> bool {
+        if !self.rounding.is_seen
+            || output.deviation.what != What::Numbers
+            || name.is_none_or(|name| name.direction != Direction::Backward)
+        {
+            return false;
+        }
+        let Some((tensor, [one, other])) = sides(output) else { return false };
+        let mut jumps = inputs.iter().filter_map(|input| {
+            let (gradient, [one, other]) = sides(input)?;
+            let is_sum = gradient.elements()? > tensor.elements()?;
+            let is_of_it = self.producer(input).is_some_and(|producer| producer.is_kinked);
+            let jump = (one[3].powi(2) - other[3].powi(2)).abs().sqrt();
+            let largest = [one, other].iter().flat_map(|side| &side[..2]).fold(0.0_f64, |most, it| most.max(it.abs()));
+            (is_sum && is_of_it).then(|| if is_total(input, output) { jump.max(largest) } else { jump })
+        });
+        let count = tensor.elements().unwrap_or(1).max(1) as f64;
+        let apart = |at: usize| (one[at] - other[at]).abs();
+        jumps.any(|jump| apart(0) <= jump && apart(1) <= jump && apart(3) <= jump && apart(2) <= jump / count.sqrt())
+    }
+
+    /// Whether it is a result that an operator gave before and that was judged there: a parameter's gradient that was known to be apart
+    /// by what jumped or cancelled, or what a module hands on of what ran inside of it.
+    pub(super) fn was_judged(&self, name: Option<OperatorName<'_>>, output: &Compared<'c>) -> bool {
+        let Some(name) = name.filter(|name| !name.is_operator && output.deviation.what == What::Numbers) else {
+            return false;
+        };
+        let producer = output.item.tensor().and_then(|tensor| self.rounding.of_this_step(tensor));
+        let is_module = name.direction == Direction::Forward;
+        producer.is_some_and(|producer| {
+            (producer.is_all_rounding || is_module) && output.deviation.relative <= producer.deviation
+        })
+    }
+}
+
+/// Whether on both sides the elements of a sum add up to those of what it is a sum of, but for round-off.
+fn is_total(input: &Compared<'_>, output: &Compared<'_>) -> bool {
+    let total = |value: &Compared<'_>| {
+        let (tensor, [one, other]) = sides(value)?;
+        let count = tensor.elements()? as f64;
+        Some([one, other].map(|numbers| (count * numbers[2], numbers[3] * count.sqrt() * unit(tensor))))
+    };
+    total(input).zip(total(output)).is_some_and(|(terms, sums)| {
+        terms.iter().zip(&sums).all(|((terms, rounding), (sums, _))| (terms - sums).abs() <= *rounding)
+    })
+}
+
+/// A value, and its numbers on both sides.
+fn sides<'c>(compared: &Compared<'c>) -> Option<(&'c TensorFacts, [[f64; 4]; 2])> {
+    let (tensor, twin) = (compared.item.tensor()?, compared.twin?.tensor()?);
+    Some((tensor, [numbers(tensor)?, numbers(twin)?]))
+}
