@@ -152,8 +152,47 @@ def test_a_handle_that_nobody_waits_for_is_no_hang_and_a_silent_rank_is_named() 
     ranks[0].enter("all_reduce", "world", [0, 1], 4)
     lone = job(2)[:1]
     lone[0].enter("all_reduce", "world", [0, 1], 4)
-    (told,) = told_after(lone, 4)
+    # A rank whose steps are longer writes later.
+    assert told_after(lone, 5) == []
+    (told,) = told_after(lone, 1)
     assert told.endswith("entered by rank 0; nothing is heard of rank 1")
+
+
+def test_a_rank_that_notices_the_stall_later_than_others_is_not_called_silent() -> None:
+    store = distributed.HashStore()
+    early, late = Rank(0, 2, store), Rank(1, 2, store)
+    early.watch._last_step = time.monotonic() - 5.1
+    for rank in (early, late):
+        rank.enter("all_reduce", "world", [0, 1], 4, seconds=5.05)
+    assert told_after([early], 8) == []
+    (told,) = told_after([early, late], 8)
+    assert told.endswith("entered by ranks 0, 1: all of them")
+
+
+def test_a_job_that_hangs_again_a_step_later_is_told_anew() -> None:
+    ranks = job(2)
+    ranks[0].enter("barrier", "world", [0, 1], 3)
+    (first,) = told_after(ranks, 8)
+    for rank in ranks:
+        rank.watch.step_made()
+        rank.step += 1
+        rank.inside.clear()
+        rank.watch._last_step = time.monotonic() - 100
+        assert rank.shown is None
+    ranks[1].enter("all_reduce", "world", [0, 1], 9)
+    ranks[0].begun.clear()
+    first_again, second = told_after(ranks, 8)
+    assert first_again == first
+    assert "all_reduce 9 of group world: entered by rank 1, not by rank 0" in second
+    assert [rank.shown for rank in ranks] == [second] * 2
+
+
+def test_what_a_device_has_not_told_of_in_a_pause_is_no_hang() -> None:
+    ranks = job(2)
+    for rank in ranks:
+        # Begun before the step that ended last: nobody waits for it.
+        rank.enter("recv", "pp", [0, 1], 40, seconds=5000.0)
+    assert told_after(ranks, 12) == []
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,6 @@ def verdict_on(one: Waiting, members: Sequence[int], found: Mapping[int, Whereab
         where = found.get(member)
         if where is None:
             silent.append(member)
-            is_cause = True
         elif where.has_entered(one):
             entered.append(member)
         else:

@@ -18,7 +18,7 @@ from typing import Any
 
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
-from trainmon.hang_board import HangBoard, shared_board
+from trainmon.hang_store import HangStore, shared_store
 from trainmon.hang_verdict import Verdict, Waiting, Whereabouts, verdict_on
 from trainmon.replicas.store import FileStoreError, OwnStore
 
@@ -28,6 +28,8 @@ _LOOK_S = 1.0
 _LOOKS_BEFORE_VERDICT = 3
 #: What is no cause of its own (its absent ranks wait for others) is told so many looks later.
 _LOOKS_FOR_CAUSE = 3
+#: By so much of the time without a step that is fine, ranks may notice a stall later than others.
+_LATER = 0.05
 #: Operations whose members one rank looks up: on a device hundreds are in progress until it has told of them.
 _MOST_LOOKED_UP = 256
 #: Step times that the usual one is the median of.
@@ -54,7 +56,7 @@ class HangWatch:
         self._open_store = open_store or own.get
         self._close_store = own.close
         #: Stands for a store that cannot be reached.
-        self._files: HangBoard | None = None
+        self._files: HangStore | None = None
         self._changed = threading.Condition()
         self._durations: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._last_step: float | None = None
@@ -66,7 +68,12 @@ class HangWatch:
         self._seen: dict[str, int] = {}
         #: Operations whose members this rank looks up, for all of them.
         self._mine: set[str] = set()
+        #: Operations that another rank looks up.
+        self._others: set[str] = set()
         self._has_told = False
+        #: What was found in this stall, and in the one before: a job may go on and hang again a step later.
+        self._found: str | None = None
+        self._found_before: str | None = None
         _watches.add(self)
 
     def step_made(self) -> None:
@@ -87,8 +94,11 @@ class HangWatch:
 
     def _forget_stall(self) -> None:
         self._looks, self._has_told = 0, False
+        if self._found is not None:
+            self._found, self._found_before = None, self._found
         self._seen.clear()
         self._mine.clear()
+        self._others.clear()
 
     def close(self) -> None:
         """Ends the thread."""
@@ -122,7 +132,7 @@ class HangWatch:
 
     def _take_files(self, error: Exception) -> bool:
         """Whether the ranks can go on without the store. They find each other in the next looks."""
-        files = shared_board(self._monitor) if self._files is None else None
+        files = shared_store(self._monitor) if self._files is None else None
         if files is None and not self._is_over:
             is_file = isinstance(error, FileStoreError)
             why = "the store of torch.distributed is a file" if is_file else f"{type(error).__name__}: {error}"
@@ -168,52 +178,61 @@ class HangWatch:
             return
         self._has_told = True
         message = verdict.message(waited)
-        store.set(_VERDICT, f"{step}:{message}")
+        self._found = f"{step}:{message}"
+        store.set(_VERDICT, self._found)
         self._monitor.set_hang(message)
         self._monitor.raise_hang(step, waited, self.allowed, message)
 
-    def _shows_verdict(self, store: HangBoard, step: int) -> bool:
+    def _shows_verdict(self, store: HangStore, step: int) -> bool:
         """For `trainmon ctl status`, which asks one rank: whether there is one of about this step."""
         if not store.check([_VERDICT]):
             return False
-        of, _, message = store.get(_VERDICT).decode().partition(":")
-        is_of_now = abs(int(of) - step) <= 1
+        found = store.get(_VERDICT).decode()
+        of, _, message = found.partition(":")
+        is_of_now = found != self._found_before and abs(int(of) - step) <= 1
         if is_of_now:
+            self._found = found
             self._monitor.set_hang(message)
         return is_of_now
 
-    def _verdict(self, store: HangBoard, late: Sequence[Waiting], step: int, waited: float) -> Verdict | None:
+    def _verdict(self, store: HangStore, late: Sequence[Waiting], step: int, waited: float) -> Verdict | None:
         """What there is to tell: of a rank that stays away and waits for nobody at once, of anything else later, when
         nobody has told that."""
         known = [one for one in late if self._seen[one.key] >= _LOOKS_BEFORE_VERDICT]
         told = []
+        read: dict[int, Whereabouts | None] = {}
         for one in [one for one in known if one.is_collective]:
             if not self._is_mine(store, one, step):
                 continue
             members = list(one.ranks) or list(range(self._monitor.world_size))
-            verdict = verdict_on(one, members, {member: _read(store, member, step) for member in members})
+            read.update({member: _read(store, member, step) for member in members if member not in read})
+            verdict = verdict_on(one, members, read)
             if verdict.is_cause:
                 return verdict
             told.append(verdict)
         if self._looks < _LOOKS_BEFORE_VERDICT + _LOOKS_FOR_CAUSE:
             return None
-        absent = [verdict for verdict in told if verdict.elsewhere]
+        # Ranks write as soon as their own steps allow it, which are not all of one length.
+        is_heard_of = waited >= (1 + _LATER) * self.allowed
+        absent = [verdict for verdict in told if verdict.elsewhere or (verdict.silent and is_heard_of)]
         # What began before the last step may be a handle that nobody waits for.
-        whole = [verdict for verdict in told if verdict.one.seconds <= waited]
+        whole = [verdict for verdict in told if verdict.one.seconds <= waited and not verdict.silent]
         rank = self._monitor.rank
-        pairs = [Verdict(one, [rank], [], [], False) for one in known if not one.is_collective]
+        pairs = [
+            Verdict(one, [rank], [], [], False) for one in known if not one.is_collective and one.seconds <= waited
+        ]
         return next(iter([*absent, *whole, *pairs]), None)
 
-    def _is_mine(self, store: HangBoard, one: Waiting, step: int) -> bool:
+    def _is_mine(self, store: HangStore, one: Waiting, step: int) -> bool:
         """Whether it is on this rank to look the members up: one rank by operation does, not all of a thousand."""
-        if one.key not in self._mine and len(self._mine) < _MOST_LOOKED_UP:
+        if one.key not in self._mine and one.key not in self._others and len(self._mine) < _MOST_LOOKED_UP:
             rank = str(self._monitor.rank)
-            if store.compare_set(f"hangs/reader/{step}/{one.key}", "", rank).decode() == rank:
-                self._mine.add(one.key)
+            is_mine = store.compare_set(f"hangs/reader/{step}/{one.key}", "", rank).decode() == rank
+            (self._mine if is_mine else self._others).add(one.key)
         return one.key in self._mine
 
 
-def _read(store: HangBoard, member: int, step: int) -> Whereabouts | None:
+def _read(store: HangStore, member: int, step: int) -> Whereabouts | None:
     """What a rank wrote; None where it wrote nothing in this stall."""
     if not store.check([_key(member)]):
         return None

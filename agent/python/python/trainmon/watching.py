@@ -198,6 +198,7 @@ class Watch:
         self._take_up_new_parameters()
         self.guard.run("device statistics", self.measurer.collect)
         self.guard.run("collectives", self.collectives.before_step)
+        self.guard.run("stragglers", self.collectives.compare_ranks)
         self.guard.run("reduced gradients", self._measure_reduced)
         self.guard.run("state before the step", self.optimizer_step.before)
         self.guard.run("device statistics", self.measurer.launch)

@@ -146,10 +146,13 @@ class Collectives:
         """A step's operations have been made: what has ended since is booked."""
         if self._hooks is not None:
             self._hooks.settle()
+        self._steps += 1
+
+    def compare_ranks(self) -> None:
+        """Hands over what a window of steps took on this rank."""
         if self._hooks is not None and self._stragglers is not None:
             step = self._monitor.step
             self._stragglers.end_step(step, self._hooks.times() if step % WINDOW == 0 else [])
-        self._steps += 1
 
     @property
     def has_stacks_to_tell(self) -> bool:

@@ -153,6 +153,8 @@ class _Comparer:
                         under_way.append(window)
                     else:
                         store.set(f"{window.key}/{self._rank}", f"{window.number} {inside.hex()}")
+                        # Where the first rank is not there to do so.
+                        store.delete_key(f"{window.key}/come/{window.number - _RING}")
                         # After the number itself: who counts all of them finds all of them.
                         store.add(f"{window.key}/come/{window.number}", 1)
                 under_way = [one for one in under_way if not self._is_over(store, one)]

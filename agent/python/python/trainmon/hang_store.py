@@ -10,7 +10,7 @@ from urllib.parse import quote
 from trainmon._trainmon import Monitor
 
 
-class HangBoard(Protocol):
+class HangStore(Protocol):
     """What `HangWatch` uses of torch's stores."""
 
     def set(self, key: str, value: str, /) -> None: ...
@@ -19,7 +19,7 @@ class HangBoard(Protocol):
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
 
 
-class FileHangBoard:
+class FileHangStore:
     """A file per key, in a directory that the ranks share. They stay: of a job that was killed they tell the same.
 
     Nothing is written before a job hangs."""
@@ -56,7 +56,7 @@ class FileHangBoard:
         return self._directory / quote(key.removeprefix("hangs/"), safe="")
 
 
-def shared_board(monitor: Monitor) -> Any:
+def shared_store(monitor: Monitor) -> Any:
     """Files in the run's directory; None where the ranks have none in common."""
     run, rank = monitor.run_directory, monitor.rank_directory
-    return FileHangBoard(Path(run) / "hangs") if run is not None and run != rank else None
+    return FileHangStore(Path(run) / "hangs") if run is not None and run != rank else None
