@@ -24,6 +24,8 @@ pub(super) struct Search {
     rewritten: Option<(u64, Divergence)>,
     /// The first step in which calls differ and no value does: kept until values differ in a later one.
     calls: Option<(u64, Divergence)>,
+    /// The same of the step looked at last.
+    last_calls: Option<(u64, Divergence)>,
     /// Tensors of optimizers that are put down to rounding.
     unsure: Vec<String>,
     compared: usize,
@@ -81,19 +83,21 @@ impl Search {
         if self.unsure.is_empty() {
             self.unsure.extend(divergence.walked.iter().flat_map(|(_, walked)| walked.unsure.iter().cloned()));
         }
+        let before = self.last_calls.take();
         if has_values(&divergence) {
             self.found = Some((captures.step, divergence.clone()));
-            self.blame_update(&divergence);
-        } else if !divergence.origins.is_empty() && self.calls.is_none() {
-            self.calls = Some((captures.step, divergence.clone()));
+            self.blame_update(&divergence, before);
+        } else if !divergence.origins.is_empty() {
+            self.calls.get_or_insert_with(|| (captures.step, divergence.clone()));
+            self.last_calls = Some((captures.step, divergence.clone()));
         }
         Some(divergence)
     }
 
     /// A parameter that differs at the beginning of a step comes of the update before it: where one side made other calls there, they
-    /// are the place.
-    fn blame_update(&mut self, divergence: &Divergence) {
-        let Some((step, mut before)) = self.calls.take() else { return };
+    /// are the place. `before` is the step before, if its calls differ.
+    fn blame_update(&mut self, divergence: &Divergence, before: Option<(u64, Divergence)>) {
+        let Some((step, mut before)) = before else { return };
         let is_of_update = divergence.origins.first().is_some_and(|(_, found)| found.kind == Kind::Parameter);
         for (rank, calls) in before.origins.iter_mut().filter(|(_, calls)| calls.is_update) {
             let found = divergence.origins.iter().find(|(other, _)| other == rank);

@@ -15,7 +15,7 @@ use super::rewritten::looks;
 use super::walker::Walker;
 
 /// A value is the earlier output that it looks like if it is apart by no more than so many times what that was.
-const SAME_AS_PRODUCED: f64 = 4.0;
+pub(super) const SAME_AS_PRODUCED: f64 = 4.0;
 
 /// Numbers that are made of float32 may be apart by a few of its units.
 const UNITS_OF_AN_ARGUMENT: f64 = 4.0;
@@ -126,7 +126,8 @@ impl<'c> Walker<'c> {
             |item: Item<'_>| matches!(&item.value.leaf, Leaf::Plain { value, .. } if has_all_digits(value));
         let few = UNITS_OF_AN_ARGUMENT * unit_roundoff("float32").unwrap_or_default();
         let is_of_a_tensor = is_computed(input.item) && input.twin.is_some_and(is_computed);
-        if is_of_a_tensor { few.max(self.rounding.scalars * SAME_AS_PRODUCED) } else { few }
+        let most = self.judge.thresholds.ceiling.max(self.rounding.coarse);
+        if is_of_a_tensor { few.max((self.rounding.scalars * SAME_AS_PRODUCED).min(most)) } else { few }
     }
 
     pub(super) fn is_parameter(

@@ -151,7 +151,8 @@ impl Parameters {
         let known = self.known.get(key).filter(|known| known.moved > 0.0 && !known.is_lost);
         let (Some(known), Some(gradient)) = (known, self.gradients.get(key)) else { return false };
         let [one, other] = known.numbers;
-        let most = SPREAD_OF_QUOTIENTS * gradient * known.moved;
+        // Two sides are never further apart than what moved them.
+        let most = (SPREAD_OF_QUOTIENTS * gradient).min(SIDES) * known.moved;
         let apart = |at: usize| (one[at] - other[at]).abs();
         (0..3).all(|at| apart(at) <= most) && apart(3) <= most * count.sqrt()
     }

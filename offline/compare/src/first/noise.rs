@@ -120,7 +120,8 @@ impl Rounding {
         produced: Produced,
         is_parameters: bool,
     ) {
-        if tensor.elements() == Some(1) && produced.deviation.is_finite() {
+        // How far what is all rounding is apart says nothing of a number that is made of a value.
+        if tensor.elements() == Some(1) && produced.deviation.is_finite() && !produced.is_all_rounding {
             self.scalars = self.scalars.max(produced.deviation);
         }
         if is_parameters {

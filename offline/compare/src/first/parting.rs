@@ -9,6 +9,7 @@ use crate::rounding::coarsest;
 
 use super::finding::{Compared, Found, Kind, Suspect, suspect};
 use super::fingerprint::{Magnitude, cancels};
+use super::fresh::SAME_AS_PRODUCED;
 use super::update::quotient_bound;
 use super::walker::Walker;
 
@@ -26,14 +27,18 @@ impl<'c> Walker<'c> {
         outputs: &[Compared<'c>],
     ) -> Option<Found> {
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
-        let input = inputs.iter().map(|input| input.deviation.relative).fold(0.0, f64::max);
+        let (arguments, tensors): (Vec<_>, Vec<_>) =
+            inputs.iter().partition(|input| input.deviation.what == What::Argument);
+        let apart = |values: &[&Compared<'_>]| values.iter().map(|value| value.deviation.relative).fold(0.0, f64::max);
+        let (argument, input) = (apart(&arguments), apart(&tensors));
         // A backward also uses what its forward saw, and a communication what other ranks did.
         let is_of_others = name.is_some_and(|name| name.is_communication());
         let from = if is_backward || is_of_others { input.max(self.rounding.largest) } else { input };
-        if from.is_infinite() {
+        if from.is_infinite() || argument.is_infinite() {
             return None;
         }
-        let bound = self.judge.bound(operator, from).bound;
+        // A factor does to a result what it is apart itself; it does not round on the way.
+        let bound = self.judge.bound(operator, from).bound.max(argument * SAME_AS_PRODUCED);
         let bound = bound.max(self.unseen_bound(operator, name, inputs, outputs));
         if is_backward && is_another_node(outputs) {
             return None;
@@ -89,12 +94,16 @@ impl<'c> Walker<'c> {
             inputs.filter_map(|value| Magnitude::of(Item { operator, value }.tensor()?)).max_by(Magnitude::order);
         let source = if name.direction == Direction::ParameterGradient { self.gradient } else { largest };
         let left = |tensor| Magnitude::of(tensor).map_or(f64::INFINITY, |magnitude| magnitude.size);
+        let is_forward = name.direction == Direction::Forward;
+        let mut given = operator.values.iter().filter(|value| value.section == Section::Input);
+        let has_both_signs = given.any(|value| Item { operator, value }.tensor().is_some_and(has_both_signs));
         source.is_some_and(|source| {
             let terms = source.elements as f64 / tensor.elements().unwrap_or(1).max(1) as f64;
-            let sums = is_sum(name, terms) || cancels(name);
+            let sums = (is_sum(name, terms) && (has_both_signs || !is_forward)) || cancels(name);
             // Each term has its own round-off; the sums on the way, of which there are as many, have that of float32 at least.
             let of_terms = coarsest(operator).max(source.unit) * terms.max(1.0).sqrt();
-            let rounding = source.size * of_terms.max(SINGLE * terms);
+            let of_sum = source.size * of_terms.max(SINGLE * terms);
+            let rounding = if is_forward && is_mean(name) { of_sum / terms.max(1.0) } else { of_sum };
             sums && left(tensor).max(left(twin)) < self.judge.thresholds.rounding_factor * rounding
         })
     }
@@ -103,8 +112,18 @@ impl<'c> Walker<'c> {
 /// Whether what an operator gives may be a sum of what it is given, of so many terms: a gradient, or a sum or mean itself. Other results,
 /// as a loss or a product with a weight, have terms that their inputs do not show.
 fn is_sum(name: OperatorName<'_>, terms: f64) -> bool {
-    let is_plain = matches!(name.function(), "sum" | "mean" | "nansum" | "nanmean");
+    let is_plain = is_mean(name) || matches!(name.function(), "sum" | "nansum");
     terms > 1.0 && (is_plain || name.direction != Direction::Forward)
+}
+
+fn is_mean(name: OperatorName<'_>) -> bool {
+    matches!(name.function(), "mean" | "nanmean")
+}
+
+/// Whether terms can take each other away.
+fn has_both_signs(tensor: &TensorFacts) -> bool {
+    let [max, min] = [0, 1].map(|at: usize| tensor.statistics[at].number());
+    max.zip(min).is_none_or(|(max, min)| max > 0.0 && min < 0.0)
 }
 
 /// Whether a backward recorded another node of the graph than the golden's: in a finer dtype or other shapes, with other outputs. An
