@@ -28,7 +28,7 @@ pub enum MpiRankStoreError {
 }
 
 /// A [`RankStore`] of messages between the ranks of an MPI communicator, for
-/// [`Options::rank_store`](trainmon_agent::Options::store): live control without a directory that all ranks see.
+/// [`Options::rank_store`](trainmon_agent::Options::rank_store): live control without a directory that all ranks see.
 ///
 /// The ranks of the communicator must be those the monitor goes by (OpenMPI's variables give them for `MPI_COMM_WORLD`). The
 /// messages travel in a communicator of their own and meet none of the training's. No call waits for another rank,
