@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from trainmon.device.streams import is_capturing
+
 
 class DeviceClock:
     """Events of the current stream around a call.
@@ -19,8 +21,8 @@ class DeviceClock:
     """
 
     def is_capturing(self) -> bool:
-        """Whether the current stream records a graph: an event must not be asked then, nor may a work."""
-        return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+        """Whether the current stream records a graph."""
+        return is_capturing()
 
     def begin(self) -> Any:
         """The event before a call; None while a graph is recorded, in which events of ours have no place."""

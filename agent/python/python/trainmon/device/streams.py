@@ -8,6 +8,11 @@ from typing import Any, Protocol
 import torch
 
 
+def is_capturing() -> bool:
+    """Whether CUDA's current stream records a graph: no event may be asked then, nor a work. Begins no CUDA."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
 class Event(Protocol):
     """Something that will have happened."""
 

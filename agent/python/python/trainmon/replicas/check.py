@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainmon._kinds import MOMENTS, Kind, kind_of
 from trainmon._settings import Settings
 from trainmon._trainmon import Monitor
+from trainmon.device.streams import is_capturing
 from trainmon.frameworks.base import Content, Framework
 from trainmon.measurer import local_part
 from trainmon.parameters import Parameter
@@ -140,13 +141,6 @@ class ReplicaCheck:
 
 def _known(found: Sequence[int | None]) -> Callable[[], Sequence[int | None]]:
     return lambda: found
-
-
-def is_capturing() -> bool:
-    """Whether the current stream records a CUDA graph."""
-    import torch
-
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _copy_of_state(parameter: Parameter, name: str) -> Copy:
