@@ -14,7 +14,7 @@ from torch import distributed
 
 from support.ballots import Rank, close_all, wait_for, wait_for_calls
 from trainmon.device.fingerprints import DeviceFingerprints
-from trainmon.replicas import ballot
+from trainmon.replicas import ballot, votes
 from trainmon.replicas.check import ReplicaCheck
 from trainmon.replicas.verdict import Camp, Copy, judge
 from trainmon.replicas.votes import Submission
@@ -36,13 +36,18 @@ def ranks_of(client: Callable[[], Any], count: int) -> list[Rank]:
     return [Rank(rank, range(count), client()) for rank in range(count)]
 
 
+def raised_by(ranks: list[Rank]) -> list[tuple[bool, int, str]]:
+    """By whichever is in charge: where one is slow, another takes its place."""
+    return [one for rank in ranks for one in rank.voice.raised]
+
+
 def test_the_one_that_differs_is_named_by_the_majority_and_once(client: Callable[[], Any]) -> None:
     ranks = ranks_of(client, 5)
     for step in (0, 100, 200, 300):
         for number, rank in enumerate(ranks):
             rank.show(step, [11, 22, 35, 44] if number == 3 and step >= 100 else SAME)
     close_all(ranks)
-    (found,) = [one for rank in ranks for one in rank.voice.raised]
+    (found,) = raised_by(ranks)
     assert found[:2] == (True, 100)
     assert "parameter `w2` differs on rank 3 from its copies on 4 of 5 ranks after step 100" in found[2]
     # It goes on: counted, not said again.
@@ -71,9 +76,57 @@ def test_the_first_step_is_named_where_a_later_one_is_settled_sooner(
     for rank in ranks[:2]:
         rank.show(200, SAME)
     close_all(ranks)
-    ((_, step, _),) = [one for rank in ranks for one in rank.voice.raised]
+    ((_, step, _),) = raised_by(ranks)
     assert step == 100
     assert ranks[0].voice.counted == 1
+
+
+def test_a_rank_counts_itself_after_all_that_it_has_to_show(
+    client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = ranks_of(client, 3)
+    slow = ranks[1].store
+
+    def write(key: str, value: Any) -> None:
+        if "/camp/" in key:
+            time.sleep(0.5)
+        slow.__getattr__("set")(key, value)
+
+    monkeypatch.setattr(slow, "set", write, raising=False)
+    for number, rank in enumerate(ranks):
+        rank.show(7, [1, 2, 3, 4] if number == 1 else SAME)
+    close_all(ranks)
+    ((_, step, message),) = raised_by(ranks)
+    assert step == 7
+    assert "differs on rank 1 from its copies on 2 of 3 ranks" in message
+
+
+def test_a_difference_that_comes_while_a_rank_is_ending_is_counted_by_it(
+    client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = ranks_of(client, 3)
+    ending = ranks[2].store
+
+    def check(keys: list[str]) -> Any:
+        # The last thing that it asks before it ends.
+        if keys[0].endswith("cast"):
+            ranks[1].show(100, [1, 2, 3, 4])
+            ranks[1].show(200, [1, 2, 3, 4])
+            monkeypatch.delattr(ending, "check")
+            # The other one of its side has counted itself too: a rank that is the first of its side goes on.
+            wait_for_calls(ranks[:2], "add", 8)
+        return ending.__getattr__("check")(keys)
+
+    monkeypatch.setattr(ending, "check", check, raising=False)
+    for rank in (ranks[0], ranks[2]):
+        rank.show(100, SAME)
+        rank.show(200, SAME)
+    wait_for_calls([ranks[0], ranks[2]], "add", 2)
+    close_all([ranks[2]])
+    close_all(ranks)
+    ((_, step, message),) = raised_by(ranks)
+    assert step == 100
+    assert "differs on rank 1 from its copies on 2 of 3 ranks" in message
 
 
 def test_two_that_differ_are_both_named(client: Callable[[], Any]) -> None:
@@ -81,7 +134,7 @@ def test_two_that_differ_are_both_named(client: Callable[[], Any]) -> None:
     ranks[0].show(7, SAME)
     ranks[1].show(7, [10, 22, 30, 44])
     close_all(ranks)
-    ((_, _, message),) = [one for rank in ranks for one in rank.voice.raised]
+    ((_, _, message),) = raised_by(ranks)
     assert "`w0` differs between rank 0 and rank 1: neither has a majority of 2 ranks" in message
     assert "2 of 4 copies differ" in message
 
@@ -109,9 +162,9 @@ def test_copies_that_agree_again_end_the_alert(client: Callable[[], Any]) -> Non
             rank.show(step, [1, 2, 3, 4] if number == 1 and step == 0 else SAME)
         wait_for_calls(ranks, "compare_set", step // 100 + 1)
         if step == 0:
-            wait_for(lambda: ranks[0].voice.raised)
+            wait_for(lambda: raised_by(ranks))
     close_all(ranks)
-    begun, ended = ranks[0].voice.raised
+    begun, ended = raised_by(ranks)
     assert begun[:2] == (True, 0)
     assert ended[:2] == (False, 100)
     assert "the same again after step 100, 1 findings" in ended[2]
@@ -124,10 +177,33 @@ def test_copies_that_agreed_before_they_differed_do_not_end_the_alert(client: Ca
             rank.show(step, [1, 2, 3, 4] if number == 1 and step == 3 else SAME)
         wait_for_calls(ranks, "compare_set", step + 1)
         if step == 3:
-            wait_for(lambda: ranks[0].voice.raised)
+            wait_for(lambda: raised_by(ranks))
     close_all(ranks)
     # Of the step before; of the one after nobody has been told yet.
-    assert [one[:2] for one in ranks[0].voice.raised] == [(True, 3)]
+    assert [one[:2] for one in raised_by(ranks)] == [(True, 3)]
+
+
+def test_a_rank_that_comes_late_tells_the_difference_itself_and_its_end(
+    client: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(votes, "_LOOKS_S", (0.1, 0.2, 3.0))
+    monkeypatch.setattr(ballot, "_SUBSTITUTE_S", 0.1)
+    monkeypatch.setattr(ballot, "PATIENCE_S", 0.3)
+    ranks = ranks_of(client, 3)
+    for rank in (ranks[0], ranks[2]):
+        rank.show(0, SAME)
+    # Both have looked twice when the last one comes, which takes charge and has its patience tried.
+    wait_for(lambda: all(rank.store.calls.get("check", 0) >= 2 for rank in (ranks[0], ranks[2])))
+    ranks[1].show(0, [1, 2, 3, 4])
+    wait_for(lambda: raised_by(ranks))
+    assert [one[:2] for one in ranks[1].voice.raised] == [(True, 0)]
+    for step in (1, 2, 3):
+        for rank in ranks:
+            rank.show(step, SAME)
+        wait_for_calls(ranks, "compare_set", step + 1)
+    close_all(ranks)
+    assert [one[:2] for one in ranks[1].voice.raised] == [(True, 0), (False, 1)]
+    assert not ranks[0].voice.raised
 
 
 def test_where_the_lowest_rank_is_gone_another_takes_charge(
@@ -139,7 +215,7 @@ def test_where_the_lowest_rank_is_gone_another_takes_charge(
     for rank, shown in zip(ranks[1:], (SAME, SAME, [11, 22, 33, 45]), strict=True):
         rank.show(3, shown)
     close_all(ranks)
-    ((_, _, message),) = [one for rank in ranks for one in rank.voice.raised]
+    ((_, _, message),) = raised_by(ranks)
     assert "`w3` differs on rank 3 from its copies on 2 of 4 ranks" in message
 
 
@@ -160,9 +236,9 @@ def test_what_a_device_computes_is_asked_for_by_the_training_alone_and_submitted
     settings: Any = SimpleNamespace(replica_interval=1)
     nothing: Any = None
     check = ReplicaCheck(nothing, nothing, [], settings)
-    votes: Any = SimpleNamespace(submitted=[])
-    votes.submit = lambda one: votes.submitted.append((one.step, one.arriving()))
-    check._votes = votes
+    recorded: Any = SimpleNamespace(submitted=[])
+    recorded.submit = lambda one: recorded.submitted.append((one.step, one.arriving()))
+    check._votes = recorded
     asked_by = set()
 
     def arriving(numbers: list[int], looks: int) -> Callable[[], list[int] | None]:
@@ -178,7 +254,7 @@ def test_what_a_device_computes_is_asked_for_by_the_training_alone_and_submitted
         check._under_way.append(Submission((0, 1), f"{step}-0", step, [], arriving([step], looks)))
     for expected in ([], [], [(1, [1]), (2, [2])]):
         check._hand_on()
-        assert votes.submitted == expected
+        assert recorded.submitted == expected
     assert asked_by == {threading.current_thread()}
 
 
@@ -203,7 +279,7 @@ def test_where_every_rank_is_on_its_own_the_store_is_not_flooded(client: Callabl
     for rank, fingerprints in zip(ranks, shown, strict=True):
         rank.show(0, fingerprints)
     close_all(ranks)
-    ((_, _, message),) = [one for rank in ranks for one in rank.voice.raised]
+    ((_, _, message),) = raised_by(ranks)
     assert "neither has a majority of 12 ranks" in message
     details = sum(rank.store.bytes for rank in ranks)
     # Written by eight ranks, read by the one in charge, some times until everybody has counted itself.

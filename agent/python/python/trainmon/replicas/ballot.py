@@ -7,7 +7,7 @@ rank.
 
 | | by each rank | keys left for three more comparisons |
 |---|---|---|
-| all the same | one `compare_set`, one `add`, one or two `check` | two |
+| all the same | one `compare_set`, one `add`, one to three `check` | two |
 | one differs | two `add`, one `set` more; eight bytes per copy from one rank per hash, of eight hashes at most | |
 """
 
@@ -65,9 +65,12 @@ class Ballot:
         self._made_keys: list[str] = []
         self._is_first_of_camp = False
         self._joined: float | None = None
+        self._patient_until = 0.0
         self._is_in_charge = False
         self.is_over = False
         """Whether a verdict was reached here, or was not to be had."""
+        #: Whether the other camps had their time and did not come.
+        self._is_late = False
 
     def cast(self) -> None:
         """Shows this rank's hash of hashes."""
@@ -92,6 +95,11 @@ class Ballot:
         """Whether a difference is known of here."""
         return self._joined is not None
 
+    @property
+    def awaits_verdict(self) -> bool:
+        """Whether later comparisons are to wait for this one."""
+        return self.is_disputed and not (self.is_over or self._is_late)
+
     def look(self) -> None:
         """Finds out whether some rank holds something else; if so this one counts itself."""
         if not self.is_disputed and self._store.check([self._key("differs")]):
@@ -99,7 +107,7 @@ class Ballot:
 
     def _join(self) -> None:
         self._joined = time.monotonic()
-        self._store.add(self._key("joined"), 1)
+        self._patient_until = self._joined + PATIENCE_S
         number = self._store.add(self._key(f"votes/{self._digest}"), 1)
         if number <= _MOST_MEMBERS:
             self._store.set(self._key(f"member/{self._digest}/{number}"), str(self._rank))
@@ -108,25 +116,34 @@ class Ballot:
             camp = self._store.add(self._key("camps"), 1)
             if camp <= MOST_CAMPS:
                 self._store.set(self._key(f"camp/{camp}"), self._digest.encode() + packed(self.shown.fingerprints))
+        # After all that is read: once everybody has joined, nothing is missing.
+        self._store.add(self._key("joined"), 1)
         # Somebody else sees to it.
         self.is_over = not (self._is_first_of_camp or self._rank == self._ranks[0])
 
-    def judge(self) -> Verdict | None:
+    def judge(self, is_last: bool) -> Verdict | None:
         """By the rank in charge: the verdict, once the ranks have counted themselves or their time is up. That is the
-        lowest rank, or the first of a camp if that one does not answer."""
-        if self._joined is None or self.is_over or not self._takes_charge(self._joined):
+        lowest rank, or the first of a camp if that one does not answer. Where only this rank's camp is known by then,
+        the others get more time, unless it `is_last`."""
+        if not self.take_charge():
             return None
-        is_late = time.monotonic() - self._joined > PATIENCE_S
-        if self._store.add(self._key("joined"), 0) < len(self._ranks) and not is_late:
+        are_all_here = self._store.add(self._key("joined"), 0) >= len(self._ranks)
+        if not are_all_here and time.monotonic() < self._patient_until:
             return None
-        self.is_over = True
-        camps = self._camps()
-        return judge(camps, self.shown.copies, self.shown.step, len(self._ranks))
+        verdict = judge(self._camps(), self.shown.copies, self.shown.step, len(self._ranks))
+        self.is_over = verdict is not None or are_all_here or is_last
+        if not self.is_over:
+            self._is_late = True
+            self._patient_until = time.monotonic() + PATIENCE_S
+        return verdict
 
-    def _takes_charge(self, joined: float) -> bool:
+    def take_charge(self) -> bool:
+        """Whether the verdict is to come from this rank."""
+        if self._joined is None or self.is_over:
+            return False
         if self._is_in_charge:
             return True
-        is_due = self._rank == self._ranks[0] or time.monotonic() - joined > _SUBSTITUTE_S
+        is_due = self._rank == self._ranks[0] or time.monotonic() - self._joined > _SUBSTITUTE_S
         if not is_due:
             self.is_over = self._store.check([self._key("in_charge")])
             return False

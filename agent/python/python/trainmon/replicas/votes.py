@@ -18,7 +18,7 @@ from trainmon.replicas.store import FileStoreError, OwnStore
 from trainmon.replicas.verdict import Copy, Verdict
 
 #: A difference that another rank found is looked for so long after an own showing, and with each later one.
-_LOOKS_S = (1.0, 4.0)
+_LOOKS_S = (1.0, 4.0, 15.0)
 #: Comparisons of a group that are kept open for ranks that are behind.
 _MOST_OPEN = 4
 #: When there are so many, this one included, every rank has had its time.
@@ -166,21 +166,20 @@ class ReplicaVotes:
             return False
         if now >= self._stop_at:
             return True
-        if any(
-            ballot.is_disputed and not ballot.is_over for group in self._groups.values() for ballot, _ in group.open
-        ):
+        if any(ballot.awaits_verdict for group in self._groups.values() for ballot, _ in group.open):
             return False
         if now >= self._closed_at + _AT_END_S:
             return True
         if self._submitted:
             return False
-        newest = [(group, group.open[-1][0]) for group in self._groups.values() if group.open]
-        if any((heard := ballot.cast_by()) is not None and heard < len(group.ranks) for group, ballot in newest):
+        groups = [group for group in self._groups.values() if group.open]
+        if any((heard := group.open[-1][0].cast_by()) is not None and heard < len(group.ranks) for group in groups):
             return False
-        # A flag is raised before its rank counts itself.
-        for _, ballot in newest:
+        # A rank raises its flags in the order of its steps, each before it counts itself: all are up by now.
+        ballots = [ballot for group in groups for ballot, _ in group.open]
+        for ballot in ballots:
             ballot.look()
-        return not any(ballot.is_disputed and not ballot.is_over for _, ballot in newest)
+        return not any(ballot.awaits_verdict for ballot in ballots)
 
     def _advance(self, store: Any) -> None:
         with self._changed:
@@ -214,7 +213,8 @@ class ReplicaVotes:
         for _, looks in group.open:
             looks.insert(0, now)
         group.open.append((ballot, [now + after for after in _LOOKS_S]))
-        if len(group.open) >= _SETTLED and self._rank == group.ranks[0]:
+        # A rank that stood in for the lowest one ends the alert that it raised.
+        if len(group.open) >= _SETTLED and (self._rank == group.ranks[0] or group.standing is not None):
             self._settle(group, group.open[-_SETTLED][0])
         while len(group.open) > _MOST_OPEN:
             group.open.popleft()[0].retire()
@@ -237,20 +237,26 @@ class ReplicaVotes:
         for ballot, looks in group.open:
             if not ballot.is_disputed or ballot.is_over:
                 continue
-            verdict = None if is_earlier_open else ballot.judge()
+            if is_earlier_open:
+                # Nobody is to take this rank's place because of an earlier comparison.
+                ballot.take_charge()
+                continue
+            verdict = ballot.judge(is_last=self._stop_at is not None)
             if verdict is not None:
                 self._tell(group, ballot, verdict)
             looks[:] = [] if ballot.is_over else [now + _PAUSE_S]
-            is_earlier_open = is_earlier_open or not ballot.is_over
+            is_earlier_open = is_earlier_open or ballot.awaits_verdict
 
     def _settle(self, group: _Group, ballot: Ballot) -> None:
-        """By the lowest rank: ends an alert whose copies agree again, and says once that ranks do not take part."""
+        """Ends an alert whose copies agree again, and says once that ranks do not take part."""
         heard = None if ballot.is_disputed else ballot.cast_by()
         if heard is None:
             return
         if heard >= len(group.ranks):
             group.unheard = 0
             self._tell_end(group, ballot)
+            return
+        if self._rank != group.ranks[0]:
             return
         group.unheard += 1
         if group.unheard == _UNHEARD and not group.has_said:
