@@ -22,6 +22,7 @@ class Kind:
     UPDATE_RATIO: Final = _BY_NAME["update_ratio"]
     MG_DIRECTION: Final = _BY_NAME["mg_direction"]
     EXP_AVG: Final = _BY_NAME["exp_avg"]
+    ADHOC: Final = _BY_NAME["adhoc"]
     SCALAR: Final = _BY_NAME["scalar"]
 
 

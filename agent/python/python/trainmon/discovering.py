@@ -179,7 +179,7 @@ class Discovery:
         is_of_engine = optimizer is None
         models = [module] if is_of_engine else _outermost(module, its) if its <= held else _roots_with(its)
         ours = [one for model in models for one in model.parameters() if id(one) in its]
-        from trainmon.watching import live_watch
+        from trainmon.live import live_watch
 
         if optimizer is not None and live_watch(models, optimizer) is not None:
             # The script watches it itself, or a callback does.

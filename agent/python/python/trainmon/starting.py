@@ -11,8 +11,9 @@ from trainmon import arguments
 from trainmon._settings import Config, parse_config
 from trainmon._trainmon import Monitor, ParsedConfig
 from trainmon.control import torch_rank_store
+from trainmon.live import live_watch
 from trainmon.notices import say
-from trainmon.watching import Watch, live_watch
+from trainmon.watching import Watch
 
 if TYPE_CHECKING:
     import torch

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import functools
-import json
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from trainmon import ending, patches
+from trainmon import ending, live, patches
 from trainmon._guard import Guard
-from trainmon._kinds import kind_of
 from trainmon._trainmon import Monitor
-from trainmon.arguments import models_of, parameters_of
+from trainmon.adhoc import AdhocTensors
+from trainmon.alert_state import restore, saved
+from trainmon.arguments import models_of
 from trainmon.collectives import Collectives, CollectiveStacksPrinted
 from trainmon.facts import Clipping, StepFacts
 from trainmon.features import Features
 from trainmon.first_look import FirstLook
 from trainmon.forward_passes import ForwardPasses
 from trainmon.frameworks import Job, recognise
-from trainmon.frameworks.base import innermost
 from trainmon.frameworks.nothing import Nothing
 from trainmon.gradients import Gradients
 from trainmon.hangs import HangWatch
 from trainmon.layout import LayoutFile
 from trainmon.losses import BackwardLoss
-from trainmon.measurer import Label, Lane, Measurer
+from trainmon.measurer import Lane, Measurer
 from trainmon.modules import Activations
 from trainmon.new_parameters import NewParameters
 from trainmon.norm import GlobalNorm
@@ -42,25 +41,6 @@ from trainmon.structure import ModuleStructPrinted, Structure
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
-
-
-#: Watches that are not closed yet.
-_live: weakref.WeakSet[Watch] = weakref.WeakSet()
-
-
-def live_watch(
-    model: torch.nn.Module | Sequence[torch.nn.Module], optimizer: Any, *, is_covered: bool = False
-) -> Watch | None:
-    """A watch that measures some of this model's training with this optimizer already, in whatever they are wrapped.
-    With `is_covered`, one that measures nothing else: models that share a parameter (a tied embedding) and an optimizer
-    may have a watch each."""
-    its = {id(one) for one in parameters_of(models_of(model))}
-    for one in list(_live):
-        held = {id(parameter) for parameter in parameters_of(one.framework.job.models)}
-        is_same = bool(held) and held <= its if is_covered else bool(held & its)
-        if is_same and innermost(one.given_optimizer) is innermost(optimizer):
-            return one
-    return None
 
 
 class Watch:
@@ -92,7 +72,6 @@ class Watch:
         self.monitor = monitor
         self.settings = settings = monitor.settings(like_msprobe=like_msprobe)
         self.guard = guard = Guard(monitor)
-        self._adhoc: dict[str, int] = {}
         self._is_closed = self._is_measured = False
         # Live control may name other targets: they are looked up anew between two steps.
         self._plan_version = monitor.plan_version
@@ -108,6 +87,7 @@ class Watch:
         #: Whether the end of a step is noticed at the optimizer.
         self.steps_by_itself = has_optimizer and (not manual_steps or settings.patch_optimizer_step)
         self.measurer = Measurer(monitor, self._make_lane, device_only=device_only)
+        self._adhoc = AdhocTensors(monitor, self.measurer)
         self.parameters = guard.run("parameters", lambda: self._register(only)) or []
         self.loss_scale = LossScale(optimizer)
         self.gradients = Gradients(self.parameters, framework, self.measurer, guard, self.loss_scale)
@@ -133,7 +113,7 @@ class Watch:
         guard.run("first look", lambda: FirstLook(framework, settings, self.parameters).look(has_all=only is None))
         monitor.announce(sum(one.is_watched for one in self.parameters), len(self.parameters))
         guard.run("link to the live page", lambda: show_link(monitor))
-        _live.add(self)
+        live.add(self)
         if self.captures is not None:
             # The first step begins here.
             self.guard.run("capture on demand", self.captures.begin_next_step)
@@ -296,36 +276,16 @@ class Watch:
     def state_dict(self) -> dict[str, Any]:
         """What this rank's alert rules remember, to be saved with a checkpoint: numbers, texts, lists and dicts only.
         Waits for the monitor's own thread, milliseconds as a rule and five seconds at most."""
-        return {"alerts": self.guard.run("alert state", lambda: json.loads(self.monitor.alert_state()))}
+        return {"alerts": self.guard.run("alert state", lambda: saved(self.monitor))}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from what `state_dict` gave, as if the run had never stopped. What does not fit is warned of, and the
         rules learn anew what is usual. None and `{}` change nothing."""
-        self.guard.run("alert state", lambda: self._load_state(state_dict))
-
-    def _load_state(self, given: Any) -> None:
-        state = given.get("alerts", dict(given) or None) if isinstance(given, Mapping) else given
-        try:
-            text = json.dumps(state)
-        except (TypeError, ValueError, RecursionError):
-            # Not its contents: they may lie on a device.
-            text = json.dumps(f"an object of type {type(state).__name__}")
-        self.monitor.load_alert_state(text)
+        self.guard.run("alert state", lambda: restore(self.monitor, state_dict))
 
     def measure_adhoc(self, name: str, tensor: torch.Tensor, ranks: Sequence[int]) -> None:
         """Measures any tensor as a row of the file `adhoc`."""
-        kind = kind_of("adhoc")
-        asked = [ranks] if isinstance(ranks, int) else ranks
-        if kind is None or (asked and self.monitor.rank not in asked) or not self.monitor.collecting:
-            return
-        identity = self._adhoc.get(name)
-        if identity is None:
-            identity = self._adhoc[name] = self.monitor.register(name, 0)
-        if not callable(getattr(tensor, "detach", None)):
-            self.monitor.observe_unsupported(identity, kind, f"expected a tensor, found a {type(tensor).__name__}")
-            return
-        self.measurer.measure(Label(identity, kind), tensor.detach())
-        self.measurer.launch()
+        self._adhoc.measure(name, tensor, ranks)
 
     def rehook_activations(self) -> None:
         """Takes the hooks off the modules and puts them on again: on modules that were added since, too."""
@@ -422,7 +382,7 @@ class Watch:
         closing account. Closing twice does nothing more."""
         if not self._is_closed:
             self.detach()
-            _live.discard(self)
+            live.remove(self)
         return self.deliver()
 
     def deliver(self) -> str:
