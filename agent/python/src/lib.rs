@@ -9,6 +9,7 @@
 //! Biases or MLflow. The interface is described, for people and type checkers, in
 //! `python/trainmon/_trainmon.pyi`.
 
+mod alert_state;
 mod arguments;
 mod capture;
 mod capture_ticket;
@@ -41,6 +42,7 @@ mod termination {
 }
 mod torch;
 mod tracker;
+mod values;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

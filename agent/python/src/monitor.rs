@@ -7,10 +7,8 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
-use trainmon_agent::alerts::AlertStateError;
-use trainmon_agent::core::{AlertRule, GradNorm, ModuleEnd, Statistic, Step, TensorId, activation_name};
+use trainmon_agent::core::{AlertRule, GradNorm, ModuleEnd, Statistic, TensorId, activation_name};
 use trainmon_agent::front::Label;
-use trainmon_agent::stats::{Request, measure};
 use trainmon_agent::{Monitor, StepFacts};
 
 use crate::arguments::{KindNumber, label, phase_of, reading_of};
@@ -20,14 +18,9 @@ use crate::config::{PyConfig, PySettings};
 use crate::exit::{Detached, shut_down_at_exit};
 use crate::hangs::{self, OpenOperation};
 use crate::hold::PyHold;
-use crate::latest::NamedReading;
-use crate::replicas;
 use crate::shared::Shared;
-use crate::start::{Wishes, chain, start};
-use crate::tensor::HostTensor;
-
-/// A tensor's name, model chunk, micro step, and its latest values.
-type LatestRow<'py> = (String, u32, u32, Bound<'py, PyDict>);
+use crate::start::{Wishes, start};
+use crate::{alert_state, replicas, values};
 
 /// One rank's monitor. Its threads end with `shutdown`, or when the object goes.
 #[pyclass(frozen, name = "Monitor", module = "trainmon._trainmon")]
@@ -179,34 +172,11 @@ impl PyMonitor {
     }
 
     fn measure<'py>(&self, py: Python<'py>, tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-        let statistics = self.0.statistics();
-        let request = Request { statistics: statistics.iter().copied().collect(), eps: self.0.eps() };
-        let reading = self
-            .monitor()
-            .guard("measure", || HostTensor::describe(tensor).ok()?.read(|view| measure(view, request)).ok())
-            .flatten();
-        let values = reading.map(|reading| statistics.iter().map(move |&it| (it.name(), reading.value(it))));
-        values.into_iter().flatten().into_py_dict(py)
+        values::measured(&self.0, tensor).into_py_dict(py)
     }
 
-    fn latest<'py>(&self, py: Python<'py>, kind: KindNumber) -> PyResult<Vec<LatestRow<'py>>> {
-        let columns = kind.0.value_columns();
-        let statistics = self.0.statistics_of(kind.0);
-        let step = self.monitor().step();
-        let oldest = Step(step.0.saturating_sub(1));
-        let mut rows = self.0.latest.of(kind.0, oldest);
-        // A reading from before live control asked for other statistics says nothing of these.
-        rows.retain(|(.., measured, _)| !columns.is_empty() || statistics.iter().any(|&it| measured.contains(it)));
-        let row = |(name, vpp_stage, micro_step, measured, reading): NamedReading| {
-            let values = if columns.is_empty() {
-                let there = statistics.iter().filter(|&&it| measured.contains(it));
-                there.map(|&it| (it.name(), reading.value(it))).into_py_dict(py)?
-            } else {
-                columns.iter().zip(reading.values()).into_py_dict(py)?
-            };
-            Ok((name, vpp_stage, micro_step.0, values))
-        };
-        rows.into_iter().map(row).collect()
+    fn latest<'py>(&self, py: Python<'py>, kind: KindNumber) -> PyResult<Vec<values::Row<'py>>> {
+        values::latest(&self.0, py, kind.0)
     }
 
     fn matches_parameter(&self, raw: &str, squashed: &str, vpp_stage: u32) -> bool {
@@ -487,29 +457,11 @@ impl PyMonitor {
     }
 
     fn load_alert_state(&self, py: Python<'_>, state: &str) -> bool {
-        let monitor = self.monitor();
-        let read = || -> Result<(), AlertStateError> {
-            monitor.load_alert_state(serde_json::from_str(state)?)?;
-            Ok(())
-        };
-        let loaded = py.detach(|| monitor.guard("alert state", read));
-        let Some(Err(error)) = &loaded else { return matches!(loaded, Some(Ok(()))) };
-        monitor.warn(format!("the alert state is not taken up: {}", chain(error)), Some(error.hint().to_owned()));
-        false
+        py.detach(|| alert_state::load(self.monitor(), state))
     }
 
     fn books<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let report = self.monitor().report();
-        let books = report.books;
-        let dict = PyDict::new(py);
-        dict.set_item("observed", books.observed)?;
-        dict.set_item("not_sampled", books.not_sampled)?;
-        dict.set_item("offered", books.offered)?;
-        dict.set_item("accepted", books.accepted)?;
-        dict.set_item("dropped", books.dropped.iter().sum::<u64>())?;
-        dict.set_item("lost", report.lost())?;
-        dict.set_item("missing_numbers", report.missing.total())?;
-        Ok(dict)
+        values::books(py, &self.monitor().report())
     }
 
     fn report(&self) -> String {

@@ -1,0 +1,58 @@
+//! Values that Python asks for: of a tensor it has, the latest ones of a kind, and the monitor's books.
+
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict as _, PyDict};
+use trainmon_agent::Report;
+use trainmon_agent::core::{Kind, Statistic, Step};
+use trainmon_agent::stats::{Request, measure};
+
+use crate::latest::NamedReading;
+use crate::shared::Shared;
+use crate::tensor::HostTensor;
+
+/// A tensor's name, model chunk, micro step, and its latest values.
+pub(crate) type Row<'py> = (String, u32, u32, Bound<'py, PyDict>);
+
+/// The statistics in use, of a tensor that is not recorded. Nothing of one that cannot be read.
+pub(crate) fn measured(shared: &Shared, tensor: &Bound<'_, PyAny>) -> Vec<(&'static str, f64)> {
+    let statistics = shared.statistics();
+    let request = Request { statistics: statistics.iter().copied().collect(), eps: shared.eps() };
+    let read = || HostTensor::describe(tensor).ok()?.read(|view| measure(view, request)).ok();
+    let Some(reading) = shared.monitor.guard("measure", read).flatten() else { return Vec::new() };
+    statistics.iter().map(|&it| (it.name(), reading.value(it))).collect()
+}
+
+/// The rows of a kind that were measured in this step or the one before.
+pub(crate) fn latest<'py>(shared: &Shared, py: Python<'py>, kind: Kind) -> PyResult<Vec<Row<'py>>> {
+    let columns = kind.value_columns();
+    let statistics = shared.statistics_of(kind);
+    let oldest = Step(shared.monitor.step().0.saturating_sub(1));
+    let mut rows = shared.latest.of(kind, oldest);
+    // A reading from before live control asked for other statistics says nothing of these.
+    rows.retain(|(.., measured, _)| !columns.is_empty() || statistics.iter().any(|&it| measured.contains(it)));
+    let row = |(name, vpp_stage, micro_step, measured, reading): NamedReading| {
+        let values = if columns.is_empty() {
+            let there = statistics.iter().filter(|&&it| measured.contains(it));
+            there.map(|&it: &Statistic| (it.name(), reading.value(it))).into_py_dict(py)?
+        } else {
+            columns.iter().zip(reading.values()).into_py_dict(py)?
+        };
+        Ok((name, vpp_stage, micro_step.0, values))
+    };
+    rows.into_iter().map(row).collect()
+}
+
+/// How many records there were, and what became of them.
+pub(crate) fn books<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let books = &report.books;
+    [
+        ("observed", books.observed),
+        ("not_sampled", books.not_sampled),
+        ("offered", books.offered),
+        ("accepted", books.accepted),
+        ("dropped", books.dropped.iter().sum()),
+        ("lost", report.lost()),
+        ("missing_numbers", report.missing.total()),
+    ]
+    .into_py_dict(py)
+}
